@@ -1,0 +1,143 @@
+//! Object keys: which object lies where in the bucket. `DESIGN.md` section 3 draws the whole tree.
+//!
+//! Every key is made here and nowhere else, and parsed by the function beside its maker.
+
+use crate::ids::{ContainerId, ContainerKind, JobId, KeyId, SeriesKey};
+
+/// The repository's configuration.
+pub const CONFIG: &str = "config";
+/// Prefix of wrapped master keys.
+pub const KEYS: &str = "keys/";
+/// Prefix of leases.
+pub const JOBS: &str = "jobs/";
+/// Prefix of the commit registers.
+pub const VERSIONS: &str = "versions/";
+/// Prefix of the marks of forgotten versions.
+pub const FORGOTTEN: &str = "forgotten/";
+/// Prefix of data containers.
+pub const DATA: &str = "data/";
+/// Prefix of metadata containers.
+pub const META: &str = "meta/";
+
+/// `keys/<key-id>`
+pub fn key(id: KeyId) -> String {
+    format!("{KEYS}{id}")
+}
+
+/// Reads a name made by [`key`].
+pub fn parse_key(name: &str) -> Option<KeyId> {
+    name.strip_prefix(KEYS)?.parse().ok()
+}
+
+/// `jobs/<job-id>/<n>`: the lease's n-th renewal.
+pub fn lease(job: JobId, renewal: u32) -> String {
+    format!("{JOBS}{job}/{renewal}")
+}
+
+/// `jobs/<job-id>/done`: the mark with which a job closes its lease.
+pub fn lease_done(job: JobId) -> String {
+    format!("{JOBS}{job}/done")
+}
+
+/// What an object under `jobs/` is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaseObject {
+    /// The lease or its n-th renewal.
+    Renewal(u32),
+    /// The closing mark.
+    Done,
+}
+
+/// Reads a name made by [`lease`] or [`lease_done`].
+pub fn parse_lease(name: &str) -> Option<(JobId, LeaseObject)> {
+    let (job, tail) = name.strip_prefix(JOBS)?.split_once('/')?;
+    let object = match tail {
+        "done" => LeaseObject::Done,
+        number => LeaseObject::Renewal(parse_number(number)?),
+    };
+    Some((job.parse().ok()?, object))
+}
+
+/// `versions/<series>/<job-id>/<generation>`: generation 0 is the commit register.
+pub fn version(series: SeriesKey, job: JobId, generation: u32) -> String {
+    format!("{VERSIONS}{series}/{job}/{generation}")
+}
+
+/// Prefix of all versions of one series.
+pub fn series_versions(series: SeriesKey) -> String {
+    format!("{VERSIONS}{series}/")
+}
+
+/// Reads a name made by [`version`].
+pub fn parse_version(name: &str) -> Option<(SeriesKey, JobId, u32)> {
+    let mut parts = name.strip_prefix(VERSIONS)?.split('/');
+    let series = parts.next()?.parse().ok()?;
+    let job = parts.next()?.parse().ok()?;
+    let generation = parse_number(parts.next()?)?;
+    parts.next().is_none().then_some((series, job, generation))
+}
+
+/// `forgotten/<series>/<job-id>`
+pub fn forgotten(series: SeriesKey, job: JobId) -> String {
+    format!("{FORGOTTEN}{series}/{job}")
+}
+
+/// Reads a name made by [`forgotten`].
+pub fn parse_forgotten(name: &str) -> Option<(SeriesKey, JobId)> {
+    let (series, job) = name.strip_prefix(FORGOTTEN)?.split_once('/')?;
+    Some((series.parse().ok()?, job.parse().ok()?))
+}
+
+/// `data/<job-id>/<seq>` or `meta/<job-id>/<seq>`
+pub fn container(id: ContainerId) -> String {
+    format!("{}{}", containers_of(id.kind, id.job), id.seq)
+}
+
+/// Prefix of all containers of one kind that one job wrote.
+pub fn containers_of(kind: ContainerKind, job: JobId) -> String {
+    let prefix = match kind {
+        ContainerKind::Data => DATA,
+        ContainerKind::Meta => META,
+    };
+    format!("{prefix}{job}/")
+}
+
+/// Reads a name made by [`container`].
+pub fn parse_container(name: &str) -> Option<ContainerId> {
+    let (kind, rest) = match (name.strip_prefix(DATA), name.strip_prefix(META)) {
+        (Some(rest), _) => (ContainerKind::Data, rest),
+        (_, Some(rest)) => (ContainerKind::Meta, rest),
+        _ => return None,
+    };
+    let (job, seq) = rest.split_once('/')?;
+    Some(ContainerId { kind, job: job.parse().ok()?, seq: parse_number(seq)? })
+}
+
+/// A decimal number in its only spelling: no sign, no leading zero.
+fn parse_number(text: &str) -> Option<u32> {
+    let number: u32 = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_read_back_and_only_in_its_own_spelling() {
+        let job = JobId([7; 16]);
+        let series = SeriesKey([9; 16]);
+        for kind in [ContainerKind::Data, ContainerKind::Meta] {
+            let id = ContainerId { kind, job, seq: 12 };
+            assert_eq!(parse_container(&container(id)), Some(id));
+            assert_eq!(parse_container(&format!("{}012", containers_of(kind, job))), None);
+        }
+        assert_eq!(parse_version(&version(series, job, 3)), Some((series, job, 3)));
+        assert_eq!(parse_version(&format!("{}/x", version(series, job, 3))), None);
+        assert_eq!(parse_lease(&lease(job, 5)), Some((job, LeaseObject::Renewal(5))));
+        assert_eq!(parse_lease(&lease_done(job)), Some((job, LeaseObject::Done)));
+        assert_eq!(parse_forgotten(&forgotten(series, job)), Some((series, job)));
+        let shouting = version(series, JobId([0xab; 16]), 0).to_uppercase().replacen("VERSIONS", "versions", 1);
+        assert_eq!(parse_version(&shouting), None);
+    }
+}
