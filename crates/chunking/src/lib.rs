@@ -1,4 +1,37 @@
-//! placeholder, replaced soon
-/// Keyed identity of a chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Fingerprint(pub [u8; 32]);
+//! Cutting streams into chunks and naming chunks by a keyed fingerprint. No I/O, no clock, no randomness.
+//!
+//! What flows in: slices of a stream, and keys that the repository derives. What flows out: chunk lengths and
+//! [`Fingerprint`]s. A reader of a stream asks [`page_size`] once for the head of the stream, builds a [`Chunker`] from
+//! [`ChunkerParams`], cuts buffer after buffer with [`Chunker::cut_all`], and names the pieces with a [`Fingerprinter`].
+//!
+//! Two promises hold the rest of the system together:
+//!
+//! * **A cut depends only on the chunk's start, the content behind it, the parameters and the seed.** No state is
+//!   carried over a cut, so equal content is cut equally wherever it lies, and skipping ahead to a predicted cut gives
+//!   the same boundaries as scanning.
+//! * **Every kernel gives the same answer.** Each vector kernel equals one scalar reference bit for bit; [`self_test`]
+//!   proves it again at every start of the program, because a machine that cuts differently finds no duplicates and one
+//!   that hashes differently writes names nobody else can verify.
+//!
+//! Cut points and fingerprints are part of the format: golden files in `tests/golden` hold them fixed.
+//!
+//! Carries `DESIGN.md` section 3 (chunking, fingerprint). Depends on no other crate of this project.
+
+mod chunker;
+mod fastcdc;
+mod fingerprint;
+mod fingerprinter;
+mod fixed;
+mod mincdc;
+pub mod pages;
+mod params;
+mod rabin;
+mod seed;
+mod self_test;
+
+pub use chunker::{Chunker, StreamEnd, chunker};
+pub use fingerprint::Fingerprint;
+pub use fingerprinter::Fingerprinter;
+pub use pages::page_size;
+pub use params::{Algorithm, CHUNK_MAX, CHUNK_MIN, ChunkerParams, ParamsError, UnknownAlgorithm};
+pub use self_test::{SelfTestError, self_test};

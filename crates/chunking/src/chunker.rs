@@ -1,0 +1,70 @@
+//! The trait that every cutting algorithm implements, and the one place that makes them.
+
+use crate::fastcdc::FastCdc;
+use crate::fixed::Fixed;
+use crate::mincdc::MinCdc;
+use crate::params::{Algorithm, ChunkerParams, ParamsError};
+use crate::rabin::Rabin;
+
+/// Whether more bytes of the stream follow the slice that is being cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// More may follow: leave what is not decided yet.
+    Open,
+    /// The slice ends where the stream ends: cut it to the last byte.
+    Reached,
+}
+
+/// Cuts a stream into chunks.
+///
+/// Every cut is a function of the chunk's start, the content from there (at most `max` bytes of it, and whether the
+/// stream ends within them), the parameters and the seed. Implementations hold no state that cutting changes.
+pub trait Chunker: Send + Sync {
+    /// The parameters this chunker was made of.
+    fn params(&self) -> ChunkerParams;
+
+    /// Length of the chunk that starts at `data[0]`.
+    ///
+    /// `data` holds at least `max` bytes, or reaches to the end of the stream. The result is 0 only for empty data,
+    /// at most `max`, and at least `min` unless the stream ends before.
+    fn next_cut(&self, data: &[u8]) -> usize;
+
+    /// Cuts as many whole chunks as `data` decides.
+    ///
+    /// Appends their lengths and returns the bytes they cover: all of `data` at the end of the stream, otherwise all but
+    /// a rest of less than `max` bytes, which the caller puts in front of what it reads next.
+    fn cut_all(&self, data: &[u8], end: StreamEnd, lengths: &mut Vec<u32>) -> usize {
+        // Asking for a whole `max` even where an earlier cut is already certain keeps the contract of `next_cut` simple
+        // and costs nothing: buffers are hundreds of times longer.
+        let decided = match end {
+            StreamEnd::Open => self.params().max as usize,
+            StreamEnd::Reached => 1,
+        };
+        let mut at = 0;
+        while data.len() - at >= decided {
+            let length = self.next_cut(&data[at..]);
+            lengths.push(length as u32);
+            at += length;
+        }
+        at
+    }
+
+    /// Whether the chunk that starts at `data[0]` ends after `length` bytes: exactly `next_cut(data) == length`, for the
+    /// same `data`, but usually much cheaper when the answer is no.
+    fn is_cut(&self, data: &[u8], length: usize) -> bool;
+}
+
+/// Makes the chunker for these parameters. `seed` is secret and belongs to the repository: without it nobody can tell
+/// from chunk sizes which known file was stored.
+///
+/// # Errors
+/// When the parameters are not valid.
+pub fn chunker(params: ChunkerParams, seed: &[u8; 32]) -> Result<Box<dyn Chunker>, ParamsError> {
+    params.validate()?;
+    Ok(match params.algorithm {
+        Algorithm::MinCdc => Box::new(MinCdc::new(params, seed)),
+        Algorithm::FastCdc => Box::new(FastCdc::new(params, seed)),
+        Algorithm::Rabin => Box::new(Rabin::new(params, seed)),
+        Algorithm::Fixed => Box::new(Fixed::new(params)),
+    })
+}
