@@ -6,8 +6,18 @@
 //!
 //! Carries `DESIGN.md` section 3. Above this crate: `store`. Below: `chunking` (the [`Fingerprint`] type).
 
+pub mod compress;
+pub mod container;
 pub mod entry;
 pub mod ids;
+pub mod metadata;
 pub mod names;
+mod places;
+pub mod recipe;
+pub mod seal;
+pub mod segment;
+mod wire;
 
 pub use larder_chunking::Fingerprint;
+pub use container::ChunkRef;
+pub use wire::DecodeError;

@@ -1,0 +1,78 @@
+//! Containers: immutable objects that hold many chunks, compressed and sealed by the frame.
+//!
+//! | part         | size | sealed as  | meaning                                                                     |
+//! |--------------|-----:|------------|-----------------------------------------------------------------------------|
+//! | frames       |    … | 0, 1, …    | whole chunks back to back, about [`FRAME_TARGET`] a frame, compressed        |
+//! | chunk table  |    … | [`CHUNKS`] | every chunk's fingerprint, size and kind; module [`tables`](self)           |
+//! | frame table  |    … | [`FRAMES`] | every frame's codec and sizes                                                |
+//! | trailer      |   44 | [`TRAILER`]| see below                                                                    |
+//! | magic        |    4 |            | `LCT` and the version as a byte                                              |
+//!
+//! The trailer before sealing (28 bytes, little-endian):
+//!
+//! | offset | size | field           | meaning                                    |
+//! |-------:|-----:|-----------------|--------------------------------------------|
+//! |      0 |    4 | chunk_count     | rows of the chunk table                    |
+//! |      4 |    4 | frame_count     | rows of the frame table                    |
+//! |      8 |    4 | chunk_table_len | sealed bytes of the chunk table            |
+//! |     12 |    4 | frame_table_len | sealed bytes of the frame table            |
+//! |     16 |    4 | payload_len     | bytes of all chunks, uncompressed          |
+//! |     20 |    8 | object_len      | bytes of the whole object                  |
+//!
+//! The payload is the chunks back to back, so a chunk's offset is the sum of the sizes before it; an offset in a chunk
+//! record is an offset in the payload. A frame holds whole chunks, so one chunk needs one frame. The directory is at the
+//! end: the writer streams, and one read of the tail finds everything.
+//!
+//! Carries `DESIGN.md` section 3; frames instead of single chunks are compressed because small chunks then shrink like
+//! large ones (`LIMITS.md` A7).
+
+mod read;
+mod tables;
+mod write;
+
+pub use read::{ContainerIndex, FrameLocation, TAIL_GUESS, open_frame};
+pub use tables::{ChunkEntry, ChunkKind, FrameEntry};
+pub use write::{ContainerBuilder, SealedFrame, seal_frame};
+
+use crate::Fingerprint;
+use crate::ids::ContainerId;
+
+/// Payload bytes at which a writer closes a frame. Twice as much would save 6 % of the stored bytes and double what is
+/// opened for a single chunk (`docs/decisions/0003-compression.md`).
+pub const FRAME_TARGET: usize = 256 << 10;
+
+/// Most payload bytes one frame may declare: bounds what a reader allocates for a damaged or forged table.
+pub const FRAME_MAX: usize = 64 << 20;
+
+/// Sealed object bytes at which a writer closes a container. Smaller costs requests, larger costs rewrites of sparse ones.
+pub const CONTAINER_TARGET: usize = 8 << 20;
+
+/// Most payload bytes a container may declare.
+pub const PAYLOAD_MAX: u32 = 1 << 30;
+
+const VERSION: u8 = 1;
+const MAGIC: [u8; 4] = [b'L', b'C', b'T', VERSION];
+const TRAILER_PLAIN: usize = 28;
+/// Bytes at the end that are always there: the sealed trailer and the magic.
+pub const TRAILER_LEN: usize = TRAILER_PLAIN + crate::seal::TAG_LEN + MAGIC.len();
+
+// Numbers under which the parts behind the frames are sealed; frames are numbered with 32 bits.
+const CHUNKS: u64 = 1 << 32;
+const FRAMES: u64 = (1 << 32) + 1;
+const TRAILER: u64 = (1 << 32) + 2;
+
+/// Where a chunk lies and what it is: the unit that segments, recipe nodes and manifests are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ChunkRef {
+    /// Identity of the chunk's bytes.
+    pub fingerprint: Fingerprint,
+    /// The container it was in when the record was written; the global index knows better later.
+    pub container: ContainerId,
+    /// Byte offset in the container's payload.
+    pub offset: u32,
+    /// Length in bytes, never 0.
+    pub size: u32,
+}
+
+#[cfg(test)]
+mod tests;

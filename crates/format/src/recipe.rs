@@ -1,0 +1,281 @@
+//! Recipes: the list of segments that rebuilds a stream, in two levels so that neither a manifest nor memory grows with it.
+//!
+//! A version's manifest lists **recipe nodes**; a node lists up to [`NODE_SEGMENTS_MAX`] segments, each with what is known
+//! of it without reading it: its length, a few sampled fingerprints (together they are SlimStore's recipe index), the
+//! containers it uses, and for metadata streams where in the tree it lies. A node is a chunk in a metadata container, cut
+//! by content like a segment, so a version that changes little shares nearly all its nodes.
+//!
+//! | field    | size         | meaning                                                        |
+//! |----------|--------------|----------------------------------------------------------------|
+//! | version  | 1            | 1                                                              |
+//! | places   | …            | jobs and containers, `places.rs`                               |
+//! | count    | varint       | segments                                                       |
+//! | segments | a row each   | see below                                                      |
+//!
+//! A row: the segment as a chunk (fingerprint 32, varint container, varint offset, varint size), varint stream bytes, varint
+//! chunks, 1 byte sample count and 8 bytes a sample, varint count of uses and for each varint container, varint chunks,
+//! varint bytes; then 0, or 1 and the cover: varint data bytes, varint length and bytes of the first path.
+
+use crate::Fingerprint;
+use crate::container::ChunkRef;
+use crate::ids::ContainerId;
+use crate::places::{Places, PlacesWriter};
+use crate::wire::{DecodeError, Put, Reader};
+
+const WHAT: &str = "recipe node";
+
+/// Segments at which a node is closed whatever its content: 8 GiB of data.
+pub const NODE_SEGMENTS_MAX: usize = 4096;
+
+/// What a segment uses of one container. References are counted, so a chunk that a segment names twice counts twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContainerUse {
+    /// The container.
+    pub container: ContainerId,
+    /// Chunk references into it.
+    pub chunks: u32,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Where a stretch of a metadata stream lies in the version: lets a reader of one path skip all others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cover {
+    /// Path of its first entry.
+    pub first_path: Vec<u8>,
+    /// Bytes that its entries have in the data stream.
+    pub data_bytes: u64,
+}
+
+/// One segment as its node knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentRef {
+    /// The segment's own bytes, a chunk in a metadata container.
+    pub chunk: ChunkRef,
+    /// Bytes of the stream that it describes.
+    pub bytes: u64,
+    /// Chunk records in it.
+    pub chunks: u32,
+    /// First 8 bytes (little-endian) of sampled fingerprints; at least one, at most 255.
+    pub samples: Vec<u64>,
+    /// Containers that its chunks lie in.
+    pub uses: Vec<ContainerUse>,
+    /// Only in metadata streams.
+    pub cover: Option<Cover>,
+}
+
+fn put_chunk(places: &mut PlacesWriter, chunk: &ChunkRef, out: &mut Vec<u8>) {
+    out.extend_from_slice(&chunk.fingerprint.0);
+    out.put_varint(u64::from(places.container(chunk.container)));
+    out.put_varint(u64::from(chunk.offset));
+    out.put_varint(u64::from(chunk.size));
+}
+
+fn take_chunk(places: &Places, reader: &mut Reader<'_>) -> Result<ChunkRef, DecodeError> {
+    let fingerprint = Fingerprint(reader.array()?);
+    let container = places.container(reader)?;
+    let (offset, size) = (reader.varint_u32()?, reader.varint_u32()?);
+    if size == 0 || offset.checked_add(size).is_none() {
+        return Err(reader.invalid("a chunk's place is out of bounds"));
+    }
+    Ok(ChunkRef { fingerprint, container, offset, size })
+}
+
+fn put_cover(cover: Option<&Cover>, out: &mut Vec<u8>) {
+    out.put_u8(u8::from(cover.is_some()));
+    if let Some(cover) = cover {
+        out.put_varint(cover.data_bytes);
+        out.put_bytes(&cover.first_path);
+    }
+}
+
+fn take_cover(reader: &mut Reader<'_>) -> Result<Option<Cover>, DecodeError> {
+    match reader.u8()? {
+        0 => Ok(None),
+        1 => Ok(Some(Cover { data_bytes: reader.varint()?, first_path: reader.bytes()?.to_vec() })),
+        _ => Err(reader.invalid("a flag is neither 0 nor 1")),
+    }
+}
+
+/// Encodes a node. Equal segments give equal bytes.
+pub fn encode_node(segments: &[SegmentRef]) -> Vec<u8> {
+    let mut places = PlacesWriter::default();
+    let mut rows = Vec::with_capacity(segments.len() * 128);
+    for segment in segments {
+        put_chunk(&mut places, &segment.chunk, &mut rows);
+        rows.put_varint(segment.bytes);
+        rows.put_varint(u64::from(segment.chunks));
+        let samples = &segment.samples[..segment.samples.len().min(255)];
+        rows.put_u8(samples.len() as u8);
+        for sample in samples {
+            rows.put_u64(*sample);
+        }
+        rows.put_varint(segment.uses.len() as u64);
+        for used in &segment.uses {
+            rows.put_varint(u64::from(places.container(used.container)));
+            rows.put_varint(u64::from(used.chunks));
+            rows.put_varint(used.bytes);
+        }
+        put_cover(segment.cover.as_ref(), &mut rows);
+    }
+    let mut out = Vec::with_capacity(rows.len() + 256);
+    out.put_u8(1);
+    places.encode(&mut out);
+    out.put_varint(segments.len() as u64);
+    out.extend_from_slice(&rows);
+    out
+}
+
+/// Decodes a node.
+pub fn decode_node(bytes: &[u8]) -> Result<Vec<SegmentRef>, DecodeError> {
+    let mut reader = Reader::new(bytes, WHAT);
+    reader.version(1)?;
+    let places = Places::decode(&mut reader)?;
+    let count = reader.count(40)?;
+    let mut segments = Vec::with_capacity(count);
+    for _ in 0..count {
+        let chunk = take_chunk(&places, &mut reader)?;
+        let (bytes, chunks) = (reader.varint()?, reader.varint_u32()?);
+        let mut samples = Vec::new();
+        for _ in 0..reader.u8()? {
+            samples.push(reader.u64()?);
+        }
+        let uses_count = reader.count(3)?;
+        let mut uses = Vec::with_capacity(uses_count);
+        for _ in 0..uses_count {
+            let container = places.container(&mut reader)?;
+            uses.push(ContainerUse { container, chunks: reader.varint_u32()?, bytes: reader.varint()? });
+        }
+        let cover = take_cover(&mut reader)?;
+        segments.push(SegmentRef { chunk, bytes, chunks, samples, uses, cover });
+    }
+    reader.finish()?;
+    Ok(segments)
+}
+
+/// One node as a manifest knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeRef {
+    /// The node's own bytes, a chunk in a metadata container.
+    pub chunk: ChunkRef,
+    /// Bytes of the stream that it describes.
+    pub bytes: u64,
+    /// Chunk records below it.
+    pub chunks: u64,
+    /// Segments in it.
+    pub segments: u32,
+    /// Only in metadata streams.
+    pub cover: Option<Cover>,
+}
+
+/// The top of a recipe, kept in the version's manifest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recipe {
+    /// Its nodes, in stream order.
+    pub nodes: Vec<NodeRef>,
+}
+
+impl Recipe {
+    /// Bytes of the stream.
+    pub fn bytes(&self) -> u64 {
+        self.nodes.iter().map(|node| node.bytes).sum()
+    }
+
+    /// Chunk records of the stream.
+    pub fn chunks(&self) -> u64 {
+        self.nodes.iter().map(|node| node.chunks).sum()
+    }
+
+    /// Number of segments of the stream.
+    pub fn segments(&self) -> u64 {
+        self.nodes.iter().map(|node| u64::from(node.segments)).sum()
+    }
+
+    pub(crate) fn encode(&self, places: &mut PlacesWriter, out: &mut Vec<u8>) {
+        out.put_varint(self.nodes.len() as u64);
+        for node in &self.nodes {
+            put_chunk(places, &node.chunk, out);
+            out.put_varint(node.bytes);
+            out.put_varint(node.chunks);
+            out.put_varint(u64::from(node.segments));
+            put_cover(node.cover.as_ref(), out);
+        }
+    }
+
+    pub(crate) fn decode(places: &Places, reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let count = reader.count(39)?;
+        let mut nodes = Vec::with_capacity(count);
+        let (mut total_bytes, mut total_chunks) = (0u64, 0u64);
+        for _ in 0..count {
+            let chunk = take_chunk(places, reader)?;
+            let (bytes, chunks, segments) = (reader.varint()?, reader.varint()?, reader.varint_u32()?);
+            let sums = total_bytes.checked_add(bytes).zip(total_chunks.checked_add(chunks));
+            (total_bytes, total_chunks) = sums.ok_or_else(|| reader.invalid("a recipe is larger than 2^64"))?;
+            nodes.push(NodeRef { chunk, bytes, chunks, segments, cover: take_cover(reader)? });
+        }
+        Ok(Self { nodes })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::ids::{ContainerKind, JobId};
+    use proptest::prelude::*;
+
+    pub(crate) fn container() -> impl Strategy<Value = ContainerId> {
+        (0u8..3, 0u32..3, any::<bool>()).prop_map(|(job, seq, meta)| {
+            let kind = if meta { ContainerKind::Meta } else { ContainerKind::Data };
+            ContainerId { kind, job: JobId([job; 16]), seq }
+        })
+    }
+
+    fn chunk() -> impl Strategy<Value = ChunkRef> {
+        (any::<[u8; 32]>(), container(), 0u32..1 << 30, 1u32..1 << 20).prop_map(
+            |(fingerprint, container, offset, size)| ChunkRef {
+                fingerprint: Fingerprint(fingerprint),
+                container,
+                offset,
+                size,
+            },
+        )
+    }
+
+    fn cover() -> impl Strategy<Value = Option<Cover>> {
+        let cover = (prop::collection::vec(any::<u8>(), 0..20), any::<u64>())
+            .prop_map(|(first_path, data_bytes)| Cover { first_path, data_bytes });
+        prop::option::of(cover)
+    }
+
+    fn segment() -> impl Strategy<Value = SegmentRef> {
+        let used = (container(), any::<u32>(), any::<u64>())
+            .prop_map(|(container, chunks, bytes)| ContainerUse { container, chunks, bytes });
+        let samples = prop::collection::vec(any::<u64>(), 0..9);
+        (chunk(), any::<u64>(), any::<u32>(), samples, prop::collection::vec(used, 0..4), cover()).prop_map(
+            |(chunk, bytes, chunks, samples, uses, cover)| SegmentRef { chunk, bytes, chunks, samples, uses, cover },
+        )
+    }
+
+    pub(crate) fn recipe() -> impl Strategy<Value = Recipe> {
+        let node = (chunk(), 0u64..1 << 50, 0u64..1 << 40, any::<u32>(), cover())
+            .prop_map(|(chunk, bytes, chunks, segments, cover)| NodeRef { chunk, bytes, chunks, segments, cover });
+        prop::collection::vec(node, 0..6).prop_map(|nodes| Recipe { nodes })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(segments in prop::collection::vec(segment(), 0..20)) {
+            let bytes = encode_node(&segments);
+            prop_assert_eq!(decode_node(&bytes), Ok(segments));
+            for len in 0..bytes.len() {
+                prop_assert!(decode_node(&bytes[..len]).is_err());
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_an_error_or_a_node_not_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = decode_node(&bytes);
+            let _ = decode_node(&[&[1], &bytes[..]].concat());
+        }
+    }
+}
