@@ -1,1 +1,27 @@
-//! placeholder
+//! A repository on an object store.
+//!
+//! The lower half of this crate is the [`Store`]: named immutable objects that are created if absent, read whole or in
+//! part, listed and deleted, on a local folder, S3, Azure, Google Cloud or in memory. Everything that makes a real store
+//! bearable sits behind that one type, each concern in a layer of its own: retries with a deadline, a time limit on
+//! every attempt, limits on concurrency and bandwidth, counters, and a cache of metadata on disk.
+//!
+//! What flows in: names made by `larder_format::names` and sealed bytes. What flows out: the same bytes, or a
+//! [`StoreError`] whose kind says what to do. Nothing here knows what is inside an object.
+//!
+//! Carries `DESIGN.md` sections 3 and 10. Above this crate: `lnode`, `gnode`. Below: `format`.
+
+mod error;
+mod layer;
+mod local;
+mod location;
+mod name;
+mod open;
+mod options;
+mod remote;
+mod store;
+
+pub use error::{ServerFailure, ShortRead, StoreError, StoreErrorKind, StoreOp};
+pub use layer::Listed;
+pub use location::{LOCATION_FORMS, Location, LocationError, LocationProblem};
+pub use options::{CacheOptions, StoreOptions};
+pub use store::Store;

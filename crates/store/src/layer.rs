@@ -1,0 +1,116 @@
+//! The seam inside the store: one call, one reply, and layers that wrap one another.
+//!
+//! Every concern (retry, limits, counters, time limits, cache) is a [`Layer`] around another; the innermost is a
+//! transport: a local folder or an `object_store` client. A request is a value, so that a layer has one method to write
+//! for all kinds of requests and one for listings.
+//!
+//! Invariants
+//! * A layer answers a request with the reply of its kind.
+//! * A `Read` reply holds exactly the bytes asked for: transports turn short bodies into errors.
+//! * Dropping a call gives up waiting for it, nothing more: what it asked for may still happen.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+
+use crate::error::{ShortRead, StoreError, StoreErrorKind, StoreOp};
+
+/// An object as a listing shows it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Listed {
+    /// Its name, relative to the repository.
+    pub name: String,
+    /// Its size in bytes.
+    pub size: u64,
+}
+
+/// Objects of a folder, in the order of the store.
+pub(crate) type Listing = BoxStream<'static, Result<Listed, StoreError>>;
+
+/// Which bytes of an object are wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ReadRange {
+    Whole,
+    /// Not empty; an object that ends earlier is an error.
+    Span(Range<u64>),
+    /// The last bytes, or the whole object where it is smaller. Not 0.
+    Tail(u64),
+}
+
+impl ReadRange {
+    /// The bytes of an object of `size` bytes that this asks for; an error if it has too few.
+    pub(crate) fn within(&self, size: u64) -> Result<Range<u64>, ShortRead> {
+        match self {
+            Self::Whole => Ok(0..size),
+            Self::Span(span) if span.end > size => Err(ShortRead { expected: span.end, got: size }),
+            Self::Span(span) => Ok(span.clone()),
+            Self::Tail(count) => Ok(size.saturating_sub(*count)..size),
+        }
+    }
+}
+
+/// What is asked of the store about one object.
+#[derive(Debug, Clone)]
+pub(crate) enum Request {
+    Create(Bytes),
+    Read(ReadRange),
+    Size,
+    Delete,
+}
+
+impl Request {
+    pub(crate) fn op(&self) -> StoreOp {
+        match self {
+            Self::Create(_) => StoreOp::Create,
+            Self::Read(_) => StoreOp::Read,
+            Self::Size => StoreOp::Size,
+            Self::Delete => StoreOp::Delete,
+        }
+    }
+}
+
+/// One request on its way down. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub(crate) name: Arc<str>,
+    pub(crate) request: Request,
+    /// Counts the attempts of one request from 0.
+    pub(crate) attempt: u32,
+}
+
+impl Call {
+    pub(crate) fn new(name: &str, request: Request) -> Self {
+        Self { name: name.into(), request, attempt: 0 }
+    }
+
+    pub(crate) fn error(&self, kind: StoreErrorKind) -> StoreError {
+        StoreError::new(self.request.op(), &self.name, kind)
+    }
+}
+
+/// What came back.
+#[derive(Debug, Clone)]
+pub(crate) enum Reply {
+    /// Created, or deleted.
+    Done,
+    /// The bytes, and the size of the whole object they are from.
+    Bytes { bytes: Bytes, object_size: u64 },
+    /// The size of the object.
+    Size(u64),
+}
+
+/// Something that answers requests, possibly by asking the next one.
+#[async_trait]
+pub(crate) trait Layer: std::fmt::Debug + Send + Sync {
+    /// Answers one request. A dropped or failed `Create` or `Delete` may still take effect later.
+    async fn call(&self, call: &Call) -> Result<Reply, StoreError>;
+
+    /// Lists the objects below `folder` (empty: all) whose names come after `after`.
+    fn list(&self, folder: &str, after: Option<&str>) -> Listing;
+
+    /// Whether [`Layer::list`] yields names in ascending byte order, so that it can be taken up again in the middle.
+    fn lists_in_order(&self) -> bool;
+}

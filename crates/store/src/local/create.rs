@@ -1,0 +1,178 @@
+//! Creating and deleting the files of a local repository, so that what was said to be done survives power loss.
+//!
+//! | step of a create         | a crash after it leaves                                                      |
+//! |--------------------------|------------------------------------------------------------------------------|
+//! | folders made and synced  | empty folders                                                                |
+//! | unnamed file written     | nothing: a file without a name goes with its process                         |
+//! | file synced              | nothing                                                                      |
+//! | linked to its name       | the complete object, or nothing: the name is not on disk yet                 |
+//! | folder synced            | the complete object                                                          |
+//!
+//! Where the file system has no unnamed files (NFS, some FUSE), [`super::staging`] gives the file a name out of sight.
+
+use std::collections::HashSet;
+use std::fs::{DirBuilder, File};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::staging::Staging;
+
+/// How often a folder may vanish under a create before it gives up. Deleting the last object of a folder removes it.
+const FOLDER_RETRIES: u32 = 100;
+
+/// The writing half of a local folder.
+#[derive(Debug)]
+pub(super) struct Creator {
+    root: PathBuf,
+    /// Device and inode of folders whose entries in all folders above, up to the root's, this process has synced.
+    durable: Mutex<HashSet<(u64, u64)>>,
+    /// Set once the file system has said that it has no unnamed files.
+    needs_names: AtomicBool,
+    staging: Staging,
+}
+
+impl Creator {
+    pub(super) fn new(root: PathBuf) -> Self {
+        let staging = Staging::new(&root);
+        Self { root, durable: Mutex::default(), needs_names: AtomicBool::new(false), staging }
+    }
+
+    /// Creates the object, durably, unless its name is taken.
+    pub(super) fn create(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let path = self.root.join(name);
+        // Only to spare the writing of what cannot be linked; the link decides.
+        if rustix::fs::lstat(&path).is_ok() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let (parent, file_name) = split(&path)?;
+        for _ in 0..FOLDER_RETRIES {
+            let folder = self.folder(parent)?;
+            match self.create_in(&folder, file_name, bytes) {
+                // The folder was removed after it was opened: nothing can be created in it any more.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+                Ok(()) => return Ok(rustix::fs::fsync(&folder)?),
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::NotFound, "the folder is removed again and again"))
+    }
+
+    fn create_in(&self, folder: &OwnedFd, file_name: &Path, bytes: &[u8]) -> io::Result<()> {
+        if !self.needs_names.load(Ordering::Relaxed) {
+            if let Some(done) = create_unnamed(folder, file_name, bytes)? {
+                return Ok(done);
+            }
+            self.needs_names.store(true, Ordering::Relaxed);
+        }
+        let staging = self.folder(self.staging.path())?;
+        self.staging.create(&staging, folder, file_name, bytes)
+    }
+
+    /// Deletes the object, durably. One that is not there is as good as deleted.
+    pub(super) fn delete(&self, name: &str) -> io::Result<()> {
+        let path = self.root.join(name);
+        match rustix::fs::unlink(&path) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            // A folder, or a file where a folder would have to be: there is no object of that name.
+            Err(Errno::ISDIR | Errno::NOTDIR) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
+        }
+        let (parent, _) = split(&path)?;
+        match open_folder(parent) {
+            // Also when the object was gone already: whoever deleted it may not have come to this.
+            Ok(folder) => rustix::fs::fsync(&folder)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        self.remove_empty(parent);
+        Ok(())
+    }
+
+    /// Removes a folder that has become empty, and those above it. A create that has just opened it starts over.
+    fn remove_empty(&self, folder: &Path) {
+        let mut folder = folder;
+        while folder.starts_with(&self.root) && folder != self.root && rustix::fs::rmdir(folder).is_ok() {
+            let Some(parent) = folder.parent() else { return };
+            folder = parent;
+        }
+    }
+
+    /// Opens a folder, making it where necessary, and sees to it that it will be found after a crash.
+    fn folder(&self, path: &Path) -> io::Result<OwnedFd> {
+        let opened = open_folder(path);
+        let outside = !path.starts_with(&self.root);
+        let (folder, made) = match opened {
+            Ok(folder) if outside || self.durable.lock().contains(&identity(&folder)?) => return Ok(folder),
+            Ok(folder) => (folder, false),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.folder(parent_of(path))?;
+                // The repository's own folder is for its owner; those below follow the umask, so an administrator who
+                // opens the outermost opens all.
+                let mode = if outside || path != self.root { 0o777 } else { 0o700 };
+                match DirBuilder::new().mode(mode).create(path) {
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                    _ => (open_folder(path)?, true),
+                }
+            }
+            Err(error) => return Err(error),
+        };
+        if made || path != self.root {
+            rustix::fs::fsync(self.folder(parent_of(path))?)?;
+        }
+        self.durable.lock().insert(identity(&folder)?);
+        Ok(folder)
+    }
+}
+
+/// Writes an unnamed file and links it. `None` where the file system cannot.
+fn create_unnamed(folder: &OwnedFd, file_name: &Path, bytes: &[u8]) -> io::Result<Option<()>> {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = match rustix::fs::openat(folder, ".", flags, Mode::from_raw_mode(0o666)) {
+        Ok(file) => File::from(file),
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS) => return Ok(None),
+        Err(errno) => return Err(errno.into()),
+    };
+    write_synced(&file, bytes)?;
+    let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
+    match rustix::fs::linkat(CWD, &*unnamed, folder, file_name, AtFlags::SYMLINK_FOLLOW) {
+        Ok(()) => Ok(Some(())),
+        // Either the folder is gone, or there is no /proc here.
+        Err(Errno::NOENT) if rustix::fs::fstat(folder)?.st_nlink > 0 => Ok(None),
+        Err(Errno::OPNOTSUPP | Errno::PERM | Errno::INVAL | Errno::XDEV) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Writes all bytes and waits until the disk has them.
+pub(super) fn write_synced(mut file: &File, bytes: &[u8]) -> io::Result<()> {
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+pub(super) fn open_folder(path: &Path) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+fn identity(file: impl AsFd) -> io::Result<(u64, u64)> {
+    let stat = rustix::fs::fstat(file)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+fn split(path: &Path) -> io::Result<(&Path, &Path)> {
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => Ok((parent, Path::new(name))),
+        _ => Err(io::ErrorKind::InvalidFilename.into()),
+    }
+}
+
+/// The folder above; the root of the file system is above itself.
+fn parent_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(path)
+}

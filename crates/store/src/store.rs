@@ -1,0 +1,158 @@
+//! [`Store`]: the one way everything above reaches stored objects.
+//!
+//! A store holds named immutable objects. They are created if absent, read whole or in part, listed and deleted; nothing
+//! is ever overwritten, because there is no call that could. Names are relative to the repository's prefix.
+//!
+//! What every implementation guarantees (and `conformance` checks against a user's own store)
+//! * Of any number of concurrent creators of one name exactly one wins, and the object is the winner's, whole.
+//! * What a returned create made is there: for reads, for listings, and after a crash of the machine that holds it.
+//! * What a returned delete removed is gone.
+//!
+//! What a failed or dropped create or delete leaves behind is unknown: it may still take effect.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use futures::stream::{self, BoxStream, StreamExt};
+use object_store::ObjectStore;
+
+use crate::error::{StoreError, StoreErrorKind, StoreOp};
+use crate::layer::{Call, Layer, Listed, ReadRange, Reply, Request};
+use crate::location::Location;
+use crate::name;
+use crate::open::{self, Environment};
+use crate::options::StoreOptions;
+use crate::remote::{ListOrder, Remote};
+
+/// A repository's objects. Cheap to clone; clones share limits, counters and cache.
+#[derive(Clone)]
+pub struct Store {
+    top: Arc<dyn Layer>,
+    /// For messages only.
+    shown: Arc<str>,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Store").field(&self.shown).finish()
+    }
+}
+
+impl fmt::Display for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+impl Store {
+    /// Opens the store at a location, with credentials from the process's environment. Sends nothing: whether anything
+    /// is there shows with the first request.
+    pub fn open(location: &Location, options: &StoreOptions) -> Result<Self, StoreError> {
+        let transport = open::transport(location, options, &Environment::of_process())?;
+        Ok(Self::over(transport, location.to_string()))
+    }
+
+    /// Wraps any client of `object_store`, with the repository below `prefix`. Retries of its own must be off.
+    pub fn from_object_store(
+        store: Arc<dyn ObjectStore>,
+        prefix: &str,
+        options: &StoreOptions,
+    ) -> Result<Self, StoreError> {
+        let shown = store.to_string();
+        let _ = options;
+        Ok(Self::over(Arc::new(Remote::new(store, prefix, ListOrder::Unknown)), shown))
+    }
+
+    fn over(transport: Arc<dyn Layer>, shown: String) -> Self {
+        Self { top: transport, shown: shown.into() }
+    }
+
+    /// Creates an object unless its name is taken.
+    ///
+    /// [`StoreErrorKind::AlreadyExists`] says that another writer's object has the name. Where an attempt's outcome was
+    /// unknown and the name turns out taken, the object is read back: equal content is taken for our own, so content
+    /// that must be told apart has to carry something random or the writer's id.
+    pub async fn create(&self, name: &str, bytes: Bytes) -> Result<(), StoreError> {
+        self.call(name, Request::Create(bytes)).await.map(drop)
+    }
+
+    /// Reads a whole object.
+    pub async fn get(&self, name: &str) -> Result<Bytes, StoreError> {
+        self.read(name, ReadRange::Whole).await.map(|(bytes, _)| bytes)
+    }
+
+    /// Reads a part of an object. An object that ends before the range does is [`StoreErrorKind::Damaged`]; an empty
+    /// range is answered without a look at the object.
+    pub async fn get_range(&self, name: &str, range: Range<u64>) -> Result<Bytes, StoreError> {
+        if range.start > range.end {
+            return Err(StoreError::new(StoreOp::Read, name, StoreErrorKind::Invalid));
+        }
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        self.read(name, ReadRange::Span(range)).await.map(|(bytes, _)| bytes)
+    }
+
+    /// Reads the last `count` bytes of an object, or all of a smaller one; also returns the object's size.
+    pub async fn get_tail(&self, name: &str, count: u64) -> Result<(Bytes, u64), StoreError> {
+        match count {
+            0 => Ok((Bytes::new(), self.size(name).await?)),
+            _ => self.read(name, ReadRange::Tail(count)).await,
+        }
+    }
+
+    /// The size of an object in bytes.
+    pub async fn size(&self, name: &str) -> Result<u64, StoreError> {
+        match self.call(name, Request::Size).await? {
+            Reply::Size(size) => Ok(size),
+            Reply::Bytes { .. } | Reply::Done => Err(mismatched(StoreOp::Size, name)),
+        }
+    }
+
+    /// Lists the objects below a folder (`data/`, or empty for all) in the byte order of their names.
+    pub async fn list(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
+        let mut listed: Vec<Listed> = self.list_stream(prefix).try_collect().await?;
+        listed.sort_unstable();
+        Ok(listed)
+    }
+
+    /// Lists the objects below a folder one by one, in whatever order the store has them.
+    pub fn list_stream(&self, prefix: &str) -> BoxStream<'static, Result<Listed, StoreError>> {
+        match name::folder(prefix) {
+            Some(folder) => self.top.list(folder, None),
+            None => stream::iter([Err(StoreError::new(StoreOp::List, prefix, StoreErrorKind::Invalid))]).boxed(),
+        }
+    }
+
+    /// Deletes an object. One that is not there is as good as deleted.
+    pub async fn delete(&self, name: &str) -> Result<(), StoreError> {
+        self.call(name, Request::Delete).await.map(drop)
+    }
+
+    async fn read(&self, name: &str, range: ReadRange) -> Result<(Bytes, u64), StoreError> {
+        match self.call(name, Request::Read(range)).await? {
+            Reply::Bytes { bytes, object_size } => Ok((bytes, object_size)),
+            Reply::Size(_) | Reply::Done => Err(mismatched(StoreOp::Read, name)),
+        }
+    }
+
+    async fn call(&self, name: &str, request: Request) -> Result<Reply, StoreError> {
+        if !name::is_valid(name) {
+            return Err(StoreError::new(request.op(), name, StoreErrorKind::Invalid).because(InvalidName));
+        }
+        self.top.call(&Call::new(name, request)).await
+    }
+}
+
+/// A name outside the alphabet of object names, or too long.
+#[derive(Debug, thiserror::Error)]
+#[error("object names have at most {} letters, digits, - _ . and / between non-empty parts", name::NAME_MAX)]
+struct InvalidName;
+
+/// A layer broke the rule that a request is answered with a reply of its kind.
+fn mismatched(op: StoreOp, name: &str) -> StoreError {
+    StoreError::new(op, name, StoreErrorKind::Other).because("the reply is of another kind than the request")
+}
