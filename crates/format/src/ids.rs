@@ -59,6 +59,23 @@ macro_rules! hex_id {
             }
         }
 
+        impl<C> minicbor::Encode<C> for $name {
+            fn encode<W: minicbor::encode::Write>(
+                &self,
+                e: &mut minicbor::Encoder<W>,
+                _: &mut C,
+            ) -> Result<(), minicbor::encode::Error<W::Error>> {
+                e.bytes(&self.0)?.ok()
+            }
+        }
+
+        impl<'b, C> minicbor::Decode<'b, C> for $name {
+            fn decode(d: &mut minicbor::Decoder<'b>, _: &mut C) -> Result<Self, minicbor::decode::Error> {
+                let raw = d.bytes()?.try_into();
+                raw.map(Self).map_err(|_| minicbor::decode::Error::message(concat!("wrong length of a ", $what)))
+            }
+        }
+
         impl FromStr for $name {
             type Err = InvalidId;
 

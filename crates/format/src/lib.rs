@@ -6,10 +6,15 @@
 //!
 //! Carries `DESIGN.md` section 3. Above this crate: `store`. Below: `chunking` (the [`Fingerprint`] type).
 
+mod cbor;
 pub mod compress;
+pub mod config;
 pub mod container;
 pub mod entry;
 pub mod ids;
+pub mod key_file;
+pub mod lease;
+pub mod manifest;
 pub mod metadata;
 pub mod names;
 mod places;
@@ -18,6 +23,6 @@ pub mod seal;
 pub mod segment;
 mod wire;
 
-pub use larder_chunking::Fingerprint;
 pub use container::ChunkRef;
+pub use larder_chunking::Fingerprint;
 pub use wire::DecodeError;

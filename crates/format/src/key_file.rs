@@ -1,0 +1,305 @@
+//! Wrapped copies of the master key, and its paper form.
+//!
+//! `keys/<key-id>`:
+//!
+//! | offset | size | field   | meaning                                                                     |
+//! |-------:|-----:|---------|-----------------------------------------------------------------------------|
+//! |      0 |    4 | magic   | `LKEY`                                                                      |
+//! |      4 |    1 | version | 1                                                                           |
+//! |      5 |    3 |         | zero                                                                        |
+//! |      8 |    4 | length  | bytes of the fields                                                         |
+//! |     12 |    … | fields  | CBOR map: argon2id parameters, salt, and who made the key (not secret)      |
+//! |      … |   48 | wrapped | master key under AES-256-GCM; key = argon2id(password), everything before, the key's id and the repository's id as associated data |
+//!
+//! A password opens a copy or it does not: there is nothing to compare it with but the authentication tag.
+
+use argon2::{Algorithm, Argon2, Params, Version};
+use minicbor::{Decode, Encode};
+use zeroize::Zeroizing;
+
+use crate::cbor;
+use crate::ids::{KeyId, RepositoryId};
+use crate::seal::{MasterKey, Sealer, TAG_LEN};
+use crate::wire::{DecodeError, Put, Reader};
+
+const MAGIC: [u8; 4] = *b"LKEY";
+const VERSION: u8 = 1;
+const WHAT: &str = "key";
+
+/// Cost of one guess at a password.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct KdfCost {
+    /// Memory in KiB.
+    #[n(0)]
+    pub memory_kib: u32,
+    /// Passes over that memory.
+    #[n(1)]
+    pub passes: u32,
+    /// Lanes, which may run on as many threads.
+    #[n(2)]
+    pub lanes: u32,
+}
+
+impl KdfCost {
+    /// 64 MiB, 3 passes, 4 lanes: the memory-constrained recommendation of RFC 9106, section 4.
+    pub const DEFAULT: Self = Self { memory_kib: 64 << 10, passes: 3, lanes: 4 };
+    /// As little as argon2id allows. For tests only: no protection.
+    pub const TEST: Self = Self { memory_kib: 32, passes: 1, lanes: 4 };
+    /// The most a reader spends on a key, so that a hostile store cannot keep it busy or take all its memory.
+    const MAX: Self = Self { memory_kib: 1 << 20, passes: 64, lanes: 64 };
+
+    fn params(self) -> Result<Params, DecodeError> {
+        let Self { memory_kib, passes, lanes } = self;
+        if memory_kib > Self::MAX.memory_kib || passes > Self::MAX.passes || lanes > Self::MAX.lanes {
+            return Err(DecodeError::invalid(WHAT, "it asks for more memory or time than any honest key"));
+        }
+        Params::new(memory_kib, passes, lanes, Some(32))
+            .map_err(|_| DecodeError::invalid(WHAT, "its argon2id parameters are out of bounds"))
+    }
+}
+
+/// What anyone can read of a key.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct KeyFields {
+    /// Cost of one guess.
+    #[n(0)]
+    pub cost: KdfCost,
+    /// Random, goes into the derivation.
+    #[n(1)]
+    #[cbor(with = "minicbor::bytes")]
+    pub salt: [u8; 32],
+    /// Who made it. For people.
+    #[n(2)]
+    pub user: String,
+    /// Where it was made. For people.
+    #[n(3)]
+    pub host: String,
+    /// When it was made, milliseconds since the epoch. For people.
+    #[n(4)]
+    pub created_ms: u64,
+}
+
+/// A password did not open a key, or the key cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnwrapError {
+    /// The password is not the one this key was wrapped with (or the key was forged: that cannot be told apart).
+    #[error("the password does not open this key")]
+    WrongPassword,
+    /// The key object itself is not readable.
+    #[error(transparent)]
+    Damaged(#[from] DecodeError),
+}
+
+fn derive(fields: &KeyFields, password: &[u8]) -> Result<Sealer, DecodeError> {
+    let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, fields.cost.params()?);
+    let mut key = Zeroizing::new([0; 32]);
+    argon2
+        .hash_password_into(password, &fields.salt, &mut key[..])
+        .map_err(|_| DecodeError::invalid(WHAT, "argon2id refuses its parameters"))?;
+    Ok(Sealer::new(&key))
+}
+
+fn aad(head: &[u8], id: KeyId, repository: RepositoryId) -> Vec<u8> {
+    [head, &id.0, &repository.0].concat()
+}
+
+/// Wraps `master` under `password`. `fields.salt` must be fresh random bytes.
+pub fn wrap(
+    master: &MasterKey,
+    password: &[u8],
+    fields: &KeyFields,
+    id: KeyId,
+    repository: RepositoryId,
+) -> Result<Vec<u8>, DecodeError> {
+    let mut out = MAGIC.to_vec();
+    out.put_u32(u32::from(VERSION));
+    let encoded = cbor::encode(fields);
+    out.put_u32(encoded.len() as u32);
+    out.extend_from_slice(&encoded);
+    let from = out.len();
+    let aad = aad(&out, id, repository);
+    out.extend_from_slice(&master.0);
+    // The key is used once: its salt is fresh, so number 0 is never reused.
+    derive(fields, password)?.seal(0, &aad, &mut out, from);
+    Ok(out)
+}
+
+fn split(bytes: &[u8]) -> Result<(KeyFields, usize), DecodeError> {
+    let mut reader = Reader::new(bytes, WHAT);
+    let found = reader.array()?;
+    if found != MAGIC {
+        return Err(DecodeError::BadMagic { what: WHAT, found });
+    }
+    reader.version(VERSION)?;
+    if reader.take(3)? != [0; 3] {
+        return Err(reader.invalid("reserved bytes are not zero"));
+    }
+    let len = reader.u32()? as usize;
+    let fields = cbor::decode(reader.take(len)?, WHAT)?;
+    if reader.remaining() != 32 + TAG_LEN {
+        return Err(reader.invalid("its length is wrong"));
+    }
+    Ok((fields, bytes.len() - 32 - TAG_LEN))
+}
+
+/// Reads what is not secret. Not authenticated: for display only.
+pub fn read_fields(bytes: &[u8]) -> Result<KeyFields, DecodeError> {
+    split(bytes).map(|(fields, _)| fields)
+}
+
+/// Unwraps the master key.
+pub fn unwrap(bytes: &[u8], password: &[u8], id: KeyId, repository: RepositoryId) -> Result<MasterKey, UnwrapError> {
+    let (fields, from) = split(bytes)?;
+    let sealer = derive(&fields, password)?;
+    let aad = aad(&bytes[..from], id, repository);
+    let mut sealed = Zeroizing::new(bytes[from..].to_vec());
+    let plain = sealer.open(0, &aad, &mut sealed, WHAT).map_err(|_| UnwrapError::WrongPassword)?;
+    let master: [u8; 32] = (&*plain).try_into().map_err(|_| DecodeError::invalid(WHAT, "its length is wrong"))?;
+    Ok(MasterKey(master))
+}
+
+/// The paper form of a master key: lines that a person can type back, each with a check of its own.
+///
+/// Line n: two base32 groups… of 8 bytes of (repository id ‖ master key), then 4 characters of a checksum over the line
+/// number and the bytes, so that a typing error is found in its line.
+pub fn to_paper(master: &MasterKey, repository: RepositoryId) -> Vec<String> {
+    let secret = Zeroizing::new([&repository.0[..], &master.0].concat());
+    let line = |(number, bytes): (usize, &[u8])| {
+        let mut body = Zeroizing::new(bytes.to_vec());
+        body.extend_from_slice(&paper_check(number, bytes));
+        let text = data_encoding::BASE32_NOPAD.encode(&body);
+        let groups: Vec<_> = text.as_bytes().chunks(6).map(String::from_utf8_lossy).collect();
+        groups.join("-")
+    };
+    secret.chunks(8).enumerate().map(line).collect()
+}
+
+fn paper_check(number: usize, bytes: &[u8]) -> [u8; 3] {
+    let mut hasher = blake3::Hasher::new_derive_key("Larder paper key 1");
+    hasher.update(&[number as u8]).update(bytes);
+    let mut check = [0; 3];
+    check.copy_from_slice(&hasher.finalize().as_bytes()[..3]);
+    check
+}
+
+/// A paper key that was typed wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PaperError {
+    /// Not the right number of lines.
+    #[error("a paper key has 6 lines; {found} were given")]
+    Lines {
+        /// How many there were.
+        found: usize,
+    },
+    /// A line with a typing error.
+    #[error("line {line} of the paper key has a typing error")]
+    Line {
+        /// Counted from 1.
+        line: usize,
+    },
+}
+
+/// Reads a paper key; case, spaces, dashes and empty lines do not matter, and 0, 1, 8 are read as O, I, B.
+pub fn from_paper(text: &str) -> Result<(MasterKey, RepositoryId), PaperError> {
+    let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    if lines.len() != 6 {
+        return Err(PaperError::Lines { found: lines.len() });
+    }
+    let mut secret = Zeroizing::new(Vec::with_capacity(48));
+    for (number, line) in lines.iter().enumerate() {
+        let wrong = PaperError::Line { line: number + 1 };
+        let letters: String = line
+            .chars()
+            .filter(|letter| !letter.is_whitespace() && *letter != '-')
+            .map(|letter| match letter.to_ascii_uppercase() {
+                '0' => 'O',
+                '1' => 'I',
+                '8' => 'B',
+                letter => letter,
+            })
+            .collect();
+        let bytes = data_encoding::BASE32_NOPAD.decode(letters.as_bytes()).map_err(|_| wrong.clone())?;
+        let (bytes, check) = bytes.split_last_chunk::<3>().ok_or(wrong.clone())?;
+        if bytes.len() != 8 || paper_check(number, bytes) != *check {
+            return Err(wrong);
+        }
+        secret.extend_from_slice(bytes);
+    }
+    let (mut repository, mut master) = ([0; 16], [0; 32]);
+    repository.copy_from_slice(&secret[..16]);
+    master.copy_from_slice(&secret[16..]);
+    Ok((MasterKey(master), RepositoryId(repository)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: KeyId = KeyId([3; 8]);
+    const REPOSITORY: RepositoryId = RepositoryId([4; 16]);
+
+    fn wrapped(password: &[u8]) -> Vec<u8> {
+        let fields = KeyFields {
+            cost: KdfCost::TEST,
+            salt: [5; 32],
+            user: "alice".to_owned(),
+            host: "host".to_owned(),
+            created_ms: 1_790_000_000_000,
+        };
+        wrap(&MasterKey([1; 32]), password, &fields, ID, REPOSITORY).expect("wraps")
+    }
+
+    #[test]
+    fn version_1_bytes_never_change() {
+        let golden = hex::decode(include_str!("golden/key_v1.hex").trim()).expect("valid hex");
+        assert_eq!(hex::encode(wrapped(b"secret")), hex::encode(&golden));
+        assert_eq!(unwrap(&golden, b"secret", ID, REPOSITORY).expect("unwraps").0, [1; 32]);
+    }
+
+    #[test]
+    fn only_the_password_opens_the_key_and_only_in_its_place() {
+        let bytes = wrapped(b"secret");
+        assert_eq!(unwrap(&bytes, b"Secret", ID, REPOSITORY).expect_err("refused"), UnwrapError::WrongPassword);
+        assert!(unwrap(&bytes, b"secret", KeyId([0; 8]), REPOSITORY).is_err());
+        assert!(unwrap(&bytes, b"secret", ID, RepositoryId([0; 16])).is_err());
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            // A flipped cost may ask for up to 1 GiB; what matters here is that it is never accepted.
+            if read_fields(&flipped).is_ok_and(|fields| fields.cost != KdfCost::TEST) {
+                continue;
+            }
+            assert!(unwrap(&flipped, b"secret", ID, REPOSITORY).is_err(), "bit {bit}");
+        }
+        for len in 0..bytes.len() {
+            assert!(unwrap(&bytes[..len], b"secret", ID, REPOSITORY).is_err(), "cut to {len}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_asks_for_too_much_is_refused_without_trying() {
+        let cost = KdfCost { memory_kib: u32::MAX, passes: 1, lanes: 1 };
+        assert!(matches!(cost.params(), Err(DecodeError::Invalid { .. })));
+    }
+
+    #[test]
+    fn a_paper_key_is_read_back_and_typing_errors_are_found_in_their_line() {
+        let master = MasterKey(std::array::from_fn(|i| i as u8 * 7));
+        let lines = to_paper(&master, REPOSITORY);
+        let text = lines.join("\n").to_lowercase().replace('-', " ").replace('o', "0");
+        let (read, repository) = from_paper(&text).expect("reads");
+        assert_eq!((read.0, repository), (master.0, REPOSITORY));
+        for line in 0..6 {
+            let mut wrong = lines.clone();
+            let first = if wrong[line].starts_with('A') { "C" } else { "A" };
+            wrong[line].replace_range(..1, first);
+            assert_eq!(from_paper(&wrong.join("\n")).expect_err("refused"), PaperError::Line { line: line + 1 });
+        }
+        let mut swapped = lines.clone();
+        swapped.swap(2, 3);
+        assert_eq!(from_paper(&swapped.join("\n")).expect_err("refused"), PaperError::Line { line: 3 });
+        assert_eq!(from_paper(&lines[1..].join("\n")).expect_err("refused"), PaperError::Lines { found: 5 });
+    }
+}

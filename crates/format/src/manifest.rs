@@ -1,0 +1,315 @@
+//! Version manifests: the object that makes a version exist, and the mark that an unfinished job will never have one.
+//!
+//! `versions/<series>/<job>/0` is the job's commit register, created once if absent: either the job's manifest (magic
+//! `LMAN`) or the mark that it was given up (magic `LABT`, an empty part). Later generations hold the same content laid out
+//! elsewhere. Both are sealed objects (`seal.rs`).
+//!
+//! A manifest has two parts, so that a listing reads only the first few hundred bytes of each:
+//!
+//! | part | content                                                                                                |
+//! |-----:|--------------------------------------------------------------------------------------------------------|
+//! |    0 | CBOR map, [`Summary`]                                                                                  |
+//! |    1 | version (1 byte: 1), places (`places.rs`), data recipe, metadata recipe (`recipe.rs`), container table |
+//!
+//! Container table: varint count, then per container varint container, varint chunks used, varint bytes used, varint chunks
+//! held, varint bytes held, varint object bytes. "Used" counts references of this version, at most what the container holds.
+
+use minicbor::{Decode, Encode};
+
+use crate::cbor;
+use crate::ids::{ContainerId, JobId, SeriesKey};
+use crate::names;
+use crate::places::{Places, PlacesWriter};
+use crate::recipe::Recipe;
+use crate::seal::{Keys, ObjectType, first_part_end, magic, open_object, seal_object};
+use crate::wire::{DecodeError, Put, Reader};
+
+const MANIFEST: ObjectType = ObjectType { magic: *b"LMAN", version: 1, what: "version manifest" };
+const ABORTED: ObjectType = ObjectType { magic: *b"LABT", version: 1, what: "mark of an aborted job" };
+const PARTS: usize = 2;
+
+/// Bytes to read of a manifest to have its [`Summary`] in most cases.
+pub const HEAD_GUESS: u64 = 4096;
+
+/// What a version's streams are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum SourceKind {
+    /// A file tree: a metadata stream of entries and their contents in order.
+    #[n(0)]
+    Tree,
+    /// One stream of bytes (standard input, a command, a device): a tree with a single file.
+    #[n(1)]
+    Stream,
+}
+
+/// What a backup counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Statistics {
+    /// Files that the base did not have.
+    #[n(0)]
+    pub files_new: u64,
+    /// Files that the base had otherwise.
+    #[n(1)]
+    pub files_changed: u64,
+    /// Files taken over from the base.
+    #[n(2)]
+    pub files_unmodified: u64,
+    /// Directories that the base did not have.
+    #[n(3)]
+    pub dirs_new: u64,
+    /// Directories that the base had otherwise.
+    #[n(4)]
+    pub dirs_changed: u64,
+    /// Directories as the base had them.
+    #[n(5)]
+    pub dirs_unmodified: u64,
+    /// Links, devices, FIFOs.
+    #[n(6)]
+    pub others: u64,
+    /// Logical bytes of all files, holes included.
+    #[n(7)]
+    pub logical_bytes: u64,
+    /// Bytes of the data stream.
+    #[n(8)]
+    pub stream_bytes: u64,
+    /// Bytes of the data stream that were read to make this version.
+    #[n(9)]
+    pub read_bytes: u64,
+    /// Chunks of the data stream.
+    #[n(10)]
+    pub chunks: u64,
+    /// Chunks that this version was the first to store.
+    #[n(11)]
+    pub new_chunks: u64,
+    /// Uncompressed bytes of the new chunks, data and metadata.
+    #[n(12)]
+    pub added_bytes: u64,
+    /// Bytes of the containers that this version wrote.
+    #[n(13)]
+    pub stored_bytes: u64,
+    /// Files and folders that could not be read, or changed while they were.
+    #[n(14)]
+    pub errors: u64,
+}
+
+/// What people see of a version without opening its recipes.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Summary {
+    /// The job that made it, which is its id.
+    #[n(0)]
+    pub id: JobId,
+    /// Name of its series.
+    #[n(1)]
+    pub series: String,
+    /// The version it was deduplicated against first.
+    #[n(2)]
+    pub base: Option<JobId>,
+    /// Time of the version, milliseconds since the epoch: when it began, or what `--time` said.
+    #[n(3)]
+    pub time_ms: u64,
+    /// When the backup began.
+    #[n(4)]
+    pub started_ms: u64,
+    /// When the backup committed.
+    #[n(5)]
+    pub ended_ms: u64,
+    /// Host it was made on, or what `--host` said.
+    #[n(6)]
+    pub host: String,
+    /// User who made it.
+    #[n(7)]
+    pub user: String,
+    /// Tags, sorted.
+    #[n(8)]
+    pub tags: Vec<String>,
+    /// What was backed up, as the user named it, made absolute.
+    #[n(9)]
+    #[cbor(with = "paths")]
+    pub paths: Vec<Vec<u8>>,
+    /// Name and version of the program.
+    #[n(10)]
+    pub program: String,
+    /// Tree or stream.
+    #[n(11)]
+    pub source: SourceKind,
+    /// Counters.
+    #[n(12)]
+    pub statistics: Statistics,
+    /// Drawn at random for each attempt to commit, so that a writer whose create timed out can see whether it won.
+    #[n(13)]
+    #[cbor(with = "minicbor::bytes")]
+    pub attempt: [u8; 16],
+}
+
+/// Lists of byte strings.
+mod paths {
+    use minicbor::bytes::ByteVec;
+    use minicbor::decode::{Decoder, Error};
+    use minicbor::encode::{self, Encoder, Write};
+
+    pub(super) fn encode<C, W: Write>(
+        paths: &[Vec<u8>],
+        e: &mut Encoder<W>,
+        _: &mut C,
+    ) -> Result<(), encode::Error<W::Error>> {
+        e.array(paths.len() as u64)?;
+        for path in paths {
+            e.bytes(path)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn decode<C>(d: &mut Decoder<'_>, _: &mut C) -> Result<Vec<Vec<u8>>, Error> {
+        Ok(d.decode::<Vec<ByteVec>>()?.into_iter().map(Vec::from).collect())
+    }
+}
+
+/// One row of the container table: how much of a container a version uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContainerUsage {
+    /// The container.
+    pub container: ContainerId,
+    /// Chunk references of this version into it, at most `chunks_held`.
+    pub chunks_used: u32,
+    /// Their bytes, at most `bytes_held`.
+    pub bytes_used: u64,
+    /// Chunks it holds.
+    pub chunks_held: u32,
+    /// Their bytes, uncompressed.
+    pub bytes_held: u64,
+    /// Bytes of the object.
+    pub object_bytes: u64,
+}
+
+/// A whole version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Manifest {
+    /// What people see.
+    pub summary: Summary,
+    /// Contents of files, in the order of the entries.
+    pub data: Recipe,
+    /// Entries, see `metadata.rs`.
+    pub metadata: Recipe,
+    /// Every container that this version references, metadata containers included.
+    pub containers: Vec<ContainerUsage>,
+}
+
+/// What a commit register holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Register<T> {
+    /// The version was committed.
+    Committed(T),
+    /// The job was given up and can never commit.
+    Aborted,
+}
+
+impl Manifest {
+    /// Seals the manifest as generation `generation`. `salt` must be fresh random bytes.
+    pub fn encode(&self, keys: &Keys, series: SeriesKey, generation: u32, salt: [u8; 16]) -> Vec<u8> {
+        let mut places = PlacesWriter::default();
+        let mut rows = Vec::new();
+        self.data.encode(&mut places, &mut rows);
+        self.metadata.encode(&mut places, &mut rows);
+        rows.put_varint(self.containers.len() as u64);
+        for usage in &self.containers {
+            rows.put_varint(u64::from(places.container(usage.container)));
+            rows.put_varint(u64::from(usage.chunks_used));
+            rows.put_varint(usage.bytes_used);
+            rows.put_varint(u64::from(usage.chunks_held));
+            rows.put_varint(usage.bytes_held);
+            rows.put_varint(usage.object_bytes);
+        }
+        let mut body = vec![1];
+        places.encode(&mut body);
+        body.extend_from_slice(&rows);
+        let name = names::version(series, self.summary.id, generation);
+        seal_object(keys, &name, MANIFEST, salt, &[&cbor::encode(&self.summary), &body])
+    }
+
+    /// Opens a manifest or an abort mark.
+    pub fn decode(
+        keys: &Keys,
+        series: SeriesKey,
+        job: JobId,
+        generation: u32,
+        bytes: &[u8],
+    ) -> Result<Register<Self>, DecodeError> {
+        let name = names::version(series, job, generation);
+        if magic(bytes, MANIFEST.what)? == ABORTED.magic {
+            open_object(keys, &name, ABORTED, bytes, 1, 1)?;
+            return Ok(Register::Aborted);
+        }
+        let (_, parts) = open_object(keys, &name, MANIFEST, bytes, PARTS, PARTS)?;
+        let summary = decode_summary(&parts[0], job)?;
+        let mut reader = Reader::new(&parts[1], MANIFEST.what);
+        reader.version(1)?;
+        let places = Places::decode(&mut reader)?;
+        let data = Recipe::decode(&places, &mut reader)?;
+        let metadata = Recipe::decode(&places, &mut reader)?;
+        let count = reader.count(6)?;
+        let mut containers = Vec::with_capacity(count);
+        for _ in 0..count {
+            containers.push(ContainerUsage {
+                container: places.container(&mut reader)?,
+                chunks_used: reader.varint_u32()?,
+                bytes_used: reader.varint()?,
+                chunks_held: reader.varint_u32()?,
+                bytes_held: reader.varint()?,
+                object_bytes: reader.varint()?,
+            });
+        }
+        reader.finish()?;
+        Ok(Register::Committed(Self { summary, data, metadata, containers }))
+    }
+}
+
+fn decode_summary(bytes: &[u8], job: JobId) -> Result<Summary, DecodeError> {
+    let summary: Summary = cbor::decode(bytes, MANIFEST.what)?;
+    if summary.id != job {
+        return Err(DecodeError::invalid(MANIFEST.what, "it is of another version than its name says"));
+    }
+    Ok(summary)
+}
+
+/// What the head of a register gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Head {
+    /// The summary, or the abort mark.
+    Complete(Register<Box<Summary>>),
+    /// So many bytes of the object are needed.
+    Needs(u64),
+}
+
+impl Summary {
+    /// Opens the summary from the first bytes of a register; says how many it needs when they are too few.
+    pub fn decode_head(
+        keys: &Keys,
+        series: SeriesKey,
+        job: JobId,
+        generation: u32,
+        bytes: &[u8],
+    ) -> Result<Head, DecodeError> {
+        let name = names::version(series, job, generation);
+        if magic(bytes, MANIFEST.what)? == ABORTED.magic {
+            open_object(keys, &name, ABORTED, bytes, 1, 1)?;
+            return Ok(Head::Complete(Register::Aborted));
+        }
+        let needed = first_part_end(bytes, MANIFEST.what)?;
+        if bytes.len() < needed {
+            return Ok(Head::Needs(needed as u64));
+        }
+        let (_, parts) = open_object(keys, &name, MANIFEST, bytes, 1, PARTS)?;
+        Ok(Head::Complete(Register::Committed(Box::new(decode_summary(&parts[0], job)?))))
+    }
+}
+
+/// The mark that `job` was given up. `salt` must be fresh random bytes.
+pub fn encode_aborted(keys: &Keys, series: SeriesKey, job: JobId, salt: [u8; 16]) -> Vec<u8> {
+    seal_object(keys, &names::version(series, job, 0), ABORTED, salt, &[&[]])
+}
+
+#[cfg(test)]
+mod tests;
