@@ -1,1 +1,32 @@
-//! placeholder
+//! What is backed up, and where it is restored.
+//!
+//! The reading half turns things of the outside world into entries (`larder_format::entry`) and bytes:
+//!
+//! * [`walk`]: a file tree, in the order of a version's metadata stream, with what was left out and what went wrong;
+//! * [`read`]: the bytes of one file, without its holes, and an honest word on whether it changed meanwhile;
+//!
+//! Everything here blocks: callers run it on plain threads. Nothing here knows chunks, containers or versions. A problem with
+//! one path is a value that names it, never the end of the walk; what to do about it is the caller's choice.
+//!
+//! Linux only: descriptors, `statx` and `/proc/self/fd` are used directly. Carries issue "Sources" and DESIGN section 4, step 2.
+
+mod directory;
+mod extents;
+mod links;
+mod owners;
+mod path_text;
+mod stat;
+
+pub mod found;
+pub mod read;
+pub mod roots;
+pub mod walk;
+pub mod xattrs;
+
+pub use found::Found;
+pub use owners::Owners;
+pub use path_text::PathText;
+pub use read::{Change, FileReader, Finished, ReadError};
+pub use roots::{Roots, RootsError};
+pub use walk::{Item, Problem, SkipReason, Walk, WalkError, WalkOptions};
+pub use xattrs::XattrError;

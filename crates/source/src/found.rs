@@ -1,0 +1,112 @@
+//! One thing the walk met, with the means to look closer.
+
+use std::sync::Arc;
+
+use larder_format::entry::{Entry, EntryKind};
+use rustix::fd::AsFd;
+use rustix::fs::FileType;
+
+use crate::directory::Directory;
+use crate::read::{FileReader, ReadError};
+use crate::stat::{Follow, Stat};
+use crate::xattrs::{self, Place, XattrError};
+
+/// An entry as one `statx` (and `readlink`) told it, and a hold on the directory it was found in.
+///
+/// What costs more is done on request, because unchanged files need none of it: extended attributes with [`Found::complete`],
+/// contents and holes with [`Found::open`]. A change of attributes changes the `ctime`, so comparing entries before completing
+/// them is safe.
+///
+/// Every value keeps its directory open. Do not collect them by the thousand.
+#[derive(Debug)]
+pub struct Found {
+    /// What is known. [`Found::open`] and [`Found::complete`] bring it up to date. Extended attributes are empty and the holes
+    /// of files unknown until then.
+    pub entry: Entry,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) stat: Stat,
+    pub(crate) follow: Follow,
+}
+
+impl Found {
+    /// The name in its directory.
+    pub(crate) fn name(&self) -> &[u8] {
+        self.entry.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+    }
+
+    /// Whether this is a regular file, also one whose entry is a hard link.
+    pub fn is_regular_file(&self) -> bool {
+        self.stat.file_type == FileType::RegularFile
+    }
+
+    /// Whether further names of the same file may follow as hard links to this entry.
+    ///
+    /// Should this entry not make it into the version (its contents cannot be read), the entries that link to its path must not
+    /// either as they are: give the next one contents of its own with [`Found::unlink`], and point the others there.
+    pub fn may_be_linked_to(&self) -> bool {
+        self.stat.links > 1 && self.stat.file_type != FileType::Directory
+    }
+
+    /// Makes an [`EntryKind::HardLink`] an entry of its own again, for when the entry it points to is missing from the version.
+    /// Any other kind stays as it is.
+    pub fn unlink(&mut self) -> Result<(), ReadError> {
+        if !matches!(self.entry.kind, EntryKind::HardLink { .. }) {
+            return Ok(());
+        }
+        if let Some(kind) = self.stat.plain_kind() {
+            self.entry.kind = kind;
+            return Ok(());
+        }
+        match rustix::fs::readlinkat(&*self.directory, self.name(), Vec::new()) {
+            Ok(target) => {
+                self.entry.kind = EntryKind::Symlink { target: target.into_bytes() };
+                Ok(())
+            }
+            Err(error) => Err(ReadError::open(&self.entry.path, error)),
+        }
+    }
+
+    /// Reads the extended attributes by name, for everything that is not going to be opened. Returns what could not be read.
+    pub fn complete(&mut self) -> Vec<XattrError> {
+        let place = Place::Name { directory: &self.directory, name: self.name(), follow: self.follow };
+        let attributes = xattrs::read(&place, &self.entry.path);
+        self.entry.xattrs = attributes.found;
+        attributes.problems
+    }
+
+    /// Reads the extended attributes of the opened file: cheaper than [`Found::complete`], and certain to be those of the
+    /// file whose contents are read. Returns what could not be read.
+    pub fn complete_from(&mut self, reader: &FileReader) -> Vec<XattrError> {
+        let attributes = xattrs::read(&Place::Open(reader.as_fd()), &self.entry.path);
+        self.entry.xattrs = attributes.found;
+        attributes.problems
+    }
+
+    /// Takes over what a later look at the same name said.
+    pub(crate) fn refresh(&mut self, stat: Stat, kind: EntryKind) {
+        if (stat.uid, stat.gid) != (self.stat.uid, self.stat.gid) {
+            // The names belong to the old numbers; without a name a restore goes by number.
+            self.entry.user = self.entry.user.take().filter(|_| stat.uid == self.stat.uid);
+            self.entry.group = self.entry.group.take().filter(|_| stat.gid == self.stat.gid);
+        }
+        self.entry.kind = kind;
+        self.entry.mode = stat.mode;
+        self.entry.uid = stat.uid;
+        self.entry.gid = stat.gid;
+        self.entry.mtime = stat.mtime;
+        self.entry.ctime = stat.ctime;
+        self.entry.atime = self.entry.atime.map(|_| stat.atime);
+        self.entry.inode = stat.id.inode;
+        self.stat = stat;
+    }
+
+    /// Opens a regular file for reading and brings the entry up to date with what was opened: metadata, size and holes are those
+    /// of the open file, so that the entry and the bytes belong together even if the file changed since the walk passed.
+    ///
+    /// Never hangs and never follows a link: should something else have taken the file's place, that is an error. (Another
+    /// regular file in its place, as left by programs that replace a file to save it, is read instead, unless the entry may be
+    /// the target of hard links.) A hard link must go through [`Found::unlink`] first.
+    pub fn open(&mut self) -> Result<FileReader, ReadError> {
+        FileReader::open(self)
+    }
+}

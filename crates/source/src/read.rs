@@ -1,0 +1,279 @@
+//! Reads one file, holes left out, and says honestly what happened to it meanwhile.
+//!
+//! The backup pipeline opens a [`FileReader`] through [`Found::open`], reads until 0, and calls [`FileReader::finish`], which
+//! makes the entry agree with the bytes that were really delivered and tells how the file changed, if it did.
+//!
+//! Invariants
+//! * Bytes delivered = `entry.stored_bytes()` after `finish`, whatever another process did to the file.
+//! * Never blocks on what is not a regular file, never follows a symlink.
+//!
+//! Not here: buffers. 256 KiB to 8 MiB a call is a good size (LIMITS A1); small files need one call, as long as the buffer has room
+//! for one byte more than the file.
+
+use std::io;
+
+use larder_format::entry::{Entry, EntryKind, Extent};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Advice, FileType, Mode, OFlags, fadvise, openat};
+use rustix::io::{Errno, pread};
+use thiserror::Error;
+
+use crate::extents::data_extents;
+use crate::found::Found;
+use crate::path_text::PathText;
+use crate::stat::Stat;
+
+/// From this size on the kernel is told that the file is read from front to back.
+const ADVISE_MIN: u64 = 1 << 20;
+
+/// Why a file could not be read. Nothing of it, or not all of it, is in the version.
+#[derive(Debug, Error)]
+pub enum ReadError {
+    /// It is gone.
+    #[error("/{}: vanished before it was read", PathText(.path))]
+    Vanished {
+        /// Path of the entry.
+        path: Vec<u8>,
+    },
+    /// Something else is in its place.
+    #[error("/{}: was replaced before it was read", PathText(.path))]
+    Replaced {
+        /// Path of the entry.
+        path: Vec<u8>,
+    },
+    /// The entry has no contents of its own.
+    #[error("/{}: is not a regular file", PathText(.path))]
+    NotAFile {
+        /// Path of the entry.
+        path: Vec<u8>,
+    },
+    /// It could not be opened.
+    #[error("cannot open /{}: {source}", PathText(.path))]
+    Open {
+        /// Path of the entry.
+        path: Vec<u8>,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It could not be read from some point on.
+    #[error("cannot read /{} at byte {offset}: {source}", PathText(.path))]
+    Read {
+        /// Path of the entry.
+        path: Vec<u8>,
+        /// Where in the file.
+        offset: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl ReadError {
+    pub(crate) fn open(path: &[u8], error: Errno) -> Self {
+        let path = path.to_vec();
+        match error {
+            Errno::NOENT => Self::Vanished { path },
+            // A symlink, a socket or a device without driver where a regular file was.
+            Errno::LOOP | Errno::NXIO | Errno::NODEV => Self::Replaced { path },
+            error => Self::Open { path, source: error.into() },
+        }
+    }
+}
+
+/// How a file changed while it was read. What was read is in the version, but it may be a mixture of old and new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Change {
+    /// It is longer now; the entry has the old length.
+    #[error("grew from {from} to {to} bytes while it was read")]
+    Grew {
+        /// Size when opened.
+        from: u64,
+        /// Size at the end.
+        to: u64,
+    },
+    /// It became shorter; the entry ends where the reading ended.
+    #[error("shrank from {from} to {to} bytes while it was read; {stored} bytes are stored")]
+    Shrank {
+        /// Size when opened.
+        from: u64,
+        /// Size at the end.
+        to: u64,
+        /// Size the entry has now.
+        stored: u64,
+    },
+    /// It could be read only in part, though it is as long as before; the entry ends where the reading ended.
+    #[error("could be read only to byte {stored} of {size}")]
+    CutShort {
+        /// Size when opened.
+        size: u64,
+        /// Size the entry has now.
+        stored: u64,
+    },
+    /// It holds more than its size says, as files in `/proc` do; only as much as its size says is stored.
+    #[error("holds more than the {size} bytes of its size")]
+    LongerThanItsSize {
+        /// The size it has.
+        size: u64,
+    },
+    /// Written to, with its size unchanged.
+    #[error("was written to while it was read")]
+    Written,
+    /// Its metadata changed (owner, mode, attributes, names); its contents very probably did not.
+    #[error("had its metadata changed while it was read")]
+    Touched,
+    /// The system would not tell any more.
+    #[error("could not be checked for changes after it was read")]
+    Unknown,
+}
+
+/// The end of a reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Finished {
+    /// Bytes delivered.
+    pub stored: u64,
+    /// How the file changed meanwhile.
+    pub change: Option<Change>,
+}
+
+/// An open regular file, read from front to back.
+#[derive(Debug)]
+pub struct FileReader {
+    file: OwnedFd,
+    /// For messages.
+    path: Vec<u8>,
+    opened: Stat,
+    /// Data runs not read to their end, the next one last. Empty lists and holes: see `Entry`.
+    runs: Vec<Extent>,
+    /// The run being read.
+    run: Extent,
+    delivered: u64,
+    /// Where the file turned out to end, if before its time.
+    ended_early_at: Option<u64>,
+    has_more: bool,
+}
+
+impl FileReader {
+    pub(crate) fn open(found: &mut Found) -> Result<Self, ReadError> {
+        let path = found.entry.path.clone();
+        if !found.is_regular_file() || !matches!(found.entry.kind, EntryKind::File { .. }) {
+            return Err(ReadError::NotAFile { path });
+        }
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let open = |flags| openat(&*found.directory, found.name(), flags, Mode::empty());
+        let opened = match open(flags | OFlags::NOATIME) {
+            // Only the owner and root may leave the access time alone.
+            Err(Errno::PERM) => open(flags),
+            other => other,
+        };
+        let file = opened.map_err(|error| ReadError::open(&path, error))?;
+        let stat = Stat::of(&file).map_err(|error| ReadError::open(&path, error))?;
+        let is_same = stat.id == found.stat.id;
+        if stat.file_type != FileType::RegularFile || (!is_same && found.may_be_linked_to()) {
+            return Err(ReadError::Replaced { path });
+        }
+        let extents = if stat.allocated < stat.size {
+            data_extents(&file, stat.size).map_err(|error| ReadError::open(&path, error))?
+        } else {
+            None
+        };
+        if stat.size >= ADVISE_MIN {
+            // Advice only: reading works without it.
+            let _ = fadvise(&file, 0, None, Advice::Sequential);
+        }
+        let mut runs = match &extents {
+            Some(extents) => extents.iter().rev().copied().collect(),
+            None => vec![Extent { offset: 0, length: stat.size }],
+        };
+        let run = runs.pop().unwrap_or(Extent { offset: stat.size, length: 0 });
+        found.refresh(stat, EntryKind::File { size: stat.size, extents });
+        Ok(Self { file, path, opened: stat, runs, run, delivered: 0, ended_early_at: None, has_more: false })
+    }
+
+    /// Bytes that reading will deliver unless the file shrinks.
+    pub fn expected(&self) -> u64 {
+        self.delivered + self.run.length + self.runs.iter().map(|run| run.length).sum::<u64>()
+    }
+
+    /// Reads on into the front of `buffer`; 0 is the end. What follows the bytes read may be overwritten, too.
+    pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize, ReadError> {
+        if buffer.is_empty() || self.ended_early_at.is_some() {
+            return Ok(0);
+        }
+        while self.run.length == 0 {
+            match self.runs.pop() {
+                Some(run) => self.run = run,
+                None => {
+                    self.look_beyond(buffer)?;
+                    return Ok(0);
+                }
+            }
+        }
+        let Extent { offset, length } = self.run;
+        let is_last = offset + length == self.opened.size;
+        let wanted = usize::try_from(length).unwrap_or(usize::MAX).min(buffer.len());
+        // One byte more than there should be costs nothing and shows a file that grew.
+        let asked = if is_last && wanted as u64 == length { (wanted + 1).min(buffer.len()) } else { wanted };
+        let got = self.read_at(&mut buffer[..asked], offset)?;
+        if got == 0 {
+            self.ended_early_at = Some(offset);
+        }
+        self.has_more |= got > wanted;
+        let got = got.min(wanted);
+        self.run = Extent { offset: offset + got as u64, length: length - got as u64 };
+        self.delivered += got as u64;
+        Ok(got)
+    }
+
+    /// Ends the reading: makes `entry` agree with what was delivered and says how the file changed since it was opened.
+    ///
+    /// To be called after an error in the middle as well, when the bytes read so far are to be kept. Reading must have come to
+    /// its end (0 or an error), or what was not asked for counts as cut off.
+    pub fn finish(self, entry: &mut Entry) -> Finished {
+        let before = self.opened;
+        let ended_at = self.ended_early_at.or((self.run.length > 0).then_some(self.run.offset));
+        if let (Some(end), EntryKind::File { size, extents }) = (ended_at, &mut entry.kind) {
+            *size = end;
+            if let Some(extents) = extents {
+                extents.retain_mut(|extent| {
+                    extent.length = extent.length.min(end.saturating_sub(extent.offset));
+                    extent.length > 0
+                });
+            }
+        }
+        let (from, stored) = (before.size, ended_at.unwrap_or(before.size));
+        let change = match Stat::of(&self.file) {
+            Err(_) => Some(Change::Unknown),
+            Ok(after) if after.size < from => Some(Change::Shrank { from, to: after.size, stored }),
+            Ok(_) if ended_at.is_some() => Some(Change::CutShort { size: from, stored }),
+            Ok(after) if after.size > from => Some(Change::Grew { from, to: after.size }),
+            Ok(_) if self.has_more => Some(Change::LongerThanItsSize { size: from }),
+            Ok(after) if after.mtime != before.mtime => Some(Change::Written),
+            Ok(after) if after.ctime != before.ctime => Some(Change::Touched),
+            Ok(_) => None,
+        };
+        Finished { stored: self.delivered, change }
+    }
+
+    /// Looks for contents of a file that says to have none: only that case is not covered by asking for one byte more.
+    fn look_beyond(&mut self, buffer: &mut [u8]) -> Result<(), ReadError> {
+        if self.opened.size == 0 && !self.has_more {
+            self.has_more = self.read_at(&mut buffer[..1], 0)? > 0;
+        }
+        Ok(())
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, ReadError> {
+        loop {
+            match pread(&self.file, &mut *buffer, offset) {
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(ReadError::Read { path: self.path.clone(), offset, source: error.into() }),
+                Ok(got) => return Ok(got),
+            }
+        }
+    }
+}
+
+impl AsFd for FileReader {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}

@@ -1,0 +1,140 @@
+//! What can go wrong with the data of a restore, as facts, and what the caller should do about it.
+//!
+//! Problems with metadata alone (an owner that may not be set, an attribute the file system does not know) are not errors:
+//! they go to [`super::Notes`].
+
+use std::io;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+
+use crate::PathText;
+
+/// A path that could not be restored, or a target that cannot be used at all.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TargetError {
+    /// The folder to restore into cannot be created or opened.
+    #[error("cannot use {} as the folder to restore into", root.display())]
+    Root {
+        /// As the caller gave it.
+        root: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A step failed on one path.
+    #[error("cannot {action} {}", PathText(path))]
+    Io {
+        /// The step, to be read after "cannot".
+        action: &'static str,
+        /// Path in the version.
+        path: Vec<u8>,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A component above this path is a link or a file in the target, so the path would lie somewhere else.
+    #[error("{} is not below a real folder of the target: something on the way is a link or a file", PathText(path))]
+    NotBelowFolder {
+        /// Path in the version.
+        path: Vec<u8>,
+    },
+    /// Another program put something else in this place while it was being restored.
+    #[error("{} was replaced by another program while it was being restored", PathText(path))]
+    Swapped {
+        /// Path in the version.
+        path: Vec<u8>,
+    },
+    /// The entry itself is not one that a backup makes.
+    #[error("the entry {} of this version is damaged: {problem}", PathText(path))]
+    BadEntry {
+        /// Path in the version.
+        path: Vec<u8>,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// A file was to be finished before all its bytes had come. It stays marked as unfinished.
+    #[error("{} got only {got} of its {expected} bytes", PathText(path))]
+    Incomplete {
+        /// Path in the version.
+        path: Vec<u8>,
+        /// Bytes the entry has in the data stream.
+        expected: u64,
+        /// Bytes written or declared as already right.
+        got: u64,
+    },
+    /// The caller wrote outside a file's size, to a finished file, or gave the wrong number of bytes.
+    #[error("wrong use of the restore target for {}: {problem}", PathText(path))]
+    Misuse {
+        /// Path in the version.
+        path: Vec<u8>,
+        /// What was wrong.
+        problem: &'static str,
+    },
+}
+
+/// What the caller should do about a [`TargetError`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TargetErrorKind {
+    /// No space or quota left: stop, more would fail as well. Running the restore again continues.
+    Full,
+    /// The target is read-only, gone or its disk fails: stop.
+    Unusable,
+    /// Rights are missing for this path: report it and go on.
+    Denied,
+    /// Someone changes the target, or links in it lead elsewhere: report the path and go on.
+    Unsafe,
+    /// The version is damaged here: report the path and go on.
+    Damaged,
+    /// Any other trouble with this one path: report it and go on.
+    Path,
+    /// A mistake in the calling code.
+    Bug,
+}
+
+impl TargetError {
+    /// What the caller should do.
+    pub fn kind(&self) -> TargetErrorKind {
+        match self {
+            Self::Root { source, .. } => match kind_of(source) {
+                TargetErrorKind::Full => TargetErrorKind::Full,
+                TargetErrorKind::Denied => TargetErrorKind::Denied,
+                _ => TargetErrorKind::Unusable,
+            },
+            Self::Io { source, .. } => kind_of(source),
+            Self::NotBelowFolder { .. } | Self::Swapped { .. } => TargetErrorKind::Unsafe,
+            Self::BadEntry { .. } => TargetErrorKind::Damaged,
+            Self::Incomplete { .. } => TargetErrorKind::Path,
+            Self::Misuse { .. } => TargetErrorKind::Bug,
+        }
+    }
+
+    /// Path in the version, except for [`TargetError::Root`].
+    pub fn path(&self) -> Option<&[u8]> {
+        match self {
+            Self::Root { .. } => None,
+            Self::Io { path, .. }
+            | Self::NotBelowFolder { path }
+            | Self::Swapped { path }
+            | Self::BadEntry { path, .. }
+            | Self::Incomplete { path, .. }
+            | Self::Misuse { path, .. } => Some(path),
+        }
+    }
+
+    /// For `map_err` on a system call: which step failed on which path.
+    pub(super) fn step(action: &'static str, path: &[u8]) -> impl FnOnce(Errno) -> Self {
+        move |errno| Self::Io { action, path: path.to_vec(), source: errno.into() }
+    }
+}
+
+fn kind_of(source: &io::Error) -> TargetErrorKind {
+    match Errno::from_io_error(source) {
+        Some(Errno::NOSPC | Errno::DQUOT) => TargetErrorKind::Full,
+        Some(Errno::ROFS | Errno::IO | Errno::NODEV | Errno::NXIO | Errno::STALE) => TargetErrorKind::Unusable,
+        Some(Errno::ACCESS | Errno::PERM) => TargetErrorKind::Denied,
+        Some(Errno::LOOP) => TargetErrorKind::Unsafe,
+        _ => TargetErrorKind::Path,
+    }
+}

@@ -1,0 +1,263 @@
+//! Open directories of the target, and the only way from a path to a descriptor.
+//!
+//! Every path is resolved below the root's descriptor without following a symlink: by `openat2` with `RESOLVE_BENEATH` and
+//! `RESOLVE_NO_SYMLINKS`, or, where that call does not exist, component by component with `O_NOFOLLOW`. So neither a link that
+//! lies in the target, nor one that the version brings, nor one swapped in meanwhile can lead a write outside.
+//!
+//! A small number of directories is kept open, because files come in the order of a walk: the next file's parent is nearly
+//! always open, and its path costs one hash instead of a resolution. Paths longer than the kernel takes are walked in pieces.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+/// Longest piece of a path given to the kernel at once; its own limit is 4,096 with the closing zero.
+const PIECE_BYTES: usize = 4000;
+
+/// Attempts at a resolution that the kernel gives up because of renames elsewhere.
+const RESOLVE_ATTEMPTS: u32 = 16;
+
+/// An open directory below the root (or the root).
+#[derive(Debug)]
+pub(super) struct Folder {
+    fd: OwnedFd,
+    /// Opened as a place only: without the right to read it, its descriptor serves as a base for paths but not for `fchmod`.
+    pub(super) path_only: bool,
+    /// New files get an access control list from this directory, which must go when their entry has none.
+    pub(super) gives_acl: bool,
+}
+
+impl Folder {
+    fn new(fd: OwnedFd, path_only: bool) -> Self {
+        let acl = if path_only {
+            Err(Errno::ACCESS)
+        } else {
+            rustix::fs::fgetxattr(&fd, c"system.posix_acl_default", &mut [0_u8; 0][..])
+        };
+        // Not able to tell counts as yes: the price is one more look at each new file.
+        let gives_acl = !matches!(acl, Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS));
+        Self { fd, path_only, gives_acl }
+    }
+}
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Splits a path into its directory (empty: the root) and its last component.
+pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (b"", path),
+    }
+}
+
+/// Whether missing directories on the way are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Missing {
+    Fail,
+    Create,
+}
+
+/// The open directories of one target.
+#[derive(Debug)]
+pub(super) struct Folders {
+    root: Arc<Folder>,
+    open: Mutex<Cache>,
+    by_component: AtomicBool,
+}
+
+impl Folders {
+    /// `limit`: directories kept open beside the root.
+    pub(super) fn new(root: OwnedFd, limit: usize) -> Self {
+        let root = Arc::new(Folder::new(root, false));
+        Self { root, open: Mutex::new(Cache::new(limit)), by_component: AtomicBool::new(false) }
+    }
+
+    pub(super) fn root(&self) -> &Arc<Folder> {
+        &self.root
+    }
+
+    /// The directory at `path`, a valid path of a version or empty for the root.
+    ///
+    /// `LOOP` or `NOTDIR`: something on the way, or at its end, is not a directory.
+    pub(super) fn get(&self, path: &[u8], missing: Missing) -> Result<Arc<Folder>, Errno> {
+        if path.is_empty() {
+            return Ok(self.root.clone());
+        }
+        let (mut at, mut rest) = {
+            let mut cache = self.lock();
+            if let Some(folder) = cache.get(path) {
+                return Ok(folder);
+            }
+            self.nearest(&mut cache, path)
+        };
+        if missing == Missing::Fail && !self.by_component.load(Ordering::Relaxed) {
+            while !rest.is_empty() {
+                let (piece, after) = first_piece(rest);
+                match open_beneath(&at, piece) {
+                    Ok(folder) => (at, rest) = (Arc::new(folder), after),
+                    // Old kernels have no openat2, and some sandboxes forbid what they do not know.
+                    Err(Errno::NOSYS | Errno::PERM) => {
+                        self.by_component.store(true, Ordering::Relaxed);
+                        break;
+                    }
+                    Err(errno) => return Err(errno),
+                }
+            }
+        }
+        while !rest.is_empty() {
+            let (name, after) = match rest.iter().position(|byte| *byte == b'/') {
+                Some(slash) => (&rest[..slash], &rest[slash + 1..]),
+                None => (rest, &b""[..]),
+            };
+            let folder = match open_child(&at, name) {
+                Err(Errno::NOENT) if missing == Missing::Create => {
+                    match rustix::fs::mkdirat(&*at, name, Mode::from_raw_mode(0o777)) {
+                        Ok(()) | Err(Errno::EXIST) => open_child(&at, name)?,
+                        Err(errno) => return Err(errno),
+                    }
+                }
+                other => other?,
+            };
+            (at, rest) = (Arc::new(folder), after);
+        }
+        self.lock().insert(path, at.clone());
+        Ok(at)
+    }
+
+    /// Forgets `path` and everything below, because another directory may stand there from now on.
+    pub(super) fn forget(&self, path: &[u8]) {
+        self.lock().forget(path);
+    }
+
+    /// Forces the way of old kernels.
+    #[cfg(test)]
+    pub(super) fn resolve_by_component(&self) {
+        self.by_component.store(true, Ordering::Relaxed);
+    }
+
+    /// The open directory nearest above `path`, and what remains of the path from there.
+    fn nearest<'p>(&self, cache: &mut Cache, path: &'p [u8]) -> (Arc<Folder>, &'p [u8]) {
+        let mut end = path.len();
+        while let Some(slash) = path[..end].iter().rposition(|byte| *byte == b'/') {
+            if let Some(folder) = cache.get(&path[..slash]) {
+                return (folder, &path[slash + 1..]);
+            }
+            end = slash;
+        }
+        (self.root.clone(), path)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Cache> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// As many whole components as fit into [`PIECE_BYTES`] (at least one), and the rest.
+fn first_piece(path: &[u8]) -> (&[u8], &[u8]) {
+    if path.len() <= PIECE_BYTES {
+        return (path, b"");
+    }
+    let slash = path[..PIECE_BYTES].iter().rposition(|byte| *byte == b'/');
+    match slash.or_else(|| path.iter().position(|byte| *byte == b'/')) {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (path, b""),
+    }
+}
+
+fn open_beneath(base: &Folder, path: &[u8]) -> Result<Folder, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    open_for_reading_or_as_place(|flags| {
+        for _ in 1..RESOLVE_ATTEMPTS {
+            match rustix::fs::openat2(base, path, flags, Mode::empty(), resolve) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                other => return other,
+            }
+        }
+        rustix::fs::openat2(base, path, flags, Mode::empty(), resolve)
+    })
+}
+
+/// Opens the directory `name` directly below `base`, never through a link.
+pub(super) fn open_child(base: &Folder, name: &[u8]) -> Result<Folder, Errno> {
+    open_for_reading_or_as_place(|flags| rustix::fs::openat(base, name, flags | OFlags::NOFOLLOW, Mode::empty()))
+}
+
+fn open_for_reading_or_as_place(open: impl Fn(OFlags) -> Result<OwnedFd, Errno>) -> Result<Folder, Errno> {
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match open(flags | OFlags::RDONLY) {
+        Ok(fd) => Ok(Folder::new(fd, false)),
+        Err(Errno::ACCESS) => Ok(Folder::new(open(flags | OFlags::PATH)?, true)),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Directories by path with a bound; the one thrown out is one that was not asked for lately (second chance).
+#[derive(Debug)]
+struct Cache {
+    limit: usize,
+    places: HashMap<Arc<[u8]>, usize>,
+    slots: Vec<Slot>,
+    hand: usize,
+}
+
+#[derive(Debug)]
+struct Slot {
+    path: Arc<[u8]>,
+    folder: Arc<Folder>,
+    used: bool,
+}
+
+impl Cache {
+    fn new(limit: usize) -> Self {
+        Self { limit: limit.max(1), places: HashMap::new(), slots: Vec::new(), hand: 0 }
+    }
+
+    fn get(&mut self, path: &[u8]) -> Option<Arc<Folder>> {
+        let slot = &mut self.slots[*self.places.get(path)?];
+        slot.used = true;
+        Some(slot.folder.clone())
+    }
+
+    fn insert(&mut self, path: &[u8], folder: Arc<Folder>) {
+        if let Some(place) = self.places.get(path) {
+            // Another thread was first. The newer descriptor wins, because its directory stood there last.
+            self.slots[*place].folder = folder;
+            return;
+        }
+        let path: Arc<[u8]> = path.into();
+        let slot = Slot { path: path.clone(), folder, used: false };
+        if self.slots.len() < self.limit {
+            self.places.insert(path, self.slots.len());
+            self.slots.push(slot);
+            return;
+        }
+        while std::mem::take(&mut self.slots[self.hand].used) {
+            self.hand = (self.hand + 1) % self.slots.len();
+        }
+        self.places.remove(&self.slots[self.hand].path);
+        self.places.insert(path, self.hand);
+        self.slots[self.hand] = slot;
+        self.hand = (self.hand + 1) % self.slots.len();
+    }
+
+    fn forget(&mut self, path: &[u8]) {
+        let below = |other: &[u8]| {
+            other.strip_prefix(path).is_some_and(|rest| path.is_empty() || rest.is_empty() || rest[0] == b'/')
+        };
+        self.slots.retain(|slot| !below(&slot.path));
+        self.places.clear();
+        self.places.extend(self.slots.iter().enumerate().map(|(place, slot)| (slot.path.clone(), place)));
+        self.hand = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests;

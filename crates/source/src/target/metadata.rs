@@ -1,0 +1,292 @@
+//! Puts metadata back, in the only order that keeps all of it.
+//!
+//! Owner first, because the kernel takes set-id bits and capabilities from a file whose owner changes. Attributes next, then
+//! times. The mode comes last: it ends the mark of an unfinished file (see [`super::unfinished`]), so an interrupted restore can be
+//! told from a finished one up to the last call. Where the mode of a file says group and the file has an access control list, the
+//! bits are the list's mask; setting the list and then the mode gives both back exactly.
+//!
+//! What the user's rights or the file system do not allow becomes a note, never an error. Only a target that fails altogether
+//! (read-only, broken, full) is one.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use larder_format::entry::{Entry, Timestamp, Xattr};
+use rustix::io::Errno;
+
+use super::error::TargetError;
+use super::notes::{NoteKind, Notes};
+use super::owner::{Ids, OwnerMode};
+use super::subject::Subject;
+use crate::PathText;
+use crate::stat::Stat;
+
+const SET_UID: u32 = 0o4000;
+const SET_GID: u32 = 0o2000;
+
+const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// The metadata something shall have.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Goal<'e> {
+    pub(super) mode: u32,
+    /// Whose the thing was; set unless the mode is [`OwnerMode::None`].
+    pub(super) ids: Ids,
+    pub(super) owners: OwnerMode,
+    /// `None`: times stay as they are.
+    pub(super) mtime: Option<Timestamp>,
+    pub(super) atime: Option<Timestamp>,
+    /// `None`: attributes stay as they are.
+    pub(super) xattrs: Option<&'e [Xattr]>,
+}
+
+impl<'e> Goal<'e> {
+    pub(super) fn of(entry: &'e Entry, ids: Ids, owners: OwnerMode) -> Self {
+        let Entry { mode, mtime, atime, xattrs, .. } = entry;
+        Self { mode: *mode, ids, owners, mtime: Some(*mtime), atime: *atime, xattrs: Some(xattrs) }
+    }
+}
+
+/// The thing as it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Now<'s> {
+    pub(super) stat: &'s Stat,
+    pub(super) attributes: Attributes,
+    /// Its content was written after `stat` was taken, so its times have moved since.
+    pub(super) written_since: bool,
+}
+
+/// Which attributes the thing may have already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attributes {
+    /// None, because this restore made the thing and its directory hands none down.
+    Fresh,
+    /// Any: those that the version does not have are removed.
+    Unknown,
+}
+
+/// What this process may do, as far as it is known or was found out.
+#[derive(Debug)]
+pub(super) struct Rights {
+    pub(super) euid: u32,
+    groups: Vec<u32>,
+    /// The system refused to give a file away; it always will, so it is not asked again.
+    owner_refused: AtomicBool,
+}
+
+impl Rights {
+    pub(super) fn of_this_process() -> Self {
+        let mut groups: Vec<u32> = rustix::process::getgroups().unwrap_or_default().iter().map(|gid| gid.as_raw()).collect();
+        groups.push(rustix::process::getegid().as_raw());
+        Self { euid: rustix::process::geteuid().as_raw(), groups, owner_refused: AtomicBool::new(false) }
+    }
+}
+
+/// Brings `subject` from what it is now to its goal.
+pub(super) fn apply(
+    rights: &Rights,
+    notes: &Notes,
+    path: &[u8],
+    subject: Subject<'_>,
+    now: &Now<'_>,
+    goal: &Goal<'_>,
+) -> Result<(), TargetError> {
+    let Now { stat, attributes, written_since } = *now;
+    let is_directory = stat.file_type.is_dir();
+    let (owner, owner_changed) = set_owner(rights, notes, path, subject, stat, goal)?;
+    let mut mode = goal.mode;
+    let mut mode_moved = owner_changed;
+    if let Some(wanted) = goal.xattrs {
+        let lost_acl = set_xattrs(notes, path, subject, wanted, attributes)?;
+        mode_moved |= !wanted.is_empty() || attributes == Attributes::Unknown;
+        if let Some(group_bits) = lost_acl {
+            // Without its list the mask would become the rights of the owning group, which may be more than it had.
+            mode = mode & !0o070 | mode & group_bits << 3;
+        }
+    }
+    if let Some(mtime) = goal.mtime
+        && (written_since || stat.mtime != mtime || goal.atime.is_some_and(|atime| atime != stat.atime))
+    {
+        let set = subject.set_times(mtime, goal.atime);
+        note_unless_fatal(set, "set the times of", path, || notes.add(NoteKind::Times, path, || reason(set)))?;
+    }
+    if matches!(subject, Subject::Link { .. }) {
+        return Ok(());
+    }
+    let dropped =
+        if mode & SET_UID != 0 && owner.uid != goal.ids.uid && !is_directory { SET_UID } else { 0 }
+            | if mode & SET_GID != 0 && owner.gid != goal.ids.gid && !is_directory { SET_GID } else { 0 };
+    if dropped != 0 {
+        mode &= !dropped;
+        notes.add(NoteKind::SetId, path, || format!("mode {:04o} instead of {:04o}", mode, goal.mode));
+    }
+    if mode_moved || stat.mode != mode {
+        let set = subject.chmod(mode);
+        note_unless_fatal(set, "set the mode of", path, || notes.add(NoteKind::Mode, path, || reason(set)))?;
+    }
+    Ok(())
+}
+
+/// The owner afterwards, and whether it was changed.
+fn set_owner(
+    rights: &Rights,
+    notes: &Notes,
+    path: &[u8],
+    subject: Subject<'_>,
+    stat: &Stat,
+    goal: &Goal<'_>,
+) -> Result<(Ids, bool), TargetError> {
+    let now = Ids { uid: stat.uid, gid: stat.gid };
+    let wanted = goal.ids;
+    if goal.owners == OwnerMode::None || now == wanted {
+        return Ok((now, false));
+    }
+    let is_root = rights.euid == 0;
+    let uid = (wanted.uid != now.uid && !rights.owner_refused.load(Ordering::Relaxed)).then_some(wanted.uid);
+    let may_give = is_root || uid.is_some() || rights.groups.contains(&wanted.gid);
+    let gid = (wanted.gid != now.gid && may_give).then_some(wanted.gid);
+    let mut reached = now;
+    let mut refused = Errno::PERM;
+    for (uid, gid) in [(uid, gid), (None, gid)] {
+        if uid.is_none() && gid.is_none() {
+            continue;
+        }
+        let set = subject.chown(uid, gid);
+        match set {
+            Ok(()) => {
+                reached = Ids { uid: uid.unwrap_or(now.uid), gid: gid.unwrap_or(now.gid) };
+                break;
+            }
+            Err(errno) => {
+                note_unless_fatal(set, "set the owner of", path, || {})?;
+                refused = errno;
+                if uid.is_some() && errno == Errno::PERM && !is_root {
+                    rights.owner_refused.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+    if reached != wanted {
+        let Ids { uid, gid } = wanted;
+        notes.add(NoteKind::Owner, path, || format!("user {uid}, group {gid}: {}", reason(Err(refused))));
+    }
+    Ok((reached, reached != now))
+}
+
+/// Makes the attributes those of the version. `Some`: a list could not be set; the rights of the owning group without it.
+fn set_xattrs(
+    notes: &Notes,
+    path: &[u8],
+    subject: Subject<'_>,
+    wanted: &[Xattr],
+    attributes: Attributes,
+) -> Result<Option<u32>, TargetError> {
+    let existing = match attributes {
+        Attributes::Fresh => Vec::new(),
+        Attributes::Unknown => subject.xattr_names().map_err(TargetError::step("list the attributes of", path))?,
+    };
+    for name in &existing {
+        if wanted.iter().any(|xattr| xattr.name == *name) || belongs_to_system(name) {
+            continue;
+        }
+        match subject.remove_xattr(name) {
+            Ok(()) | Err(Errno::NODATA) => {}
+            removed @ Err(_) => note_unless_fatal(removed, "remove an attribute of", path, || {
+                notes.add(NoteKind::ExtraXattr, path, || format!("{}: {}", PathText(name), reason(removed)));
+            })?,
+        }
+    }
+    let mut lost_acl = None;
+    for Xattr { name, value } in wanted {
+        if existing.contains(name) && subject.xattr(name).is_ok_and(|now| now == *value) {
+            continue;
+        }
+        let set = subject.set_xattr(name, value);
+        if set.is_err() && name == ACL_ACCESS {
+            lost_acl = owning_group_rights(value);
+        }
+        note_unless_fatal(set, "set an attribute of", path, || {
+            let kind = match name.as_slice() {
+                ACL_ACCESS | ACL_DEFAULT => NoteKind::Acl,
+                CAPABILITY => NoteKind::Capability,
+                _ => NoteKind::Xattr,
+            };
+            notes.add(kind, path, || format!("{}: {}", PathText(name), reason(set)));
+        })?;
+    }
+    Ok(lost_acl)
+}
+
+/// Attributes that the system puts on files by itself: a version without them says nothing about them.
+pub(super) fn belongs_to_system(name: &[u8]) -> bool {
+    let by_itself: [&[u8]; 5] =
+        [b"security.selinux", b"security.SMACK64", b"security.apparmor", b"security.ima", b"security.evm"];
+    by_itself.iter().any(|prefix| name.starts_with(prefix))
+        || name.starts_with(b"btrfs.")
+        || (name.starts_with(b"system.") && name != ACL_ACCESS && name != ACL_DEFAULT)
+}
+
+/// The rights of the owning group in the kernel's form of an access control list: a version (4 bytes), then entries of tag
+/// (2), rights (2) and id (4), all little-endian.
+fn owning_group_rights(acl: &[u8]) -> Option<u32> {
+    const OWNING_GROUP: u16 = 4;
+    let mut entries = acl.get(4..)?.chunks_exact(8);
+    entries.find_map(|entry| {
+        let half = |at: usize| u16::from_le_bytes([entry[at], entry[at + 1]]);
+        (half(0) == OWNING_GROUP).then(|| u32::from(half(2)) & 7)
+    })
+}
+
+/// Metadata that cannot be set is noted; a target on which nothing can be done any more is an error.
+fn note_unless_fatal(
+    result: Result<(), Errno>,
+    action: &'static str,
+    path: &[u8],
+    note: impl FnOnce(),
+) -> Result<(), TargetError> {
+    match result {
+        Ok(()) => Ok(()),
+        Err(errno @ (Errno::ROFS | Errno::IO | Errno::STALE)) => Err(TargetError::step(action, path)(errno)),
+        Err(_) => {
+            note();
+            Ok(())
+        }
+    }
+}
+
+/// The system's words for a failure.
+pub(super) fn reason(result: Result<(), Errno>) -> String {
+    match result {
+        Ok(()) => String::new(),
+        Err(errno) => std::io::Error::from(errno).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owning_group_is_found_in_a_list() {
+        let entry = |tag: u16, rights: u16, id: u32| {
+            [tag.to_le_bytes().as_slice(), &rights.to_le_bytes(), &id.to_le_bytes()].concat()
+        };
+        let none = u32::MAX;
+        let list =
+            [2_u32.to_le_bytes().to_vec(), entry(1, 6, none), entry(2, 6, 1000), entry(4, 4, none), entry(16, 6, none)].concat();
+        assert_eq!(owning_group_rights(&list), Some(4));
+        assert_eq!(owning_group_rights(&list[..20]), None);
+        assert_eq!(owning_group_rights(&[]), None);
+    }
+
+    #[test]
+    fn only_attributes_of_the_system_stay_unasked() {
+        for own in [&b"security.selinux"[..], b"system.nfs4_acl", b"btrfs.compression", b"security.ima"] {
+            assert!(belongs_to_system(own));
+        }
+        for other in [&b"user.a"[..], ACL_ACCESS, ACL_DEFAULT, CAPABILITY, b"trusted.overlay.opaque"] {
+            assert!(!belongs_to_system(other));
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Where a version is restored: makes what its entries describe below one folder, with all their metadata.
+//!
+//! The restore pipeline opens one [`Target`] and uses it from all its threads. In order:
+//!
+//! 1. [`Target::make_dir`] for directories, parents first (missing parents of anything are made when needed);
+//! 2. for regular files [`Target::put_file`] when the content is at hand, else [`Target::begin_file`] and a [`FileWriter`] that
+//!    takes the bytes in any order from any thread; [`Target::make_node`] for symlinks, FIFOs and devices;
+//! 3. [`Target::make_link`] for hard links, when the files they name are finished;
+//! 4. [`Target::delete_extra`] where the user asked for it, then [`Target::finish_dirs`], and [`Target::notes`] for the report.
+//!
+//! Invariants
+//! * Nothing outside the root is touched. No symlink below the root is followed, whatever the version says, whatever lies in the
+//!   target, and whatever is swapped in meanwhile (`folders`). A file with further names is never written into, since those may
+//!   lie elsewhere.
+//! * An unfinished file never looks finished, so a restore is continued by running it again (`unfinished`). This holds for a
+//!   process that dies; after a power cut, files finished in the last seconds may have lost content that was not on disk yet:
+//!   [`Target::sync`] at the end makes a restore durable, and [`Overwrite::Always`] trusts neither size nor time.
+//! * What cannot be restored exactly is noted or an error, never silent.
+//! * Descriptors and memory are bounded, however many files are begun at once and however long paths are.
+//!
+//! Not here: which entries are restored, reading chunks, the order of writes. Carries issue "Restore" and DESIGN section 4.
+
+mod directory;
+mod error;
+mod file;
+mod files;
+mod folders;
+mod links;
+mod metadata;
+mod node;
+mod notes;
+mod owner;
+mod pending;
+mod policy;
+mod sparse;
+mod subject;
+mod unfinished;
+
+use std::collections::BTreeSet;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use larder_format::entry::{Entry, is_valid_path};
+use rustix::io::Errno;
+
+use crate::stat::{Follow, Stat};
+use files::OpenFiles;
+use folders::{Folder, Folders, Missing};
+use metadata::Rights;
+use owner::{Ids, OwnerTable};
+use pending::PendingDirs;
+use policy::Circumstances;
+
+pub use directory::DirDecision;
+pub use error::{TargetError, TargetErrorKind};
+pub use file::{FileDecision, FileWriter, PutDecision};
+pub use links::LinkDecision;
+pub use node::NodeDecision;
+pub use notes::{EXAMPLES_PER_KIND, Example, NoteKind, NoteSummary, Notes};
+pub use owner::OwnerMode;
+pub use policy::{FullDirectories, KeptReason, Overwrite};
+
+/// Choices of one restore.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct TargetOptions {
+    /// When existing files are overwritten.
+    pub overwrite: Overwrite,
+    /// What happens to a directory where the version has something else.
+    pub full_directories: FullDirectories,
+    /// Runs of zeros become holes, also where the original had none. Holes of the original are always restored.
+    pub sparse: bool,
+    /// How owners are restored.
+    pub owners: OwnerMode,
+    /// Nothing is made, changed or removed; decisions are those of a real run as far as they can be known.
+    pub dry_run: bool,
+    /// Files kept open at once; `None`: a fraction of what the process may open.
+    pub open_files_max: Option<usize>,
+}
+
+/// A folder being restored into. Cheap to clone; all clones are the same target.
+#[derive(Debug, Clone)]
+pub struct Target {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    options: TargetOptions,
+    /// `None`: a dry run into a folder that does not exist.
+    folders: Option<Folders>,
+    files: OpenFiles,
+    owners: OwnerTable,
+    rights: Rights,
+    notes: Notes,
+    pending: Mutex<PendingDirs>,
+    /// Directories of the version in whose place something else was kept.
+    kept_out: Mutex<BTreeSet<Box<[u8]>>>,
+    /// The server of a network file system reports a full disk only when it is asked to keep the data.
+    sync_files: bool,
+}
+
+impl Target {
+    /// Opens `root`, and makes it with its parents when it is missing (not in a dry run). Links in `root` itself are followed:
+    /// it is the user's word.
+    pub fn open(root: &Path, options: TargetOptions) -> Result<Self, TargetError> {
+        let failed = |source| TargetError::Root { root: PathBuf::from(root), source };
+        if root.as_os_str().as_bytes().is_empty() {
+            return Err(failed(Errno::NOENT.into()));
+        }
+        let fd = match open_root(root) {
+            Err(Errno::NOENT) if options.dry_run => None,
+            Err(Errno::NOENT) => {
+                std::fs::create_dir_all(root).map_err(failed)?;
+                Some(open_root(root).map_err(|errno| failed(errno.into()))?)
+            }
+            other => Some(other.map_err(|errno| failed(errno.into()))?),
+        };
+        let limits = Limits::of_this_process(options.open_files_max);
+        let sync_files = fd.as_ref().is_some_and(is_network);
+        let inner = Inner {
+            folders: fd.map(|fd| Folders::new(fd, limits.folders)),
+            files: OpenFiles::new(limits.files),
+            owners: OwnerTable::default(),
+            rights: Rights::of_this_process(),
+            notes: Notes::default(),
+            pending: Mutex::default(),
+            kept_out: Mutex::default(),
+            sync_files,
+            options,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The choices it was opened with.
+    pub fn options(&self) -> &TargetOptions {
+        &self.inner.options
+    }
+
+    /// What could not be restored exactly so far.
+    pub fn notes(&self) -> &Notes {
+        &self.inner.notes
+    }
+
+    /// Waits until everything restored so far is on disk.
+    pub fn sync(&self) -> Result<(), TargetError> {
+        match &self.inner.folders {
+            Some(folders) if !self.inner.options.dry_run => {
+                rustix::fs::syncfs(&**folders.root()).map_err(TargetError::step("write to disk all of", b"."))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Inner {
+    /// The directory an entry belongs into, made when it is missing, and the name in it. `None`: a dry run, and it is missing.
+    fn parent<'p>(&self, path: &'p [u8]) -> Result<Option<(Arc<Folder>, &'p [u8])>, TargetError> {
+        if !is_valid_path(path) {
+            return Err(TargetError::BadEntry { path: path.to_vec(), problem: "its path could leave the target" });
+        }
+        let Some(folders) = &self.folders else { return Ok(None) };
+        let (directory, name) = folders::split(path);
+        let found = match folders.get(directory, Missing::Fail) {
+            Err(Errno::NOENT) if self.options.dry_run => return Ok(None),
+            Err(Errno::NOENT) => folders.get(directory, Missing::Create),
+            other => other,
+        };
+        match found {
+            Ok(folder) => Ok(Some((folder, name))),
+            // What stands in the way of a directory would have been replaced by a real run.
+            Err(Errno::LOOP | Errno::NOTDIR) if self.options.dry_run => Ok(None),
+            Err(Errno::LOOP | Errno::NOTDIR) => Err(TargetError::NotBelowFolder { path: path.to_vec() }),
+            Err(errno) => Err(TargetError::step("open the folder of", path)(errno)),
+        }
+    }
+
+    /// Like [`Inner::parent`], for something that exists: nothing is made. `None`: there is no such directory.
+    fn existing_parent<'p>(&self, path: &'p [u8]) -> Result<Option<(Arc<Folder>, &'p [u8])>, TargetError> {
+        let Some(folders) = self.folders.as_ref().filter(|_| is_valid_path(path)) else { return Ok(None) };
+        let (directory, name) = folders::split(path);
+        match folders.get(directory, Missing::Fail) {
+            Ok(folder) => Ok(Some((folder, name))),
+            Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => Ok(None),
+            Err(errno) => Err(TargetError::step("open the folder of", path)(errno)),
+        }
+    }
+
+    /// What lies at a name of an open directory.
+    fn look(&self, folder: &Folder, name: &[u8], path: &[u8]) -> Result<Option<Stat>, TargetError> {
+        match Stat::at(folder, name, Follow::No) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(TargetError::step("look at", path)(errno)),
+        }
+    }
+
+    fn ids(&self, entry: &Entry) -> Ids {
+        self.owners.ids(self.options.owners, entry)
+    }
+
+    fn around(&self, entry: &Entry) -> Circumstances<'_> {
+        Circumstances {
+            overwrite: self.options.overwrite,
+            owners: self.options.owners,
+            ids: self.ids(entry),
+            rights: &self.rights,
+        }
+    }
+
+    /// Notes that something was kept.
+    fn kept(&self, path: &[u8], reason: KeptReason) -> KeptReason {
+        self.notes.add(NoteKind::Kept, path, || reason.meaning().to_owned());
+        reason
+    }
+
+    /// Whether a directory above `path` was kept out, so that nothing can be restored there.
+    fn is_kept_out(&self, path: &[u8]) -> bool {
+        let kept_out = self.kept_out.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept_out.is_empty() {
+            return false;
+        }
+        let mut above = folders::split(path).0;
+        while !above.is_empty() {
+            if kept_out.contains(above) {
+                return true;
+            }
+            above = folders::split(above).0;
+        }
+        false
+    }
+}
+
+fn open_root(root: &Path) -> Result<rustix::fd::OwnedFd, Errno> {
+    use rustix::fs::{Mode, OFlags};
+    rustix::fs::open(root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// NFS and SMB, by the numbers `statfs` gives them.
+fn is_network(root: &rustix::fd::OwnedFd) -> bool {
+    const NETWORK: [u32; 4] = [0x6969, 0x517B, 0xFF53_4D42, 0xFE53_4D42];
+    // The width and sign of the field differ between platforms; the numbers have 32 bits everywhere.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "magic numbers have 32 bits")]
+    rustix::fs::fstatfs(root).is_ok_and(|found| NETWORK.contains(&(found.f_type as u32)))
+}
+
+/// How many descriptors this target may hold.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    files: usize,
+    folders: usize,
+}
+
+impl Limits {
+    /// Half of what the process may open, and not more than helps; the rest is for the store and everybody else.
+    fn of_this_process(files_wanted: Option<usize>) -> Self {
+        let soft = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1024);
+        let share = |part: u64, most: usize| usize::try_from(soft / part).unwrap_or(most).clamp(4, most);
+        Self { files: files_wanted.unwrap_or_else(|| share(3, 512)), folders: share(8, 128) }
+    }
+}

@@ -1,0 +1,200 @@
+//! Directories whose metadata is still to be set, packed: a version may have millions.
+//!
+//! Times can only be set when nothing is put into a directory any more, and modes may forbid it, so every directory waits until
+//! the end. Records are kept in the order in which the directories were made; a parent is made before what it holds, so reading
+//! backwards gives the deepest first. Paths share their beginnings with the record before, within blocks, as neighbours of a
+//! walk do: about 40 bytes a directory.
+
+use larder_format::entry::{Timestamp, Xattr};
+
+use super::metadata::{Attributes, Goal};
+use super::owner::{Ids, OwnerMode};
+
+/// Records of one block: small enough to unpack, large enough for shared beginnings to pay.
+const BLOCK_RECORDS: usize = 256;
+
+/// Some directory's metadata.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PendingDir {
+    pub(super) path: Vec<u8>,
+    pub(super) mode: u32,
+    /// `None`: only the mode is set, everything else stays as it is.
+    pub(super) rest: Option<Rest>,
+}
+
+/// All but the mode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Rest {
+    pub(super) ids: Ids,
+    pub(super) mtime: Timestamp,
+    pub(super) atime: Option<Timestamp>,
+    pub(super) xattrs: Vec<Xattr>,
+    pub(super) attributes: Attributes,
+}
+
+impl PendingDir {
+    /// The goal for a directory that now belongs to `now`.
+    pub(super) fn goal(&self, owners: OwnerMode, now: Ids) -> (Goal<'_>, Attributes) {
+        match &self.rest {
+            Some(Rest { ids, mtime, atime, xattrs, attributes }) => {
+                let (mtime, xattrs) = (Some(*mtime), Some(xattrs.as_slice()));
+                (Goal { mode: self.mode, ids: *ids, owners, mtime, atime: *atime, xattrs }, *attributes)
+            }
+            None => {
+                let owners = OwnerMode::None;
+                (Goal { mode: self.mode, ids: now, owners, mtime: None, atime: None, xattrs: None }, Attributes::Fresh)
+            }
+        }
+    }
+}
+
+/// The list. See the module header.
+#[derive(Debug, Default)]
+pub(super) struct PendingDirs {
+    blocks: Vec<Box<[u8]>>,
+    open: Vec<u8>,
+    open_records: usize,
+    last_path: Vec<u8>,
+}
+
+impl PendingDirs {
+    pub(super) fn push(&mut self, dir: &PendingDir) {
+        if self.open_records == BLOCK_RECORDS {
+            self.blocks.push(std::mem::take(&mut self.open).into_boxed_slice());
+            self.open_records = 0;
+            self.last_path.clear();
+        }
+        let shared = self.last_path.iter().zip(&dir.path).take_while(|(a, b)| a == b).count();
+        let out = &mut self.open;
+        put_number(out, shared as u64);
+        put_bytes(out, &dir.path[shared..]);
+        put_number(out, dir.mode.into());
+        match &dir.rest {
+            None => out.push(0),
+            Some(rest) => {
+                let fresh = u8::from(rest.attributes == Attributes::Fresh);
+                let atime = u8::from(rest.atime.is_some());
+                out.push(1 | fresh << 1 | atime << 2);
+                put_number(out, rest.ids.uid.into());
+                put_number(out, rest.ids.gid.into());
+                put_time(out, rest.mtime);
+                if let Some(atime) = rest.atime {
+                    put_time(out, atime);
+                }
+                put_number(out, rest.xattrs.len() as u64);
+                for xattr in &rest.xattrs {
+                    put_bytes(out, &xattr.name);
+                    put_bytes(out, &xattr.value);
+                }
+            }
+        }
+        self.open_records += 1;
+        self.last_path.truncate(shared);
+        self.last_path.extend_from_slice(&dir.path[shared..]);
+    }
+
+    /// Takes the last block out, its records last made first.
+    pub(super) fn pop_block(&mut self) -> Option<Vec<PendingDir>> {
+        let block = match self.open_records {
+            0 => self.blocks.pop()?,
+            _ => std::mem::take(&mut self.open).into_boxed_slice(),
+        };
+        self.open_records = 0;
+        self.last_path.clear();
+        let mut dirs = Vec::with_capacity(BLOCK_RECORDS);
+        let mut reader = Reader(&block);
+        let mut path = Vec::new();
+        while let Some(dir) = reader.record(&mut path) {
+            dirs.push(dir);
+        }
+        dirs.reverse();
+        Some(dirs)
+    }
+
+    /// Bytes held.
+    #[cfg(test)]
+    pub(super) fn held_bytes(&self) -> usize {
+        self.blocks.iter().map(|block| block.len()).sum::<usize>() + self.open.len()
+    }
+}
+
+fn put_number(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_number(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn put_time(out: &mut Vec<u8>, time: Timestamp) {
+    // Signed numbers with the sign last, so that small ones of both signs stay short.
+    put_number(out, (time.seconds << 1 ^ time.seconds >> 63).cast_unsigned());
+    put_number(out, time.nanos.into());
+}
+
+/// Reads what this module has written; the end of the block ends the records.
+struct Reader<'b>(&'b [u8]);
+
+impl Reader<'_> {
+    fn record(&mut self, path: &mut Vec<u8>) -> Option<PendingDir> {
+        let shared = usize::try_from(self.number()?).ok()?;
+        path.truncate(shared);
+        path.extend_from_slice(&self.bytes()?);
+        let mode = u32::try_from(self.number()?).ok()?;
+        let flags = self.byte()?;
+        let rest = match flags & 1 {
+            0 => None,
+            _ => {
+                let uid = u32::try_from(self.number()?).ok()?;
+                let gid = u32::try_from(self.number()?).ok()?;
+                let mtime = self.time()?;
+                let atime = if flags & 4 == 0 { None } else { Some(self.time()?) };
+                let count = self.number()?;
+                let xattrs =
+                    (0..count).map(|_| Some(Xattr { name: self.bytes()?, value: self.bytes()? })).collect::<Option<_>>()?;
+                let attributes = if flags & 2 == 0 { Attributes::Unknown } else { Attributes::Fresh };
+                Some(Rest { ids: Ids { uid, gid }, mtime, atime, xattrs, attributes })
+            }
+        };
+        Some(PendingDir { path: path.clone(), mode, rest })
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn bytes(&mut self) -> Option<Vec<u8>> {
+        let length = usize::try_from(self.number()?).ok()?;
+        let (bytes, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(bytes.to_vec())
+    }
+
+    fn time(&mut self) -> Option<Timestamp> {
+        let folded = self.number()?;
+        let seconds = (folded >> 1).cast_signed() ^ -(folded & 1).cast_signed();
+        Some(Timestamp { seconds, nanos: u32::try_from(self.number()?).ok()? })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! Removes what is in the way or not in the version, without ever leaving the place it was told.
+//!
+//! Directories are descended by descriptors only, links are removed and not followed, and mounted file systems are left alone.
+//! Depth is bounded by disk, not by descriptors: ancestors beyond a few are closed and opened again through `..`, and it is
+//! checked that the very same directory is found there, so nobody can lead the removal elsewhere by moving directories about.
+
+use std::mem::MaybeUninit;
+
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
+use rustix::io::Errno;
+
+use super::Inner;
+use super::error::TargetError;
+use super::folders::Folder;
+use super::notes::NoteKind;
+use super::policy::{FullDirectories, KeptReason};
+use crate::stat::{Follow, InodeId, Stat};
+
+/// Directories held open while descending.
+const OPEN_LEVELS: usize = 16;
+
+/// Times a directory is read again because something was put into it while it was being emptied.
+const EMPTY_ATTEMPTS: u32 = 4;
+
+impl Inner {
+    /// Clears the place of `path`, where `found` lies now. `Some`: it had to be kept.
+    pub(super) fn clear(
+        &self,
+        folder: &Folder,
+        name: &[u8],
+        path: &[u8],
+        found: &Stat,
+    ) -> Result<Option<KeptReason>, TargetError> {
+        if !found.file_type.is_dir() {
+            return match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => Ok(None),
+                Err(errno) => Err(TargetError::step("replace", path)(errno)),
+            };
+        }
+        if let Some(folders) = &self.folders {
+            folders.forget(path);
+        }
+        match rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::BUSY) => return Ok(Some(KeptReason::MountPoint)),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+            Err(errno) => return Err(TargetError::step("replace", path)(errno)),
+        }
+        if self.options.full_directories == FullDirectories::Keep {
+            return Ok(Some(KeptReason::DirectoryNotEmpty));
+        }
+        match remove_tree(folder, name, found.id.device, &mut || {}) {
+            Ok(()) => {
+                self.notes.add(NoteKind::Replaced, path, || "a folder and everything in it".to_owned());
+                Ok(None)
+            }
+            Err(Errno::BUSY | Errno::XDEV) => Ok(Some(KeptReason::MountPoint)),
+            Err(errno) => Err(TargetError::step("remove the folder in the place of", path)(errno)),
+        }
+    }
+}
+
+/// One level of a descent: an open directory whose entries are being removed.
+#[derive(Debug)]
+struct Level {
+    /// `None`: closed for now, to be opened again from below.
+    fd: Option<OwnedFd>,
+    id: InodeId,
+    /// The name in the level above, to remove it when it is empty.
+    name: Vec<u8>,
+    attempts: u32,
+}
+
+/// Removes the directory `name` of `parent` with everything in it; `removed` is called for each thing removed.
+///
+/// `XDEV`: another file system is mounted in it. `STALE`: somebody moved directories about meanwhile.
+pub(super) fn remove_tree(
+    parent: &Folder,
+    name: &[u8],
+    device: u64,
+    removed: &mut dyn FnMut(),
+) -> Result<(), Errno> {
+    let mut levels = vec![Level::open(parent.as_fd(), name, device)?];
+    while let Some(level) = levels.last_mut() {
+        let fd = level.fd.as_ref().ok_or(Errno::STALE)?;
+        match empty_files(fd, removed)? {
+            Some(subdirectory) => {
+                let below = Level::open(fd.as_fd(), &subdirectory, device)?;
+                levels.push(below);
+                if levels.len() > OPEN_LEVELS {
+                    let far = levels.len() - 1 - OPEN_LEVELS;
+                    levels[far].fd = None;
+                }
+            }
+            None => {
+                let Some(done) = levels.pop() else { break };
+                let above = match levels.last_mut() {
+                    None => Err(parent.as_fd()),
+                    Some(above) => {
+                        if above.fd.is_none() {
+                            above.fd = Some(above.reopen(&done)?);
+                        }
+                        Ok(above)
+                    }
+                };
+                let fd = match &above {
+                    Ok(level) => level.fd.as_ref().map(AsFd::as_fd).ok_or(Errno::STALE)?,
+                    Err(parent) => *parent,
+                };
+                match rustix::fs::unlinkat(fd, &*done.name, AtFlags::REMOVEDIR) {
+                    Ok(()) => removed(),
+                    Err(Errno::NOENT) => {}
+                    Err(Errno::NOTEMPTY | Errno::EXIST) if done.attempts < EMPTY_ATTEMPTS => {
+                        let again = Level { attempts: done.attempts + 1, ..done };
+                        levels.push(again);
+                    }
+                    Err(errno) => return Err(errno),
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Level {
+    fn open(parent: rustix::fd::BorrowedFd<'_>, name: &[u8], device: u64) -> Result<Self, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let open = || rustix::fs::openat(parent, name, flags, Mode::empty());
+        let fd = match open() {
+            // An own directory without rights for its owner is in the way of a normal user.
+            Err(Errno::ACCESS) => {
+                make_accessible(parent, name)?;
+                open()?
+            }
+            other => other?,
+        };
+        let stat = Stat::of(&fd)?;
+        if stat.id.device != device {
+            return Err(Errno::XDEV);
+        }
+        if stat.mode & 0o700 != 0o700 && stat.uid == rustix::process::geteuid().as_raw() {
+            // Without these its entries cannot be removed. For root they make no difference.
+            rustix::fs::fchmod(&fd, Mode::from_raw_mode(0o700))?;
+        }
+        Ok(Self { fd: Some(fd), id: stat.id, name: name.to_vec(), attempts: 0 })
+    }
+
+    /// Opens this level again from the one below it.
+    fn reopen(&self, below: &Level) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let from = below.fd.as_ref().ok_or(Errno::STALE)?;
+        let fd = rustix::fs::openat(from, c"..", flags, Mode::empty())?;
+        if Stat::of(&fd)?.id == self.id { Ok(fd) } else { Err(Errno::STALE) }
+    }
+}
+
+fn make_accessible(parent: rustix::fd::BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
+    use super::subject::Subject;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let place = rustix::fs::openat(parent, name, flags, Mode::empty())?;
+    match Subject::Place(place.as_fd()).chmod(0o700) {
+        Err(Errno::PERM) => Err(Errno::ACCESS),
+        other => other,
+    }
+}
+
+/// Removes everything but directories. `Some`: a directory that must be emptied first.
+fn empty_files(fd: &OwnedFd, removed: &mut dyn FnMut()) -> Result<Option<Vec<u8>>, Errno> {
+    rustix::fs::seek(fd, rustix::fs::SeekFrom::Start(0))?;
+    let mut buffer = [MaybeUninit::uninit(); 8192];
+    let mut entries = RawDir::new(fd, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if matches!(name, b"." | b"..") {
+            continue;
+        }
+        let is_directory = match entry.file_type() {
+            rustix::fs::FileType::Directory => true,
+            rustix::fs::FileType::Unknown => match Stat::at(fd, name, Follow::No) {
+                Ok(stat) => stat.file_type.is_dir(),
+                Err(Errno::NOENT) => continue,
+                Err(errno) => return Err(errno),
+            },
+            _ => false,
+        };
+        if is_directory {
+            match rustix::fs::unlinkat(fd, name, AtFlags::REMOVEDIR) {
+                Ok(()) => removed(),
+                Err(Errno::NOENT) => {}
+                Err(Errno::NOTEMPTY | Errno::EXIST) => return Ok(Some(name.to_vec())),
+                Err(errno) => return Err(errno),
+            }
+            continue;
+        }
+        match rustix::fs::unlinkat(fd, name, AtFlags::empty()) {
+            Ok(()) => removed(),
+            // A directory since it was read: the next reading finds it as one.
+            Err(Errno::NOENT | Errno::ISDIR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(None)
+}

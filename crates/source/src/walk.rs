@@ -1,0 +1,470 @@
+//! Walks file trees in the order of a version's metadata stream.
+//!
+//! Depth first, siblings by the bytes of their names: the order of `larder_format::entry::path_order`. The folders that lead to
+//! a root come as entries too, each once, so that a restore can make them as they were.
+//!
+//! Everything is done relative to open directories: paths may be longer than the kernel takes, renames above the walk do not
+//! disturb it, and below a root no symlink is ever followed. (A root that is a symlink is an entry of that kind. Folders *above*
+//! a root are followed and recorded as directories, since that is what their path meant.) Memory holds the names of the
+//! directories along the current path, and hard-link groups with names still to come; at most [`OPEN_DIRECTORIES_MAX`]
+//! directories are held open, plus those that [`Found`] values keep.
+//!
+//! The walk is an iterator without threads of its own; it never fails as a whole.
+
+use std::collections::VecDeque;
+use std::ffi::CString;
+use std::io;
+use std::sync::Arc;
+
+use larder_format::entry::{Entry, EntryKind};
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use thiserror::Error;
+
+use crate::directory::{Directory, ListingBuffer, Names, Purpose};
+use crate::found::Found;
+use crate::links::LinkTable;
+use crate::owners::Owners;
+use crate::path_text::PathText;
+use crate::roots::{NodeId, Roots};
+use crate::stat::Follow;
+
+/// Directories along the current path that are held open; those further up are opened again when the walk comes back to them.
+/// Far below the usual limit of 1,024 descriptors, far above usual depths.
+pub const OPEN_DIRECTORIES_MAX: usize = 128;
+
+/// Name lists kept for reuse.
+const SPARE_LISTS_MAX: usize = 16;
+
+/// What to leave out and what to look at more closely.
+#[derive(Debug, Default)]
+pub struct WalkOptions {
+    /// Stay on the file systems of the roots. A mount point itself is an entry, what is mounted there is not entered.
+    pub one_file_system: bool,
+    /// Record access times.
+    pub with_atime: bool,
+}
+
+/// What the walk yields.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly every item is the large one")]
+pub enum Item {
+    /// An entry for the version.
+    Found(Found),
+    /// Something left out on purpose, with all that lies below it.
+    Skipped {
+        /// Its path.
+        path: Vec<u8>,
+        /// Why.
+        reason: SkipReason,
+    },
+    /// Something that is missing from the version, with all that lies below it, against the user's wish.
+    Problem(Problem),
+}
+
+/// Why something was left out on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SkipReason {
+    /// A socket has no contents and means nothing without the program that made it.
+    Socket,
+    /// It lies on another file system than the root it was found under.
+    OtherFileSystem,
+}
+
+/// A path that could not be walked, and why.
+#[derive(Debug, Error)]
+#[error("/{}: {error}", PathText(.path))]
+pub struct Problem {
+    /// The path, relative to `/`.
+    pub path: Vec<u8>,
+    /// What went wrong.
+    #[source]
+    pub error: WalkError,
+}
+
+/// What can go wrong with one path.
+#[derive(Debug, Error)]
+pub enum WalkError {
+    /// A path that was asked for does not exist.
+    #[error("no such file or folder")]
+    NotFound,
+    /// A path that was asked for leads through something that is no folder.
+    #[error("a part of the path is not a folder")]
+    NotADirectory,
+    /// A path that was asked for lies inside another one, but behind a symlink, which is not followed there.
+    #[error("lies behind a symbolic link inside another given path; give its real path")]
+    BehindSymlink,
+    /// Listed, but gone when looked at.
+    #[error("vanished while the folder was read")]
+    Vanished,
+    /// A directory was replaced or moved while the walk was in or before it; what it held is missing.
+    #[error("the folder was moved or replaced while it was read")]
+    Moved,
+    /// The metadata could not be read.
+    #[error("cannot read metadata: {source}")]
+    Stat {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A directory could not be opened; its own entry is in the version.
+    #[error("cannot open the folder: {source}")]
+    OpenDirectory {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A directory could not be listed to its end; what was listed is in the version.
+    #[error("cannot list the folder: {source}")]
+    List {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The target of a symlink could not be read.
+    #[error("cannot read the symbolic link: {source}")]
+    ReadLink {
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// How a directory on the current path is walked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// It leads to a root: only the planned names in it matter.
+    Leading,
+    /// It is a root or lies below one: everything in it matters.
+    Full,
+}
+
+/// A directory on the current path.
+#[derive(Debug)]
+struct Level {
+    /// `None` while closed to save descriptors; never for the last level.
+    directory: Option<Arc<Directory>>,
+    /// Device and inode, to know it again.
+    identity: (u64, u64),
+    names: Names,
+    /// Bytes of the walk's path that lead here.
+    path_length: usize,
+    mode: Mode,
+    plan: Option<NodeId>,
+    /// Device of the root this level belongs to.
+    device: u64,
+}
+
+/// A directory whose entry was just given out and which is entered next.
+#[derive(Debug)]
+struct Entering {
+    mode: Mode,
+    plan: Option<NodeId>,
+    device: u64,
+    identity: (u64, u64),
+}
+
+/// The iterator over everything at and below the roots.
+#[derive(Debug)]
+pub struct Walk {
+    options: WalkOptions,
+    roots: Roots,
+    levels: Vec<Level>,
+    /// Path of the name looked at last, relative to `/`.
+    path: Vec<u8>,
+    entering: Option<Entering>,
+    waiting: VecDeque<Item>,
+    owners: Owners,
+    links: LinkTable,
+    listing: ListingBuffer,
+    spare: Vec<Names>,
+}
+
+impl Walk {
+    /// A walk over `roots`. Nothing is touched before the first item is asked for.
+    pub fn new(roots: Roots, options: WalkOptions) -> Self {
+        let mode = if roots.is_root(Roots::TOP) { Mode::Full } else { Mode::Leading };
+        Self {
+            options,
+            roots,
+            levels: Vec::new(),
+            path: Vec::new(),
+            entering: Some(Entering { mode, plan: Some(Roots::TOP), device: 0, identity: (0, 0) }),
+            waiting: VecDeque::new(),
+            owners: Owners::new(),
+            links: LinkTable::default(),
+            listing: ListingBuffer::new(),
+            spare: Vec::new(),
+        }
+    }
+
+    /// Opens the directory whose path is the current one and makes it the last level.
+    fn enter(&mut self, entering: Entering) {
+        let opened = match self.levels.last() {
+            None => Directory::root().and_then(|root| match entering.mode {
+                Mode::Full => root.open(c".", Purpose::Listing),
+                Mode::Leading => Ok(root),
+            }),
+            Some(level) => {
+                let name = last_component(&self.path);
+                match (&level.directory, entering.mode) {
+                    (None, _) => Err(Errno::BADF),
+                    (Some(parent), Mode::Leading) => parent.open(name, Purpose::Passage),
+                    (Some(parent), Mode::Full) => parent.open(name, Purpose::Listing),
+                }
+            }
+        };
+        let mut listable = entering.mode == Mode::Full;
+        let directory = match opened {
+            Ok(directory) => directory,
+            Err(error) => {
+                self.problem(opening_error(error));
+                // Roots below it may be reachable all the same: that needs less permission than listing.
+                let bare = match (self.levels.last(), self.plan_has_children(entering.plan)) {
+                    (Some(Level { directory: Some(parent), .. }), true) => {
+                        parent.open(last_component(&self.path), Purpose::BarePassage).ok()
+                    }
+                    _ => None,
+                };
+                let Some(directory) = bare else { return };
+                listable = false;
+                directory
+            }
+        };
+        let identity = (directory.device, directory.inode);
+        if !self.levels.is_empty() && identity != entering.identity {
+            // Another device: opening it made an automounter mount something there, which is what the user wants walked.
+            if identity.0 == entering.identity.0 {
+                return self.problem(WalkError::Moved);
+            }
+            if self.options.one_file_system {
+                let reason = SkipReason::OtherFileSystem;
+                return self.waiting.push_back(Item::Skipped { path: self.path.clone(), reason });
+            }
+        }
+        let mut names = self.spare.pop().unwrap_or_default();
+        if listable && let Err(error) = names.read(&directory, &mut self.listing) {
+            self.problem(WalkError::List { source: error.into() });
+        }
+        // Planned names are looked at even if they are not listed: a path that was asked for and does not exist must be reported.
+        if let Some(node) = entering.plan {
+            for name in self.roots.child_names(node) {
+                if let Ok(name) = CString::new(name) {
+                    names.add(&name);
+                }
+            }
+        }
+        names.sort();
+        let device = if self.levels.is_empty() { directory.device } else { entering.device };
+        self.levels.push(Level {
+            directory: Some(Arc::new(directory)),
+            identity,
+            names,
+            path_length: self.path.len(),
+            mode: entering.mode,
+            plan: entering.plan,
+            device,
+        });
+        // Level 0 stays open, so that everything can be found again from there.
+        if let Some(far) = self.levels.len().checked_sub(OPEN_DIRECTORIES_MAX + 1).filter(|far| *far > 0) {
+            self.levels[far].directory = None;
+        }
+    }
+
+    /// Goes back to the directory above, opening it again if need be.
+    fn leave(&mut self) {
+        let Some(left) = self.levels.pop() else { return };
+        let Level { directory, names, .. } = left;
+        if self.spare.len() < SPARE_LISTS_MAX {
+            self.spare.push(names.recycle());
+        }
+        let mut from_below = directory;
+        while let Some(level) = self.levels.last() {
+            if level.directory.is_some() {
+                return;
+            }
+            let above = from_below.take().and_then(|below| below.open(c"..", Purpose::BarePassage).ok());
+            let found =
+                above.filter(|above| (above.device, above.inode) == level.identity).or_else(|| self.find_again());
+            let Some(level) = self.levels.last_mut() else { return };
+            if let Some(directory) = found {
+                level.directory = Some(Arc::new(directory));
+                return;
+            }
+            self.path.truncate(level.path_length);
+            if level.names.left() > 0 {
+                self.problem(WalkError::Moved);
+            }
+            self.levels.pop();
+        }
+    }
+
+    /// Opens the last level again by the names that lead to it.
+    fn find_again(&self) -> Option<Directory> {
+        let start = self.levels.iter().rposition(|level| level.directory.is_some())?;
+        let mut directory: Option<Directory> = None;
+        for pair in self.levels[start..].windows(2) {
+            let [upper, lower] = pair else { return None };
+            let name = last_component(&self.path[..lower.path_length]);
+            let purpose = match lower.mode {
+                Mode::Leading => Purpose::Passage,
+                Mode::Full => Purpose::BarePassage,
+            };
+            let next = match (&directory, &upper.directory) {
+                (Some(upper), _) => upper.open(name, purpose),
+                (None, Some(upper)) => upper.open(name, purpose),
+                (None, None) => return None,
+            };
+            directory = Some(next.ok().filter(|next| (next.device, next.inode) == lower.identity)?);
+        }
+        directory
+    }
+
+    /// Takes the next name of the last level and looks at it. `None`: it gave no item.
+    fn visit(&mut self) -> Option<Item> {
+        let Self { levels, path, roots, options, owners, links, entering, waiting, .. } = self;
+        let level = levels.last_mut()?;
+        let directory = level.directory.as_ref()?;
+        path.truncate(level.path_length);
+        let name = level.names.take()?;
+        if level.path_length > 0 {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name.to_bytes());
+
+        let plan = level.plan.and_then(|node| roots.child(node, name.to_bytes()));
+        let is_root = plan.is_some_and(|node| roots.is_root(node));
+        let mode = if level.mode == Mode::Full || is_root { Mode::Full } else { Mode::Leading };
+        let follow = if mode == Mode::Full { Follow::No } else { Follow::Yes };
+
+        let stat = match directory.stat(name, follow) {
+            Ok(stat) => stat,
+            Err(error) => {
+                report(waiting, roots, plan, path, |asked_for| match error {
+                    Errno::NOENT if asked_for => WalkError::NotFound,
+                    Errno::NOENT => WalkError::Vanished,
+                    error => WalkError::Stat { source: error.into() },
+                });
+                return None;
+            }
+        };
+        if stat.file_type != FileType::Directory {
+            // Roots that were to be reached through here cannot be.
+            let below = plan.map(|node| roots.roots_below(node, path)).unwrap_or_default();
+            for lost in below.into_iter().filter(|root| root != path) {
+                let is_link = stat.file_type == FileType::Symlink;
+                let error = if is_link { WalkError::BehindSymlink } else { WalkError::NotADirectory };
+                waiting.push_back(Item::Problem(Problem { path: lost, error }));
+            }
+            if mode == Mode::Leading {
+                return None;
+            }
+        }
+        let device = if is_root { stat.id.device } else { level.device };
+        let is_foreign = options.one_file_system && mode == Mode::Full && stat.id.device != device;
+        if is_foreign && stat.file_type != FileType::Directory {
+            return Some(Item::Skipped { path: path.clone(), reason: SkipReason::OtherFileSystem });
+        }
+        if stat.file_type == FileType::Socket {
+            return Some(Item::Skipped { path: path.clone(), reason: SkipReason::Socket });
+        }
+        let mut kind = match stat.plain_kind() {
+            Some(kind) => kind,
+            None => match rustix::fs::readlinkat(&**directory, name, Vec::new()) {
+                Ok(target) => EntryKind::Symlink { target: target.into_bytes() },
+                Err(error) => {
+                    let error = match error {
+                        Errno::NOENT => WalkError::Vanished,
+                        error => WalkError::ReadLink { source: error.into() },
+                    };
+                    return Some(Item::Problem(Problem { path: path.clone(), error }));
+                }
+            },
+        };
+        if stat.file_type != FileType::Directory {
+            if let Some(target) = links.meet(&stat, path) {
+                kind = EntryKind::HardLink { target };
+            }
+        } else {
+            let leads_on = plan.is_some_and(|node| roots.child_names(node).next().is_some());
+            if is_foreign {
+                let reason = SkipReason::OtherFileSystem;
+                waiting.push_back(Item::Skipped { path: path.clone(), reason });
+            }
+            if !is_foreign || leads_on {
+                // A foreign file system is passed through when a root lies in it, but only that root is walked.
+                let mode = if is_foreign { Mode::Leading } else { mode };
+                *entering = Some(Entering { mode, plan, device, identity: (stat.id.device, stat.id.inode) });
+            }
+        }
+        let entry = Entry {
+            path: path.clone(),
+            kind,
+            mode: stat.mode,
+            uid: stat.uid,
+            gid: stat.gid,
+            user: owners.user(stat.uid),
+            group: owners.group(stat.gid),
+            mtime: stat.mtime,
+            ctime: stat.ctime,
+            atime: options.with_atime.then_some(stat.atime),
+            inode: stat.id.inode,
+            xattrs: Vec::new(),
+        };
+        Some(Item::Found(Found { entry, directory: Arc::clone(directory), stat, follow }))
+    }
+
+    fn plan_has_children(&self, plan: Option<NodeId>) -> bool {
+        plan.is_some_and(|node| self.roots.child_names(node).next().is_some())
+    }
+
+    fn problem(&mut self, error: WalkError) {
+        self.waiting.push_back(Item::Problem(Problem { path: self.path.clone(), error }));
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Item;
+
+    fn next(&mut self) -> Option<Item> {
+        loop {
+            if let Some(item) = self.waiting.pop_front() {
+                return Some(item);
+            }
+            if let Some(entering) = self.entering.take() {
+                self.enter(entering);
+            } else if self.levels.last()?.names.left() == 0 {
+                self.leave();
+            } else if let Some(item) = self.visit() {
+                return Some(item);
+            }
+        }
+    }
+}
+
+/// Reports a path that cannot be walked; if roots lie at or below it, each of them by its own path.
+fn report(
+    waiting: &mut VecDeque<Item>,
+    roots: &Roots,
+    plan: Option<NodeId>,
+    path: &[u8],
+    error: impl Fn(bool) -> WalkError,
+) {
+    match plan {
+        None => waiting.push_back(Item::Problem(Problem { path: path.to_vec(), error: error(false) })),
+        Some(node) => {
+            for path in roots.roots_below(node, path) {
+                waiting.push_back(Item::Problem(Problem { path, error: error(true) }));
+            }
+        }
+    }
+}
+
+fn opening_error(error: Errno) -> WalkError {
+    match error {
+        Errno::NOENT => WalkError::Vanished,
+        // It was a directory a moment ago.
+        Errno::NOTDIR | Errno::LOOP => WalkError::Moved,
+        error => WalkError::OpenDirectory { source: error.into() },
+    }
+}
+
+fn last_component(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+}
