@@ -129,7 +129,7 @@ fn irreducible(stream: &mut SeedStream) -> u64 {
 /// x^(2^degree) = x modulo it.
 fn is_irreducible(polynomial: u64) -> bool {
     const X: u64 = 2;
-    let has_root = polynomial & 1 == 0 || polynomial.count_ones() % 2 == 0;
+    let has_root = polynomial & 1 == 0 || polynomial.count_ones().is_multiple_of(2);
     !has_root && (0..DEGREE).fold(X, |power, _| remainder(square(power), polynomial)) == X
 }
 
