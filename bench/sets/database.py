@@ -21,8 +21,11 @@ SCALES = {"small": (64 * base.MIB, 4), "full": (557 * base.MIB, 10)}
 # Mean bytes an order takes in the file, its index entry included; only used to turn sizes into row counts.
 ORDER_BYTES = 745
 CHANGED = [0.12, 0.36, 0.07, 0.25, 0.38, 0.15, 0.32, 0.06, 0.36]
-# One order in so many of a run is changed. A page holds six or seven, so every page of the run changes.
-RUN_STEP = 3
+ORDERS_PER_PAGE = 5.5
+# In a run one order in so many is changed: every page of the run, every second or third, every seventh.
+RUN_STEPS = [3, 14, 40]
+# Changes of single orders anywhere, as a share of the changed pages.
+SINGLE_SHARE = 0.01
 STATES = ["new", "paid", "packed", "shipped", "returned", "refunded", "disputed", "closed"]
 DUPLICATES_ALLOWED = (0.65, 0.95)
 
@@ -85,14 +88,18 @@ def create(path, bytes_wanted, rng, text):
 
 
 def runs_of_orders(rng, last, wanted):
-    """Runs of neighbouring order numbers, `wanted` orders in all, newer orders twice as likely."""
+    """Runs of neighbouring orders of which some change: (first, length, step), about `wanted` changed pages in all.
+
+    Newer orders are twice as likely. The step says how dense the run is: every page of it or only some.
+    """
     left = wanted
     while left > 0:
-        length = min(left, int(10 ** rng.uniform(2.0, 4.2)), last // 8)
+        step = rng.choice(RUN_STEPS)
+        pages = min(left, max(4, int(10 ** rng.uniform(0.5, 3.0) * last / 400_000)))
+        length = min(int(pages * max(step, ORDERS_PER_PAGE)), last // 8)
         place = max(rng.random(), rng.random())
-        first = int(place * (last - length)) + 1
-        yield first, length
-        left -= length
+        yield int(place * (last - length)) + 1, length, step
+        left -= pages
 
 
 def change(path, share, rng, text, last):
@@ -101,26 +108,26 @@ def change(path, share, rng, text, last):
     The share is met only roughly: runs overlap, the index changes beside the table, longer notes split pages.
     """
     customers = max(1000, last // 25)
-    touched = int(last * share)
-    single = max(1, int(touched * 0.12) // 7)
+    pages = int(last / ORDERS_PER_PAGE * share)
     db = open_database(path)
     db.execute("BEGIN")
     update = "UPDATE orders SET state=?, amount=?, note=coalesce(?, note) WHERE id=?"
 
     def changed_rows():
-        for first, length in runs_of_orders(rng, last, int(touched * 0.66)):
-            for number in range(first, first + length, RUN_STEP):
+        for first, length, step in runs_of_orders(rng, last, int(pages * 0.75)):
+            for number in range(first, first + length, step):
                 # A new note seldom has the old one's length: some rows grow and split their page, some leave a gap.
                 note = text.line(rng, max(4, int(rng.gauss(50, 20)))) if rng.random() < 0.35 else None
                 yield rng.choice(STATES), round(rng.expovariate(0.01), 2), note, number
-        for _ in range(single):
+        for _ in range(int(pages * SINGLE_SHARE)):
             yield rng.choice(STATES), round(rng.expovariate(0.01), 2), None, rng.randrange(1, last + 1)
 
     db.executemany(update, changed_rows())
-    deleted = int(touched * 0.05)
-    for first, length in runs_of_orders(rng, last // 2, deleted):
+    for _ in range(3):
+        length = int(pages * ORDERS_PER_PAGE * 0.05 / 3)
+        first = rng.randrange(1, last // 2)
         db.execute("DELETE FROM orders WHERE id BETWEEN ? AND ?", (first, first + length - 1))
-    added = int(touched * 0.12)
+    added = int(pages * ORDERS_PER_PAGE * 0.12)
     db.executemany("INSERT INTO orders VALUES(?,?,?,?,?,?,?)", (order_row(rng, text, n, customers) for n in range(last + 1, last + 1 + added)))
     db.execute("COMMIT")
     db.close()
@@ -141,7 +148,7 @@ def page_hashes(path):
 def make(scale, versions=None):
     bytes_first, count = SCALES[scale]
     count = versions or count
-    params = {"seed": base.SEED, "bytes_first": bytes_first, "versions": count, "revision": 3, "sqlite": sqlite3.sqlite_version}
+    params = {"seed": base.SEED, "bytes_first": bytes_first, "versions": count, "revision": 4, "sqlite": sqlite3.sqlite_version}
     if base.is_current("db", scale, params):
         return base.load("db", scale)
     folder = base.begin("db", scale)
