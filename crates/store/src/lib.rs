@@ -10,18 +10,29 @@
 //!
 //! Carries `DESIGN.md` sections 3 and 10. Above this crate: `lnode`, `gnode`. Below: `format`.
 
+mod counters;
+pub mod catalog;
+pub mod container_reader;
 mod error;
+pub mod jobs;
+pub mod keyring;
 mod layer;
+mod limit;
 mod local;
 mod location;
 mod name;
 mod open;
 mod options;
+mod patience;
 mod remote;
+pub mod repository;
+mod retry;
 mod store;
 
+pub use counters::StoreStats;
 pub use error::{ServerFailure, ShortRead, StoreError, StoreErrorKind, StoreOp};
 pub use layer::Listed;
 pub use location::{LOCATION_FORMS, Location, LocationError, LocationProblem};
 pub use options::{CacheOptions, StoreOptions};
+pub use repository::{Repository, RepositoryError};
 pub use store::Store;

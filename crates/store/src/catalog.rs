@@ -1,0 +1,287 @@
+//! Which versions a repository holds, and how people name one of them.
+//!
+//! A version exists when its commit register holds a manifest and no mark says it is forgotten. Of several generations of a
+//! manifest the highest holds. One damaged manifest does not hide the others: it is listed as damaged.
+
+use std::collections::{BTreeMap, HashSet};
+
+use futures::StreamExt;
+use larder_format::ids::{JobId, SeriesKey};
+use larder_format::manifest::{HEAD_GUESS, Head, Manifest, Register, Summary};
+use larder_format::names;
+
+use crate::repository::{Repository, RepositoryError};
+use crate::{Listed, StoreErrorKind};
+
+/// Manifests that are read at once: hides the store's latency, and is far below any store's limits.
+const CONCURRENT_READS: usize = 32;
+
+/// A committed version, known by its summary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version {
+    /// What people see.
+    pub summary: Summary,
+    /// The series, as object keys name it.
+    pub series: SeriesKey,
+    /// Highest generation of its manifest.
+    pub generation: u32,
+}
+
+impl Version {
+    /// Its id.
+    pub fn id(&self) -> JobId {
+        self.summary.id
+    }
+}
+
+/// A manifest that could not be read.
+#[derive(Debug)]
+pub struct DamagedVersion {
+    /// Its object.
+    pub name: String,
+    /// Its id.
+    pub id: JobId,
+    /// Why.
+    pub error: RepositoryError,
+}
+
+/// All versions of a repository.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    /// Oldest first, by time and then by id.
+    pub versions: Vec<Version>,
+    /// Manifests that could not be read.
+    pub damaged: Vec<DamagedVersion>,
+}
+
+/// Which versions are meant.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Any of these hosts; empty = all.
+    pub hosts: Vec<String>,
+    /// Any of these sets of tags, of which a version must have all; empty = all.
+    pub tags: Vec<Vec<String>>,
+    /// All of these paths among the backed up ones; empty = all.
+    pub paths: Vec<Vec<u8>>,
+    /// Any of these series; empty = all.
+    pub series: Vec<String>,
+}
+
+impl Filter {
+    /// Whether a version is meant.
+    pub fn admits(&self, summary: &Summary) -> bool {
+        let any = |wanted: &[String], value: &String| wanted.is_empty() || wanted.contains(value);
+        any(&self.hosts, &summary.host)
+            && any(&self.series, &summary.series)
+            && self.paths.iter().all(|path| summary.paths.contains(path))
+            && (self.tags.is_empty()
+                || self.tags.iter().any(|all| all.iter().all(|tag| summary.tags.contains(tag))))
+    }
+}
+
+/// A reference that names no version, or several.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RefError {
+    /// Nothing fits.
+    #[error("no version fits {text:?}")]
+    NotFound {
+        /// What was asked for.
+        text: String,
+    },
+    /// Several fit.
+    #[error("{text:?} fits {count} versions; give more digits")]
+    Ambiguous {
+        /// What was asked for.
+        text: String,
+        /// How many.
+        count: usize,
+    },
+}
+
+impl Catalog {
+    /// Leaves only the versions that the filter admits.
+    pub fn filtered(mut self, filter: &Filter) -> Self {
+        self.versions.retain(|version| filter.admits(&version.summary));
+        self
+    }
+
+    /// Finds the version that `text` names: `latest`, `latest~2` (the second before it), or the beginning or the end of an
+    /// id. Ids begin with their time and end at random, so both ends are handy.
+    pub fn find(&self, text: &str) -> Result<&Version, RefError> {
+        let not_found = || RefError::NotFound { text: text.to_owned() };
+        if let Some(back) = text.strip_prefix("latest") {
+            let back = match back.strip_prefix('~') {
+                _ if back.is_empty() => 0,
+                Some(number) => number.parse::<usize>().map_err(|_| not_found())?,
+                None => return Err(not_found()),
+            };
+            return self.versions.iter().rev().nth(back).ok_or_else(not_found);
+        }
+        let wanted = text.to_ascii_lowercase();
+        if wanted.is_empty() || !wanted.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(not_found());
+        }
+        let fits = |version: &&Version| {
+            let id = version.id().to_string();
+            id.starts_with(&wanted) || id.ends_with(&wanted)
+        };
+        let mut found = self.versions.iter().filter(fits);
+        let first = found.next().ok_or_else(not_found)?;
+        match found.count() {
+            0 => Ok(first),
+            more => Err(RefError::Ambiguous { text: text.to_owned(), count: more + 1 }),
+        }
+    }
+}
+
+impl Repository {
+    /// Reads the summaries of all versions that are not forgotten.
+    pub async fn catalog(&self) -> Result<Catalog, RepositoryError> {
+        let listed = self.store.list(names::VERSIONS).await?;
+        self.catalog_of(&listed).await
+    }
+
+    /// Reads the summaries of the versions of one series.
+    pub async fn catalog_of_series(&self, series: &str) -> Result<Catalog, RepositoryError> {
+        let listed = self.store.list(&names::series_versions(self.keys.series_key(series))).await?;
+        self.catalog_of(&listed).await
+    }
+
+    async fn catalog_of(&self, listed: &[Listed]) -> Result<Catalog, RepositoryError> {
+        let mut newest = BTreeMap::new();
+        for object in listed {
+            if let Some((series, job, generation)) = names::parse_version(&object.name) {
+                let entry = newest.entry((series, job)).or_insert((generation, object.size));
+                *entry = (*entry).max((generation, object.size));
+            }
+        }
+        let forgotten: HashSet<_> = self
+            .store
+            .list(names::FORGOTTEN)
+            .await?
+            .iter()
+            .filter_map(|object| names::parse_forgotten(&object.name))
+            .collect();
+        newest.retain(|version, _| !forgotten.contains(version));
+        let reads = newest.into_iter().map(|((series, job), (generation, size))| async move {
+            (names::version(series, job, generation), job, self.read_head(series, job, generation, size).await)
+        });
+        let mut reads = futures::stream::iter(reads).buffer_unordered(CONCURRENT_READS);
+        let mut catalog = Catalog::default();
+        while let Some((name, id, result)) = reads.next().await {
+            match result {
+                Ok(Some(version)) => catalog.versions.push(version),
+                Ok(None) => {}
+                // Deleted since the listing.
+                Err(RepositoryError::Store(error)) if error.kind == StoreErrorKind::NotFound => {}
+                Err(error) if error.is_damage() => catalog.damaged.push(DamagedVersion { name, id, error }),
+                Err(error) => return Err(error),
+            }
+        }
+        catalog.versions.sort_by_key(|version| (version.summary.time_ms, version.id()));
+        catalog.damaged.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(catalog)
+    }
+
+    async fn read_head(
+        &self,
+        series: SeriesKey,
+        job: JobId,
+        generation: u32,
+        size: u64,
+    ) -> Result<Option<Version>, RepositoryError> {
+        let name = names::version(series, job, generation);
+        let mut wanted = HEAD_GUESS.min(size);
+        loop {
+            let bytes = self.store.get_range(&name, 0..wanted).await?;
+            let head = Summary::decode_head(&self.keys, series, job, generation, &bytes)
+                .map_err(RepositoryError::damaged(&*name))?;
+            match head {
+                Head::Complete(Register::Committed(summary)) => {
+                    return Ok(Some(Version { summary: *summary, series, generation }));
+                }
+                Head::Complete(Register::Aborted) => return Ok(None),
+                Head::Needs(bytes) if bytes > wanted && bytes <= size => wanted = bytes,
+                Head::Needs(_) => {
+                    let source = larder_format::DecodeError::Truncated { what: "version manifest" };
+                    return Err(RepositoryError::Damaged { name, source });
+                }
+            }
+        }
+    }
+
+    /// Reads the whole manifest of a version.
+    pub async fn manifest(&self, version: &Version) -> Result<Manifest, RepositoryError> {
+        let (series, job, generation) = (version.series, version.id(), version.generation);
+        let name = names::version(series, job, generation);
+        let bytes = self.store.get(&name).await?;
+        match Manifest::decode(&self.keys, series, job, generation, &bytes) {
+            Ok(Register::Committed(manifest)) => Ok(manifest),
+            Ok(Register::Aborted) => {
+                let source = larder_format::DecodeError::Invalid {
+                    what: "version manifest",
+                    why: "the job was aborted, although a listing showed it as committed",
+                };
+                Err(RepositoryError::Damaged { name, source })
+            }
+            Err(source) => Err(RepositoryError::Damaged { name, source }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_format::manifest::{SourceKind, Statistics};
+
+    fn version(time_ms: u64, id: u8, host: &str, tags: &[&str]) -> Version {
+        let summary = Summary {
+            id: JobId([id; 16]),
+            series: format!("{host}:/"),
+            base: None,
+            time_ms,
+            started_ms: 0,
+            ended_ms: 0,
+            host: host.to_owned(),
+            user: String::new(),
+            tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+            paths: vec![b"/".to_vec()],
+            program: String::new(),
+            source: SourceKind::Tree,
+            statistics: Statistics::default(),
+            attempt: [0; 16],
+        };
+        Version { summary, series: SeriesKey([0; 16]), generation: 0 }
+    }
+
+    fn catalog() -> Catalog {
+        let versions = vec![version(1, 0x1a, "a", &["x"]), version(2, 0x1b, "b", &["x", "y"]), version(3, 0x2c, "a", &[])];
+        Catalog { versions, damaged: Vec::new() }
+    }
+
+    #[test]
+    fn references_name_one_version_or_fail_clearly() {
+        let catalog = catalog();
+        let id = |text: &str| catalog.find(text).map(|version| version.id().0[0]);
+        assert_eq!(id("latest"), Ok(0x2c));
+        assert_eq!(id("latest~2"), Ok(0x1a));
+        assert_eq!(id("1a"), Ok(0x1a));
+        assert_eq!(id("1"), Err(RefError::Ambiguous { text: "1".to_owned(), count: 2 }));
+        assert_eq!(id("c2C2c"), Ok(0x2c));
+        for nothing in ["latest~3", "latest~x", "latestx", "", "zz", "77"] {
+            assert_eq!(id(nothing), Err(RefError::NotFound { text: nothing.to_owned() }), "{nothing}");
+        }
+    }
+
+    #[test]
+    fn filters_combine_as_restic_users_expect() {
+        let admitted = |filter: Filter| catalog().filtered(&filter).versions.len();
+        assert_eq!(admitted(Filter::default()), 3);
+        assert_eq!(admitted(Filter { hosts: vec!["a".to_owned()], ..Filter::default() }), 2);
+        let both = vec![vec!["x".to_owned(), "y".to_owned()]];
+        assert_eq!(admitted(Filter { tags: both, ..Filter::default() }), 1);
+        let either = vec![vec!["y".to_owned()], vec!["x".to_owned()]];
+        assert_eq!(admitted(Filter { tags: either, ..Filter::default() }), 2);
+        assert_eq!(admitted(Filter { series: vec!["a:/".to_owned()], ..Filter::default() }), 2);
+    }
+}

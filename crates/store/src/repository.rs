@@ -1,0 +1,258 @@
+//! [`Repository`]: a store whose master key is known. Everything sealed is read and written through it.
+//!
+//! Invariants
+//! * Nothing but the configuration and the keys is read before the password is proved, and nothing is written.
+//! * `init` writes the first key before the configuration: a crash between leaves a folder that is not yet a repository.
+//!
+//! Not here: what a version contains (`lnode`). Carries DESIGN section 3.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use larder_format::config::{Config, UnverifiedConfig};
+use larder_format::ids::KeyId;
+use larder_format::key_file::{self, KeyFields, UnwrapError};
+use larder_format::seal::{Keys, MasterKey};
+use larder_format::{DecodeError, names};
+
+use crate::{Store, StoreError, StoreErrorKind};
+
+/// Why a repository cannot be used, or an object of it not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum RepositoryError {
+    /// There is no configuration at this place.
+    #[error("there is no Larder repository at {location}")]
+    NotARepository {
+        /// Where it was looked for.
+        location: String,
+    },
+    /// `init` at a place that already has one.
+    #[error("there is already a Larder repository at {location}")]
+    AlreadyARepository {
+        /// Where.
+        location: String,
+    },
+    /// No key opens with this password.
+    #[error("wrong password: it opens none of the {keys} keys of the repository")]
+    WrongPassword {
+        /// How many keys were tried.
+        keys: usize,
+    },
+    /// The repository has a configuration but no readable key.
+    #[error("the repository has no usable key; `key import` restores access from a paper key")]
+    NoKeys,
+    /// The paper key belongs to another repository.
+    #[error("this paper key belongs to another repository")]
+    ForeignPaperKey,
+    /// The last key, or a key that does not exist, was to be removed.
+    #[error("key {id} cannot be removed: {why}")]
+    CannotRemoveKey {
+        /// Which key.
+        id: String,
+        /// Why not.
+        why: &'static str,
+    },
+    /// An object is not what it should be.
+    #[error("{name} is damaged: {source}")]
+    Damaged {
+        /// The object.
+        name: String,
+        /// What is wrong.
+        source: DecodeError,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The operating system gave no random bytes.
+    #[error("the operating system gives no random numbers: {reason}")]
+    Random {
+        /// Its words.
+        reason: String,
+    },
+}
+
+impl RepositoryError {
+    pub(crate) fn damaged(name: impl Into<String>) -> impl FnOnce(DecodeError) -> Self {
+        let name = name.into();
+        move |source| Self::Damaged { name, source }
+    }
+
+    /// Whether this is about the bytes of one object (damaged or missing), not about reaching the store.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Damaged { source, .. } => !matches!(source, DecodeError::UnsupportedVersion { .. }),
+            Self::Store(error) => matches!(error.kind, StoreErrorKind::NotFound | StoreErrorKind::Damaged),
+            _ => false,
+        }
+    }
+}
+
+/// Source of random bytes; a parameter so that tests can repeat themselves.
+pub trait Entropy: Send + Sync {
+    /// Fills `bytes` with unpredictable bytes.
+    fn fill(&self, bytes: &mut [u8]) -> Result<(), RepositoryError>;
+}
+
+/// `N` random bytes.
+pub fn random<const N: usize>(entropy: &dyn Entropy) -> Result<[u8; N], RepositoryError> {
+    let mut bytes = [0; N];
+    entropy.fill(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The operating system's random numbers.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemEntropy;
+
+impl Entropy for SystemEntropy {
+    fn fill(&self, bytes: &mut [u8]) -> Result<(), RepositoryError> {
+        getrandom::fill(bytes).map_err(|error| RepositoryError::Random { reason: error.to_string() })
+    }
+}
+
+/// An opened repository. Cheap to clone.
+#[derive(Clone)]
+pub struct Repository {
+    pub(crate) store: Store,
+    pub(crate) master: Arc<MasterKey>,
+    pub(crate) keys: Arc<Keys>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) entropy: Arc<dyn Entropy>,
+}
+
+impl std::fmt::Debug for Repository {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Repository").field(&self.store).field(&self.config.repository).finish()
+    }
+}
+
+impl Repository {
+    /// Makes a repository with one key. `fields.salt` is drawn here.
+    pub async fn init(
+        store: Store,
+        config: Config,
+        password: &[u8],
+        fields: KeyFields,
+        entropy: Arc<dyn Entropy>,
+    ) -> Result<Self, RepositoryError> {
+        if exists(&store, names::CONFIG).await? {
+            return Err(RepositoryError::AlreadyARepository { location: store.to_string() });
+        }
+        let master = MasterKey(random(&*entropy)?);
+        let keys = Keys::derive(&master);
+        let config_bytes = config.encode(&keys);
+        let repository =
+            Self { store, master: Arc::new(master), keys: Arc::new(keys), config: Arc::new(config), entropy };
+        repository.add_key(password, fields).await?;
+        match repository.store.create(names::CONFIG, config_bytes.into()).await {
+            Ok(()) => Ok(repository),
+            Err(error) if error.kind == StoreErrorKind::AlreadyExists => {
+                Err(RepositoryError::AlreadyARepository { location: repository.store.to_string() })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Opens a repository with a password. Reads only.
+    pub async fn open(store: Store, password: &[u8], entropy: Arc<dyn Entropy>) -> Result<Self, RepositoryError> {
+        let config = read_config(&store).await?;
+        let repository = config.claimed_repository();
+        let listed = store.list(names::KEYS).await?;
+        let mut tried = 0;
+        let mut damaged = None;
+        for id in listed.iter().filter_map(|object| names::parse_key(&object.name)) {
+            let name = names::key(id);
+            let bytes = store.get(&name).await?;
+            match unwrap_off_thread(bytes, password, id, repository).await {
+                Ok(master) => return Self::with_master(store, config, master, entropy),
+                Err(UnwrapError::WrongPassword) => tried += 1,
+                // Another key may be whole; this one is reported only when none opens.
+                Err(UnwrapError::Damaged(source)) => damaged = Some(RepositoryError::Damaged { name, source }),
+            }
+        }
+        Err(match damaged {
+            Some(error) => error,
+            None if tried == 0 => RepositoryError::NoKeys,
+            None => RepositoryError::WrongPassword { keys: tried },
+        })
+    }
+
+    /// Opens a repository with its master key, from a paper key.
+    pub async fn open_with_master(
+        store: Store,
+        master: MasterKey,
+        entropy: Arc<dyn Entropy>,
+    ) -> Result<Self, RepositoryError> {
+        let config = read_config(&store).await?;
+        Self::with_master(store, config, master, entropy)
+    }
+
+    fn with_master(
+        store: Store,
+        config: UnverifiedConfig,
+        master: MasterKey,
+        entropy: Arc<dyn Entropy>,
+    ) -> Result<Self, RepositoryError> {
+        let keys = Keys::derive(&master);
+        let config = config.verify(&keys).map_err(RepositoryError::damaged(names::CONFIG))?;
+        Ok(Self { store, master: Arc::new(master), keys: Arc::new(keys), config: Arc::new(config), entropy })
+    }
+
+    /// The same repository through another view of the same store, for instance one with a cache.
+    pub fn through(&self, store: Store) -> Self {
+        Self { store, ..self.clone() }
+    }
+
+    /// What all writers agree on.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The derived keys.
+    pub fn keys(&self) -> &Arc<Keys> {
+        &self.keys
+    }
+
+    /// The objects below.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Where salts and ids come from.
+    pub fn entropy(&self) -> &dyn Entropy {
+        &*self.entropy
+    }
+}
+
+/// Whether an object is there.
+pub(crate) async fn exists(store: &Store, name: &str) -> Result<bool, StoreError> {
+    match store.size(name).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind == StoreErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads the configuration without the key: whether there is a repository at all, and which.
+pub async fn read_config(store: &Store) -> Result<UnverifiedConfig, RepositoryError> {
+    let bytes = store.get(names::CONFIG).await.map_err(|error| match error.kind {
+        StoreErrorKind::NotFound => RepositoryError::NotARepository { location: store.to_string() },
+        _ => error.into(),
+    })?;
+    UnverifiedConfig::decode(&bytes).map_err(RepositoryError::damaged(names::CONFIG))
+}
+
+/// argon2id takes tens of milliseconds of a core: not on a thread that serves I/O.
+pub(crate) async fn unwrap_off_thread(
+    bytes: Bytes,
+    password: &[u8],
+    id: KeyId,
+    repository: larder_format::ids::RepositoryId,
+) -> Result<MasterKey, UnwrapError> {
+    let password = zeroize::Zeroizing::new(password.to_vec());
+    let work = move || key_file::unwrap(&bytes, &password, id, repository);
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+    }
+}
