@@ -17,6 +17,8 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 
 use crate::error::{ShortRead, StoreError, StoreErrorKind, StoreOp};
+use crate::limit::Bandwidth;
+use crate::patience::Watch;
 
 /// An object as a listing shows it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,11 +81,28 @@ pub(crate) struct Call {
     pub(crate) request: Request,
     /// Counts the attempts of one request from 0.
     pub(crate) attempt: u32,
+    /// Where the transport shows that it gets on; set by `patience`.
+    pub(crate) watch: Option<Arc<Watch>>,
+    /// What limits the bytes received; set by `limit`.
+    pub(crate) download: Option<Arc<Bandwidth>>,
 }
 
 impl Call {
     pub(crate) fn new(name: &str, request: Request) -> Self {
-        Self { name: name.into(), request, attempt: 0 }
+        Self { name: name.into(), request, attempt: 0, watch: None, download: None }
+    }
+
+    /// To be called by transports for every piece of a body: keeps the limit on downloads and shows progress.
+    pub(crate) async fn received(&self, bytes: usize) {
+        if let Some(download) = &self.download {
+            if let Some(watch) = &self.watch {
+                watch.pause();
+            }
+            download.take(bytes as u64).await;
+        }
+        if let Some(watch) = &self.watch {
+            watch.tick();
+        }
     }
 
     pub(crate) fn error(&self, kind: StoreErrorKind) -> StoreError {

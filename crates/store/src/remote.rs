@@ -166,12 +166,14 @@ async fn collect(call: &Call, result: GetResult, expected: u64) -> Result<Bytes,
         // A folder behind a test's fault store: the client knows how to read its file.
         GetResultPayload::File(..) => {
             let bytes = result.bytes().await.map_err(|error| failed(call, error))?;
+            call.received(bytes.len()).await;
             return if bytes.len() as u64 == expected { Ok(bytes) } else { Err(short(bytes.len() as u64)) };
         }
     };
     let Some(first) = body.try_next().await.map_err(|error| failed(call, error))? else {
         return if expected == 0 { Ok(Bytes::new()) } else { Err(short(0)) };
     };
+    call.received(first.len()).await;
     if first.len() as u64 == expected {
         return Ok(first);
     }
@@ -183,6 +185,7 @@ async fn collect(call: &Call, result: GetResult, expected: u64) -> Result<Bytes,
             return Err(short(bytes.len() as u64 + chunk.len() as u64));
         }
         bytes.extend_from_slice(&chunk);
+        call.received(chunk.len()).await;
     }
     if bytes.len() == capacity { Ok(bytes.freeze()) } else { Err(short(bytes.len() as u64)) }
 }

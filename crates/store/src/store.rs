@@ -19,18 +19,23 @@ use futures::TryStreamExt;
 use futures::stream::{self, BoxStream, StreamExt};
 use object_store::ObjectStore;
 
+use crate::counters::{Counted, Counters, StoreStats};
 use crate::error::{StoreError, StoreErrorKind, StoreOp};
 use crate::layer::{Call, Layer, Listed, ReadRange, Reply, Request};
+use crate::limit::Limited;
 use crate::location::Location;
 use crate::name;
 use crate::open::{self, Environment};
 use crate::options::StoreOptions;
+use crate::patience::Patience;
 use crate::remote::{ListOrder, Remote};
+use crate::retry::Retry;
 
 /// A repository's objects. Cheap to clone; clones share limits, counters and cache.
 #[derive(Clone)]
 pub struct Store {
     top: Arc<dyn Layer>,
+    counters: Arc<Counters>,
     /// For messages only.
     shown: Arc<str>,
 }
@@ -52,7 +57,7 @@ impl Store {
     /// is there shows with the first request.
     pub fn open(location: &Location, options: &StoreOptions) -> Result<Self, StoreError> {
         let transport = open::transport(location, options, &Environment::of_process())?;
-        Ok(Self::over(transport, location.to_string()))
+        Ok(Self::over(transport, location.to_string(), options))
     }
 
     /// Wraps any client of `object_store`, with the repository below `prefix`. Retries of its own must be off.
@@ -62,12 +67,23 @@ impl Store {
         options: &StoreOptions,
     ) -> Result<Self, StoreError> {
         let shown = store.to_string();
-        let _ = options;
-        Ok(Self::over(Arc::new(Remote::new(store, prefix, ListOrder::Unknown)), shown))
+        Ok(Self::over(Arc::new(Remote::new(store, prefix, ListOrder::Unknown)), shown, options))
     }
 
-    fn over(transport: Arc<dyn Layer>, shown: String) -> Self {
-        Self { top: transport, shown: shown.into() }
+    /// Stacks the layers: what is outside wraps what is inside, so a request is repeated, waits for its turn, is counted,
+    /// and then timed.
+    fn over(transport: Arc<dyn Layer>, shown: String, options: &StoreOptions) -> Self {
+        let counters = Arc::new(Counters::default());
+        let timed = Patience { inner: transport, limit: options.attempt_timeout };
+        let counted = Counted { inner: Arc::new(timed), counters: counters.clone() };
+        let limited = Limited::new(Arc::new(counted), options);
+        let top = Arc::new(Retry::new(Arc::new(limited), options));
+        Self { top, counters, shown: shown.into() }
+    }
+
+    /// What has been asked of the store so far, by all clones together.
+    pub fn stats(&self) -> StoreStats {
+        self.counters.snapshot()
     }
 
     /// Creates an object unless its name is taken.

@@ -1,1 +1,19 @@
-//! placeholder
+//! What tests need to be hard on Larder: stores that fail on demand, bytes and trees made from a seed.
+//!
+//! Only ever a dev-dependency. It knows `object_store` and nothing of Larder's own crates, so every crate may use it.
+//!
+//! * [`FaultStore`] wraps any store and does to it what a [`Faults`] handle tells it: fail, hang, lie, stop for good.
+//! * [`Memory`] is a store whose whole state can be copied, looked at and damaged behind everybody's back.
+//! * [`data`] and [`tree`] make bytes and folders that are the same for the same seed, everywhere.
+//! * [`canned`] is an HTTP server that gives prepared answers, for the edges of a client library.
+
+pub mod canned;
+pub mod data;
+mod fault;
+mod memory;
+mod plan;
+pub mod tree;
+
+pub use fault::FaultStore;
+pub use memory::Memory;
+pub use plan::{Failure, Fault, Faults, Op, OpKind, Stop, Times, When};

@@ -1,0 +1,269 @@
+//! Repeats what failed for a passing reason, until a deadline, and finds out what became of creates.
+//!
+//! | what an attempt to create met | and before it                         | means                                        |
+//! |-------------------------------|---------------------------------------|----------------------------------------------|
+//! | success                       | anything                              | created                                      |
+//! | name taken                    | no failure                            | another writer won                           |
+//! | name taken                    | an attempt whose outcome is not known | read it back: our bytes, so we won; else not |
+//! | a passing failure             | anything                              | try again; from now on the outcome is open   |
+//! | a lasting failure             | anything                              | reported; an earlier attempt may still land  |
+//!
+//! This is the only layer that repeats anything. A listing is taken up where it broke off if the store lists in order, and
+//! else started again without what was already passed on.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use tokio::time::Instant;
+
+use crate::error::{StoreError, StoreErrorKind, StoreOp};
+use crate::layer::{Call, Layer, Listed, Listing, ReadRange, Reply, Request};
+use crate::options::StoreOptions;
+
+/// The pause before the first repetition; the next ones double.
+const PAUSE_FIRST: Duration = Duration::from_millis(200);
+/// The same when the store has asked to be left alone for a while.
+const PAUSE_THROTTLED: Duration = Duration::from_secs(1);
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Attempts at an object with bytes missing: a bad connection recovers, a bad object does not.
+const DAMAGED_ATTEMPTS: u32 = 4;
+
+/// The layer that repeats.
+#[derive(Debug, Clone)]
+pub(crate) struct Retry {
+    inner: Arc<dyn Layer>,
+    deadline: Duration,
+    first_deadline: Duration,
+    seed: u64,
+    /// Whether the store has ever answered anything. Until then we may be talking to nobody.
+    answered: Arc<AtomicBool>,
+}
+
+impl Retry {
+    pub(crate) fn new(inner: Arc<dyn Layer>, options: &StoreOptions) -> Self {
+        Self {
+            inner,
+            deadline: options.retry_deadline,
+            first_deadline: options.first_deadline.min(options.retry_deadline),
+            seed: options.jitter_seed,
+            answered: Arc::default(),
+        }
+    }
+
+    /// Repeats one request until it is answered or the deadline passes. `Err` carries whether the outcome is open.
+    async fn persist(&self, call: &Call) -> Result<Reply, (StoreError, Outcome)> {
+        let mut struggle = Struggle::begin(self);
+        let mut outcome = Outcome::Known;
+        loop {
+            let attempt = Call { attempt: struggle.attempt, ..call.clone() };
+            let error = match self.inner.call(&attempt).await {
+                Ok(reply) => {
+                    self.answered.store(true, Ordering::Relaxed);
+                    return Ok(reply);
+                }
+                Err(error) => error,
+            };
+            match struggle.pause(&error, &call.name) {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Err((error, outcome)),
+            }
+            outcome = Outcome::Open;
+        }
+    }
+
+    /// Creates, and settles who has the name when it is taken.
+    async fn create(&self, call: &Call, bytes: &Bytes) -> Result<Reply, StoreError> {
+        loop {
+            match self.persist(call).await {
+                Ok(reply) => return Ok(reply),
+                Err((error, Outcome::Open)) if error.kind == StoreErrorKind::AlreadyExists => {
+                    match self.settle(call, bytes).await? {
+                        Settled::Ours => return Ok(Reply::Done),
+                        Settled::Others => return Err(error),
+                        Settled::Gone => {}
+                    }
+                }
+                Err((error, _)) => return Err(error),
+            }
+        }
+    }
+
+    /// Reads back the object that has the name.
+    async fn settle(&self, call: &Call, bytes: &Bytes) -> Result<Settled, StoreError> {
+        let read = Call { request: Request::Read(ReadRange::Whole), ..call.clone() };
+        let settled = match self.persist(&read).await {
+            Ok(Reply::Bytes { bytes: stored, .. }) if stored == *bytes => Settled::Ours,
+            Ok(_) => Settled::Others,
+            Err((error, _)) if error.kind == StoreErrorKind::NotFound => Settled::Gone,
+            Err((error, _)) => return Err(call.error(error.kind).because(error)),
+        };
+        tracing::info!(object = &*call.name, outcome = ?settled, "create had no clear answer; read back");
+        Ok(settled)
+    }
+}
+
+/// Whether an attempt that seemed to fail may have taken effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Known,
+    Open,
+}
+
+/// Who has the name that a create of open outcome met.
+#[derive(Debug)]
+enum Settled {
+    Ours,
+    Others,
+    /// Nobody any more: it was deleted meanwhile.
+    Gone,
+}
+
+/// The history of one request that does not want to succeed.
+#[derive(Debug)]
+struct Struggle<'a> {
+    retry: &'a Retry,
+    began: Instant,
+    attempt: u32,
+}
+
+impl<'a> Struggle<'a> {
+    fn begin(retry: &'a Retry) -> Self {
+        Self { retry, began: Instant::now(), attempt: 0 }
+    }
+
+    /// How long to wait before the next attempt, or `None` to give up.
+    fn pause(&mut self, error: &StoreError, name: &str) -> Option<Duration> {
+        let retry = self.retry;
+        if error.kind != StoreErrorKind::Unreachable {
+            retry.answered.store(true, Ordering::Relaxed);
+        }
+        self.attempt += 1;
+        if !error.is_retryable() || (error.kind == StoreErrorKind::Damaged && self.attempt >= DAMAGED_ATTEMPTS) {
+            return None;
+        }
+        let pause = retry.pause(error.kind, name, self.attempt);
+        let deadline = if retry.answered.load(Ordering::Relaxed) { retry.deadline } else { retry.first_deadline };
+        if self.began.elapsed() + pause > deadline {
+            return None;
+        }
+        tracing::warn!(error = %Chain(error), attempt = self.attempt, pause_ms = pause.as_millis() as u64, "store request failed, trying again");
+        Some(pause)
+    }
+}
+
+impl Retry {
+    /// Doubling pauses, of which the second half is left to chance so that clients that failed together part ways.
+    fn pause(&self, kind: StoreErrorKind, name: &str, attempt: u32) -> Duration {
+        let first = if kind == StoreErrorKind::Throttled { PAUSE_THROTTLED } else { PAUSE_FIRST };
+        let whole = first.saturating_mul(2_u32.saturating_pow(attempt - 1)).min(PAUSE_MAX);
+        let mut hasher = DefaultHasher::new();
+        (self.seed, name, attempt).hash(&mut hasher);
+        let chance = (hasher.finish() >> 11) as f64 / (1_u64 << 53) as f64;
+        whole.mul_f64(0.5 + chance / 2.0)
+    }
+}
+
+/// An error with what it was caused by, on one line.
+struct Chain<'a>(&'a StoreError);
+
+impl std::fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)?;
+        match &self.0.source {
+            Some(source) => write!(f, ": {source}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl Layer for Retry {
+    async fn call(&self, call: &Call) -> Result<Reply, StoreError> {
+        match &call.request {
+            Request::Create(bytes) => self.create(call, bytes).await,
+            Request::Read(_) | Request::Size | Request::Delete => self.persist(call).await.map_err(|(error, _)| error),
+        }
+    }
+
+    fn list(&self, folder: &str, after: Option<&str>) -> Listing {
+        let resumed = Resumed::new(self.clone(), folder, after);
+        stream::unfold(Some(resumed), |resumed| async move {
+            let mut resumed = resumed?;
+            match resumed.next().await? {
+                Ok(listed) => Some((Ok(listed), Some(resumed))),
+                Err(error) => Some((Err(error), None)),
+            }
+        })
+        .boxed()
+    }
+
+    fn lists_in_order(&self) -> bool {
+        self.inner.lists_in_order()
+    }
+}
+
+/// A listing that survives failures on its way.
+struct Resumed {
+    retry: Retry,
+    folder: String,
+    listing: Option<Listing>,
+    /// The last name passed on, after which an ordered listing goes on.
+    after: Option<String>,
+    /// Every name passed on, where the store's order is not known.
+    seen: Option<HashSet<String>>,
+}
+
+impl Resumed {
+    fn new(retry: Retry, folder: &str, after: Option<&str>) -> Self {
+        let seen = (!retry.inner.lists_in_order()).then(HashSet::new);
+        Self { retry, folder: folder.to_owned(), listing: None, after: after.map(str::to_owned), seen }
+    }
+
+    async fn next(&mut self) -> Option<Result<Listed, StoreError>> {
+        let retry = self.retry.clone();
+        let mut struggle = Struggle::begin(&retry);
+        loop {
+            let listing = self.listing.get_or_insert_with(|| retry.inner.list(&self.folder, self.after.as_deref()));
+            let error = match listing.next().await {
+                None => {
+                    retry.answered.store(true, Ordering::Relaxed);
+                    return None;
+                }
+                Some(Ok(listed)) => {
+                    retry.answered.store(true, Ordering::Relaxed);
+                    match self.pass(listed) {
+                        Some(passed) => return Some(passed),
+                        None => continue,
+                    }
+                }
+                Some(Err(error)) => error,
+            };
+            self.listing = None;
+            match struggle.pause(&error, &self.folder) {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Some(Err(error)),
+            }
+        }
+    }
+
+    /// Passes a name on, unless it was passed on before.
+    fn pass(&mut self, listed: Listed) -> Option<Result<Listed, StoreError>> {
+        if let Some(seen) = &mut self.seen {
+            return seen.insert(listed.name.clone()).then_some(Ok(listed));
+        }
+        if self.after.as_ref().is_some_and(|after| *after >= listed.name) {
+            // Going on after a failure would lose names: nobody may take such a listing for complete.
+            let error = StoreError::new(StoreOp::List, &self.folder, StoreErrorKind::Invalid);
+            return Some(Err(error.because("the store lists names out of order")));
+        }
+        self.after = Some(listed.name.clone());
+        Some(Ok(listed))
+    }
+}
