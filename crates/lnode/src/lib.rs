@@ -1,1 +1,26 @@
-//! placeholder
+//! The L-node: everything that runs online and keeps no state but what is in the bucket.
+//!
+//! * [`backup()`]: source, cutter, fingerprinter, duplicate filter, frames, containers, recipes, commit.
+//! * [`restore()`]: recipe, plan, containers read once each, files written wherever their chunks go.
+//! * [`version`]: reading a version's entries and contents, for listings, searches, comparisons and dumps.
+//! * [`check()`] and [`stats`]: what is in the repository, and whether it is whole.
+//!
+//! What flows in: an opened repository, a source or a target, options. What flows out: a report, and progress while it
+//! runs. CPU work is done on plain threads, requests to the store on the runtime of the [`Context`]; every queue is
+//! bounded, so memory follows the options and never the size of input or repository.
+//!
+//! Any number of L-nodes may work on one repository at once; `docs/concurrency.md` says why that is safe. Carries
+//! `DESIGN.md` section 4, and sections IV and V of the SlimStore paper. Above: `cli`. Below: `source`, `dedup`, `store`.
+
+pub mod backup;
+pub mod check;
+pub mod context;
+pub mod restore;
+pub mod stats;
+pub mod version;
+
+pub use backup::{BackupError, BackupOptions, BackupReport, Input, backup};
+pub use check::{CheckOptions, CheckReport, check};
+pub use context::{Cancel, Clock, Context, NoProgress, Problem, Progress, SystemClock};
+pub use restore::{RestoreError, RestoreOptions, RestoreReport, restore};
+pub use version::VersionReader;

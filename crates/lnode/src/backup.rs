@@ -1,0 +1,121 @@
+//! Backup: see `backup/`.
+
+use std::io::Read;
+
+use larder_format::compress::Compression;
+use larder_format::ids::JobId;
+use larder_format::manifest::{Statistics, Summary};
+use larder_source::Walk;
+use larder_store::RepositoryError;
+use larder_store::jobs::CommitError;
+
+use crate::context::Context;
+
+/// What is backed up.
+pub enum Input {
+    /// A file tree.
+    Tree(Walk),
+    /// One stream of bytes, stored as a file.
+    Stream {
+        /// Path of that file in the version, valid by `entry::is_valid_path`.
+        path: Vec<u8>,
+        /// The bytes.
+        reader: Box<dyn Read + Send>,
+        /// Bytes to come, when known.
+        size: Option<u64>,
+    },
+}
+
+impl std::fmt::Debug for Input {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Tree(_) => "Tree",
+            Self::Stream { .. } => "Stream",
+        })
+    }
+}
+
+/// How to back up, and what to write into the version.
+#[derive(Debug, Clone)]
+pub struct BackupOptions {
+    /// Name of the series; any text.
+    pub series: String,
+    /// Host to record.
+    pub host: String,
+    /// User to record.
+    pub user: String,
+    /// Tags to record.
+    pub tags: Vec<String>,
+    /// What was backed up, for people: absolute paths.
+    pub paths: Vec<Vec<u8>>,
+    /// Time to record instead of now, milliseconds since the epoch.
+    pub time_ms: Option<u64>,
+    /// Name and version of the program, to record.
+    pub program: String,
+    /// How frames are compressed.
+    pub compression: Compression,
+    /// Read every file, also those that look unchanged.
+    pub force: bool,
+    /// Write nothing: only find out what would be done.
+    pub dry_run: bool,
+    /// Commit no version when nothing differs from the base.
+    pub skip_if_unchanged: bool,
+    /// A different ctime does not make a file look changed.
+    pub ignore_ctime: bool,
+    /// A different inode number does not make a file look changed.
+    pub ignore_inode: bool,
+    /// The version to compare with, instead of the newest of the series.
+    pub base: Option<JobId>,
+    /// Bytes of memory for finding duplicates.
+    pub index_memory: usize,
+}
+
+/// What a backup did.
+#[derive(Debug, Clone)]
+pub struct BackupReport {
+    /// The version; `None` when none was made (dry run, or unchanged and to be skipped).
+    pub version: Option<Summary>,
+    /// What was counted, also without a version.
+    pub statistics: Statistics,
+    /// The version compared with.
+    pub base: Option<JobId>,
+    /// Unfinished jobs whose uploads were reused.
+    pub adopted: Vec<JobId>,
+}
+
+/// A backup that made no version.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    /// It was asked to stop.
+    #[error("the backup was interrupted; what it uploaded will be reused by the next run")]
+    Interrupted,
+    /// The stream to back up failed, or the command that made it.
+    #[error("cannot read {}: {source}", larder_source::PathText(.path))]
+    Input {
+        /// Path in the version.
+        path: Vec<u8>,
+        /// What went wrong.
+        source: std::io::Error,
+    },
+    /// None of the paths could be read at all: a version of nothing helps nobody.
+    #[error("nothing could be read: no version was made")]
+    NothingRead,
+    /// The base that was asked for does not exist.
+    #[error("there is no version {id} to compare with")]
+    NoSuchBase {
+        /// What was asked for.
+        id: JobId,
+    },
+    /// The version could not be committed.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    /// The repository failed.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+}
+
+/// Backs up `input` as a new version.
+pub fn backup(context: &Context, input: Input, options: &BackupOptions) -> Result<BackupReport, BackupError> {
+    let _ = (context, input, options);
+    Err(BackupError::NothingRead)
+}

@@ -1,0 +1,98 @@
+//! Restore: see `restore/`.
+
+use larder_source::target::{Target, TargetError};
+use larder_store::RepositoryError;
+use larder_store::catalog::Version;
+
+use crate::context::Context;
+
+/// Decides which entries are wanted. Directories above wanted entries are made in any case.
+pub trait Selection: Send + Sync {
+    /// Whether this entry is wanted. `path` is relative to the version's root (before the subpath is taken off).
+    fn wants(&self, path: &[u8], is_directory: bool) -> bool;
+
+    /// Whether anything below this directory may be wanted.
+    fn may_want_below(&self, path: &[u8]) -> bool {
+        let _ = path;
+        true
+    }
+}
+
+/// What to restore.
+#[derive(Clone, Default)]
+pub struct RestoreOptions {
+    /// Only this entry and what is below it; it becomes the root of the target when it is a directory.
+    pub subpath: Option<Vec<u8>>,
+    /// Only these entries.
+    pub selection: Option<std::sync::Arc<dyn Selection>>,
+    /// Remove from restored directories what the version does not have.
+    pub delete: bool,
+    /// Read everything again at the end and compare.
+    pub verify: bool,
+    /// Bytes of memory for opened containers.
+    pub cache_memory: usize,
+    /// Containers fetched at the same time; 0 = a good number.
+    pub prefetch: usize,
+}
+
+impl std::fmt::Debug for RestoreOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RestoreOptions").field("subpath", &self.subpath).finish_non_exhaustive()
+    }
+}
+
+/// What a restore did. Notes about metadata are in the target.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RestoreReport {
+    /// Files written.
+    pub files_restored: u64,
+    /// Files that were there already.
+    pub files_up_to_date: u64,
+    /// Files and other things kept because of the overwrite policy.
+    pub files_kept: u64,
+    /// Directories, links, devices.
+    pub others: u64,
+    /// Bytes of file contents written.
+    pub bytes_restored: u64,
+    /// Things removed by `delete`.
+    pub deleted: u64,
+    /// Files and folders that could not be restored.
+    pub errors: u64,
+    /// Differences found by `verify`.
+    pub mismatches: u64,
+    /// Containers read.
+    pub containers_read: u64,
+    /// Bytes of containers read.
+    pub container_bytes_read: u64,
+}
+
+/// A restore that stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// It was asked to stop.
+    #[error("the restore was interrupted; running it again continues")]
+    Interrupted,
+    /// The version has nothing at this path.
+    #[error("the version has no {}", larder_source::PathText(.path))]
+    NoSuchPath {
+        /// What was asked for.
+        path: Vec<u8>,
+    },
+    /// The target failed so that going on makes no sense.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// The repository failed.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+}
+
+/// Restores a version, or a part of it, into a target.
+pub fn restore(
+    context: &Context,
+    version: &Version,
+    target: &Target,
+    options: &RestoreOptions,
+) -> Result<RestoreReport, RestoreError> {
+    let _ = (context, version, target, options);
+    Ok(RestoreReport::default())
+}

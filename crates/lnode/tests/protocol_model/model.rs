@@ -1,0 +1,240 @@
+//! The model as the checker sees it: which actions are possible, what they do, and what must always be true.
+
+use stateright::{Model, Property};
+
+use crate::collector::{Collector, Entry, PassStep, Phase};
+use crate::job::{JobState, Outcome, Step, program};
+use crate::rules::{Rule, Rules};
+use crate::scenario::{Kind, Scenario};
+use crate::sets::Containers;
+use crate::state::{Bucket, History, Register, State};
+
+/// A visible version misses a container: what the protocol is there to prevent.
+pub(crate) const WHOLE: &str = "every visible version has all its containers";
+/// A job that may still commit (or a reader that was not given up) misses what it relies on.
+pub(crate) const PINNED: &str = "what a running job relies on exists";
+/// A job was told that its version is committed, nobody forgot it, and it is not there.
+pub(crate) const STAYS: &str = "a committed version stays until it is forgotten";
+/// A fenced job's version became visible.
+pub(crate) const FENCED: &str = "an aborted job never becomes visible";
+/// A removed version came back.
+pub(crate) const REMOVED: &str = "a removed version never comes back";
+/// Garbage is left although nothing runs.
+pub(crate) const NO_LEAK: &str = "one quiet pass leaves exactly what visible versions reference";
+
+/// The protocol under some rules, in one scenario.
+#[derive(Debug, Clone)]
+pub(crate) struct Protocol {
+    pub(crate) scenario: Scenario,
+    pub(crate) rules: Rules,
+    pub(crate) programs: Vec<Vec<Step>>,
+    /// Also run a quiet pass from every state and look at what it leaves.
+    pub(crate) look_for_leaks: bool,
+    /// Examples that must be reachable, or the scenario proves less than it seems to.
+    pub(crate) witnesses: Vec<(&'static str, fn(&Self, &State) -> bool)>,
+}
+
+/// One atomic step of somebody, and which G-nodes had read the entry it changes before.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Action {
+    act: Act,
+    read_before_by: u8,
+}
+
+/// What a step does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Act {
+    /// A job takes its next step.
+    Job(usize, Step),
+    /// A job sends the create of its next step and gets no answer.
+    TimesOut(usize, Step),
+    /// The store applies an unanswered create of a lease, late.
+    LeaseLands(usize),
+    /// The store applies an unanswered create of a register, late.
+    CommitLands(usize),
+    /// Somebody marks a version forgotten.
+    Forget(usize),
+    /// A G-node finds a lease expired and creates `aborted` in the job's register, if absent.
+    Fence(usize),
+    /// A G-node takes a step.
+    Pass(usize, PassStep),
+}
+
+impl Act {
+    /// The entry of a listing that this changes.
+    fn changes(self) -> Option<Entry> {
+        match self {
+            Act::Job(job, Step::CreateLease | Step::Close) | Act::LeaseLands(job) => Some(Entry::Lease(job)),
+            Act::Pass(_, PassStep::DeleteLease(job) | PassStep::DeleteDone(job)) => Some(Entry::Lease(job)),
+            Act::Job(job, Step::Commit) | Act::CommitLands(job) | Act::Fence(job) => Some(Entry::Register(job)),
+            Act::Pass(_, PassStep::DeleteRegister(job)) => Some(Entry::Register(job)),
+            _ => None,
+        }
+    }
+}
+
+impl Protocol {
+    pub(crate) fn new(scenario: Scenario, rules: Rules) -> Self {
+        let programs = scenario.jobs.iter().map(|plan| program(plan, rules)).collect();
+        Self { scenario, rules, programs, look_for_leaks: false, witnesses: Vec::new() }
+    }
+
+    /// Everything expired is fenced, then one pass runs from begin to end while all else stands still.
+    pub(crate) fn quiet_pass(&self, state: &State) -> State {
+        let mut state = state.clone();
+        state.g_nodes = vec![Collector::default()];
+        for job in 0..state.jobs.len() {
+            if state.bucket.leases[job].open() && self.scenario.jobs[job].kind == Kind::Backup {
+                self.apply(&mut state, Act::Fence(job));
+            }
+        }
+        self.apply(&mut state, Act::Pass(0, PassStep::Begin));
+        while state.g_nodes[0].phase != Phase::Idle {
+            let mut steps = Vec::new();
+            self.pass_steps(&state, 0, &mut steps);
+            // Expired readers first, a crash never.
+            let step = steps.iter().copied().find(|step| *step != PassStep::Crash).expect("a pass always ends");
+            self.apply(&mut state, Act::Pass(0, step));
+        }
+        state
+    }
+
+    /// What may happen next.
+    fn acts(&self, state: &State, acts: &mut Vec<Act>) {        let Scenario { forgettable, expirable, unanswered_commit, unanswered_lease, late_fences, .. } = self.scenario;
+        for job in 0..state.jobs.len() {
+            if let Some(step) = self.next_step(state, job) {
+                acts.push(Act::Job(job, step));
+                let may_time_out = match step {
+                    Step::CreateLease => unanswered_lease.has(job),
+                    Step::Commit => unanswered_commit.has(job),
+                    _ => false,
+                };
+                if may_time_out && !state.jobs[job].unanswered {
+                    acts.push(Act::TimesOut(job, step));
+                }
+            }
+            if state.bucket.leases_in_flight.has(job) {
+                acts.push(Act::LeaseLands(job));
+            }
+            if state.bucket.commits_in_flight.has(job) {
+                acts.push(Act::CommitLands(job));
+            }
+            if forgettable.has(job) && state.history.committed.has(job) && !state.history.forgotten.has(job) {
+                acts.push(Act::Forget(job));
+            }
+            // A G-node may have listed the lease long ago, so the lease need not be open any more.
+            let fences = expirable.has(job) && self.rules.hold(Rule::Fence) && self.began(state, job);
+            let late = state.history.removed.has(job);
+            if fences && state.bucket.registers[job] == Register::Absent && (!late || late_fences) {
+                acts.push(Act::Fence(job));
+            }
+        }
+        let mut steps = Vec::new();
+        for g in 0..state.g_nodes.len() {
+            self.pass_steps(state, g, &mut steps);
+            acts.extend(steps.drain(..).map(|step| Act::Pass(g, step)));
+        }
+    }
+
+    fn apply(&self, state: &mut State, act: Act) {
+        match act {
+            Act::Job(job, step) => self.take_step(state, job, step),
+            Act::TimesOut(job, step) => self.time_out(state, job, step),
+            Act::LeaseLands(job) => {
+                state.bucket.leases_in_flight.remove(job);
+                state.bucket.leases[job].first = true;
+            }
+            Act::CommitLands(job) => {
+                state.bucket.commits_in_flight.remove(job);
+                if state.bucket.registers[job] == Register::Absent {
+                    state.bucket.registers[job] = Register::Manifest;
+                    state.history.committed.insert(job);
+                }
+            }
+            Act::Forget(version) => {
+                state.bucket.forgotten.insert(version);
+                state.history.forgotten.insert(version);
+            }
+            Act::Fence(job) => {
+                if state.bucket.registers[job] == Register::Absent {
+                    state.bucket.registers[job] = Register::Aborted;
+                    state.history.aborted.insert(job);
+                }
+            }
+            Act::Pass(g, step) => self.take_pass_step(state, g, step),
+        }
+        self.tidy(state);
+    }
+}
+
+impl Model for Protocol {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let mut state = State {
+            bucket: Bucket::default(),
+            jobs: vec![JobState::default(); self.scenario.jobs.len()],
+            g_nodes: vec![Collector::default(); self.scenario.g_nodes],
+            history: History::default(),
+        };
+        (0..self.scenario.jobs.len()).for_each(|job| self.start(&mut state, job));
+        vec![state]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let mut acts = Vec::new();
+        self.acts(state, &mut acts);
+        for act in acts {
+            let may_read = |g: &usize| act.changes().is_some_and(|entry| self.may_read(state, *g, entry));
+            let readers = (0..state.g_nodes.len()).filter(may_read).fold(0u8, |bits, g| bits | 1 << g);
+            let subsets = (0..=readers).filter(|subset| subset & !readers == 0);
+            actions.extend(subsets.map(|read_before_by| Action { act, read_before_by }));
+        }
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let mut next = state.clone();
+        if let Some(Entry::Lease(job) | Entry::Register(job)) = action.act.changes() {
+            (0..state.g_nodes.len())
+                .filter(|g| action.read_before_by & (1 << g) != 0)
+                .for_each(|g| self.read_entry(&mut next, g, job));
+        }
+        self.apply(&mut next, action.act);
+        (next != *state).then_some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut properties = vec![
+            Property::always(WHOLE, |_: &Self, state: &State| state.referenced().within(state.bucket.containers)),
+            Property::always(PINNED, |model: &Self, state: &State| {
+                let relying = (0..state.jobs.len()).filter(|job| model.relies(state, *job));
+                let taken = relying.fold(Containers::default(), |all, job| all.union(state.jobs[job].taken));
+                taken.within(state.bucket.containers)
+            }),
+            Property::always(STAYS, |_: &Self, state: &State| {
+                let told = |job: &usize| state.jobs[*job].outcome == Outcome::Committed;
+                let kept = |job: usize| state.bucket.registers[job] == Register::Manifest;
+                let mut told = (0..state.jobs.len()).filter(told);
+                told.all(|job| state.history.forgotten.has(job) || kept(job))
+            }),
+            Property::always(FENCED, |_: &Self, state: &State| {
+                let mut fenced = state.history.aborted.minus(state.history.forgotten).iter();
+                fenced.all(|job| state.bucket.registers[job] != Register::Manifest)
+            }),
+            Property::always(REMOVED, |_: &Self, state: &State| {
+                state.history.removed.iter().all(|job| state.bucket.registers[job] != Register::Manifest)
+            }),
+        ];
+        if self.look_for_leaks {
+            properties.push(Property::always(NO_LEAK, |model: &Self, state: &State| {
+                let left = model.quiet_pass(state);
+                left.bucket.containers == left.referenced()
+            }));
+        }
+        for (name, condition) in &self.witnesses {
+            properties.push(Property::sometimes(name, *condition));
+        }
+        properties
+    }
+}
