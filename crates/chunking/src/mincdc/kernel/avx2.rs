@@ -101,12 +101,11 @@ fn last_smallest(bytes: &[u8], hash: HashParams) -> usize {
 }
 
 /// Asks for the bytes that will be searched soon. The hardware's own prefetching lags behind a search of this speed when
-/// the data comes from memory: with this, 8 MiB buffers are searched a quarter faster.
+/// the data comes from memory: with this, 8 MiB buffers are searched a quarter faster. A prefetch beyond the slice reads nothing and faults nowhere.
 #[target_feature(enable = "avx2")]
 fn prefetch(group: &[u8; GROUP_BYTES]) {
     let ahead = group.as_ptr().wrapping_add(PREFETCH).cast::<i8>();
-    // SAFETY: a prefetch only hints; it reads nothing and faults at no address.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(ahead) };
+    _mm_prefetch::<_MM_HINT_T0>(ahead);
 }
 
 fn group_at(bytes: &[u8], start: usize) -> &[u8; GROUP_BYTES] {
