@@ -1,0 +1,263 @@
+//! Duplicates of chunks that lie in groups: the segments of a base version, or the containers of an unfinished job.
+//!
+//! Backups repeat themselves in order. After a duplicate, the record behind it in its group is the one expected next; when it
+//! is not, the fingerprint is looked for among the chunks of the groups that are loaded, then in the [`SampledIndex`] of all
+//! groups, and what is found there is loaded. Loaded groups are few and the least recently useful one goes first, so memory
+//! follows the budget and not the base.
+
+use std::sync::Arc;
+
+use larder_format::Fingerprint;
+use larder_format::segment::ChunkRecord;
+use lru::LruCache;
+
+use crate::sampled_index::{SampleMap, SampledIndex, sample};
+
+/// The records of one group, in stream order.
+pub type Group = Arc<Vec<ChunkRecord>>;
+
+/// Brings groups. Implemented by whoever can read them.
+pub trait LoadGroup {
+    /// What can go wrong.
+    type Error;
+
+    /// How many groups there are; they are numbered from 0 in stream order.
+    fn groups(&self) -> u32;
+
+    /// Reads a group.
+    fn load(&mut self, group: u32) -> Result<Group, Self::Error>;
+
+    /// Fills the index with samples of all groups. Called once, at the first chunk that the loaded groups do not have.
+    fn fill(&mut self, index: &mut SampledIndex) -> Result<(), Self::Error>;
+}
+
+/// Bytes of memory that a loaded record takes: itself and its entry in the lookup table.
+const RECORD_BYTES: usize = 120;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Position {
+    group: u32,
+    record: u32,
+}
+
+/// See the module header.
+#[derive(Debug)]
+pub struct GroupFilter<L> {
+    loader: L,
+    index: SampledIndex,
+    index_is_filled: bool,
+    loaded: LruCache<u32, Group>,
+    places: SampleMap<Position>,
+    loaded_records: usize,
+    records_max: usize,
+    /// The group under the cursor, held here so that following it needs no look-up.
+    current: Option<(u32, Group)>,
+    next_record: u32,
+}
+
+impl<L: LoadGroup> GroupFilter<L> {
+    /// A filter that takes at most about `budget` bytes, half for the index and half for loaded groups.
+    pub fn new(loader: L, budget: usize) -> Self {
+        Self {
+            loader,
+            index: SampledIndex::new(budget / 2),
+            index_is_filled: false,
+            loaded: LruCache::unbounded(),
+            places: SampleMap::default(),
+            loaded_records: 0,
+            records_max: (budget / 2 / RECORD_BYTES).max(1),
+            current: None,
+            next_record: 0,
+        }
+    }
+
+    /// The loader, for what else it can do.
+    pub fn loader(&mut self) -> &mut L {
+        &mut self.loader
+    }
+
+    /// The record of a chunk with this fingerprint and size, if it is found.
+    pub fn find(&mut self, fingerprint: &Fingerprint, size: u32) -> Result<Option<ChunkRecord>, L::Error> {
+        if let Some(record) = self.expected()?
+            && record.chunk.fingerprint == *fingerprint
+        {
+            self.next_record += 1;
+            return Ok(same_size(record, size));
+        }
+        let sample = sample(fingerprint);
+        let mut place = self.places.get(&sample).copied();
+        if place.is_none() {
+            if !self.index_is_filled {
+                self.index_is_filled = true;
+                self.loader.fill(&mut self.index)?;
+            }
+            if let Some(group) = self.index.get(sample)
+                && group < self.loader.groups()
+            {
+                self.load(group)?;
+                place = self.places.get(&sample).copied();
+            }
+        }
+        let Some(place) = place else { return Ok(None) };
+        let group = self.load(place.group)?;
+        let record = group.get(place.record as usize).copied();
+        // 64 bits led here; only all of the fingerprint counts.
+        let Some(record) = record.filter(|record| record.chunk.fingerprint == *fingerprint) else { return Ok(None) };
+        self.current = Some((place.group, group));
+        self.next_record = place.record + 1;
+        Ok(same_size(record, size))
+    }
+
+    /// Moves the cursor: the next chunk is expected to be the `record`-th of `group`.
+    pub fn expect(&mut self, group: u32, record: u32) -> Result<(), L::Error> {
+        if group < self.loader.groups() {
+            self.current = Some((group, self.load(group)?));
+            self.next_record = record;
+        }
+        Ok(())
+    }
+
+    fn expected(&mut self) -> Result<Option<ChunkRecord>, L::Error> {
+        let Some((number, group)) = &self.current else { return Ok(None) };
+        if let Some(record) = group.get(self.next_record as usize) {
+            return Ok(Some(*record));
+        }
+        let next = number + 1;
+        if next >= self.loader.groups() {
+            self.current = None;
+            return Ok(None);
+        }
+        let group = self.load(next)?;
+        let first = group.first().copied();
+        self.current = Some((next, group));
+        self.next_record = 0;
+        Ok(first)
+    }
+
+    fn load(&mut self, number: u32) -> Result<Group, L::Error> {
+        if let Some(group) = self.loaded.get(&number) {
+            return Ok(group.clone());
+        }
+        let group = self.loader.load(number)?;
+        for (record, chunk) in group.iter().enumerate() {
+            let place = Position { group: number, record: record as u32 };
+            // Of equal chunks the first of a run is the better place to go on from.
+            self.places.entry(sample(&chunk.chunk.fingerprint)).or_insert(place);
+        }
+        self.loaded_records += group.len();
+        self.loaded.put(number, group.clone());
+        while self.loaded_records > self.records_max && self.loaded.len() > 1 {
+            let Some((old, records)) = self.loaded.pop_lru() else { break };
+            self.loaded_records -= records.len();
+            for chunk in records.iter() {
+                let sample = sample(&chunk.chunk.fingerprint);
+                if self.places.get(&sample).is_some_and(|place| place.group == old) {
+                    self.places.remove(&sample);
+                }
+            }
+        }
+        Ok(group)
+    }
+}
+
+/// A record whose size differs is damaged or a wonder; either way it is not this chunk.
+fn same_size(record: ChunkRecord, size: u32) -> Option<ChunkRecord> {
+    (record.chunk.size == size).then_some(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_format::ChunkRef;
+    use larder_format::ids::{ContainerId, ContainerKind, JobId};
+    use proptest::prelude::*;
+    use std::convert::Infallible;
+
+    fn fingerprint(n: u32) -> Fingerprint {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&(u64::from(n) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+        bytes[8..12].copy_from_slice(&n.to_le_bytes());
+        Fingerprint(bytes)
+    }
+
+    fn record(n: u32) -> ChunkRecord {
+        let container = ContainerId { kind: ContainerKind::Data, job: JobId([1; 16]), seq: n / 100 };
+        let chunk = ChunkRef { fingerprint: fingerprint(n), container, offset: n % 100 * 10, size: 10 };
+        ChunkRecord { chunk, born: container.job }
+    }
+
+    struct Base {
+        groups: Vec<Group>,
+        loads: usize,
+    }
+
+    impl Base {
+        fn new(chunks: &[u32], per_group: usize) -> Self {
+            let groups = chunks.chunks(per_group).map(|group| Arc::new(group.iter().map(|n| record(*n)).collect()));
+            Self { groups: groups.collect(), loads: 0 }
+        }
+    }
+
+    impl LoadGroup for Base {
+        type Error = Infallible;
+
+        fn groups(&self) -> u32 {
+            self.groups.len() as u32
+        }
+
+        fn load(&mut self, group: u32) -> Result<Group, Infallible> {
+            self.loads += 1;
+            Ok(self.groups[group as usize].clone())
+        }
+
+        fn fill(&mut self, index: &mut SampledIndex) -> Result<(), Infallible> {
+            for (number, group) in self.groups.iter().enumerate() {
+                for record in group.iter() {
+                    index.insert(sample(&record.chunk.fingerprint), number as u32);
+                }
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_unchanged_stream_loads_every_group_once() {
+        let chunks: Vec<u32> = (0..1000).collect();
+        let mut filter = GroupFilter::new(Base::new(&chunks, 50), 1 << 20);
+        for n in &chunks {
+            assert_eq!(filter.find(&fingerprint(*n), 10), Ok(Some(record(*n))));
+        }
+        assert_eq!(filter.loader().loads, 20);
+    }
+
+    #[test]
+    fn a_small_budget_costs_misses_but_never_a_wrong_answer() {
+        let chunks: Vec<u32> = (0..20_000).collect();
+        let mut filter = GroupFilter::new(Base::new(&chunks, 500), 64 << 10);
+        let mut found = 0;
+        for n in chunks.iter().rev().chain([&99_999]) {
+            if let Ok(Some(hit)) = filter.find(&fingerprint(*n), 10) {
+                assert_eq!(hit, record(*n));
+                found += 1;
+            }
+        }
+        // Read backwards is the worst case for a cursor; samples still find the groups.
+        assert!(found > 15_000, "{found} found");
+        assert_eq!(filter.find(&fingerprint(3), 11), Ok(None));
+    }
+
+    proptest! {
+        #[test]
+        fn with_room_enough_it_is_exact(
+            base in prop::collection::vec(0u32..300, 0..200),
+            stream in prop::collection::vec(0u32..400, 0..300),
+            per_group in 1usize..40,
+        ) {
+            let mut filter = GroupFilter::new(Base::new(&base, per_group), 1 << 20);
+            for n in stream {
+                let expected = base.contains(&n).then(|| record(n));
+                prop_assert_eq!(filter.find(&fingerprint(n), 10), Ok(expected));
+            }
+        }
+    }
+}

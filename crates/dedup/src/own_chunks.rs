@@ -1,0 +1,66 @@
+//! The chunks that the running job has stored itself: duplicates within one version.
+//!
+//! Exact for the newest few gigabytes: two generations of a hash table, of which the older is dropped when the newer is full.
+//! What was stored before that is stored again when it comes back, and found by the G-node later.
+
+use std::collections::HashMap;
+
+use larder_format::{ChunkRef, Fingerprint};
+
+/// Bytes of memory an entry takes, with the slack of a hash table that has just grown.
+const ENTRY_BYTES: usize = 160;
+
+/// See the module header.
+#[derive(Debug)]
+pub struct OwnChunks {
+    young: HashMap<Fingerprint, ChunkRef>,
+    old: HashMap<Fingerprint, ChunkRef>,
+    generation_max: usize,
+}
+
+impl OwnChunks {
+    /// Remembers as many chunks as about `budget` bytes hold.
+    pub fn new(budget: usize) -> Self {
+        let generation_max = (budget / 2 / ENTRY_BYTES).max(16);
+        Self { young: HashMap::new(), old: HashMap::new(), generation_max }
+    }
+
+    /// Where this job has put a chunk with this fingerprint.
+    pub fn find(&self, fingerprint: &Fingerprint) -> Option<&ChunkRef> {
+        self.young.get(fingerprint).or_else(|| self.old.get(fingerprint))
+    }
+
+    /// Remembers a chunk that was just stored.
+    pub fn insert(&mut self, chunk: ChunkRef) {
+        if self.young.len() >= self.generation_max {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(chunk.fingerprint, chunk);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_format::ids::{ContainerId, ContainerKind, JobId};
+
+    fn chunk(n: u32) -> ChunkRef {
+        let mut fingerprint = [0; 32];
+        fingerprint[..4].copy_from_slice(&n.to_le_bytes());
+        let container = ContainerId { kind: ContainerKind::Data, job: JobId([1; 16]), seq: 0 };
+        ChunkRef { fingerprint: Fingerprint(fingerprint), container, offset: n, size: 1 }
+    }
+
+    #[test]
+    fn the_newest_chunks_are_remembered_and_memory_is_bounded() {
+        let mut own = OwnChunks::new(160 * 200);
+        for n in 0..10_000 {
+            own.insert(chunk(n));
+        }
+        for n in 9_900..10_000 {
+            assert_eq!(own.find(&chunk(n).fingerprint), Some(&chunk(n)));
+        }
+        assert_eq!(own.find(&chunk(0).fingerprint), None);
+        assert!(own.young.len() + own.old.len() <= 200);
+    }
+}
