@@ -12,17 +12,22 @@
 
 mod directory;
 mod extents;
+mod glob;
 mod links;
 mod owners;
 mod path_text;
 mod stat;
 
+pub mod exclude;
 pub mod found;
+pub mod pattern_file;
 pub mod read;
 pub mod roots;
+pub mod target;
 pub mod walk;
 pub mod xattrs;
 
+pub use exclude::{Case, Excludes, PathMatcher, PatternError, TagFile, Verdict};
 pub use found::Found;
 pub use owners::Owners;
 pub use path_text::PathText;

@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::directory::{Directory, ListingBuffer, Names, Purpose};
+use crate::exclude::Excludes;
 use crate::found::Found;
 use crate::links::LinkTable;
 use crate::owners::Owners;
@@ -43,6 +44,8 @@ pub struct WalkOptions {
     pub one_file_system: bool,
     /// Record access times.
     pub with_atime: bool,
+    /// What is not wanted. Folders that lead to a root are not judged.
+    pub excludes: Excludes,
 }
 
 /// What the walk yields.
@@ -69,6 +72,12 @@ pub enum SkipReason {
     Socket,
     /// It lies on another file system than the root it was found under.
     OtherFileSystem,
+    /// A pattern matches it.
+    Pattern,
+    /// It is a folder with a tag file; the folder and the tag are in the version, its other contents are not.
+    Tagged,
+    /// It is a larger file than wanted.
+    TooLarge,
 }
 
 /// A path that could not be walked, and why.
@@ -251,6 +260,9 @@ impl Walk {
             }
         }
         names.sort();
+        if listable && self.options.excludes.apply_tags(&directory, &mut names) {
+            self.waiting.push_back(Item::Skipped { path: self.path.clone(), reason: SkipReason::Tagged });
+        }
         let device = if self.levels.is_empty() { directory.device } else { entering.device };
         self.levels.push(Level {
             directory: Some(Arc::new(directory)),
@@ -331,6 +343,9 @@ impl Walk {
         let plan = level.plan.and_then(|node| roots.child(node, name.to_bytes()));
         let is_root = plan.is_some_and(|node| roots.is_root(node));
         let mode = if level.mode == Mode::Full || is_root { Mode::Full } else { Mode::Leading };
+        if mode == Mode::Full && options.excludes.by_pattern(path) {
+            return Some(Item::Skipped { path: path.clone(), reason: SkipReason::Pattern });
+        }
         let follow = if mode == Mode::Full { Follow::No } else { Follow::Yes };
 
         let stat = match directory.stat(name, follow) {
@@ -363,6 +378,10 @@ impl Walk {
         }
         if stat.file_type == FileType::Socket {
             return Some(Item::Skipped { path: path.clone(), reason: SkipReason::Socket });
+        }
+        let is_too_large = options.excludes.larger_than.is_some_and(|limit| stat.size > limit);
+        if is_too_large && stat.file_type == FileType::RegularFile {
+            return Some(Item::Skipped { path: path.clone(), reason: SkipReason::TooLarge });
         }
         let mut kind = match stat.plain_kind() {
             Some(kind) => kind,
