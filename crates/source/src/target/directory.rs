@@ -54,8 +54,7 @@ impl Target {
             if !inner.options.dry_run {
                 match rustix::fs::mkdirat(&*folder, name, Mode::from_raw_mode(unfinished::DIRECTORY)) {
                     Ok(()) => {
-                        let attributes =
-                            if folder.gives_acl { Attributes::Unknown } else { Attributes::Fresh };
+                        let attributes = if folder.gives_acl { Attributes::Unknown } else { Attributes::Fresh };
                         inner.wait(entry, attributes);
                         return Ok(DirDecision::Made);
                     }

@@ -150,8 +150,9 @@ impl FileWriter {
     }
 
     fn over(target: &Target, entry: &Entry, fd: OwnedFd, found: &Stat) -> Self {
-        let writer =
-            Self { existing: found.size, attributes: Attributes::Unknown, ..Self::new(target, entry, Some(found.id)) };
+        let mut writer = Self::new(target, entry, Some(found.id));
+        writer.existing = found.size;
+        writer.attributes = Attributes::Unknown;
         target.inner.files.insert(&writer.slot, fd);
         writer
     }
@@ -374,7 +375,7 @@ impl Inner {
     fn refresh(&self, entry: &Entry, folder: &Folder, name: &[u8], found: &Stat) -> Result<bool, TargetError> {
         let path = &entry.path;
         let goal = Goal::of(entry, self.ids(entry), self.options.owners);
-        if metadata::is_reached(&self.rights, Subject::Link { folder, name }, found, &goal) {
+        if metadata::is_reached(&self.rights, Subject::Name { folder, name }, found, &goal) {
             return Ok(true);
         }
         if found.links > 1 {

@@ -77,7 +77,8 @@ pub(super) struct Rights {
 
 impl Rights {
     pub(super) fn of_this_process() -> Self {
-        let mut groups: Vec<u32> = rustix::process::getgroups().unwrap_or_default().iter().map(|gid| gid.as_raw()).collect();
+        let mut groups: Vec<u32> =
+            rustix::process::getgroups().unwrap_or_default().iter().map(|gid| gid.as_raw()).collect();
         groups.push(rustix::process::getegid().as_raw());
         Self { euid: rustix::process::geteuid().as_raw(), groups, owner_refused: AtomicBool::new(false) }
     }
@@ -111,12 +112,11 @@ pub(super) fn apply(
         let set = subject.set_times(mtime, goal.atime);
         note_unless_fatal(set, "set the times of", path, || notes.add(NoteKind::Times, path, || reason(set)))?;
     }
-    if matches!(subject, Subject::Link { .. }) {
+    if stat.file_type.is_symlink() {
         return Ok(());
     }
-    let dropped =
-        if mode & SET_UID != 0 && owner.uid != goal.ids.uid && !is_directory { SET_UID } else { 0 }
-            | if mode & SET_GID != 0 && owner.gid != goal.ids.gid && !is_directory { SET_GID } else { 0 };
+    let dropped = if mode & SET_UID != 0 && owner.uid != goal.ids.uid && !is_directory { SET_UID } else { 0 }
+        | if mode & SET_GID != 0 && owner.gid != goal.ids.gid && !is_directory { SET_GID } else { 0 };
     if dropped != 0 {
         mode &= !dropped;
         notes.add(NoteKind::SetId, path, || format!("mode {:04o} instead of {:04o}", mode, goal.mode));
@@ -126,6 +126,22 @@ pub(super) fn apply(
         note_unless_fatal(set, "set the mode of", path, || notes.add(NoteKind::Mode, path, || reason(set)))?;
     }
     Ok(())
+}
+
+/// Whether there is nothing left to set that this process could set. Access times do not count: looking changes them.
+pub(super) fn is_reached(rights: &Rights, subject: Subject<'_>, stat: &Stat, goal: &Goal<'_>) -> bool {
+    let may_own = rights.euid == 0 && goal.owners != OwnerMode::None;
+    if may_own && (Ids { uid: stat.uid, gid: stat.gid }) != goal.ids {
+        return false;
+    }
+    if goal.mtime.is_some_and(|mtime| mtime != stat.mtime) || (goal.mode != stat.mode && !stat.file_type.is_symlink()) {
+        return false;
+    }
+    let Some(wanted) = goal.xattrs else { return true };
+    let Ok(mut names) = subject.xattr_names() else { return false };
+    names.retain(|name| !belongs_to_system(name) || wanted.iter().any(|xattr| xattr.name == *name));
+    names.len() == wanted.len()
+        && wanted.iter().all(|xattr| subject.xattr(&xattr.name).is_ok_and(|value| value == xattr.value))
 }
 
 /// The owner afterwards, and whether it was changed.
@@ -274,7 +290,8 @@ mod tests {
         };
         let none = u32::MAX;
         let list =
-            [2_u32.to_le_bytes().to_vec(), entry(1, 6, none), entry(2, 6, 1000), entry(4, 4, none), entry(16, 6, none)].concat();
+            [2_u32.to_le_bytes().to_vec(), entry(1, 6, none), entry(2, 6, 1000), entry(4, 4, none), entry(16, 6, none)]
+                .concat();
         assert_eq!(owning_group_rights(&list), Some(4));
         assert_eq!(owning_group_rights(&list[..20]), None);
         assert_eq!(owning_group_rights(&[]), None);

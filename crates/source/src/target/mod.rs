@@ -20,6 +20,7 @@
 //!
 //! Not here: which entries are restored, reading chunks, the order of writes. Carries issue "Restore" and DESIGN section 4.
 
+mod delete;
 mod directory;
 mod error;
 mod file;
@@ -32,9 +33,11 @@ mod notes;
 mod owner;
 mod pending;
 mod policy;
+mod remove;
 mod sparse;
 mod subject;
 mod unfinished;
+mod verify;
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
@@ -60,6 +63,7 @@ pub use node::NodeDecision;
 pub use notes::{EXAMPLES_PER_KIND, Example, NoteKind, NoteSummary, Notes};
 pub use owner::OwnerMode;
 pub use policy::{FullDirectories, KeptReason, Overwrite};
+pub use verify::{Difference, Verification};
 
 /// Choices of one restore.
 #[derive(Debug, Clone, Default)]

@@ -48,7 +48,10 @@ impl Target {
             if !inner.options.dry_run {
                 match make(entry, &folder, name) {
                     Ok(()) => {
-                        inner.dress(entry, &folder, name)?;
+                        // Symlinks take no access control list from their folder.
+                        let fresh = !folder.gives_acl || matches!(entry.kind, EntryKind::Symlink { .. });
+                        let attributes = if fresh { Attributes::Fresh } else { Attributes::Unknown };
+                        inner.dress(entry, &folder, name, attributes)?;
                         return Ok(NodeDecision::Made);
                     }
                     Err(Errno::EXIST) => {}
@@ -98,12 +101,12 @@ impl Inner {
             Verdict::Same if self.options.dry_run => Ok(Some(NodeDecision::UpToDate)),
             _ if self.options.dry_run => Ok(Some(NodeDecision::Made)),
             Verdict::Same if found.links == 1 => {
-                self.dress(entry, folder, name)?;
+                self.dress(entry, folder, name, Attributes::Unknown)?;
                 Ok(Some(NodeDecision::UpToDate))
             }
             Verdict::Same => {
                 let goal = Goal::of(entry, self.ids(entry), self.options.owners);
-                if metadata::is_reached(&self.rights, Subject::Link { folder, name }, found, &goal) {
+                if metadata::is_reached(&self.rights, Subject::Name { folder, name }, found, &goal) {
                     return Ok(Some(NodeDecision::UpToDate));
                 }
                 // A further name may lie outside the target, so this one gets an inode of its own.
@@ -122,8 +125,8 @@ impl Inner {
         }
     }
 
-    /// Sets the metadata of a node. It has no content, so its attributes are compared whether it is new or not.
-    fn dress(&self, entry: &Entry, folder: &Folder, name: &[u8]) -> Result<(), TargetError> {
+    /// Sets the metadata of a node.
+    fn dress(&self, entry: &Entry, folder: &Folder, name: &[u8], attributes: Attributes) -> Result<(), TargetError> {
         let path = &entry.path;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let place = rustix::fs::openat(folder, name, flags, Mode::empty()).map_err(TargetError::step("open", path))?;
@@ -132,10 +135,8 @@ impl Inner {
             return Err(TargetError::Swapped { path: path.clone() });
         }
         let goal = Goal::of(entry, self.ids(entry), self.options.owners);
-        let subject =
-            if stat.file_type.is_symlink() { Subject::Link { folder, name } } else { Subject::Place(place.as_fd()) };
-        let now = Now { stat: &stat, attributes: Attributes::Unknown, written_since: false };
-        metadata::apply(&self.rights, &self.notes, path, subject, &now, &goal)
+        let now = Now { stat: &stat, attributes, written_since: false };
+        metadata::apply(&self.rights, &self.notes, path, Subject::Place(place.as_fd()), &now, &goal)
     }
 }
 

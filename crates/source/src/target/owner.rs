@@ -44,7 +44,11 @@ impl OwnerTable {
         match mode {
             OwnerMode::ById | OwnerMode::None => Ids { uid: entry.uid, gid: entry.gid },
             OwnerMode::ByName => Ids {
-                uid: self.users.id(entry.user.as_ref(), |name| Some(User::from_name(name).ok()??.uid.as_raw()), entry.uid),
+                uid: self.users.id(
+                    entry.user.as_ref(),
+                    |name| Some(User::from_name(name).ok()??.uid.as_raw()),
+                    entry.uid,
+                ),
                 gid: self.groups.id(
                     entry.group.as_ref(),
                     |name| Some(Group::from_name(name).ok()??.gid.as_raw()),

@@ -155,8 +155,9 @@ impl Reader<'_> {
                 let mtime = self.time()?;
                 let atime = if flags & 4 == 0 { None } else { Some(self.time()?) };
                 let count = self.number()?;
-                let xattrs =
-                    (0..count).map(|_| Some(Xattr { name: self.bytes()?, value: self.bytes()? })).collect::<Option<_>>()?;
+                let xattrs = (0..count)
+                    .map(|_| Some(Xattr { name: self.bytes()?, value: self.bytes()? }))
+                    .collect::<Option<_>>()?;
                 let attributes = if flags & 2 == 0 { Attributes::Unknown } else { Attributes::Fresh };
                 Some(Rest { ids: Ids { uid, gid }, mtime, atime, xattrs, attributes })
             }

@@ -92,17 +92,23 @@ pub(super) fn decide(entry: &Entry, found: &Stat, same_target: bool, around: &Ci
     let marked = unfinished::is_marked(found);
     let same = match (&entry.kind, found.file_type) {
         (EntryKind::Directory, FileType::Directory) => return Verdict::Same,
-        (EntryKind::File { size, .. }, FileType::RegularFile) => *size == found.size && entry.mtime == found.mtime && !marked,
+        (EntryKind::File { size, .. }, FileType::RegularFile) => {
+            *size == found.size && entry.mtime == found.mtime && !marked
+        }
         (EntryKind::Symlink { .. }, FileType::Symlink) => same_target,
         (EntryKind::Fifo, FileType::Fifo) => true,
         (EntryKind::CharDevice { major, minor }, FileType::CharacterDevice)
-        | (EntryKind::BlockDevice { major, minor }, FileType::BlockDevice) => (*major, *minor) == (found.major, found.minor),
+        | (EntryKind::BlockDevice { major, minor }, FileType::BlockDevice) => {
+            (*major, *minor) == (found.major, found.minor)
+        }
         _ => false,
     };
     let is_file = matches!(entry.kind, EntryKind::File { .. });
     match around.overwrite {
         Overwrite::Never if !marked => return Verdict::Keep(KeptReason::Exists),
-        Overwrite::IfNewer if !marked && !same && entry.mtime <= found.mtime => return Verdict::Keep(KeptReason::Newer),
+        Overwrite::IfNewer if !marked && !same && entry.mtime <= found.mtime => {
+            return Verdict::Keep(KeptReason::Newer);
+        }
         // Of things without content nothing else is left to compare.
         Overwrite::Always if same && !is_file => return Verdict::Same,
         Overwrite::IfChanged | Overwrite::IfNewer if same => return Verdict::Same,

@@ -6,8 +6,8 @@
 
 use std::mem::MaybeUninit;
 
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::Errno;
 
 use super::Inner;
@@ -75,12 +75,7 @@ struct Level {
 /// Removes the directory `name` of `parent` with everything in it; `removed` is called for each thing removed.
 ///
 /// `XDEV`: another file system is mounted in it. `STALE`: somebody moved directories about meanwhile.
-pub(super) fn remove_tree(
-    parent: &Folder,
-    name: &[u8],
-    device: u64,
-    removed: &mut dyn FnMut(),
-) -> Result<(), Errno> {
+pub(super) fn remove_tree(parent: &Folder, name: &[u8], device: u64, removed: &mut dyn FnMut()) -> Result<(), Errno> {
     let mut levels = vec![Level::open(parent.as_fd(), name, device)?];
     while let Some(level) = levels.last_mut() {
         let fd = level.fd.as_ref().ok_or(Errno::STALE)?;
@@ -124,9 +119,9 @@ pub(super) fn remove_tree(
 }
 
 impl Level {
-    fn open(parent: rustix::fd::BorrowedFd<'_>, name: &[u8], device: u64) -> Result<Self, Errno> {
+    fn open(parent: BorrowedFd<'_>, name: &[u8], device: u64) -> Result<Self, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let open = || rustix::fs::openat(parent, name, flags, Mode::empty());
+        let open = || open_on_same_mount(parent, name, flags);
         let fd = match open() {
             // An own directory without rights for its owner is in the way of a normal user.
             Err(Errno::ACCESS) => {
@@ -155,7 +150,18 @@ impl Level {
     }
 }
 
-fn make_accessible(parent: rustix::fd::BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
+/// Opens a directory, but not one on which something is mounted: a second mount of the same file system has the same device
+/// number, and its content lies elsewhere as well.
+fn open_on_same_mount(parent: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    match rustix::fs::openat2(parent, name, flags, Mode::empty(), resolve) {
+        // Old kernels and strict sandboxes: the device number must do.
+        Err(Errno::NOSYS | Errno::PERM | Errno::AGAIN) => rustix::fs::openat(parent, name, flags, Mode::empty()),
+        other => other,
+    }
+}
+
+fn make_accessible(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
     use super::subject::Subject;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let place = rustix::fs::openat(parent, name, flags, Mode::empty())?;

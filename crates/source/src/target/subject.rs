@@ -1,7 +1,8 @@
-//! One restored thing as the receiver of metadata: the same operations on a descriptor, on a bare place, and on a symlink.
+//! One restored thing as the receiver of metadata: the same operations on an open file and on a bare place.
 //!
-//! None of the ways follows a link: descriptors are fixed, and a symlink is addressed by its name below an open directory with the
-//! calls that do not follow. Calls that exist only for paths go through `/proc/self/fd`.
+//! Changes go to descriptors only, so they reach what was looked at before and nothing that was put there since. Calls that
+//! exist only for paths go through `/proc/self/fd`, whose entries lead to the very thing (also to a symlink, which is not followed
+//! further).
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
@@ -15,10 +16,11 @@ use larder_format::entry::Timestamp;
 pub(super) enum Subject<'a> {
     /// A file or directory opened for reading or writing.
     Open(BorrowedFd<'a>),
-    /// A place: opened with `O_PATH`, without any right to its content.
+    /// A place: opened with `O_PATH`, without any right to its content. The only way to hold a symlink itself.
     Place(BorrowedFd<'a>),
-    /// A symlink, by its name in an open directory.
-    Link { folder: &'a Folder, name: &'a [u8] },
+    /// Whatever lies at a name of an open directory, for a look that costs no descriptor. What is found there later may be
+    /// something else, so nothing is changed this way.
+    Name { folder: &'a Folder, name: &'a [u8] },
 }
 
 impl Subject<'_> {
@@ -27,31 +29,31 @@ impl Subject<'_> {
         match self {
             Self::Open(fd) => rustix::fs::fchown(fd, uid, gid),
             Self::Place(fd) => rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH),
-            Self::Link { folder, name } => rustix::fs::chownat(folder, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW),
+            Self::Name { .. } => Err(Errno::BADF),
         }
     }
 
-    /// Symlinks have no mode of their own, so nothing happens for them.
     pub(super) fn chmod(self, mode: u32) -> Result<(), Errno> {
         let mode = Mode::from_raw_mode(mode);
         match self {
             Self::Open(fd) => rustix::fs::fchmod(fd, mode),
             Self::Place(_) => rustix::fs::chmodat(CWD, self.proc_path(), mode, AtFlags::empty()),
-            Self::Link { .. } => Ok(()),
+            Self::Name { .. } => Err(Errno::BADF),
         }
     }
 
     /// `atime: None` leaves the access time as it is.
     pub(super) fn set_times(self, mtime: Timestamp, atime: Option<Timestamp>) -> Result<(), Errno> {
         let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
-        let times =
-            Timestamps { last_access: atime.map_or(omit, timespec), last_modification: timespec(mtime) };
+        let times = Timestamps { last_access: atime.map_or(omit, timespec), last_modification: timespec(mtime) };
         match self {
             Self::Open(fd) => rustix::fs::futimens(fd, &times),
-            Self::Place(_) => rustix::fs::utimensat(CWD, self.proc_path(), &times, AtFlags::empty()),
-            Self::Link { folder, name } => {
-                rustix::fs::utimensat(folder, name, &times, AtFlags::SYMLINK_NOFOLLOW)
-            }
+            Self::Place(fd) => match rustix::fs::utimensat(fd, c"", &times, AtFlags::EMPTY_PATH) {
+                // Kernels before 5.8.
+                Err(Errno::INVAL) => rustix::fs::utimensat(CWD, self.proc_path(), &times, AtFlags::empty()),
+                other => other,
+            },
+            Self::Name { .. } => Err(Errno::BADF),
         }
     }
 
@@ -59,7 +61,7 @@ impl Subject<'_> {
         match self {
             Self::Open(fd) => rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty()),
             Self::Place(_) => rustix::fs::setxattr(self.proc_path(), name, value, XattrFlags::empty()),
-            Self::Link { .. } => rustix::fs::lsetxattr(self.proc_path(), name, value, XattrFlags::empty()),
+            Self::Name { .. } => Err(Errno::BADF),
         }
     }
 
@@ -67,7 +69,7 @@ impl Subject<'_> {
         match self {
             Self::Open(fd) => rustix::fs::fremovexattr(fd, name),
             Self::Place(_) => rustix::fs::removexattr(self.proc_path(), name),
-            Self::Link { .. } => rustix::fs::lremovexattr(self.proc_path(), name),
+            Self::Name { .. } => Err(Errno::BADF),
         }
     }
 
@@ -75,7 +77,7 @@ impl Subject<'_> {
         grow(|buffer| match self {
             Self::Open(fd) => rustix::fs::fgetxattr(fd, name, buffer),
             Self::Place(_) => rustix::fs::getxattr(self.proc_path(), name, buffer),
-            Self::Link { .. } => rustix::fs::lgetxattr(self.proc_path(), name, buffer),
+            Self::Name { .. } => rustix::fs::lgetxattr(self.proc_path(), name, buffer),
         })
     }
 
@@ -84,7 +86,7 @@ impl Subject<'_> {
         let list = grow(|buffer| match self {
             Self::Open(fd) => rustix::fs::flistxattr(fd, buffer),
             Self::Place(_) => rustix::fs::listxattr(self.proc_path(), buffer),
-            Self::Link { .. } => rustix::fs::llistxattr(self.proc_path(), buffer),
+            Self::Name { .. } => rustix::fs::llistxattr(self.proc_path(), buffer),
         });
         match list {
             Ok(list) => Ok(list.split(|byte| *byte == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()),
@@ -97,7 +99,7 @@ impl Subject<'_> {
         let base = |fd: BorrowedFd<'_>| format!("/proc/self/fd/{}", fd.as_raw_fd()).into_bytes();
         match self {
             Self::Open(fd) | Self::Place(fd) => base(fd),
-            Self::Link { folder, name } => {
+            Self::Name { folder, name } => {
                 let mut path = base(folder.as_fd());
                 path.push(b'/');
                 path.extend_from_slice(name);
