@@ -108,12 +108,8 @@ impl UnverifiedConfig {
         }
         let algorithm = Algorithm::from_code(fields.algorithm)
             .ok_or(DecodeError::invalid(WHAT, "it names a chunking algorithm this program does not know"))?;
-        let chunker = ChunkerParams {
-            algorithm,
-            min: fields.chunk_min,
-            average: fields.chunk_average,
-            max: fields.chunk_max,
-        };
+        let chunker =
+            ChunkerParams { algorithm, min: fields.chunk_min, average: fields.chunk_average, max: fields.chunk_max };
         chunker.validate().map_err(|_| DecodeError::invalid(WHAT, "its chunk sizes are out of bounds"))?;
         let config = Config {
             repository: fields.repository,

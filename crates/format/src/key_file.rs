@@ -162,8 +162,8 @@ pub fn unwrap(bytes: &[u8], password: &[u8], id: KeyId, repository: RepositoryId
 
 /// The paper form of a master key: lines that a person can type back, each with a check of its own.
 ///
-/// Line n: two base32 groups… of 8 bytes of (repository id ‖ master key), then 4 characters of a checksum over the line
-/// number and the bytes, so that a typing error is found in its line.
+/// Six lines, each 18 base32 letters in groups of six: the next 8 bytes of (repository id ‖ master key) and 3 bytes of a
+/// checksum over the line's number and those bytes, so that a typing error is found in its line.
 pub fn to_paper(master: &MasterKey, repository: RepositoryId) -> Vec<String> {
     let secret = Zeroizing::new([&repository.0[..], &master.0].concat());
     let line = |(number, bytes): (usize, &[u8])| {

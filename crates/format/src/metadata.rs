@@ -11,6 +11,9 @@
 //! | owners     | varint + rows | varint uid, varint gid, user, group; a name is a varint length + 1 and bytes, 0 = unknown |
 //! | rows       | one an entry | see below                                                                          |
 //!
+//! A block whose paths, written out, have [`BLOCK_PATHS_MAX`] bytes before its last entry is refused: shared beginnings would
+//! otherwise let a few kilobytes unfold into gigabytes.
+//!
 //! A row, in order; "prev" is the entry before in this block, or zeros for the first:
 //!
 //! | field        | size            | meaning                                                                       |
@@ -39,8 +42,13 @@ const WHAT: &str = "metadata block";
 const BLOCK_MIN: usize = 4 << 10;
 /// A block is closed at this length (bytes), unless one entry alone is longer.
 const BLOCK_MAX: usize = 32 << 10;
+/// A block is closed when its paths, written out, have this many bytes. Only trees of very long paths get there.
+pub const BLOCK_PATHS_MAX: usize = 1 << 20;
 /// One path in this many may close a block: with about 60 bytes an entry, 12 KiB a block.
 const BLOCK_CUT_ONE_IN: u64 = 128;
+
+/// Bytes of the shortest row: a directory, whose path differs from the one before in at least one byte.
+const ROW_MIN: usize = 9;
 
 const KIND_MASK: u8 = 7;
 const HAS_XATTRS: u8 = 8;
@@ -67,6 +75,7 @@ pub struct BlockBuilder {
     rows: Vec<u8>,
     entries: u64,
     data_bytes: u64,
+    path_bytes: usize,
     owners: Vec<OwnerKey>,
     owner_numbers: HashMap<OwnerKey, u64>,
     first_path: Vec<u8>,
@@ -89,8 +98,11 @@ impl BlockBuilder {
         self.encode_row(entry);
         self.entries += 1;
         self.data_bytes = self.data_bytes.saturating_add(entry.stored_bytes());
+        self.path_bytes = self.path_bytes.saturating_add(entry.path.len());
         let len = self.rows.len();
-        let closes = len >= BLOCK_MAX || (len >= BLOCK_MIN && path_hash(&entry.path).is_multiple_of(BLOCK_CUT_ONE_IN));
+        let closes = len >= BLOCK_MAX
+            || self.path_bytes >= BLOCK_PATHS_MAX
+            || (len >= BLOCK_MIN && path_hash(&entry.path).is_multiple_of(BLOCK_CUT_ONE_IN));
         if closes { self.finish() } else { None }
     }
 
@@ -218,7 +230,7 @@ fn path_hash(path: &[u8]) -> u64 {
 pub fn decode_block(bytes: &[u8]) -> Result<Vec<Entry>, DecodeError> {
     let mut reader = Reader::new(bytes, WHAT);
     reader.version(1)?;
-    let count = reader.count(8)?;
+    let count = reader.count(ROW_MIN)?;
     let data_bytes = reader.varint()?;
     let owner_count = reader.count(4)?;
     let mut owners = Vec::with_capacity(owner_count);
@@ -228,12 +240,17 @@ pub fn decode_block(bytes: &[u8]) -> Result<Vec<Entry>, DecodeError> {
     }
     let mut entries: Vec<Entry> = Vec::with_capacity(count);
     let mut sum = 0u64;
+    let mut path_bytes = 0usize;
     for _ in 0..count {
+        if path_bytes >= BLOCK_PATHS_MAX {
+            return Err(reader.invalid("its paths are longer than a block's may be"));
+        }
         let entry = decode_row(&mut reader, &owners, entries.last())?;
         let sorted = entries.last().is_none_or(|last| path_order(&last.path, &entry.path) == Ordering::Less);
         if !sorted || !is_valid_path(&entry.path) {
             return Err(reader.invalid("a path is out of order or could leave the target"));
         }
+        path_bytes += entry.path.len();
         sum = sum.checked_add(entry.stored_bytes()).ok_or_else(|| reader.invalid("its data is larger than 2^64"))?;
         entries.push(entry);
     }
@@ -317,9 +334,10 @@ fn take_kind(reader: &mut Reader<'_>, flags: u8) -> Result<EntryKind, DecodeErro
 }
 
 fn take_extents(reader: &mut Reader<'_>, size: u64) -> Result<Vec<Extent>, DecodeError> {
-    let mut extents = Vec::with_capacity(reader.count(2)?);
+    let count = reader.count(2)?;
+    let mut extents = Vec::with_capacity(count);
     let mut end = 0u64;
-    for _ in 0..extents.capacity() {
+    for _ in 0..count {
         let (gap, length) = (reader.varint()?, reader.varint()?);
         let offset = end.checked_add(gap);
         let next = offset.and_then(|offset| offset.checked_add(length)).filter(|next| *next <= size && length > 0);

@@ -59,8 +59,10 @@ pub(crate) struct Places {
 
 impl Places {
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let mut jobs = Vec::with_capacity(reader.count(16)?);
-        for _ in 0..jobs.capacity() {
+        let job_count = reader.count(16)?;
+        let mut jobs = Vec::with_capacity(job_count);
+        // Not `capacity()`: an allocator may give more room than was asked for.
+        for _ in 0..job_count {
             jobs.push(JobId(reader.array()?));
         }
         let count = reader.count(2)?;

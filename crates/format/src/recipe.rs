@@ -248,8 +248,11 @@ pub(crate) mod tests {
     }
 
     fn segment() -> impl Strategy<Value = SegmentRef> {
-        let used = (container(), any::<u32>(), any::<u64>())
-            .prop_map(|(container, chunks, bytes)| ContainerUse { container, chunks, bytes });
+        let used = (container(), any::<u32>(), any::<u64>()).prop_map(|(container, chunks, bytes)| ContainerUse {
+            container,
+            chunks,
+            bytes,
+        });
         let samples = prop::collection::vec(any::<u64>(), 0..9);
         (chunk(), any::<u64>(), any::<u32>(), samples, prop::collection::vec(used, 0..4), cover()).prop_map(
             |(chunk, bytes, chunks, samples, uses, cover)| SegmentRef { chunk, bytes, chunks, samples, uses, cover },

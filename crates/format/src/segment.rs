@@ -89,7 +89,8 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<ChunkRecord>, DecodeError> {
     let mut reader = Reader::new(bytes, WHAT);
     reader.version(1)?;
     let places = Places::decode(&mut reader)?;
-    let run_count = reader.count(5)?;
+    // A run's row takes 5 bytes, and each of its records has a fingerprint further on.
+    let run_count = reader.count(5 + 32)?;
     let mut runs = Vec::with_capacity(run_count);
     let mut total = 0usize;
     for _ in 0..run_count {

@@ -60,7 +60,6 @@ impl DecodeError {
 /// Appends primitives to a buffer.
 pub(crate) trait Put {
     fn put_u8(&mut self, value: u8);
-    fn put_u16(&mut self, value: u16);
     fn put_u32(&mut self, value: u32);
     fn put_u64(&mut self, value: u64);
     /// LEB128: 7 bits a byte, lowest first; at most 10 bytes.
@@ -74,10 +73,6 @@ pub(crate) trait Put {
 impl Put for Vec<u8> {
     fn put_u8(&mut self, value: u8) {
         self.push(value);
-    }
-
-    fn put_u16(&mut self, value: u16) {
-        self.extend_from_slice(&value.to_le_bytes());
     }
 
     fn put_u32(&mut self, value: u32) {

@@ -88,6 +88,11 @@ fn decode_trailer(keys: &Keys, id: ContainerId, tail: &[u8], object_len: u64) ->
     if trailer.object_len != object_len {
         return Err(DecodeError::invalid("container", "its length is not what its trailer says"));
     }
+    // Whoever asks for `tail_len` bytes subtracts it from the object's length.
+    let tables_len = u64::from(trailer.chunk_table_len) + u64::from(trailer.frame_table_len);
+    if tables_len + TRAILER_LEN as u64 > object_len {
+        return Err(DecodeError::invalid("container", "its tables are longer than it is"));
+    }
     Ok(trailer)
 }
 
@@ -102,7 +107,7 @@ impl ContainerIndex {
     pub fn decode(keys: &Keys, id: ContainerId, tail: &[u8], object_len: u64) -> Result<Self, DecodeError> {
         let trailer = decode_trailer(keys, id, tail, object_len)?;
         let tables = &tail[..tail.len() - TRAILER_LEN];
-        let mut table = |from_end: usize, len: u32, number: u64, what: &'static str| {
+        let table = |from_end: usize, len: u32, number: u64, what: &'static str| {
             let end = tables.len().checked_sub(from_end).ok_or(DecodeError::Truncated { what })?;
             let start = end.checked_sub(len as usize).ok_or(DecodeError::Truncated { what })?;
             let mut sealed = tables[start..end].to_vec();

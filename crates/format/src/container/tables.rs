@@ -67,8 +67,7 @@ pub(super) fn decode_chunks(bytes: &[u8], count: u32) -> Result<Vec<ChunkEntry>,
         return Err(reader.invalid("it holds chunks of a kind this program does not know"));
     }
     let count = count as usize;
-    let fingerprints =
-        reader.take(count.checked_mul(32).ok_or(DecodeError::Truncated { what: "chunk table" })?)?;
+    let fingerprints = reader.take(count.checked_mul(32).ok_or(DecodeError::Truncated { what: "chunk table" })?)?;
     let mut chunks = Vec::with_capacity(count);
     for fingerprint in fingerprints.as_chunks::<32>().0 {
         let size = reader.varint_u32()?;

@@ -36,14 +36,8 @@ fn manifest() -> Manifest {
         statistics: Statistics { files_new: 3, stored_bytes: 77, ..Statistics::default() },
         attempt: [4; 16],
     };
-    let usage = ContainerUsage {
-        container,
-        chunks_used: 1,
-        bytes_used: 6,
-        chunks_held: 2,
-        bytes_held: 11,
-        object_bytes: 300,
-    };
+    let usage =
+        ContainerUsage { container, chunks_used: 1, bytes_used: 6, chunks_held: 2, bytes_held: 11, object_bytes: 300 };
     let data = Recipe { nodes: vec![node] };
     Manifest { summary, data, metadata: Recipe::default(), containers: vec![usage] }
 }

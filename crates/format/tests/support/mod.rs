@@ -1,0 +1,310 @@
+//! What the tests of this folder share: an example of every structure, and a forger.
+//!
+//! [`Forger`] seals whatever it is given under the keys of a known master key, so that hostile *contents* of sealed objects
+//! can be tried as well as damaged ones. It derives its keys on its own, from what `docs/format.md` says, and so also checks
+//! that page: a sealed object of its making opens only while page and code agree.
+
+#![allow(dead_code, unreachable_pub, reason = "every test file of this folder uses a part of it")]
+
+pub mod mutate;
+
+use std::sync::Arc;
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use larder_chunking::{Algorithm, ChunkerParams};
+use larder_format::Fingerprint;
+use larder_format::config::Config;
+use larder_format::container::ChunkRef;
+use larder_format::entry::{Entry, EntryKind, Extent, Timestamp, Xattr};
+use larder_format::ids::{ContainerId, ContainerKind, JobId, RepositoryId, SeriesKey};
+use larder_format::lease::{JobKind, Lease, Pin};
+use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Statistics, Summary};
+use larder_format::recipe::{ContainerUse, Cover, NodeRef, Recipe, SegmentRef};
+use larder_format::seal::{Keys, MasterKey};
+use larder_format::segment::ChunkRecord;
+
+pub const MASTER: [u8; 32] = [1; 32];
+pub const REPOSITORY: RepositoryId = RepositoryId([4; 16]);
+pub const SERIES: SeriesKey = SeriesKey([6; 16]);
+pub const JOB: JobId = JobId([7; 16]);
+pub const BASE: JobId = JobId([5; 16]);
+
+pub fn keys() -> Keys {
+    Keys::derive(&MasterKey(MASTER))
+}
+
+/// Seals anything, without the crate's help.
+pub struct Forger {
+    objects: [u8; 32],
+    containers: [u8; 32],
+}
+
+impl Forger {
+    pub fn new() -> Self {
+        Self {
+            objects: blake3::derive_key("Larder format 1: object sealing", &MASTER),
+            containers: blake3::derive_key("Larder format 1: container sealing", &MASTER),
+        }
+    }
+
+    fn seal(key: &[u8; 32], number: u64, aad: &[u8], plain: &[u8]) -> Vec<u8> {
+        let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).expect("32 bytes"));
+        let mut nonce = [0; 12];
+        nonce[..8].copy_from_slice(&number.to_le_bytes());
+        let mut sealed = plain.to_vec();
+        key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(aad), &mut sealed).expect("seals");
+        sealed
+    }
+
+    /// A sealed object with these parts under this name.
+    pub fn object(&self, name: &str, magic: &[u8; 4], parts: &[&[u8]]) -> Vec<u8> {
+        let salt = [9; 16];
+        let mut out = [&magic[..], &[1, 1, 0, 0], &salt].concat();
+        let header = out.clone();
+        let key = blake3::keyed_hash(&self.objects, &[&salt, name.as_bytes()].concat());
+        for (number, part) in parts.iter().enumerate() {
+            let last = u8::from(number + 1 == parts.len());
+            let aad = [&header[..], &(number as u32).to_le_bytes(), &[last]].concat();
+            let sealed = Self::seal(key.as_bytes(), number as u64, &aad, part);
+            out.extend_from_slice(&(sealed.len() as u32).to_le_bytes());
+            out.extend_from_slice(&sealed);
+        }
+        out
+    }
+
+    /// A container of these plaintexts: frames as they are to be stored, tables and trailer fields.
+    pub fn container(&self, id: ContainerId, parts: &ContainerParts) -> Vec<u8> {
+        const MAGIC: [u8; 4] = [b'L', b'C', b'T', 1];
+        let name = larder_format::names::container(id);
+        let key = blake3::keyed_hash(&self.containers, name.as_bytes());
+        let seal = |number: u64, plain: &[u8]| Self::seal(key.as_bytes(), number, &MAGIC, plain);
+        let mut out = Vec::new();
+        for (number, frame) in parts.frames.iter().enumerate() {
+            out.extend_from_slice(&seal(number as u64, frame));
+        }
+        let chunk_table = seal(1 << 32, &parts.chunk_table);
+        let frame_table = seal((1 << 32) + 1, &parts.frame_table);
+        out.extend_from_slice(&chunk_table);
+        out.extend_from_slice(&frame_table);
+        let object_len = out.len() as u64 + 48;
+        let mut trailer = Vec::new();
+        let lengths = [chunk_table.len() as u32, frame_table.len() as u32];
+        for count in [parts.chunk_count, parts.frame_count] {
+            trailer.extend_from_slice(&count.to_le_bytes());
+        }
+        for (given, real) in parts.table_lens.iter().zip(lengths) {
+            trailer.extend_from_slice(&given.unwrap_or(real).to_le_bytes());
+        }
+        trailer.extend_from_slice(&parts.payload_len.to_le_bytes());
+        trailer.extend_from_slice(&object_len.to_le_bytes());
+        out.extend_from_slice(&seal((1 << 32) + 2, &trailer));
+        out.extend_from_slice(&MAGIC);
+        out
+    }
+}
+
+/// What a forged container says.
+#[derive(Debug, Clone, Default)]
+pub struct ContainerParts {
+    pub frames: Vec<Vec<u8>>,
+    pub chunk_table: Vec<u8>,
+    pub frame_table: Vec<u8>,
+    pub chunk_count: u32,
+    pub frame_count: u32,
+    pub payload_len: u32,
+    /// Lengths of the chunk table and the frame table, when the trailer is to lie about them.
+    pub table_lens: [Option<u32>; 2],
+}
+
+/// LEB128, as `wire.rs` writes it.
+pub fn varint(mut value: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+    out
+}
+
+pub fn config() -> Config {
+    Config {
+        repository: REPOSITORY,
+        created_ms: 1_790_000_000_000,
+        chunker: ChunkerParams::with_average(Algorithm::MinCdc, 4096),
+        page_cuts: true,
+    }
+}
+
+pub fn lease() -> Lease {
+    let pin = |byte| Pin { series: SeriesKey([byte; 16]), job: JobId([byte + 1; 16]) };
+    Lease {
+        kind: JobKind::Backup,
+        series: "host:/home".to_owned(),
+        pins: vec![pin(3)],
+        adopts: vec![pin(5), pin(7)],
+        host: "host".to_owned(),
+        process: 99,
+        written_ms: 1_790_000_000_000,
+        renew_seconds: 300,
+    }
+}
+
+pub fn container_id(kind: ContainerKind, job: JobId, seq: u32) -> ContainerId {
+    ContainerId { kind, job, seq }
+}
+
+/// Records in several containers, runs and ages, of even and of uneven sizes.
+pub fn records() -> Vec<ChunkRecord> {
+    let place = |job, seq, offset, size, born, byte| ChunkRecord {
+        chunk: ChunkRef {
+            fingerprint: Fingerprint([byte; 32]),
+            container: container_id(ContainerKind::Data, job, seq),
+            offset,
+            size,
+        },
+        born,
+    };
+    vec![
+        place(JOB, 0, 0, 4000, JOB, 1),
+        place(JOB, 0, 4000, 5000, JOB, 2),
+        place(JOB, 0, 9000, 300, BASE, 3),
+        place(BASE, 7, 70_000, 4000, BASE, 4),
+        place(BASE, 7, 74_000, 4000, BASE, 5),
+        place(JOB, 1, 0, 1, JOB, 6),
+    ]
+}
+
+pub fn segments() -> Vec<SegmentRef> {
+    let chunk = |seq, offset, byte| ChunkRef {
+        fingerprint: Fingerprint([byte; 32]),
+        container: container_id(ContainerKind::Meta, JOB, seq),
+        offset,
+        size: 1000,
+    };
+    let used =
+        |seq, chunks, bytes| ContainerUse { container: container_id(ContainerKind::Data, BASE, seq), chunks, bytes };
+    vec![
+        SegmentRef {
+            chunk: chunk(0, 0, 1),
+            bytes: 2 << 20,
+            chunks: 512,
+            samples: vec![7, u64::MAX],
+            uses: vec![used(3, 500, 2_000_000), used(4, 12, 97_152)],
+            cover: None,
+        },
+        SegmentRef {
+            chunk: chunk(1, 1000, 2),
+            bytes: 40_000,
+            chunks: 3,
+            samples: vec![9],
+            uses: vec![used(3, 3, 40_000)],
+            cover: Some(Cover { first_path: b"home/\xff".to_vec(), data_bytes: 1 << 40 }),
+        },
+    ]
+}
+
+/// One entry of every kind, with everything an entry can have.
+pub fn entries() -> Vec<Entry> {
+    let plain = |path: &[u8], kind| Entry {
+        path: path.to_vec(),
+        kind,
+        mode: 0o644,
+        uid: 1000,
+        gid: 100,
+        user: Some(Arc::from("alice")),
+        group: Some(Arc::from("users")),
+        mtime: Timestamp { seconds: 1_700_000_000, nanos: 999_999_999 },
+        ctime: Timestamp { seconds: 1_700_000_000, nanos: 999_999_999 },
+        atime: None,
+        inode: 77,
+        xattrs: Vec::new(),
+    };
+    let sparse = EntryKind::File {
+        size: 1 << 30,
+        extents: Some(vec![Extent { offset: 4096, length: 8192 }, Extent { offset: 1 << 20, length: 1 }]),
+    };
+    vec![
+        Entry { mode: 0o1777, uid: 0, gid: 0, user: None, group: None, ..plain(b"dir", EntryKind::Directory) },
+        plain(b"dir/block", EntryKind::BlockDevice { major: 8, minor: 1 }),
+        plain(b"dir/char", EntryKind::CharDevice { major: 1, minor: 3 }),
+        plain(b"dir/fifo", EntryKind::Fifo),
+        plain(b"dir/file", EntryKind::File { size: 5, extents: None }),
+        plain(b"dir/link", EntryKind::HardLink { target: b"dir/file".to_vec() }),
+        Entry {
+            mtime: Timestamp { seconds: -1, nanos: 1 },
+            ctime: Timestamp { seconds: i64::MAX, nanos: 0 },
+            atime: Some(Timestamp { seconds: i64::MIN, nanos: 5 }),
+            inode: u64::MAX,
+            ..plain(b"dir/sparse", sparse)
+        },
+        Entry {
+            xattrs: vec![
+                Xattr { name: b"security.capability".to_vec(), value: vec![1, 0, 0, 2] },
+                Xattr { name: b"user.\xff".to_vec(), value: Vec::new() },
+            ],
+            ..plain(b"dir/\xff", EntryKind::Symlink { target: b"../\xfe".to_vec() })
+        },
+    ]
+}
+
+pub fn manifest() -> Manifest {
+    let container = container_id(ContainerKind::Meta, JOB, 0);
+    let chunk = ChunkRef { fingerprint: Fingerprint([8; 32]), container, offset: 5, size: 6 };
+    let node = NodeRef { chunk, bytes: 1000, chunks: 3, segments: 1, cover: None };
+    let cover = Some(Cover { first_path: b"home".to_vec(), data_bytes: 1000 });
+    let summary = Summary {
+        id: JOB,
+        series: "host:/home".to_owned(),
+        base: Some(BASE),
+        time_ms: 1_790_000_000_000,
+        started_ms: 1_790_000_000_001,
+        ended_ms: 1_790_000_000_002,
+        host: "host".to_owned(),
+        user: "alice".to_owned(),
+        tags: vec!["daily".to_owned()],
+        paths: vec![b"/home/\xff".to_vec()],
+        program: "larder 0.1.0".to_owned(),
+        source: SourceKind::Tree,
+        statistics: Statistics { files_new: 3, stored_bytes: 77, ..Statistics::default() },
+        attempt: [4; 16],
+    };
+    let usage =
+        ContainerUsage { container, chunks_used: 1, bytes_used: 6, chunks_held: 2, bytes_held: 11, object_bytes: 300 };
+    Manifest {
+        summary,
+        data: Recipe { nodes: vec![node.clone()] },
+        metadata: Recipe { nodes: vec![NodeRef { cover, ..node }] },
+        containers: vec![usage],
+    }
+}
+
+/// The two plaintext parts of a sealed manifest: the summary and the body.
+pub fn manifest_parts() -> [Vec<u8>; 2] {
+    let name = larder_format::names::version(SERIES, JOB, 0);
+    let sealed = manifest().encode(&keys(), SERIES, 0, [9; 16]);
+    let [summary, body] = &open(&name, &sealed)[..] else { panic!("a manifest has two parts") };
+    [summary.clone(), body.clone()]
+}
+
+/// Opens a sealed object without the crate's help.
+pub fn open(name: &str, object: &[u8]) -> Vec<Vec<u8>> {
+    let (header, mut rest) = object.split_at(24);
+    let forger = Forger::new();
+    let key = blake3::keyed_hash(&forger.objects, &[&header[8..], name.as_bytes()].concat());
+    let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key.as_bytes()).expect("32 bytes"));
+    let mut parts = Vec::new();
+    while let Some((len, behind)) = rest.split_first_chunk::<4>() {
+        let (sealed, behind) = behind.split_at(u32::from_le_bytes(*len) as usize);
+        let mut nonce = [0; 12];
+        nonce[..4].copy_from_slice(&(parts.len() as u32).to_le_bytes());
+        let aad = [header, &(parts.len() as u32).to_le_bytes(), &[u8::from(behind.is_empty())]].concat();
+        let mut plain = sealed.to_vec();
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let len = key.open_in_place(nonce, Aad::from(&aad), &mut plain).expect("opens").len();
+        plain.truncate(len);
+        parts.push(plain);
+        rest = behind;
+    }
+    parts
+}
