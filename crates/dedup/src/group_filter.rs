@@ -71,8 +71,13 @@ impl<L: LoadGroup> GroupFilter<L> {
         }
     }
 
+    /// The loader, for what it knows.
+    pub fn loader(&self) -> &L {
+        &self.loader
+    }
+
     /// The loader, for what else it can do.
-    pub fn loader(&mut self) -> &mut L {
+    pub fn loader_mut(&mut self) -> &mut L {
         &mut self.loader
     }
 

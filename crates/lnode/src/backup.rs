@@ -1,4 +1,28 @@
-//! Backup: see `backup/`.
+//! Backup: the pipeline from a source to a committed version.
+//!
+//! ```text
+//! feed (1 thread)  --batches, blocks-->  pool (n threads)  --promises in order-->  sequence (this thread)
+//!   walk, compare with the base,           read small files,                         find duplicates, write recipes,
+//!   read and cut large files               cut, fingerprint                          hand new chunks to the packers
+//!                                        pool  <--frames--  packers;  pool  --containers-->  uploads (runtime)
+//! ```
+//!
+//! Every arrow is bounded: [`IN_FLIGHT`] promises, and an account of bytes between packers and store. The order of steps
+//! with the repository is that of `larder_store::jobs`.
+
+mod bases;
+mod batch;
+mod compare;
+mod cutting;
+mod feed;
+mod packer;
+mod pool;
+mod recipe_writer;
+mod run;
+mod sequence;
+mod uploads;
+
+pub use run::backup;
 
 use std::io::Read;
 
@@ -8,8 +32,6 @@ use larder_format::manifest::{Statistics, Summary};
 use larder_source::Walk;
 use larder_store::RepositoryError;
 use larder_store::jobs::CommitError;
-
-use crate::context::Context;
 
 /// What is backed up.
 pub enum Input {
@@ -100,6 +122,9 @@ pub enum BackupError {
     /// None of the paths could be read at all: a version of nothing helps nobody.
     #[error("nothing could be read: no version was made")]
     NothingRead,
+    /// A thread of the pipeline ended by itself: a bug.
+    #[error("a worker thread ended unexpectedly; no version was made")]
+    WorkerDied,
     /// The base that was asked for does not exist.
     #[error("there is no version {id} to compare with")]
     NoSuchBase {
@@ -114,8 +139,5 @@ pub enum BackupError {
     Repository(#[from] RepositoryError),
 }
 
-/// Backs up `input` as a new version.
-pub fn backup(context: &Context, input: Input, options: &BackupOptions) -> Result<BackupReport, BackupError> {
-    let _ = (context, input, options);
-    Err(BackupError::NothingRead)
-}
+/// Batches and blocks that may be on their way to the sequencer: enough to keep every core busy, few enough for memory.
+const IN_FLIGHT: usize = 6;

@@ -1,5 +1,11 @@
 //! Reading one version: its entries in order, single entries by path, contents of files in order.
 
+mod entries;
+mod recipe_reader;
+
+pub(crate) use entries::{Entries, PlacedEntry};
+pub(crate) use recipe_reader::{MetaChunks, RecipeReader, RecordCursor, SegmentNumber};
+
 use larder_format::entry::Entry;
 use larder_format::manifest::Manifest;
 use larder_store::RepositoryError;

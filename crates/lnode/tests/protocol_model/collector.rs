@@ -97,32 +97,28 @@ impl Protocol {
         }
     }
 
-    /// Containers go first. Then, of each job: `jobs/<job>/0`, the register, `jobs/<job>/done`, the mark.
+    /// Containers go at any time. Of each job: `jobs/<job>/0` goes, then the register, then `jobs/<job>/done` and the mark.
     fn deletions(&self, state: &State, pass: &Collector, steps: &mut Vec<PassStep>) {
         // A crash before this phase would leave nothing behind that not beginning would not leave as well.
         steps.push(PassStep::Crash);
         if !pass.doomed.is_empty() {
             steps.push(PassStep::DeleteContainers);
-            return;
         }
         let bucket = &state.bucket;
         for job in 0..state.jobs.len() {
-            let lease = bucket.leases[job];
-            let all = pass.remove.has(job);
-            let registered = bucket.registers[job] != Register::Absent;
-            if lease.done && all && !self.rules.hold(Rule::DoneRemovedLast) {
-                steps.push(PassStep::DeleteDone(job));
-            }
-            if bucket.forgotten.has(job) && all && !self.rules.hold(Rule::MarkRemovedLast) {
-                steps.push(PassStep::DeleteMark(job));
-            }
-            if lease.first && (all || pass.remove_lease.has(job)) {
+            let (lease, all) = (bucket.leases[job], pass.remove.has(job));
+            let (registered, marked) = (bucket.registers[job] != Register::Absent, bucket.forgotten.has(job));
+            let lease_first = self.rules.hold(Rule::LeaseRemovedFirst);
+            if lease.first && (all && (lease_first || !registered) || pass.remove_lease.has(job)) {
                 steps.push(PassStep::DeleteLease(job));
             } else if registered && all {
                 steps.push(PassStep::DeleteRegister(job));
             } else if lease.done && all {
                 steps.push(PassStep::DeleteDone(job));
-            } else if bucket.forgotten.has(job) && !registered && (all || pass.remove_mark.has(job)) {
+            } else if marked && !registered && (all || pass.remove_mark.has(job)) {
+                steps.push(PassStep::DeleteMark(job));
+            }
+            if marked && registered && all && !self.rules.hold(Rule::MarkRemovedLast) {
                 steps.push(PassStep::DeleteMark(job));
             }
         }
@@ -248,15 +244,14 @@ impl Protocol {
         // A job without any lease was closed and cleaned up: its containers were listed before, so was its lease.
         let unsettled = held(Rule::UnsettledKept, Jobs(!0).minus(settled.union(pass.gone)));
         let kept = held(Rule::AdoptedKept, adopted).union(unsettled);
-        let unnamed = settled.minus(held(Rule::RemoveUnnamed, named.union(adopted)));
         let closed = if self.rules.hold(Rule::RemoveOnlyClosed) { pass.closed } else { pass.closed.union(pass.open) };
         Collector {
             phase: Phase::ListVersions,
             versions: pass.versions,
             forgotten: marks.minus(held(Rule::NamedVersionsRetained, named)),
             doomed: containers.minus(Containers::of_jobs(kept)),
-            remove: unnamed.and(closed),
-            remove_lease: unnamed.and(pass.open.union(pass.closed)),
+            remove: settled.and(closed),
+            remove_lease: settled.and(pass.open.union(pass.closed)),
             remove_mark: pass.gone.and(marks),
             ..Collector::default()
         }

@@ -30,8 +30,6 @@ pub(crate) enum Look {
     Manifest,
     /// Adopted: the register must be undecided.
     Undecided,
-    /// Adopted: `jobs/<adopted>/done` must be absent.
-    NotDone,
     /// Adopted: `jobs/<adopted>/0` must exist.
     Leased,
 }
@@ -72,14 +70,14 @@ pub(crate) fn program(plan: &Plan, rules: Rules) -> Vec<Step> {
         push_looks(&mut looks, base, &whats);
     }
     for adopted in plan.adopts.iter() {
-        let mut whats = vec![Look::Undecided, Look::NotDone, Look::Leased];
-        if !rules.hold(Rule::AdoptedCheckOrder) {
+        let mut whats = vec![Look::Undecided, Look::Leased];
+        if !rules.hold(Rule::RegisterThenLease) {
             whats.reverse();
         }
         if !rules.hold(Rule::AdoptedChecked) {
-            whats = vec![Look::NotDone, Look::Leased];
+            whats = vec![Look::Leased];
         }
-        if !rules.hold(Rule::ClosedNotAdopted) {
+        if !rules.hold(Rule::AdoptedLeased) {
             whats = vec![Look::Undecided];
         }
         push_looks(&mut looks, adopted, &whats);
@@ -182,7 +180,6 @@ impl Protocol {
             Look::Mark => !state.bucket.forgotten.has(at),
             Look::Manifest => state.bucket.registers[at] == Register::Manifest,
             Look::Undecided => state.bucket.registers[at] == Register::Absent,
-            Look::NotDone => !state.bucket.leases[at].done,
             Look::Leased => state.bucket.leases[at].first,
         };
         if !good {

@@ -12,10 +12,10 @@ pub(crate) enum Rule {
     MarkThenRegister,
     /// After the lease, the job reads the register of each job it adopts; a decided one is not adopted.
     AdoptedChecked,
-    /// The same look refuses an adopted job that closed its lease, or whose lease is gone.
-    ClosedNotAdopted,
-    /// That look reads the register first, then `done`, then `jobs/<job>/0`.
-    AdoptedCheckOrder,
+    /// The same look refuses an adopted job whose `jobs/<job>/0` is gone.
+    AdoptedLeased,
+    /// That look reads the register first and `jobs/<job>/0` second.
+    RegisterThenLease,
     /// A job uses containers of itself, of its base's manifest, and of jobs it named and checked; of nobody else.
     OwnersNamed,
     /// All containers are durable before the commit register is created.
@@ -48,10 +48,8 @@ pub(crate) enum Rule {
     PublishFirst,
     /// Register entries are removed only when their job closed its lease.
     RemoveOnlyClosed,
-    /// Nothing of a job is removed while a live lease names that job.
-    RemoveUnnamed,
-    /// `jobs/<job>/done` goes after the register and after `jobs/<job>/0`.
-    DoneRemovedLast,
+    /// `jobs/<job>/0` goes before the register.
+    LeaseRemovedFirst,
     /// `forgotten/<series>/<job>` goes after the register.
     MarkRemovedLast,
 }

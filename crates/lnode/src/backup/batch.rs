@@ -1,0 +1,166 @@
+//! Batches of entries between two large files: read, cut and fingerprinted together by one thread of the pool.
+
+use larder_format::entry::{Entry, EntryKind};
+use larder_source::Found;
+
+use super::cutting::{Chunks, Cutting};
+use super::feed::{Fate, attribute_problem};
+use crate::context::Problem;
+
+/// A small file that turns out larger than this when opened (bytes) is not read: its batch would not fit into memory.
+const GROWN_MAX: u64 = 8 << 20;
+/// Bytes of file contents after which a batch is sent on.
+const BYTES_MAX: u64 = 1 << 20;
+/// Entries after which a batch is sent on: each may hold a folder open.
+const FOUND_MAX: usize = 48;
+/// Entries of any kind.
+const ITEMS_MAX: usize = 512;
+
+#[derive(Debug)]
+enum Work {
+    /// Unchanged: its bytes lie at this offset of the base's data stream.
+    Keep { entry: Entry, data_offset: u64 },
+    /// To be completed, and read if it is a file.
+    Read { found: Found, fate: Fate },
+    /// A further name of an earlier file.
+    Link { found: Found, fate: Fate },
+    /// Something is missing.
+    Problem(Problem),
+}
+
+/// See the module header.
+#[derive(Debug)]
+pub(super) struct Batch {
+    work: Vec<Work>,
+    bytes: u64,
+    found: usize,
+}
+
+/// What came of one entry of a batch.
+#[derive(Debug)]
+pub(super) enum Ready {
+    /// Unchanged: its bytes lie at this offset of the base's data stream.
+    Keep { entry: Entry, data_offset: u64 },
+    /// Complete; the next `chunks` chunks of the batch are its contents.
+    Entry { entry: Entry, fate: Fate, chunks: usize },
+    /// A further name of an earlier file.
+    Link { found: Box<Found>, fate: Fate },
+    /// It could not be read at all and is not in the version.
+    Lost { problem: Problem, may_be_linked_to: bool },
+    /// Something to report about the entry before or about nothing in the version.
+    Problem(Problem),
+}
+
+/// A batch after its work.
+#[derive(Debug)]
+pub(super) struct BatchDone {
+    pub(super) items: Vec<Ready>,
+    pub(super) chunks: Chunks,
+}
+
+impl Batch {
+    pub(super) fn new() -> Self {
+        Self { work: Vec::new(), bytes: 0, found: 0 }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.work.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes >= BYTES_MAX || self.found >= FOUND_MAX || self.work.len() >= ITEMS_MAX
+    }
+
+    pub(super) fn keep(&mut self, entry: Entry, data_offset: u64) {
+        self.work.push(Work::Keep { entry, data_offset });
+    }
+
+    pub(super) fn read(&mut self, found: Found, fate: Fate) {
+        self.bytes += found.entry.size();
+        self.found += 1;
+        self.work.push(Work::Read { found, fate });
+    }
+
+    pub(super) fn link(&mut self, found: Found, fate: Fate) {
+        self.found += 1;
+        self.work.push(Work::Link { found, fate });
+    }
+
+    pub(super) fn problem(&mut self, problem: Problem) {
+        self.work.push(Work::Problem(problem));
+    }
+
+    /// Does the work. `chunks` brings buffers to reuse.
+    pub(super) fn run(self, mut chunks: Chunks, cutting: &Cutting) -> BatchDone {
+        chunks.bytes.clear();
+        chunks.lengths.clear();
+        let mut items = Vec::with_capacity(self.work.len());
+        for work in self.work {
+            match work {
+                Work::Keep { entry, data_offset } => items.push(Ready::Keep { entry, data_offset }),
+                Work::Link { found, fate } => items.push(Ready::Link { found: Box::new(found), fate }),
+                Work::Problem(problem) => items.push(Ready::Problem(problem)),
+                Work::Read { found, fate } => read(found, fate, &mut chunks, cutting, &mut items),
+            }
+        }
+        chunks.fingerprint(cutting);
+        BatchDone { items, chunks }
+    }
+}
+
+/// Completes one entry; a file's bytes are appended to `chunks` and cut.
+pub(super) fn read(mut found: Found, fate: Fate, chunks: &mut Chunks, cutting: &Cutting, items: &mut Vec<Ready>) {
+    let may_be_linked_to = found.may_be_linked_to();
+    if !matches!(found.entry.kind, EntryKind::File { .. }) {
+        let errors = found.complete();
+        let problems: Vec<_> = errors.iter().map(|error| attribute_problem(&found, error)).collect();
+        items.push(Ready::Entry { entry: found.entry, fate, chunks: 0 });
+        items.extend(problems.into_iter().map(Ready::Problem));
+        return;
+    }
+    let mut reader = match found.open() {
+        Ok(reader) => reader,
+        Err(error) => {
+            let problem = Problem { path: found.entry.path, during: "read", message: error.to_string() };
+            items.push(Ready::Lost { problem, may_be_linked_to });
+            return;
+        }
+    };
+    let promised = reader.expected().unwrap_or(u64::MAX);
+    if promised > GROWN_MAX {
+        let message = "grew a lot while the backup was running; back it up again".to_owned();
+        let problem = Problem { path: found.entry.path, during: "read", message };
+        items.push(Ready::Lost { problem, may_be_linked_to });
+        return;
+    }
+    let mut problems: Vec<_> =
+        found.complete_from(&reader).iter().map(|error| attribute_problem(&found, error)).collect();
+    let from = chunks.bytes.len();
+    let mut failure = None;
+    loop {
+        // One byte more than expected: so the reader sees a file that grew without another call.
+        let filled = chunks.bytes.len();
+        let expected = (promised as usize).saturating_sub(filled - from);
+        chunks.bytes.resize(filled + expected + 1, 0);
+        let result = reader.read(&mut chunks.bytes[filled..]);
+        chunks.bytes.truncate(filled + result.as_ref().map_or(0, |count| *count));
+        match result {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(error) => {
+                failure = Some(error.to_string());
+                break;
+            }
+        }
+    }
+    let finished = reader.finish(&mut found.entry);
+    let first_chunk = chunks.lengths.len();
+    if chunks.bytes.len() > from {
+        chunks.cut_from(from, cutting);
+    }
+    let message = failure.or_else(|| finished.change.map(|change| change.to_string()));
+    problems.extend(message.map(|message| Problem { path: found.entry.path.clone(), during: "read", message }));
+    let count = chunks.lengths.len() - first_chunk;
+    items.push(Ready::Entry { entry: found.entry, fate, chunks: count });
+    items.extend(problems.into_iter().map(Ready::Problem));
+}

@@ -1,0 +1,141 @@
+//! Tells unchanged files by their metadata, in one pass over the walk and the base's entries.
+
+use std::cmp::Ordering;
+use std::iter::Peekable;
+
+use larder_format::entry::{Entry, EntryKind, path_order};
+
+use crate::version::{Entries, PlacedEntry};
+
+/// A file whose ctime lies closer than this to the beginning of the base's backup, or behind it, may have changed again
+/// without its times telling (kernels stamp files with ticks of up to 10 ms).
+const TICK_MS: i128 = 20;
+
+/// What the base says about a path.
+#[derive(Debug)]
+pub(super) enum Known {
+    /// It has nothing there, or something of another type.
+    New,
+    /// It has it, otherwise.
+    Changed,
+    /// It has the same; contents, holes and attributes need not be read.
+    Same(Box<PlacedEntry>),
+}
+
+/// When a file counts as unchanged.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Rules {
+    pub(super) force: bool,
+    pub(super) ignore_ctime: bool,
+    pub(super) ignore_inode: bool,
+    /// When the base's backup began, milliseconds since the epoch.
+    pub(super) base_started_ms: u64,
+}
+
+/// See the module header.
+#[derive(Debug)]
+pub(super) struct Comparison {
+    base: Option<Peekable<Entries>>,
+    rules: Rules,
+    /// The base's entries could not be read to their end.
+    pub(super) failure: Option<larder_store::RepositoryError>,
+}
+
+impl Comparison {
+    pub(super) fn new(base: Option<Entries>, rules: Rules) -> Self {
+        Self { base: base.map(Iterator::peekable), rules, failure: None }
+    }
+
+    /// Looks an entry up. Entries must come in path order.
+    pub(super) fn look_up(&mut self, found: &Entry) -> Known {
+        let Some(base) = &mut self.base else { return Known::New };
+        loop {
+            match base.peek() {
+                None => return Known::New,
+                Some(Err(_)) => {
+                    // Without the rest of the base everything counts as new: slower, not wrong.
+                    self.failure = base.next().and_then(Result::err);
+                    self.base = None;
+                    return Known::New;
+                }
+                Some(Ok(known)) => match path_order(&known.entry.path, &found.path) {
+                    Ordering::Less => drop(base.next()),
+                    Ordering::Greater => return Known::New,
+                    Ordering::Equal => break,
+                },
+            }
+        }
+        match base.next() {
+            Some(Ok(known)) if is_same(found, &known.entry, self.rules) => Known::Same(Box::new(known)),
+            Some(Ok(known)) if same_type(&found.kind, &known.entry.kind) => Known::Changed,
+            _ => Known::New,
+        }
+    }
+}
+
+fn same_type(a: &EntryKind, b: &EntryKind) -> bool {
+    std::mem::discriminant(a) == std::mem::discriminant(b)
+}
+
+fn is_same(found: &Entry, known: &Entry, rules: Rules) -> bool {
+    let same_kind = match (&found.kind, &known.kind) {
+        // Holes are not known before a file is opened.
+        (EntryKind::File { size, .. }, EntryKind::File { size: known, .. }) => size == known,
+        (found, known) => found == known,
+    };
+    let ctime_ms = i128::from(found.ctime.seconds) * 1000 + i128::from(found.ctime.nanos / 1_000_000);
+    let settled = ctime_ms + TICK_MS < i128::from(rules.base_started_ms);
+    !rules.force
+        && same_kind
+        && found.mtime == known.mtime
+        && (rules.ignore_ctime || (found.ctime == known.ctime && settled))
+        && (rules.ignore_inode || found.inode == known.inode)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_format::entry::Timestamp;
+
+    fn entry(size: u64, seconds: i64) -> Entry {
+        let time = Timestamp { seconds, nanos: 0 };
+        Entry {
+            path: b"a".to_vec(),
+            kind: EntryKind::File { size, extents: None },
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            user: None,
+            group: None,
+            mtime: time,
+            ctime: time,
+            atime: None,
+            inode: 7,
+            xattrs: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn any_difference_that_matters_means_reading() {
+        let rules = Rules { base_started_ms: 100_000, ..Rules::default() };
+        let known = entry(5, 50);
+        assert!(is_same(&entry(5, 50), &known, rules));
+        assert!(!is_same(&entry(6, 50), &known, rules));
+        assert!(!is_same(&Entry { inode: 8, ..entry(5, 50) }, &known, rules));
+        assert!(is_same(&Entry { inode: 8, ..entry(5, 50) }, &known, Rules { ignore_inode: true, ..rules }));
+        let touched = Entry { ctime: Timestamp { seconds: 51, nanos: 0 }, ..entry(5, 50) };
+        assert!(!is_same(&touched, &known, rules));
+        assert!(is_same(&touched, &known, Rules { ignore_ctime: true, ..rules }));
+        assert!(!is_same(&entry(5, 50), &known, Rules { force: true, ..rules }));
+        assert!(!is_same(&Entry { kind: EntryKind::Directory, ..entry(5, 50) }, &known, rules));
+    }
+
+    #[test]
+    fn a_file_changed_while_the_base_was_made_is_read_again() {
+        let known = entry(5, 100);
+        for (started, same) in [(100_000, false), (100_019, false), (99_000, false), (100_021, true)] {
+            let rules = Rules { base_started_ms: started, ..Rules::default() };
+            assert_eq!(is_same(&entry(5, 100), &known, rules), same, "{started}");
+        }
+    }
+}

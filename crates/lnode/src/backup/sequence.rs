@@ -1,0 +1,494 @@
+//! The middle of the pipeline: takes work in path order, decides of every chunk whether it is new, and writes the two
+//! streams of the version.
+//!
+//! One thread, and the only one that knows the order of things. Invariant: the data stream is exactly the stored bytes of the
+//! entries, in their order; [`Sequencer::finish`] checks it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender};
+use larder_dedup::{GroupFilter, OwnChunks};
+use larder_format::entry::{Entry, EntryKind};
+use larder_format::ids::JobId;
+use larder_format::manifest::Statistics;
+use larder_format::metadata::{Block, BlockBuilder};
+use larder_format::recipe::{Cover, Recipe};
+use larder_format::segment::ChunkRecord;
+use larder_format::Fingerprint;
+use larder_store::RepositoryError;
+
+use super::BackupError;
+use super::bases::{BaseSegments, OrphanedContainers};
+use super::batch::{self, BatchDone, Ready};
+use super::cutting::{Chunks, Cutting};
+use super::feed::{Fate, Fed};
+use super::packer::Packer;
+use super::recipe_writer::{MetaSink, RecipeWriter, Usage};
+use crate::context::{Cancel, Problem, Progress};
+use crate::version::RecipeReader;
+
+/// What the sequencer is built from.
+pub(super) struct Parts {
+    pub(super) job: JobId,
+    pub(super) cutting: Arc<Cutting>,
+    pub(super) data_packer: Packer,
+    pub(super) meta_packer: Packer,
+    /// Readers of the base's data stream (two: for duplicates, and for what is taken over unread) and metadata stream.
+    pub(super) base: Option<BaseReaders>,
+    pub(super) orphans: Option<OrphanedContainers>,
+    pub(super) index_memory: usize,
+    pub(super) progress: Arc<dyn Progress>,
+    pub(super) cancel: Cancel,
+    pub(super) spare: Sender<Chunks>,
+}
+
+/// See [`Parts`].
+pub(super) struct BaseReaders {
+    pub(super) data: RecipeReader,
+    pub(super) unread: RecipeReader,
+    pub(super) metadata: RecipeReader,
+}
+
+/// The finished streams.
+pub(super) struct Streams {
+    pub(super) data: Recipe,
+    pub(super) metadata: Recipe,
+    pub(super) usage: Usage,
+    pub(super) statistics: Statistics,
+    pub(super) orphans: Option<GroupFilter<OrphanedContainers>>,
+}
+
+/// A range of the base's data stream that is taken over unread, still growing.
+#[derive(Debug, Clone, Copy)]
+struct Kept {
+    from: u64,
+    to: u64,
+}
+
+/// See the module header.
+pub(super) struct Sequencer {
+    job: JobId,
+    cutting: Arc<Cutting>,
+    data_packer: Packer,
+    meta_packer: Packer,
+    data: RecipeWriter,
+    metadata: RecipeWriter,
+    blocks: BlockBuilder,
+    data_filter: Option<GroupFilter<BaseSegments>>,
+    meta_filter: Option<GroupFilter<BaseSegments>>,
+    orphans: Option<GroupFilter<OrphanedContainers>>,
+    own: OwnChunks,
+    unread: Option<RecipeReader>,
+    kept: Option<Kept>,
+    usage: Usage,
+    statistics: Statistics,
+    /// Bytes of the large file under way.
+    pending_bytes: u64,
+    stream_bytes: u64,
+    entry_bytes: u64,
+    entries: u64,
+    /// Files that others may link to and that are not in the version, and what stands in for them.
+    lost: HashSet<Vec<u8>>,
+    stand_ins: std::collections::HashMap<Vec<u8>, Vec<u8>>,
+    progress: Arc<dyn Progress>,
+    cancel: Cancel,
+    spare: Sender<Chunks>,
+}
+
+impl Sequencer {
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts { base, index_memory, .. } = parts;
+        let (data_base, meta_base, unread) = match base {
+            Some(base) => (Some(base.data), Some(base.metadata), Some(base.unread)),
+            None => (None, None, None),
+        };
+        let data = RecipeWriter::new(data_base.as_ref().map(RecipeReader::recipe));
+        let metadata = RecipeWriter::new(meta_base.as_ref().map(RecipeReader::recipe));
+        let filter = |reader, budget| GroupFilter::new(BaseSegments::new(reader), budget);
+        Self {
+            job: parts.job,
+            cutting: parts.cutting,
+            data_packer: parts.data_packer,
+            meta_packer: parts.meta_packer,
+            data,
+            metadata,
+            blocks: BlockBuilder::new(),
+            data_filter: data_base.map(|reader| filter(reader, index_memory / 2)),
+            meta_filter: meta_base.map(|reader| filter(reader, index_memory / 8)),
+            orphans: parts.orphans.map(|orphans| GroupFilter::new(orphans, index_memory / 8)),
+            own: OwnChunks::new(index_memory / 4),
+            unread,
+            kept: None,
+            usage: Usage::new(),
+            statistics: Statistics::default(),
+            pending_bytes: 0,
+            stream_bytes: 0,
+            entry_bytes: 0,
+            entries: 0,
+            lost: HashSet::new(),
+            stand_ins: std::collections::HashMap::new(),
+            progress: parts.progress,
+            cancel: parts.cancel,
+            spare: parts.spare,
+        }
+    }
+
+    /// Works through everything that is fed.
+    pub(super) fn run(&mut self, fed: &Receiver<Fed>) -> Result<(), BackupError> {
+        for item in fed {
+            if self.cancel.is_cancelled() {
+                return Err(BackupError::Interrupted);
+            }
+            match item {
+                Fed::Batch(promise) => self.batch(wait(&promise)?)?,
+                Fed::Block(promise) => {
+                    let chunks = wait(&promise)?;
+                    self.flush_kept()?;
+                    self.contents(&chunks, 0, chunks.lengths.len(), 0)?;
+                    let bytes = chunks.lengths.iter().map(|length| u64::from(*length)).sum();
+                    self.pending_bytes += bytes;
+                    self.progress.done(0, bytes);
+                    let _ = self.spare.send(chunks);
+                }
+                Fed::End(ended) => {
+                    debug_assert_eq!(ended.entry.stored_bytes(), self.pending_bytes);
+                    self.pending_bytes = 0;
+                    self.progress.current(&ended.entry.path);
+                    self.progress.done(1, 0);
+                    self.count(&ended.entry, ended.fate);
+                    self.entry(&ended.entry)?;
+                    for problem in ended.problems {
+                        self.problem(&problem);
+                    }
+                }
+                Fed::Lost { problem, may_be_linked_to } => self.lose(problem, may_be_linked_to),
+                Fed::InputFailed { path, source } => return Err(BackupError::Input { path, source }),
+            }
+        }
+        if self.cancel.is_cancelled() { Err(BackupError::Interrupted) } else { Ok(()) }
+    }
+
+    /// Whether anything is in the version.
+    pub(super) fn has_entries(&self) -> bool {
+        self.entries > 0
+    }
+
+    fn batch(&mut self, done: BatchDone) -> Result<(), BackupError> {
+        let BatchDone { items, chunks } = done;
+        let (mut next, mut offset) = (0, 0);
+        for item in items {
+            match item {
+                Ready::Keep { entry, data_offset } => {
+                    self.keep(data_offset, entry.stored_bytes())?;
+                    self.count(&entry, Fate::Unmodified);
+                    self.progress.current(&entry.path);
+                    self.progress.done(1, entry.size());
+                    self.entry(&entry)?;
+                }
+                Ready::Entry { entry, fate, chunks: count } => {
+                    if count > 0 {
+                        self.flush_kept()?;
+                        offset = self.contents(&chunks, next, next + count, offset)?;
+                        next += count;
+                    }
+                    self.count(&entry, fate);
+                    self.progress.current(&entry.path);
+                    self.progress.done(1, entry.size());
+                    self.entry(&entry)?;
+                }
+                Ready::Link { found, fate } => self.link(*found, fate)?,
+                Ready::Lost { problem, may_be_linked_to } => self.lose(problem, may_be_linked_to),
+                Ready::Problem(problem) => self.problem(&problem),
+            }
+        }
+        let _ = self.spare.send(chunks);
+        Ok(())
+    }
+
+    /// A further name of an earlier file; should that file be missing, this one takes its place.
+    fn link(&mut self, mut found: larder_source::Found, fate: Fate) -> Result<(), BackupError> {
+        let EntryKind::HardLink { target } = &mut found.entry.kind else { return Ok(()) };
+        if let Some(stand_in) = self.stand_ins.get(target) {
+            target.clone_from(stand_in);
+        } else if self.lost.contains(target) {
+            let lost = target.clone();
+            let path = found.entry.path.clone();
+            if let Err(error) = found.unlink() {
+                self.problem(&Problem { path, during: "read", message: error.to_string() });
+                return Ok(());
+            }
+            let mut chunks = Chunks::default();
+            let mut items = Vec::new();
+            batch::read(found, fate, &mut chunks, &self.cutting, &mut items);
+            chunks.fingerprint(&self.cutting);
+            if matches!(items.first(), Some(Ready::Entry { .. })) {
+                self.stand_ins.insert(lost, path);
+            }
+            return self.batch(BatchDone { items, chunks });
+        } else if fate != Fate::Unmodified {
+            let errors = found.complete();
+            for error in &errors {
+                self.problem(&super::feed::attribute_problem(&found, error));
+            }
+        }
+        self.count(&found.entry, fate);
+        self.progress.done(1, 0);
+        self.entry(&found.entry)
+    }
+
+    /// Writes the chunks `from..to` of `chunks`, whose bytes begin at `offset`; gives the offset behind them.
+    fn contents(
+        &mut self,
+        chunks: &Chunks,
+        from: usize,
+        to: usize,
+        mut offset: usize,
+    ) -> Result<usize, BackupError> {
+        for (length, fingerprint) in chunks.lengths[from..to].iter().zip(&chunks.fingerprints[from..to]) {
+            let bytes = &chunks.bytes[offset..offset + *length as usize];
+            offset += *length as usize;
+            let record = self.chunk(fingerprint, bytes)?;
+            self.stream_bytes += u64::from(*length);
+            self.statistics.read_bytes += u64::from(*length);
+            self.push_data(record)?;
+        }
+        Ok(offset)
+    }
+
+    /// Finds a chunk of the data stream, or stores it.
+    fn chunk(&mut self, fingerprint: &Fingerprint, bytes: &[u8]) -> Result<ChunkRecord, RepositoryError> {
+        let size = bytes.len() as u32;
+        if let Some(filter) = &mut self.data_filter {
+            match filter.find(fingerprint, size) {
+                Ok(Some(record)) => return Ok(record),
+                Ok(None) => {}
+                Err(error) if error.is_damage() => {
+                    // Nothing is lost by storing again what the base cannot give any more; `check` tells about the base.
+                    tracing::warn!(%error, "the base version is damaged; its duplicates are stored anew");
+                    self.data_filter = None;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(chunk) = self.own.find(fingerprint) {
+            return Ok(ChunkRecord { chunk: *chunk, born: self.job });
+        }
+        if let Some(orphans) = &mut self.orphans
+            && let Some(record) = orphans.find(fingerprint, size)?
+        {
+            return Ok(record);
+        }
+        let chunk = self.data_packer.push(*fingerprint, bytes)?;
+        self.own.insert(chunk);
+        self.statistics.new_chunks += 1;
+        self.statistics.added_bytes += u64::from(size);
+        Ok(ChunkRecord { chunk, born: self.job })
+    }
+
+    fn push_data(&mut self, record: ChunkRecord) -> Result<(), RepositoryError> {
+        self.statistics.chunks += 1;
+        let filter = &mut self.data_filter;
+        let candidate = || match filter {
+            Some(filter) => {
+                let last = filter.loader_mut().last_loaded;
+                Ok(filter.loader_mut().reader.segment_ref(last)?.map(|(segment, _)| segment))
+            }
+            None => Ok(None),
+        };
+        let mut sink = MetaSink {
+            packer: &mut self.meta_packer,
+            fingerprinter: &self.cutting.fingerprinter,
+            usage: &mut self.usage,
+            added_bytes: &mut self.statistics.added_bytes,
+        };
+        self.data.push(record, None, candidate, &mut sink)
+    }
+
+    /// Takes over `length` bytes at `offset` of the base's data stream. Neighbours are taken over together.
+    fn keep(&mut self, offset: u64, length: u64) -> Result<(), BackupError> {
+        if length == 0 {
+            return Ok(());
+        }
+        match &mut self.kept {
+            Some(kept) if kept.to == offset => kept.to += length,
+            _ => {
+                self.flush_kept()?;
+                self.kept = Some(Kept { from: offset, to: offset + length });
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the records of the range taken over: whole segments as they are, the others record by record.
+    fn flush_kept(&mut self) -> Result<(), BackupError> {
+        let Some(Kept { from, to }) = self.kept.take() else { return Ok(()) };
+        let Some(mut reader) = self.unread.take() else { return Ok(()) };
+        let mut position = from;
+        while position < to {
+            let Some((number, start)) = reader.segment_at(position)? else { break };
+            let Some((segment, _)) = reader.segment_ref(number)? else { break };
+            let end = start + segment.bytes;
+            if position == start && end <= to && self.data.is_at_segment_start() {
+                self.statistics.chunks += u64::from(segment.chunks);
+                let mut sink = MetaSink {
+                    packer: &mut self.meta_packer,
+                    fingerprinter: &self.cutting.fingerprinter,
+                    usage: &mut self.usage,
+                    added_bytes: &mut self.statistics.added_bytes,
+                };
+                self.data.push_segment(segment, &mut sink)?;
+                position = end;
+                continue;
+            }
+            let mut at = start;
+            for record in reader.segment(number)?.iter() {
+                if at >= position && at < to {
+                    self.push_data(*record)?;
+                }
+                at += u64::from(record.chunk.size);
+            }
+            position = end.min(to);
+        }
+        if let Some(filter) = &mut self.data_filter
+            && let Some((number, start)) = reader.segment_at(to)?
+        {
+            filter.loader_mut().last_loaded = number;
+            // What follows was changed: it is likely to resemble what followed in the base.
+            if start < to || number > 0 {
+                let group = reader.segment(number)?;
+                let mut at = start;
+                let record = group.iter().position(|record| {
+                    let here = at >= to;
+                    at += u64::from(record.chunk.size);
+                    here
+                });
+                filter.expect(number, record.unwrap_or(group.len()) as u32)?;
+            }
+        }
+        self.stream_bytes += to - from;
+        self.unread = Some(reader);
+        Ok(())
+    }
+
+    fn entry(&mut self, entry: &Entry) -> Result<(), BackupError> {
+        self.entries += 1;
+        self.entry_bytes += entry.stored_bytes();
+        match self.blocks.push(entry) {
+            Some(block) => self.block(block),
+            None => Ok(()),
+        }
+    }
+
+    fn block(&mut self, block: Block) -> Result<(), BackupError> {
+        let fingerprint = self.cutting.fingerprinter.one(&block.bytes);
+        let known = match &mut self.meta_filter {
+            Some(filter) => match filter.find(&fingerprint, block.bytes.len() as u32) {
+                Ok(known) => known,
+                Err(error) if error.is_damage() => {
+                    tracing::warn!(%error, "the base version is damaged; its metadata is stored anew");
+                    self.meta_filter = None;
+                    None
+                }
+                Err(error) => return Err(error.into()),
+            },
+            None => None,
+        };
+        let record = match known {
+            Some(record) => record,
+            None => {
+                let chunk = self.meta_packer.push(fingerprint, &block.bytes)?;
+                self.statistics.added_bytes += u64::from(chunk.size);
+                ChunkRecord { chunk, born: self.job }
+            }
+        };
+        let filter = &mut self.meta_filter;
+        let candidate = || match filter {
+            Some(filter) => {
+                let last = filter.loader_mut().last_loaded;
+                Ok(filter.loader_mut().reader.segment_ref(last)?.map(|(segment, _)| segment))
+            }
+            None => Ok(None),
+        };
+        let mut sink = MetaSink {
+            packer: &mut self.meta_packer,
+            fingerprinter: &self.cutting.fingerprinter,
+            usage: &mut self.usage,
+            added_bytes: &mut self.statistics.added_bytes,
+        };
+        let cover = Cover { first_path: block.first_path, data_bytes: block.data_bytes };
+        Ok(self.metadata.push(record, Some(cover), candidate, &mut sink)?)
+    }
+
+    fn count(&mut self, entry: &Entry, fate: Fate) {
+        let statistics = &mut self.statistics;
+        let counter = match (&entry.kind, fate) {
+            (EntryKind::File { .. } | EntryKind::HardLink { .. }, Fate::New) => &mut statistics.files_new,
+            (EntryKind::File { .. } | EntryKind::HardLink { .. }, Fate::Changed) => &mut statistics.files_changed,
+            (EntryKind::File { .. } | EntryKind::HardLink { .. }, Fate::Unmodified) => {
+                &mut statistics.files_unmodified
+            }
+            (EntryKind::Directory, Fate::New) => &mut statistics.dirs_new,
+            (EntryKind::Directory, Fate::Changed) => &mut statistics.dirs_changed,
+            (EntryKind::Directory, Fate::Unmodified) => &mut statistics.dirs_unmodified,
+            _ => &mut statistics.others,
+        };
+        *counter += 1;
+        statistics.logical_bytes += entry.size();
+        let fate = match fate {
+            Fate::New => "new",
+            Fate::Changed => "changed",
+            Fate::Unmodified => "unmodified",
+        };
+        self.progress.item(&entry.path, fate, entry.size());
+    }
+
+    fn problem(&mut self, problem: &Problem) {
+        self.statistics.errors += 1;
+        self.progress.problem(problem);
+    }
+
+    fn lose(&mut self, problem: Problem, may_be_linked_to: bool) {
+        self.problem(&problem);
+        if may_be_linked_to {
+            self.lost.insert(problem.path);
+        }
+    }
+
+    /// Ends both streams and closes the open containers.
+    pub(super) fn finish(mut self) -> Result<Streams, BackupError> {
+        self.flush_kept()?;
+        if let Some(block) = self.blocks.finish() {
+            self.block(block)?;
+        }
+        // A wrong length would shift every later file's contents: better no version than that one.
+        assert_eq!(self.stream_bytes, self.entry_bytes, "the data stream is not what the entries say of it");
+        let last_of = |filter: &mut Option<GroupFilter<BaseSegments>>| match filter {
+            Some(filter) => {
+                let last = filter.loader_mut().last_loaded;
+                filter.loader_mut().reader.segment_ref(last).map(|found| found.map(|(segment, _)| segment))
+            }
+            None => Ok(None),
+        };
+        let candidates = (last_of(&mut self.data_filter)?, last_of(&mut self.meta_filter)?);
+        let mut sink = MetaSink {
+            packer: &mut self.meta_packer,
+            fingerprinter: &self.cutting.fingerprinter,
+            usage: &mut self.usage,
+            added_bytes: &mut self.statistics.added_bytes,
+        };
+        let data = self.data.finish(candidates.0, &mut sink)?;
+        let metadata = self.metadata.finish(candidates.1, &mut sink)?;
+        self.data_packer.close()?;
+        self.meta_packer.close()?;
+        self.statistics.stream_bytes = self.stream_bytes;
+        Ok(Streams { data, metadata, usage: self.usage, statistics: self.statistics, orphans: self.orphans })
+    }
+}
+
+/// Waits for work of the pool.
+fn wait<T>(promise: &Receiver<T>) -> Result<T, BackupError> {
+    // The sender is dropped unsent only by a panic in the pool, which is a bug of ours that must end the job.
+    promise.recv().map_err(|_| BackupError::WorkerDied)
+}
+

@@ -1,0 +1,133 @@
+//! Containers on their way to the store: how many bytes wait, how many containers are under way, what has failed.
+//!
+//! One account of memory for everything between a chunk found new and its container acknowledged. Whoever adds to it waits
+//! while it is full; compressing and uploading take from it and never wait for it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use larder_format::ids::ContainerId;
+use larder_format::names;
+use larder_store::{Repository, RepositoryError};
+use parking_lot::{Condvar, Mutex};
+use tokio::runtime::Handle;
+
+/// Bytes that may wait. Must exceed what two open containers can hold, or they could never be closed.
+const WAITING_MAX: usize = 96 << 20;
+const _: () = assert!(WAITING_MAX >= 2 * super::packer::PAYLOAD_MAX + (16 << 20));
+
+/// What a container holds, for the version's container table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) chunks: u32,
+    pub(super) bytes: u64,
+    pub(super) object_bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: usize,
+    open_containers: usize,
+    stored: HashMap<ContainerId, Held>,
+    stored_bytes: u64,
+    failure: Option<RepositoryError>,
+}
+
+/// See the module header. Shared by the packers and the pool's threads.
+#[derive(Debug)]
+pub(super) struct Uploads {
+    repository: Repository,
+    runtime: Handle,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Uploads {
+    pub(super) fn new(repository: Repository, runtime: Handle) -> Arc<Self> {
+        Arc::new(Self { repository, runtime, state: Mutex::default(), changed: Condvar::new() })
+    }
+
+    pub(super) fn repository(&self) -> &Repository {
+        &self.repository
+    }
+
+    /// Waits for room for `bytes` more, then takes it; fails when an upload has failed.
+    pub(super) fn take(&self, bytes: usize) -> Result<(), RepositoryError> {
+        let mut state = self.state.lock();
+        while state.waiting + bytes > WAITING_MAX && state.failure.is_none() {
+            self.changed.wait(&mut state);
+        }
+        fail_if_failed(&mut state)?;
+        state.waiting += bytes;
+        Ok(())
+    }
+
+    /// Gives room back.
+    pub(super) fn give_back(&self, bytes: usize) {
+        self.state.lock().waiting -= bytes;
+        self.changed.notify_all();
+    }
+
+    /// A container is being filled.
+    pub(super) fn opened(&self) {
+        self.state.lock().open_containers += 1;
+    }
+
+    /// Uploads a finished container, of which `accounted` bytes are taken.
+    pub(super) fn upload(self: &Arc<Self>, id: ContainerId, object: Vec<u8>, accounted: usize, chunks: u32, bytes: u64) {
+        let uploads = self.clone();
+        let held = Held { chunks, bytes, object_bytes: object.len() as u64 };
+        self.runtime.spawn(async move {
+            let result = uploads.repository.store().create(&names::container(id), Bytes::from(object)).await;
+            let mut state = uploads.state.lock();
+            state.waiting -= accounted;
+            state.open_containers -= 1;
+            match result {
+                Ok(()) => {
+                    state.stored_bytes += held.object_bytes;
+                    state.stored.insert(id, held);
+                }
+                Err(error) => drop(state.failure.get_or_insert(error.into())),
+            }
+            drop(state);
+            uploads.changed.notify_all();
+        });
+    }
+
+    /// Waits until every container that was opened is acknowledged by the store.
+    pub(super) fn wait(&self) -> Result<(), RepositoryError> {
+        let mut state = self.state.lock();
+        while state.open_containers > 0 && state.failure.is_none() {
+            self.changed.wait(&mut state);
+        }
+        fail_if_failed(&mut state)
+    }
+
+    /// What each stored container holds.
+    pub(super) fn stored(&self) -> HashMap<ContainerId, Held> {
+        self.state.lock().stored.clone()
+    }
+
+    /// Bytes of all stored containers.
+    pub(super) fn stored_bytes(&self) -> u64 {
+        self.state.lock().stored_bytes
+    }
+}
+
+/// The first caller gets the error itself; the job ends with it.
+fn fail_if_failed(state: &mut State) -> Result<(), RepositoryError> {
+    match state.failure.take() {
+        None => Ok(()),
+        Some(error) => {
+            let again = larder_store::StoreError {
+                op: larder_store::StoreOp::Create,
+                name: "containers".to_owned(),
+                kind: larder_store::StoreErrorKind::Other,
+                source: Some("an earlier upload failed".into()),
+            };
+            state.failure = Some(again.into());
+            Err(error)
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Random and sequential access to a recipe: nodes, segments and records of one stream of one version.
+//!
+//! Holds one node and a few segments at a time, so memory does not grow with the stream.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use larder_format::recipe::{Recipe, SegmentRef, decode_node};
+use larder_format::segment::{self, ChunkRecord};
+use larder_format::{ChunkRef, names};
+use larder_store::RepositoryError;
+use larder_store::container_reader::ChunkReader;
+use lru::LruCache;
+use tokio::runtime::Handle;
+
+/// Sealed metadata containers a job keeps in memory (bytes).
+const CONTAINER_CACHE: NonZeroUsize = NonZeroUsize::new(24 << 20).unwrap();
+/// Opened frames of metadata containers a job keeps in memory (bytes).
+const FRAME_CACHE: NonZeroUsize = NonZeroUsize::new(8 << 20).unwrap();
+/// Decoded nodes a reader keeps: the one being read and, for cursors that go back, a few before it.
+const NODE_CACHE: NonZeroUsize = NonZeroUsize::new(4).unwrap();
+
+/// Reads metadata chunks for plain threads.
+#[derive(Debug, Clone)]
+pub(crate) struct MetaChunks {
+    runtime: Handle,
+    reader: Arc<ChunkReader>,
+}
+
+impl MetaChunks {
+    pub(crate) fn new(context: &crate::Context) -> Self {
+        let reader = ChunkReader::new(context.repository.clone(), CONTAINER_CACHE, FRAME_CACHE);
+        Self { runtime: context.runtime.clone(), reader: Arc::new(reader) }
+    }
+
+    pub(crate) fn read(&self, chunk: &ChunkRef) -> Result<bytes::Bytes, RepositoryError> {
+        self.runtime.block_on(self.reader.read(chunk))
+    }
+}
+
+/// A segment's number within its stream.
+pub(crate) type SegmentNumber = u32;
+
+/// See the module header.
+#[derive(Debug)]
+pub(crate) struct RecipeReader {
+    recipe: Arc<Recipe>,
+    /// Stream offset at which each node begins, and the end of the stream.
+    node_starts: Vec<u64>,
+    /// Number of the first segment of each node, and the count of all.
+    node_segments: Vec<u32>,
+    chunks: MetaChunks,
+    nodes: LruCache<usize, Arc<Node>>,
+}
+
+/// A decoded node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) segments: Vec<SegmentRef>,
+    /// Stream offset at which each segment begins, and the end of the node.
+    starts: Vec<u64>,
+}
+
+impl RecipeReader {
+    pub(crate) fn new(recipe: Arc<Recipe>, chunks: MetaChunks) -> Self {
+        let mut node_starts = vec![0];
+        let mut node_segments = vec![0u32];
+        for node in &recipe.nodes {
+            node_starts.push(node_starts[node_starts.len() - 1] + node.bytes);
+            node_segments.push(node_segments[node_segments.len() - 1].saturating_add(node.segments));
+        }
+        Self { recipe, node_starts, node_segments, chunks, nodes: LruCache::new(NODE_CACHE) }
+    }
+
+    /// The recipe's nodes.
+    pub(crate) fn recipe(&self) -> &Recipe {
+        &self.recipe
+    }
+
+    /// Bytes of the stream.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.node_starts[self.node_starts.len() - 1]
+    }
+
+    /// Segments of the stream.
+    pub(crate) fn segments(&self) -> SegmentNumber {
+        self.node_segments[self.node_segments.len() - 1]
+    }
+
+    /// The node that holds a segment, and the segment's place in it.
+    fn node_of(&self, segment: SegmentNumber) -> Option<(usize, usize)> {
+        // The last node that begins at or before it; empty nodes share their beginning with the next.
+        let node = self.node_segments.partition_point(|first| *first <= segment).checked_sub(1)?;
+        (node < self.recipe.nodes.len()).then(|| (node, (segment - self.node_segments[node]) as usize))
+    }
+
+    pub(crate) fn node(&mut self, number: usize) -> Result<Arc<Node>, RepositoryError> {
+        if let Some(node) = self.nodes.get(&number) {
+            return Ok(node.clone());
+        }
+        let reference = &self.recipe.nodes[number];
+        let bytes = self.chunks.read(&reference.chunk)?;
+        let damaged = |source| damaged(&reference.chunk, source);
+        let segments = decode_node(&bytes).map_err(damaged)?;
+        let mut starts = vec![self.node_starts[number]];
+        for segment in &segments {
+            starts.push(starts[starts.len() - 1].saturating_add(segment.bytes));
+        }
+        if segments.len() != reference.segments as usize || starts[segments.len()] != self.node_starts[number + 1] {
+            return Err(damaged(larder_format::DecodeError::Invalid {
+                what: "recipe node",
+                why: "it is not what its manifest says of it",
+            }));
+        }
+        let node = Arc::new(Node { segments, starts });
+        self.nodes.put(number, node.clone());
+        Ok(node)
+    }
+
+    /// What the node says of a segment, and the stream offset at which it begins.
+    pub(crate) fn segment_ref(
+        &mut self,
+        segment: SegmentNumber,
+    ) -> Result<Option<(SegmentRef, u64)>, RepositoryError> {
+        let Some((node, place)) = self.node_of(segment) else { return Ok(None) };
+        let node = self.node(node)?;
+        Ok(node.segments.get(place).map(|segment| (segment.clone(), node.starts[place])))
+    }
+
+    /// The records of a segment.
+    pub(crate) fn segment(&mut self, segment: SegmentNumber) -> Result<Arc<Vec<ChunkRecord>>, RepositoryError> {
+        let Some((node, place)) = self.node_of(segment) else { return Ok(Arc::default()) };
+        let node = self.node(node)?;
+        let Some(reference) = node.segments.get(place) else { return Ok(Arc::default()) };
+        read_segment(&self.chunks, reference)
+    }
+
+    /// The segment that holds the stream byte at `offset`, and the stream offset at which that segment begins.
+    pub(crate) fn segment_at(&mut self, offset: u64) -> Result<Option<(SegmentNumber, u64)>, RepositoryError> {
+        if offset >= self.bytes() {
+            return Ok(None);
+        }
+        let number = self.node_starts.partition_point(|start| *start <= offset) - 1;
+        let node = self.node(number)?;
+        let place = node.starts.partition_point(|start| *start <= offset) - 1;
+        Ok(Some((self.node_segments[number] + place as u32, node.starts[place])))
+    }
+
+    /// Metadata chunks, for what the records of a metadata stream point to.
+    pub(crate) fn chunks(&self) -> &MetaChunks {
+        &self.chunks
+    }
+}
+
+/// Reads and decodes a segment.
+pub(crate) fn read_segment(
+    chunks: &MetaChunks,
+    reference: &SegmentRef,
+) -> Result<Arc<Vec<ChunkRecord>>, RepositoryError> {
+    let bytes = chunks.read(&reference.chunk)?;
+    let records = segment::decode(&bytes).map_err(|source| damaged(&reference.chunk, source))?;
+    let total: u64 = records.iter().map(|record| u64::from(record.chunk.size)).sum();
+    if total != reference.bytes || records.len() != reference.chunks as usize {
+        return Err(damaged(
+            &reference.chunk,
+            larder_format::DecodeError::Invalid { what: "segment", why: "it is not what its node says of it" },
+        ));
+    }
+    Ok(Arc::new(records))
+}
+
+pub(crate) fn damaged(chunk: &ChunkRef, source: larder_format::DecodeError) -> RepositoryError {
+    RepositoryError::Damaged { name: names::container(chunk.container), source }
+}
+
+/// The records of a stream from some offset on, in order.
+#[derive(Debug)]
+pub(crate) struct RecordCursor {
+    reader: RecipeReader,
+    segment: SegmentNumber,
+    records: Arc<Vec<ChunkRecord>>,
+    record: usize,
+    /// Stream offset of the next record.
+    offset: u64,
+}
+
+impl RecordCursor {
+    pub(crate) fn new(reader: RecipeReader) -> Self {
+        Self { reader, segment: 0, records: Arc::default(), record: 0, offset: 0 }
+    }
+
+    /// Stream offset of the next record.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    pub(crate) fn reader(&mut self) -> &mut RecipeReader {
+        &mut self.reader
+    }
+
+    /// Goes to the record that begins at `offset`; `false` when none does (or it is behind the end).
+    pub(crate) fn seek(&mut self, offset: u64) -> Result<bool, RepositoryError> {
+        if offset == self.offset && self.record < self.records.len() {
+            return Ok(true);
+        }
+        let Some((segment, start)) = self.reader.segment_at(offset)? else {
+            self.records = Arc::default();
+            self.record = 0;
+            self.segment = self.reader.segments();
+            self.offset = self.reader.bytes();
+            return Ok(offset == self.offset);
+        };
+        if segment + 1 != self.segment || self.records.is_empty() || offset < self.offset {
+            self.records = self.reader.segment(segment)?;
+        }
+        self.segment = segment + 1;
+        self.record = 0;
+        self.offset = start;
+        while self.offset < offset {
+            let Some(record) = self.records.get(self.record) else { break };
+            self.offset += u64::from(record.chunk.size);
+            self.record += 1;
+        }
+        Ok(self.offset == offset)
+    }
+
+    /// The next record.
+    pub(crate) fn next(&mut self) -> Result<Option<ChunkRecord>, RepositoryError> {
+        while self.record >= self.records.len() {
+            if self.segment >= self.reader.segments() {
+                return Ok(None);
+            }
+            self.records = self.reader.segment(self.segment)?;
+            self.segment += 1;
+            self.record = 0;
+        }
+        let record = self.records[self.record];
+        self.record += 1;
+        self.offset += u64::from(record.chunk.size);
+        Ok(Some(record))
+    }
+}
