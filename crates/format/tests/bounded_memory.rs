@@ -7,6 +7,8 @@
 
 #![expect(unsafe_code, reason = "an allocator that counts is an unsafe trait's implementation")]
 
+#[path = "support/mutate.rs"]
+mod mutate;
 mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -20,8 +22,8 @@ use larder_format::lease::Lease;
 use larder_format::manifest::{Head, Manifest, Summary};
 use larder_format::metadata::{BLOCK_PATHS_MAX, decode_block};
 use larder_format::{names, recipe, segment};
+use mutate::{damaged, damages};
 use proptest::prelude::*;
-use support::mutate::{damaged, damages};
 use support::{ContainerParts, Forger, JOB, SERIES, keys, varint};
 
 struct Counting;

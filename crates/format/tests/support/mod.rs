@@ -1,12 +1,12 @@
-//! What the tests of this folder share: an example of every structure, and a forger.
+//! What the tests of this folder and the fuzz targets share: an example of every structure, a forger, and the checks.
 //!
 //! [`Forger`] seals whatever it is given under the keys of a known master key, so that hostile *contents* of sealed objects
 //! can be tried as well as damaged ones. It derives its keys on its own, from what `docs/format.md` says, and so also checks
 //! that page: a sealed object of its making opens only while page and code agree.
 
-#![allow(dead_code, unreachable_pub, reason = "every test file of this folder uses a part of it")]
+#![allow(dead_code, unreachable_pub, reason = "every user of this module uses a part of it")]
 
-pub mod mutate;
+pub mod checks;
 
 use std::sync::Arc;
 
@@ -115,6 +115,25 @@ pub struct ContainerParts {
     /// Lengths of the chunk table and the frame table, when the trailer is to lie about them.
     pub table_lens: [Option<u32>; 2],
 }
+
+/// A container of three chunks in two frames.
+pub fn container_parts() -> ContainerParts {
+    let sizes = [300u64, 200, 41];
+    let chunk_table = [vec![1, 0], vec![7; 96], sizes.iter().flat_map(|size| varint(*size)).collect()].concat();
+    let frame = |raw: usize| [vec![0], varint(raw as u64), varint(raw as u64 + 16)].concat();
+    ContainerParts {
+        frames: vec![vec![1; 500], vec![2; 41]],
+        chunk_table,
+        frame_table: [vec![1], frame(500), frame(41)].concat(),
+        chunk_count: 3,
+        frame_count: 2,
+        payload_len: 541,
+        table_lens: [None, None],
+    }
+}
+
+/// The container that forged containers pretend to be.
+pub const CONTAINER: ContainerId = ContainerId { kind: ContainerKind::Data, job: JOB, seq: 3 };
 
 /// LEB128, as `wire.rs` writes it.
 pub fn varint(mut value: u64) -> Vec<u8> {

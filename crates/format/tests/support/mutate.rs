@@ -1,5 +1,7 @@
 //! Ways in which bytes go wrong, as a proptest strategy: what a disk, a bug or somebody hostile would do to an encoding.
 
+#![allow(unreachable_pub, reason = "shared by test files, which have no outside")]
+
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -70,7 +72,7 @@ pub fn damaged(bytes: &[u8], damages: &[Damage]) -> Vec<u8> {
             Damage::Cut(at) => out.truncate(at.index(out.len())),
             Damage::Huge(at, number) => {
                 let at = at.index(out.len());
-                out.splice(at..=at, super::varint(*number));
+                out.splice(at..=at, crate::support::varint(*number));
             }
         }
     }

@@ -1,0 +1,171 @@
+//! What must hold whatever a decoder is given: an error, or a value that survives being encoded again and keeps the promises
+//! of its type. Nothing here may panic but the checks themselves. Used by the tests of any damage and by the fuzz targets.
+
+use larder_format::compress::{Codec, Decompressor};
+use larder_format::config::UnverifiedConfig;
+use larder_format::container::{ContainerIndex, open_frame};
+use larder_format::entry::{Entry, is_valid_path, path_order};
+use larder_format::lease::{self, Lease};
+use larder_format::manifest::{Head, Manifest, Register, Summary};
+use larder_format::metadata::{Block, BlockBuilder, decode_block};
+use larder_format::{key_file, names, recipe, segment};
+
+use super::{CONTAINER, ContainerParts, Forger, JOB, SERIES, keys};
+
+const SALT: [u8; 16] = [3; 16];
+
+pub fn segment(bytes: &[u8]) {
+    if let Ok(records) = segment::decode(bytes) {
+        assert_eq!(segment::decode(&segment::encode(&records)), Ok(records));
+    }
+}
+
+pub fn recipe_node(bytes: &[u8]) {
+    if let Ok(segments) = recipe::decode_node(bytes) {
+        assert_eq!(recipe::decode_node(&recipe::encode_node(&segments)), Ok(segments));
+    }
+}
+
+pub fn blocks(entries: &[Entry]) -> Vec<Block> {
+    let mut builder = BlockBuilder::new();
+    let mut blocks: Vec<_> = entries.iter().filter_map(|entry| builder.push(entry)).collect();
+    blocks.extend(builder.finish());
+    blocks
+}
+
+pub fn metadata_block(bytes: &[u8]) {
+    let Ok(entries) = decode_block(bytes) else { return };
+    for entry in &entries {
+        assert!(is_valid_path(&entry.path));
+        assert!(entry.stored_bytes() <= entry.size());
+    }
+    assert!(entries.is_sorted_by(|a, b| path_order(&a.path, &b.path).is_lt()));
+    let decode = |block: &Block| decode_block(&block.bytes).expect("what is encoded is decoded");
+    assert_eq!(blocks(&entries).iter().flat_map(decode).collect::<Vec<_>>(), entries);
+}
+
+/// A manifest or abort mark as it lies in the store.
+pub fn manifest(object: &[u8]) {
+    let head = Summary::decode_head(&keys(), SERIES, JOB, 0, object);
+    match Manifest::decode(&keys(), SERIES, JOB, 0, object) {
+        Ok(Register::Committed(manifest)) => {
+            assert_eq!(head, Ok(Head::Complete(Register::Committed(Box::new(manifest.summary.clone())))));
+            let again = manifest.encode(&keys(), SERIES, 0, SALT);
+            assert_eq!(Manifest::decode(&keys(), SERIES, JOB, 0, &again), Ok(Register::Committed(manifest)));
+        }
+        Ok(Register::Aborted) => assert_eq!(head, Ok(Head::Complete(Register::Aborted))),
+        Err(_) => {}
+    }
+}
+
+/// The two parts of a manifest before they are sealed.
+pub fn manifest_parts(summary: &[u8], body: &[u8]) {
+    manifest(&Forger::new().object(&names::version(SERIES, JOB, 0), b"LMAN", &[summary, body]));
+}
+
+/// A renewal or closing mark as it lies in the store.
+pub fn lease(object: &[u8]) {
+    let _ = lease::decode_done(&keys(), JOB, object);
+    if let Ok(lease) = Lease::decode(&keys(), JOB, 4, object) {
+        assert_eq!(Lease::decode(&keys(), JOB, 4, &lease.encode(&keys(), JOB, 4, SALT)), Ok(lease));
+    }
+}
+
+/// The fields of a lease before they are sealed.
+pub fn lease_fields(plain: &[u8]) {
+    lease(&Forger::new().object(&names::lease(JOB, 4), b"LLSE", &[plain]));
+}
+
+/// A container as it lies in the store.
+pub fn container(object: &[u8]) {
+    let object_len = object.len() as u64;
+    if let Ok(tail) = ContainerIndex::tail_len(&keys(), CONTAINER, object, object_len) {
+        assert!(tail as u64 <= object_len);
+    }
+    let Ok(index) = ContainerIndex::decode(&keys(), CONTAINER, object, object_len) else { return };
+    let mut end = 0;
+    for frame in index.frames() {
+        assert_eq!(frame.payload_range().start, end);
+        end = frame.payload_range().end;
+        let range = frame.object_range();
+        let mut sealed = object[range.start as usize..range.end as usize].to_vec();
+        // A declared size is bounded but may still be large; nobody hostile gets here without the key.
+        let mut raw = vec![0; frame.entry.raw_len.min(1 << 20) as usize];
+        let _ = open_frame(&keys(), CONTAINER, frame, &mut sealed.clone(), &mut raw, &mut Decompressor::new());
+        let _ = open_frame(&keys(), CONTAINER, frame, &mut sealed, &mut [], &mut Decompressor::new());
+    }
+    assert_eq!(end, index.payload_len);
+    assert_eq!(index.frame_at(end), None);
+    for chunk in index.chunk_refs() {
+        let frame = index.frame_at(chunk.offset).expect("every chunk has a frame");
+        assert!(frame.payload_range().end >= chunk.offset + chunk.size);
+    }
+}
+
+/// A container before it is sealed.
+pub fn container_parts(parts: &ContainerParts) {
+    container(&Forger::new().container(CONTAINER, parts));
+}
+
+/// The stored bytes of one frame, opened.
+pub fn compressed_frame(stored: &[u8], raw_len: usize) {
+    let mut raw = vec![0; raw_len];
+    for codec in [Codec::Raw, Codec::Zstd] {
+        let _ = Decompressor::new().decompress_into(codec, stored, &mut raw);
+    }
+}
+
+/// A configuration as it lies in the store. Whether it verified.
+pub fn config(bytes: &[u8]) -> bool {
+    let Ok(unverified) = UnverifiedConfig::decode(bytes) else { return false };
+    let _ = unverified.claimed_repository();
+    let Ok(config) = unverified.verify(&keys()) else { return false };
+    let again = UnverifiedConfig::decode(&config.encode(&keys())).expect("reads").verify(&keys());
+    assert_eq!(again, Ok(config));
+    true
+}
+
+/// A configuration without its MAC, which is made here.
+pub fn config_fields(authenticated: &[u8]) {
+    let key = blake3::derive_key("Larder format 1: configuration authentication", &super::MASTER);
+    let mac = blake3::keyed_hash(&key, authenticated);
+    let bytes = [authenticated, mac.as_bytes()].concat();
+    assert_eq!(config(&bytes), UnverifiedConfig::decode(&bytes).is_ok(), "what reads and has the right MAC verifies");
+}
+
+/// What anyone can read of a key. The password is not tried: that takes as long as the key asks for.
+pub fn key_fields(bytes: &[u8]) {
+    let Ok(fields) = key_file::read_fields(bytes) else { return };
+    let encoded = minicbor::to_vec(&fields).expect("encodes");
+    let again = [b"LKEY\x01\0\0\0", &(encoded.len() as u32).to_le_bytes()[..], &encoded, &[0; 48]].concat();
+    assert_eq!(key_file::read_fields(&again), Ok(fields));
+}
+
+pub fn paper_key(text: &str) {
+    if let Ok((master, repository)) = key_file::from_paper(text) {
+        let again = key_file::to_paper(&master, repository).join("\n");
+        let (master_again, repository_again) = key_file::from_paper(&again).expect("reads its own");
+        assert_eq!((master_again.0, repository_again), (master.0, repository));
+    }
+}
+
+/// One object has one name: what is read from a name gives that name again.
+pub fn object_name(name: &str) {
+    if let Some(id) = names::parse_container(name) {
+        assert_eq!(names::container(id), name);
+    }
+    if let Some((series, job, generation)) = names::parse_version(name) {
+        assert_eq!(names::version(series, job, generation), name);
+    }
+    if let Some((series, job)) = names::parse_forgotten(name) {
+        assert_eq!(names::forgotten(series, job), name);
+    }
+    if let Some(id) = names::parse_key(name) {
+        assert_eq!(names::key(id), name);
+    }
+    match names::parse_lease(name) {
+        Some((job, names::LeaseObject::Renewal(number))) => assert_eq!(names::lease(job, number), name),
+        Some((job, names::LeaseObject::Done)) => assert_eq!(names::lease_done(job), name),
+        None => {}
+    }
+}
