@@ -193,7 +193,7 @@ pub struct ShortRead {
 
 /// No answer within the time an attempt is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no answer within {} seconds", .0.as_secs_f32().ceil())]
+#[error("no answer within {0:?}")]
 pub(crate) struct TimedOut(pub(crate) Duration);
 
 /// What a client library's error chain holds that matters.

@@ -10,7 +10,9 @@
 //!
 //! Carries `DESIGN.md` sections 3 and 10. Above this crate: `lnode`, `gnode`. Below: `format`.
 
+pub mod conformance;
 mod counters;
+mod cache;
 pub mod catalog;
 pub mod container_reader;
 mod error;
@@ -33,6 +35,7 @@ pub use counters::StoreStats;
 pub use error::{ServerFailure, ShortRead, StoreError, StoreErrorKind, StoreOp};
 pub use layer::Listed;
 pub use location::{LOCATION_FORMS, Location, LocationError, LocationProblem};
+pub use open::Environment;
 pub use options::{CacheOptions, StoreOptions};
 pub use repository::{Repository, RepositoryError};
 pub use store::Store;

@@ -1,18 +1,20 @@
 //! From a location to a transport: which client, with which credentials, from which variables.
 //!
 //! Every cloud client gets the same treatment: its own retries and its own time limit are off (both are ours, see
-//! `retry` and `patience`), plain HTTP is allowed only where the user has written `http://`, objects are deleted one by
+//! `retry` and `patience`), plain HTTP is spoken only where the user has written `http://`, objects are deleted one by
 //! one (the bulk call is missing on some S3 servers), and payloads are signed, so a server notices a damaged upload.
 
 mod aws;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
 use std::sync::Arc;
 
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::memory::InMemory;
-use object_store::{BackoffConfig, ClientOptions, RetryConfig};
+use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 
 use crate::error::{StoreError, StoreErrorKind, StoreOp};
 use crate::layer::Layer;
@@ -21,18 +23,22 @@ use crate::location::Location;
 use crate::options::StoreOptions;
 use crate::remote::{ListOrder, Remote};
 
-/// The variables that say how to reach a store. A value of its own, so that tests need not touch the process's.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Environment(BTreeMap<String, String>);
+/// The variables that say how to reach a store: `AWS_*`, `AZURE_*`, `GOOGLE_*` and `HOME`.
+#[derive(Clone, Default)]
+pub struct Environment(BTreeMap<String, String>);
+
+/// Keys may be among the values, so only the names are shown.
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
 
 impl Environment {
     /// The process's variables. Those that are not UTF-8 are none of ours.
-    pub(crate) fn of_process() -> Self {
-        Self(
-            std::env::vars_os()
-                .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
-                .collect(),
-        )
+    pub fn of_process() -> Self {
+        let utf8 = |(key, value): (OsString, OsString)| Some((key.into_string().ok()?, value.into_string().ok()?));
+        Self(std::env::vars_os().filter_map(utf8).collect())
     }
 
     /// A variable; empty counts as unset.
@@ -41,14 +47,11 @@ impl Environment {
     }
 
     fn with_prefix(&self, prefix: &'static str) -> impl Iterator<Item = (&str, &str)> {
-        self.0
-            .iter()
-            .filter(move |(key, value)| key.starts_with(prefix) && !value.is_empty())
-            .map(|(k, v)| (k.as_str(), v.as_str()))
+        let set = self.0.iter().filter(move |(key, value)| key.starts_with(prefix) && !value.is_empty());
+        set.map(|(key, value)| (key.as_str(), value.as_str()))
     }
 }
 
-#[cfg(test)]
 impl<const N: usize> From<[(&str, &str); N]> for Environment {
     fn from(variables: [(&str, &str); N]) -> Self {
         Self(variables.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
@@ -58,10 +61,6 @@ impl<const N: usize> From<[(&str, &str); N]> for Environment {
 /// Why a location cannot be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum OpenProblem {
-    #[error(
-        "{endpoint} is plain HTTP to another machine; write the location as s3:http://host/bucket/prefix if that is meant"
-    )]
-    PlainHttp { endpoint: String },
     #[error("no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE")]
     NoCredentials,
     #[error("{present} is set, {missing} is not")]
@@ -83,8 +82,13 @@ pub(crate) fn transport(
     let invalid = |error: Box<dyn std::error::Error + Send + Sync>| {
         StoreError::new(StoreOp::Open, &location.to_string(), StoreErrorKind::Invalid).because(error)
     };
-    let remote = |store: Arc<dyn object_store::ObjectStore>, prefix: &str| -> Arc<dyn Layer> {
-        Arc::new(Remote::new(store, prefix, ListOrder::Ascending))
+    let remote = |store: Arc<dyn ObjectStore>, prefix: &str| -> Arc<dyn Layer> {
+        // Amazon's directory buckets are the one known store that lists without order; their names end so.
+        let order = match location {
+            Location::S3 { bucket, .. } if bucket.ends_with("--x-s3") => ListOrder::Unknown,
+            _ => ListOrder::Ascending,
+        };
+        Arc::new(Remote::new(store, prefix, order))
     };
     match location {
         Location::Local(path) => {
@@ -143,4 +147,86 @@ fn client(options: &StoreOptions) -> ClientOptions {
 /// Turns the client's own retries off: it would hide that a conditional put met its own first attempt.
 fn no_retry() -> RetryConfig {
     RetryConfig { backoff: BackoffConfig::default(), max_retries: 0, retry_timeout: std::time::Duration::ZERO }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    fn opened(location: &str, env: &Environment) -> Result<(), String> {
+        let location = location.parse().expect("a location");
+        let error = match transport(&location, &StoreOptions::default(), env) {
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        };
+        assert_eq!((error.op, error.kind), (StoreOp::Open, StoreErrorKind::Invalid));
+        Err(error.source().map(ToString::to_string).unwrap_or_default())
+    }
+
+    const KEYS: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "secret")];
+
+    fn with_keys(key: &str, value: &str) -> Environment {
+        Environment::from([KEYS[0], KEYS[1], (key, value)])
+    }
+
+    #[test]
+    fn endpoints_come_from_the_location_or_the_variables() {
+        let keys = Environment::from(KEYS);
+        for location in
+            ["s3:http://far.example/bucket", "s3:https://far.example:9000/bucket", "s3:http://[::1]:9000/bucket"]
+        {
+            assert_eq!(opened(location, &keys), Ok(()), "{location}");
+        }
+        assert_eq!(opened("s3://bucket", &with_keys("AWS_ENDPOINT_URL", "http://minio:9000")), Ok(()));
+        assert_eq!(opened("s3://bucket", &with_keys("AWS_REGION", "eu-west-1")), Ok(()));
+    }
+
+    #[test]
+    fn missing_and_half_credentials_are_named() {
+        let nobody = Environment::default();
+        let error = opened("s3:https://far.example/bucket", &nobody).expect_err("no keys");
+        assert!(error.contains("set AWS_ACCESS_KEY_ID"), "{error}");
+        let error = opened("s3://bucket", &Environment::from([KEYS[0]])).expect_err("half");
+        assert_eq!(error, "AWS_ACCESS_KEY_ID is set, AWS_SECRET_ACCESS_KEY is not");
+        let error = opened("s3://bucket", &Environment::from([KEYS[1]])).expect_err("half");
+        assert_eq!(error, "AWS_SECRET_ACCESS_KEY is set, AWS_ACCESS_KEY_ID is not");
+        // On Amazon's own endpoint the machine may have a role, so asking for credentials is left to the first request.
+        assert_eq!(opened("s3://bucket", &nobody), Ok(()));
+    }
+
+    #[test]
+    fn a_profile_is_read_from_the_users_files() {
+        let home = tempfile::tempdir().expect("temporary folder");
+        std::fs::create_dir(home.path().join(".aws")).expect("made");
+        let credentials = "[default]\naws_access_key_id = d\n\n[work]\n# aws_secret_access_key = wrong\n\
+                           aws_access_key_id = w\nAWS_SECRET_ACCESS_KEY=ws\n[empty]\n";
+        std::fs::write(home.path().join(".aws/credentials"), credentials).expect("written");
+        let home = home.path().to_str().expect("UTF-8");
+        let profile = |name| Environment::from([("HOME", home), ("AWS_PROFILE", name)]);
+        assert_eq!(opened("s3:https://far.example/bucket", &profile("work")), Ok(()));
+        let error = opened("s3:https://far.example/bucket", &profile("empty")).expect_err("no key");
+        assert!(error.contains("profile \"empty\" has no access key"), "{error}");
+        // The default profile is not asked for, so one that is not whole is as good as none.
+        let error = opened("s3:https://far.example/bucket", &Environment::from([("HOME", home)])).expect_err("no key");
+        assert!(error.contains("no credentials"), "{error}");
+        let error = opened("s3:https://far.example/bucket", &Environment::from([("AWS_PROFILE", "work")]));
+        assert!(error.is_err(), "no home, no file");
+    }
+
+    #[test]
+    fn variables_are_shown_without_their_values() {
+        let shown = format!("{:?}", Environment::from(KEYS));
+        assert!(shown.contains("AWS_SECRET_ACCESS_KEY") && !shown.contains("\"secret\""), "{shown}");
+    }
+
+    #[test]
+    fn the_other_clouds_open_with_their_variables() {
+        let azure =
+            Environment::from([("AZURE_STORAGE_ACCOUNT_NAME", "account"), ("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")]);
+        assert_eq!(opened("azure://box/p", &azure), Ok(()));
+        assert!(opened("azure://box/p", &Environment::default()).is_err(), "no account");
+        let gcs = Environment::from([("GOOGLE_SERVICE_ACCOUNT", "/no/such/file")]);
+        assert!(opened("gs://bucket/p", &gcs).is_err(), "no such key file");
+    }
 }

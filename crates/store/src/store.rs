@@ -17,8 +17,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::TryStreamExt;
 use futures::stream::{self, BoxStream, StreamExt};
+use larder_format::ids::RepositoryId;
 use object_store::ObjectStore;
 
+use crate::cache::Cached;
 use crate::counters::{Counted, Counters, StoreStats};
 use crate::error::{StoreError, StoreErrorKind, StoreOp};
 use crate::layer::{Call, Layer, Listed, ReadRange, Reply, Request};
@@ -26,7 +28,7 @@ use crate::limit::Limited;
 use crate::location::Location;
 use crate::name;
 use crate::open::{self, Environment};
-use crate::options::StoreOptions;
+use crate::options::{CacheOptions, StoreOptions};
 use crate::patience::Patience;
 use crate::remote::{ListOrder, Remote};
 use crate::retry::Retry;
@@ -35,6 +37,9 @@ use crate::retry::Retry;
 #[derive(Clone)]
 pub struct Store {
     top: Arc<dyn Layer>,
+    /// What `top` is without the cache.
+    uncached: Arc<dyn Layer>,
+    cache: Option<Arc<CacheOptions>>,
     counters: Arc<Counters>,
     /// For messages only.
     shown: Arc<str>,
@@ -56,7 +61,12 @@ impl Store {
     /// Opens the store at a location, with credentials from the process's environment. Sends nothing: whether anything
     /// is there shows with the first request.
     pub fn open(location: &Location, options: &StoreOptions) -> Result<Self, StoreError> {
-        let transport = open::transport(location, options, &Environment::of_process())?;
+        Self::open_with(location, options, &Environment::of_process())
+    }
+
+    /// The same with variables of the caller's choice.
+    pub fn open_with(location: &Location, options: &StoreOptions, env: &Environment) -> Result<Self, StoreError> {
+        let transport = open::transport(location, options, env)?;
         Ok(Self::over(transport, location.to_string(), options))
     }
 
@@ -77,8 +87,24 @@ impl Store {
         let timed = Patience { inner: transport, limit: options.attempt_timeout };
         let counted = Counted { inner: Arc::new(timed), counters: counters.clone() };
         let limited = Limited::new(Arc::new(counted), options);
-        let top = Arc::new(Retry::new(Arc::new(limited), options));
-        Self { top, counters, shown: shown.into() }
+        let top: Arc<dyn Layer> = Arc::new(Retry::new(Arc::new(limited), options));
+        let cache = options.cache.clone().map(Arc::new);
+        Self { uncached: top.clone(), top, cache, counters, shown: shown.into() }
+    }
+
+    /// The same store with a cache of this repository's metadata, if the options ask for one. Clones made before go on
+    /// without it. `repository` is the repository's id: two repositories must never share cached objects.
+    #[must_use]
+    pub fn with_cache_of(&self, repository: RepositoryId) -> Self {
+        let Some(options) = &self.cache else { return self.clone() };
+        let cached = Cached::new(self.uncached.clone(), options, &repository.to_string(), self.counters.clone());
+        Self { top: Arc::new(cached), ..self.clone() }
+    }
+
+    /// The same store without its cache, for whoever must know what is really stored.
+    #[must_use]
+    pub fn without_cache(&self) -> Self {
+        Self { top: self.uncached.clone(), ..self.clone() }
     }
 
     /// What has been asked of the store so far, by all clones together.

@@ -1,0 +1,112 @@
+//! Keeps what was read and written of metadata on disk, so that the next command does not fetch it again.
+//!
+//! Kept are replies about objects under `meta/` and `versions/`: they never change, and every backup, listing and restore
+//! reads them. Not kept are data containers (too much, read once), key objects (a removed password must stop working),
+//! sizes, listings, and the absence of anything: whether an object exists is the store's to say.
+//!
+//! A reply is kept as it was asked for: the whole object, a span, or a tail. A kept whole object answers all three.
+//!
+//! Invariants
+//! * The cache may be deleted, damaged, full or unwritable at any moment, and nothing but speed changes. Every block that
+//!   is read from it is checked; one that is wrong is fetched again.
+//! * It never grows beyond its bound by more than what was added since the last look at it.
+
+mod files;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use larder_format::names;
+
+use crate::counters::{self, Counters};
+use crate::error::StoreError;
+use crate::layer::{Call, Layer, Listing, ReadRange, Reply, Request};
+use crate::options::CacheOptions;
+use files::{Files, Part};
+
+/// The layer that answers from disk where it can.
+#[derive(Debug)]
+pub(crate) struct Cached {
+    inner: Arc<dyn Layer>,
+    files: Arc<Files>,
+    counters: Arc<Counters>,
+}
+
+impl Cached {
+    /// Keeps this repository's metadata in a folder of its own.
+    pub(crate) fn new(
+        inner: Arc<dyn Layer>,
+        options: &CacheOptions,
+        repository: &str,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let files = Files::new(&options.dir, Path::new(repository), options.max_bytes);
+        Self { inner, files: Arc::new(files), counters }
+    }
+
+    /// Looks for a kept answer, on a blocking thread.
+    async fn find(&self, name: &str, range: &ReadRange) -> Option<Reply> {
+        let (files, name, range) = (self.files.clone(), name.to_owned(), range.clone());
+        let found = tokio::task::spawn_blocking(move || files.find(&name, &range)).await.ok().flatten();
+        counters::add(if found.is_some() { &self.counters.cache_hits } else { &self.counters.cache_misses }, 1);
+        let (bytes, object_size) = found?;
+        Some(Reply::Bytes { bytes, object_size })
+    }
+
+    /// Keeps an answer. Failing to is nobody's concern.
+    async fn keep(&self, name: &str, part: Part, bytes: Bytes, object_size: u64) {
+        let (files, name) = (self.files.clone(), name.to_owned());
+        let kept = tokio::task::spawn_blocking(move || files.keep(&name, &part, &bytes, object_size)).await;
+        if let Ok(Err(error)) = kept {
+            tracing::debug!(%error, "could not add to the metadata cache");
+        }
+    }
+
+    async fn forget(&self, name: &str) {
+        let (files, name) = (self.files.clone(), name.to_owned());
+        // What stays is harmless: it answers for an object that nobody refers to any more.
+        let _ = tokio::task::spawn_blocking(move || files.forget(&name)).await;
+    }
+}
+
+/// Whether objects of that name are worth keeping and safe to keep.
+fn is_kept(name: &str) -> bool {
+    name.starts_with(names::META) || name.starts_with(names::VERSIONS)
+}
+
+#[async_trait]
+impl Layer for Cached {
+    async fn call(&self, call: &Call) -> Result<Reply, StoreError> {
+        if !is_kept(&call.name) {
+            return self.inner.call(call).await;
+        }
+        if let Request::Read(range) = &call.request
+            && let Some(reply) = self.find(&call.name, range).await
+        {
+            return Ok(reply);
+        }
+        let reply = self.inner.call(call).await?;
+        match (&call.request, &reply) {
+            (Request::Create(bytes), _) => {
+                self.keep(&call.name, Part::Whole, bytes.clone(), bytes.len() as u64).await;
+            }
+            (Request::Read(range), Reply::Bytes { bytes, object_size }) => {
+                let part = if bytes.len() as u64 == *object_size { Part::Whole } else { Part::of(range) };
+                self.keep(&call.name, part, bytes.clone(), *object_size).await;
+            }
+            (Request::Delete, _) => self.forget(&call.name).await,
+            _ => {}
+        }
+        Ok(reply)
+    }
+
+    fn list(&self, folder: &str, after: Option<&str>) -> Listing {
+        self.inner.list(folder, after)
+    }
+
+    fn lists_in_order(&self) -> bool {
+        self.inner.lists_in_order()
+    }
+}
