@@ -26,6 +26,7 @@ pub struct Found {
     pub(crate) directory: Arc<Directory>,
     pub(crate) stat: Stat,
     pub(crate) follow: Follow,
+    pub(crate) is_special_stream: bool,
 }
 
 impl Found {
@@ -45,6 +46,18 @@ impl Found {
     /// either as they are: give the next one contents of its own with [`Found::unlink`], and point the others there.
     pub fn may_be_linked_to(&self) -> bool {
         self.stat.links > 1 && self.stat.file_type != FileType::Directory
+    }
+
+    /// Whether this is a block device or FIFO that was asked for by its own path with `WalkOptions::read_special`: what is in it is
+    /// to be stored, by means of [`Found::open_special`].
+    pub fn is_special_stream(&self) -> bool {
+        self.is_special_stream
+    }
+
+    /// Opens a block device or FIFO to read what is in it, and makes its entry a regular file. The size of a FIFO is known only after
+    /// [`FileReader::finish`]; opening one waits until something writes to it.
+    pub fn open_special(&mut self) -> Result<FileReader, ReadError> {
+        FileReader::open_special(self)
     }
 
     /// Makes an [`EntryKind::HardLink`] an entry of its own again, for when the entry it points to is missing from the version.

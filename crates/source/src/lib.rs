@@ -4,6 +4,8 @@
 //!
 //! * [`walk`]: a file tree, in the order of a version's metadata stream, with what was left out and what went wrong;
 //! * [`read`]: the bytes of one file, without its holes, and an honest word on whether it changed meanwhile;
+//! * [`exclude`], [`pattern_file`], [`files_from`]: which paths are wanted;
+//! * [`stream`]: standard input and the output of a command.
 //!
 //! Everything here blocks: callers run it on plain threads. Nothing here knows chunks, containers or versions. A problem with
 //! one path is a value that names it, never the end of the walk; what to do about it is the caller's choice.
@@ -19,19 +21,24 @@ mod path_text;
 mod stat;
 
 pub mod exclude;
+pub mod files_from;
 pub mod found;
 pub mod pattern_file;
 pub mod read;
 pub mod roots;
+pub mod stream;
 pub mod target;
 pub mod walk;
 pub mod xattrs;
 
 pub use exclude::{Case, Excludes, PathMatcher, PatternError, TagFile, Verdict};
+pub use files_from::{ListError, ListFormat, Listed, read_list};
 pub use found::Found;
 pub use owners::Owners;
 pub use path_text::PathText;
+pub use pattern_file::{PatternFileError, parse_patterns};
 pub use read::{Change, FileReader, Finished, ReadError};
 pub use roots::{Roots, RootsError};
+pub use stream::{CommandError, CommandStopper, CommandStream, StreamNameError, stream_entries};
 pub use walk::{Item, Problem, SkipReason, Walk, WalkError, WalkOptions};
 pub use xattrs::XattrError;

@@ -14,14 +14,14 @@ use std::io;
 
 use larder_format::entry::{Entry, EntryKind, Extent};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Advice, FileType, Mode, OFlags, fadvise, openat};
+use rustix::fs::{Advice, FileType, Mode, OFlags, SeekFrom, fadvise, openat, seek};
 use rustix::io::{Errno, pread};
 use thiserror::Error;
 
 use crate::extents::data_extents;
 use crate::found::Found;
 use crate::path_text::PathText;
-use crate::stat::Stat;
+use crate::stat::{Follow, Stat};
 
 /// From this size on the kernel is told that the file is read from front to back.
 const ADVISE_MIN: u64 = 1 << 20;
@@ -149,6 +149,16 @@ pub struct FileReader {
     /// Where the file turned out to end, if before its time.
     ended_early_at: Option<u64>,
     has_more: bool,
+    way: Way,
+}
+
+/// How bytes are got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// By offset, up to a size that is known.
+    Seekable,
+    /// One after the other, until there are no more.
+    Stream,
 }
 
 impl FileReader {
@@ -185,12 +195,43 @@ impl FileReader {
         };
         let run = runs.pop().unwrap_or(Extent { offset: stat.size, length: 0 });
         found.refresh(stat, EntryKind::File { size: stat.size, extents });
-        Ok(Self { file, path, opened: stat, runs, run, delivered: 0, ended_early_at: None, has_more: false })
+        let way = Way::Seekable;
+        Ok(Self { file, path, opened: stat, runs, run, delivered: 0, ended_early_at: None, has_more: false, way })
     }
 
-    /// Bytes that reading will deliver unless the file shrinks.
-    pub fn expected(&self) -> u64 {
-        self.delivered + self.run.length + self.runs.iter().map(|run| run.length).sum::<u64>()
+    /// Opens a block device or FIFO to read what is in it. A FIFO without a writer waits for one.
+    pub(crate) fn open_special(found: &mut Found) -> Result<Self, ReadError> {
+        let path = found.entry.path.clone();
+        let file_type = found.stat.file_type;
+        if !matches!(file_type, FileType::BlockDevice | FileType::Fifo) {
+            return Err(ReadError::NotAFile { path });
+        }
+        let nofollow = if found.follow == Follow::No { OFlags::NOFOLLOW } else { OFlags::empty() };
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | nofollow;
+        let file = openat(&*found.directory, found.name(), flags, Mode::empty())
+            .map_err(|error| ReadError::open(&path, error))?;
+        let stat = look(&file).map_err(|error| ReadError::open(&path, error))?;
+        if stat.id != found.stat.id || stat.file_type != file_type {
+            return Err(ReadError::Replaced { path });
+        }
+        let (way, length) = match file_type {
+            FileType::BlockDevice => (Way::Seekable, stat.size),
+            _ => (Way::Stream, u64::MAX),
+        };
+        if way == Way::Seekable {
+            // Advice only: reading works without it.
+            let _ = fadvise(&file, 0, None, Advice::Sequential);
+        }
+        found.refresh(stat, EntryKind::File { size: stat.size, extents: None });
+        let run = Extent { offset: 0, length };
+        let runs = Vec::new();
+        Ok(Self { file, path, opened: stat, runs, run, delivered: 0, ended_early_at: None, has_more: false, way })
+    }
+
+    /// Bytes that reading will deliver unless the file shrinks; `None` for a FIFO.
+    pub fn expected(&self) -> Option<u64> {
+        let left = || self.run.length + self.runs.iter().map(|run| run.length).sum::<u64>();
+        (self.way == Way::Seekable).then(|| self.delivered + left())
     }
 
     /// Reads on into the front of `buffer`; 0 is the end. What follows the bytes read may be overwritten, too.
@@ -228,6 +269,10 @@ impl FileReader {
     /// To be called after an error in the middle as well, when the bytes read so far are to be kept. Reading must have come to
     /// its end (0 or an error), or what was not asked for counts as cut off.
     pub fn finish(self, entry: &mut Entry) -> Finished {
+        if self.way == Way::Stream {
+            entry.kind = EntryKind::File { size: self.delivered, extents: None };
+            return Finished { stored: self.delivered, change: None };
+        }
         let before = self.opened;
         let ended_at = self.ended_early_at.or((self.run.length > 0).then_some(self.run.offset));
         if let (Some(end), EntryKind::File { size, extents }) = (ended_at, &mut entry.kind) {
@@ -240,7 +285,7 @@ impl FileReader {
             }
         }
         let (from, stored) = (before.size, ended_at.unwrap_or(before.size));
-        let change = match Stat::of(&self.file) {
+        let change = match look(&self.file) {
             Err(_) => Some(Change::Unknown),
             Ok(after) if after.size < from => Some(Change::Shrank { from, to: after.size, stored }),
             Ok(_) if ended_at.is_some() => Some(Change::CutShort { size: from, stored }),
@@ -263,13 +308,26 @@ impl FileReader {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, ReadError> {
         loop {
-            match pread(&self.file, &mut *buffer, offset) {
+            let outcome = match self.way {
+                Way::Seekable => pread(&self.file, &mut *buffer, offset),
+                Way::Stream => rustix::io::read(&self.file, &mut *buffer),
+            };
+            match outcome {
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(ReadError::Read { path: self.path.clone(), offset, source: error.into() }),
                 Ok(got) => return Ok(got),
             }
         }
     }
+}
+
+/// `fstat`, with the size of block devices as well.
+fn look(file: &OwnedFd) -> Result<Stat, Errno> {
+    let mut stat = Stat::of(file)?;
+    if stat.file_type == FileType::BlockDevice {
+        stat.size = seek(file, SeekFrom::End(0))?;
+    }
+    Ok(stat)
 }
 
 impl AsFd for FileReader {

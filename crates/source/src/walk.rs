@@ -28,7 +28,7 @@ use crate::links::LinkTable;
 use crate::owners::Owners;
 use crate::path_text::PathText;
 use crate::roots::{NodeId, Roots};
-use crate::stat::Follow;
+use crate::stat::{Follow, Stat};
 
 /// Directories along the current path that are held open; those further up are opened again when the walk comes back to them.
 /// Far below the usual limit of 1,024 descriptors, far above usual depths.
@@ -44,6 +44,9 @@ pub struct WalkOptions {
     pub one_file_system: bool,
     /// Record access times.
     pub with_atime: bool,
+    /// Roots that are block devices or FIFOs, or symlinks to them, are to be read as streams (`Found::is_special_stream`). Only
+    /// roots: a FIFO somewhere in a tree would hold up the backup for ever, and `/dev` is full of disks.
+    pub read_special: bool,
     /// What is not wanted. Folders that lead to a root are not judged.
     pub excludes: Excludes,
 }
@@ -346,9 +349,9 @@ impl Walk {
         if mode == Mode::Full && options.excludes.by_pattern(path) {
             return Some(Item::Skipped { path: path.clone(), reason: SkipReason::Pattern });
         }
-        let follow = if mode == Mode::Full { Follow::No } else { Follow::Yes };
+        let mut follow = if mode == Mode::Full { Follow::No } else { Follow::Yes };
 
-        let stat = match directory.stat(name, follow) {
+        let mut stat = match directory.stat(name, follow) {
             Ok(stat) => stat,
             Err(error) => {
                 report(waiting, roots, plan, path, |asked_for| match error {
@@ -359,6 +362,15 @@ impl Walk {
                 return None;
             }
         };
+        if options.read_special
+            && is_root
+            && stat.file_type == FileType::Symlink
+            && let Ok(target) = directory.stat(name, Follow::Yes)
+            && is_stream(&target)
+        {
+            (stat, follow) = (target, Follow::Yes);
+        }
+        let is_special_stream = options.read_special && is_root && is_stream(&stat);
         if stat.file_type != FileType::Directory {
             // Roots that were to be reached through here cannot be.
             let below = plan.map(|node| roots.roots_below(node, path)).unwrap_or_default();
@@ -397,7 +409,7 @@ impl Walk {
             },
         };
         if stat.file_type != FileType::Directory {
-            if let Some(target) = links.meet(&stat, path) {
+            if !is_special_stream && let Some(target) = links.meet(&stat, path) {
                 kind = EntryKind::HardLink { target };
             }
         } else {
@@ -426,7 +438,7 @@ impl Walk {
             inode: stat.id.inode,
             xattrs: Vec::new(),
         };
-        Some(Item::Found(Found { entry, directory: Arc::clone(directory), stat, follow }))
+        Some(Item::Found(Found { entry, directory: Arc::clone(directory), stat, follow, is_special_stream }))
     }
 
     fn plan_has_children(&self, plan: Option<NodeId>) -> bool {
@@ -482,6 +494,11 @@ fn opening_error(error: Errno) -> WalkError {
         Errno::NOTDIR | Errno::LOOP => WalkError::Moved,
         error => WalkError::OpenDirectory { source: error.into() },
     }
+}
+
+/// Whether its contents can be read as one stream that ends.
+fn is_stream(stat: &Stat) -> bool {
+    matches!(stat.file_type, FileType::BlockDevice | FileType::Fifo)
 }
 
 fn last_component(path: &[u8]) -> &[u8] {
