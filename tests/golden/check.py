@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Restores every version of the golden repositories with the independent reader, and compares.
+
+    check.py
+
+Then it damages objects one by one, and expects the reader to notice. Without root, owners are not compared.
+"""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from list_tree import lines
+
+HERE = Path(__file__).resolve().parent
+READER = [sys.executable, str(HERE.parent.parent / "tools" / "larder_read.py")]
+
+
+def read(objects, *arguments):
+    environment = dict(os.environ, LARDER_PASSWORD="golden")
+    return subprocess.run([*READER, str(objects), *arguments], env=environment, capture_output=True)
+
+
+def without_owners(text):
+    return [" ".join(fact for fact in line.split(" ") if not fact.replace(":", "", 1).isdigit()) for line in text]
+
+
+def restores(objects, job, expected):
+    """Whether the version is restored as it was, and what went wrong."""
+    with tempfile.TemporaryDirectory() as target:
+        result = read(objects, "restore", job, target + "/out")
+        if result.returncode != 0:
+            return result.stderr.decode().strip()
+        found, expected = lines(target + "/out/larder-golden"), expected.read_text().splitlines()
+        if os.geteuid() != 0:
+            found, expected = without_owners(found), without_owners(expected)
+        return None if found == expected else "\n".join(sorted(set(found) ^ set(expected)))
+
+
+def damage(objects, expected, job):
+    """One damaged byte in each object that the version needs: an error, or the right version, never a wrong one."""
+    seed = random.randrange(1 << 32)
+    print(f"  damage, seed {seed}")
+    chance = random.Random(seed)
+    noticed = 0
+    for path in sorted(path for path in objects.rglob("*") if path.is_file() and "jobs" not in path.parts):
+        if "keys" in path.parts:
+            continue  # a key's cost would be tried out, whatever it says
+        whole = path.read_bytes()
+        torn = bytearray(whole)
+        torn[chance.randrange(len(torn))] ^= 1 << chance.randrange(8)
+        path.write_bytes(torn)
+        problem = restores(objects, job, expected)
+        path.write_bytes(whole)
+        noticed += problem is not None
+        if problem and not problem.startswith("larder_read: Damaged"):
+            sys.exit(f"{path.relative_to(objects)} was damaged, and that gave: {problem}")
+    if noticed == 0:
+        sys.exit("no damage was noticed")
+
+
+def main():
+    for repository in sorted(HERE.glob("repository-v*")):
+        print(repository.name)
+        with tempfile.TemporaryDirectory() as copy:
+            objects = Path(shutil.copytree(repository / "objects", copy + "/objects"))
+            listed = read(objects, "versions")
+            if listed.returncode != 0:
+                sys.exit(listed.stderr.decode())
+            jobs = [line.split(" ")[0] for line in listed.stdout.decode().splitlines()]
+            expected = sorted(repository.glob("version-*.txt"))
+            if len(jobs) != len(expected):
+                sys.exit(f"{len(jobs)} versions instead of {len(expected)}")
+            for job, text in zip(jobs, expected):
+                problem = restores(objects, job, text)
+                print(f"  {text.stem} {'ok' if problem is None else 'DIFFERS'}")
+                if problem is not None:
+                    sys.exit(problem)
+            damage(objects, expected[-1], jobs[-1])
+
+
+if __name__ == "__main__":
+    main()
