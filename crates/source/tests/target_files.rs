@@ -14,7 +14,9 @@ use target_support::*;
 fn a_small_file_comes_back_with_content_mode_and_time() {
     let place = Place::new();
     let target = place.plain();
-    for (name, size, mode_bits) in [("empty", 0, 0o644), ("one", 1, 0o400), ("page", 4096, 0o755), ("more", 70_000, 0o7711)] {
+    for (name, size, mode_bits) in
+        [("empty", 0, 0o644), ("one", 1, 0o400), ("page", 4096, 0o755), ("more", 70_000, 0o7711)]
+    {
         let mut entry = file(format!("some/folder/{name}"), size);
         entry.mode = mode_bits;
         let content = bytes(size, 1);
@@ -175,7 +177,12 @@ fn an_interrupted_file_never_looks_finished() {
             drop(writer);
             assert_eq!(mode(&place.path("f")), 0o1600);
             // Even with the right size and time, as a copy of the half restored tree might have them.
-            std::fs::OpenOptions::new().write(true).open(place.path("f")).expect("opens").set_len(20_000).expect("sized");
+            std::fs::OpenOptions::new()
+                .write(true)
+                .open(place.path("f"))
+                .expect("opens")
+                .set_len(20_000)
+                .expect("sized");
             set_mtime(&place.path("f"), THEN);
             let target = place.overwriting(overwrite);
             assert_eq!(put(&target, &entry, &content), PutDecision::Written, "{existing:?} {overwrite:?}");
@@ -317,8 +324,7 @@ fn a_missing_root_is_made_and_a_file_as_root_is_refused() {
     std::fs::write(place.path("file"), "").expect("written");
     let error = larder_source::target::Target::open(&place.path("file"), TargetOptions::default()).expect_err("a file");
     assert!(error.to_string().contains("file as the folder to restore into"), "{error}");
-    let target =
-        larder_source::target::Target::open(&place.path("a/b"), TargetOptions::default()).expect("made");
+    let target = larder_source::target::Target::open(&place.path("a/b"), TargetOptions::default()).expect("made");
     put(&target, &file("f", 1), b"x");
     assert_eq!(read(&place.path("a/b/f")), b"x");
 }

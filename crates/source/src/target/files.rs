@@ -168,6 +168,7 @@ mod tests {
             files.remove(slot);
         }
         assert_eq!(files.len(), 0);
-        assert_eq!(files.lock().free.len(), files.lock().slots.len());
+        let ring = files.lock();
+        assert_eq!(ring.free.len(), ring.slots.len());
     }
 }

@@ -40,6 +40,9 @@ impl Target {
         let EntryKind::HardLink { target } = &entry.kind else {
             return Err(TargetError::Misuse { path: path.clone(), problem: "not a hard link" });
         };
+        if !is_valid_path(path) {
+            return Err(TargetError::BadEntry { path: path.clone(), problem: "its path could leave the target" });
+        }
         if !is_valid_path(target) {
             return Err(TargetError::BadEntry { path: path.clone(), problem: "its first name could leave the target" });
         }

@@ -99,9 +99,9 @@ pub(super) fn apply(
     let mut mode = goal.mode;
     let mut mode_moved = owner_changed;
     if let Some(wanted) = goal.xattrs {
-        let lost_acl = set_xattrs(notes, path, subject, wanted, attributes)?;
-        mode_moved |= !wanted.is_empty() || attributes == Attributes::Unknown;
-        if let Some(group_bits) = lost_acl {
+        let done = set_xattrs(notes, path, subject, wanted, attributes)?;
+        mode_moved |= done.changed;
+        if let Some(group_bits) = done.lost_acl {
             // Without its list the mask would become the rights of the owning group, which may be more than it had.
             mode = mode & !0o070 | mode & group_bits << 3;
         }
@@ -190,14 +190,24 @@ fn set_owner(
     Ok((reached, reached != now))
 }
 
-/// Makes the attributes those of the version. `Some`: a list could not be set; the rights of the owning group without it.
+/// What became of the attributes.
+#[derive(Debug, Default)]
+struct XattrsDone {
+    /// Some were set or removed: with an access control list, the mode has changed as well.
+    changed: bool,
+    /// An access control list could not be set: the rights of the owning group without it.
+    lost_acl: Option<u32>,
+}
+
+/// Makes the attributes those of the version.
 fn set_xattrs(
     notes: &Notes,
     path: &[u8],
     subject: Subject<'_>,
     wanted: &[Xattr],
     attributes: Attributes,
-) -> Result<Option<u32>, TargetError> {
+) -> Result<XattrsDone, TargetError> {
+    let mut done = XattrsDone::default();
     let existing = match attributes {
         Attributes::Fresh => Vec::new(),
         Attributes::Unknown => subject.xattr_names().map_err(TargetError::step("list the attributes of", path))?,
@@ -207,20 +217,21 @@ fn set_xattrs(
             continue;
         }
         match subject.remove_xattr(name) {
-            Ok(()) | Err(Errno::NODATA) => {}
+            Ok(()) => done.changed = true,
+            Err(Errno::NODATA) => {}
             removed @ Err(_) => note_unless_fatal(removed, "remove an attribute of", path, || {
                 notes.add(NoteKind::ExtraXattr, path, || format!("{}: {}", PathText(name), reason(removed)));
             })?,
         }
     }
-    let mut lost_acl = None;
     for Xattr { name, value } in wanted {
         if existing.contains(name) && subject.xattr(name).is_ok_and(|now| now == *value) {
             continue;
         }
         let set = subject.set_xattr(name, value);
+        done.changed |= set.is_ok();
         if set.is_err() && name == ACL_ACCESS {
-            lost_acl = owning_group_rights(value);
+            done.lost_acl = owning_group_rights(value);
         }
         note_unless_fatal(set, "set an attribute of", path, || {
             let kind = match name.as_slice() {
@@ -231,7 +242,7 @@ fn set_xattrs(
             notes.add(kind, path, || format!("{}: {}", PathText(name), reason(set)));
         })?;
     }
-    Ok(lost_acl)
+    Ok(done)
 }
 
 /// Attributes that the system puts on files by itself: a version without them says nothing about them.
