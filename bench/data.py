@@ -8,9 +8,9 @@
 import argparse
 import time
 
-from sets import base, database, releases
+from sets import base, database, image, releases
 
-MAKERS = {"db": database.make, "tars": releases.make, "tree8600": releases.make_tree}
+MAKERS = {"db": database.make, "tars": releases.make, "tree8600": releases.make_tree, "image": image.make}
 
 
 def main():

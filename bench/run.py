@@ -22,6 +22,7 @@ import tools as adapters
 from harness import report, s3
 from harness.flows import Bench
 from harness.source import Source, data_set
+from harness.trash import Trash
 from sets import base
 
 HERE = Path(__file__).resolve().parent
@@ -77,12 +78,12 @@ def main():
             raise SystemExit(f"no data: python3 bench/data.py --scale {args.scale} --set {needed}")
         versions = versions[:1] if args.set in SINGLE else versions[: args.versions]
     # Only ever our own folder below the one given.
-    shutil.rmtree(args.work, ignore_errors=True)
-    args.work.mkdir(parents=True)
+    trash = Trash(args.work)
     server = s3.Server(args.work / "minio") if args.store == "s3" else None
     # A set of one version is about its restore as well.
     args.restore = args.restore or args.set in SINGLE
-    bench = Bench(args, classes, Source(args.set, versions, args.work), server)
+    trash.wait()
+    bench = Bench(args, classes, Source(args.set, versions, args.work, trash), server, trash)
     load = [os.getloadavg()[0]]
     try:
         if args.set in VERSIONED:
@@ -111,8 +112,10 @@ def main():
     page = report.write(run, args.out)
     print(page.read_text())
     print(page, file=sys.stderr)
-    if not args.keep:
-        shutil.rmtree(args.work)
+    if args.keep:
+        trash.empty()
+    else:
+        trash.delete(args.work)
     return 1 if bench.failures else 0
 
 

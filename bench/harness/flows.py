@@ -4,6 +4,7 @@ Tools take turns at every step and the order rotates, so that a disturbance of t
 A tool that fails at a step is reported and left out for the rest of that repetition; the others go on.
 """
 
+import contextlib
 import os
 import shutil
 import sys
@@ -12,14 +13,16 @@ from pathlib import Path
 
 from harness import compare, measuring
 from harness.measuring import Command, CommandFailed
+from harness.trash import Trash
 from tools.base import Store
 
 
 class Bench:
     """One run: settings, the tools of the current repetition, and all records so far."""
 
-    def __init__(self, settings, tools, source, server):
+    def __init__(self, settings, tools, source, server, trash):
         self.settings = settings
+        self.trash = trash
         self.classes = tools
         self.source = source
         self.server = server
@@ -50,7 +53,7 @@ class Bench:
     def end_repetition(self):
         """Removes the repositories of the repetition before."""
         for cls in self.classes:
-            shutil.rmtree(self.settings.work / cls.name, ignore_errors=True)
+            self.trash.discard(self.settings.work / cls.name)
         for tool in self.tools:
             if self.server:
                 self.server.drop(tool.store.bucket)
@@ -109,11 +112,23 @@ class Bench:
                 count += 1
         return total, count
 
+    @contextlib.contextmanager
+    def target_folder(self, on_memory):
+        """An empty folder to restore into, gone afterwards."""
+        folder = Path(tempfile.mkdtemp(prefix="larder-bench-", dir="/dev/shm" if on_memory else self.settings.work))
+        try:
+            target = folder / "target"
+            target.mkdir()
+            yield target
+        finally:
+            if on_memory:
+                shutil.rmtree(folder, ignore_errors=True)
+            else:
+                self.trash.discard(folder)
+
     def restore(self, tool, step, label, size, expected, on_memory):
         """Restores into an empty folder, compares with `expected`, removes it again."""
-        with tempfile.TemporaryDirectory(prefix="larder-bench-", dir="/dev/shm" if on_memory else self.settings.work) as folder:
-            target = Path(folder) / "target"
-            target.mkdir()
+        with self.target_folder(on_memory) as target:
             try:
                 command = tool.restore(label, target)
             except (RuntimeError, LookupError, ValueError) as error:
@@ -177,15 +192,14 @@ class Bench:
 
     def copy(self, step, size, label, on_memory):
         """What `cp -a` of the source costs on the same target."""
-        with tempfile.TemporaryDirectory(prefix="larder-bench-", dir="/dev/shm" if on_memory else self.settings.work) as folder:
-            command = Command(["cp", "-a", str(self.source.path), str(Path(folder) / "copy")])
+        with self.target_folder(on_memory) as target:
+            command = Command(["cp", "-a", f"{self.source.path}/.", str(target)])
             cost = measuring.run(command, {}, self.settings.work / "scratch", cold=self.settings.drop_caches)
             row = {"repetition": self.repetition, "tool": "cp -a", "step": step, "label": label, "bytes": size}
             self.records.append({**row, **cost.to_json()})
 
     def listing(self, count):
         """Lists a repository of many versions of a tiny folder. Key derivation is part of it, for every tool that has one."""
-        shutil.rmtree(self.source.path, ignore_errors=True)
         self.source.path.mkdir(parents=True)
         self.start_repetition(1)
         for number in range(1, count + 1):

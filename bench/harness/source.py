@@ -24,7 +24,8 @@ def data_set(name):
 class Source:
     """The folder all tools back up. `first` is a copy of the first version, kept to compare restores with."""
 
-    def __init__(self, set_name, versions, work):
+    def __init__(self, set_name, versions, work, trash):
+        self.trash = trash
         self.unpacked = set_name in UNPACKED
         self.versions = versions
         self.path = work / "source"
@@ -34,15 +35,15 @@ class Source:
         """Brings the folder to version `index` (from 0). Returns the bytes a tool has to look at."""
         version = self.versions[index]
         if not self.unpacked:
-            shutil.rmtree(self.path, ignore_errors=True)
+            self.trash.discard(self.path)
             link_tree(version.path, self.path)
             size = version.bytes
         else:
             if index == 0:
-                shutil.rmtree(self.path, ignore_errors=True)
+                self.trash.discard(self.path)
             size = releases.update_tree(next(version.path.glob("*.tar")), index + 1, self.path)
         if index == 0:
-            shutil.rmtree(self.first, ignore_errors=True)
+            self.trash.discard(self.first)
             if self.unpacked:
                 subprocess.run(["cp", "-a", self.path, self.first], check=True)
             else:

@@ -110,6 +110,7 @@ def update_tree(tar_path, number, tree):
             wanted.add(path)
             if entry.isdir():
                 if not path.is_dir():
+                    path.unlink(missing_ok=True)
                     path.mkdir()
                     touched_folders |= {path, path.parent}
                 continue
@@ -119,6 +120,8 @@ def update_tree(tar_path, number, tree):
                 if path.stat().st_size == len(content) and path.read_bytes() == content:
                     continue
             else:
+                if path.is_dir():
+                    shutil.rmtree(path)
                 touched_folders.add(path.parent)
             path.write_bytes(content)
             path.chmod(entry.mode)
