@@ -387,11 +387,15 @@ impl Inner {
             other => (other, false),
         };
         let fd = fd.map_err(TargetError::step("open", path))?;
-        let stat = Stat::of(&fd).map_err(TargetError::step("look at", path))?;
+        let mut stat = Stat::of(&fd).map_err(TargetError::step("look at", path))?;
         if stat.id != found.id || stat.links > 1 {
             return Ok(false);
         }
         let subject = if place_only { Subject::Place(fd.as_fd()) } else { Subject::Open(fd.as_fd()) };
+        if self.rights.euid != 0 && stat.mode & 0o600 != 0o600 && subject.chmod(stat.mode | 0o600).is_ok() {
+            // Attributes are content to the kernel: its rights count for them. The mode is set right last.
+            stat.mode |= 0o600;
+        }
         let now = Now { stat: &stat, attributes: Attributes::Unknown, written_since: false };
         metadata::apply(&self.rights, &self.notes, path, subject, &now, &goal)?;
         Ok(true)
