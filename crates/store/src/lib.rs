@@ -10,11 +10,11 @@
 //!
 //! Carries `DESIGN.md` sections 3 and 10. Above this crate: `lnode`, `gnode`. Below: `format`.
 
-pub mod conformance;
-mod counters;
 mod cache;
 pub mod catalog;
+pub mod conformance;
 pub mod container_reader;
+mod counters;
 mod error;
 pub mod jobs;
 pub mod keyring;

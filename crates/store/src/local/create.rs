@@ -10,13 +10,14 @@
 //!
 //! Where the file system has no unnamed files (NFS, some FUSE), [`super::staging`] gives the file a name out of sight.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
@@ -25,14 +26,18 @@ use rustix::io::Errno;
 use super::staging::Staging;
 
 /// How often a folder may vanish under a create before it gives up. Deleting the last object of a folder removes it.
-const FOLDER_RETRIES: u32 = 100;
+const FOLDER_RETRIES: u64 = 200;
+
+/// Folders kept open at most.
+const DURABLE_MAX: usize = 64;
 
 /// The writing half of a local folder.
 #[derive(Debug)]
 pub(super) struct Creator {
     root: PathBuf,
-    /// Device and inode of folders whose entries in all folders above, up to the root's, this process has synced.
-    durable: Mutex<HashSet<(u64, u64)>>,
+    /// Folders that are sure to be found after a crash, because this process has synced the way to them, by device and
+    /// inode. They are kept open: an inode that is in use is not given to another folder.
+    durable: Mutex<HashMap<(u64, u64), OwnedFd>>,
     /// Set once the file system has said that it has no unnamed files.
     needs_names: AtomicBool,
     staging: Staging,
@@ -52,13 +57,21 @@ impl Creator {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let (parent, file_name) = split(&path)?;
-        for _ in 0..FOLDER_RETRIES {
-            let folder = self.folder(parent)?;
+        for retry in 0..FOLDER_RETRIES {
+            // A folder that is being removed can still be opened until its removal has ended, which may take a journal's
+            // commit: trying again at once only spins.
+            std::thread::sleep(Duration::from_millis(retry.min(50)));
+            let folder = match self.folder(parent) {
+                // Removed between two steps of making it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                folder => folder?,
+            };
             match self.create_in(&folder, file_name, bytes) {
-                // The folder was removed after it was opened: nothing can be created in it any more.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
                 Ok(()) => return Ok(rustix::fs::fsync(&folder)?),
+                // The folder was removed after it was opened, and nothing can be created in it any more. How that shows
+                // differs: ENOENT from most calls, EPERM from ext4's unnamed files.
+                Err(error) if error.kind() != io::ErrorKind::NotFound && !is_removed(&folder)? => return Err(error),
+                Err(_) => {}
             }
         }
         Err(io::Error::new(io::ErrorKind::NotFound, "the folder is removed again and again"))
@@ -99,6 +112,7 @@ impl Creator {
     fn remove_empty(&self, folder: &Path) {
         let mut folder = folder;
         while folder.starts_with(&self.root) && folder != self.root && rustix::fs::rmdir(folder).is_ok() {
+            self.durable.lock().retain(|_, folder| is_removed(folder).is_ok_and(|removed| !removed));
             let Some(parent) = folder.parent() else { return };
             folder = parent;
         }
@@ -109,7 +123,7 @@ impl Creator {
         let opened = open_folder(path);
         let outside = !path.starts_with(&self.root);
         let (folder, made) = match opened {
-            Ok(folder) if outside || self.durable.lock().contains(&identity(&folder)?) => return Ok(folder),
+            Ok(folder) if outside || self.durable.lock().contains_key(&identity(&folder)?) => return Ok(folder),
             Ok(folder) => (folder, false),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.folder(parent_of(path))?;
@@ -126,7 +140,12 @@ impl Creator {
         if made || path != self.root {
             rustix::fs::fsync(self.folder(parent_of(path))?)?;
         }
-        self.durable.lock().insert(identity(&folder)?);
+        let mut durable = self.durable.lock();
+        if durable.len() >= DURABLE_MAX {
+            // Forgetting costs a few syncs; a job works in a handful of folders.
+            durable.clear();
+        }
+        durable.insert(identity(&folder)?, folder.try_clone()?);
         Ok(folder)
     }
 }
@@ -144,8 +163,8 @@ fn create_unnamed(folder: &OwnedFd, file_name: &Path, bytes: &[u8]) -> io::Resul
     match rustix::fs::linkat(CWD, &*unnamed, folder, file_name, AtFlags::SYMLINK_FOLLOW) {
         Ok(()) => Ok(Some(())),
         // Either the folder is gone, or there is no /proc here.
-        Err(Errno::NOENT) if rustix::fs::fstat(folder)?.st_nlink > 0 => Ok(None),
-        Err(Errno::OPNOTSUPP | Errno::PERM | Errno::INVAL | Errno::XDEV) => Ok(None),
+        Err(Errno::NOENT) if !is_removed(folder)? => Ok(None),
+        Err(Errno::OPNOTSUPP | Errno::PERM | Errno::INVAL | Errno::XDEV) if !is_removed(folder)? => Ok(None),
         Err(errno) => Err(errno.into()),
     }
 }
@@ -158,6 +177,10 @@ pub(super) fn write_synced(mut file: &File, bytes: &[u8]) -> io::Result<()> {
 
 pub(super) fn open_folder(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+fn is_removed(folder: &OwnedFd) -> io::Result<bool> {
+    Ok(rustix::fs::fstat(folder)?.st_nlink == 0)
 }
 
 fn identity(file: impl AsFd) -> io::Result<(u64, u64)> {
@@ -175,4 +198,102 @@ fn split(path: &Path) -> io::Result<(&Path, &Path)> {
 /// The folder above; the root of the file system is above itself.
 fn parent_of(path: &Path) -> &Path {
     path.parent().unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use tempfile::TempDir;
+
+    /// A creator that believes the file system to have no unnamed files.
+    fn with_names() -> (TempDir, Creator) {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let creator = Creator::new(folder.path().join("repo"));
+        creator.needs_names.store(true, Ordering::Relaxed);
+        (folder, creator)
+    }
+
+    fn staged(creator: &Creator) -> Vec<PathBuf> {
+        fs::read_dir(creator.staging.path())
+            .into_iter()
+            .flatten()
+            .map(|entry| entry.expect("readable").path())
+            .collect()
+    }
+
+    #[test]
+    fn staged_files_get_their_name_whole_and_leave_nothing() {
+        let (_folder, creator) = with_names();
+        creator.create("data/j/0", b"first").expect("created");
+        assert_eq!(fs::read(creator.root.join("data/j/0")).expect("there"), b"first");
+        let taken = creator.create("data/j/0", b"second").expect_err("taken");
+        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(creator.root.join("data/j/0")).expect("there"), b"first");
+        assert_eq!(staged(&creator), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn of_concurrent_staged_creators_one_wins() {
+        let (_folder, creator) = with_names();
+        for round in 0..20 {
+            let name = format!("race/{round}");
+            let won = std::thread::scope(|scope| {
+                let creators: Vec<_> = (0..8_u8)
+                    .map(|number| {
+                        (
+                            number,
+                            scope.spawn({
+                                let (creator, name) = (&creator, &name);
+                                move || creator.create(name, &[number; 9000])
+                            }),
+                        )
+                    })
+                    .collect();
+                let outcomes =
+                    creators.into_iter().map(|(number, creator)| (number, creator.join().expect("no panic")));
+                outcomes.filter(|(_, outcome)| outcome.is_ok()).map(|(number, _)| number).collect::<Vec<_>>()
+            });
+            let [winner] = won[..] else { panic!("{won:?} won") };
+            assert_eq!(fs::read(creator.root.join(&name)).expect("there"), [winner; 9000]);
+        }
+        assert_eq!(staged(&creator), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn what_a_crashed_writer_left_is_swept_and_a_living_ones_is_not() {
+        let (_folder, creator) = with_names();
+        let staging = creator.folder(creator.staging.path()).expect("made");
+        fs::write(creator.staging.path().join("host-1-0"), "half").expect("written");
+        let living =
+            rustix::fs::openat(&staging, "host-2-0", OFlags::CREATE | OFlags::WRONLY, Mode::RWXU).expect("made");
+        rustix::fs::flock(&living, rustix::fs::FlockOperation::LockExclusive).expect("locked");
+        creator.create("data/j/0", b"x").expect("created");
+        assert_eq!(staged(&creator), [creator.staging.path().join("host-2-0")]);
+    }
+
+    #[test]
+    fn a_folder_that_vanishes_between_two_creates_is_made_again() {
+        for names in [false, true] {
+            let (folder, creator) = with_names();
+            creator.needs_names.store(names, Ordering::Relaxed);
+            creator.create("data/j/0", b"x").expect("created");
+            fs::remove_dir_all(folder.path().join("repo")).expect("removed");
+            creator.create("data/j/0", b"y").expect("created again");
+            assert_eq!(fs::read(creator.root.join("data/j/0")).expect("there"), b"y");
+        }
+    }
+
+    #[test]
+    fn deleting_removes_empty_folders_up_to_the_root_and_not_the_root() {
+        let (_folder, creator) = with_names();
+        creator.needs_names.store(false, Ordering::Relaxed);
+        creator.create("a/b/c", b"").expect("created");
+        creator.create("a/d", b"").expect("created");
+        creator.delete("a/b/c").expect("deleted");
+        assert!(!creator.root.join("a/b").exists() && creator.root.join("a/d").exists());
+        creator.delete("a/d").expect("deleted");
+        creator.delete("a/d").expect("still deleted");
+        assert!(!creator.root.join("a").exists() && creator.root.exists());
+    }
 }
