@@ -53,6 +53,8 @@ pub struct GroupFilter<L> {
     /// The group under the cursor, held here so that following it needs no look-up.
     current: Option<(u32, Group)>,
     next_record: u32,
+    /// Before the first chunk nothing is followed, but the first group is what to expect.
+    started: bool,
 }
 
 impl<L: LoadGroup> GroupFilter<L> {
@@ -68,6 +70,7 @@ impl<L: LoadGroup> GroupFilter<L> {
             records_max: (budget / 2 / RECORD_BYTES).max(1),
             current: None,
             next_record: 0,
+            started: false,
         }
     }
 
@@ -79,6 +82,11 @@ impl<L: LoadGroup> GroupFilter<L> {
     /// The loader, for what else it can do.
     pub fn loader_mut(&mut self) -> &mut L {
         &mut self.loader
+    }
+
+    /// The group that the stream is following, if it is.
+    pub fn current_group(&self) -> Option<u32> {
+        self.current.as_ref().map(|(group, _)| *group)
     }
 
     /// The record of a chunk with this fingerprint and size, if it is found.
@@ -123,6 +131,9 @@ impl<L: LoadGroup> GroupFilter<L> {
     }
 
     fn expected(&mut self) -> Result<Option<ChunkRecord>, L::Error> {
+        if !std::mem::replace(&mut self.started, true) && self.current.is_none() {
+            self.expect(0, 0)?;
+        }
         let Some((number, group)) = &self.current else { return Ok(None) };
         if let Some(record) = group.get(self.next_record as usize) {
             return Ok(Some(*record));

@@ -58,12 +58,12 @@ impl SampledIndex {
         self.capacity
     }
 
-    /// Notes that a chunk is in `group`; of several groups the last noted wins.
+    /// Notes that a chunk is in `group`; of several groups the first noted stays.
     pub fn insert(&mut self, sample: u64, group: u32) {
         if sample.trailing_zeros() < self.zero_bits {
             return;
         }
-        self.groups.insert(sample, group);
+        self.groups.entry(sample).or_insert(group);
         while self.groups.len() > self.capacity {
             self.zero_bits += 1;
             let zero_bits = self.zero_bits;

@@ -1,10 +1,17 @@
-//! Restore: see `restore/`.
+//! Restore: a version, or a part of it, back into a file system.
+//!
+//! The recipe is known, so the whole way is: `plan` says for a window of entries which bytes of which containers go where,
+//! `execute` reads each of these containers once and writes them, in any order, to all places; no cache is needed (SlimStore
+//! section V). Directories are made in order before, links after, times last.
 
-use larder_source::target::{Target, TargetError};
+mod execute;
+mod plan;
+mod run;
+
+pub use run::restore;
+
+use larder_source::target::TargetError;
 use larder_store::RepositoryError;
-use larder_store::catalog::Version;
-
-use crate::context::Context;
 
 /// Decides which entries are wanted. Directories above wanted entries are made in any case.
 pub trait Selection: Send + Sync {
@@ -29,8 +36,6 @@ pub struct RestoreOptions {
     pub delete: bool,
     /// Read everything again at the end and compare.
     pub verify: bool,
-    /// Bytes of memory for opened containers.
-    pub cache_memory: usize,
     /// Containers fetched at the same time; 0 = a good number.
     pub prefetch: usize,
 }
@@ -84,15 +89,4 @@ pub enum RestoreError {
     /// The repository failed.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
-}
-
-/// Restores a version, or a part of it, into a target.
-pub fn restore(
-    context: &Context,
-    version: &Version,
-    target: &Target,
-    options: &RestoreOptions,
-) -> Result<RestoreReport, RestoreError> {
-    let _ = (context, version, target, options);
-    Ok(RestoreReport::default())
 }

@@ -1,13 +1,19 @@
 //! Reading one version: its entries in order, single entries by path, contents of files in order.
 
+mod data_reader;
 mod entries;
 mod recipe_reader;
 
+pub(crate) use data_reader::{ContentReader, DataReader};
 pub(crate) use entries::{Entries, PlacedEntry};
-pub(crate) use recipe_reader::{MetaChunks, RecipeReader, RecordCursor, SegmentNumber};
+pub(crate) use recipe_reader::{MetaChunks, RecipeReader, RecordCursor};
 
-use larder_format::entry::Entry;
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use larder_format::entry::{Entry, EntryKind, path_order};
 use larder_format::manifest::Manifest;
+use larder_format::recipe::Recipe;
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
@@ -16,14 +22,19 @@ use crate::context::Context;
 /// An opened version.
 #[derive(Debug)]
 pub struct VersionReader {
+    context: Context,
     manifest: Manifest,
+    data: Arc<Recipe>,
+    metadata: Arc<Recipe>,
+    chunks: MetaChunks,
 }
 
 impl VersionReader {
     /// Reads the manifest.
     pub fn open(context: &Context, version: &Version) -> Result<Self, RepositoryError> {
         let manifest = context.runtime.block_on(context.repository.manifest(version))?;
-        Ok(Self { manifest })
+        let (data, metadata) = (Arc::new(manifest.data.clone()), Arc::new(manifest.metadata.clone()));
+        Ok(Self { context: context.clone(), manifest, data, metadata, chunks: MetaChunks::new(context) })
     }
 
     /// The manifest.
@@ -31,35 +42,89 @@ impl VersionReader {
         &self.manifest
     }
 
-    /// All entries in path order.
+    /// All entries in path order. Ends after the first error: what follows it has no known place.
     pub fn entries(&self) -> impl Iterator<Item = Result<Entry, RepositoryError>> + '_ {
-        std::iter::empty()
+        self.entries_below(b"")
     }
 
-    /// The entry at `path` (if it is not the root) and all below it, in path order; an empty path means all.
+    /// The entry at `path` and all below it, in path order; an empty path means all.
     pub fn entries_below(&self, path: &[u8]) -> impl Iterator<Item = Result<Entry, RepositoryError>> + '_ {
-        let _ = path;
-        std::iter::empty()
+        self.placed_below(path).map(|placed| placed.map(|placed| placed.entry))
+    }
+
+    pub(crate) fn placed_below(
+        &self,
+        path: &[u8],
+    ) -> impl Iterator<Item = Result<PlacedEntry, RepositoryError>> + use<> {
+        let mut entries = Entries::new(self.metadata.clone(), self.chunks.clone());
+        let skipped = if path.is_empty() { Ok(()) } else { entries.skip_towards(path) };
+        let path = path.to_vec();
+        let start = path.clone();
+        skipped
+            .err()
+            .map(Err)
+            .into_iter()
+            .chain(entries)
+            .skip_while(move |placed| {
+                placed.as_ref().is_ok_and(|placed| path_order(&placed.entry.path, &start) == Ordering::Less)
+            })
+            .take_while(move |placed| placed.as_ref().map_or(true, |placed| is_at_or_below(&placed.entry.path, &path)))
     }
 
     /// The entry at exactly `path`.
     pub fn entry(&self, path: &[u8]) -> Result<Option<Entry>, RepositoryError> {
-        let _ = path;
-        Ok(None)
+        Ok(self.placed(path)?.map(|placed| placed.entry))
+    }
+
+    pub(crate) fn placed(&self, path: &[u8]) -> Result<Option<PlacedEntry>, RepositoryError> {
+        let first = self.placed_below(path).next().transpose()?;
+        Ok(first.filter(|placed| placed.entry.path == path))
+    }
+
+    pub(crate) fn data_cursor(&self) -> RecordCursor {
+        RecordCursor::new(RecipeReader::new(self.data.clone(), self.chunks.clone()))
     }
 
     /// Walks the entry at `path` and all below it, giving each entry with a reader of its content: for files the whole
-    /// logical content, holes as zeros; hard links whose first name lies outside `path` come as files with content. The
-    /// visitor may leave a reader unread. Containers are prefetched in stream order and memory is bounded.
+    /// logical content, holes as zeros; hard links whose first name lies outside `path` come as files with content, the first
+    /// of them; others link to it. The visitor may leave a reader unread. Containers are fetched ahead in stream order and
+    /// memory is bounded.
     pub fn visit_contents<E>(
         &self,
         path: &[u8],
-        visitor: impl FnMut(&Entry, &mut dyn std::io::Read) -> Result<(), E>,
+        mut visitor: impl FnMut(&Entry, &mut dyn std::io::Read) -> Result<(), E>,
     ) -> Result<(), E>
     where
         E: From<RepositoryError>,
     {
-        let _ = (path, visitor);
+        let mut data = DataReader::new(&self.context, self.data.clone(), self.chunks.clone());
+        let mut stand_ins = std::collections::HashMap::new();
+        for placed in self.placed_below(path) {
+            let PlacedEntry { mut entry, mut data_offset } = placed?;
+            if let EntryKind::HardLink { target } = &mut entry.kind
+                && !is_at_or_below(target, path)
+            {
+                match stand_ins.get(target) {
+                    Some(stand_in) => target.clone_from(stand_in),
+                    None => {
+                        if let Some(first) = self.placed(target)? {
+                            stand_ins.insert(std::mem::take(target), entry.path.clone());
+                            entry.kind = first.entry.kind;
+                            data_offset = first.data_offset;
+                        }
+                    }
+                }
+            }
+            visitor(&entry, &mut ContentReader::new(&mut data, &entry, data_offset))?;
+        }
         Ok(())
+    }
+}
+
+/// Whether `path` is `above` or lies below it; everything lies below the empty path.
+pub(crate) fn is_at_or_below(path: &[u8], above: &[u8]) -> bool {
+    match path.strip_prefix(above) {
+        Some(rest) => above.is_empty() || rest.is_empty() || rest[0] == b'/',
+        None => false,
     }
 }

@@ -10,46 +10,89 @@ use bytes::Bytes;
 use larder_format::compress::Decompressor;
 use larder_format::container::{ChunkRef, ContainerIndex, FrameLocation, TAIL_GUESS, TRAILER_LEN, open_frame};
 use larder_format::ids::ContainerId;
-use larder_format::{DecodeError, Fingerprint, names};
+use larder_format::{DecodeError, names};
 use lru::LruCache;
 use parking_lot::Mutex;
 
 use crate::repository::{Repository, RepositoryError};
 
-/// A container that was read whole.
+/// A container's tables and as much of its frames as was read.
 #[derive(Debug)]
-pub struct WholeContainer {
+pub struct OpenContainer {
     /// Its tables.
     pub index: ContainerIndex,
-    object: Bytes,
+    /// Parts of the object, each with its offset, in rising order.
+    parts: Vec<(u64, Bytes)>,
+    /// Bytes that were read to have this.
+    pub bytes_read: u64,
 }
 
-impl WholeContainer {
-    /// Opens one frame into `raw`, which is resized to fit.
+impl OpenContainer {
+    /// Opens one frame into `raw`, which is resized to fit; `scratch` is overwritten.
     pub fn open_frame(
         &self,
         repository: &Repository,
         frame: &FrameLocation,
+        scratch: &mut Vec<u8>,
         raw: &mut Vec<u8>,
         decompressor: &mut Decompressor,
     ) -> Result<(), RepositoryError> {
+        let damaged = RepositoryError::damaged(names::container(self.index.id));
         let range = frame.object_range();
-        // The index was checked against the object's length.
-        let mut sealed = self.object[range.start as usize..range.end as usize].to_vec();
+        let part = self.parts.partition_point(|(offset, _)| *offset <= range.start).checked_sub(1);
+        let sealed = part.and_then(|part| {
+            let (offset, bytes) = &self.parts[part];
+            bytes.get((range.start - offset) as usize..(range.end - offset) as usize)
+        });
+        let Some(sealed) = sealed else {
+            return Err(damaged(DecodeError::Truncated { what: "frame" }));
+        };
+        scratch.clear();
+        scratch.extend_from_slice(sealed);
         raw.resize(frame.entry.raw_len as usize, 0);
-        open_frame(&repository.keys, self.index.id, frame, &mut sealed, raw, decompressor)
-            .map_err(RepositoryError::damaged(names::container(self.index.id)))
+        open_frame(&repository.keys, self.index.id, frame, scratch, raw, decompressor).map_err(damaged)
     }
 }
 
+/// Gaps up to this are read along (bytes): a request costs more than they do.
+const GAP_MAX: u64 = 256 << 10;
+
 impl Repository {
     /// Reads a whole container.
-    pub async fn read_container(&self, id: ContainerId) -> Result<WholeContainer, RepositoryError> {
+    pub async fn read_container(&self, id: ContainerId) -> Result<OpenContainer, RepositoryError> {
         let name = names::container(id);
         let object = self.store.get(&name).await?;
-        let index = ContainerIndex::decode(&self.keys, id, &object, object.len() as u64)
-            .map_err(RepositoryError::damaged(name))?;
-        Ok(WholeContainer { index, object })
+        let bytes_read = object.len() as u64;
+        let index =
+            ContainerIndex::decode(&self.keys, id, &object, bytes_read).map_err(RepositoryError::damaged(name))?;
+        Ok(OpenContainer { index, parts: vec![(0, object)], bytes_read })
+    }
+
+    /// Reads the tables of a container and those frames that hold any of the `wanted` payload bytes (in rising order).
+    pub async fn read_container_frames(
+        &self,
+        id: ContainerId,
+        wanted: &[std::ops::Range<u32>],
+    ) -> Result<OpenContainer, RepositoryError> {
+        let index = self.read_container_index(id).await?;
+        let mut ranges: Vec<std::ops::Range<u64>> = Vec::new();
+        for wanted in wanted {
+            for frame in index.frames_of(wanted) {
+                let range = frame.object_range();
+                match ranges.last_mut() {
+                    Some(last) if range.start <= last.end + GAP_MAX => last.end = last.end.max(range.end),
+                    _ => ranges.push(range),
+                }
+            }
+        }
+        let name = names::container(id);
+        let mut parts = Vec::with_capacity(ranges.len());
+        let mut bytes_read = TAIL_GUESS as u64;
+        for range in ranges {
+            bytes_read += range.end - range.start;
+            parts.push((range.start, self.store.get_range(&name, range).await?));
+        }
+        Ok(OpenContainer { index, parts, bytes_read })
     }
 
     /// Reads the tables of a container from its tail: one request, rarely two.
@@ -68,6 +111,49 @@ impl Repository {
     }
 }
 
+/// An LRU cache bounded by the bytes of its values.
+pub struct ByteLru<K: std::hash::Hash + Eq, V> {
+    entries: LruCache<K, (V, usize)>,
+    bytes: usize,
+    budget: usize,
+}
+
+impl<K: std::hash::Hash + Eq, V> std::fmt::Debug for ByteLru<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ByteLru").field("bytes", &self.bytes).field("budget", &self.budget).finish_non_exhaustive()
+    }
+}
+
+impl<K: std::hash::Hash + Eq, V: Clone> ByteLru<K, V> {
+    /// A cache of at most `budget` bytes.
+    pub fn new(budget: usize) -> Self {
+        Self { entries: LruCache::unbounded(), bytes: 0, budget }
+    }
+
+    /// A value, which is now the most recently used.
+    pub fn get(&mut self, key: &K) -> Option<V> {
+        self.entries.get(key).map(|(value, _)| value.clone())
+    }
+
+    /// Whether a value is there.
+    pub fn contains(&self, key: &K) -> bool {
+        self.entries.contains(key)
+    }
+
+    /// Keeps a value that takes `bytes`. The newest stays even when it alone is over the budget: its reader needs it now.
+    pub fn put(&mut self, key: K, value: V, bytes: usize) {
+        if let Some((_, old)) = self.entries.put(key, (value, bytes)) {
+            self.bytes -= old;
+        }
+        self.bytes += bytes;
+        while self.bytes > self.budget && self.entries.len() > 1 {
+            if let Some((_, (_, old))) = self.entries.pop_lru() {
+                self.bytes -= old;
+            }
+        }
+    }
+}
+
 /// Reads chunks of metadata containers: segments, recipe nodes, blocks of metadata streams.
 ///
 /// Shared by the threads of a job. Memory is bounded by the two budgets given to [`ChunkReader::new`].
@@ -77,38 +163,8 @@ pub struct ChunkReader {
 }
 
 struct Cache {
-    containers: Weighted<ContainerId, Arc<WholeContainer>>,
-    frames: Weighted<(ContainerId, u32), Arc<Vec<u8>>>,
-}
-
-/// An LRU cache bounded by the bytes of its values.
-struct Weighted<K: std::hash::Hash + Eq, V> {
-    entries: LruCache<K, (V, usize)>,
-    bytes: usize,
-    budget: usize,
-}
-
-impl<K: std::hash::Hash + Eq, V: Clone> Weighted<K, V> {
-    fn new(budget: usize) -> Self {
-        Self { entries: LruCache::unbounded(), bytes: 0, budget }
-    }
-
-    fn get(&mut self, key: &K) -> Option<V> {
-        self.entries.get(key).map(|(value, _)| value.clone())
-    }
-
-    fn put(&mut self, key: K, value: V, bytes: usize) {
-        if let Some((_, old)) = self.entries.put(key, (value, bytes)) {
-            self.bytes -= old;
-        }
-        self.bytes += bytes;
-        // The newest stays even when it alone is over the budget: its reader needs it now.
-        while self.bytes > self.budget && self.entries.len() > 1 {
-            if let Some((_, (_, old))) = self.entries.pop_lru() {
-                self.bytes -= old;
-            }
-        }
-    }
+    containers: ByteLru<ContainerId, Arc<OpenContainer>>,
+    frames: ByteLru<(ContainerId, u32), Arc<Vec<u8>>>,
 }
 
 impl std::fmt::Debug for ChunkReader {
@@ -121,8 +177,8 @@ impl ChunkReader {
     /// A reader that keeps at most `container_bytes` of sealed containers and `frame_bytes` of opened frames.
     pub fn new(repository: Repository, container_bytes: NonZeroUsize, frame_bytes: NonZeroUsize) -> Self {
         let cache = Cache {
-            containers: Weighted::new(container_bytes.get()),
-            frames: Weighted::new(frame_bytes.get()),
+            containers: ByteLru::new(container_bytes.get()),
+            frames: ByteLru::new(frame_bytes.get()),
         };
         Self { repository, cache: Mutex::new(cache) }
     }
@@ -146,29 +202,24 @@ impl ChunkReader {
         Ok(Bytes::copy_from_slice(bytes))
     }
 
-    async fn container(&self, id: ContainerId) -> Result<Arc<WholeContainer>, RepositoryError> {
+    async fn container(&self, id: ContainerId) -> Result<Arc<OpenContainer>, RepositoryError> {
         if let Some(container) = self.cache.lock().containers.get(&id) {
             return Ok(container);
         }
         let container = Arc::new(self.repository.read_container(id).await?);
-        self.cache.lock().containers.put(id, container.clone(), container.object.len());
+        self.cache.lock().containers.put(id, container.clone(), container.bytes_read as usize);
         Ok(container)
     }
 
-    fn frame(&self, container: &WholeContainer, frame: &FrameLocation) -> Result<Arc<Vec<u8>>, RepositoryError> {
+    fn frame(&self, container: &OpenContainer, frame: &FrameLocation) -> Result<Arc<Vec<u8>>, RepositoryError> {
         let key = (container.index.id, frame.number);
         if let Some(raw) = self.cache.lock().frames.get(&key) {
             return Ok(raw);
         }
         let mut raw = Vec::new();
-        container.open_frame(&self.repository, frame, &mut raw, &mut Decompressor::new())?;
+        container.open_frame(&self.repository, frame, &mut Vec::new(), &mut raw, &mut Decompressor::new())?;
         let raw = Arc::new(raw);
         self.cache.lock().frames.put(key, raw.clone(), raw.len());
         Ok(raw)
     }
-}
-
-/// Says of a chunk's bytes whether they are what the record says.
-pub fn is_genuine(repository: &Repository, bytes: &[u8], fingerprint: &Fingerprint) -> bool {
-    larder_chunking::Fingerprinter::new(&repository.keys.fingerprint).one(bytes) == *fingerprint
 }

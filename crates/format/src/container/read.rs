@@ -142,6 +142,13 @@ impl ContainerIndex {
         self.frames[..after].last().filter(|frame| offset < frame.payload_range().end)
     }
 
+    /// The frames that hold any byte of a range of the payload.
+    pub fn frames_of(&self, payload: &Range<u32>) -> &[FrameLocation] {
+        let first = self.frames.partition_point(|frame| frame.payload_range().end <= payload.start);
+        let last = self.frames.partition_point(|frame| frame.payload_offset < payload.end);
+        self.frames.get(first..last).unwrap_or_default()
+    }
+
     /// Every chunk with its place.
     pub fn chunk_refs(&self) -> impl Iterator<Item = ChunkRef> + '_ {
         let mut offset = 0;

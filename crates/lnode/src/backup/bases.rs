@@ -17,13 +17,11 @@ use crate::version::RecipeReader;
 #[derive(Debug)]
 pub(super) struct BaseSegments {
     pub(super) reader: RecipeReader,
-    /// The segment loaded last: the one that the stream is following.
-    pub(super) last_loaded: u32,
 }
 
 impl BaseSegments {
     pub(super) fn new(reader: RecipeReader) -> Self {
-        Self { reader, last_loaded: 0 }
+        Self { reader }
     }
 }
 
@@ -35,7 +33,6 @@ impl LoadGroup for BaseSegments {
     }
 
     fn load(&mut self, group: u32) -> Result<Group, RepositoryError> {
-        self.last_loaded = group;
         self.reader.segment(group)
     }
 

@@ -13,7 +13,7 @@ use larder_format::entry::{Entry, EntryKind};
 use larder_format::ids::JobId;
 use larder_format::manifest::Statistics;
 use larder_format::metadata::{Block, BlockBuilder};
-use larder_format::recipe::{Cover, Recipe};
+use larder_format::recipe::{Cover, Recipe, SegmentRef};
 use larder_format::segment::ChunkRecord;
 use larder_format::Fingerprint;
 use larder_store::RepositoryError;
@@ -289,13 +289,7 @@ impl Sequencer {
     fn push_data(&mut self, record: ChunkRecord) -> Result<(), RepositoryError> {
         self.statistics.chunks += 1;
         let filter = &mut self.data_filter;
-        let candidate = || match filter {
-            Some(filter) => {
-                let last = filter.loader_mut().last_loaded;
-                Ok(filter.loader_mut().reader.segment_ref(last)?.map(|(segment, _)| segment))
-            }
-            None => Ok(None),
-        };
+        let candidate = || followed(filter);
         let mut sink = MetaSink {
             packer: &mut self.meta_packer,
             fingerprinter: &self.cutting.fingerprinter,
@@ -353,18 +347,15 @@ impl Sequencer {
         if let Some(filter) = &mut self.data_filter
             && let Some((number, start)) = reader.segment_at(to)?
         {
-            filter.loader_mut().last_loaded = number;
             // What follows was changed: it is likely to resemble what followed in the base.
-            if start < to || number > 0 {
-                let group = reader.segment(number)?;
-                let mut at = start;
-                let record = group.iter().position(|record| {
-                    let here = at >= to;
-                    at += u64::from(record.chunk.size);
-                    here
-                });
-                filter.expect(number, record.unwrap_or(group.len()) as u32)?;
-            }
+            let mut at = start;
+            let group = reader.segment(number)?;
+            let passed = group.iter().take_while(|record| {
+                let before = at < to;
+                at += u64::from(record.chunk.size);
+                before
+            });
+            filter.expect(number, passed.count() as u32)?;
         }
         self.stream_bytes += to - from;
         self.unread = Some(reader);
@@ -403,13 +394,7 @@ impl Sequencer {
             }
         };
         let filter = &mut self.meta_filter;
-        let candidate = || match filter {
-            Some(filter) => {
-                let last = filter.loader_mut().last_loaded;
-                Ok(filter.loader_mut().reader.segment_ref(last)?.map(|(segment, _)| segment))
-            }
-            None => Ok(None),
-        };
+        let candidate = || followed(filter);
         let mut sink = MetaSink {
             packer: &mut self.meta_packer,
             fingerprinter: &self.cutting.fingerprinter,
@@ -463,14 +448,7 @@ impl Sequencer {
         }
         // A wrong length would shift every later file's contents: better no version than that one.
         assert_eq!(self.stream_bytes, self.entry_bytes, "the data stream is not what the entries say of it");
-        let last_of = |filter: &mut Option<GroupFilter<BaseSegments>>| match filter {
-            Some(filter) => {
-                let last = filter.loader_mut().last_loaded;
-                filter.loader_mut().reader.segment_ref(last).map(|found| found.map(|(segment, _)| segment))
-            }
-            None => Ok(None),
-        };
-        let candidates = (last_of(&mut self.data_filter)?, last_of(&mut self.meta_filter)?);
+        let candidates = (followed(&mut self.data_filter)?, followed(&mut self.meta_filter)?);
         let mut sink = MetaSink {
             packer: &mut self.meta_packer,
             fingerprinter: &self.cutting.fingerprinter,
@@ -484,6 +462,13 @@ impl Sequencer {
         self.statistics.stream_bytes = self.stream_bytes;
         Ok(Streams { data, metadata, usage: self.usage, statistics: self.statistics, orphans: self.orphans })
     }
+}
+
+/// The base's segment that the stream is following: the one a segment written now may be equal to.
+fn followed(filter: &mut Option<GroupFilter<BaseSegments>>) -> Result<Option<SegmentRef>, RepositoryError> {
+    let Some(filter) = filter else { return Ok(None) };
+    let Some(group) = filter.current_group() else { return Ok(None) };
+    Ok(filter.loader_mut().reader.segment_ref(group)?.map(|(segment, _)| segment))
 }
 
 /// Waits for work of the pool.

@@ -153,7 +153,7 @@ impl RecipeReader {
 }
 
 /// Reads and decodes a segment.
-pub(crate) fn read_segment(
+fn read_segment(
     chunks: &MetaChunks,
     reference: &SegmentRef,
 ) -> Result<Arc<Vec<ChunkRecord>>, RepositoryError> {
@@ -192,6 +192,11 @@ impl RecordCursor {
     /// Stream offset of the next record.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// Number of the segment that holds the next record, or of the next segment.
+    pub(crate) fn segment(&self) -> SegmentNumber {
+        if self.record < self.records.len() { self.segment - 1 } else { self.segment }
     }
 
     pub(crate) fn reader(&mut self) -> &mut RecipeReader {

@@ -36,7 +36,7 @@ pub(crate) struct Collector {
     settled: Jobs,
     /// Versions marked forgotten by then; after the leases are listed, less those that a live lease names.
     forgotten: Jobs,
-    /// Jobs whose lease was open, closed, absent when it was listed. Expired readers are in none of them.
+    /// Jobs whose lease was open, closed, absent when it was listed.
     open: Jobs,
     closed: Jobs,
     gone: Jobs,
@@ -108,8 +108,8 @@ impl Protocol {
         for job in 0..state.jobs.len() {
             let (lease, all) = (bucket.leases[job], pass.remove.has(job));
             let (registered, marked) = (bucket.registers[job] != Register::Absent, bucket.forgotten.has(job));
-            let lease_first = self.rules.hold(Rule::LeaseRemovedFirst);
-            if lease.first && (all && (lease_first || !registered) || pass.remove_lease.has(job)) {
+            let lease_goes = self.rules.hold(Rule::LeaseRemovedFirst) || !registered && !lease.done;
+            if lease.first && (all && lease_goes || pass.remove_lease.has(job)) {
                 steps.push(PassStep::DeleteLease(job));
             } else if registered && all {
                 steps.push(PassStep::DeleteRegister(job));
@@ -132,8 +132,11 @@ impl Protocol {
                 if self.scenario.jobs[job].kind == Kind::Reader {
                     state.history.expired_readers.insert(job);
                 }
-                state.g_nodes[g].settled.insert(job);
-                state.g_nodes[g].read.insert(job);
+                let pass = &mut state.g_nodes[g];
+                pass.read.insert(job);
+                // Open, but not live: its lease may be removed.
+                pass.open.insert(job);
+                pass.settled.insert(job);
             }
             PassStep::LeasesListed => {
                 self.read_the_rest(state, g);

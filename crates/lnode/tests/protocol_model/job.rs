@@ -30,6 +30,10 @@ pub(crate) enum Look {
     Manifest,
     /// Adopted: the register must be undecided.
     Undecided,
+    /// Adopted, without [`Rule::CommittedNotAdopted`]: the register must not hold `aborted`.
+    NotAborted,
+    /// Adopted: `jobs/<adopted>/done` must be absent.
+    NotDone,
     /// Adopted: `jobs/<adopted>/0` must exist.
     Leased,
 }
@@ -42,6 +46,8 @@ pub(crate) enum Outcome {
     Committed,
     /// The register held `aborted`.
     Fenced,
+    /// It will not try to commit: nothing had changed, or its source cannot be read.
+    GaveUp,
 }
 
 /// Where a job stands.
@@ -70,16 +76,19 @@ pub(crate) fn program(plan: &Plan, rules: Rules) -> Vec<Step> {
         push_looks(&mut looks, base, &whats);
     }
     for adopted in plan.adopts.iter() {
-        let mut whats = vec![Look::Undecided, Look::Leased];
-        if !rules.hold(Rule::RegisterThenLease) {
-            whats.reverse();
+        let mut whats = vec![
+            if rules.hold(Rule::CommittedNotAdopted) { Look::Undecided } else { Look::NotAborted },
+            Look::NotDone,
+            Look::Leased,
+        ];
+        if !rules.hold(Rule::LeaseReadLast) {
+            whats.rotate_right(1);
         }
-        if !rules.hold(Rule::AdoptedChecked) {
-            whats = vec![Look::Leased];
-        }
-        if !rules.hold(Rule::AdoptedLeased) {
-            whats = vec![Look::Undecided];
-        }
+        whats.retain(|what| match what {
+            Look::NotDone => rules.hold(Rule::ClosedNotAdopted),
+            Look::Leased => rules.hold(Rule::AdoptedLeased),
+            _ => rules.hold(Rule::AdoptedChecked),
+        });
         push_looks(&mut looks, adopted, &whats);
     }
 
@@ -97,7 +106,7 @@ pub(crate) fn program(plan: &Plan, rules: Rules) -> Vec<Step> {
     steps.extend((0..plan.used + plan.left_over).map(Step::Upload));
     let commit_at = if rules.hold(Rule::DurableFirst) { steps.len() } else { steps.len() - 1 };
     steps.insert(commit_at, Step::Commit);
-    let close_at = if rules.hold(Rule::CloseAfterCommit) { steps.len() } else { commit_at };
+    let close_at = if rules.hold(Rule::CloseLast) { steps.len() } else { commit_at };
     steps.insert(close_at, Step::Close);
     steps
 }
@@ -120,10 +129,10 @@ impl Protocol {
         (!begins || base_seen && adopted_seen).then_some(step)
     }
 
-    /// Whether the lease of `job` was created at some time.
+    /// Whether the lease of `job` existed at some time.
     pub(crate) fn began(&self, state: &State, job: usize) -> bool {
         let lease_at = self.programs[job].iter().position(|step| *step == Step::CreateLease);
-        lease_at.is_some_and(|at| state.jobs[job].next as usize > at)
+        state.bucket.leases[job].first || lease_at.is_some_and(|at| state.jobs[job].next as usize > at)
     }
 
     /// Whether `job` has made its looks and may still commit, or read: what it took must exist.
@@ -175,11 +184,27 @@ impl Protocol {
         }
     }
 
+    /// Whether `job` may decide now to end without a version.
+    pub(crate) fn may_give_up(&self, state: &State, job: usize) -> bool {
+        let next = self.programs[job].get(state.jobs[job].next as usize);
+        self.scenario.gives_up.has(job) && matches!(next, Some(Step::Commit)) && !state.jobs[job].unanswered
+    }
+
+    /// `job` ends without a version; only closing its lease is left to do.
+    pub(crate) fn give_up(&self, state: &mut State, job: usize) {
+        state.jobs[job].outcome = Outcome::GaveUp;
+        state.jobs[job].taken = Containers::default();
+        state.jobs[job].next += 1;
+    }
+
     fn look(&self, state: &mut State, job: usize, at: usize, what: Look, last: bool) {
         let good = match what {
             Look::Mark => !state.bucket.forgotten.has(at),
+            Look::Manifest if !self.rules.hold(Rule::LooksPastCache) => state.history.committed.has(at),
             Look::Manifest => state.bucket.registers[at] == Register::Manifest,
             Look::Undecided => state.bucket.registers[at] == Register::Absent,
+            Look::NotAborted => state.bucket.registers[at] != Register::Aborted,
+            Look::NotDone => !state.bucket.leases[at].done,
             Look::Leased => state.bucket.leases[at].first,
         };
         if !good {

@@ -1,29 +1,16 @@
-//! The model as the checker sees it: which actions are possible, what they do, and what must always be true.
+//! The model as the checker sees it: which actions are possible in a state, and what they make of it.
 
 use stateright::{Model, Property};
 
 use crate::collector::{Collector, Entry, PassStep, Phase};
-use crate::job::{JobState, Outcome, Step, program};
+use crate::job::{JobState, Step, program};
+use crate::properties;
 use crate::rules::{Rule, Rules};
 use crate::scenario::{Kind, Scenario};
-use crate::sets::Containers;
 use crate::state::{Bucket, History, Register, State};
 
-/// A visible version misses a container: what the protocol is there to prevent.
-pub(crate) const WHOLE: &str = "every visible version has all its containers";
-/// A job that may still commit (or a reader that was not given up) misses what it relies on.
-pub(crate) const PINNED: &str = "what a running job relies on exists";
-/// A job was told that its version is committed, nobody forgot it, and it is not there.
-pub(crate) const STAYS: &str = "a committed version stays until it is forgotten";
-/// A fenced job's version became visible.
-pub(crate) const FENCED: &str = "an aborted job never becomes visible";
-/// A removed version came back.
-pub(crate) const REMOVED: &str = "a removed version never comes back";
-/// Garbage is left although nothing runs.
-pub(crate) const NO_LEAK: &str = "one quiet pass leaves exactly what visible versions reference";
-
 /// The protocol under some rules, in one scenario.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Protocol {
     pub(crate) scenario: Scenario,
     pub(crate) rules: Rules,
@@ -31,7 +18,7 @@ pub(crate) struct Protocol {
     /// Also run a quiet pass from every state and look at what it leaves.
     pub(crate) look_for_leaks: bool,
     /// Examples that must be reachable, or the scenario proves less than it seems to.
-    pub(crate) witnesses: Vec<(&'static str, fn(&Self, &State) -> bool)>,
+    pub(crate) witnesses: Vec<Property<Self>>,
 }
 
 /// One atomic step of somebody, and which G-nodes had read the entry it changes before.
@@ -46,6 +33,8 @@ pub(crate) struct Action {
 pub(crate) enum Act {
     /// A job takes its next step.
     Job(usize, Step),
+    /// A job ends without a version.
+    GiveUp(usize),
     /// A job sends the create of its next step and gets no answer.
     TimesOut(usize, Step),
     /// The store applies an unanswered create of a lease, late.
@@ -100,7 +89,8 @@ impl Protocol {
     }
 
     /// What may happen next.
-    fn acts(&self, state: &State, acts: &mut Vec<Act>) {        let Scenario { forgettable, expirable, unanswered_commit, unanswered_lease, late_fences, .. } = self.scenario;
+    fn acts(&self, state: &State, acts: &mut Vec<Act>) {
+        let Scenario { forgettable, expirable, unanswered_commit, unanswered_lease, late_fences, .. } = self.scenario;
         for job in 0..state.jobs.len() {
             if let Some(step) = self.next_step(state, job) {
                 acts.push(Act::Job(job, step));
@@ -111,6 +101,9 @@ impl Protocol {
                 };
                 if may_time_out && !state.jobs[job].unanswered {
                     acts.push(Act::TimesOut(job, step));
+                }
+                if self.may_give_up(state, job) {
+                    acts.push(Act::GiveUp(job));
                 }
             }
             if state.bucket.leases_in_flight.has(job) {
@@ -139,6 +132,7 @@ impl Protocol {
     fn apply(&self, state: &mut State, act: Act) {
         match act {
             Act::Job(job, step) => self.take_step(state, job, step),
+            Act::GiveUp(job) => self.give_up(state, job),
             Act::TimesOut(job, step) => self.time_out(state, job, step),
             Act::LeaseLands(job) => {
                 state.bucket.leases_in_flight.remove(job);
@@ -205,36 +199,6 @@ impl Model for Protocol {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        let mut properties = vec![
-            Property::always(WHOLE, |_: &Self, state: &State| state.referenced().within(state.bucket.containers)),
-            Property::always(PINNED, |model: &Self, state: &State| {
-                let relying = (0..state.jobs.len()).filter(|job| model.relies(state, *job));
-                let taken = relying.fold(Containers::default(), |all, job| all.union(state.jobs[job].taken));
-                taken.within(state.bucket.containers)
-            }),
-            Property::always(STAYS, |_: &Self, state: &State| {
-                let told = |job: &usize| state.jobs[*job].outcome == Outcome::Committed;
-                let kept = |job: usize| state.bucket.registers[job] == Register::Manifest;
-                let mut told = (0..state.jobs.len()).filter(told);
-                told.all(|job| state.history.forgotten.has(job) || kept(job))
-            }),
-            Property::always(FENCED, |_: &Self, state: &State| {
-                let mut fenced = state.history.aborted.minus(state.history.forgotten).iter();
-                fenced.all(|job| state.bucket.registers[job] != Register::Manifest)
-            }),
-            Property::always(REMOVED, |_: &Self, state: &State| {
-                state.history.removed.iter().all(|job| state.bucket.registers[job] != Register::Manifest)
-            }),
-        ];
-        if self.look_for_leaks {
-            properties.push(Property::always(NO_LEAK, |model: &Self, state: &State| {
-                let left = model.quiet_pass(state);
-                left.bucket.containers == left.referenced()
-            }));
-        }
-        for (name, condition) in &self.witnesses {
-            properties.push(Property::sometimes(name, *condition));
-        }
-        properties
+        properties::of(self)
     }
 }

@@ -10,20 +10,26 @@ pub(crate) enum Rule {
     BaseChecked,
     /// That look reads `forgotten/<series>/<base>` first and the base's register second.
     MarkThenRegister,
-    /// After the lease, the job reads the register of each job it adopts; a decided one is not adopted.
+    /// Both looks ask the store; a cached register of a version proves nothing.
+    LooksPastCache,
+    /// After the lease, the job reads the register of each job it adopts and adopts none that was aborted.
     AdoptedChecked,
-    /// The same look refuses an adopted job whose `jobs/<job>/0` is gone.
+    /// It adopts none that has committed, either.
+    CommittedNotAdopted,
+    /// It adopts none whose `done` exists.
+    ClosedNotAdopted,
+    /// It adopts none whose `jobs/<job>/0` is gone.
     AdoptedLeased,
-    /// That look reads the register first and `jobs/<job>/0` second.
-    RegisterThenLease,
+    /// Of these looks, the one at `jobs/<job>/0` comes last.
+    LeaseReadLast,
     /// A job uses containers of itself, of its base's manifest, and of jobs it named and checked; of nobody else.
     OwnersNamed,
     /// All containers are durable before the commit register is created.
     DurableFirst,
     /// The commit register is created with put-if-absent.
     CreateIfAbsent,
-    /// `jobs/<job>/done` is written only after the commit's create returned.
-    CloseAfterCommit,
+    /// `jobs/<job>/done` is the last thing a job creates: the commit was answered, or will never be tried.
+    CloseLast,
     /// `jobs/<job>/done` is never written when a create of the lease or of the register stayed without an answer.
     CloseOnlyAnswered,
 
@@ -48,7 +54,7 @@ pub(crate) enum Rule {
     PublishFirst,
     /// Register entries are removed only when their job closed its lease.
     RemoveOnlyClosed,
-    /// `jobs/<job>/0` goes before the register.
+    /// Of a closed job, `jobs/<job>/0` goes before the register and before `jobs/<job>/done`.
     LeaseRemovedFirst,
     /// `forgotten/<series>/<job>` goes after the register.
     MarkRemovedLast,

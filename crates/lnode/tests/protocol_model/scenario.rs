@@ -45,6 +45,9 @@ impl Plan {
     /// A version that lies in the repository from the start.
     pub(crate) const VERSION: Self = Self { start: Start::Closed, ..Self::BACKUP };
 
+    /// A backup that has uploaded everything, also a container that it will not reference.
+    pub(crate) const UPLOADED: Self = Self { start: Start::Uploaded, left_over: 1, ..Self::BACKUP };
+
     /// A restore or check of `version`.
     pub(crate) const fn reader(version: usize) -> Self {
         Self { kind: Kind::Reader, base: Some(version), used: 0, ..Self::BACKUP }
@@ -75,6 +78,8 @@ pub(crate) struct Scenario {
     pub(crate) unanswered_commit: Jobs,
     /// Jobs whose first create of `jobs/<job>/0` may do the same.
     pub(crate) unanswered_lease: Jobs,
+    /// Jobs that may end without a version when all is uploaded.
+    pub(crate) gives_up: Jobs,
     /// G-nodes also fence on leases they listed long ago, after the register was removed.
     pub(crate) late_fences: bool,
 }
@@ -90,7 +95,85 @@ impl Scenario {
             expirable: Jobs::of(&backups),
             unanswered_commit: Jobs::default(),
             unanswered_lease: Jobs::default(),
+            gives_up: Jobs::default(),
             late_fences: false,
         }
+    }
+
+    /// A version, and a job that uses it as base.
+    pub(crate) fn one_base(g_nodes: usize) -> Self {
+        Self::new(&[Plan::VERSION, Plan::BACKUP.on(0)], g_nodes)
+    }
+
+    /// A version, a job on it, and a job on that.
+    pub(crate) fn base_chain() -> Self {
+        Self::new(&[Plan::VERSION, Plan::BACKUP.on(0), Plan::BACKUP.on(1)], 1)
+    }
+
+    /// A version, and two jobs that use it as base.
+    pub(crate) fn shared_base() -> Self {
+        Self::new(&[Plan::VERSION, Plan::BACKUP.on(0), Plan::BACKUP.on(0)], 1)
+    }
+
+    /// A job that has uploaded all it wants (and something it does not reference), and one that adopts it. The first may be
+    /// dead, slow, or give up.
+    pub(crate) fn adoption(g_nodes: usize) -> Self {
+        let scenario = Self::new(&[Plan::UPLOADED, Plan::BACKUP.adopting(&[0])], g_nodes);
+        Self { gives_up: Jobs::of(&[0]), ..scenario }
+    }
+
+    /// Two jobs adopt one.
+    pub(crate) fn two_adopters() -> Self {
+        let adopted = Plan { left_over: 0, ..Plan::UPLOADED };
+        let scenario = Self::new(&[adopted, Plan::BACKUP.adopting(&[0]), Plan::BACKUP.adopting(&[0])], 1);
+        Self { forgettable: Jobs::of(&[0]), expirable: Jobs::of(&[0, 1]), ..scenario }
+    }
+
+    /// A job adopted another; a third adopts the second, which has uploaded everything, and the first.
+    pub(crate) fn adoption_chain() -> Self {
+        let first = Plan { left_over: 0, ..Plan::UPLOADED };
+        let scenario = Self::new(&[first, first.adopting(&[0]), Plan::BACKUP.adopting(&[0, 1])], 1);
+        Self { forgettable: Jobs::of(&[0, 1]), expirable: Jobs::of(&[0, 1]), ..scenario }
+    }
+
+    /// The same, where the third adopts only the second.
+    pub(crate) fn adoption_of_an_adopter() -> Self {
+        let second = Plan { left_over: 0, ..Plan::UPLOADED }.adopting(&[0]);
+        let scenario = Self::new(&[Plan::UPLOADED, second, Plan::BACKUP.adopting(&[1])], 1);
+        Self { forgettable: Jobs::of(&[1]), ..scenario }
+    }
+
+    /// A job on a version has uploaded everything; another on the same version adopts it.
+    pub(crate) fn adoption_on_a_base() -> Self {
+        Self::new(&[Plan::VERSION, Plan::UPLOADED.on(0), Plan::BACKUP.on(0).adopting(&[1])], 1)
+    }
+
+    /// A job is adopted, and once it has committed after all, it is another's base.
+    pub(crate) fn adopted_then_base() -> Self {
+        let slow = Plan { left_over: 0, ..Plan::UPLOADED };
+        let scenario = Self::new(&[slow, Plan::BACKUP.adopting(&[0]), Plan::BACKUP.on(0)], 1);
+        Self { forgettable: Jobs::of(&[0]), ..scenario }
+    }
+
+    /// A version and somebody who reads it.
+    pub(crate) fn reading(g_nodes: usize) -> Self {
+        Self::new(&[Plan::VERSION, Plan::reader(0)], g_nodes)
+    }
+
+    /// A version, a job on it, somebody who reads it.
+    pub(crate) fn reading_beside_a_backup() -> Self {
+        Self::new(&[Plan::VERSION, Plan::BACKUP.on(0), Plan::reader(0)], 1)
+    }
+
+    /// A job whose commit may land late, and a job that uses its version as base. G-nodes fence late as well.
+    pub(crate) fn late_commit() -> Self {
+        let scenario = Self::new(&[Plan::UPLOADED, Plan::BACKUP.on(0)], 1);
+        Self { unanswered_commit: Jobs::of(&[0]), late_fences: true, ..scenario }
+    }
+
+    /// A job whose lease and whose commit may land late, and a job that adopts it.
+    pub(crate) fn late_creates_adopted() -> Self {
+        let scenario = Self::new(&[Plan::BACKUP, Plan::BACKUP.adopting(&[0])], 1);
+        Self { unanswered_lease: Jobs::of(&[0]), unanswered_commit: Jobs::of(&[0]), ..scenario }
     }
 }

@@ -1,0 +1,393 @@
+//! Carries out a window: containers fetched ahead, opened frame by frame, and written to all the places they belong.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_channel::{Receiver, bounded};
+use larder_format::compress::Decompressor;
+use larder_format::entry::{Entry, EntryKind};
+use larder_format::ids::ContainerId;
+use larder_source::target::{FileDecision, PutDecision, Target, TargetError, TargetErrorKind};
+use larder_store::RepositoryError;
+use larder_store::container_reader::OpenContainer;
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+use super::RestoreError;
+use super::plan::{FileTask, Progressing, Run, Window};
+use crate::context::{Context, Problem};
+
+/// A container is read by frames, not whole, when less than one byte in this many of its payload is wanted.
+const SPARSE_ONE_IN: u64 = 4;
+
+/// Counters that threads share.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) files_restored: AtomicU64,
+    pub(super) files_up_to_date: AtomicU64,
+    pub(super) files_kept: AtomicU64,
+    pub(super) bytes_restored: AtomicU64,
+    pub(super) errors: AtomicU64,
+    pub(super) containers_read: AtomicU64,
+    pub(super) container_bytes_read: AtomicU64,
+}
+
+pub(super) fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+/// What the threads of a window share.
+pub(super) struct Execution<'a> {
+    pub(super) context: &'a Context,
+    pub(super) target: &'a Target,
+    pub(super) counters: &'a Counters,
+    pub(super) prefetch: usize,
+    /// Uncompressed bytes each container holds, from the manifest: tells which are used sparsely.
+    pub(super) held_bytes: &'a std::collections::HashMap<ContainerId, u64>,
+}
+
+type Fetched = (u32, Result<OpenContainer, RepositoryError>);
+
+impl Execution<'_> {
+    /// Restores the files of a window.
+    pub(super) fn run(&self, window: &mut Window) -> Result<(), RestoreError> {
+        window.sort();
+        let window = &*window;
+        let spans = spans(window);
+        let (fetched, fetches) = bounded(self.prefetch);
+        let feeder = self.fetch(window, &spans, fetched);
+        let fatal = Mutex::new(None);
+        std::thread::scope(|scope| {
+            for _ in 0..self.context.threads.get() {
+                scope.spawn(|| self.work(window, &spans, &fetches, &fatal));
+            }
+        });
+        feeder.abort();
+        if self.context.cancel.is_cancelled() {
+            return Err(RestoreError::Interrupted);
+        }
+        match fatal.into_inner() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Fetches the window's containers in their order, `prefetch` of them at a time.
+    fn fetch(
+        &self,
+        window: &Window,
+        spans: &[Range<usize>],
+        out: crossbeam_channel::Sender<Fetched>,
+    ) -> tokio::task::JoinHandle<()> {
+        let repository = self.context.repository.clone();
+        let wanted = |number: usize| -> Option<Vec<Range<u32>>> {
+            let runs = &window.runs[spans[number].clone()];
+            let bytes: u64 = runs.iter().map(|run| u64::from(run.length)).sum();
+            let held = self.held_bytes.get(&window.containers[number]).copied().unwrap_or(0);
+            (bytes * SPARSE_ONE_IN < held)
+                .then(|| runs.iter().map(|run| run.offset..run.offset + run.length).collect())
+        };
+        let tasks: Vec<_> =
+            window.containers.iter().enumerate().map(|(number, id)| (number as u32, *id, wanted(number))).collect();
+        let places = Arc::new(Semaphore::new(self.prefetch));
+        self.context.runtime.spawn(async move {
+            for (number, id, wanted) in tasks {
+                let Ok(place) = places.clone().acquire_owned().await else { return };
+                let (repository, out) = (repository.clone(), out.clone());
+                tokio::spawn(async move {
+                    let result = match wanted {
+                        Some(ranges) => repository.read_container_frames(id, &ranges).await,
+                        None => repository.read_container(id).await,
+                    };
+                    // The channel has as many places as there are fetches, so this waits only while the workers are busy,
+                    // and it is told when they are gone.
+                    let _ = tokio::task::spawn_blocking(move || out.send((number, result))).await;
+                    drop(place);
+                });
+            }
+        })
+    }
+
+    fn work(
+        &self,
+        window: &Window,
+        spans: &[Range<usize>],
+        fetches: &Receiver<Fetched>,
+        fatal: &Mutex<Option<RestoreError>>,
+    ) {
+        let mut opener = Opener::default();
+        for (number, result) in fetches {
+            if fatal.lock().is_some() || self.context.cancel.is_cancelled() {
+                return;
+            }
+            let runs = &window.runs[spans[number as usize].clone()];
+            let done = match result {
+                Ok(container) => self.container(window, runs, &container, &mut opener),
+                Err(error) if error.is_damage() => {
+                    self.damaged(window, runs, &error);
+                    Ok(())
+                }
+                Err(error) => Err(error.into()),
+            };
+            if let Err(error) = done {
+                fatal.lock().get_or_insert(error);
+                return;
+            }
+        }
+    }
+
+    fn container(
+        &self,
+        window: &Window,
+        runs: &[Run],
+        container: &OpenContainer,
+        opener: &mut Opener,
+    ) -> Result<(), RestoreError> {
+        add(&self.counters.containers_read, 1);
+        add(&self.counters.container_bytes_read, container.bytes_read);
+        opener.frame = None;
+        for run in runs {
+            if self.context.cancel.is_cancelled() {
+                return Ok(());
+            }
+            let task = &window.files[run.file as usize];
+            let mut offset = run.offset;
+            let end = run.offset.saturating_add(run.length);
+            for frame in container.index.frames_of(&(run.offset..end)) {
+                if opener.frame != Some(frame.number) {
+                    opener.frame = None;
+                    let opened = container.open_frame(
+                        &self.context.repository,
+                        frame,
+                        &mut opener.scratch,
+                        &mut opener.raw,
+                        &mut opener.decompressor,
+                    );
+                    match opened {
+                        Ok(()) => opener.frame = Some(frame.number),
+                        Err(error) => {
+                            self.fail(task, &error.to_string());
+                            continue;
+                        }
+                    }
+                }
+                let part = frame.payload_range();
+                let (from, to) = (offset.max(part.start), end.min(part.end));
+                let bytes = &opener.raw[(from - part.start) as usize..(to - part.start) as usize];
+                self.write(task, run.at + u64::from(from - run.offset), bytes)?;
+                offset = to;
+            }
+            if offset < end {
+                self.fail(task, "a chunk lies outside of its container");
+            }
+            self.settle(task, u64::from(run.length))?;
+        }
+        Ok(())
+    }
+
+    /// Writes stored bytes of a file. Errors that concern only this file are reported; others end the restore.
+    fn write(&self, task: &FileTask, at: u64, bytes: &[u8]) -> Result<(), RestoreError> {
+        if task.failed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let result = if at == 0 && bytes.len() as u64 == task.stored {
+            self.put_whole(task, bytes)
+        } else {
+            self.write_part(task, at, bytes)
+        };
+        self.only_fatal(task, result)
+    }
+
+    fn put_whole(&self, task: &FileTask, bytes: &[u8]) -> Result<(), TargetError> {
+        let mut state = task.state.lock();
+        if let Progressing::Waiting = &*state {
+            *state = Progressing::Settled;
+            drop(state);
+            match self.target.put_file(&task.entry, bytes)? {
+                PutDecision::Written => self.restored(task),
+                PutDecision::UpToDate => add(&self.counters.files_up_to_date, 1),
+                PutDecision::Kept(_) => add(&self.counters.files_kept, 1),
+            }
+            return Ok(());
+        }
+        drop(state);
+        self.write_part(task, 0, bytes)
+    }
+
+    fn write_part(&self, task: &FileTask, at: u64, bytes: &[u8]) -> Result<(), TargetError> {
+        let writer = {
+            let mut state = task.state.lock();
+            if let Progressing::Waiting = &*state {
+                *state = self.begin(&task.entry)?;
+            }
+            match &*state {
+                Progressing::Writing(writer) => writer.clone(),
+                Progressing::Waiting | Progressing::Settled => return Ok(()),
+            }
+        };
+        let mut rest = bytes;
+        for (offset, length) in places(&task.entry, at, bytes.len() as u64) {
+            let (part, after) = rest.split_at((length as usize).min(rest.len()));
+            writer.write_at(offset, part)?;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// Begins a file that comes in pieces.
+    pub(super) fn begin(&self, entry: &Entry) -> Result<Progressing, TargetError> {
+        Ok(match self.target.begin_file(entry)? {
+            FileDecision::Write(writer) => Progressing::Writing(Arc::new(writer)),
+            FileDecision::UpToDate => {
+                add(&self.counters.files_up_to_date, 1);
+                Progressing::Settled
+            }
+            FileDecision::Kept(_) => {
+                add(&self.counters.files_kept, 1);
+                Progressing::Settled
+            }
+        })
+    }
+
+    /// `bytes` of the file are dealt with; the last of them finish it.
+    pub(super) fn settle(&self, task: &FileTask, bytes: u64) -> Result<(), RestoreError> {
+        self.context.progress.done(0, bytes);
+        if task.remaining.fetch_sub(bytes, Ordering::AcqRel) != bytes {
+            return Ok(());
+        }
+        self.context.progress.current(&task.entry.path);
+        self.context.progress.done(1, 0);
+        if task.failed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let state = std::mem::replace(&mut *task.state.lock(), Progressing::Settled);
+        if let Progressing::Writing(writer) = state {
+            let result = writer.finish(&task.entry);
+            if result.is_ok() {
+                self.restored(task);
+            }
+            return self.only_fatal(task, result);
+        }
+        Ok(())
+    }
+
+    fn restored(&self, task: &FileTask) {
+        add(&self.counters.files_restored, 1);
+        add(&self.counters.bytes_restored, task.stored);
+        self.context.progress.item(&task.entry.path, "restored", task.stored);
+    }
+
+    fn damaged(&self, window: &Window, runs: &[Run], error: &RepositoryError) {
+        for run in runs {
+            let task = &window.files[run.file as usize];
+            self.fail(task, &error.to_string());
+            // Cannot fail: a failed file is not finished.
+            let _ = self.settle(task, u64::from(run.length));
+        }
+    }
+
+    /// Gives a file up, once.
+    pub(super) fn fail(&self, task: &FileTask, message: &str) {
+        if !task.failed.swap(true, Ordering::Relaxed) {
+            self.problem(&task.entry.path, message);
+        }
+    }
+
+    pub(super) fn problem(&self, path: &[u8], message: &str) {
+        add(&self.counters.errors, 1);
+        let problem = Problem { path: path.to_vec(), during: "restore", message: message.to_owned() };
+        self.context.progress.problem(&problem);
+    }
+
+    fn only_fatal(&self, task: &FileTask, result: Result<(), TargetError>) -> Result<(), RestoreError> {
+        match result {
+            Ok(()) => Ok(()),
+            Err(error) if is_fatal(&error) => Err(error.into()),
+            Err(error) => {
+                self.fail(task, &with_causes(&error));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Whether going on makes no sense: no space, or the whole target is in trouble.
+pub(super) fn is_fatal(error: &TargetError) -> bool {
+    matches!(error.kind(), TargetErrorKind::Full | TargetErrorKind::Unusable)
+}
+
+/// An error with its causes on one line.
+pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+/// What a thread opens frames with, and the frame it has open.
+#[derive(Debug, Default)]
+struct Opener {
+    frame: Option<u32>,
+    scratch: Vec<u8>,
+    raw: Vec<u8>,
+    decompressor: Decompressor,
+}
+
+/// The runs of each container.
+fn spans(window: &Window) -> Vec<Range<usize>> {
+    let mut spans = vec![0..0; window.containers.len()];
+    let mut from = 0;
+    for runs in window.runs.chunk_by(|a, b| a.container == b.container) {
+        spans[runs[0].container as usize] = from..from + runs.len();
+        from += runs.len();
+    }
+    spans
+}
+
+/// Where stored bytes `at..at + length` of a file belong: offsets in the file, around its holes.
+fn places(entry: &Entry, at: u64, length: u64) -> Vec<(u64, u64)> {
+    let EntryKind::File { extents: Some(extents), .. } = &entry.kind else { return vec![(at, length)] };
+    let mut places = Vec::new();
+    let mut stored = 0;
+    for extent in extents {
+        let (from, to) = (at.max(stored), (at + length).min(stored + extent.length));
+        if from < to {
+            places.push((extent.offset + from - stored, to - from));
+        }
+        stored += extent.length;
+    }
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_format::entry::{Extent, Timestamp};
+
+    #[test]
+    fn stored_bytes_go_around_the_holes() {
+        let extents = vec![Extent { offset: 10, length: 5 }, Extent { offset: 100, length: 20 }];
+        let entry = Entry {
+            path: b"a".to_vec(),
+            kind: EntryKind::File { size: 200, extents: Some(extents) },
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            user: None,
+            group: None,
+            mtime: Timestamp::default(),
+            ctime: Timestamp::default(),
+            atime: None,
+            inode: 0,
+            xattrs: Vec::new(),
+        };
+        assert_eq!(places(&entry, 0, 25), [(10, 5), (100, 20)]);
+        assert_eq!(places(&entry, 3, 4), [(13, 2), (100, 2)]);
+        assert_eq!(places(&entry, 5, 1), [(100, 1)]);
+    }
+}

@@ -1,0 +1,455 @@
+//! One restore from start to end: walks the entries, makes what has no contents, and has the rest written window by window.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+use larder_format::entry::{Entry, EntryKind};
+use larder_format::ids::{ContainerKind, JobId};
+use larder_format::lease::{JobKind, Lease, Pin};
+use larder_source::target::{DirDecision, LinkDecision, NodeDecision, Overwrite, Target, TargetError};
+use larder_store::catalog::Version;
+use larder_store::jobs::{OpenLease, RENEW_EVERY};
+use larder_store::repository::random;
+
+use super::execute::{Counters, Execution, add, is_fatal, with_causes};
+use super::plan::{FileTask, Progressing, Window};
+use super::{RestoreError, RestoreOptions, RestoreReport};
+use crate::context::Context;
+use crate::version::{PlacedEntry, RecordCursor, VersionReader};
+
+/// Containers fetched ahead of the threads that open them.
+const PREFETCH: usize = 6;
+
+/// Restores a version, or a part of it, into a target.
+///
+/// Damage and trouble with single files are reported to the context's progress and counted; the rest is restored. Running it
+/// again continues where it stopped.
+pub fn restore(
+    context: &Context,
+    version: &Version,
+    target: &Target,
+    options: &RestoreOptions,
+) -> Result<RestoreReport, RestoreError> {
+    let lease = pin(context, version);
+    let result = Restore::new(context, version, target, options).and_then(Restore::run);
+    if let Some(lease) = lease
+        && let Err(error) = context.runtime.block_on(context.repository.close_lease(&lease))
+    {
+        tracing::warn!(%error, "the lease could not be closed; it will expire");
+    }
+    result
+}
+
+/// Announces that the version is being read, where the store lets us: a full or read-only store must still restore.
+fn pin(context: &Context, version: &Version) -> Option<OpenLease> {
+    let lease = Lease {
+        kind: JobKind::Read,
+        series: version.summary.series.clone(),
+        pins: vec![Pin { series: version.series, job: version.id() }],
+        adopts: Vec::new(),
+        host: context.host.clone(),
+        process: std::process::id(),
+        written_ms: context.clock.now_ms(),
+        renew_seconds: RENEW_EVERY.as_secs() as u32,
+    };
+    let job = JobId::new(lease.written_ms, random(context.repository.entropy()).ok()?);
+    match context.runtime.block_on(context.repository.open_lease(job, lease)) {
+        Ok(lease) => Some(lease),
+        Err(error) => {
+            tracing::debug!(%error, "restoring without a lease");
+            None
+        }
+    }
+}
+
+struct Restore<'a> {
+    context: &'a Context,
+    target: &'a Target,
+    options: &'a RestoreOptions,
+    reader: VersionReader,
+    cursor: RecordCursor,
+    root: Root,
+    counters: Counters,
+    held_bytes: HashMap<larder_format::ids::ContainerId, u64>,
+    window: Window,
+    /// Directories above the next entry that are not made yet.
+    waiting_dirs: Vec<Entry>,
+    others: u64,
+}
+
+/// How paths of the version become paths of the target.
+#[derive(Debug)]
+struct Root {
+    /// What is restored; empty = everything.
+    subpath: Vec<u8>,
+    /// Bytes to take off the front of every path.
+    strip: usize,
+}
+
+impl Root {
+    fn path(&self, path: &[u8]) -> Option<Vec<u8>> {
+        path.get(self.strip..).filter(|rest| !rest.is_empty()).map(<[u8]>::to_vec)
+    }
+}
+
+impl<'a> Restore<'a> {
+    fn new(
+        context: &'a Context,
+        version: &Version,
+        target: &'a Target,
+        options: &'a RestoreOptions,
+    ) -> Result<Self, RestoreError> {
+        let reader = VersionReader::open(context, version)?;
+        let subpath = options.subpath.clone().unwrap_or_default();
+        let root = match reader.entry(&subpath)? {
+            _ if subpath.is_empty() => Root { subpath, strip: 0 },
+            None => return Err(RestoreError::NoSuchPath { path: subpath }),
+            Some(entry) => {
+                let strip = match entry.kind {
+                    EntryKind::Directory => subpath.len() + 1,
+                    _ => subpath.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1),
+                };
+                Root { subpath, strip }
+            }
+        };
+        let held_bytes = reader
+            .manifest()
+            .containers
+            .iter()
+            .filter(|usage| usage.container.kind == ContainerKind::Data)
+            .map(|usage| (usage.container, usage.bytes_held))
+            .collect();
+        Ok(Self {
+            context,
+            target,
+            options,
+            cursor: reader.data_cursor(),
+            reader,
+            root,
+            counters: Counters::default(),
+            held_bytes,
+            window: Window::default(),
+            waiting_dirs: Vec::new(),
+            others: 0,
+        })
+    }
+
+    fn run(mut self) -> Result<RestoreReport, RestoreError> {
+        let statistics = &self.reader.manifest().summary.statistics;
+        if self.root.subpath.is_empty() && self.options.selection.is_none() {
+            let files = statistics.files_new + statistics.files_changed + statistics.files_unmodified;
+            self.context.progress.expect(files, statistics.stream_bytes);
+            self.context.progress.expectation_is_complete();
+        }
+        for placed in self.reader.placed_below(&self.root.subpath) {
+            if self.context.cancel.is_cancelled() {
+                return Err(RestoreError::Interrupted);
+            }
+            self.entry(placed?)?;
+            if self.window.is_full() {
+                self.flush()?;
+            }
+        }
+        self.flush()?;
+        let deleted = if self.options.delete { self.delete()? } else { 0 };
+        self.target.finish_dirs()?;
+        let mismatches = if self.options.verify { self.verify()? } else { 0 };
+        let counters = &self.counters;
+        let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        Ok(RestoreReport {
+            files_restored: get(&counters.files_restored),
+            files_up_to_date: get(&counters.files_up_to_date),
+            files_kept: get(&counters.files_kept),
+            others: self.others,
+            bytes_restored: get(&counters.bytes_restored),
+            deleted,
+            errors: get(&counters.errors),
+            mismatches,
+            containers_read: get(&counters.containers_read),
+            container_bytes_read: get(&counters.container_bytes_read),
+        })
+    }
+
+    fn execution(&self) -> Execution<'_> {
+        Execution {
+            context: self.context,
+            target: self.target,
+            counters: &self.counters,
+            prefetch: if self.options.prefetch == 0 { PREFETCH } else { self.options.prefetch },
+            held_bytes: &self.held_bytes,
+        }
+    }
+
+    fn wants(&self, entry: &Entry) -> bool {
+        let is_directory = entry.kind == EntryKind::Directory;
+        self.options.selection.as_ref().is_none_or(|selection| selection.wants(&entry.path, is_directory))
+    }
+
+    fn entry(&mut self, placed: PlacedEntry) -> Result<(), RestoreError> {
+        let wanted = self.wants(&placed.entry);
+        let PlacedEntry { mut entry, data_offset } = placed;
+        let Some(path) = self.root.path(&entry.path) else { return Ok(()) };
+        entry.path = path;
+        // Directories that do not lead to this entry had nothing that was wanted.
+        self.waiting_dirs.retain(|dir| is_below(&entry.path, &dir.path));
+        if !wanted {
+            if entry.kind == EntryKind::Directory {
+                self.waiting_dirs.push(entry);
+            }
+            return Ok(());
+        }
+        for dir in std::mem::take(&mut self.waiting_dirs) {
+            self.directory(&dir)?;
+        }
+        match &mut entry.kind {
+            EntryKind::Directory => self.directory(&entry),
+            EntryKind::File { .. } => self.file(entry, data_offset),
+            EntryKind::HardLink { target } => {
+                let below = is_below(target, &self.root.subpath) || *target == self.root.subpath;
+                match self.root.path(target).filter(|_| below) {
+                    Some(path) => {
+                        *target = path;
+                        self.window.links.push(entry);
+                        Ok(())
+                    }
+                    None => self.contents_of_link(entry),
+                }
+            }
+            _ => {
+                let result = self.target.make_node(&entry);
+                if let Some(decision) = self.single(&entry.path, result)? {
+                    match decision {
+                        NodeDecision::Made | NodeDecision::UpToDate => self.others += 1,
+                        _ => add(&self.counters.files_kept, 1),
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn directory(&mut self, entry: &Entry) -> Result<(), RestoreError> {
+        let result = self.target.make_dir(entry);
+        if let Some(decision) = self.single(&entry.path, result)? {
+            match decision {
+                DirDecision::Kept(_) => add(&self.counters.files_kept, 1),
+                _ => self.others += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// An error that concerns one path is reported and gives `None`; others end the restore.
+    fn single<T>(&self, path: &[u8], result: Result<T, TargetError>) -> Result<Option<T>, RestoreError> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if is_fatal(&error) => Err(error.into()),
+            Err(error) => {
+                self.execution().problem(path, &with_causes(&error));
+                Ok(None)
+            }
+        }
+    }
+
+    fn file(&mut self, entry: Entry, data_offset: u64) -> Result<(), RestoreError> {
+        // Trusting what is there saves reading its containers, so where that is allowed it is asked first.
+        let look_first = self.target.options().overwrite != Overwrite::Always;
+        let mut state = Progressing::Waiting;
+        if look_first && self.target.existing_content(&entry).is_some() {
+            match self.single(&entry.path, self.execution().begin(&entry))? {
+                Some(Progressing::Settled) => {
+                    self.context.progress.done(1, entry.stored_bytes());
+                    return Ok(());
+                }
+                Some(begun) => state = begun,
+                None => return Ok(()),
+            }
+        }
+        let task = FileTask::new(entry, state);
+        let stored = task.stored;
+        if stored == 0 {
+            return self.empty_file(&task);
+        }
+        self.window.files.push(task);
+        let mut from = 0;
+        loop {
+            let file = self.window.files.len() as u32 - 1;
+            let added = self.window.add_runs(file, stored, data_offset, from, &mut self.cursor);
+            match added {
+                Ok(to) if to >= stored => return Ok(()),
+                Ok(to) => {
+                    from = to;
+                    self.flush_but_last()?;
+                }
+                Err(error) if error.is_damage() => {
+                    let task = &self.window.files[file as usize];
+                    self.execution().fail(task, &error.to_string());
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn empty_file(&self, task: &FileTask) -> Result<(), RestoreError> {
+        let state = std::mem::replace(&mut *task.state.lock(), Progressing::Settled);
+        let result = match state {
+            Progressing::Writing(writer) => writer.finish(&task.entry),
+            _ => self.target.put_file(&task.entry, &[]).map(|_| ()),
+        };
+        if self.single(&task.entry.path, result)?.is_some() {
+            add(&self.counters.files_restored, 1);
+            self.context.progress.item(&task.entry.path, "restored", 0);
+        }
+        self.context.progress.done(1, 0);
+        Ok(())
+    }
+
+    /// A hard link whose first name is not restored: it gets the contents itself.
+    fn contents_of_link(&mut self, mut entry: Entry) -> Result<(), RestoreError> {
+        let EntryKind::HardLink { target } = &entry.kind else { return Ok(()) };
+        // The path in the version, when the link was rebased already.
+        let original = match self.reader.placed(target)? {
+            Some(first) => Some(first),
+            None => {
+                let prefix = self.root.subpath.get(..self.root.strip.saturating_sub(1)).unwrap_or_default();
+                let path = if prefix.is_empty() { target.clone() } else { [prefix, b"/", target].concat() };
+                self.reader.placed(&path)?
+            }
+        };
+        let Some(first) = original else {
+            self.execution().problem(&entry.path, "the file it is a hard link to is not in the version");
+            return Ok(());
+        };
+        entry.kind = first.entry.kind;
+        match entry.kind {
+            EntryKind::File { .. } => self.file(entry, first.data_offset),
+            _ => {
+                let result = self.target.make_node(&entry);
+                self.single(&entry.path, result)?;
+                Ok(())
+            }
+        }
+    }
+
+    /// Carries out the window, and then makes its links.
+    fn flush(&mut self) -> Result<(), RestoreError> {
+        loop {
+            let mut window = std::mem::take(&mut self.window);
+            self.execution().run(&mut window)?;
+            for link in std::mem::take(&mut window.links) {
+                let result = self.target.make_link(&link);
+                match self.single(&link.path, result)? {
+                    Some(LinkDecision::NeedsContent) => self.contents_of_link(link)?,
+                    Some(LinkDecision::Kept(_)) => add(&self.counters.files_kept, 1),
+                    Some(_) => self.others += 1,
+                    None => {}
+                }
+            }
+            if self.window.files.is_empty() && self.window.links.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Carries out the window in the middle of its last file, which stays open for the next.
+    fn flush_but_last(&mut self) -> Result<(), RestoreError> {
+        let mut window = std::mem::take(&mut self.window);
+        self.execution().run(&mut window)?;
+        if let Some(last) = window.files.pop() {
+            self.window.files.push(last);
+        }
+        // Links wait for the file.
+        self.window.links = std::mem::take(&mut window.links);
+        Ok(())
+    }
+
+    /// Removes from every restored directory what the version does not have.
+    ///
+    /// Only where the version has the whole directory: folders that merely lead to what was backed up hold other things.
+    fn delete(&self) -> Result<u64, RestoreError> {
+        let mut open = vec![OpenDir { path: Vec::new(), whole: self.is_whole(&self.root.subpath), names: Vec::new() }];
+        let mut deleted = 0;
+        let mut close = |dir: OpenDir| -> Result<(), RestoreError> {
+            if dir.whole {
+                let progress = &self.context.progress;
+                let report = |path: &[u8]| progress.item(path, "deleted", 0);
+                deleted += self.target.delete_extra(&dir.path, &dir.names, report)?;
+            }
+            Ok(())
+        };
+        for placed in self.reader.placed_below(&self.root.subpath) {
+            let entry = placed?.entry;
+            let (wanted, whole) = (self.wants(&entry), self.is_whole(&entry.path));
+            let Some(path) = self.root.path(&entry.path) else { continue };
+            while let Some(last) = open.pop_if(|dir| !is_below(&path, &dir.path)) {
+                close(last)?;
+            }
+            let (parent, name) = match path.iter().rposition(|byte| *byte == b'/') {
+                Some(slash) => (&path[..slash], &path[slash + 1..]),
+                None => (&b""[..], &path[..]),
+            };
+            if let Some(dir) = open.last_mut().filter(|dir| dir.path == parent) {
+                dir.names.push(name.to_vec());
+            }
+            if entry.kind == EntryKind::Directory {
+                open.push(OpenDir { path, whole: whole && wanted, names: Vec::new() });
+            }
+        }
+        while let Some(last) = open.pop() {
+            close(last)?;
+        }
+        Ok(deleted)
+    }
+
+    /// Whether a directory of the version lies in what was backed up, not above it.
+    fn is_whole(&self, path: &[u8]) -> bool {
+        let summary = &self.reader.manifest().summary;
+        summary.paths.iter().filter_map(|root| root.strip_prefix(b"/")).any(|root| path == root || is_below(path, root))
+    }
+
+    /// Reads the version and the target once more and compares everything.
+    fn verify(&self) -> Result<u64, RestoreError> {
+        let mut mismatches = 0;
+        self.reader.visit_contents(&self.root.subpath, |entry, content| {
+            if self.context.cancel.is_cancelled() {
+                return Err(RestoreError::Interrupted);
+            }
+            if !self.wants(entry) {
+                return Ok(());
+            }
+            let Some(path) = self.root.path(&entry.path) else { return Ok(()) };
+            let mut here = Entry { path, ..entry.clone() };
+            if let EntryKind::HardLink { target } = &mut here.kind
+                && let Some(path) = self.root.path(target)
+            {
+                *target = path;
+            }
+            let mut verification = self.target.verify(&here)?;
+            if verification.content.is_some() {
+                if let Err(error) = verification.compare_content(&here, content) {
+                    self.execution().problem(&here.path, &format!("cannot be verified: {error}"));
+                }
+            }
+            if !verification.differences.is_empty() {
+                mismatches += 1;
+                let differences: Vec<_> = verification.differences.iter().map(ToString::to_string).collect();
+                self.execution().problem(&here.path, &format!("differs from the version: {}", differences.join(", ")));
+            }
+            Ok(())
+        })?;
+        Ok(mismatches)
+    }
+}
+
+/// A directory whose names are being collected.
+struct OpenDir {
+    path: Vec<u8>,
+    whole: bool,
+    names: Vec<Vec<u8>>,
+}
+
+/// Whether `path` lies below `dir`; everything lies below the empty path.
+fn is_below(path: &[u8], dir: &[u8]) -> bool {
+    dir.is_empty() || (path.len() > dir.len() && path[dir.len()] == b'/' && path.starts_with(dir))
+}

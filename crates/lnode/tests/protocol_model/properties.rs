@@ -1,0 +1,146 @@
+//! What must always be true, and what must be reachable so that the model is not true for want of anything happening.
+
+use stateright::Property;
+
+use crate::job::Outcome;
+use crate::model::Protocol;
+use crate::scenario::{Kind, Plan};
+use crate::sets::Containers;
+use crate::state::{Register, State};
+
+/// Nothing committed is lost: what the protocol is there for.
+pub(crate) const WHOLE: &str = "every visible version has all its containers";
+/// The same one step earlier: a job that may still commit, or a reader that no G-node gave up, misses nothing.
+pub(crate) const PINNED: &str = "what a running job relies on exists";
+/// A job that was told its version is committed finds it there until somebody forgets it.
+pub(crate) const STAYS: &str = "a committed version stays until it is forgotten";
+/// Fencing is final.
+pub(crate) const FENCED: &str = "an aborted job never becomes visible";
+/// Removal is final.
+pub(crate) const REMOVED: &str = "a removed version never comes back";
+/// Garbage can be collected, whatever happened before.
+pub(crate) const NO_LEAK: &str = "one quiet pass leaves exactly what visible versions reference";
+
+/// The invariants, and the examples that `model` asks for.
+pub(crate) fn of(model: &Protocol) -> Vec<Property<Protocol>> {
+    let mut properties = vec![
+        Property::always(WHOLE, |_: &Protocol, state: &State| state.referenced().within(state.bucket.containers)),
+        Property::always(PINNED, |model: &Protocol, state: &State| {
+            let relying = (0..state.jobs.len()).filter(|job| model.relies(state, *job));
+            let taken = relying.fold(Containers::default(), |all, job| all.union(state.jobs[job].taken));
+            taken.within(state.bucket.containers)
+        }),
+        Property::always(STAYS, |_: &Protocol, state: &State| {
+            let mut told = (0..state.jobs.len()).filter(|job| state.jobs[*job].outcome == Outcome::Committed);
+            told.all(|job| state.history.forgotten.has(job) || state.bucket.registers[job] == Register::Manifest)
+        }),
+        Property::always(FENCED, |_: &Protocol, state: &State| {
+            // A fence that comes after a version was forgotten and removed fences nobody.
+            let mut fenced = state.history.aborted.minus(state.history.forgotten).iter();
+            fenced.all(|job| state.bucket.registers[job] != Register::Manifest)
+        }),
+        Property::always(REMOVED, |_: &Protocol, state: &State| {
+            state.history.removed.iter().all(|job| state.bucket.registers[job] != Register::Manifest)
+        }),
+    ];
+    if model.look_for_leaks {
+        properties.push(Property::always(NO_LEAK, leaves_no_garbage));
+    }
+    properties.extend(model.witnesses.iter().cloned());
+    properties
+}
+
+/// A quiet pass leaves the containers that visible versions reference and no others; of a job that closed its lease and
+/// has no visible version it leaves nothing at all, and of a lease that nobody closed nothing either.
+fn leaves_no_garbage(model: &Protocol, state: &State) -> bool {
+    let left = model.quiet_pass(state);
+    let forgettable = |job: &usize| state.bucket.leases[*job].done && !left.visible(*job);
+    let no_entries = (0..state.jobs.len()).filter(forgettable).all(|job| {
+        let bucket = &left.bucket;
+        bucket.registers[job] == Register::Absent && bucket.leases[job].absent() && !bucket.forgotten.has(job)
+    });
+    let no_leases = left.bucket.leases.iter().all(|lease| !lease.open());
+    left.bucket.containers == left.referenced() && no_entries && no_leases
+}
+
+/// Some backup for which `test` holds.
+fn some_job(model: &Protocol, state: &State, test: impl Fn(usize, &Plan) -> bool) -> bool {
+    let mut plans = model.scenario.jobs.iter().enumerate();
+    plans.any(|(job, plan)| state.history.committed.has(job) && test(job, plan))
+}
+
+/// A version is gone to its last object.
+pub(crate) fn collected() -> Property<Protocol> {
+    Property::sometimes("a forgotten version is gone with all it had", |model: &Protocol, state: &State| {
+        some_job(model, state, |job, _| {
+            let bucket = &state.bucket;
+            let objects = bucket.registers[job] != Register::Absent || bucket.forgotten.has(job);
+            let containers = !bucket.containers.and(Containers::of_job(job)).is_empty();
+            !objects && !containers && bucket.leases[job].absent()
+        })
+    })
+}
+
+/// A base is forgotten and removed while the version built on it lives.
+pub(crate) fn outlives_base() -> Property<Protocol> {
+    Property::sometimes("a version lives on when its base is gone", |model: &Protocol, state: &State| {
+        some_job(model, state, |job, plan| {
+            let base = plan.base.filter(|base| state.history.removed.has(*base));
+            state.visible(job) && base.is_some_and(|base| !state.manifest(job).and(state.manifest(base)).is_empty())
+        })
+    })
+}
+
+/// A job looks too late, and does without its base.
+pub(crate) fn does_without_base() -> Property<Protocol> {
+    Property::sometimes("a job does without a base that was forgotten", |model: &Protocol, state: &State| {
+        some_job(model, state, |job, plan| {
+            plan.base.is_some_and(|base| state.manifest(job).and(Containers::of_job(base)).is_empty())
+        })
+    })
+}
+
+/// What a fenced job uploaded is part of a version.
+pub(crate) fn adopted_from_the_dead() -> Property<Protocol> {
+    Property::sometimes("containers of an aborted job live on in a version", |model: &Protocol, state: &State| {
+        some_job(model, state, |job, plan| {
+            let dead = plan.adopts.and(state.history.aborted);
+            state.visible(job) && !state.manifest(job).and(Containers::of_jobs(dead)).is_empty()
+        })
+    })
+}
+
+/// An adopted job was only slow.
+pub(crate) fn adopted_from_the_slow() -> Property<Protocol> {
+    Property::sometimes("an adopted job and its adopter both commit", |model: &Protocol, state: &State| {
+        some_job(model, state, |job, plan| {
+            let slow = plan.adopts.and(state.history.committed);
+            state.visible(job) && !state.manifest(job).and(Containers::of_jobs(slow)).is_empty()
+        })
+    })
+}
+
+/// A running job is fenced.
+pub(crate) fn notices_fence() -> Property<Protocol> {
+    Property::sometimes("a job finds itself fenced when it commits", |_: &Protocol, state: &State| {
+        state.jobs.iter().any(|job| job.outcome == Outcome::Fenced)
+    })
+}
+
+/// A create that was given up as unanswered decides the register.
+pub(crate) fn late_create_wins() -> Property<Protocol> {
+    Property::sometimes("an unanswered create commits the version late", |model: &Protocol, state: &State| {
+        some_job(model, state, |job, _| state.jobs[job].unanswered && state.jobs[job].outcome == Outcome::Open)
+    })
+}
+
+/// A reader ends well although its version was forgotten meanwhile.
+pub(crate) fn reads_to_the_end() -> Property<Protocol> {
+    Property::sometimes("a forgotten version is read to its end", |model: &Protocol, state: &State| {
+        let mut plans = model.scenario.jobs.iter().enumerate().filter(|(_, plan)| plan.kind == Kind::Reader);
+        plans.any(|(job, plan)| {
+            let read = state.bucket.leases[job].done && !state.jobs[job].taken.is_empty();
+            read && plan.base.is_some_and(|base| state.history.forgotten.has(base))
+        })
+    })
+}

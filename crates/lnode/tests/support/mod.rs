@@ -1,0 +1,149 @@
+//! A repository, a context and short calls for tests of the pipelines.
+#![allow(dead_code, reason = "every test uses its own part")]
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use larder_chunking::{Algorithm, ChunkerParams};
+use larder_format::compress::Compression;
+use larder_format::config::Config;
+use larder_format::ids::RepositoryId;
+use larder_format::key_file::{KdfCost, KeyFields};
+use larder_lnode::{
+    BackupError, BackupOptions, BackupReport, Cancel, Clock, Context, Input, NoProgress, Problem, Progress,
+    RestoreError, RestoreOptions, RestoreReport,
+};
+use larder_source::target::{Target, TargetOptions};
+use larder_source::{Roots, Walk, WalkOptions};
+use larder_store::catalog::Version;
+use larder_store::repository::SystemEntropy;
+use larder_store::{Repository, Store, StoreOptions};
+
+pub const PASSWORD: &[u8] = b"a password for tests";
+
+/// A clock that moves by a second at every look, so that versions have different times.
+#[derive(Debug)]
+pub struct Ticking(AtomicU64);
+
+impl Clock for Ticking {
+    fn now_ms(&self) -> u64 {
+        // Far in the future: files written by the test are older than any base.
+        self.0.fetch_add(1000, Ordering::Relaxed)
+    }
+}
+
+pub fn clock() -> Arc<dyn Clock> {
+    Arc::new(Ticking(AtomicU64::new(4_000_000_000_000)))
+}
+
+pub fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+pub fn config() -> Config {
+    Config {
+        repository: RepositoryId([7; 16]),
+        created_ms: 0,
+        chunker: ChunkerParams::with_average(Algorithm::MinCdc, 4096),
+        page_cuts: true,
+    }
+}
+
+pub fn key_fields() -> KeyFields {
+    KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 }
+}
+
+pub fn init(runtime: &tokio::runtime::Runtime, store: Store) -> Repository {
+    runtime.block_on(Repository::init(store, config(), PASSWORD, key_fields(), Arc::new(SystemEntropy))).unwrap()
+}
+
+pub fn local(path: &Path) -> Store {
+    Store::open(&path.to_str().unwrap().parse().unwrap(), &StoreOptions::default()).unwrap()
+}
+
+pub fn context(runtime: &tokio::runtime::Runtime, repository: Repository) -> Context {
+    Context {
+        repository,
+        runtime: runtime.handle().clone(),
+        clock: clock(),
+        threads: NonZeroUsize::new(2).unwrap(),
+        cancel: Cancel::default(),
+        progress: Arc::new(NoProgress),
+        host: "host".to_owned(),
+    }
+}
+
+/// Remembers problems.
+#[derive(Debug, Default)]
+pub struct Problems(pub parking_lot::Mutex<Vec<Problem>>);
+
+impl Progress for Problems {
+    fn problem(&self, problem: &Problem) {
+        self.0.lock().push(problem.clone());
+    }
+}
+
+pub fn options(series: &str) -> BackupOptions {
+    BackupOptions {
+        series: series.to_owned(),
+        host: "host".to_owned(),
+        user: "user".to_owned(),
+        tags: Vec::new(),
+        paths: Vec::new(),
+        time_ms: None,
+        program: "test".to_owned(),
+        compression: Compression::DEFAULT,
+        force: false,
+        dry_run: false,
+        skip_if_unchanged: false,
+        ignore_ctime: false,
+        ignore_inode: false,
+        base: None,
+        index_memory: 64 << 20,
+    }
+}
+
+pub fn walk(path: &Path) -> Input {
+    use std::os::unix::ffi::OsStrExt;
+    let roots = Roots::new([path.as_os_str().as_bytes()], b"/").unwrap();
+    Input::Tree(Walk::new(roots, WalkOptions::default()))
+}
+
+pub fn backup(context: &Context, path: &Path) -> Result<BackupReport, BackupError> {
+    use std::os::unix::ffi::OsStrExt;
+    let options = BackupOptions { paths: vec![path.as_os_str().as_bytes().to_vec()], ..options("series") };
+    larder_lnode::backup(context, walk(path), &options)
+}
+
+pub fn versions(context: &Context) -> Vec<Version> {
+    context.runtime.block_on(context.repository.catalog()).unwrap().versions
+}
+
+/// Restores the folder `source` of a version into `target`.
+pub fn restore(
+    context: &Context,
+    version: &Version,
+    source: &Path,
+    target: &Path,
+) -> Result<RestoreReport, RestoreError> {
+    use std::os::unix::ffi::OsStrExt;
+    let subpath = source.as_os_str().as_bytes()[1..].to_vec();
+    let options = RestoreOptions { subpath: Some(subpath), ..RestoreOptions::default() };
+    larder_lnode::restore(context, version, &Target::open(target, TargetOptions::default())?, &options)
+}
+
+/// Differences between two trees, by rsync, which shares nothing with this project.
+pub fn differences(a: &Path, b: &Path) -> String {
+    let output = std::process::Command::new("rsync")
+        .args(["-naHAXcS", "--delete", "--itemize-changes"])
+        .arg(format!("{}/", a.display()))
+        .arg(format!("{}/", b.display()))
+        .output()
+        .expect("rsync is installed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+    // The root itself is the test's own folder.
+    lines.lines().filter(|line| !line.ends_with(" ./")).collect::<Vec<_>>().join("\n")
+}
