@@ -152,7 +152,7 @@ impl Scenario {
     pub(crate) fn adopted_then_base() -> Self {
         let slow = Plan { left_over: 0, ..Plan::UPLOADED };
         let scenario = Self::new(&[slow, Plan::BACKUP.adopting(&[0]), Plan::BACKUP.on(0)], 1);
-        Self { forgettable: Jobs::of(&[0]), ..scenario }
+        Self { forgettable: Jobs::of(&[0]), expirable: Jobs::of(&[0, 1]), ..scenario }
     }
 
     /// A version and somebody who reads it.
