@@ -37,11 +37,8 @@ class Larder(Tool):
 
     def facts(self, output):
         summary = next((row for row in json_lines(output) if row.get("message_type") == "summary"), {})
-        requests = summary.get("requests")
-        if isinstance(requests, dict):
-            counts = [value for value in requests.values() if isinstance(value, int)]
-            return {"requests": sum(counts), "requests_by_kind": requests}
-        return {"requests": requests} if isinstance(requests, int) else {}
+        kinds = {key.removeprefix("requests_"): count for key, count in summary.items() if key.startswith("requests_")}
+        return {"requests": summary["requests"], "requests_by_kind": kinds} if "requests" in summary else {}
 
 
 TOOL = Larder
