@@ -100,6 +100,11 @@ fn adopted_containers_stay_along_a_chain() {
 }
 
 #[test]
+fn an_adopter_of_an_adopter_needs_only_what_it_named() {
+    holds(Scenario::adoption_of_an_adopter(), vec![adopted_from_the_dead(), adopted_from_the_slow()]);
+}
+
+#[test]
 fn an_adopter_shares_the_base_of_the_adopted() {
     holds(Scenario::adoption_on_a_base(), vec![adopted_from_the_dead(), adopted_from_the_slow(), outlives_base()]);
 }
