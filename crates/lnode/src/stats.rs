@@ -1,5 +1,8 @@
 //! Statistics: what a set of versions holds and what it costs.
 
+use std::collections::HashMap;
+
+use larder_format::ids::ContainerKind;
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
@@ -30,6 +33,28 @@ pub struct RepositoryStats {
 
 /// Counts what `versions` use, from their manifests' container tables alone.
 pub fn stats(context: &Context, versions: &[Version]) -> Result<RepositoryStats, RepositoryError> {
-    let _ = (context, versions);
-    Ok(RepositoryStats::default())
+    let mut stats = RepositoryStats { versions: versions.len() as u64, ..RepositoryStats::default() };
+    let mut used = HashMap::new();
+    for version in versions {
+        let counted = &version.summary.statistics;
+        stats.files += counted.files_new + counted.files_changed + counted.files_unmodified;
+        stats.logical_bytes += counted.logical_bytes;
+        let manifest = context.runtime.block_on(context.repository.manifest(version))?;
+        used.extend(manifest.containers.iter().map(|usage| (usage.container, *usage)));
+    }
+    for (id, usage) in &used {
+        stats.containers += 1;
+        match id.kind {
+            ContainerKind::Data => {
+                stats.unique_bytes += usage.bytes_held;
+                stats.stored_data_bytes += usage.object_bytes;
+            }
+            ContainerKind::Meta => stats.stored_meta_bytes += usage.object_bytes,
+        }
+    }
+    for object in context.runtime.block_on(context.repository.store().list(""))? {
+        stats.repository_objects += 1;
+        stats.repository_bytes += object.size;
+    }
+    Ok(stats)
 }

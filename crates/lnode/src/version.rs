@@ -82,7 +82,15 @@ impl VersionReader {
     }
 
     pub(crate) fn data_cursor(&self) -> RecordCursor {
-        RecordCursor::new(RecipeReader::new(self.data.clone(), self.chunks.clone()))
+        RecordCursor::new(self.data_recipe())
+    }
+
+    pub(crate) fn data_recipe(&self) -> RecipeReader {
+        RecipeReader::new(self.data.clone(), self.chunks.clone())
+    }
+
+    pub(crate) fn metadata_recipe(&self) -> RecipeReader {
+        RecipeReader::new(self.metadata.clone(), self.chunks.clone())
     }
 
     /// Walks the entry at `path` and all below it, giving each entry with a reader of its content: for files the whole

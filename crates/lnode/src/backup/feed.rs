@@ -41,10 +41,7 @@ pub(super) enum Fed {
     /// The large file or stream is complete.
     End(Box<Ended>),
     /// A large file could not be opened: it is not in the version.
-    Lost {
-        problem: Problem,
-        may_be_linked_to: bool,
-    },
+    Lost { problem: Problem, may_be_linked_to: bool },
     /// The stream failed: no version can be made of it.
     InputFailed { path: Vec<u8>, source: std::io::Error },
 }
@@ -167,7 +164,8 @@ impl Feeder {
             Ok(reader) => reader,
             Err(error) => return lost(error.to_string(), &found),
         };
-        let mut problems: Vec<_> = found.complete_from(&reader).iter().map(|error| attribute_problem(&found, error)).collect();
+        let mut problems: Vec<_> =
+            found.complete_from(&reader).iter().map(|error| attribute_problem(&found, error)).collect();
         let total = reader.expected();
         let mut failure = None;
         let mut read = |buffer: &mut [u8]| match reader.read(buffer) {

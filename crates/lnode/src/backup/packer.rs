@@ -8,11 +8,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use larder_format::Fingerprint;
 use larder_format::container::{
     CONTAINER_TARGET, ChunkEntry, ChunkKind, ChunkRef, ContainerBuilder, FRAME_TARGET, SealedFrame, seal_frame,
 };
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
-use larder_format::Fingerprint;
 use larder_store::RepositoryError;
 use parking_lot::Mutex;
 
@@ -120,12 +120,7 @@ impl Packer {
                 })
             }
         };
-        let place = ChunkRef {
-            fingerprint,
-            container: open.id,
-            offset: open.payload as u32,
-            size: chunk.len() as u32,
-        };
+        let place = ChunkRef { fingerprint, container: open.id, offset: open.payload as u32, size: chunk.len() as u32 };
         open.chunks.push(ChunkEntry { fingerprint, size: place.size, kind: ChunkKind::Plain });
         open.frame.extend_from_slice(chunk);
         open.payload += chunk.len();

@@ -123,11 +123,7 @@ impl RecipeWriter {
     }
 
     /// Appends a whole segment, which the base has or which was just stored.
-    pub(super) fn push_segment(
-        &mut self,
-        segment: SegmentRef,
-        sink: &mut MetaSink<'_>,
-    ) -> Result<(), RepositoryError> {
+    pub(super) fn push_segment(&mut self, segment: SegmentRef, sink: &mut MetaSink<'_>) -> Result<(), RepositoryError> {
         debug_assert!(self.segmenter.is_at_start());
         for used in &segment.uses {
             sink.count(used.container, u64::from(used.chunks), used.bytes);

@@ -7,10 +7,10 @@ use larder_format::entry::Timestamp;
 use larder_format::ids::{ContainerKind, JobId};
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Summary};
+use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::jobs::{OpenLease, RENEW_EVERY};
 use larder_store::repository::random;
-use larder_store::RepositoryError;
 use tokio::sync::{mpsc, oneshot};
 
 use super::bases::OrphanedContainers;
@@ -185,8 +185,7 @@ fn run(
     uploads.wait()?;
     let mut statistics = streams.statistics.clone();
     statistics.stored_bytes = uploads.stored_bytes();
-    let unchanged =
-        base.as_ref().is_some_and(|base| base.data == streams.data && base.metadata == streams.metadata);
+    let unchanged = base.as_ref().is_some_and(|base| base.data == streams.data && base.metadata == streams.metadata);
     let mut report = BackupReport {
         version: None,
         statistics,
@@ -216,8 +215,7 @@ fn run(
         statistics: report.statistics.clone(),
         attempt: random(repository.entropy())?,
     };
-    let manifest =
-        Manifest { summary: summary.clone(), data: streams.data, metadata: streams.metadata, containers };
+    let manifest = Manifest { summary: summary.clone(), data: streams.data, metadata: streams.metadata, containers };
     let series = repository.keys().series_key(&options.series);
     context.runtime.block_on(repository.commit(series, &manifest))?;
     report.version = Some(summary);
@@ -261,13 +259,7 @@ fn pipeline(
     let orphans = OrphanedContainers::list(repository, &context.runtime, job, &dead)?;
     let (spare, spares) = unbounded();
     let (out, fed) = bounded(IN_FLIGHT);
-    let feeder = Feeder {
-        pool: handle,
-        cutting: cutting.clone(),
-        out,
-        cancel: context.cancel.clone(),
-        spare: spares,
-    };
+    let feeder = Feeder { pool: handle, cutting: cutting.clone(), out, cancel: context.cancel.clone(), spare: spares };
     let rules = Rules {
         force: options.force,
         ignore_ctime: options.ignore_ctime,
@@ -289,10 +281,7 @@ fn pipeline(
     let feeding = std::thread::Builder::new().name("feed".to_owned()).spawn(move || match input {
         Input::Tree(walk) => feeder.tree(walk, Comparison::new(entries, rules)),
         Input::Stream { path, reader, size } => {
-            let now = Timestamp {
-                seconds: (started_ms / 1000) as i64,
-                nanos: (started_ms % 1000) as u32 * 1_000_000,
-            };
+            let now = Timestamp { seconds: (started_ms / 1000) as i64, nanos: (started_ms % 1000) as u32 * 1_000_000 };
             feeder.stream(path, reader, size, now);
             None
         }
@@ -353,4 +342,3 @@ impl std::fmt::Debug for LeaseKeeper {
         f.write_str("LeaseKeeper")
     }
 }
-

@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
 use larder_dedup::{GroupFilter, OwnChunks};
+use larder_format::Fingerprint;
 use larder_format::entry::{Entry, EntryKind};
 use larder_format::ids::JobId;
 use larder_format::manifest::Statistics;
 use larder_format::metadata::{Block, BlockBuilder};
 use larder_format::recipe::{Cover, Recipe, SegmentRef};
 use larder_format::segment::ChunkRecord;
-use larder_format::Fingerprint;
 use larder_store::RepositoryError;
 
 use super::BackupError;
@@ -238,13 +238,7 @@ impl Sequencer {
     }
 
     /// Writes the chunks `from..to` of `chunks`, whose bytes begin at `offset`; gives the offset behind them.
-    fn contents(
-        &mut self,
-        chunks: &Chunks,
-        from: usize,
-        to: usize,
-        mut offset: usize,
-    ) -> Result<usize, BackupError> {
+    fn contents(&mut self, chunks: &Chunks, from: usize, to: usize, mut offset: usize) -> Result<usize, BackupError> {
         for (length, fingerprint) in chunks.lengths[from..to].iter().zip(&chunks.fingerprints[from..to]) {
             let bytes = &chunks.bytes[offset..offset + *length as usize];
             offset += *length as usize;
@@ -410,9 +404,7 @@ impl Sequencer {
         let counter = match (&entry.kind, fate) {
             (EntryKind::File { .. } | EntryKind::HardLink { .. }, Fate::New) => &mut statistics.files_new,
             (EntryKind::File { .. } | EntryKind::HardLink { .. }, Fate::Changed) => &mut statistics.files_changed,
-            (EntryKind::File { .. } | EntryKind::HardLink { .. }, Fate::Unmodified) => {
-                &mut statistics.files_unmodified
-            }
+            (EntryKind::File { .. } | EntryKind::HardLink { .. }, Fate::Unmodified) => &mut statistics.files_unmodified,
             (EntryKind::Directory, Fate::New) => &mut statistics.dirs_new,
             (EntryKind::Directory, Fate::Changed) => &mut statistics.dirs_changed,
             (EntryKind::Directory, Fate::Unmodified) => &mut statistics.dirs_unmodified,
@@ -476,4 +468,3 @@ fn wait<T>(promise: &Receiver<T>) -> Result<T, BackupError> {
     // The sender is dropped unsent only by a panic in the pool, which is a bug of ours that must end the job.
     promise.recv().map_err(|_| BackupError::WorkerDied)
 }
-

@@ -75,7 +75,14 @@ impl Uploads {
     }
 
     /// Uploads a finished container, of which `accounted` bytes are taken.
-    pub(super) fn upload(self: &Arc<Self>, id: ContainerId, object: Vec<u8>, accounted: usize, chunks: u32, bytes: u64) {
+    pub(super) fn upload(
+        self: &Arc<Self>,
+        id: ContainerId,
+        object: Vec<u8>,
+        accounted: usize,
+        chunks: u32,
+        bytes: u64,
+    ) {
         let uploads = self.clone();
         let held = Held { chunks, bytes, object_bytes: object.len() as u64 };
         self.runtime.spawn(async move {

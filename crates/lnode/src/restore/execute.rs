@@ -85,8 +85,7 @@ impl Execution<'_> {
             let runs = &window.runs[spans[number].clone()];
             let bytes: u64 = runs.iter().map(|run| u64::from(run.length)).sum();
             let held = self.held_bytes.get(&window.containers[number]).copied().unwrap_or(0);
-            (bytes * SPARSE_ONE_IN < held)
-                .then(|| runs.iter().map(|run| run.offset..run.offset + run.length).collect())
+            (bytes * SPARSE_ONE_IN < held).then(|| runs.iter().map(|run| run.offset..run.offset + run.length).collect())
         };
         let tasks: Vec<_> =
             window.containers.iter().enumerate().map(|(number, id)| (number as u32, *id, wanted(number))).collect();

@@ -118,10 +118,7 @@ impl RecipeReader {
     }
 
     /// What the node says of a segment, and the stream offset at which it begins.
-    pub(crate) fn segment_ref(
-        &mut self,
-        segment: SegmentNumber,
-    ) -> Result<Option<(SegmentRef, u64)>, RepositoryError> {
+    pub(crate) fn segment_ref(&mut self, segment: SegmentNumber) -> Result<Option<(SegmentRef, u64)>, RepositoryError> {
         let Some((node, place)) = self.node_of(segment) else { return Ok(None) };
         let node = self.node(node)?;
         Ok(node.segments.get(place).map(|segment| (segment.clone(), node.starts[place])))
@@ -133,6 +130,11 @@ impl RecipeReader {
         let node = self.node(node)?;
         let Some(reference) = node.segments.get(place) else { return Ok(Arc::default()) };
         read_segment(&self.chunks, reference)
+    }
+
+    /// The records of a segment that a node of this stream lists.
+    pub(crate) fn records_of(&self, segment: &SegmentRef) -> Result<Arc<Vec<ChunkRecord>>, RepositoryError> {
+        read_segment(&self.chunks, segment)
     }
 
     /// The segment that holds the stream byte at `offset`, and the stream offset at which that segment begins.
@@ -153,10 +155,7 @@ impl RecipeReader {
 }
 
 /// Reads and decodes a segment.
-fn read_segment(
-    chunks: &MetaChunks,
-    reference: &SegmentRef,
-) -> Result<Arc<Vec<ChunkRecord>>, RepositoryError> {
+fn read_segment(chunks: &MetaChunks, reference: &SegmentRef) -> Result<Arc<Vec<ChunkRecord>>, RepositoryError> {
     let bytes = chunks.read(&reference.chunk)?;
     let records = segment::decode(&bytes).map_err(|source| damaged(&reference.chunk, source))?;
     let total: u64 = records.iter().map(|record| u64::from(record.chunk.size)).sum();

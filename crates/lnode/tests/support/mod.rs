@@ -1,5 +1,5 @@
 //! A repository, a context and short calls for tests of the pipelines.
-#![allow(dead_code, reason = "every test uses its own part")]
+#![allow(dead_code, missing_docs, reason = "every test uses its own part")]
 
 use std::num::NonZeroUsize;
 use std::path::Path;

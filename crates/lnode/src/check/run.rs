@@ -1,0 +1,76 @@
+//! One check from start to end.
+
+use std::collections::BTreeMap;
+
+use larder_format::names;
+use larder_store::catalog::Version;
+
+use super::structure::{Structure, reason};
+use super::{AffectedVersion, CheckError, CheckOptions, CheckReport, Damage, affected, content};
+use crate::context::Context;
+
+/// Checks the repository. Damage is a finding, not an error; errors are what kept the check from looking.
+pub fn check(context: &Context, options: &CheckOptions) -> Result<CheckReport, CheckError> {
+    let catalog = context.runtime.block_on(context.repository.catalog())?;
+    let mut report = CheckReport::default();
+    let chosen = |id| options.versions.is_empty() || options.versions.contains(&id);
+    for damaged in catalog.damaged.iter().filter(|damaged| chosen(damaged.id)) {
+        report.damages.push(unreadable_manifest(&damaged.name, damaged.id, reason(&damaged.error)));
+    }
+    let versions: Vec<Version> = catalog.versions.into_iter().filter(|version| chosen(version.id())).collect();
+    let bytes = versions.iter().map(|version| version.summary.statistics.stream_bytes).max();
+    context.progress.expect(0, bytes.unwrap_or(0));
+    let mut structure = Structure::new(context)?;
+    let mut readable = Vec::new();
+    for version in versions {
+        if context.cancel.is_cancelled() {
+            return Err(CheckError::Interrupted);
+        }
+        report.versions += 1;
+        match context.runtime.block_on(context.repository.manifest(&version)) {
+            Ok(manifest) => {
+                structure.version(&manifest)?;
+                readable.push(version);
+            }
+            Err(error) if error.is_damage() => {
+                let name = names::version(version.series, version.id(), version.generation);
+                report.damages.push(unreadable_manifest(&name, version.id(), reason(&error)));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    report.containers = structure.tables_checked.len() as u64;
+    (report.unused_containers, report.unused_bytes) = structure.unused();
+    // What is known to be damaged as a whole need not be read.
+    let sizes = structure
+        .used
+        .iter()
+        .filter(|id| structure.bad.get(id).is_none_or(|bad| !bad.parts.is_empty()))
+        .map(|id| (*id, structure.size(*id)))
+        .collect();
+    let read = content::read(context, &content::choose(context, options.read_data, sizes)?)?;
+    (report.containers_read, report.bytes_read) = (read.containers, read.bytes);
+    let mut bad = std::mem::take(&mut structure.bad);
+    for (id, found) in read.bad {
+        bad.entry(id).and_modify(|known| known.parts.extend(found.parts.clone())).or_insert(found);
+    }
+    let mut affected: BTreeMap<_, Vec<AffectedVersion>> = BTreeMap::new();
+    if !bad.is_empty() {
+        for version in &readable {
+            for (id, version) in affected::trace(context, version, &bad)? {
+                affected.entry(id).or_default().push(version);
+            }
+        }
+    }
+    report.damages.extend(bad.into_iter().map(|(id, bad)| Damage {
+        object: names::container(id),
+        why: bad.why,
+        affected: affected.remove(&id).unwrap_or_default(),
+    }));
+    Ok(report)
+}
+
+fn unreadable_manifest(name: &str, id: larder_format::ids::JobId, why: String) -> Damage {
+    let version = AffectedVersion { id, series: String::new(), files: Vec::new(), files_count: 0 };
+    Damage { object: name.to_owned(), why, affected: vec![version] }
+}
