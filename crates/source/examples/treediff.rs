@@ -90,11 +90,14 @@ pub(crate) fn differences(a: &Path, b: &Path, options: Options) -> io::Result<Ve
     Ok(comparison.found)
 }
 
+/// Device and number.
+type Inode = (u64, u64);
+
 struct Comparison {
     options: Options,
     found: Vec<String>,
     /// Of each inode of A with several names: the path of its first, and what inode that path is in B.
-    links: HashMap<(u64, u64), (Vec<u8>, (u64, u64))>,
+    links: HashMap<Inode, (Vec<u8>, Inode)>,
 }
 
 impl Comparison {

@@ -158,9 +158,12 @@ impl Target {
     }
 }
 
+/// An open directory of the target and a name in it.
+type Spot<'p> = (Arc<Folder>, &'p [u8]);
+
 impl Inner {
     /// The directory an entry belongs into, made when it is missing, and the name in it. `None`: a dry run, and it is missing.
-    fn parent<'p>(&self, path: &'p [u8]) -> Result<Option<(Arc<Folder>, &'p [u8])>, TargetError> {
+    fn parent<'p>(&self, path: &'p [u8]) -> Result<Option<Spot<'p>>, TargetError> {
         if !is_valid_path(path) {
             return Err(TargetError::BadEntry { path: path.to_vec(), problem: "its path could leave the target" });
         }
@@ -181,7 +184,7 @@ impl Inner {
     }
 
     /// Like [`Inner::parent`], for something that exists: nothing is made. `None`: there is no such directory.
-    fn existing_parent<'p>(&self, path: &'p [u8]) -> Result<Option<(Arc<Folder>, &'p [u8])>, TargetError> {
+    fn existing_parent<'p>(&self, path: &'p [u8]) -> Result<Option<Spot<'p>>, TargetError> {
         let Some(folders) = self.folders.as_ref().filter(|_| is_valid_path(path)) else { return Ok(None) };
         let (directory, name) = folders::split(path);
         match folders.get(directory, Missing::Fail) {
