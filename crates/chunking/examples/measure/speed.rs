@@ -72,6 +72,9 @@ pub(crate) fn measure(data: &[u8]) -> Result<(), Box<dyn Error>> {
         }
         println!("{}\n{}", lines[0], lines[1]);
     }
+    let start = Instant::now();
+    larder_chunking::self_test()?;
+    println!("self-test: {:?}", start.elapsed());
     Ok(())
 }
 

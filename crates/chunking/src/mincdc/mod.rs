@@ -1,7 +1,6 @@
 //! MinCDC: a chunk ends behind the four bytes whose keyed hash is the smallest between min and max.
 //!
-//! A length L from min to max is a candidate; its hash is that of the bytes L-4..L, so a candidate needs no byte beyond
-//! itself and a stream that ends early only has fewer of them. The hash of four bytes is `word * multiplier + addend`
+//! A length L from min to max is a candidate; its hash is that of the bytes L-4..L. The hash of four bytes is `word * multiplier + addend`
 //! modulo 2^32, the word read little-endian, the multiplier odd: a permutation of all words in which, through the high
 //! bits, every byte of the word decides. Multiplier and addend come from the seed.
 //!
@@ -13,6 +12,10 @@
 //! length max, all equal to one another, instead of min-sized ones that cost three times as many records. And where a
 //! run ends inside the window and its hash happens to be the smallest, the cut falls on the run's end, which is a
 //! landmark of the content, not of the place where the chunk began.
+//!
+//! What is left of a stream when less than max remains is one chunk. Cutting it once more (there would be candidates from
+//! min on) finds no more duplicates in trees of small files, but makes an eighth more chunks; and so a file shorter than
+//! max is always exactly one chunk.
 //!
 //! The order is keyed by 63 bits through a linear function. It hides sizes from somebody who knows the plain text but
 //! cannot choose it; it is not a cipher, and nothing but sizes depends on it.
@@ -45,15 +48,8 @@ impl MinCdc {
     }
 
     #[cfg(test)]
-    #[expect(dead_code, reason = "used by the kernel tests")]
-    pub(crate) fn with_kernel(params: ChunkerParams, seed: &[u8; 32], kernel: Kernel) -> Self {
+    fn with_kernel(params: ChunkerParams, seed: &[u8; 32], kernel: Kernel) -> Self {
         Self { kernel, ..Self::new(params, seed) }
-    }
-
-    /// The longest candidate, or `None` when the stream ends before there is a choice.
-    fn last_candidate(&self, data: &[u8]) -> Option<usize> {
-        let last = data.len().min(self.params.max as usize);
-        (last > self.params.min as usize).then_some(last)
     }
 }
 
@@ -63,33 +59,67 @@ impl Chunker for MinCdc {
     }
 
     fn next_cut(&self, data: &[u8]) -> usize {
-        let min = self.params.min as usize;
-        match self.last_candidate(data) {
-            Some(last) => min + self.kernel.last_smallest(&data[min - WORD..last], self.hash),
-            None => data.len(),
+        let (min, max) = (self.params.min as usize, self.params.max as usize);
+        if data.len() < max {
+            return data.len();
         }
+        min + self.kernel.last_smallest(&data[min - WORD..max], self.hash)
     }
 
     fn is_cut(&self, data: &[u8], length: usize) -> bool {
-        let min = self.params.min as usize;
-        let Some(last) = self.last_candidate(data) else {
+        let (min, max) = (self.params.min as usize, self.params.max as usize);
+        if data.len() < max {
             return length == data.len();
-        };
-        if length < min || length > last {
+        }
+        if length < min || length > max {
             return false;
         }
         let bound = self.hash.of(&data[length - WORD..]);
         let mut candidate = min;
-        while candidate <= last {
-            let step_last = (candidate + EARLY_STEP - 1).min(last);
-            let words = &data[candidate - WORD..step_last];
-            let best = candidate + self.kernel.last_smallest(words, self.hash);
+        while candidate <= max {
+            let last = (candidate + EARLY_STEP - 1).min(max);
+            let best = candidate + self.kernel.last_smallest(&data[candidate - WORD..last], self.hash);
             let hash = self.hash.of(&data[best - WORD..]);
             if hash < bound || (hash == bound && best > length) {
                 return false;
             }
-            candidate = step_last + 1;
+            candidate = last + 1;
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::params::Algorithm;
+    use proptest::prelude::*;
+
+    /// The definition, straight from the header.
+    fn reference(chunker: &MinCdc, data: &[u8]) -> usize {
+        let (min, max) = (chunker.params.min as usize, chunker.params.max as usize);
+        if data.len() < max {
+            return data.len();
+        }
+        let hash = |length: usize| chunker.hash.of(&data[length - WORD..length]);
+        (min..=max).rev().min_by_key(|&length| hash(length)).unwrap_or(max)
+    }
+
+    proptest! {
+        #[test]
+        fn every_kernel_cuts_as_defined(
+            data in proptest::collection::vec(prop_oneof![Just(0), Just(1), any::<u8>()], 0..4000),
+            average in 150..700_u32,
+            seed in any::<[u8; 32]>(),
+        ) {
+            let params = ChunkerParams::with_average(Algorithm::MinCdc, average);
+            for kernel in Kernel::available() {
+                let chunker = MinCdc::with_kernel(params, &seed, kernel);
+                for start in (0..data.len()).step_by(257) {
+                    let expected = reference(&chunker, &data[start..]);
+                    prop_assert_eq!(chunker.next_cut(&data[start..]), expected, "{:?}", kernel);
+                }
+            }
+        }
     }
 }
