@@ -1,2 +1,99 @@
-//! placeholder
-fn main() {}
+//! The `larder` binary: arguments, progress, tables, JSON, exit codes; nothing else.
+//!
+//! One run is: the command line becomes an [`args::Command`], [`app::App`] opens what it needs, the verb's module in `commands` calls
+//! the crates below and prints, and `exit` says how the process ends. Everything that could be useful to another program lies
+//! further down. Carries `DESIGN.md` section 9 and the CLI part of section 1.3. Below: `lnode`, `source`, `store`.
+
+mod app;
+mod args;
+mod commands;
+mod environment;
+mod exit;
+mod failure;
+mod logging;
+mod output;
+mod password;
+mod patterns;
+mod refs;
+mod signals;
+mod sizes;
+mod time;
+
+use std::ffi::OsStr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use crate::app::App;
+use crate::args::Cli;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::Output;
+
+fn main() {
+    std::panic::set_hook(Box::new(|info| logging::report_bug(info)));
+    // The runtime's threads may still wait for a store that does not answer; there is nothing left to wait for.
+    std::process::exit(run().code());
+}
+
+fn run() -> Exit {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    let out = Output::new(cli.global.json, cli.global.quiet, cli.global.verbose);
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        logging::start(&cli.global)?;
+        larder_chunking::self_test().map_err(|error| {
+            Failure::of(Exit::Failed, &error)
+                .while_doing("this machine computes wrongly; nothing was read or written")
+                .advise("the processor, its memory or this build of the program is faulty")
+        })?;
+        let app = App::new(cli.global, out.clone());
+        let exit = commands::run(&app, cli.command)?;
+        app.out.flush()?;
+        Ok::<_, Failure>(app.final_exit(exit))
+    }));
+    match ended {
+        Ok(Ok(exit)) => exit,
+        Ok(Err(failure)) => {
+            drop(out.flush());
+            out.failure(&failure);
+            failure.exit
+        }
+        // The hook has said what happened.
+        Err(_) => Exit::Failed,
+    }
+}
+
+/// The command line cannot be understood, or only asked for help.
+fn refuse(error: &clap::Error) -> Exit {
+    let wants_json =
+        std::env::args_os().take_while(|arg| arg != OsStr::new("--")).any(|arg| arg == OsStr::new("--json"));
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // A reader that went away has seen enough.
+            drop(error.print());
+            return Exit::Done;
+        }
+        _ if wants_json => {
+            let message = error.to_string();
+            let first = message.lines().next().unwrap_or_default().trim_start_matches("error: ");
+            Output::new(true, false, 0).failure(&Failure::usage(first));
+        }
+        _ => drop(error.print()),
+    }
+    Exit::Usage
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,191 @@
+//! [`App`]: what every command needs, made from the global options: output, a runtime for requests, signals, the repository.
+
+use std::future::Future;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use larder_format::compress::Compression;
+use larder_lnode::{Cancel, Context, NoProgress, Progress, SystemClock};
+use larder_store::repository::{SystemEntropy, random, read_config};
+use larder_store::{CacheOptions, Location, Repository, RepositoryError, Store, StoreOptions};
+
+use crate::args::Global;
+use crate::environment;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::password::{Password, PasswordSource};
+use crate::signals::Interrupts;
+
+/// How often a person may try a password.
+const PROMPTS: usize = 3;
+
+/// Memory for caches and for finding duplicates when nothing else is said: with buffers and the program itself, a backup of
+/// anything stays under 200 MB.
+const MEMORY_DEFAULT: u64 = 96 << 20;
+
+/// Less would make every job crawl.
+const MEMORY_MIN: u64 = 16 << 20;
+
+/// What every command needs.
+pub(crate) struct App {
+    pub(crate) global: Global,
+    pub(crate) out: Output,
+    pub(crate) interrupts: Interrupts,
+    runtime: OnceLock<tokio::runtime::Runtime>,
+    found_damage: AtomicBool,
+}
+
+impl std::fmt::Debug for App {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("App").field("global", &self.global).finish_non_exhaustive()
+    }
+}
+
+/// An opened repository, and the password that opened it.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) repository: Repository,
+    pub(crate) password: Password,
+}
+
+impl App {
+    /// Prepares; touches nothing yet.
+    pub(crate) fn new(global: Global, out: Output) -> Self {
+        let interrupts = Interrupts::listen(&out);
+        Self { global, out, interrupts, runtime: OnceLock::new(), found_damage: AtomicBool::new(false) }
+    }
+
+    /// Something damaged was met that does not stop the command: it must not end as if all were well.
+    pub(crate) fn note_damage(&self) {
+        self.found_damage.store(true, Ordering::Relaxed);
+    }
+
+    /// How the process ends when a command came to this end.
+    pub(crate) fn final_exit(&self, exit: Exit) -> Exit {
+        if exit == Exit::Done && self.found_damage.load(Ordering::Relaxed) { Exit::Damage } else { exit }
+    }
+
+    /// The runtime that serves requests, started when first needed.
+    pub(crate) fn runtime(&self) -> &tokio::runtime::Runtime {
+        self.runtime.get_or_init(|| {
+            // Requests wait for the network, they do not compute; two threads keep many of them going.
+            tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .thread_name("requests")
+                .enable_all()
+                .build()
+                .expect("the system can start two threads")
+        })
+    }
+
+    /// Waits for a request.
+    pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.runtime().block_on(future)
+    }
+
+    /// How to reach a store.
+    fn store_options(&self) -> StoreOptions {
+        let mut options = StoreOptions {
+            upload_limit: self.global.limit_upload.and_then(NonZeroU64::new),
+            download_limit: self.global.limit_download.and_then(NonZeroU64::new),
+            jitter_seed: jitter_seed(),
+            ..StoreOptions::default()
+        };
+        if let Some(timeout) = self.global.timeout {
+            options.retry_deadline = timeout;
+            options.first_deadline = timeout;
+            options.attempt_timeout = options.attempt_timeout.min(timeout.max(Duration::from_secs(1)));
+        }
+        options
+    }
+
+    /// The store at a location, as the options say.
+    pub(crate) fn store_at(&self, location: &Location) -> Result<Store, Failure> {
+        let mut options = self.store_options();
+        // Only where a request is slow does a copy on this machine gain anything.
+        if !matches!(location, Location::Local(_) | Location::Memory) {
+            options.cache = environment::cache_dir(&self.global).map(CacheOptions::new);
+        }
+        Ok(Store::open(location, &options)?)
+    }
+
+    /// The store of the repository.
+    pub(crate) fn store(&self) -> Result<Store, Failure> {
+        self.store_at(&environment::location(&self.global)?)
+    }
+
+    /// Opens the repository with the password.
+    pub(crate) fn open(&self) -> Result<Opened, Failure> {
+        let store = self.store()?;
+        // Before anyone is asked for a password it should be clear that there is something to open.
+        self.block_on(read_config(&store))?;
+        let source = PasswordSource::of(&self.global);
+        for attempt in 1.. {
+            let password = source.get()?;
+            match self.block_on(Repository::open(store.clone(), &password, Arc::new(SystemEntropy))) {
+                Err(RepositoryError::WrongPassword { .. }) if source.is_prompt() && attempt < PROMPTS => {
+                    self.out.remark("wrong password, try again");
+                }
+                Err(error) => return Err(error.into()),
+                Ok(repository) => {
+                    // Only now the repository's id is proved, and the cache must never mix two repositories.
+                    let cached = store.with_cache_of(repository.config().repository);
+                    return Ok(Opened { repository: repository.through(cached), password });
+                }
+            }
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    /// What a job needs.
+    pub(crate) fn context(&self, repository: Repository, progress: Arc<dyn Progress>) -> Context {
+        Context {
+            repository,
+            runtime: self.runtime().handle().clone(),
+            clock: Arc::new(SystemClock),
+            threads: self.threads(),
+            cancel: self.interrupts.job_begins(),
+            progress,
+            host: environment::host(),
+        }
+    }
+
+    /// What reading without a visible job needs: it may be interrupted at any moment.
+    pub(crate) fn reading(&self, repository: Repository) -> Context {
+        Context {
+            repository,
+            runtime: self.runtime().handle().clone(),
+            clock: Arc::new(SystemClock),
+            threads: self.threads(),
+            cancel: Cancel::default(),
+            progress: Arc::new(NoProgress),
+            host: environment::host(),
+        }
+    }
+
+    fn threads(&self) -> std::num::NonZeroUsize {
+        let all = || std::thread::available_parallelism().unwrap_or(std::num::NonZeroUsize::MIN);
+        self.global.threads.unwrap_or_else(all)
+    }
+
+    /// Bytes for caches and for finding duplicates.
+    pub(crate) fn memory(&self) -> usize {
+        let bytes = self.global.memory_limit.unwrap_or(MEMORY_DEFAULT).max(MEMORY_MIN);
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    }
+
+    /// How new data is compressed.
+    pub(crate) fn compression(&self) -> Compression {
+        self.global.compression.unwrap_or(Compression::DEFAULT)
+    }
+}
+
+/// Differs between processes; only politeness depends on it.
+fn jitter_seed() -> u64 {
+    // Without random bytes all clients are equally polite.
+    random(&SystemEntropy).map_or(0, u64::from_le_bytes)
+}

@@ -1,0 +1,91 @@
+//! The command line: one struct for what every verb accepts, one per verb.
+//!
+//! Verbs and flags are those of restic where the meaning is the same; Borg's verbs work as hidden aliases. The doc comments here
+//! are the help texts and the manual pages.
+
+mod backup;
+mod global;
+mod init;
+mod keys;
+mod look;
+mod restore;
+mod tools;
+
+use clap::{Parser, Subcommand};
+
+pub(crate) use backup::BackupArgs;
+pub(crate) use global::Global;
+pub(crate) use init::{ChunkerName, InitArgs};
+pub(crate) use keys::{KeyArgs, KeyCommand, NewKey, NewPassword};
+pub(crate) use look::{
+    CheckArgs, DiffArgs, DumpArgs, DumpFormat, FilterArgs, FindArgs, GroupBy, LsArgs, SnapshotsArgs, StatsArgs, StatsBy,
+};
+pub(crate) use restore::{OverwriteName, RestoreArgs};
+pub(crate) use tools::{CatArgs, CompletionsArgs, ManArgs, ValidateStoreArgs};
+
+/// Back up files, streams and disk images into a bucket or a folder, deduplicated and encrypted.
+///
+/// A repository is made once with `larder init`, then `larder backup PATH…` stores a snapshot and `larder restore latest
+/// --target DIR` brings it back. Many backups may run on one repository at once; there are no locks.
+#[derive(Debug, Parser)]
+#[command(
+    name = "larder",
+    version,
+    after_long_help = crate::exit::help(),
+    after_help = "`larder help VERB` says more. `larder --help` lists the exit codes.",
+    max_term_width = 100,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    propagate_version = false,
+    disable_help_subcommand = false
+)]
+pub(crate) struct Cli {
+    /// What every verb accepts.
+    #[command(flatten)]
+    pub(crate) global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make a repository in a folder or a bucket
+    Init(InitArgs),
+    /// Back up files, folders, a stream or a device as a new snapshot
+    #[command(alias = "create")]
+    Backup(Box<BackupArgs>),
+    /// List the snapshots
+    #[command(alias = "list")]
+    Snapshots(SnapshotsArgs),
+    /// List what a snapshot holds
+    Ls(LsArgs),
+    /// Find files by name in all snapshots
+    Find(FindArgs),
+    /// Compare two snapshots
+    Diff(DiffArgs),
+    /// Say how much the snapshots hold, and how much they take
+    Stats(StatsArgs),
+    /// Bring a snapshot, or a part of it, back into a folder
+    #[command(alias = "extract")]
+    Restore(Box<RestoreArgs>),
+    /// Write a file, or a folder as an archive, to standard output
+    Dump(DumpArgs),
+    /// Find out whether every snapshot can be restored
+    Check(CheckArgs),
+    /// Manage the passwords of a repository, and its paper key
+    Key(KeyArgs),
+    /// Find out whether a store keeps the promises that a repository needs
+    ValidateStore(ValidateStoreArgs),
+    /// Say why there is nothing to unlock
+    Unlock,
+    /// Show an object of the repository as JSON, for support
+    Cat(CatArgs),
+    /// Write completions for a shell
+    Completions(CompletionsArgs),
+    /// Write the manual pages
+    Man(ManArgs),
+    /// Show the version of this program
+    Version,
+}

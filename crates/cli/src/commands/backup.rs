@@ -1,0 +1,161 @@
+//! `larder backup`: says what is backed up and under what name; the work is `larder_lnode::backup`.
+
+mod input;
+mod naming;
+
+use larder_format::ids::JobId;
+use larder_format::manifest::Statistics;
+use larder_lnode::{BackupOptions, BackupReport, Clock, SystemClock, backup};
+use larder_store::{Repository, StoreStats};
+use serde_json::{Value, json};
+
+use self::input::Source;
+use crate::app::App;
+use crate::args::{BackupArgs, FilterArgs};
+use crate::environment;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Meter, MeterKind, Output, safe, summary};
+use crate::refs::{self, Versions};
+use crate::{sizes, time};
+
+pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
+    input::check(args)?;
+    let host = args.host.clone().unwrap_or_else(environment::host);
+    // The repository comes first: a wrong password should not cost a dump of a database.
+    let opened = app.open()?;
+    let Source { input, paths, default_name } = input::open(app, args)?;
+    let options = BackupOptions {
+        series: args.series.clone().unwrap_or_else(|| naming::default_series(&host, &default_name)),
+        host,
+        user: environment::user(),
+        tags: args.tag.iter().flat_map(|tags| refs::split_tags(tags)).collect(),
+        paths,
+        time_ms: args.time,
+        program: format!("larder {}", env!("CARGO_PKG_VERSION")),
+        compression: app.compression(),
+        force: args.force,
+        dry_run: args.dry_run,
+        skip_if_unchanged: args.skip_if_unchanged,
+        ignore_ctime: args.ignore_ctime,
+        ignore_inode: args.ignore_inode,
+        base: parent(app, &opened.repository, args)?,
+        index_memory: app.memory() / 2,
+    };
+    if options.series.is_empty() {
+        return Err(Failure::usage("a series needs a name"));
+    }
+    let started_ms = SystemClock.now_ms();
+    let mut meter = Meter::start(MeterKind::Backup, &app.out);
+    let context = app.context(opened.repository.clone(), meter.progress());
+    let result = backup(&context, input, &options);
+    meter.stop();
+    let report = result.map_err(|error| {
+        // A source that fails because it was stopped is an interruption.
+        let failure = Failure::from(error);
+        if context.cancel.is_cancelled() { Failure { exit: Exit::Interrupted, ..failure } } else { failure }
+    })?;
+    let ended = Ended {
+        args,
+        options: &options,
+        report: &report,
+        errors: report.statistics.errors.max(meter.errors()),
+        started_ms,
+        seconds: meter.elapsed().as_secs_f64(),
+        requests: opened.repository.store().stats(),
+    };
+    if app.out.is_json() {
+        app.out.json(&ended.json())?
+    } else {
+        ended.print(&app.out)?
+    }
+    Ok(if ended.errors > 0 { Exit::Partly } else { Exit::Done })
+}
+
+/// The version to compare with, if one was named.
+fn parent(app: &App, repository: &Repository, args: &BackupArgs) -> Result<Option<JobId>, Failure> {
+    let Some(given) = &args.parent else { return Ok(None) };
+    let reference = refs::parse(given)?;
+    if reference.path.is_some() {
+        return Err(Failure::usage("--parent names a snapshot, without a path"));
+    }
+    let versions = Versions::load(app, repository, &FilterArgs::default())?;
+    versions.find(app, &reference.snapshot).map(|version| Some(version.id()))
+}
+
+/// Everything there is to say at the end.
+struct Ended<'a> {
+    args: &'a BackupArgs,
+    options: &'a BackupOptions,
+    report: &'a BackupReport,
+    errors: u64,
+    started_ms: u64,
+    seconds: f64,
+    requests: StoreStats,
+}
+
+impl Ended<'_> {
+    fn json(&self) -> Value {
+        let mut object = summary::statistics(&self.report.statistics);
+        let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
+        put("message_type", json!("summary"));
+        put("series", json!(self.options.series));
+        put("backup_start", json!(time::rfc3339(self.started_ms)));
+        put("backup_end", json!(time::rfc3339(SystemClock.now_ms())));
+        put("total_duration", json!(self.seconds));
+        put("dry_run", json!(self.args.dry_run));
+        put("error_count", json!(self.errors));
+        if let Some(version) = &self.report.version {
+            put("snapshot_id", json!(version.id.to_string()));
+        }
+        if let Some(base) = self.report.base {
+            put("parent", json!(base.to_string()));
+        }
+        let adopted: Vec<_> = self.report.adopted.iter().map(ToString::to_string).collect();
+        put("adopted_jobs", json!(adopted));
+        summary::put_requests(&mut object, &self.requests);
+        Value::Object(object)
+    }
+
+    fn print(&self, out: &Output) -> Result<(), Failure> {
+        let Statistics {
+            files_new,
+            files_changed,
+            files_unmodified,
+            dirs_new,
+            dirs_changed,
+            dirs_unmodified,
+            others,
+            ..
+        } = &self.report.statistics;
+        let statistics = &self.report.statistics;
+        match self.report.base {
+            Some(base) => out.info(format!("series {}, compared with {}", safe(&self.options.series), base.short()))?,
+            None => out.info(format!("series {}, first snapshot", safe(&self.options.series)))?,
+        }
+        if !self.report.adopted.is_empty() {
+            out.info("uploads of an interrupted run were reused")?;
+        }
+        out.info(format!("Files:  {files_new:>9} new, {files_changed:>9} changed, {files_unmodified:>9} unmodified"))?;
+        out.info(format!("Dirs:   {dirs_new:>9} new, {dirs_changed:>9} changed, {dirs_unmodified:>9} unmodified"))?;
+        if *others > 0 {
+            out.info(format!("Others: {others:>9} links, devices, FIFOs"))?;
+        }
+        let (added, stored) = (sizes::show(statistics.added_bytes), sizes::show(statistics.stored_bytes));
+        let would = if self.args.dry_run { "Would add" } else { "Added" };
+        out.info(format!("{would} to the repository: {added} ({stored} stored)"))?;
+        let files = sizes::count(summary::files(statistics), "file");
+        let duration = time::show_duration(std::time::Duration::from_secs_f64(self.seconds.max(0.0)));
+        out.info(format!("processed {files}, {} in {duration}", sizes::show(statistics.logical_bytes)))?;
+        match &self.report.version {
+            Some(version) => out.info(format!("snapshot {} saved", version.id.short()))?,
+            None if self.args.dry_run => out.info("dry run: no snapshot was made")?,
+            None => out.info("nothing changed: no snapshot was made")?,
+        }
+        if self.errors > 0 {
+            let problems = sizes::count(self.errors, "item");
+            out.warn(&format!("{problems} could not be read or changed meanwhile: see the messages above"));
+        }
+        Ok(())
+    }
+}

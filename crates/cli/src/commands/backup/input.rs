@@ -1,0 +1,256 @@
+//! What a backup reads: a tree, standard input, a command, a device.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use larder_format::entry::is_valid_path;
+use larder_lnode::Input;
+use larder_source::files_from::{ListFormat, read_list};
+use larder_source::stream::CommandStream;
+use larder_source::{Case, Excludes, PathMatcher, PathText, Roots, TagFile, Walk, WalkOptions};
+use larder_store::Location;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::Timespec;
+
+use super::naming::recorded;
+use crate::app::App;
+use crate::args::BackupArgs;
+use crate::environment;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::absolute;
+use crate::patterns::{Patterns, literally};
+use crate::refs::clean_path;
+use crate::signals::Interrupts;
+
+/// How often a wait for standard input looks whether it is still wanted.
+const STDIN_LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+
+/// The name of a stream that has none.
+const STREAM_NAME: &str = "stdin";
+
+/// What is read, and what it is called.
+pub(super) struct Source {
+    pub(super) input: Input,
+    /// What is written down as backed up.
+    pub(super) paths: Vec<Vec<u8>>,
+    /// What the series is named after.
+    pub(super) default_name: Vec<Vec<u8>>,
+}
+
+/// Refuses what makes no sense before anything is opened.
+pub(super) fn check(args: &BackupArgs) -> Result<(), Failure> {
+    let lists = args.files_from.len() + args.files_from_verbatim.len() + args.files_from_raw.len();
+    let is_stream = args.stdin || args.stdin_from_command;
+    if is_stream && lists > 0 {
+        return Err(Failure::usage("a stream and a list of files cannot be backed up together"));
+    }
+    if args.stdin_filename.is_some() && !is_stream {
+        return Err(Failure::usage("--stdin-filename needs --stdin or --stdin-from-command"));
+    }
+    if args.stdin_from_command && args.paths.is_empty() {
+        return Err(Failure::usage("--stdin-from-command needs a command: --stdin-from-command -- COMMAND ARGUMENT…"));
+    }
+    if !is_stream && lists == 0 && args.paths.is_empty() {
+        return Err(Failure::usage("nothing to back up was named")
+            .advise("give paths, --files-from, --stdin or --stdin-from-command"));
+    }
+    let from_stdin = [&args.files_from, &args.files_from_verbatim, &args.files_from_raw];
+    let from_stdin = from_stdin.iter().flat_map(|list| list.iter()).filter(|path| *path == Path::new("-")).count();
+    if from_stdin > 1 {
+        return Err(Failure::usage("standard input can be only one list of files"));
+    }
+    if is_stream {
+        stream_path(args)?;
+    }
+    Ok(())
+}
+
+/// Opens what is to be read.
+pub(super) fn open(app: &App, args: &BackupArgs) -> Result<Source, Failure> {
+    if args.stdin {
+        let reader = Box::new(Stdin { interrupts: app.interrupts.clone() });
+        return stream(stream_path(args)?, reader, None);
+    }
+    if args.stdin_from_command {
+        return command(app, args);
+    }
+    if args.read_special
+        && let Some(source) = device(args)?
+    {
+        return Ok(source);
+    }
+    tree(app, args)
+}
+
+/// Path of a stream in the version.
+fn stream_path(args: &BackupArgs) -> Result<Vec<u8>, Failure> {
+    let name = args.stdin_filename.as_ref().map_or(STREAM_NAME.as_bytes(), |name| name.as_bytes());
+    let path = clean_path(name)?;
+    if is_valid_path(&path) && !name.ends_with(b"/") {
+        Ok(path)
+    } else {
+        Err(Failure::usage(format!("{} is not a name for a file", PathText(name))))
+    }
+}
+
+fn stream(path: Vec<u8>, reader: Box<dyn Read + Send>, size: Option<u64>) -> Result<Source, Failure> {
+    let shown = [b"/", &*path].concat();
+    Ok(Source { default_name: vec![path.clone()], paths: vec![shown], input: Input::Stream { path, reader, size } })
+}
+
+/// Standard input that stops when the job is to stop, also while nothing comes.
+struct Stdin {
+    interrupts: Interrupts,
+}
+
+impl Read for Stdin {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if self.interrupts.is_cancelled() {
+                return Err(io::Error::other("interrupted"));
+            }
+            let stdin = io::stdin();
+            let mut wait = [PollFd::new(&stdin, PollFlags::IN)];
+            match poll(&mut wait, Some(&STDIN_LOOK)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => return Ok(rustix::io::read(&stdin, &mut *buffer)?),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// The output of a command; its end counts only if the command ended well.
+struct CommandOutput(Option<CommandStream>);
+
+impl Read for CommandOutput {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Some(stream) = &mut self.0 else { return Ok(0) };
+        let count = stream.read(buffer)?;
+        if count == 0
+            && !buffer.is_empty()
+            && let Some(stream) = self.0.take()
+        {
+            stream.finish().map_err(io::Error::other)?;
+        }
+        Ok(count)
+    }
+}
+
+fn command(app: &App, args: &BackupArgs) -> Result<Source, Failure> {
+    let path = stream_path(args)?;
+    let out = app.out.clone();
+    let on_stderr = move |line: &[u8]| out.remark(&format!("command: {}", PathText(line)));
+    let failed = |error| Failure::of(Exit::Failed, &error).advise("no snapshot was made");
+    let started = CommandStream::start(&args.paths, on_stderr).map_err(failed)?;
+    let stopper = started.stopper().map_err(failed)?;
+    app.interrupts.on_cancel(move || stopper.stop());
+    stream(path, Box::new(CommandOutput(Some(started))), None)
+}
+
+/// A block device or FIFO as one stream. `None`: the paths are ordinary.
+fn device(args: &BackupArgs) -> Result<Option<Source>, Failure> {
+    let is_special = |path: &Path| {
+        std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device() || found.file_type().is_fifo())
+    };
+    let Some(given) = args.paths.iter().find(|path| is_special(Path::new(path))) else { return Ok(None) };
+    if args.paths.len() > 1
+        || !(args.files_from.is_empty() && args.files_from_verbatim.is_empty() && args.files_from_raw.is_empty())
+    {
+        return Err(Failure::usage("a device or FIFO is backed up by itself").advise("run one backup for each"));
+    }
+    let shown = environment::absolute(given)?;
+    let failed =
+        |error: io::Error| Failure::of(Exit::Failed, &error).while_doing(&format!("cannot read {}", PathText(&shown)));
+    let mut file = File::open(given).map_err(failed)?;
+    let is_block = file.metadata().map_err(failed)?.file_type().is_block_device();
+    let size = if is_block {
+        let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
+        file.rewind().map_err(failed)?;
+        Some(size)
+    } else {
+        None
+    };
+    let path = clean_path(&shown)?;
+    let input = Input::Stream { path, reader: Box::new(file), size };
+    Ok(Some(Source { input, paths: vec![shown.clone()], default_name: vec![shown] }))
+}
+
+fn tree(app: &App, args: &BackupArgs) -> Result<Source, Failure> {
+    let base = environment::current_dir()?;
+    let mut paths: Vec<Vec<u8>> = args.paths.iter().map(|path| path.clone().into_vec()).collect();
+    let mut default_name = if paths.is_empty() { Vec::new() } else { Roots::new(&paths, &base)?.paths() };
+    for (lists, format) in [
+        (&args.files_from, ListFormat::Patterns),
+        (&args.files_from_verbatim, ListFormat::Verbatim),
+        (&args.files_from_raw, ListFormat::Raw),
+    ] {
+        for list in lists {
+            paths.extend(listed(app, list, format, &base)?);
+            // Named after the list, not after what is in it: that changes from one backup to the next.
+            let is_stdin = list == Path::new("-");
+            default_name.push(if is_stdin {
+                b"-".to_vec()
+            } else {
+                environment::absolute(&list.clone().into_os_string())?
+            });
+        }
+    }
+    let roots = Roots::new(&paths, &base)?;
+    let paths = recorded(roots.paths());
+    let options = WalkOptions {
+        one_file_system: args.one_file_system,
+        with_atime: args.with_atime,
+        excludes: excludes(app, args, &roots)?,
+        ..WalkOptions::default()
+    };
+    Ok(Source { input: Input::Tree(Walk::new(roots, options)), paths, default_name })
+}
+
+fn listed(app: &App, list: &PathBuf, format: ListFormat, base: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+    let listed = read_list(list.as_os_str().as_bytes(), format, io::stdin().lock(), base)
+        .map_err(|error| Failure::of(Exit::Failed, &error).advise("no snapshot was made"))?;
+    for pattern in &listed.unmatched {
+        app.out.warn(&format!("{} in {} matches nothing", PathText(pattern), list.display()));
+    }
+    Ok(listed.paths)
+}
+
+fn excludes(app: &App, args: &BackupArgs, roots: &Roots) -> Result<Excludes, Failure> {
+    let patterns = Patterns {
+        exact: &args.exclude,
+        any_case: &args.iexclude,
+        exact_files: &args.exclude_file,
+        any_case_files: &args.iexclude_file,
+    };
+    let mut excludes =
+        Excludes { patterns: patterns.matchers()?, larger_than: args.exclude_larger_than, ..Excludes::default() };
+    if args.exclude_caches {
+        excludes.tags.push(TagFile::cache_directory());
+    }
+    for tag in &args.exclude_if_present {
+        excludes.tags.push(TagFile::parse(tag.as_bytes())?);
+    }
+    if let Some(repository) = repository_inside(app, roots)? {
+        app.out.remark(&format!("{} is the repository itself and left out", absolute(&repository)));
+        excludes.patterns.push(PathMatcher::new([literally(&repository)], Case::Sensitive)?);
+    }
+    Ok(excludes)
+}
+
+/// The repository's own folder, when it lies inside what is backed up: a backup of itself would never come to an end that
+/// means anything.
+fn repository_inside(app: &App, roots: &Roots) -> Result<Option<Vec<u8>>, Failure> {
+    let Location::Local(path) = environment::location(&app.global)? else { return Ok(None) };
+    let Ok(real) = path.canonicalize() else { return Ok(None) };
+    let real = real.into_os_string().into_vec();
+    let is_inside = |root: &Vec<u8>| {
+        let root = if root == b"/" { &b""[..] } else { root };
+        real.strip_prefix(root).is_some_and(|rest| rest.starts_with(b"/"))
+    };
+    Ok(roots.paths().iter().any(is_inside).then_some(real))
+}

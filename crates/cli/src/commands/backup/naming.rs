@@ -1,0 +1,56 @@
+//! The name of a series when the user gives none.
+
+use larder_source::PathText;
+
+/// `host:/abs/path[,/abs/path2]` for trees and devices, `host:name` for streams.
+pub(super) fn default_series(host: &str, names: &[Vec<u8>]) -> String {
+    let names: Vec<String> = names.iter().map(|name| PathText(name).to_string()).collect();
+    format!("{host}:{}", names.join(","))
+}
+
+/// More paths than a person reads are written down as the folder that holds them all.
+const PATHS_MAX: usize = 256;
+
+/// What to write down of the given paths, all absolute.
+pub(super) fn recorded(paths: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    if paths.len() <= PATHS_MAX {
+        return paths;
+    }
+    let mut common: Option<Vec<&[u8]>> = None;
+    for path in &paths {
+        let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect();
+        match &mut common {
+            None => common = Some(names),
+            Some(common) => {
+                let same = common.iter().zip(&names).take_while(|(a, b)| a == b).count();
+                common.truncate(same);
+            }
+        }
+    }
+    let folder = common.unwrap_or_default().join(&b"/"[..]);
+    vec![[b"/", &*folder].concat()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_series_is_named_after_host_and_paths() {
+        let series =
+            |names: &[&[u8]]| default_series("host", &names.iter().map(|name| name.to_vec()).collect::<Vec<_>>());
+        assert_eq!(series(&[b"/home", b"/etc"]), "host:/home,/etc");
+        assert_eq!(series(&[b"dump.sql"]), "host:dump.sql");
+        assert_eq!(series(&[b"/\xff\n"]), "host:/\\xff\\n");
+    }
+
+    #[test]
+    fn very_many_paths_are_recorded_as_the_folder_above() {
+        let few = vec![b"/a".to_vec(), b"/b".to_vec()];
+        assert_eq!(recorded(few.clone()), few);
+        let many: Vec<Vec<u8>> = (0..1000).map(|n| format!("/srv/data/{n}").into_bytes()).collect();
+        assert_eq!(recorded(many), [b"/srv/data".to_vec()]);
+        let apart: Vec<Vec<u8>> = (0..1000).map(|n| format!("/{n}/x").into_bytes()).collect();
+        assert_eq!(recorded(apart), [b"/".to_vec()]);
+    }
+}

@@ -1,0 +1,122 @@
+//! `larder dump`: a file as it is, a folder as an archive.
+
+mod tar;
+mod target;
+mod zip;
+
+use std::io::{self, Read, Write};
+
+use larder_format::entry::{Entry, EntryKind};
+use larder_lnode::VersionReader;
+use larder_store::RepositoryError;
+
+use self::target::DumpTarget;
+use crate::app::App;
+use crate::args::{DumpArgs, DumpFormat};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::entries::kind_word;
+use crate::output::{absolute, output_failed};
+use crate::refs::{self, Versions};
+
+/// Bytes copied at once.
+const COPY_BYTES: usize = 256 << 10;
+
+pub(super) fn run(app: &App, args: &DumpArgs) -> Result<Exit, Failure> {
+    let reference = refs::parse(&args.snapshot)?;
+    let path = refs::one_path(&reference, args.inside.as_ref())?.unwrap_or_default();
+    let opened = app.open()?;
+    let versions = Versions::load(app, &opened.repository, &args.filter)?;
+    let version = versions.find(app, &reference.snapshot)?;
+    let context = app.reading(opened.repository);
+    let reader = VersionReader::open(&context, &version)?;
+    let is_folder = match path.is_empty() {
+        true => true,
+        false => is_folder(&reader, &path)?,
+    };
+    if args.target.is_none() && app.out.stdout_is_terminal() && is_folder {
+        return Err(Failure::usage("an archive is nothing for a terminal")
+            .advise("use --target FILE, or send the output to a file or program"));
+    }
+    match &args.target {
+        None => dump(&reader, &path, is_folder.then_some(args.archive), &mut app.out.bytes())?,
+        Some(target) => {
+            let mut target = DumpTarget::create(target)?;
+            dump(&reader, &path, is_folder.then_some(args.archive), &mut target)?;
+            target.finish()?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn is_folder(reader: &VersionReader, path: &[u8]) -> Result<bool, Failure> {
+    let refuse = |why: String| Err(Failure::new(Exit::Failed, why).advise("`larder ls` shows what the snapshot has"));
+    match reader.entry(path)?.map(|entry| entry.kind) {
+        None => refuse(format!("the snapshot has no {}", absolute(path))),
+        Some(EntryKind::Directory) => Ok(true),
+        Some(EntryKind::File { .. } | EntryKind::HardLink { .. }) => Ok(false),
+        Some(other) => refuse(format!("{} is neither a file nor a folder but a {}", absolute(path), kind_word(&other))),
+    }
+}
+
+/// Writes a file as it is, or a folder as the given kind of archive.
+fn dump(reader: &VersionReader, path: &[u8], archive: Option<DumpFormat>, out: &mut dyn Write) -> Result<(), Failure> {
+    match archive {
+        None => {
+            let mut found = false;
+            reader.visit_contents(path, |entry, content| {
+                found = true;
+                copy(content, out, &entry.path).map(drop)
+            })?;
+            if !found {
+                return Err(Failure::new(Exit::Failed, format!("the snapshot has no content of {}", absolute(path))));
+            }
+        }
+        Some(DumpFormat::Tar) => tar::write(reader, path, out)?,
+        Some(DumpFormat::Zip) => zip::write(reader, path, out)?,
+    }
+    out.flush().map_err(output_failed)
+}
+
+/// The name an entry has in an archive of the folder `top`; empty for the folder itself.
+fn name_below<'e>(entry: &'e [u8], top: &[u8]) -> &'e [u8] {
+    match top {
+        b"" => entry,
+        top => entry.strip_prefix(top).unwrap_or(entry).strip_prefix(b"/").unwrap_or_default(),
+    }
+}
+
+/// Copies a file's content and tells how much it was.
+fn copy(content: &mut dyn Read, out: &mut dyn Write, path: &[u8]) -> Result<u64, Failure> {
+    let mut buffer = vec![0; COPY_BYTES];
+    let mut copied = 0;
+    loop {
+        let count = match content.read(&mut buffer) {
+            Ok(0) => return Ok(copied),
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(content_failed(error, path)),
+        };
+        out.write_all(&buffer[..count]).map_err(output_failed)?;
+        copied += count as u64;
+    }
+}
+
+/// Copies exactly as much as the entry says: what follows in an archive depends on it.
+fn copy_exactly(content: &mut dyn Read, out: &mut dyn Write, entry: &Entry) -> Result<(), Failure> {
+    let copied = copy(&mut content.take(entry.size()), out, &entry.path)?;
+    if copied == entry.size() {
+        return Ok(());
+    }
+    let message = format!("{} has {copied} bytes where {} should be", absolute(&entry.path), entry.size());
+    Err(Failure::new(Exit::Damage, message).advise("`larder check --read-data` says more"))
+}
+
+/// What it means that content cannot be read: a reader can only say it as an error of I/O.
+pub(super) fn content_failed(error: io::Error, path: &[u8]) -> Failure {
+    let failure = match error.downcast::<RepositoryError>() {
+        Ok(error) => Failure::from(error),
+        Err(error) => Failure::of(Exit::Failed, &error),
+    };
+    failure.while_doing(&absolute(path))
+}

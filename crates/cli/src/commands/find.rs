@@ -1,0 +1,160 @@
+//! `larder find`: names in all snapshots.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use larder_format::entry::Entry;
+use larder_lnode::VersionReader;
+use larder_source::{Case, PathMatcher};
+use larder_store::catalog::Version;
+use serde_json::Value;
+
+use crate::app::App;
+use crate::args::FindArgs;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::entries::{long_line, node};
+use crate::output::{absolute, safe};
+use crate::refs::Versions;
+use crate::time;
+
+pub(super) fn run(app: &App, args: &FindArgs) -> Result<Exit, Failure> {
+    let wanted = Wanted::new(args)?;
+    let opened = app.open()?;
+    let versions = Versions::load(app, &opened.repository, &args.filter)?;
+    let mut found = versions.find_all(app, &args.snapshots)?;
+    found.sort_by_key(|version| (version.summary.time_ms, version.id()));
+    let context = app.reading(opened.repository);
+    let mut printer = Printer { app, args, versions: 0 };
+    printer.begin()?;
+    for version in &found {
+        let reader = VersionReader::open(&context, version)?;
+        let mut hits = 0;
+        for entry in reader.entries() {
+            let entry = entry?;
+            if wanted.admits(&entry) {
+                printer.hit(version, &entry, hits)?;
+                hits += 1;
+            }
+        }
+        printer.end_of_version(version, hits)?;
+    }
+    printer.end()?;
+    versions.warn_of_damage(app);
+    Ok(Exit::Done)
+}
+
+/// What is looked for.
+struct Wanted {
+    /// Patterns without a slash, compared with names.
+    names: PathMatcher,
+    /// Patterns with a slash, compared with whole paths.
+    paths: PathMatcher,
+    oldest: Option<u64>,
+    newest: Option<u64>,
+}
+
+impl Wanted {
+    fn new(args: &FindArgs) -> Result<Self, Failure> {
+        let case = if args.ignore_case { Case::Insensitive } else { Case::Sensitive };
+        let (paths, names): (Vec<&OsString>, Vec<&OsString>) =
+            args.patterns.iter().partition(|pattern| pattern.as_bytes().contains(&b'/'));
+        let compile =
+            |patterns: Vec<&OsString>| PathMatcher::new(patterns.iter().map(|pattern| pattern.as_bytes()), case);
+        Ok(Self { names: compile(names)?, paths: compile(paths)?, oldest: args.oldest, newest: args.newest })
+    }
+
+    fn admits(&self, entry: &Entry) -> bool {
+        self.admits_path(&entry.path) && self.admits_time(entry)
+    }
+
+    fn admits_path(&self, path: &[u8]) -> bool {
+        let (folder, name) = match path.iter().rposition(|byte| *byte == b'/') {
+            Some(at) => (&path[..at], &path[at + 1..]),
+            None => (&b""[..], path),
+        };
+        // A pattern matches all below a match as well; here only the match itself is asked for.
+        self.names.is_match(name) || (self.paths.is_match(path) && (folder.is_empty() || !self.paths.is_match(folder)))
+    }
+
+    fn admits_time(&self, entry: &Entry) -> bool {
+        let ms = entry.mtime.seconds.saturating_mul(1000).saturating_add(i64::from(entry.mtime.nanos / 1_000_000));
+        let is_after = |bound: u64| i64::try_from(bound).is_ok_and(|bound| ms >= bound);
+        let is_before = |bound: u64| i64::try_from(bound).map_or(true, |bound| ms <= bound);
+        self.oldest.is_none_or(is_after) && self.newest.is_none_or(is_before)
+    }
+}
+
+/// Prints hits as they come; as JSON one array of `{hits, snapshot, matches}`, one element for each snapshot with hits.
+struct Printer<'a> {
+    app: &'a App,
+    args: &'a FindArgs,
+    versions: u64,
+}
+
+impl Printer<'_> {
+    fn begin(&self) -> Result<(), Failure> {
+        if self.app.out.is_json() { self.app.out.raw("[") } else { Ok(()) }
+    }
+
+    fn hit(&mut self, version: &Version, entry: &Entry, hits_before: u64) -> Result<(), Failure> {
+        let out = &self.app.out;
+        if out.is_json() {
+            let before = match (hits_before, self.versions) {
+                (0, 0) => "{\"matches\":[",
+                (0, _) => ",{\"matches\":[",
+                _ => ",",
+            };
+            return out.raw(&format!("{before}{}", Value::Object(node(entry))));
+        }
+        if hits_before == 0 {
+            let (id, series) = (version.id().short(), safe(&version.summary.series));
+            if self.versions > 0 {
+                out.info("")?;
+            }
+            out.info(format!("in snapshot {id} of {} ({series}):", time::show(version.summary.time_ms)))?;
+        }
+        out.line(if self.args.long { long_line(entry) } else { absolute(&entry.path) })
+    }
+
+    fn end_of_version(&mut self, version: &Version, hits: u64) -> Result<(), Failure> {
+        if hits == 0 {
+            return Ok(());
+        }
+        self.versions += 1;
+        if !self.app.out.is_json() {
+            return Ok(());
+        }
+        self.app.out.raw(&format!("],\"hits\":{hits},\"snapshot\":\"{}\"}}", version.id()))
+    }
+
+    fn end(&self) -> Result<(), Failure> {
+        if self.app.out.is_json() { self.app.out.raw("]\n") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn admits(patterns: &[&str], path: &str) -> bool {
+        let line = ["larder", "find"].into_iter().chain(patterns.iter().copied());
+        let cli = crate::args::Cli::try_parse_from(line).expect("a good command line");
+        let crate::args::Command::Find(args) = cli.command else { panic!("find") };
+        Wanted::new(&args).expect("good patterns").admits_path(path.as_bytes())
+    }
+
+    #[test]
+    fn only_what_matches_itself_is_found() {
+        assert!(admits(&["*.c"], "src/a.c"));
+        assert!(admits(&["*.c"], "odd.c/b.c"));
+        assert!(!admits(&["src"], "src/a.c"));
+        assert!(admits(&["src"], "src"));
+        assert!(admits(&["/etc/*.conf"], "etc/a.conf"));
+        assert!(!admits(&["/etc/*.conf"], "home/etc/a.conf"));
+        assert!(!admits(&["/etc"], "etc/a.conf"));
+        assert!(admits(&["etc/**/x"], "root/etc/1/2/x"));
+        assert!(admits(&["nothing", "x"], "y/x"));
+    }
+}

@@ -1,0 +1,69 @@
+//! `larder init`.
+
+use std::sync::Arc;
+
+use larder_chunking::{Algorithm, ChunkerParams};
+use larder_format::config::Config;
+use larder_format::ids::RepositoryId;
+use larder_format::key_file::{KdfCost, KeyFields};
+use larder_lnode::{Clock, SystemClock};
+use larder_store::Repository;
+use larder_store::repository::{SystemEntropy, random};
+use serde_json::json;
+
+use crate::app::App;
+use crate::args::InitArgs;
+use crate::environment;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::password::PasswordSource;
+use crate::sizes;
+
+/// Mean chunk size when nothing else is said; `docs/decisions` has the measurements.
+const CHUNK_AVERAGE: u32 = 8 << 10;
+
+pub(super) fn run(app: &App, args: &InitArgs) -> Result<Exit, Failure> {
+    let location = environment::location(&app.global)?;
+    let store = app.store_at(&location)?;
+    let chunker = chunker(args)?;
+    let password = PasswordSource::of(&app.global).get_new()?;
+    let config = Config {
+        repository: RepositoryId(random(&SystemEntropy)?),
+        created_ms: SystemClock.now_ms(),
+        chunker,
+        page_cuts: !args.no_page_cuts,
+    };
+    let fields = key_fields(None, None, args.insecure_kdf);
+    let repository = app.block_on(Repository::init(store, config, &password, fields, Arc::new(SystemEntropy)))?;
+    let id = repository.config().repository.to_string();
+    if app.out.is_json() {
+        app.out.json(&json!({"message_type": "initialized", "id": id, "repository": location.to_string()}))?;
+    } else {
+        app.out.info(format!("repository {id} made at {location}"))?;
+        app.out.info("Without its password nothing in it can be read, by anyone. `larder key export` prints a paper key: keep one.")?;
+    }
+    Ok(Exit::Done)
+}
+
+fn chunker(args: &InitArgs) -> Result<ChunkerParams, Failure> {
+    let algorithm = args.chunker.map_or(Algorithm::MinCdc, crate::args::ChunkerName::algorithm);
+    let average = args.chunk_size.map_or(Ok(CHUNK_AVERAGE), u32::try_from);
+    let average = average.map_err(|_| Failure::usage("chunks cannot be that large"))?;
+    let params = ChunkerParams::with_average(algorithm, average);
+    params.validate().map_err(|error| {
+        Failure::of(Exit::Usage, &error).while_doing(&format!("chunks of {}", sizes::show(u64::from(average))))
+    })?;
+    Ok(params)
+}
+
+/// What is written down with a key.
+pub(super) fn key_fields(host: Option<&str>, user: Option<&str>, insecure_kdf: bool) -> KeyFields {
+    KeyFields {
+        cost: if insecure_kdf { KdfCost::TEST } else { KdfCost::DEFAULT },
+        // Drawn anew where the key is made.
+        salt: [0; 32],
+        user: user.map_or_else(environment::user, str::to_owned),
+        host: host.map_or_else(environment::host, str::to_owned),
+        created_ms: SystemClock.now_ms(),
+    }
+}

@@ -1,0 +1,197 @@
+//! `larder key`: passwords and the paper key.
+
+use std::fs::OpenOptions;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use larder_format::ids::KeyId;
+use larder_lnode::{Clock, SystemClock};
+use larder_store::keyring::open_with_paper;
+use larder_store::repository::SystemEntropy;
+use larder_store::{Location, Repository};
+use serde_json::json;
+use zeroize::Zeroizing;
+
+use super::init::key_fields;
+use crate::app::App;
+use crate::args::{KeyArgs, KeyCommand, NewKey};
+use crate::environment;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Align, Table, safe};
+use crate::password::PasswordSource;
+use crate::time;
+
+/// More than any paper key with its explanations.
+const PAPER_MAX: u64 = 64 << 10;
+
+pub(super) fn run(app: &App, args: &KeyArgs) -> Result<Exit, Failure> {
+    match &args.command {
+        KeyCommand::List => list(app),
+        KeyCommand::Add(new) => add(app, new),
+        KeyCommand::Remove { id } => remove(app, id),
+        KeyCommand::Passwd(new) => passwd(app, new),
+        KeyCommand::Export { output } => export(app, output.as_deref()),
+        KeyCommand::Import { paper, new } => import(app, paper.as_deref(), new),
+    }?;
+    Ok(Exit::Done)
+}
+
+fn list(app: &App) -> Result<(), Failure> {
+    let opened = app.open()?;
+    let keys = app.block_on(opened.repository.list_keys())?;
+    let current = app.block_on(opened.repository.key_of(&opened.password))?;
+    if app.out.is_json() {
+        let keys: Vec<_> = keys
+            .iter()
+            .map(|key| {
+                json!({
+                    "current": Some(key.id) == current,
+                    "id": key.id.to_string(),
+                    "userName": key.fields.user,
+                    "hostName": key.fields.host,
+                    "created": time::rfc3339(key.fields.created_ms),
+                })
+            })
+            .collect();
+        return app.out.json(&keys);
+    }
+    let mut table =
+        Table::new(&[(" ID", Align::Left), ("User", Align::Left), ("Host", Align::Left), ("Created", Align::Left)]);
+    for key in &keys {
+        let mark = if Some(key.id) == current { '*' } else { ' ' };
+        let created = time::show(key.fields.created_ms);
+        table.row(vec![format!("{mark}{}", key.id), safe(&key.fields.user), safe(&key.fields.host), created]);
+    }
+    table.lines().iter().try_for_each(|line| app.out.line(line))
+}
+
+fn add(app: &App, new: &NewKey) -> Result<(), Failure> {
+    let opened = app.open()?;
+    let password = PasswordSource::of_new(&new.password).get_new()?;
+    let fields = key_fields(new.host.as_deref(), new.user.as_deref(), new.insecure_kdf);
+    let id = app.block_on(opened.repository.add_key(&password, fields))?;
+    done(app, "key_added", id, &format!("key {id} added"))
+}
+
+fn remove(app: &App, text: &str) -> Result<(), Failure> {
+    let opened = app.open()?;
+    let keys = app.block_on(opened.repository.list_keys())?;
+    let found: Vec<_> = keys.iter().filter(|key| key.id.to_string().starts_with(text)).collect();
+    let id = match found[..] {
+        [key] => key.id,
+        [] => {
+            return Err(
+                Failure::new(Exit::Failed, format!("no key fits {text:?}")).advise("`larder key list` shows the keys")
+            );
+        }
+        _ => return Err(Failure::new(Exit::Failed, format!("{text:?} fits {} keys; give more digits", found.len()))),
+    };
+    if app.block_on(opened.repository.key_of(&opened.password))? == Some(id) {
+        return Err(Failure::new(
+            Exit::Failed,
+            format!("key {id} is the one your password opens; nothing was removed"),
+        )
+        .advise("use another password to remove it, or `larder key passwd` to replace it"));
+    }
+    app.block_on(opened.repository.remove_key(id))?;
+    done(app, "key_removed", id, &format!("key {id} removed; who copied it before can still use the copy"))
+}
+
+fn passwd(app: &App, new: &NewKey) -> Result<(), Failure> {
+    let opened = app.open()?;
+    let password = PasswordSource::of_new(&new.password).get_new()?;
+    let fields = key_fields(new.host.as_deref(), new.user.as_deref(), new.insecure_kdf);
+    let id = app.block_on(opened.repository.change_password(&opened.password, &password, fields))?;
+    done(app, "key_changed", id, &format!("the password was changed; the new key is {id}"))
+}
+
+fn done(app: &App, what: &str, id: KeyId, text: &str) -> Result<(), Failure> {
+    if app.out.is_json() {
+        app.out.json(&json!({"message_type": what, "id": id.to_string()}))
+    } else {
+        app.out.info(text)
+    }
+}
+
+fn export(app: &App, output: Option<&Path>) -> Result<(), Failure> {
+    let location = environment::location(&app.global)?;
+    let opened = app.open()?;
+    let lines = opened.repository.paper_key();
+    if app.out.is_json() && output.is_none() {
+        let id = opened.repository.config().repository.to_string();
+        let paper = json!({"message_type": "paper_key", "id": id, "repository": location.to_string(), "lines": lines});
+        return app.out.json(&paper);
+    }
+    let text = Zeroizing::new(paper_text(&opened.repository, &location, &lines));
+    match output {
+        None => app.out.raw(&text),
+        Some(path) => {
+            write_new(path, &text).map_err(|error| {
+                Failure::of(Exit::Failed, &error)
+                    .while_doing(&format!("cannot write the paper key to {}", path.display()))
+            })?;
+            app.out.info(format!("paper key written to {}; keep it apart from the repository", path.display()))
+        }
+    }
+}
+
+/// The sheet: what it is, what it is for, what to do with it, and the six lines.
+fn paper_text(repository: &Repository, location: &Location, lines: &[String]) -> String {
+    let location = safe(&location.to_string());
+    let mut text = format!(
+        "# Paper key of a Larder repository\n\
+         #\n\
+         # Repository  {}\n\
+         # Location    {location}\n\
+         # Date        {}\n\
+         #\n\
+         # Whoever holds this sheet and the repository can read everything in it. Keep it away from the repository.\n\
+         # When the password is lost, or the keys/ objects of the repository are:\n\
+         #     larder -r {location} key import FILE\n\
+         # and type the six lines below into FILE. It asks for a new password. Upper and lower case, spaces and\n\
+         # dashes do not matter; each line is checked by itself, so a typing error is found.\n\
+         #\n",
+        repository.config().repository,
+        time::show(SystemClock.now_ms()),
+    );
+    for line in lines {
+        text.push_str(line);
+        text.push('\n');
+    }
+    text
+}
+
+/// Writes a file that only its owner can read, and never over another.
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+fn import(app: &App, paper: Option<&Path>, new: &NewKey) -> Result<(), Failure> {
+    let store = app.store()?;
+    let paper = read_paper(app, paper)?;
+    let repository = app.block_on(open_with_paper(store, &paper, Arc::new(SystemEntropy)))?;
+    let password = PasswordSource::of_new(&new.password).get_new()?;
+    let fields = key_fields(new.host.as_deref(), new.user.as_deref(), new.insecure_kdf);
+    let id = app.block_on(repository.add_key(&password, fields))?;
+    done(app, "key_added", id, &format!("key {id} added: the new password opens the repository"))
+}
+
+/// Reads the six lines; the explanations around them are left out.
+fn read_paper(app: &App, path: Option<&Path>) -> Result<Zeroizing<String>, Failure> {
+    let mut text = Zeroizing::new(String::new());
+    let read = match path.filter(|path| *path != Path::new("-")) {
+        Some(path) => std::fs::File::open(path).and_then(|file| file.take(PAPER_MAX).read_to_string(&mut text)),
+        None => {
+            app.out.remark("type or paste the six lines of the paper key, then press Ctrl-D:");
+            io::stdin().lock().take(PAPER_MAX).read_to_string(&mut text)
+        }
+    };
+    read.map_err(|error| Failure::of(Exit::Failed, &error).while_doing("cannot read the paper key"))?;
+    let lines: Vec<_> = text.lines().filter(|line| !line.trim_start().starts_with('#')).collect();
+    Ok(Zeroizing::new(lines.join("\n")))
+}

@@ -1,0 +1,47 @@
+//! One module for each verb: takes its arguments, calls the crates below, prints, and says how the run ended.
+
+mod backup;
+mod cat;
+mod check;
+mod completions;
+mod diff;
+mod dump;
+mod find;
+mod init;
+mod key;
+mod ls;
+mod man;
+mod restore;
+mod snapshots;
+mod stats;
+mod unlock;
+mod validate_store;
+mod version;
+
+use crate::app::App;
+use crate::args::Command;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// Does what was asked.
+pub(crate) fn run(app: &App, command: Command) -> Result<Exit, Failure> {
+    match command {
+        Command::Init(args) => init::run(app, &args),
+        Command::Backup(args) => backup::run(app, &args),
+        Command::Snapshots(args) => snapshots::run(app, &args),
+        Command::Ls(args) => ls::run(app, &args),
+        Command::Find(args) => find::run(app, &args),
+        Command::Diff(args) => diff::run(app, &args),
+        Command::Stats(args) => stats::run(app, &args),
+        Command::Restore(args) => restore::run(app, &args),
+        Command::Dump(args) => dump::run(app, &args),
+        Command::Check(args) => check::run(app, &args),
+        Command::Key(args) => key::run(app, &args),
+        Command::ValidateStore(args) => validate_store::run(app, &args),
+        Command::Unlock => unlock::run(app),
+        Command::Cat(args) => cat::run(app, &args),
+        Command::Completions(args) => completions::run(app, &args),
+        Command::Man(args) => man::run(app, &args),
+        Command::Version => version::run(app),
+    }
+}

@@ -1,0 +1,272 @@
+//! `larder restore`: what is restored where; the work is `larder_lnode::restore`.
+
+use std::sync::Arc;
+
+use larder_lnode::restore::Selection;
+use larder_lnode::{RestoreOptions, RestoreReport, restore};
+use larder_source::target::{Overwrite, OwnerMode, Target, TargetOptions};
+use larder_source::{PathMatcher, PathText, Verdict};
+use larder_store::StoreStats;
+use larder_store::catalog::Version;
+use serde_json::{Map, Value, json};
+
+use crate::app::App;
+use crate::args::{OverwriteName, RestoreArgs};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Meter, MeterKind, Output, absolute, summary};
+use crate::patterns::Patterns;
+use crate::refs::{self, Versions};
+use crate::{sizes, time};
+
+pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
+    let reference = refs::parse(&args.snapshot)?;
+    let selection = Wanted::new(args, reference.path.clone())?;
+    let opened = app.open()?;
+    let versions = Versions::load(app, &opened.repository, &args.filter)?;
+    let version = versions.find(app, &reference.snapshot)?;
+    let mut target_options = TargetOptions::default();
+    target_options.overwrite = overwrite(args.overwrite);
+    target_options.sparse = args.sparse;
+    target_options.owners = owners(args);
+    target_options.dry_run = args.dry_run;
+    let target = Target::open(&args.target, target_options)?;
+    let options = RestoreOptions {
+        subpath: reference.path,
+        selection: selection.map(|wanted| Arc::new(wanted) as Arc<dyn Selection>),
+        delete: args.delete,
+        verify: args.verify && !args.dry_run,
+        prefetch: 0,
+    };
+    let of = format!("{} of {}", version.id().short(), time::show(version.summary.time_ms));
+    app.out.info(format!("restoring {of} into {}", PathText(args.target.as_os_str().as_encoded_bytes())))?;
+    let mut meter = Meter::start(MeterKind::Restore, &app.out);
+    let context = app.context(opened.repository.clone(), meter.progress());
+    let result = restore(&context, &version, &target, &options);
+    meter.stop();
+    let ended = Ended {
+        args,
+        version: &version,
+        target: &target,
+        report: &result?,
+        meter: &meter,
+        requests: opened.repository.store().stats(),
+    };
+    if app.out.is_json() {
+        app.out.json(&ended.json())?
+    } else {
+        ended.print(&app.out)?
+    }
+    Ok(ended.exit())
+}
+
+fn overwrite(name: OverwriteName) -> Overwrite {
+    match name {
+        OverwriteName::Always => Overwrite::Always,
+        OverwriteName::IfChanged => Overwrite::IfChanged,
+        OverwriteName::IfNewer => Overwrite::IfNewer,
+        OverwriteName::Never => Overwrite::Never,
+    }
+}
+
+fn owners(args: &RestoreArgs) -> OwnerMode {
+    match (args.no_owner, args.numeric_owner) {
+        (true, _) => OwnerMode::None,
+        (false, true) => OwnerMode::ById,
+        (false, false) => OwnerMode::ByName,
+    }
+}
+
+/// What the patterns ask for. They are about paths below the root of what is restored, as in restic: for `SNAPSHOT:/home`,
+/// `/u` means `/home/u`.
+struct Wanted {
+    includes: Vec<PathMatcher>,
+    excludes: Vec<PathMatcher>,
+    top: Vec<u8>,
+}
+
+impl Wanted {
+    fn new(args: &RestoreArgs, top: Option<Vec<u8>>) -> Result<Option<Self>, Failure> {
+        let includes = Patterns {
+            exact: &args.include,
+            any_case: &args.iinclude,
+            exact_files: &args.include_file,
+            any_case_files: &[],
+        };
+        let excludes = Patterns {
+            exact: &args.exclude,
+            any_case: &args.iexclude,
+            exact_files: &args.exclude_file,
+            any_case_files: &[],
+        };
+        let wanted =
+            Self { includes: includes.matchers()?, excludes: excludes.matchers()?, top: top.unwrap_or_default() };
+        Ok((!wanted.includes.is_empty() || !wanted.excludes.is_empty()).then_some(wanted))
+    }
+
+    /// The path below the root of what is restored; `None` for that root and what lies above it.
+    fn below<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
+        match self.top.as_slice() {
+            b"" => Some(path),
+            top => path.strip_prefix(top).and_then(|rest| rest.strip_prefix(b"/")),
+        }
+    }
+}
+
+impl Selection for Wanted {
+    fn wants(&self, path: &[u8], is_directory: bool) -> bool {
+        let Some(path) = self.below(path) else { return self.includes.is_empty() };
+        let is_included = || self.includes.iter().any(|list| list.matches(path, is_directory) == Verdict::Match);
+        (self.includes.is_empty() || is_included()) && !self.excludes.iter().any(|list| list.is_match(path))
+    }
+
+    fn may_want_below(&self, path: &[u8]) -> bool {
+        let Some(path) = self.below(path) else { return true };
+        let may_be_included = || self.includes.iter().any(|list| list.matches(path, true) != Verdict::No);
+        (self.includes.is_empty() || may_be_included()) && !self.excludes.iter().any(|list| list.is_match(path))
+    }
+}
+
+/// Everything there is to say at the end.
+struct Ended<'a> {
+    args: &'a RestoreArgs,
+    version: &'a Version,
+    target: &'a Target,
+    report: &'a RestoreReport,
+    meter: &'a Meter,
+    requests: StoreStats,
+}
+
+impl Ended<'_> {
+    fn errors(&self) -> u64 {
+        self.report.errors.max(self.meter.errors())
+    }
+
+    /// Differences found by verifying mean damage; errors and lost metadata that not everything is as it was.
+    fn exit(&self) -> Exit {
+        let is_lossy = self.target.notes().summary().iter().any(|note| note.kind.is_loss() && note.count > 0);
+        if self.report.mismatches > 0 {
+            Exit::Damage
+        } else if self.errors() > 0 || is_lossy {
+            Exit::Partly
+        } else {
+            Exit::Done
+        }
+    }
+
+    fn json(&self) -> Value {
+        let report = self.report;
+        let (total_files, total_bytes) = self.meter.totals();
+        let mut object = Map::new();
+        let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
+        put("message_type", json!("summary"));
+        put("snapshot_id", json!(self.version.id().to_string()));
+        put("target", json!(self.args.target.to_string_lossy()));
+        put("dry_run", json!(self.args.dry_run));
+        put("seconds_elapsed", json!(self.meter.elapsed().as_secs()));
+        put("total_duration", json!(self.meter.elapsed().as_secs_f64()));
+        put("total_files", json!(total_files));
+        put("total_bytes", json!(total_bytes));
+        put("files_restored", json!(report.files_restored));
+        put("files_skipped", json!(report.files_up_to_date + report.files_kept));
+        put("files_up_to_date", json!(report.files_up_to_date));
+        put("files_kept", json!(report.files_kept));
+        put("others_restored", json!(report.others));
+        put("files_deleted", json!(report.deleted));
+        put("bytes_restored", json!(report.bytes_restored));
+        put("error_count", json!(self.errors()));
+        put("verified", json!(self.args.verify && !self.args.dry_run));
+        put("mismatches", json!(report.mismatches));
+        put("containers_read", json!(report.containers_read));
+        put("container_bytes_read", json!(report.container_bytes_read));
+        let notes: Vec<_> = self
+            .target
+            .notes()
+            .summary()
+            .iter()
+            .map(|note| {
+                let examples: Vec<_> = note
+                    .examples
+                    .iter()
+                    .map(|example| json!({"path": absolute(&example.path), "detail": example.detail}))
+                    .collect();
+                let (meaning, is_loss) = (note.kind.meaning(), note.kind.is_loss());
+                json!({"count": note.count, "meaning": meaning, "is_loss": is_loss, "examples": examples})
+            })
+            .collect();
+        put("notes", json!(notes));
+        summary::put_requests(&mut object, &self.requests);
+        Value::Object(object)
+    }
+
+    fn print(&self, out: &Output) -> Result<(), Failure> {
+        let report = self.report;
+        let would = if self.args.dry_run { "would restore" } else { "restored" };
+        out.info(format!(
+            "{would} {} ({}) and {} in {}",
+            sizes::count(report.files_restored, "file"),
+            sizes::show(report.bytes_restored),
+            sizes::count(report.others, "other item"),
+            time::show_duration(self.meter.elapsed()),
+        ))?;
+        for (count, what) in [
+            (report.files_up_to_date, "up to date already"),
+            (report.files_kept, "kept as they were"),
+            (report.deleted, "that the snapshot does not have, deleted"),
+        ] {
+            if count > 0 {
+                out.info(format!("{} {what}", sizes::count(count, "item")))?;
+            }
+        }
+        if self.args.verify && report.mismatches == 0 && !self.args.dry_run {
+            out.info("read again and compared: everything is as in the snapshot")?;
+        }
+        for note in self.target.notes().summary() {
+            let example = note.examples.first().map(|example| {
+                let detail = if example.detail.is_empty() { String::new() } else { format!(" ({})", example.detail) };
+                format!(", for instance {}{detail}", absolute(&example.path))
+            });
+            let text =
+                format!("{} {}{}", sizes::count(note.count, "item"), note.kind.meaning(), example.unwrap_or_default());
+            if note.kind.is_loss() { out.warn(&text) } else { out.remark(&format!("note: {text}")) }
+        }
+        if report.mismatches > 0 {
+            out.warn(&format!("read again and compared: {}", sizes::count(report.mismatches, "difference")));
+        }
+        if self.errors() > 0 {
+            out.warn(&format!("{} could not be restored: see the messages above", sizes::count(self.errors(), "item")));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn wanted(options: &[&str], top: Option<&str>) -> Wanted {
+        let line = ["larder", "restore", "latest", "--target", "x"].into_iter().chain(options.iter().copied());
+        let cli = crate::args::Cli::try_parse_from(line).expect("a good command line");
+        let crate::args::Command::Restore(args) = cli.command else { panic!("restore") };
+        Wanted::new(&args, top.map(|top| top.as_bytes().to_vec())).expect("good").expect("patterns")
+    }
+
+    #[test]
+    fn includes_and_excludes_combine() {
+        let wanted = wanted(&["--include", "*.txt", "--exclude", "b.txt"], None);
+        assert!(wanted.wants(b"x/a.txt", false));
+        assert!(!wanted.wants(b"x/b.txt", false));
+        assert!(!wanted.wants(b"x", true));
+        assert!(wanted.may_want_below(b"x"));
+    }
+
+    #[test]
+    fn anchored_patterns_are_about_the_restored_root() {
+        let wanted = wanted(&["--include", "/u/docs"], Some("home"));
+        assert!(wanted.wants(b"home/u/docs/a", false));
+        assert!(!wanted.wants(b"home/home/u/docs", false));
+        assert!(wanted.may_want_below(b"home") && wanted.may_want_below(b"home/u"));
+        assert!(!wanted.may_want_below(b"home/v"));
+    }
+}

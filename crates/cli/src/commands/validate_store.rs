@@ -1,0 +1,69 @@
+//! `larder validate-store`: the promises of a store, tried out.
+
+use larder_store::conformance::{CheckResult, Extent, VALIDATION_FOLDER, check};
+use larder_store::repository::{SystemEntropy, random};
+use larder_store::{Location, StoreErrorKind};
+use serde_json::json;
+
+use crate::app::App;
+use crate::args::ValidateStoreArgs;
+use crate::environment;
+use crate::exit::Exit;
+use crate::failure::{Failure, chain};
+
+pub(super) fn run(app: &App, args: &ValidateStoreArgs) -> Result<Exit, Failure> {
+    let location = match &args.location {
+        Some(text) => Location::from_os(text)?,
+        None => environment::location(&app.global)?,
+    };
+    let store = app.store_at(&location)?;
+    // A store that cannot be reached at all keeps no promise and breaks none.
+    app.block_on(store.list(VALIDATION_FOLDER)).map(drop).or_else(|error| match error.kind {
+        StoreErrorKind::NotFound => Ok(()),
+        _ => Err(Failure::from(error)),
+    })?;
+    let name = random::<8>(&SystemEntropy)?.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    app.out.info(format!("trying out {location}, below {VALIDATION_FOLDER}/{name}"))?;
+    let out = app.out.clone();
+    let mut printed = Ok(());
+    let results = app.block_on(check(&store, &name, Extent::FULL, &mut |result| {
+        if printed.is_ok() {
+            printed = report(&out, result);
+        }
+    }));
+    printed?;
+    let broken = results.iter().filter(|result| result.outcome.is_err()).count();
+    if app.out.is_json() {
+        let summary = json!({"message_type": "summary", "checks": results.len(), "num_errors": broken, "repository": location.to_string()});
+        app.out.json(&summary)?;
+    } else if broken == 0 {
+        app.out.info("the store keeps all promises that a repository needs")?;
+    } else {
+        let text = crate::sizes::count(broken as u64, "promise");
+        app.out.info(format!("the store breaks {text}: see above what that means for a repository on it"))?;
+    }
+    Ok(if broken == 0 { Exit::Done } else { Exit::Failed })
+}
+
+fn report(out: &crate::output::Output, result: &CheckResult) -> Result<(), Failure> {
+    let guarantee = result.guarantee;
+    let failure = result.outcome.as_ref().err().map(|error| chain(error));
+    if out.is_json() {
+        let consequence = failure.as_ref().map(|_| guarantee.protects());
+        let line = json!({
+            "message_type": "check",
+            "guarantee": guarantee.to_string(),
+            "kept": failure.is_none(),
+            "failure": failure,
+            "consequence": consequence,
+        });
+        return out.json_now(&line);
+    }
+    match failure {
+        None => out.info(format!("  kept    {guarantee}")),
+        Some(failure) => {
+            out.line(format!("  BROKEN  {guarantee}: {failure}"))?;
+            out.line(format!("          {}", guarantee.protects()))
+        }
+    }
+}

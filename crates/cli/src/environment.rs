@@ -1,0 +1,81 @@
+//! What the surroundings say: the location of the repository, host and user, folders.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use larder_source::Owners;
+use larder_store::Location;
+
+use crate::args::Global;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// Reads a variable; empty counts as unset.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// Where the repository lies: `-r/--repo`, `--repository-file`, `LARDER_REPOSITORY`, `LARDER_REPOSITORY_FILE`.
+pub(crate) fn location(global: &Global) -> Result<Location, Failure> {
+    let text = if let Some(text) = &global.repo {
+        text.clone()
+    } else if let Some(path) = &global.repository_file {
+        location_from_file(path)?
+    } else if let Some(text) = variable("LARDER_REPOSITORY") {
+        text
+    } else if let Some(path) = variable("LARDER_REPOSITORY_FILE") {
+        location_from_file(Path::new(&path))?
+    } else {
+        return Err(Failure::usage("no repository was named").advise("use -r/--repo LOCATION or LARDER_REPOSITORY"));
+    };
+    Ok(Location::from_os(&text)?)
+}
+
+fn location_from_file(path: &Path) -> Result<OsString, Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::of(Exit::Failed, &error)
+            .while_doing(&format!("cannot read the location of the repository from {}", path.display()))
+    };
+    let text = std::fs::read(path).map_err(failed)?;
+    Ok(OsString::from_vec(text.trim_ascii().to_vec()))
+}
+
+/// Name of this machine.
+pub(crate) fn host() -> String {
+    let name = rustix::system::uname();
+    let name = name.nodename().to_string_lossy();
+    if name.is_empty() { "localhost".to_owned() } else { name.into_owned() }
+}
+
+/// Name of the user, or its number.
+pub(crate) fn user() -> String {
+    let uid = rustix::process::geteuid().as_raw();
+    Owners::new().user(uid).map_or_else(|| uid.to_string(), |name| name.to_string())
+}
+
+/// The folder that relative paths start from.
+pub(crate) fn current_dir() -> Result<Vec<u8>, Failure> {
+    let failed =
+        |error: std::io::Error| Failure::of(Exit::Failed, &error).while_doing("cannot find out the current folder");
+    Ok(std::env::current_dir().map_err(failed)?.into_os_string().into_vec())
+}
+
+/// Makes a path absolute by its text alone.
+pub(crate) fn absolute(path: &OsString) -> Result<Vec<u8>, Failure> {
+    let roots = larder_source::Roots::new([path.as_bytes()], &current_dir()?)?;
+    roots.paths().pop().ok_or_else(|| Failure::usage("an empty path was given"))
+}
+
+/// The folder for copies of metadata: `--cache-dir`, `$XDG_CACHE_HOME/larder`, `~/.cache/larder`.
+pub(crate) fn cache_dir(global: &Global) -> Option<PathBuf> {
+    if global.no_cache {
+        return None;
+    }
+    let of_user = || {
+        let base = variable("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+        let base = base.or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".cache")));
+        base.map(|base| base.join("larder"))
+    };
+    global.cache_dir.clone().or_else(of_user)
+}

@@ -1,0 +1,294 @@
+//! [`Failure`]: why a command stops, in one or two lines, with its exit code. Every error of the crates below is given its code
+//! and its advice here and nowhere else.
+
+use std::error::Error;
+
+use larder_format::DecodeError;
+use larder_lnode::check::CheckError;
+use larder_lnode::{BackupError, RestoreError};
+use larder_source::exclude::TagFileError;
+use larder_source::pattern_file::PatternFileError;
+use larder_source::target::{TargetError, TargetErrorKind};
+use larder_source::{PatternError, RootsError};
+use larder_store::catalog::RefError;
+use larder_store::jobs::CommitError;
+use larder_store::keyring::ImportError;
+use larder_store::{LocationError, RepositoryError, StoreError, StoreErrorKind, StoreOp};
+
+use crate::exit::Exit;
+
+/// Why a command stops: what, on which object or file, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// How the process ends.
+    pub(crate) exit: Exit,
+    /// What happened, one line.
+    pub(crate) message: String,
+    /// What to do, one line.
+    pub(crate) advice: Option<String>,
+}
+
+impl Failure {
+    /// A failure in words of the command line itself.
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into(), advice: None }
+    }
+
+    /// The command line asks for something that makes no sense.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    /// A failure in the words of an error and its sources.
+    pub(crate) fn of(exit: Exit, error: &(dyn Error + 'static)) -> Self {
+        Self::new(exit, chain(error))
+    }
+
+    /// Adds what to do.
+    pub(crate) fn advise(self, advice: impl Into<String>) -> Self {
+        Self { advice: Some(advice.into()), ..self }
+    }
+
+    /// Puts words before the message: what was being done.
+    pub(crate) fn while_doing(mut self, what: &str) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+}
+
+/// An error and its sources in one line. Sources that the text above them already repeats are left out.
+pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        let source = error.to_string();
+        if !source.is_empty() && !text.contains(&source) {
+            text.push_str(": ");
+            text.push_str(&source);
+        }
+        next = error.source();
+    }
+    text.replace('\n', " ")
+}
+
+impl From<RepositoryError> for Failure {
+    fn from(error: RepositoryError) -> Self {
+        let newer = "it was written by a newer Larder; nothing was changed. Update this program to use it";
+        let (exit, advice) = match &error {
+            RepositoryError::NotARepository { .. } => {
+                (Exit::NoRepository, Some("check -r/--repo, or make a repository there with `larder init`"))
+            }
+            RepositoryError::AlreadyARepository { .. } => {
+                (Exit::Failed, Some("nothing was changed; it can be used as it is"))
+            }
+            RepositoryError::WrongPassword { .. } => (Exit::WrongKey, None),
+            RepositoryError::NoKeys => (Exit::WrongKey, None),
+            RepositoryError::ForeignPaperKey => (Exit::WrongKey, None),
+            RepositoryError::CannotRemoveKey { .. } => (Exit::Failed, Some("`larder key list` shows the keys")),
+            RepositoryError::Damaged { source, .. } => match source {
+                DecodeError::UnsupportedVersion { .. } | DecodeError::UnknownFeature { .. } => {
+                    (Exit::Failed, Some(newer))
+                }
+                _ => (Exit::Damage, Some("`larder check` names every snapshot and file that needs it")),
+            },
+            RepositoryError::Store(error) => return error.into(),
+            RepositoryError::Random { .. } => (Exit::Failed, None),
+        };
+        let failure = Self::of(exit, &error);
+        match advice {
+            Some(advice) => failure.advise(advice),
+            None => failure,
+        }
+    }
+}
+
+impl From<&StoreError> for Failure {
+    fn from(error: &StoreError) -> Self {
+        let reads_object = matches!(error.op, StoreOp::Read | StoreOp::Size);
+        let (exit, advice) = match error.kind {
+            StoreErrorKind::NotFound if reads_object => {
+                (Exit::Damage, "an object of the repository is missing; `larder check` names every file that needs it")
+            }
+            StoreErrorKind::NotFound => (Exit::Unreachable, "check that the bucket or folder exists"),
+            StoreErrorKind::AlreadyExists => (Exit::Busy, "another program was first; run the command again"),
+            StoreErrorKind::PermissionDenied if error.op == StoreOp::Delete => {
+                (Exit::Refused, "these credentials may not delete; nothing was removed")
+            }
+            StoreErrorKind::PermissionDenied => {
+                (Exit::Unreachable, "check the credentials and what they may do (or the owner of the folder)")
+            }
+            StoreErrorKind::Full => {
+                (Exit::Full, "what was committed is intact; make room and run the command again, it continues")
+            }
+            StoreErrorKind::ReadOnly => {
+                (Exit::Unreachable, "snapshots, ls, find, diff, restore and check work on it all the same")
+            }
+            StoreErrorKind::Throttled | StoreErrorKind::Unreachable => {
+                (Exit::Unreachable, "what was committed is intact; run the command again, it continues")
+            }
+            StoreErrorKind::Damaged => (Exit::Damage, "`larder check` names every snapshot and file that needs it"),
+            _ => (Exit::Unreachable, ""),
+        };
+        let failure = Self::of(exit, error);
+        if advice.is_empty() { failure } else { failure.advise(advice) }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        (&error).into()
+    }
+}
+
+impl From<LocationError> for Failure {
+    fn from(error: LocationError) -> Self {
+        Self::of(Exit::Usage, &error)
+    }
+}
+
+impl From<RefError> for Failure {
+    fn from(error: RefError) -> Self {
+        let advice = match &error {
+            RefError::NotFound { .. } => "`larder snapshots` lists what there is",
+            RefError::Ambiguous { .. } => "`larder snapshots --json` shows whole ids",
+        };
+        Self::of(Exit::Failed, &error).advise(advice)
+    }
+}
+
+impl From<CommitError> for Failure {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Fenced => Self::of(Exit::Busy, &error),
+            CommitError::Repository(error) => error.into(),
+        }
+    }
+}
+
+impl From<ImportError> for Failure {
+    fn from(error: ImportError) -> Self {
+        match error {
+            ImportError::Paper(error) => Self::of(Exit::WrongKey, &error),
+            ImportError::Repository(error) => error.into(),
+        }
+    }
+}
+
+impl From<BackupError> for Failure {
+    fn from(error: BackupError) -> Self {
+        match error {
+            BackupError::Commit(error) => error.into(),
+            BackupError::Repository(error) => error.into(),
+            BackupError::Interrupted => Self::of(Exit::Interrupted, &error),
+            BackupError::NoSuchBase { .. } => {
+                Self::of(Exit::Failed, &error).advise("`larder snapshots` lists what there is")
+            }
+            BackupError::Input { .. } => Self::of(Exit::Failed, &error).advise("no snapshot was made"),
+            _ => Self::of(Exit::Failed, &error),
+        }
+    }
+}
+
+impl From<RestoreError> for Failure {
+    fn from(error: RestoreError) -> Self {
+        match error {
+            RestoreError::Repository(error) => error.into(),
+            RestoreError::Target(error) => error.into(),
+            RestoreError::Interrupted => Self::of(Exit::Interrupted, &error),
+            RestoreError::NoSuchPath { .. } => {
+                Self::of(Exit::Failed, &error).advise("`larder ls` or `larder find` shows what it has")
+            }
+            #[expect(unreachable_patterns, reason = "more kinds of errors are to be expected from the crate below")]
+            _ => Self::of(Exit::Failed, &error),
+        }
+    }
+}
+
+impl From<TargetError> for Failure {
+    fn from(error: TargetError) -> Self {
+        match error.kind() {
+            TargetErrorKind::Full => {
+                Self::of(Exit::Full, &error).advise("make room and run the restore again, it continues")
+            }
+            TargetErrorKind::Damaged => Self::of(Exit::Damage, &error),
+            _ => Self::of(Exit::Failed, &error),
+        }
+    }
+}
+
+impl From<CheckError> for Failure {
+    fn from(error: CheckError) -> Self {
+        match error {
+            CheckError::Interrupted => Self::of(Exit::Interrupted, &error),
+            CheckError::Repository(error) => error.into(),
+        }
+    }
+}
+
+impl From<RootsError> for Failure {
+    fn from(error: RootsError) -> Self {
+        Self::of(Exit::Usage, &error)
+    }
+}
+
+impl From<PatternError> for Failure {
+    fn from(error: PatternError) -> Self {
+        Self::of(Exit::Usage, &error)
+    }
+}
+
+impl From<PatternFileError> for Failure {
+    fn from(error: PatternFileError) -> Self {
+        Self::of(Exit::Usage, &error)
+    }
+}
+
+impl From<TagFileError> for Failure {
+    fn from(error: TagFileError) -> Self {
+        Self::of(Exit::Usage, &error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(op: StoreOp, kind: StoreErrorKind) -> Exit {
+        Failure::from(StoreError { op, name: "data/x/1".to_owned(), kind, source: None }).exit
+    }
+
+    #[test]
+    fn store_errors_end_with_the_code_that_says_what_to_do() {
+        use StoreErrorKind as K;
+        assert_eq!(store(StoreOp::Read, K::NotFound), Exit::Damage);
+        assert_eq!(store(StoreOp::List, K::NotFound), Exit::Unreachable);
+        assert_eq!(store(StoreOp::Read, K::PermissionDenied), Exit::Unreachable);
+        assert_eq!(store(StoreOp::Delete, K::PermissionDenied), Exit::Refused);
+        assert_eq!(store(StoreOp::Create, K::Full), Exit::Full);
+        assert_eq!(store(StoreOp::Create, K::Throttled), Exit::Unreachable);
+        assert_eq!(store(StoreOp::Read, K::Damaged), Exit::Damage);
+        assert_eq!(store(StoreOp::Open, K::Invalid), Exit::Unreachable);
+    }
+
+    #[test]
+    fn repository_errors_end_with_the_code_that_says_what_to_do() {
+        let exit = |error: RepositoryError| Failure::from(error).exit;
+        assert_eq!(exit(RepositoryError::NotARepository { location: String::new() }), Exit::NoRepository);
+        assert_eq!(exit(RepositoryError::WrongPassword { keys: 1 }), Exit::WrongKey);
+        let damaged = |source| RepositoryError::Damaged { name: "config".to_owned(), source };
+        assert_eq!(exit(damaged(DecodeError::Truncated { what: "x" })), Exit::Damage);
+        let newer = Failure::from(damaged(DecodeError::UnsupportedVersion { what: "x", found: 2, newest: 1 }));
+        assert_eq!(newer.exit, Exit::Failed);
+        assert!(newer.advice.is_some_and(|advice| advice.contains("newer Larder")));
+    }
+
+    #[test]
+    fn a_message_is_one_line_and_says_nothing_twice() {
+        let inner = std::io::Error::other("disk\non fire");
+        let source: Option<Box<dyn Error + Send + Sync>> = Some(Box::new(inner));
+        let error = StoreError { op: StoreOp::Read, name: "x".to_owned(), kind: StoreErrorKind::Other, source };
+        assert_eq!(chain(&error), "cannot read x: it failed: disk on fire");
+        let wrapped = BackupError::from(RepositoryError::from(error));
+        assert_eq!(chain(&wrapped), "cannot read x: it failed: disk on fire");
+    }
+}

@@ -1,0 +1,54 @@
+//! What goes on inside: off unless asked for, because everything a user must know comes as an error or a warning of its own.
+
+use std::fs::File;
+use std::panic::PanicHookInfo;
+use std::sync::Mutex;
+
+use tracing_subscriber::EnvFilter;
+
+use crate::args::Global;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// Starts to write down what goes on, as the options say.
+pub(crate) fn start(global: &Global) -> Result<(), Failure> {
+    let by_flags = match (global.verbose, &global.log_file) {
+        (0..=1, None) => "off",
+        (0..=1, Some(_)) => "info",
+        (2, _) => "info",
+        (_, _) => "debug",
+    };
+    let level = global.log_level.as_deref().unwrap_or(by_flags);
+    if level == "off" {
+        return Ok(());
+    }
+    let filter = EnvFilter::try_new(level).map_err(|_| {
+        Failure::usage(format!("{level:?} is not a log level; use off, error, warn, info, debug or trace"))
+    })?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter);
+    let started = match &global.log_file {
+        Some(path) => {
+            let file = File::options().create(true).append(true).open(path).map_err(|error| {
+                Failure::of(Exit::Failed, &error).while_doing(&format!("cannot write to {}", path.display()))
+            })?;
+            builder.with_ansi(false).with_writer(Mutex::new(file)).try_init()
+        }
+        None => builder.with_writer(std::io::stderr).try_init(),
+    };
+    // Only a test could have started it before.
+    drop(started);
+    Ok(())
+}
+
+/// Says in one or two lines that this program has a mistake.
+pub(crate) fn report_bug(info: &PanicHookInfo<'_>) {
+    use std::io::Write;
+    let what = info.payload_as_str().unwrap_or("no message").replace('\n', " ");
+    let place = info.location().map_or_else(String::new, |place| format!(" at {}:{}", place.file(), place.line()));
+    // There is nowhere to report that errors cannot be reported.
+    let _ = writeln!(
+        std::io::stderr().lock(),
+        "larder: this is a bug in larder {}: {what}{place}\n        what was committed is intact; please report these two lines",
+        env!("CARGO_PKG_VERSION")
+    );
+}

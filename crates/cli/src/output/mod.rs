@@ -1,0 +1,237 @@
+//! Everything that is written for people and programs goes through one [`Output`].
+//!
+//! Results go to standard output, errors and progress to standard error. With `--json` both are lines of JSON. What stands on a
+//! terminal's last line (progress) is taken away while another line is written.
+
+pub(crate) mod entries;
+mod progress;
+pub(crate) mod summary;
+mod table;
+
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::sync::Arc;
+
+use indicatif::ProgressBar;
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+pub(crate) use progress::{Meter, MeterKind};
+pub(crate) use table::{Align, Table};
+
+/// Where a command writes to. Clones write to the same place.
+#[derive(Clone)]
+pub(crate) struct Output(Arc<Inner>);
+
+struct Inner {
+    is_json: bool,
+    is_quiet: bool,
+    verbose: u8,
+    stdout: Mutex<BufWriter<io::Stdout>>,
+    stdout_is_terminal: bool,
+    stderr_is_terminal: bool,
+    bar: Mutex<Option<ProgressBar>>,
+}
+
+impl std::fmt::Debug for Output {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Output").field("is_json", &self.0.is_json).finish_non_exhaustive()
+    }
+}
+
+impl Output {
+    /// Writes as the options say.
+    pub(crate) fn new(is_json: bool, is_quiet: bool, verbose: u8) -> Self {
+        Self(Arc::new(Inner {
+            is_json,
+            is_quiet,
+            verbose,
+            stdout: Mutex::new(BufWriter::with_capacity(64 << 10, io::stdout())),
+            stdout_is_terminal: io::stdout().is_terminal(),
+            stderr_is_terminal: io::stderr().is_terminal(),
+            bar: Mutex::new(None),
+        }))
+    }
+
+    /// Whether programs read.
+    pub(crate) fn is_json(&self) -> bool {
+        self.0.is_json
+    }
+
+    /// Whether only errors and results are wanted.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.0.is_quiet
+    }
+
+    /// How often `-v` was given.
+    pub(crate) fn verbose(&self) -> u8 {
+        self.0.verbose
+    }
+
+    /// Whether a person watches standard error.
+    pub(crate) fn stderr_is_terminal(&self) -> bool {
+        self.0.stderr_is_terminal
+    }
+
+    /// Whether a person watches standard output.
+    pub(crate) fn stdout_is_terminal(&self) -> bool {
+        self.0.stdout_is_terminal
+    }
+
+    /// A line of what was asked for.
+    pub(crate) fn line(&self, text: impl AsRef<str>) -> Result<(), Failure> {
+        let text = text.as_ref();
+        self.beside_bar(|| {
+            let mut stdout = self.0.stdout.lock();
+            stdout.write_all(text.as_bytes())?;
+            stdout.write_all(b"\n")?;
+            if self.0.stdout_is_terminal { stdout.flush() } else { Ok(()) }
+        })
+        .map_err(output_failed)
+    }
+
+    /// A line that people may like to know; not for programs, not when quiet.
+    pub(crate) fn info(&self, text: impl AsRef<str>) -> Result<(), Failure> {
+        if self.0.is_json || self.0.is_quiet { Ok(()) } else { self.line(text) }
+    }
+
+    /// A value as one line of JSON.
+    pub(crate) fn json(&self, value: &impl Serialize) -> Result<(), Failure> {
+        self.line(to_json(value))
+    }
+
+    /// A value as one line of JSON that a program waits for.
+    pub(crate) fn json_now(&self, value: &impl Serialize) -> Result<(), Failure> {
+        self.json(value)?;
+        self.flush()
+    }
+
+    /// Text without a line end of its own.
+    pub(crate) fn raw(&self, text: &str) -> Result<(), Failure> {
+        self.0.stdout.lock().write_all(text.as_bytes()).map_err(output_failed)
+    }
+
+    /// Hands out standard output for bytes. Nothing else may write to it meanwhile.
+    pub(crate) fn bytes(&self) -> StdoutBytes<'_> {
+        StdoutBytes { stdout: self.0.stdout.lock() }
+    }
+
+    /// Writes out what is buffered.
+    pub(crate) fn flush(&self) -> Result<(), Failure> {
+        self.0.stdout.lock().flush().map_err(output_failed)
+    }
+
+    /// A line on standard error for people, also when quiet: something is wrong, but the command goes on.
+    pub(crate) fn warn(&self, text: &str) {
+        if self.0.is_json {
+            self.error_line(&to_json(&json!({"message_type": "warning", "message": text})));
+        } else {
+            self.error_line(&format!("warning: {text}"));
+        }
+    }
+
+    /// A line on standard error for people who watch.
+    pub(crate) fn remark(&self, text: &str) {
+        if !self.0.is_json && !self.0.is_quiet {
+            self.error_line(text);
+        }
+    }
+
+    /// One item that something is wrong with; the command goes on.
+    pub(crate) fn item_error(&self, item: &str, during: &str, message: &str) {
+        if self.0.is_json {
+            let error = json!({"message_type": "error", "error": {"message": message}, "during": during, "item": item});
+            self.error_line(&to_json(&error));
+        } else if item.is_empty() || message.contains(item) {
+            self.error_line(&format!("error: {message}"));
+        } else {
+            self.error_line(&format!("error: {item}: {message}"));
+        }
+    }
+
+    /// The end of a command that failed.
+    pub(crate) fn failure(&self, failure: &Failure) {
+        if failure.exit == Exit::OutputClosed {
+            return;
+        }
+        if self.0.is_json {
+            let message = match &failure.advice {
+                Some(advice) => format!("{} ({advice})", failure.message),
+                None => failure.message.clone(),
+            };
+            let code = failure.exit.code();
+            self.error_line(&to_json(&json!({"message_type": "exit_error", "code": code, "message": message})));
+            return;
+        }
+        self.error_line(&format!("larder: {}", failure.message));
+        if let Some(advice) = &failure.advice {
+            self.error_line(&format!("        {advice}"));
+        }
+    }
+
+    fn error_line(&self, text: &str) {
+        // There is nowhere to report that errors cannot be reported.
+        let _ = self.beside_bar(|| writeln!(io::stderr().lock(), "{text}"));
+    }
+
+    fn show_bar(&self, bar: Option<ProgressBar>) {
+        *self.0.bar.lock() = bar;
+    }
+
+    fn beside_bar<T>(&self, write: impl FnOnce() -> T) -> T {
+        let bar = self.0.bar.lock().clone();
+        match bar {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+}
+
+/// Standard output for bytes.
+pub(crate) struct StdoutBytes<'a> {
+    stdout: parking_lot::MutexGuard<'a, BufWriter<io::Stdout>>,
+}
+
+impl Write for StdoutBytes<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stdout.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stdout.flush()
+    }
+}
+
+/// What it means that standard output takes no more.
+pub(crate) fn output_failed(error: io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::new(Exit::OutputClosed, "nobody reads the output"),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            Failure::of(Exit::Full, &error).while_doing("cannot write to standard output")
+        }
+        _ => Failure::of(Exit::Failed, &error).while_doing("cannot write to standard output"),
+    }
+}
+
+/// One line of JSON. Our own values have text keys only, so they always have one.
+fn to_json(value: &impl Serialize) -> String {
+    serde_json::to_string(value)
+        .unwrap_or_else(|error| format!("{{\"message_type\":\"error\",\"error\":{{\"message\":\"{error}\"}}}}"))
+}
+
+/// Text of others (names of series, hosts, tags) made safe for a terminal and for one line.
+pub(crate) fn safe(text: &str) -> String {
+    larder_source::PathText(text.as_bytes()).to_string()
+}
+
+/// A path of a version as people see it: absolute, one line.
+pub(crate) fn absolute(path: &[u8]) -> String {
+    if path.starts_with(b"/") {
+        larder_source::PathText(path).to_string()
+    } else {
+        format!("/{}", larder_source::PathText(path))
+    }
+}

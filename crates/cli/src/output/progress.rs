@@ -1,0 +1,393 @@
+//! Progress of a job: on a terminal two lines that are redrawn, with `--json` status lines, in a pipe nothing, unless
+//! `LARDER_PROGRESS_FPS` asks for it.
+//!
+//! The job's threads only count (see `larder_lnode::Progress`); one thread of the [`Meter`] shows the counts at its own pace.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use larder_lnode::{Problem, Progress};
+use parking_lot::{Condvar, Mutex};
+use serde_json::json;
+
+use super::{Output, absolute};
+use crate::{sizes, time};
+
+/// Over what time the shown rate is averaged.
+const RATE_SECONDS: f64 = 5.0;
+
+/// What is being measured: decides words and field names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MeterKind {
+    Backup,
+    Restore,
+    Check,
+}
+
+impl MeterKind {
+    /// restic's word for errors "during" it.
+    fn during(self) -> &'static str {
+        match self {
+            Self::Backup => "archival",
+            Self::Restore => "restore",
+            Self::Check => "check",
+        }
+    }
+}
+
+/// Counts what a job does, and shows it until it is dropped.
+pub(crate) struct Meter {
+    counts: Arc<Counts>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the job's threads count.
+struct Counts {
+    kind: MeterKind,
+    out: Output,
+    started: Instant,
+    files_total: AtomicU64,
+    bytes_total: AtomicU64,
+    total_is_known: AtomicBool,
+    files_done: AtomicU64,
+    bytes_done: AtomicU64,
+    errors: AtomicU64,
+    current: Mutex<Vec<u8>>,
+    stop: Mutex<bool>,
+    stopped: Condvar,
+}
+
+impl std::fmt::Debug for Meter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Meter").field("kind", &self.counts.kind).finish_non_exhaustive()
+    }
+}
+
+impl Meter {
+    /// Starts to measure and to show.
+    pub(crate) fn start(kind: MeterKind, out: &Output) -> Self {
+        let counts = Arc::new(Counts {
+            kind,
+            out: out.clone(),
+            started: Instant::now(),
+            files_total: AtomicU64::new(0),
+            bytes_total: AtomicU64::new(0),
+            total_is_known: AtomicBool::new(false),
+            files_done: AtomicU64::new(0),
+            bytes_done: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+            current: Mutex::new(Vec::new()),
+            stop: Mutex::new(false),
+            stopped: Condvar::new(),
+        });
+        let thread = Display::choose(out).and_then(|(display, every)| {
+            let counts = counts.clone();
+            std::thread::Builder::new().name("progress".to_owned()).spawn(move || counts.show(&display, every)).ok()
+        });
+        Self { counts, thread }
+    }
+
+    /// What the job reports to.
+    pub(crate) fn progress(&self) -> Arc<dyn Progress> {
+        self.counts.clone()
+    }
+
+    /// Items that something was wrong with.
+    pub(crate) fn errors(&self) -> u64 {
+        self.counts.errors.load(Ordering::Relaxed)
+    }
+
+    /// Time since the start.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.counts.started.elapsed()
+    }
+
+    /// Files and bytes announced.
+    pub(crate) fn totals(&self) -> (u64, u64) {
+        (self.counts.files_total.load(Ordering::Relaxed), self.counts.bytes_total.load(Ordering::Relaxed))
+    }
+
+    /// Stops showing; the counts stay.
+    pub(crate) fn stop(&mut self) {
+        *self.counts.stop.lock() = true;
+        self.counts.stopped.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // It panicked: the hook has said so, and the job is none the worse.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// How progress is shown.
+enum Display {
+    Bar(ProgressBar),
+    Json,
+    Lines,
+}
+
+impl Display {
+    /// What suits the output, and how often.
+    fn choose(out: &Output) -> Option<(Self, Duration)> {
+        let wanted = std::env::var("LARDER_PROGRESS_FPS").ok().and_then(|text| text.parse::<f64>().ok());
+        let wanted = wanted.filter(|fps| *fps > 0.0 && fps.is_finite()).map(|fps| fps.clamp(0.001, 60.0));
+        let every = |default: f64| Duration::from_secs_f64(1.0 / wanted.unwrap_or(default));
+        if out.is_quiet() {
+            return None;
+        }
+        if out.is_json() {
+            return Some((Self::Json, every(1.0)));
+        }
+        if out.stderr_is_terminal() {
+            let hz = wanted.unwrap_or(10.0).ceil().clamp(1.0, 60.0) as u8;
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(hz));
+            // The template has no field that could be missing.
+            bar.set_style(
+                ProgressStyle::with_template("{prefix}\n{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_bar()),
+            );
+            out.show_bar(Some(bar.clone()));
+            return Some((Self::Bar(bar), every(10.0)));
+        }
+        wanted.map(|_| (Self::Lines, every(1.0)))
+    }
+}
+
+/// The rate of a job, averaged over the last seconds.
+struct Rate {
+    bytes: u64,
+    at: Instant,
+    bytes_a_second: f64,
+}
+
+impl Rate {
+    fn update(&mut self, bytes: u64, now: Instant) {
+        let seconds = now.duration_since(self.at).as_secs_f64();
+        if seconds < 0.05 {
+            return;
+        }
+        let newest = bytes.saturating_sub(self.bytes) as f64 / seconds;
+        let weight = 1.0 - (-seconds / RATE_SECONDS).exp();
+        self.bytes_a_second += (newest - self.bytes_a_second) * weight;
+        (self.bytes, self.at) = (bytes, now);
+    }
+}
+
+/// The counts at one moment.
+struct Moment {
+    elapsed: Duration,
+    files_total: u64,
+    bytes_total: u64,
+    total_is_known: bool,
+    files_done: u64,
+    bytes_done: u64,
+    errors: u64,
+    current: String,
+    remaining: Option<Duration>,
+    bytes_a_second: f64,
+}
+
+impl Moment {
+    fn share(&self) -> f64 {
+        if self.bytes_total > 0 { (self.bytes_done as f64 / self.bytes_total as f64).min(1.0) } else { 0.0 }
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("[{}] ", time::show_duration(self.elapsed));
+        if self.total_is_known {
+            text.push_str(&format!("{:.1}%  ", self.share() * 100.0));
+        }
+        text.push_str(&sizes::show(self.bytes_done));
+        if self.bytes_total > self.bytes_done {
+            text.push_str(&format!(" of {}", sizes::show(self.bytes_total)));
+        }
+        text.push_str(&format!("  {}", sizes::count(self.files_done, "file")));
+        if self.files_total > self.files_done {
+            text.push_str(&format!(" of {}", self.files_total));
+        }
+        text.push_str(&format!("  {}/s", sizes::show(self.bytes_a_second as u64)));
+        if let Some(remaining) = self.remaining {
+            text.push_str(&format!("  {} left", time::show_duration(remaining)));
+        }
+        if self.errors > 0 {
+            text.push_str(&format!("  {}", sizes::count(self.errors, "error")));
+        }
+        text
+    }
+
+    fn json(&self, kind: MeterKind) -> serde_json::Value {
+        let mut status = json!({
+            "message_type": "status",
+            "seconds_elapsed": self.elapsed.as_secs(),
+            "percent_done": self.share(),
+            "total_files": self.files_total,
+            "files_done": self.files_done,
+            "total_bytes": self.bytes_total,
+            "bytes_done": self.bytes_done,
+            "error_count": self.errors,
+        });
+        if let Some(remaining) = self.remaining {
+            status["seconds_remaining"] = json!(remaining.as_secs());
+        }
+        if !self.current.is_empty() {
+            status["current_files"] = json!([self.current]);
+        }
+        if kind == MeterKind::Restore {
+            status["files_restored"] = json!(self.files_done);
+            status["bytes_restored"] = json!(self.bytes_done);
+        }
+        status
+    }
+}
+
+impl Counts {
+    fn show(&self, display: &Display, every: Duration) {
+        let mut rate = Rate { bytes: 0, at: self.started, bytes_a_second: 0.0 };
+        let mut stop = self.stop.lock();
+        while !*stop {
+            self.stopped.wait_for(&mut stop, every);
+            if *stop {
+                break;
+            }
+            let moment = self.moment(&mut rate);
+            match display {
+                Display::Bar(bar) => {
+                    bar.set_prefix(moment.text());
+                    bar.set_message(moment.current);
+                    bar.tick();
+                }
+                // A reader that went away is noticed by the command itself.
+                Display::Json => drop(self.out.json_now(&moment.json(self.kind))),
+                Display::Lines => self.out.remark(&moment.text()),
+            }
+        }
+        drop(stop);
+        if let Display::Bar(bar) = display {
+            self.out.show_bar(None);
+            bar.finish_and_clear();
+        }
+    }
+
+    fn moment(&self, rate: &mut Rate) -> Moment {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (bytes_done, bytes_total) = (get(&self.bytes_done), get(&self.bytes_total));
+        rate.update(bytes_done, Instant::now());
+        let total_is_known = self.total_is_known.load(Ordering::Relaxed);
+        let remaining = (total_is_known && rate.bytes_a_second >= 1.0 && bytes_total > bytes_done)
+            .then(|| (bytes_total - bytes_done) as f64 / rate.bytes_a_second)
+            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let current = self.current.lock();
+        Moment {
+            elapsed: self.started.elapsed(),
+            files_total: get(&self.files_total),
+            bytes_total,
+            total_is_known,
+            files_done: get(&self.files_done),
+            bytes_done,
+            errors: get(&self.errors),
+            current: if current.is_empty() { String::new() } else { absolute(&current) },
+            remaining,
+            bytes_a_second: rate.bytes_a_second,
+        }
+    }
+}
+
+impl Progress for Counts {
+    fn expect(&self, files: u64, bytes: u64) {
+        self.files_total.fetch_add(files, Ordering::Relaxed);
+        self.bytes_total.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn expectation_is_complete(&self) {
+        self.total_is_known.store(true, Ordering::Relaxed);
+    }
+
+    fn done(&self, files: u64, bytes: u64) {
+        self.files_done.fetch_add(files, Ordering::Relaxed);
+        self.bytes_done.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn current(&self, path: &[u8]) {
+        // Whoever shows or sets it at this moment does so soon again.
+        if let Some(mut current) = self.current.try_lock() {
+            current.clear();
+            current.extend_from_slice(path);
+        }
+    }
+
+    fn item(&self, path: &[u8], fate: &'static str, bytes: u64) {
+        let wanted = if matches!(fate, "unmodified" | "unchanged" | "up to date") { 2 } else { 1 };
+        if self.out.verbose() < wanted {
+            return;
+        }
+        let path = absolute(path);
+        if self.out.is_json() {
+            // restic's words.
+            let action = match fate {
+                "changed" => "modified",
+                "unmodified" => "unchanged",
+                other => other,
+            };
+            let item = json!({"message_type": "verbose_status", "action": action, "item": path, "data_size": bytes});
+            drop(self.out.json(&item));
+        } else {
+            drop(self.out.line(format!("{fate:<10}  {path}, {}", sizes::show(bytes))));
+        }
+    }
+
+    fn problem(&self, problem: &Problem) {
+        self.errors.fetch_add(1, Ordering::Relaxed);
+        let item = if problem.path.is_empty() { String::new() } else { absolute(&problem.path) };
+        let during = if problem.during.is_empty() { self.kind.during() } else { problem.during };
+        self.out.item_error(&item, during, &problem.message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_all_threads_come_together() {
+        let out = Output::new(false, true, 0);
+        let mut meter = Meter::start(MeterKind::Backup, &out);
+        let progress = meter.progress();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..1000 {
+                        progress.expect(1, 10);
+                        progress.done(1, 10);
+                        progress.current(b"x");
+                    }
+                });
+            }
+        });
+        progress.expectation_is_complete();
+        meter.stop();
+        assert_eq!(meter.totals(), (4000, 40_000));
+        let mut rate = Rate { bytes: 0, at: Instant::now(), bytes_a_second: 0.0 };
+        let moment = meter.counts.moment(&mut rate);
+        assert_eq!((moment.files_done, moment.bytes_done, moment.current.as_str()), (4000, 40_000, "/x"));
+        assert_eq!(moment.json(MeterKind::Backup)["percent_done"], json!(1.0));
+    }
+
+    #[test]
+    fn the_rate_follows_slowly_and_without_jumps() {
+        let start = Instant::now();
+        let mut rate = Rate { bytes: 0, at: start, bytes_a_second: 0.0 };
+        for second in 1..=60 {
+            rate.update(second * 1000, start + Duration::from_secs(second));
+        }
+        assert!((990.0..=1000.0).contains(&rate.bytes_a_second), "{}", rate.bytes_a_second);
+        rate.update(60_000, start + Duration::from_secs(61));
+        assert!(rate.bytes_a_second > 700.0, "one second without progress is not the end");
+    }
+}

@@ -1,0 +1,211 @@
+//! Where passwords come from. They are never echoed, never logged and overwritten in memory after use.
+//!
+//! The first of these that is given counts: `--password-file`, `--password-command`, `--password-fd`, then the variables
+//! `LARDER_PASSWORD_FILE`, `LARDER_PASSWORD_COMMAND`, `LARDER_PASSWORD`, then a prompt on a terminal.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{IsTerminal, Read};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::args::{Global, NewPassword};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::signals;
+
+/// More than any password; a file this long was given by mistake.
+const PASSWORD_MAX: u64 = 64 << 10;
+
+/// A password.
+pub(crate) type Password = Zeroizing<Vec<u8>>;
+
+/// Where a password is to be had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PasswordSource {
+    /// It is meant to be empty.
+    Empty,
+    /// A file.
+    File(PathBuf),
+    /// What a command of the shell prints.
+    Command(OsString),
+    /// An open file descriptor.
+    Descriptor(u32),
+    /// An environment variable.
+    Variable(&'static str),
+    /// A person.
+    Prompt,
+}
+
+/// Reads a variable; empty counts as unset.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+impl PasswordSource {
+    /// Where the password of the repository comes from.
+    pub(crate) fn of(global: &Global) -> Self {
+        if global.insecure_no_password {
+            return Self::Empty;
+        }
+        let Global { password_file, password_command, password_fd, .. } = global;
+        let flag = password_file.clone().map(Self::File);
+        let flag = flag.or_else(|| password_command.clone().map(Self::Command));
+        let flag = flag.or_else(|| password_fd.map(Self::Descriptor));
+        flag.unwrap_or_else(|| Self::of_variables("LARDER_PASSWORD_FILE", "LARDER_PASSWORD_COMMAND", "LARDER_PASSWORD"))
+    }
+
+    /// Where the password of a new key comes from.
+    pub(crate) fn of_new(new: &NewPassword) -> Self {
+        if new.new_insecure_no_password {
+            return Self::Empty;
+        }
+        let flag = new.new_password_file.clone().map(Self::File);
+        let flag = flag.or_else(|| new.new_password_command.clone().map(Self::Command));
+        flag.unwrap_or_else(|| {
+            Self::of_variables("LARDER_NEW_PASSWORD_FILE", "LARDER_NEW_PASSWORD_COMMAND", "LARDER_NEW_PASSWORD")
+        })
+    }
+
+    fn of_variables(file: &str, command: &str, plain: &'static str) -> Self {
+        if let Some(path) = variable(file) {
+            Self::File(path.into())
+        } else if let Some(command) = variable(command) {
+            Self::Command(command)
+        } else if variable(plain).is_some() {
+            Self::Variable(plain)
+        } else {
+            Self::Prompt
+        }
+    }
+
+    /// Whether a person may be asked again.
+    pub(crate) fn is_prompt(&self) -> bool {
+        *self == Self::Prompt
+    }
+
+    /// Gets the password of something that exists.
+    pub(crate) fn get(&self) -> Result<Password, Failure> {
+        match self {
+            Self::Prompt => refuse_empty(prompt("password of the repository: ")?),
+            _ => self.get_without_person(),
+        }
+    }
+
+    /// Gets a new password; a person has to type it twice.
+    pub(crate) fn get_new(&self) -> Result<Password, Failure> {
+        if !self.is_prompt() {
+            return self.get_without_person();
+        }
+        let first = refuse_empty(prompt("new password: ")?)?;
+        let again = prompt("new password again: ")?;
+        if *first != *again {
+            return Err(Failure::new(Exit::WrongKey, "the two passwords are not the same; nothing was changed"));
+        }
+        Ok(first)
+    }
+
+    fn get_without_person(&self) -> Result<Password, Failure> {
+        match self {
+            Self::Empty => Ok(Password::default()),
+            Self::File(path) => refuse_empty(strip_newline(read_file(path)?)),
+            Self::Command(command) => refuse_empty(strip_newline(run(command)?)),
+            // Opening the descriptor's name works for pipes and files alike and needs no trust in its number.
+            Self::Descriptor(number) => {
+                refuse_empty(strip_newline(read_file(Path::new(&format!("/dev/fd/{number}")))?))
+            }
+            Self::Variable(name) => refuse_empty(Zeroizing::new(variable(name).unwrap_or_default().into_vec())),
+            Self::Prompt => Err(nowhere()),
+        }
+    }
+}
+
+fn nowhere() -> Failure {
+    Failure::new(Exit::WrongKey, "no password was given, and there is no terminal to ask on")
+        .advise("use --password-file, --password-command, LARDER_PASSWORD_FILE or LARDER_PASSWORD")
+}
+
+fn refuse_empty(password: Password) -> Result<Password, Failure> {
+    if !password.is_empty() {
+        return Ok(password);
+    }
+    Err(Failure::new(Exit::WrongKey, "the password is empty")
+        .advise("if that is meant, say --insecure-no-password (for a new one --new-insecure-no-password)"))
+}
+
+/// Takes away one line end: editors and `echo` leave one behind.
+fn strip_newline(mut password: Password) -> Password {
+    if password.last() == Some(&b'\n') {
+        password.pop();
+        if password.last() == Some(&b'\r') {
+            password.pop();
+        }
+    }
+    password
+}
+
+fn read_file(path: &Path) -> Result<Password, Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::of(Exit::WrongKey, &error).while_doing(&format!("cannot read the password from {}", path.display()))
+    };
+    let mut password = Password::default();
+    File::open(path).and_then(|file| file.take(PASSWORD_MAX + 1).read_to_end(&mut password)).map_err(failed)?;
+    if password.len() as u64 > PASSWORD_MAX {
+        let message = format!("{} is too large to be a password", path.display());
+        return Err(Failure::new(Exit::WrongKey, message));
+    }
+    Ok(password)
+}
+
+fn run(command: &OsStr) -> Result<Password, Failure> {
+    let failed = |why: String| Failure::new(Exit::WrongKey, format!("the command for the password failed: {why}"));
+    // Standard input may be what is to be backed up.
+    let output = Command::new("/bin/sh")
+        .arg("-c")
+        .arg(command)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| failed(error.to_string()))?;
+    let password = Zeroizing::new(output.stdout);
+    if output.status.success() { Ok(password) } else { Err(failed(output.status.to_string())) }
+}
+
+fn prompt(text: &str) -> Result<Password, Failure> {
+    if !std::io::stdin().is_terminal() && !std::io::stderr().is_terminal() {
+        return Err(nowhere());
+    }
+    let _terminal = signals::keep_terminal();
+    let mut typed = rpassword::prompt_password(text).map_err(|_| nowhere())?;
+    let password = Zeroizing::new(typed.as_bytes().to_vec());
+    typed.zeroize();
+    Ok(password)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_end_is_taken_away_and_nothing_else() {
+        let stripped = |text: &[u8]| strip_newline(Zeroizing::new(text.to_vec())).to_vec();
+        assert_eq!(stripped(b"secret\n"), b"secret");
+        assert_eq!(stripped(b"secret\r\n"), b"secret");
+        assert_eq!(stripped(b" se\ncret \n\n"), b" se\ncret \n");
+        assert_eq!(stripped(b"\r"), b"\r");
+    }
+
+    #[test]
+    fn commands_and_files_give_passwords_or_say_why_not() {
+        let command = |text: &str| PasswordSource::Command(text.into()).get().map(|password| password.to_vec());
+        assert_eq!(command("printf 'a b\\n'"), Ok(b"a b".to_vec()));
+        assert_eq!(command("exit 3").expect_err("fails").exit, Exit::WrongKey);
+        assert!(command("true").expect_err("empty").message.contains("empty"));
+        let file = |path: &str| PasswordSource::File(path.into()).get().map(|password| password.to_vec());
+        assert!(file("/nowhere/at/all").expect_err("missing").message.contains("/nowhere/at/all"));
+        assert!(file("/dev/zero").expect_err("endless").message.contains("too large"));
+    }
+}

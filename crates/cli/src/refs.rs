@@ -1,0 +1,186 @@
+//! How people name snapshots: `latest`, `latest~2`, the beginning or the end of an id, and `SNAPSHOT:PATH`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use larder_store::Repository;
+use larder_store::catalog::{Catalog, DamagedVersion, Filter, RefError, Version};
+
+use crate::app::App;
+use crate::args::FilterArgs;
+use crate::environment;
+use crate::exit::Exit;
+use crate::failure::{Failure, chain};
+use crate::output::absolute;
+
+/// A snapshot as it was named, and a path in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reference {
+    /// What names the snapshot.
+    pub(crate) snapshot: String,
+    /// What of it; `None`: all.
+    pub(crate) path: Option<Vec<u8>>,
+}
+
+/// Takes `SNAPSHOT[:PATH]` apart.
+pub(crate) fn parse(given: &OsStr) -> Result<Reference, Failure> {
+    let bytes = given.as_bytes();
+    let (snapshot, path) = match bytes.iter().position(|byte| *byte == b':') {
+        Some(at) => (&bytes[..at], Some(&bytes[at + 1..])),
+        None => (bytes, None),
+    };
+    let snapshot = String::from_utf8_lossy(snapshot).into_owned();
+    let path = path.map(clean_path).transpose()?.filter(|path| !path.is_empty());
+    Ok(Reference { snapshot, path })
+}
+
+/// Brings a path to the form it has in a version: relative to its root, without `.` and double slashes.
+pub(crate) fn clean_path(path: &[u8]) -> Result<Vec<u8>, Failure> {
+    let mut names = Vec::new();
+    for name in path.split(|byte| *byte == b'/') {
+        match name {
+            b"" | b"." => {}
+            b".." => return Err(Failure::usage(format!("{}: a path in a snapshot cannot hold ..", absolute(path)))),
+            name => names.push(name),
+        }
+    }
+    Ok(names.join(&b"/"[..]))
+}
+
+/// Makes a filter of the options.
+pub(crate) fn filter(args: &FilterArgs) -> Result<Filter, Failure> {
+    Ok(Filter {
+        hosts: args.host.clone(),
+        tags: args.tag.iter().map(|tags| split_tags(tags)).collect(),
+        paths: args.path.iter().map(environment::absolute).collect::<Result<_, _>>()?,
+        series: args.series.clone(),
+    })
+}
+
+/// Tags of one `--tag`.
+pub(crate) fn split_tags(tags: &str) -> Vec<String> {
+    tags.split(',').map(|tag| tag.trim().to_owned()).filter(|tag| !tag.is_empty()).collect()
+}
+
+/// The versions of a repository, to be named.
+#[derive(Debug)]
+pub(crate) struct Versions {
+    /// Those that the filter admits, oldest first.
+    pub(crate) admitted: Vec<Version>,
+    others: Vec<Version>,
+    damaged: Vec<DamagedVersion>,
+}
+
+impl Versions {
+    /// Reads the catalog.
+    pub(crate) fn load(app: &App, repository: &Repository, args: &FilterArgs) -> Result<Self, Failure> {
+        let filter = filter(args)?;
+        let catalog = app.block_on(repository.catalog())?;
+        let (admitted, others) = catalog.versions.into_iter().partition(|version| filter.admits(&version.summary));
+        let mut damaged = catalog.damaged;
+        if !filter.series.is_empty() {
+            let wanted: Vec<_> = filter.series.iter().map(|series| repository.keys().series_key(series)).collect();
+            // A damaged manifest does not tell its series, but its name does.
+            let series = |name: &str| larder_format::names::parse_version(name).map(|(series, ..)| series);
+            damaged.retain(|version| series(&version.name).is_none_or(|series| wanted.contains(&series)));
+        }
+        Ok(Self { admitted, others, damaged })
+    }
+
+    /// Warns of manifests that could not be read, and makes sure that the run does not count as clean.
+    pub(crate) fn warn_of_damage(&self, app: &App) {
+        for version in &self.damaged {
+            let (id, why) = (version.id.short(), chain(&version.error));
+            app.out.warn(&format!("snapshot {id} cannot be read: {why}; `larder check` says more"));
+            app.note_damage();
+        }
+    }
+
+    /// Finds what `text` names. The filter decides what `latest` means; an id is found whatever the filter says.
+    pub(crate) fn find(&self, app: &App, text: &str) -> Result<Version, Failure> {
+        let by_time = text.starts_with("latest");
+        let mut versions = self.admitted.clone();
+        if !by_time {
+            versions.extend(self.others.iter().cloned());
+        }
+        let catalog = Catalog { versions, damaged: Vec::new() };
+        match catalog.find(text) {
+            Ok(version) => {
+                if by_time {
+                    self.warn_of_newer_damage(app, version);
+                }
+                Ok(version.clone())
+            }
+            Err(error) => Err(self.not_found(text, error)),
+        }
+    }
+
+    /// Finds all of several names; without any, all that the filter admits.
+    pub(crate) fn find_all(&self, app: &App, texts: &[String]) -> Result<Vec<Version>, Failure> {
+        if texts.is_empty() {
+            return Ok(self.admitted.clone());
+        }
+        let mut found: Vec<Version> = Vec::new();
+        for text in texts {
+            let version = self.find(app, text)?;
+            if !found.iter().any(|known| known.id() == version.id()) {
+                found.push(version);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The latest snapshot may be one that cannot be read: then this one is not what it seems.
+    fn warn_of_newer_damage(&self, app: &App, found: &Version) {
+        for damaged in self.damaged.iter().filter(|damaged| damaged.id.unix_ms() > found.id().unix_ms()) {
+            let (id, short) = (damaged.id.short(), found.id().short());
+            app.out.warn(&format!("a newer snapshot, {id}, is damaged; {short} is used instead"));
+            app.note_damage();
+        }
+    }
+
+    fn not_found(&self, text: &str, error: RefError) -> Failure {
+        let wanted = text.to_ascii_lowercase();
+        let fits = |damaged: &&DamagedVersion| {
+            let id = damaged.id.to_string();
+            !wanted.is_empty() && (id.starts_with(&wanted) || id.ends_with(&wanted))
+        };
+        match self.damaged.iter().find(fits) {
+            Some(damaged) if matches!(error, RefError::NotFound { .. }) => {
+                let message = format!("snapshot {} cannot be read: {}", damaged.id.short(), chain(&damaged.error));
+                Failure::new(Exit::Damage, message).advise("the others can: `larder snapshots` lists them")
+            }
+            _ => error.into(),
+        }
+    }
+}
+
+/// The path named with the snapshot and, or, after it.
+pub(crate) fn one_path(reference: &Reference, path: Option<&OsString>) -> Result<Option<Vec<u8>>, Failure> {
+    match (reference.path.clone(), path) {
+        (Some(_), Some(_)) => Err(Failure::usage("the path was given twice: with the snapshot and after it")),
+        (Some(path), None) => Ok(Some(path)),
+        (None, Some(path)) => Ok(Some(clean_path(path.as_bytes())?).filter(|path| !path.is_empty())),
+        (None, None) => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reference_is_taken_apart_at_the_first_colon() {
+        let reference = |text: &str| parse(OsStr::new(text)).map(|found| (found.snapshot, found.path));
+        assert_eq!(reference("latest"), Ok(("latest".to_owned(), None)));
+        assert_eq!(reference("latest:/"), Ok(("latest".to_owned(), None)));
+        assert_eq!(reference("1a:/home//u/./x:y/"), Ok(("1a".to_owned(), Some(b"home/u/x:y".to_vec()))));
+        assert_eq!(reference("1a:home/../x").expect_err("refused").exit, Exit::Usage);
+    }
+
+    #[test]
+    fn tags_are_separated_by_commas() {
+        assert_eq!(split_tags("a, b,,c "), ["a", "b", "c"]);
+        assert!(split_tags("").is_empty());
+    }
+}

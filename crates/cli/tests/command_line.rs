@@ -1,0 +1,124 @@
+//! The command line itself: usage errors, help, completions, manual pages, output that nobody reads.
+
+mod support;
+
+use std::process::Stdio;
+
+use support::{Play, schema};
+
+#[test]
+fn a_wrong_command_line_is_2() {
+    let play = Play::with_repository();
+    for args in [
+        &[][..],
+        &["nonsense"],
+        &["backup"],
+        &["backup", "--stdin", "x"],
+        &["backup", "--stdin-from-command"],
+        &["backup", "--stdin", "--stdin-filename", "../x"],
+        &["backup", ".", "--exclude", "["],
+        &["backup", ".", "--exclude-if-present", "a/b"],
+        &["backup", ".", "--exclude-larger-than", "much"],
+        &["backup", ".", "--time", "yesterday"],
+        &["backup", "", "--dry-run"],
+        &["backup", ".", "--series", ""],
+        &["restore", "latest"],
+        &["restore", "latest:../x", "--target", "t"],
+        &["restore", "latest", "--target", "t", "--overwrite", "sometimes"],
+        &["check", "--read-data-subset", "0%"],
+        &["snapshots", "--compression", "lz4"],
+        &["snapshots", "--limit-upload", "fast"],
+        &["snapshots", "-q", "-v"],
+        &["snapshots", "--log-level", "nonsense=x=y"],
+        &["cat", "config", "x"],
+        &["cat", "masterkey"],
+        &["init", "--chunk-size", "1"],
+        &["init", "--chunk-size", "1T"],
+    ] {
+        let ran = play.larder(args);
+        assert_eq!(ran.code, 2, "{args:?}: {}", ran.stderr);
+        assert!(!ran.stderr.is_empty(), "{args:?}");
+    }
+    let ran = play.larder(["backup", "--json", "--nonsense"]).code(2);
+    schema::check("exit_error", &ran.errors("exit_error")[0]);
+}
+
+#[test]
+fn help_lists_verbs_and_exit_codes() {
+    let play = Play::new();
+    let help = play.larder(["--help"]).ok().text();
+    for text in ["backup", "restore", "snapshots", "validate-store", " 13  damage", "130  interrupted"] {
+        assert!(help.contains(text), "{text} is not in:\n{help}");
+    }
+    for hidden in ["create", "extract", "prune"] {
+        assert!(!help.contains(&format!("  {hidden} ")), "{hidden} is in:\n{help}");
+    }
+    for verb in ["init", "backup", "snapshots", "ls", "find", "diff", "stats", "restore", "dump", "check", "key", "cat"]
+    {
+        assert!(play.larder([verb, "--help"]).ok().text().contains("Usage"), "{verb}");
+    }
+    play.larder(["--version"]).ok();
+    assert_eq!(play.larder(["version", "--json"]).ok().json()["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn unlock_says_why_there_is_nothing_to_do() {
+    let play = Play::new();
+    assert!(play.larder(["unlock"]).ok().text().contains("no locks"));
+    play.larder(["unlock", "--json"]).ok().json();
+}
+
+#[test]
+fn completions_and_manual_pages_are_written() {
+    let play = Play::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        assert!(play.larder(["completions", shell]).ok().text().contains("snapshots"), "{shell}");
+    }
+    assert!(play.larder(["man"]).ok().text().starts_with(".ie"), "roff");
+    play.larder(["man", "pages"]).ok();
+    for page in ["larder.1", "larder-backup.1", "larder-key-export.1"] {
+        let text = std::fs::read_to_string(play.path("pages").join(page)).expect(page);
+        assert!(text.contains(".TH") && !text.contains("insecure-kdf"), "{page}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_panic() {
+    let play = Play::new();
+    let mut child = play.spawn(play.command(["completions", "zsh"]).stdout(Stdio::piped()));
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(141), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.stderr, b"");
+}
+
+#[test]
+fn a_full_disk_behind_standard_output_is_16() {
+    let play = Play::new();
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("a full device");
+    let child = play.command(["completions", "zsh"]).stdout(full).stderr(Stdio::piped()).spawn().expect("starts");
+    support::Ran::from(child.wait_with_output().expect("it ends")).code(16).says("cannot write to standard output");
+}
+
+#[test]
+fn validate_store_tries_out_a_folder() {
+    let play = Play::new();
+    let ran = play.larder(["validate-store", "--json", "store"]).ok();
+    let checks = ran.messages("check");
+    assert!(checks.len() >= 8, "{checks:?}");
+    for check in &checks {
+        schema::check("validate_store", check);
+        assert_eq!(check["kept"], true, "{check}");
+    }
+    assert_eq!(ran.messages("summary")[0]["num_errors"], 0);
+    assert!(support::damage::objects(&play.path("store")).is_empty(), "everything is removed");
+    assert!(play.larder(["validate-store", "store"]).ok().text().contains("keeps all promises"));
+}
+
+#[test]
+fn validate_store_says_when_it_cannot_even_begin() {
+    let play = Play::new();
+    play.write("file", "not a folder");
+    let ran = play.larder(["validate-store", "file/store"]);
+    assert!(matches!(ran.code, 1 | 15), "{}: {}", ran.code, ran.stderr);
+}

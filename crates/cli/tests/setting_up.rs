@@ -1,0 +1,166 @@
+//! Making a repository, opening it, and everything that keeps it from being opened.
+
+mod support;
+
+use support::{Play, schema};
+
+#[test]
+fn init_makes_a_repository_that_the_password_opens() {
+    let play = Play::new();
+    let made = play.larder(["init", "--insecure-kdf", "--json"]).ok().json();
+    schema::check("initialized", &made);
+    let listed = play.larder(["snapshots", "--json"]).ok().json();
+    assert_eq!(listed, serde_json::json!([]));
+    let config = play.larder(["cat", "config"]).ok().json();
+    assert_eq!(config["id"], made["id"]);
+    assert!(play.larder(["snapshots"]).ok().text().contains("no snapshots"));
+}
+
+#[test]
+fn a_second_init_changes_nothing() {
+    let play = Play::with_repository();
+    let before = play.objects();
+    play.larder(["init", "--insecure-kdf"]).code(1).says("already a Larder repository").in_two_lines();
+    assert_eq!(play.objects(), before);
+}
+
+#[test]
+fn the_ordinary_init_derives_keys_at_full_cost() {
+    let play = Play::new();
+    play.larder(["init"]).ok();
+    let name = play.objects().into_iter().find(|(name, _)| name.starts_with("keys/")).expect("a key").0;
+    let key = play.larder(["cat", "key", name.trim_start_matches("keys/")]).ok().json();
+    assert!(key["memory_kib"].as_u64().expect("a number") >= 64 << 10, "{key}");
+    assert!(!play.larder(["init", "--help"]).ok().text().contains("insecure-kdf"), "nobody should find it by accident");
+}
+
+#[test]
+fn a_wrong_password_is_12_and_nothing_else_happens() {
+    let play = Play::with_repository();
+    let before = play.objects();
+    for verb in [&["snapshots"][..], &["backup", "."], &["check"], &["restore", "latest", "--target", "x"]] {
+        let ran = support::run(play.command(verb).env("LARDER_PASSWORD", "wrong"));
+        ran.code(12).says("wrong password").in_two_lines();
+    }
+    let ran = support::run(play.command(["snapshots", "--json"]).env("LARDER_PASSWORD", "wrong")).code(12);
+    let errors = ran.errors("exit_error");
+    schema::check("exit_error", &errors[0]);
+    assert_eq!(errors[0]["code"], 12);
+    assert_eq!(play.objects(), before);
+    assert!(!play.path("x").exists());
+}
+
+#[test]
+fn passwords_come_from_the_first_source_given() {
+    let play = Play::with_repository();
+    let right = play.write("right", format!("{}\n", support::PASSWORD));
+    let wrong = play.write("wrong", "no\n");
+    let run = |env: &[(&str, &str)], args: &[&str]| {
+        let mut command = play.command(["snapshots"]);
+        command.args(args).env_remove("LARDER_PASSWORD").envs(env.iter().copied());
+        support::run(&mut command).code
+    };
+    let (right, wrong) = (right.to_str().expect("text"), wrong.to_str().expect("text"));
+    let echo = format!("printf '%s\\r\\n' '{}'", support::PASSWORD);
+    assert_eq!(run(&[("LARDER_PASSWORD", "no")], &["--password-file", right]), 0);
+    assert_eq!(run(&[("LARDER_PASSWORD_FILE", right), ("LARDER_PASSWORD", "no")], &[]), 0);
+    assert_eq!(run(&[("LARDER_PASSWORD_COMMAND", &echo), ("LARDER_PASSWORD", "no")], &[]), 0);
+    assert_eq!(run(&[("LARDER_PASSWORD_FILE", wrong), ("LARDER_PASSWORD_COMMAND", &echo)], &[]), 12);
+    assert_eq!(run(&[("LARDER_PASSWORD_FILE", wrong)], &["--password-command", &echo]), 0);
+    assert_eq!(run(&[], &["--password-command", "exit 1"]), 12);
+    assert_eq!(run(&[], &["--password-file", right, "--password-command", &echo]), 2);
+    assert_eq!(run(&[], &[]), 12, "there is no terminal to ask on");
+    assert_eq!(run(&[("LARDER_PASSWORD", "")], &[]), 12, "empty counts as not given");
+}
+
+#[test]
+fn a_password_can_come_through_a_file_descriptor() {
+    let play = Play::with_repository();
+    let script = format!("exec 3<<'E'\n{}\nE\nexec \"$0\" snapshots --password-fd 3", support::PASSWORD);
+    let mut shell = std::process::Command::new("sh");
+    shell.arg("-c").arg(script).arg(env!("CARGO_BIN_EXE_larder")).env("LARDER_REPOSITORY", play.repository());
+    support::run(&mut shell).ok();
+}
+
+#[test]
+fn an_empty_password_must_be_meant() {
+    let play = Play::new();
+    let empty = play.write("empty", "\n");
+    let mut command = play.command(["init", "--insecure-kdf", "--password-file"]);
+    support::run(command.arg(&empty)).code(12).says("the password is empty").says("--insecure-no-password");
+    assert!(!play.repository().join("config").exists());
+    play.larder(["init", "--insecure-kdf", "--insecure-no-password"]).ok();
+    play.larder(["snapshots", "--insecure-no-password"]).ok();
+    play.larder(["snapshots"]).code(12);
+}
+
+#[test]
+fn what_is_no_repository_is_10() {
+    let play = Play::new();
+    for verb in [&["snapshots"][..], &["backup", "."], &["check"], &["key", "list"], &["stats"]] {
+        play.larder(verb).code(10).says("no Larder repository").in_two_lines();
+    }
+    assert!(!play.repository().exists(), "looking makes nothing");
+    // A folder of something else.
+    play.write("repository/notes.txt", "mine");
+    play.larder(["snapshots"]).code(10);
+    play.write("repository/config", "{\"version\": 2, \"id\": \"another program's\"}");
+    play.larder(["snapshots"]).code(13).says("config is damaged").in_two_lines();
+}
+
+#[test]
+fn a_newer_format_is_refused_politely() {
+    let play = Play::with_repository();
+    let mut config = std::fs::read(play.repository().join("config")).expect("a config");
+    config[4] = 2;
+    support::damage::replace(&play.repository(), "config", &config);
+    let before = play.objects();
+    for verb in [&["snapshots"][..], &["backup", "."], &["check"]] {
+        play.larder(verb).code(1).says("format version 2").says("newer Larder").in_two_lines();
+    }
+    assert_eq!(play.objects(), before);
+}
+
+#[test]
+fn a_forged_config_is_noticed() {
+    let play = Play::with_repository();
+    let len = std::fs::read(play.repository().join("config")).expect("a config").len();
+    support::damage::flip(&play.repository(), "config", len - 1);
+    play.larder(["snapshots"]).code(13).says("config is damaged").in_two_lines();
+}
+
+#[test]
+fn locations_come_from_flags_and_variables() {
+    let play = Play::with_repository();
+    let file = play.write("where", format!("{}\n", play.repository().display()));
+    let elsewhere = play.path("nowhere");
+    let run = |env: Option<(&str, &std::path::Path)>, args: &[&str]| {
+        let mut command = play.command(["snapshots"]);
+        command.args(args).env_remove("LARDER_REPOSITORY").envs(env);
+        support::run(&mut command).code
+    };
+    let repository = play.repository();
+    let (here, list) = (repository.to_str().expect("text"), file.to_str().expect("text"));
+    assert_eq!(run(None, &[]), 2);
+    assert_eq!(run(None, &["-r", here]), 0);
+    assert_eq!(run(None, &["--repository-file", list]), 0);
+    assert_eq!(run(Some(("LARDER_REPOSITORY_FILE", &file)), &[]), 0);
+    assert_eq!(run(Some(("LARDER_REPOSITORY", &elsewhere)), &["-r", here]), 0);
+    assert_eq!(run(Some(("LARDER_REPOSITORY", &elsewhere)), &[]), 10);
+    assert_eq!(run(None, &["-r", "sftp:host:/x"]), 2);
+    assert_eq!(run(None, &["-r", "s3:https://key:secret@host/bucket"]), 2);
+}
+
+#[test]
+fn storage_that_cannot_be_reached_is_15() {
+    let play = Play::new();
+    let mut command = play.command(["snapshots", "-r", "s3:http://127.0.0.1:1/bucket/x", "--timeout", "1s"]);
+    command.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret");
+    support::run(&mut command).code(15).in_two_lines();
+    let mut command = play.command(["snapshots", "-r", "s3:http://127.0.0.1:1/bucket/x"]);
+    for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"] {
+        command.env_remove(name);
+    }
+    command.env("HOME", play.path("home"));
+    support::run(&mut command).code(15).says("no credentials").in_two_lines();
+}

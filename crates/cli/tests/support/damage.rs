@@ -1,0 +1,63 @@
+//! What can happen to the objects of a local repository.
+
+use std::path::{Path, PathBuf};
+
+/// Every object and its content, sorted by name. Staging files of the store are none.
+pub fn objects(repository: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut waiting = vec![repository.to_path_buf()];
+    while let Some(folder) = waiting.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let name = path.strip_prefix(repository).expect("below").to_str().expect("text").to_owned();
+            if path.is_dir() {
+                if !name.starts_with('.') {
+                    waiting.push(path);
+                }
+            } else {
+                found.push((name, std::fs::read(&path).expect("readable")));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Names of the objects below a prefix.
+pub fn named(repository: &Path, prefix: &str) -> Vec<String> {
+    objects(repository).into_iter().map(|(name, _)| name).filter(|name| name.starts_with(prefix)).collect()
+}
+
+/// Replaces an object's content behind everybody's back.
+pub fn replace(repository: &Path, name: &str, content: &[u8]) {
+    let path: PathBuf = repository.join(name);
+    // Objects may be read-only.
+    std::fs::remove_file(&path).expect("removed");
+    std::fs::write(&path, content).expect("written");
+}
+
+/// Flips one bit.
+pub fn flip(repository: &Path, name: &str, byte: usize) {
+    let mut content = std::fs::read(repository.join(name)).expect("readable");
+    content[byte] ^= 0x10;
+    replace(repository, name, &content);
+}
+
+/// Cuts an object to half of its length.
+pub fn truncate(repository: &Path, name: &str) {
+    let content = std::fs::read(repository.join(name)).expect("readable");
+    replace(repository, name, &content[..content.len() / 2]);
+}
+
+/// Removes an object.
+pub fn remove(repository: &Path, name: &str) {
+    std::fs::remove_file(repository.join(name)).expect("removed");
+}
+
+/// Swaps two objects.
+pub fn swap(repository: &Path, a: &str, b: &str) {
+    let (content_a, content_b) =
+        (std::fs::read(repository.join(a)).expect("readable"), std::fs::read(repository.join(b)).expect("readable"));
+    replace(repository, a, &content_b);
+    replace(repository, b, &content_a);
+}
