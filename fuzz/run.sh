@@ -12,5 +12,5 @@ for target in "$@"; do
     echo "== $target, $seconds s"
     # A short input must not take long or much; the limits turn slowness and greed into findings.
     cargo +nightly fuzz run --release "$target" "fuzz/corpus/$target" "fuzz/seeds/$target" -- \
-        -max_total_time="$seconds" -timeout=5 -rss_limit_mb=1024 -max_len=65536 -verbosity=0
+        -max_total_time="$seconds" -timeout=5 -rss_limit_mb=1024 -max_len=65536 -verbosity=0 -print_final_stats=1
 done

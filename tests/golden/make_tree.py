@@ -53,7 +53,6 @@ def make(root):
 
 
 def change(root):
-    os.chmod(os.path.join(root, b"read-only"), 0o755)
     with open(os.path.join(root, b"random"), "r+b") as file:
         file.seek(70_000)
         file.write(b"an edit in the middle")
@@ -63,16 +62,22 @@ def change(root):
 
 
 def settle(root):
-    """Fixed times and modes, from the leaves up, so that nothing changes them afterwards."""
+    """Fixed times and modes, from the leaves up, so that nothing changes them afterwards. What is right is left alone: a file
+    with another ctime would count as changed."""
     for folder, folders, files in os.walk(root, topdown=False):
         for name in files + folders:
             path = os.path.join(folder, name)
-            age = len(os.path.relpath(path, root))
-            if not os.path.islink(path) and os.lstat(path).st_mode & 0o7000 == 0:
-                os.chmod(path, 0o555 if name == b"read-only" else 0o755 if name in folders else 0o640)
-            os.utime(path, ns=(TIME, TIME - age * 1_000_000_007), follow_symlinks=False)
-    os.chmod(root, 0o750)
-    os.utime(root, ns=(TIME, TIME))
+            mode = 0o555 if name == b"read-only" else 0o755 if name in folders else 0o640
+            fix(path, mode, TIME - len(os.path.relpath(path, root)) * 1_000_000_007)
+    fix(root, 0o750, TIME)
+
+
+def fix(path, mode, mtime):
+    found = os.lstat(path)
+    if not os.path.islink(path) and found.st_mode & 0o7777 not in (mode, 0o4755):
+        os.chmod(path, mode)
+    if found.st_mtime_ns != mtime:
+        os.utime(path, ns=(TIME, mtime), follow_symlinks=False)
 
 
 if __name__ == "__main__":
