@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import zstandard
+from argon2.exceptions import Argon2Error
 from argon2.low_level import Type, hash_secret_raw
 from blake3 import blake3
 from cryptography.exceptions import InvalidTag
@@ -477,8 +478,12 @@ def main(arguments):
         for job, _, summary in repository.versions():
             time = datetime.fromtimestamp(summary[3] / 1000, timezone.utc).isoformat(timespec="seconds")
             print(job, time, repr(summary[1]), summary[6], *map(os.fsdecode, summary[9]))
-    except (Damaged, zstandard.ZstdError, OSError, LookupError, ValueError) as error:
-        print(f"larder_read: {type(error).__name__}: {error}", file=sys.stderr)
+    except (Damaged, OSError) as error:
+        print(f"larder_read: {error}", file=sys.stderr)
+        return 1
+    except (zstandard.ZstdError, Argon2Error, LookupError, ValueError, TypeError, RecursionError) as error:
+        # Fields of other types than the format says; most of all of config and keys, which are read before they are proved.
+        print(f"larder_read: something is not what the format says ({type(error).__name__}: {error})", file=sys.stderr)
         return 1
     return 0
 
