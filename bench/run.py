@@ -12,7 +12,7 @@ tiny versions). Make the data first: `python3 bench/data.py --scale small`. See 
 
 import argparse
 import os
-import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -66,8 +66,14 @@ def pick_tools(names, store):
     return picked
 
 
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
 def main():
     args = arguments()
+    # Being told to end is like Ctrl-C: the tool is ended, what was measured is reported, the folders are removed.
+    signal.signal(signal.SIGTERM, interrupt)
     args.work = args.work.resolve() / "bench-work"
     classes = pick_tools(args.tools, args.store)
     versions = []

@@ -73,9 +73,16 @@ def run(command, env, scratch, cold=False):
     arguments = [sys.executable, "-I", "-S", SPAWN, *files, command.cwd, *command.argv]
     # The tools get only what they are given: no settings of the person who runs the benchmark.
     clean = {key: os.environ[key] for key in ("PATH", "LANG", "TMPDIR") if key in os.environ}
-    process = subprocess.run([str(word) for word in arguments], env={**clean, "HOME": str(scratch), **env}, capture_output=True, text=True)
+    env = {**clean, "HOME": str(scratch), **env}
+    process = subprocess.Popen([str(word) for word in arguments], env=env, stderr=subprocess.PIPE, text=True)
+    try:
+        _, complaint = process.communicate()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
     if process.returncode != 0:
-        raise RuntimeError(f"{command.argv[0]} did not start: {process.stderr.strip()[-400:]}")
+        raise RuntimeError(f"{command.argv[0]} did not start: {complaint.strip()[-400:]}")
     before_flush = time.monotonic()
     os.sync()
     flush = time.monotonic() - before_flush

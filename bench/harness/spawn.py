@@ -11,6 +11,7 @@ import ctypes
 import json
 import os
 import resource
+import signal
 import sys
 import threading
 import time
@@ -70,6 +71,8 @@ def main():
     busy_before = machine_busy()
     start = time.monotonic()
     pid = os.posix_spawnp(command[0], command, os.environ, file_actions=actions)
+    # Whoever ends the harness ends the tool as well.
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(pid, signal.SIGTERM))
     sampler = threading.Thread(target=sample_tree, args=(pid, stop, peak), daemon=True)
     sampler.start()
     _, status, own = os.wait4(pid, 0)

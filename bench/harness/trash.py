@@ -6,6 +6,7 @@ files are only moved aside, and deleted when the run is over, or, when they take
 it. A run that starts too soon after another one has deleted waits, too.
 """
 
+import fcntl
 import os
 import shutil
 import sys
@@ -19,10 +20,16 @@ FORGOTTEN_SECONDS = 65
 class Trash:
     """Discarded folders wait in `work/trash`, on the file system of the measured ones.
 
-    Takes the folder `work` over: what an earlier run left there is deleted first.
+    Takes the folder `work` over: what an earlier run left there is deleted first. One run at a time holds a folder.
     """
 
     def __init__(self, work):
+        work.parent.mkdir(parents=True, exist_ok=True)
+        self.lock = open(work.parent / "lock", "w")
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(f"another run is using {work.parent}: wait for it, or choose another folder with --work") from None
         self.work = work
         self.folder = work / "trash"
         self.deleted_at = work.parent / "deleted-at"
