@@ -79,7 +79,8 @@ impl Found {
         }
     }
 
-    /// Reads the extended attributes by name, for everything that is not going to be opened. Returns what could not be read.
+    /// Reads the extended attributes by name, for everything that is not going to be opened. Returns what could not be read. (A hard
+    /// link has those of the entry it points to and needs none.)
     pub fn complete(&mut self) -> Vec<XattrError> {
         let place = Place::Name { directory: &self.directory, name: self.name(), follow: self.follow };
         let attributes = xattrs::read(&place, &self.entry.path);

@@ -13,8 +13,8 @@
 use std::io;
 
 use larder_format::entry::{Entry, EntryKind, Extent};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Advice, FileType, Mode, OFlags, SeekFrom, fadvise, openat, seek};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, SeekFrom, fadvise, openat, seek};
 use rustix::io::{Errno, pread};
 use thiserror::Error;
 
@@ -174,6 +174,11 @@ impl FileReader {
             Err(Errno::PERM) => open(flags),
             other => other,
         };
+        let opened = match opened {
+            // A file server holds a lease on it and is now asked to give it up.
+            Err(Errno::AGAIN) => open_patiently(found),
+            other => other,
+        };
         let file = opened.map_err(|error| ReadError::open(&path, error))?;
         let stat = Stat::of(&file).map_err(|error| ReadError::open(&path, error))?;
         let is_same = stat.id == found.stat.id;
@@ -319,6 +324,19 @@ impl FileReader {
             }
         }
     }
+}
+
+/// Opens a file that cannot be opened without waiting. That waits for nothing but the end of a lease (the kernel sees to it that this
+/// takes less than a minute), because what is opened is known to be a regular file: first a descriptor that gives no access is
+/// taken and looked at, then that very file is opened.
+fn open_patiently(found: &Found) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let place = openat(&*found.directory, found.name(), flags, Mode::empty())?;
+    if Stat::of(&place)?.file_type != FileType::RegularFile {
+        return Err(Errno::NXIO);
+    }
+    let path = format!("/proc/self/fd/{}", place.as_raw_fd());
+    openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
 }
 
 /// `fstat`, with the size of block devices as well.

@@ -5,11 +5,12 @@
 //! listed but cannot be read is reported by name, and the others are kept.
 
 use std::io;
+use std::sync::OnceLock;
 
 use larder_format::entry::Xattr;
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
-use rustix::fs::{fgetxattr, flistxattr, getxattr, lgetxattr, listxattr, llistxattr};
+use rustix::fs::{Access, access, fgetxattr, flistxattr, getxattr, lgetxattr, listxattr, llistxattr};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -63,7 +64,7 @@ pub(crate) enum Place<'a> {
 
 /// Reads all attributes of what `place` stands for; `path` is for the messages.
 pub(crate) fn read(place: &Place<'_>, path: &[u8]) -> Attributes {
-    let source = Source::of(place);
+    let source = Source::of(place, path);
     let mut buffer = Vec::with_capacity(LENGTH_USUAL);
     match fill(&mut buffer, |buffer| source.list(buffer)) {
         Ok(()) => {}
@@ -119,12 +120,18 @@ enum Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    fn of(place: &Place<'a>) -> Self {
+    fn of(place: &Place<'a>, path: &[u8]) -> Self {
         match place {
             Place::Open(descriptor) => Self::Open(*descriptor),
             Place::Name { directory, name, follow } => {
-                let mut path = format!("/proc/self/fd/{}/", directory.as_fd().as_raw_fd()).into_bytes();
-                path.extend_from_slice(name);
+                let path = if has_proc() {
+                    let mut path = format!("/proc/self/fd/{}/", directory.as_fd().as_raw_fd()).into_bytes();
+                    path.extend_from_slice(name);
+                    path
+                } else {
+                    // Better than nothing, as long as the path is not too long for the kernel.
+                    [b"/", path].concat()
+                };
                 match follow {
                     Follow::Yes => Self::Followed(path),
                     Follow::No => Self::Itself(path),
@@ -148,4 +155,10 @@ impl<'a> Source<'a> {
             Self::Itself(path) => lgetxattr(path.as_slice(), name, spare_capacity(buffer)),
         }
     }
+}
+
+/// Whether `/proc` is there: it may not be in a container or a rescue system.
+fn has_proc() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| access("/proc/self/fd", Access::EXISTS).is_ok())
 }

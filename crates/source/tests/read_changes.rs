@@ -227,3 +227,21 @@ fn a_file_saved_by_renaming_is_read_with_its_new_metadata() {
     save();
     assert!(matches!(linked.open(), Err(ReadError::Replaced { .. })));
 }
+
+#[test]
+fn a_file_that_cannot_be_read_is_an_error_with_its_place() {
+    let mut found = found(Path::new("/proc/self/mem"));
+    let mut reader = found.open().expect("opens");
+    let error = reader.read(&mut [0; 10]).expect_err("nothing is mapped at 0");
+    assert!(error.to_string().starts_with("cannot read /proc/self/mem at byte 0: "), "{error}");
+    assert_eq!(reader.finish(&mut found.entry).stored, 0);
+}
+
+#[test]
+fn everything_can_be_sent_to_another_thread() {
+    fn is_send<T: Send>() {}
+    is_send::<larder_source::Walk>();
+    is_send::<larder_source::Item>();
+    is_send::<larder_source::FileReader>();
+    is_send::<larder_source::CommandStream>();
+}
