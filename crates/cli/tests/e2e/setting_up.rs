@@ -1,8 +1,6 @@
 //! Making a repository, opening it, and everything that keeps it from being opened.
 
-mod support;
-
-use support::{Play, schema};
+use crate::support::{Play, schema};
 
 #[test]
 fn init_makes_a_repository_that_the_password_opens() {
@@ -39,10 +37,10 @@ fn a_wrong_password_is_12_and_nothing_else_happens() {
     let play = Play::with_repository();
     let before = play.objects();
     for verb in [&["snapshots"][..], &["backup", "."], &["check"], &["restore", "latest", "--target", "x"]] {
-        let ran = support::run(play.command(verb).env("LARDER_PASSWORD", "wrong"));
+        let ran = crate::support::run(play.command(verb).env("LARDER_PASSWORD", "wrong"));
         ran.code(12).says("wrong password").in_two_lines();
     }
-    let ran = support::run(play.command(["snapshots", "--json"]).env("LARDER_PASSWORD", "wrong")).code(12);
+    let ran = crate::support::run(play.command(["snapshots", "--json"]).env("LARDER_PASSWORD", "wrong")).code(12);
     let errors = ran.errors("exit_error");
     schema::check("exit_error", &errors[0]);
     assert_eq!(errors[0]["code"], 12);
@@ -53,15 +51,15 @@ fn a_wrong_password_is_12_and_nothing_else_happens() {
 #[test]
 fn passwords_come_from_the_first_source_given() {
     let play = Play::with_repository();
-    let right = play.write("right", format!("{}\n", support::PASSWORD));
+    let right = play.write("right", format!("{}\n", crate::support::PASSWORD));
     let wrong = play.write("wrong", "no\n");
     let run = |env: &[(&str, &str)], args: &[&str]| {
         let mut command = play.command(["snapshots"]);
         command.args(args).env_remove("LARDER_PASSWORD").envs(env.iter().copied());
-        support::run(&mut command).code
+        crate::support::run(&mut command).code
     };
     let (right, wrong) = (right.to_str().expect("text"), wrong.to_str().expect("text"));
-    let echo = format!("printf '%s\\r\\n' '{}'", support::PASSWORD);
+    let echo = format!("printf '%s\\r\\n' '{}'", crate::support::PASSWORD);
     assert_eq!(run(&[("LARDER_PASSWORD", "no")], &["--password-file", right]), 0);
     assert_eq!(run(&[("LARDER_PASSWORD_FILE", right), ("LARDER_PASSWORD", "no")], &[]), 0);
     assert_eq!(run(&[("LARDER_PASSWORD_COMMAND", &echo), ("LARDER_PASSWORD", "no")], &[]), 0);
@@ -76,10 +74,10 @@ fn passwords_come_from_the_first_source_given() {
 #[test]
 fn a_password_can_come_through_a_file_descriptor() {
     let play = Play::with_repository();
-    let script = format!("exec 3<<'E'\n{}\nE\nexec \"$0\" snapshots --password-fd 3", support::PASSWORD);
+    let script = format!("exec 3<<'E'\n{}\nE\nexec \"$0\" snapshots --password-fd 3", crate::support::PASSWORD);
     let mut shell = std::process::Command::new("sh");
     shell.arg("-c").arg(script).arg(env!("CARGO_BIN_EXE_larder")).env("LARDER_REPOSITORY", play.repository());
-    support::run(&mut shell).ok();
+    crate::support::run(&mut shell).ok();
 }
 
 #[test]
@@ -87,7 +85,7 @@ fn an_empty_password_must_be_meant() {
     let play = Play::new();
     let empty = play.write("empty", "\n");
     let mut command = play.command(["init", "--insecure-kdf", "--password-file"]);
-    support::run(command.arg(&empty)).code(12).says("the password is empty").says("--insecure-no-password");
+    crate::support::run(command.arg(&empty)).code(12).says("the password is empty").says("--insecure-no-password");
     assert!(!play.repository().join("config").exists());
     play.larder(["init", "--insecure-kdf", "--insecure-no-password"]).ok();
     play.larder(["snapshots", "--insecure-no-password"]).ok();
@@ -113,7 +111,7 @@ fn a_newer_format_is_refused_politely() {
     let play = Play::with_repository();
     let mut config = std::fs::read(play.repository().join("config")).expect("a config");
     config[4] = 2;
-    support::damage::replace(&play.repository(), "config", &config);
+    crate::support::damage::replace(&play.repository(), "config", &config);
     let before = play.objects();
     for verb in [&["snapshots"][..], &["backup", "."], &["check"]] {
         play.larder(verb).code(1).says("format version 2").says("newer Larder").in_two_lines();
@@ -125,7 +123,7 @@ fn a_newer_format_is_refused_politely() {
 fn a_forged_config_is_noticed() {
     let play = Play::with_repository();
     let len = std::fs::read(play.repository().join("config")).expect("a config").len();
-    support::damage::flip(&play.repository(), "config", len - 1);
+    crate::support::damage::flip(&play.repository(), "config", len - 1);
     play.larder(["snapshots"]).code(13).says("config is damaged").in_two_lines();
 }
 
@@ -137,7 +135,7 @@ fn locations_come_from_flags_and_variables() {
     let run = |env: Option<(&str, &std::path::Path)>, args: &[&str]| {
         let mut command = play.command(["snapshots"]);
         command.args(args).env_remove("LARDER_REPOSITORY").envs(env);
-        support::run(&mut command).code
+        crate::support::run(&mut command).code
     };
     let repository = play.repository();
     let (here, list) = (repository.to_str().expect("text"), file.to_str().expect("text"));
@@ -156,11 +154,11 @@ fn storage_that_cannot_be_reached_is_15() {
     let play = Play::new();
     let mut command = play.command(["snapshots", "-r", "s3:http://127.0.0.1:1/bucket/x", "--timeout", "1s"]);
     command.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret");
-    support::run(&mut command).code(15).in_two_lines();
+    crate::support::run(&mut command).code(15).in_two_lines();
     let mut command = play.command(["snapshots", "-r", "s3:http://127.0.0.1:1/bucket/x"]);
     for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"] {
         command.env_remove(name);
     }
     command.env("HOME", play.path("home"));
-    support::run(&mut command).code(15).says("no credentials").in_two_lines();
+    crate::support::run(&mut command).code(15).says("no credentials").in_two_lines();
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// The value must obey the schema, and hold no field that the schema does not know.
 #[track_caller]
-pub fn check(name: &str, value: &Value) {
+pub(crate) fn check(name: &str, value: &Value) {
     let path = format!("{}/../../docs/json/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let schema: Value = serde_json::from_str(&text).expect("the schema is JSON");

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 /// Bytes that no compressor shortens and that are the same for the same seed.
-pub fn noise(seed: u64, len: usize) -> Vec<u8> {
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(len + 8);
     while bytes.len() < len {
@@ -21,18 +21,18 @@ pub fn noise(seed: u64, len: usize) -> Vec<u8> {
 
 /// What one path is, content and metadata.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Look {
-    pub mode: u32,
-    pub owner: (u32, u32),
-    pub mtime: (i64, i64),
+pub(crate) struct Look {
+    pub(crate) mode: u32,
+    pub(crate) owner: (u32, u32),
+    pub(crate) mtime: (i64, i64),
     /// Content of files, target of links, nothing of others.
-    pub content: Vec<u8>,
-    pub links: u64,
-    pub device: u64,
+    pub(crate) content: Vec<u8>,
+    pub(crate) links: u64,
+    pub(crate) device: u64,
 }
 
 /// Everything below a folder by its path, the folder itself as the empty path.
-pub fn look(root: &Path) -> BTreeMap<Vec<u8>, Look> {
+pub(crate) fn look(root: &Path) -> BTreeMap<Vec<u8>, Look> {
     let mut found = BTreeMap::new();
     let mut waiting = vec![root.to_path_buf()];
     while let Some(path) = waiting.pop() {
@@ -64,7 +64,7 @@ pub fn look(root: &Path) -> BTreeMap<Vec<u8>, Look> {
 
 /// Both trees must be the same in content and metadata.
 #[track_caller]
-pub fn same(a: &Path, b: &Path) {
+pub(crate) fn same(a: &Path, b: &Path) {
     let (a, b) = (look(a), look(b));
     let names = |tree: &BTreeMap<Vec<u8>, Look>| {
         tree.keys().map(|name| String::from_utf8_lossy(name).into_owned()).collect::<Vec<_>>()
@@ -76,7 +76,7 @@ pub fn same(a: &Path, b: &Path) {
 }
 
 /// A small tree with one of every odd thing that a normal user can make.
-pub fn odd(root: &Path) {
+pub(crate) fn odd(root: &Path) {
     let write = |name: &[u8], content: &[u8]| {
         let path = root.join(std::ffi::OsStr::from_bytes(name));
         std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");

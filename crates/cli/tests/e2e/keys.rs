@@ -1,17 +1,15 @@
 //! Passwords, keys and the paper key.
 
-mod support;
-
 use std::os::unix::fs::PermissionsExt;
 
-use support::{Play, schema};
+use crate::support::{Play, schema};
 
-fn with_new(play: &Play, args: &[&str], password: &str) -> support::Ran {
-    support::run(play.command(args).env("LARDER_NEW_PASSWORD", password))
+fn with_new(play: &Play, args: &[&str], password: &str) -> crate::support::Ran {
+    crate::support::run(play.command(args).env("LARDER_NEW_PASSWORD", password))
 }
 
 fn opens(play: &Play, password: &str) -> bool {
-    let code = support::run(play.command(["snapshots"]).env("LARDER_PASSWORD", password)).code;
+    let code = crate::support::run(play.command(["snapshots"]).env("LARDER_PASSWORD", password)).code;
     assert!(matches!(code, 0 | 12), "{code}");
     code == 0
 }
@@ -20,7 +18,7 @@ fn opens(play: &Play, password: &str) -> bool {
 fn passwords_can_be_added_and_removed() {
     let play = Play::with_repository();
     with_new(&play, &["key", "add", "--insecure-kdf", "--user", "second\nuser", "--host", "there"], "two").ok();
-    assert!(opens(&play, support::PASSWORD) && opens(&play, "two"));
+    assert!(opens(&play, crate::support::PASSWORD) && opens(&play, "two"));
     let keys = play.larder(["key", "list", "--json"]).ok().json();
     schema::check("key_list", &keys);
     let keys = keys.as_array().expect("an array");
@@ -35,14 +33,14 @@ fn passwords_can_be_added_and_removed() {
     play.larder(["key", "remove", "zz"]).code(1).says("no key fits");
     play.larder(["key", "remove", &id(false)[..6]]).ok();
     assert!(!opens(&play, "two"));
-    assert!(opens(&play, support::PASSWORD));
+    assert!(opens(&play, crate::support::PASSWORD));
 }
 
 #[test]
 fn changing_the_password_ends_the_old_one() {
     let play = Play::with_repository();
     with_new(&play, &["key", "passwd", "--insecure-kdf"], "new").ok();
-    assert!(opens(&play, "new") && !opens(&play, support::PASSWORD));
+    assert!(opens(&play, "new") && !opens(&play, crate::support::PASSWORD));
 }
 
 #[test]
@@ -51,7 +49,7 @@ fn a_new_password_must_be_given_and_not_empty() {
     let before = play.objects();
     play.larder(["key", "add", "--insecure-kdf"]).code(12).says("no password was given");
     let empty = play.write("empty", "");
-    support::run(play.command(["key", "passwd", "--insecure-kdf", "--new-password-file"]).arg(empty)).code(12);
+    crate::support::run(play.command(["key", "passwd", "--insecure-kdf", "--new-password-file"]).arg(empty)).code(12);
     assert_eq!(play.objects(), before);
 }
 
@@ -63,11 +61,13 @@ fn the_paper_key_restores_access_without_the_keys() {
         assert!(sheet.contains(part), "{part} is not in:\n{sheet}");
     }
     let file = play.path("paper");
-    support::run(play.command(["key", "export", "--output"]).arg(&file)).ok();
+    crate::support::run(play.command(["key", "export", "--output"]).arg(&file)).ok();
     assert_eq!(std::fs::metadata(&file).expect("made").permissions().mode() & 0o777, 0o600);
-    support::run(play.command(["key", "export", "--output"]).arg(&file)).code(1).says("cannot write the paper key");
-    for key in support::damage::named(&play.repository(), "keys/") {
-        support::damage::remove(&play.repository(), &key);
+    crate::support::run(play.command(["key", "export", "--output"]).arg(&file))
+        .code(1)
+        .says("cannot write the paper key");
+    for key in crate::support::damage::named(&play.repository(), "keys/") {
+        crate::support::damage::remove(&play.repository(), &key);
     }
     play.larder(["snapshots"]).code(12).says("key import").in_two_lines();
 
@@ -76,8 +76,8 @@ fn the_paper_key_restores_access_without_the_keys() {
     let typed = typed.to_lowercase().replace('-', " ");
     let mut command = play.command(["key", "import", "--insecure-kdf"]);
     let typed_file = play.write("typed", typed);
-    support::run(command.arg(typed_file).env("LARDER_NEW_PASSWORD", "from paper")).ok();
-    assert!(opens(&play, "from paper") && !opens(&play, support::PASSWORD));
+    crate::support::run(command.arg(typed_file).env("LARDER_NEW_PASSWORD", "from paper")).ok();
+    assert!(opens(&play, "from paper") && !opens(&play, crate::support::PASSWORD));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_wrong_paper_key_is_refused_with_its_line() {
     let sheet = play.larder(["key", "export"]).ok().text();
     let import = |play: &Play, sheet: &str| {
         let file = play.write("sheet", sheet);
-        support::run(play.command(["key", "import", "--insecure-kdf"]).arg(file).env("LARDER_NEW_PASSWORD", "x"))
+        crate::support::run(play.command(["key", "import", "--insecure-kdf"]).arg(file).env("LARDER_NEW_PASSWORD", "x"))
     };
     import(&other, &sheet).code(12).says("another repository").in_two_lines();
     let mut lines: Vec<_> = sheet.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect();
@@ -96,5 +96,5 @@ fn a_wrong_paper_key_is_refused_with_its_line() {
     import(&play, &lines.join("\n")).code(12).says("line 3").in_two_lines();
     import(&play, &lines[..5].join("\n")).code(12).says("6 lines").in_two_lines();
     import(&play, "").code(12);
-    assert_eq!(support::damage::named(&play.repository(), "keys/").len(), 1);
+    assert_eq!(crate::support::damage::named(&play.repository(), "keys/").len(), 1);
 }

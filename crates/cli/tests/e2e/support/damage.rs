@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// Every object and its content, sorted by name. Staging files of the store are none.
-pub fn objects(repository: &Path) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn objects(repository: &Path) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     let mut waiting = vec![repository.to_path_buf()];
     while let Some(folder) = waiting.pop() {
@@ -24,12 +24,12 @@ pub fn objects(repository: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 /// Names of the objects below a prefix.
-pub fn named(repository: &Path, prefix: &str) -> Vec<String> {
+pub(crate) fn named(repository: &Path, prefix: &str) -> Vec<String> {
     objects(repository).into_iter().map(|(name, _)| name).filter(|name| name.starts_with(prefix)).collect()
 }
 
 /// Replaces an object's content behind everybody's back.
-pub fn replace(repository: &Path, name: &str, content: &[u8]) {
+pub(crate) fn replace(repository: &Path, name: &str, content: &[u8]) {
     let path: PathBuf = repository.join(name);
     // Objects may be read-only.
     std::fs::remove_file(&path).expect("removed");
@@ -37,25 +37,25 @@ pub fn replace(repository: &Path, name: &str, content: &[u8]) {
 }
 
 /// Flips one bit.
-pub fn flip(repository: &Path, name: &str, byte: usize) {
+pub(crate) fn flip(repository: &Path, name: &str, byte: usize) {
     let mut content = std::fs::read(repository.join(name)).expect("readable");
     content[byte] ^= 0x10;
     replace(repository, name, &content);
 }
 
 /// Cuts an object to half of its length.
-pub fn truncate(repository: &Path, name: &str) {
+pub(crate) fn truncate(repository: &Path, name: &str) {
     let content = std::fs::read(repository.join(name)).expect("readable");
     replace(repository, name, &content[..content.len() / 2]);
 }
 
 /// Removes an object.
-pub fn remove(repository: &Path, name: &str) {
+pub(crate) fn remove(repository: &Path, name: &str) {
     std::fs::remove_file(repository.join(name)).expect("removed");
 }
 
 /// Swaps two objects.
-pub fn swap(repository: &Path, a: &str, b: &str) {
+pub(crate) fn swap(repository: &Path, a: &str, b: &str) {
     let (content_a, content_b) =
         (std::fs::read(repository.join(a)).expect("readable"), std::fs::read(repository.join(b)).expect("readable"));
     replace(repository, a, &content_b);

@@ -1,9 +1,7 @@
 //! What the end-to-end tests share: a folder to play in, runs of the binary, checks of JSON against the published schemas.
-#![allow(dead_code, reason = "each test file uses a part")]
-
-pub mod damage;
-pub mod schema;
-pub mod tree;
+pub(crate) mod damage;
+pub(crate) mod schema;
+pub(crate) mod tree;
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -15,38 +13,38 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// The password of all repositories here.
-pub const PASSWORD: &str = "correct horse";
+pub(crate) const PASSWORD: &str = "correct horse";
 
 /// A folder with room for a repository, a source and a target.
-pub struct Play {
+pub(crate) struct Play {
     dir: TempDir,
 }
 
 impl Play {
     /// An empty one.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { dir: tempfile::tempdir().expect("a folder") }
     }
 
     /// One with a repository.
-    pub fn with_repository() -> Self {
+    pub(crate) fn with_repository() -> Self {
         let play = Self::new();
         play.larder(["init", "--insecure-kdf"]).ok();
         play
     }
 
     /// A path in the folder.
-    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+    pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.dir.path().join(name)
     }
 
     /// The repository's folder.
-    pub fn repository(&self) -> PathBuf {
+    pub(crate) fn repository(&self) -> PathBuf {
         self.path("repository")
     }
 
     /// Writes a file of the source, and its folders.
-    pub fn write(&self, name: impl AsRef<Path>, content: impl AsRef<[u8]>) -> PathBuf {
+    pub(crate) fn write(&self, name: impl AsRef<Path>, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().expect("a parent")).expect("folders are made");
         std::fs::write(&path, content).expect("the file is written");
@@ -54,7 +52,7 @@ impl Play {
     }
 
     /// A run of the binary that has not begun.
-    pub fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
+    pub(crate) fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("LARDER_") {
@@ -73,12 +71,12 @@ impl Play {
     }
 
     /// Runs the binary to its end.
-    pub fn larder<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Ran {
+    pub(crate) fn larder<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Ran {
         run(&mut self.command(args))
     }
 
     /// Runs the binary with something on its standard input.
-    pub fn larder_with_stdin<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>, stdin: &[u8]) -> Ran {
+    pub(crate) fn larder_with_stdin<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>, stdin: &[u8]) -> Ran {
         let mut child = self.spawn(self.command(args).stdin(Stdio::piped()));
         let mut pipe = child.stdin.take().expect("a pipe");
         let stdin = stdin.to_vec();
@@ -90,35 +88,55 @@ impl Play {
     }
 
     /// Starts the binary.
-    pub fn spawn(&self, command: &mut Command) -> Child {
+    pub(crate) fn spawn(&self, command: &mut Command) -> Child {
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("larder starts")
     }
 
     /// Backs up paths and returns the id of the snapshot.
-    pub fn backup<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> String {
+    pub(crate) fn backup<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> String {
         let args: Vec<_> = args.into_iter().map(|arg| arg.as_ref().to_owned()).collect();
         let ran = self.larder(["backup".into(), "--json".into()].into_iter().chain(args)).ok();
         let summary = ran.messages("summary").pop().expect("a summary");
         summary["snapshot_id"].as_str().expect("an id").to_owned()
     }
 
+    /// A run as a user without rights, who can use the repository's folder and the binary like anyone.
+    ///
+    /// Only root has to change; everybody else has no rights already.
+    pub(crate) fn unprivileged<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
+        let mut command = self.command(args);
+        if rustix::process::geteuid().is_root() {
+            let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(self.dir.path(), open).expect("the folder is ours");
+            std::os::unix::process::CommandExt::uid(&mut command, 65534);
+            std::os::unix::process::CommandExt::gid(&mut command, 65534);
+        }
+        command
+    }
+
+    /// Lets everybody write below a path.
+    pub(crate) fn open_to_all(&self, name: &str) {
+        let status = Command::new("chmod").args(["-R", "a+rwX"]).arg(self.path(name)).status().expect("chmod runs");
+        assert!(status.success());
+    }
+
     /// Every object of the repository and its content.
-    pub fn objects(&self) -> Vec<(String, Vec<u8>)> {
+    pub(crate) fn objects(&self) -> Vec<(String, Vec<u8>)> {
         damage::objects(&self.repository())
     }
 }
 
 /// Runs a command to its end.
-pub fn run(command: &mut Command) -> Ran {
+pub(crate) fn run(command: &mut Command) -> Ran {
     Ran::from(command.output().expect("larder starts"))
 }
 
 /// A run that has ended.
 #[derive(Debug)]
-pub struct Ran {
-    pub code: i32,
-    pub stdout: Vec<u8>,
-    pub stderr: String,
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
 }
 
 impl From<Output> for Ran {
@@ -133,61 +151,61 @@ impl From<Output> for Ran {
 impl Ran {
     /// It must have ended with this code.
     #[track_caller]
-    pub fn code(self, code: i32) -> Self {
+    pub(crate) fn code(self, code: i32) -> Self {
         assert_eq!(self.code, code, "stdout:\n{}\nstderr:\n{}", self.text(), self.stderr);
         self
     }
 
     /// It must have done what it was asked.
     #[track_caller]
-    pub fn ok(self) -> Self {
+    pub(crate) fn ok(self) -> Self {
         self.code(0)
     }
 
     /// Its errors must hold this text, and be short.
     #[track_caller]
-    pub fn says(self, text: &str) -> Self {
+    pub(crate) fn says(self, text: &str) -> Self {
         assert!(self.stderr.contains(text), "{text:?} is not in:\n{}", self.stderr);
         self
     }
 
     /// Its last error must be of one or two lines.
     #[track_caller]
-    pub fn in_two_lines(self) -> Self {
+    pub(crate) fn in_two_lines(self) -> Self {
         let lines = self.stderr.lines().skip_while(|line| !line.starts_with("larder: ")).count();
         assert!((1..=2).contains(&lines), "{lines} lines:\n{}", self.stderr);
         self
     }
 
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    pub fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         self.text().lines().map(str::to_owned).collect()
     }
 
     /// Standard output as one value.
     #[track_caller]
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.stdout).unwrap_or_else(|error| panic!("{error} in {}", self.text()))
     }
 
     /// Standard output as lines of JSON.
     #[track_caller]
-    pub fn json_lines(&self) -> Vec<Value> {
+    pub(crate) fn json_lines(&self) -> Vec<Value> {
         let parse = |line: &String| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in {line}"));
         self.lines().iter().map(parse).collect()
     }
 
     /// The messages of one type on standard output.
-    pub fn messages(&self, message_type: &str) -> Vec<Value> {
+    pub(crate) fn messages(&self, message_type: &str) -> Vec<Value> {
         self.json_lines().into_iter().filter(|message| message["message_type"] == message_type).collect()
     }
 
     /// The messages of one type on standard error.
     #[track_caller]
-    pub fn errors(&self, message_type: &str) -> Vec<Value> {
+    pub(crate) fn errors(&self, message_type: &str) -> Vec<Value> {
         let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in {line}"));
         let all: Vec<Value> = self.stderr.lines().map(parse).collect();
         all.into_iter().filter(|message| message["message_type"] == message_type).collect()

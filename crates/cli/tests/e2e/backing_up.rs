@@ -1,0 +1,342 @@
+//! `backup`: what is taken, what is left out, what is written down, and what happens to items that cannot be read.
+
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::json;
+
+use crate::support::{self, Play, run, schema, tree};
+
+fn names(play: &Play, reference: &str) -> Vec<String> {
+    let top = format!("{}/", play.path("").display()).replace("//", "/");
+    let lines = play.larder(["ls", reference]).ok().lines();
+    lines.iter().filter_map(|line| line.strip_prefix(&*top).map(str::to_owned)).collect()
+}
+
+#[test]
+fn only_what_is_new_is_read_and_stored() {
+    let play = Play::with_repository();
+    tree::odd(&play.path("source"));
+    let mut command = play.command(["backup", "source", "--json"]);
+    let first = run(command.env("LARDER_PROGRESS_FPS", "60")).ok();
+    for status in first.messages("status") {
+        schema::check("status", &status);
+    }
+    let first = first.messages("summary").pop().expect("a summary");
+    schema::check("backup_summary", &first);
+    assert!(first["files_new"].as_u64() >= Some(9) && first["files_unmodified"] == 0, "{first}");
+    assert!(first["bytes_up"].as_u64() > Some(3_000_000));
+    let second = play.larder(["backup", "source", "--json"]).ok().messages("summary").pop().expect("a summary");
+    assert_eq!((&second["files_new"], &second["files_changed"]), (&json!(0), &json!(0)), "{second}");
+    assert_eq!(second["read_bytes"], 0);
+    assert_eq!(second["parent"], first["snapshot_id"]);
+    let forced = play.larder(["backup", "source", "--json", "--force"]).ok().messages("summary").pop().expect("one");
+    assert!(forced["read_bytes"].as_u64() > Some(3_000_000), "{forced}");
+    assert!(forced["data_added_packed"].as_u64() < Some(100_000), "found again: {forced}");
+    let snapshots = play.larder(["snapshots", "--json"]).ok().json();
+    schema::check("snapshots", &snapshots);
+    assert_eq!(snapshots.as_array().expect("an array").len(), 3);
+}
+
+#[test]
+fn a_dry_run_and_an_unchanged_tree_make_no_snapshot() {
+    let play = Play::with_repository();
+    play.write("source/a", "a");
+    let before = play.objects();
+    let dry = play.larder(["backup", "source", "--dry-run", "--json"]).ok().messages("summary").pop().expect("one");
+    schema::check("backup_summary", &dry);
+    assert_eq!((&dry["dry_run"], dry.get("snapshot_id")), (&json!(true), None));
+    assert_eq!(dry["files_new"], 1);
+    assert_eq!(play.objects(), before);
+    play.backup(["source"]);
+    let same = play.larder(["backup", "source", "--skip-if-unchanged", "--json"]).ok().messages("summary");
+    assert_eq!(same[0].get("snapshot_id"), None);
+    play.write("source/a", "b");
+    let other = play.larder(["backup", "source", "--skip-if-unchanged", "--json"]).ok().messages("summary");
+    assert!(other[0].get("snapshot_id").is_some());
+}
+
+#[test]
+fn what_is_excluded_stays_out() {
+    let play = Play::with_repository();
+    for name in ["a.o", "a.c", "B.O", "keep.tmp", "x.tmp", "cache/data", "marked/data", "sub/deep/a.o", "big"] {
+        play.write(format!("source/{name}"), "x");
+    }
+    play.write("source/big", vec![1; 5000]);
+    play.write("source/cache/CACHEDIR.TAG", "Signature: 8a477f597d28d172789f06886806bc55\n");
+    play.write("source/marked/.nobackup", "");
+    let list = play.write("patterns", "# comment\n*.tmp\n!keep.tmp\n");
+    let list = list.to_str().expect("text");
+    play.backup([
+        "source",
+        "-e",
+        "*.o",
+        "--exclude-file",
+        list,
+        "--exclude-caches",
+        "--exclude-if-present",
+        ".nobackup",
+        "--exclude-larger-than",
+        "4K",
+    ]);
+    let expected = [
+        "source",
+        "source/B.O",
+        "source/a.c",
+        "source/cache",
+        "source/cache/CACHEDIR.TAG",
+        "source/keep.tmp",
+        "source/marked",
+        "source/marked/.nobackup",
+        "source/sub",
+        "source/sub/deep",
+    ];
+    assert_eq!(names(&play, "latest"), expected);
+    play.backup(["source", "--iexclude", "*.o", "-e", "/nowhere"]);
+    assert!(!names(&play, "latest").iter().any(|name| name.ends_with(".o") || name.ends_with(".O")));
+    let missing = play.larder(["backup", "source", "--exclude-file", "nowhere"]).code(1);
+    missing.says("nowhere").in_two_lines();
+}
+
+#[test]
+fn lists_of_files_are_taken_as_their_kind_says() {
+    let play = Play::with_repository();
+    for name in ["a 1", "b*", "c\n2", "d"] {
+        play.write(format!("source/{name}"), "x");
+    }
+    play.write("patterns", "# comment\nsource/[ad]*\n");
+    play.backup(["--files-from", "patterns"]);
+    assert_eq!(names(&play, "latest"), ["source", "source/a 1", "source/d"]);
+    let series = play.larder(["snapshots", "--json"]).ok().json()[0]["series"].clone();
+    assert_eq!(series, format!("testhost:{}", play.path("patterns").display()));
+    play.write("verbatim", "source/b*\n");
+    play.backup(["--files-from-verbatim", "verbatim"]);
+    assert_eq!(names(&play, "latest"), ["source", "source/b*"]);
+    play.larder_with_stdin(["backup", "--files-from-raw", "-"], b"source/c\n2\0source/d\0").ok();
+    assert_eq!(names(&play, "latest"), ["source", "source/c\\n2", "source/d"]);
+}
+
+#[test]
+fn a_list_that_names_nothing_makes_no_snapshot() {
+    let play = Play::with_repository();
+    let before = play.objects();
+    play.write("empty", "# nothing\n\n");
+    play.write("unmatched", "/nowhere-*\n");
+    for args in [
+        ["--files-from", "empty"],
+        ["--files-from", "unmatched"],
+        ["--files-from-raw", "empty"],
+        ["--files-from", "absent"],
+    ] {
+        play.larder(["backup", args[0], args[1]]).code(1).in_two_lines().says("no snapshot was made");
+    }
+    assert_eq!(play.objects(), before);
+}
+
+#[test]
+fn paths_given_twice_or_inside_one_another_count_once() {
+    let play = Play::with_repository();
+    play.write("source/sub/a", "a");
+    let ran = play.larder(["backup", "--json", "source", "source/", "./source/../source", "source/sub"]).ok();
+    assert_eq!(ran.messages("summary")[0]["files_new"], 1);
+    let snapshot = &play.larder(["snapshots", "--json"]).ok().json()[0];
+    assert_eq!(snapshot["paths"], json!([play.path("source")]));
+    assert_eq!(snapshot["series"], format!("testhost:{}", play.path("source").display()));
+}
+
+#[test]
+fn what_is_written_down_is_what_was_said() {
+    let play = Play::with_repository();
+    play.write("source/a", "a");
+    play.backup([
+        "source",
+        "--tag",
+        "b,a",
+        "--tag",
+        "c",
+        "-H",
+        "other",
+        "--time",
+        "2001-02-03T04:05:06Z",
+        "--series",
+        "mine",
+    ]);
+    let snapshot = play.larder(["snapshots", "--json"]).ok().json()[0].clone();
+    assert_eq!(snapshot["tags"], json!(["a", "b", "c"]));
+    assert_eq!((&snapshot["hostname"], &snapshot["series"]), (&json!("other"), &json!("mine")));
+    let time = snapshot["time"].as_str().expect("text");
+    assert!(time.starts_with("2001-02-0"), "{time}");
+}
+
+#[test]
+fn any_text_can_name_a_series() {
+    let play = Play::with_repository();
+    play.write("source/a", "a");
+    let odd =
+        ["a/b/../c", " spaces at both ends ", "line\nbreak\ttab", "../../etc", "ünï", "-", "x".repeat(3000).leak()];
+    for name in odd {
+        play.backup(["source", &format!("--series={name}")]);
+        let again = play.backup(["source", &format!("--series={name}")]);
+        let found = play.larder(["snapshots", "--json", &format!("--series={name}")]).ok().json();
+        assert_eq!(found.as_array().expect("an array").len(), 2, "{name:?}");
+        assert_eq!((&found[1]["series"], &found[1]["id"]), (&json!(name), &json!(again)));
+        assert_eq!(found[1]["parent"], found[0]["id"], "the base is found by the name");
+    }
+    let table = play.larder(["snapshots"]).ok().lines();
+    assert_eq!(table.len(), 2 + 2 * odd.len() + 1, "one line for each snapshot");
+    let objects = support::damage::named(&play.repository(), "");
+    assert!(objects.iter().all(|name| !name.contains("etc") && !name.contains(' ')), "{objects:?}");
+}
+
+#[test]
+fn streams_become_files() {
+    let play = Play::with_repository();
+    let content = tree::noise(7, 2_000_000);
+    play.larder_with_stdin(["backup", "--stdin"], &content).ok();
+    assert_eq!(play.larder(["dump", "latest:stdin"]).ok().stdout, content);
+    play.larder_with_stdin(["backup", "--stdin", "--stdin-filename", "/db/dump.sql"], b"").ok();
+    assert_eq!(play.larder(["dump", "latest:/db/dump.sql"]).ok().stdout, b"");
+    let all = play.larder(["snapshots", "--json"]).ok().json();
+    assert_eq!((&all[0]["series"], &all[1]["series"]), (&json!("testhost:stdin"), &json!("testhost:db/dump.sql")));
+    let args = ["backup", "--stdin-from-command", "--stdin-filename", "out", "--", "printf", "%s-%s", "a b", "--json"];
+    let ran = play.larder(args).ok();
+    assert!(ran.text().contains("saved"), "what follows -- belongs to the command");
+    assert_eq!(play.larder(["dump", "latest", "out"]).ok().stdout, b"a b---json");
+}
+
+#[test]
+fn a_failing_command_makes_no_snapshot() {
+    let play = Play::with_repository();
+    let failing =
+        ["backup", "--stdin-from-command", "--", "sh", "-c", "head -c 3000000 /dev/urandom; echo no space >&2; exit 3"];
+    play.larder(failing).code(1).says("no snapshot was made").says("no space");
+    play.larder(["backup", "--stdin-from-command", "--", "/nowhere/at/all"])
+        .code(1)
+        .says("/nowhere/at/all")
+        .in_two_lines();
+    assert_eq!(play.larder(["snapshots", "--json"]).ok().json(), json!([]));
+    play.larder(["check", "--read-data"]).ok();
+}
+
+#[test]
+fn a_fifo_given_by_name_is_read_to_its_end() {
+    let play = Play::with_repository();
+    let fifo = play.path("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().expect("mkfifo runs").success());
+    let content = tree::noise(3, 1_000_000);
+    let writer = std::thread::spawn({
+        let (fifo, content) = (fifo.clone(), content.clone());
+        move || std::fs::write(fifo, content).expect("read by larder")
+    });
+    play.backup(["--read-special", "fifo"]);
+    writer.join().expect("written");
+    let reference = format!("latest:{}", fifo.display());
+    assert_eq!(play.larder(["dump", &reference]).ok().stdout, content);
+    play.larder(["backup", "--read-special", "fifo", "other"]).code(2).says("by itself");
+    play.backup(["fifo"]);
+    let node = play.larder(["ls", "--json", &reference]).ok().messages("node").pop().expect("the node");
+    assert_eq!(node["type"], "fifo", "without --read-special it is only a name");
+}
+
+#[test]
+fn what_cannot_be_read_is_named_and_the_rest_is_saved() {
+    let play = Play::with_repository();
+    play.write("source/good", "good");
+    let secret = play.write("source/secret", "secret");
+    std::fs::create_dir(play.path("source/closed")).expect("made");
+    play.open_to_all("repository");
+    std::fs::set_permissions(&secret, PermissionsExt::from_mode(0o000)).expect("set");
+    std::fs::set_permissions(play.path("source/closed"), PermissionsExt::from_mode(0o000)).expect("set");
+    let ran = run(&mut play.unprivileged(["backup", "source"])).code(3);
+    assert!(ran.stderr.contains("source/secret") && ran.stderr.contains("source/closed"), "{}", ran.stderr);
+    let ran = run(&mut play.unprivileged(["backup", "source", "--json"])).code(3);
+    let errors = ran.errors("error");
+    assert!(errors.len() >= 2, "{errors:?}");
+    for error in &errors {
+        schema::check("error", error);
+    }
+    assert!(errors.iter().any(|error| error["item"] == json!(secret)), "{errors:?}");
+    assert_eq!(ran.messages("summary")[0]["error_count"], json!(errors.len()));
+    play.open_to_all("repository");
+    assert!(names(&play, "latest").contains(&"source/good".to_owned()));
+    std::fs::set_permissions(play.path("source/closed"), PermissionsExt::from_mode(0o755)).expect("set");
+}
+
+#[test]
+fn a_path_that_is_not_there_is_named() {
+    let play = Play::with_repository();
+    play.write("source/a", "a");
+    let ran = play.larder(["backup", "source", "absent"]).code(3);
+    assert!(ran.stderr.contains("absent"), "{}", ran.stderr);
+    assert!(names(&play, "latest").contains(&"source/a".to_owned()));
+    let before = play.larder(["snapshots", "--json"]).ok().json();
+    play.larder(["backup", "absent"]).code(1).says("no version was made");
+    assert_eq!(play.larder(["snapshots", "--json"]).ok().json(), before);
+}
+
+#[test]
+fn a_file_that_holds_more_than_it_says_is_named() {
+    let play = Play::with_repository();
+    let ran = play.larder(["backup", "/proc/version"]).code(3);
+    assert!(ran.stderr.contains("/proc/version"), "{}", ran.stderr);
+}
+
+#[test]
+fn the_repository_is_not_backed_up_into_itself() {
+    let play = Play::with_repository();
+    play.write("a", "a");
+    let ran = play.larder(["backup", "."]).ok();
+    assert!(ran.stderr.contains("repository itself"), "{}", ran.stderr);
+    let names = names(&play, "latest");
+    assert!(names.contains(&"a".to_owned()) && !names.iter().any(|name| name.starts_with("repository")), "{names:?}");
+}
+
+#[test]
+fn two_backups_of_one_series_at_once_are_both_whole() {
+    let play = Play::with_repository();
+    tree::odd(&play.path("source"));
+    let mut children: Vec<_> = (0..3).map(|_| play.spawn(&mut play.command(["backup", "source", "--json"]))).collect();
+    while let Some(child) = children.pop() {
+        support::Ran::from(child.wait_with_output().expect("it ends")).ok();
+    }
+    let all = play.larder(["snapshots", "--json"]).ok().json();
+    let all = all.as_array().expect("an array");
+    assert_eq!(all.len(), 3);
+    for (number, snapshot) in all.iter().enumerate() {
+        let target = format!("back{number}");
+        let reference = format!("{}:{}", snapshot["id"].as_str().expect("text"), play.path("source").display());
+        play.larder(["restore", &reference, "--target", &target]).ok();
+        tree::same(&play.path("source"), &play.path(target));
+    }
+    play.larder(["check", "--read-data"]).ok();
+}
+
+#[test]
+fn verbose_lists_items() {
+    let play = Play::with_repository();
+    play.write("source/a", "a");
+    assert!(play.larder(["backup", "source", "-v"]).ok().text().contains("source/a, 1 B"));
+    play.write("source/b", "b");
+    let ran = play.larder(["backup", "source", "-vv", "--json"]).code(0);
+    let items = ran.json_lines();
+    let items: Vec<_> = items.iter().filter(|item| item["message_type"] == "verbose_status").collect();
+    for item in &items {
+        schema::check("verbose_status", item);
+    }
+    let action = |name: &str| {
+        let item = items.iter().find(|item| item["item"].as_str().expect("text").ends_with(name)).expect(name);
+        item["action"].as_str().expect("text").to_owned()
+    };
+    assert_eq!((action("/b").as_str(), action("/a").as_str()), ("new", "unchanged"));
+    assert_eq!(play.larder(["backup", "source", "-q"]).ok().text(), "");
+}
+
+#[test]
+fn a_newer_parent_can_be_chosen() {
+    let play = Play::with_repository();
+    play.write("source/a", "a");
+    let first = play.backup(["source"]);
+    play.backup(["source"]);
+    let third = play.larder(["backup", "source", "--json", "--parent", &first[24..]]).ok().messages("summary");
+    assert_eq!(third[0]["parent"], json!(first));
+    play.larder(["backup", "source", "--parent", "ffffffff"]).code(1).says("no version fits");
+}

@@ -1,0 +1,210 @@
+//! Damaged repositories: every kind of object, damaged in every way, is found and named, and what is whole comes back.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::damage::{flip, named, objects, remove, replace, swap, truncate};
+use crate::support::{Play, schema, tree};
+
+/// A way to damage one object.
+type Damage = fn(&Path, &str);
+
+const WAYS: [(&str, Damage); 4] = [
+    ("flipped early", |repository, name| flip(repository, name, 9)),
+    ("flipped late", |repository, name| {
+        let len = std::fs::metadata(repository.join(name)).expect("there").len() as usize;
+        flip(repository, name, len - 5);
+    }),
+    ("truncated", truncate),
+    ("missing", remove),
+];
+
+/// Two snapshots of two series, each with two files of their own and one they do not share.
+fn two_series() -> Play {
+    let play = Play::with_repository();
+    for series in ["one", "two"] {
+        let seed = u64::from(series.as_bytes()[0]);
+        play.write(format!("{series}/large"), tree::noise(seed, 1_500_000));
+        play.write(format!("{series}/small"), format!("small file of {series}"));
+        play.backup([series, "--series", series]);
+    }
+    play
+}
+
+fn check_json(play: &Play, args: &[&str]) -> (i32, Value) {
+    let mut all = vec!["check", "--json"];
+    all.extend_from_slice(args);
+    let ran = play.larder(all);
+    let summary = ran.messages("summary").pop().unwrap_or_else(|| panic!("no summary: {}", ran.stderr));
+    schema::check("check_summary", &summary);
+    (ran.code, summary)
+}
+
+/// The first object whose name begins so, of the job that made the snapshot of a series.
+fn object_of(play: &Play, series: &str, kind: &str) -> String {
+    let found = play.larder(["snapshots", "--json", "--series", series]).ok().json();
+    let id = found[0]["id"].as_str().expect("text").to_owned();
+    let names = named(&play.repository(), kind);
+    names.into_iter().find(|name| name.contains(&id)).expect("an object of the job")
+}
+
+#[test]
+fn a_whole_repository_has_no_damage() {
+    let play = two_series();
+    for args in [
+        &[][..],
+        &["--read-data"],
+        &["--read-data-subset", "50%"],
+        &["--read-data-subset", "1/2"],
+        &["--read-data-subset", "1MiB"],
+        &["latest"],
+    ] {
+        let (code, summary) = check_json(&play, args);
+        assert_eq!((code, &summary["num_errors"]), (0, &json!(0)), "{args:?}: {summary}");
+    }
+    assert!(play.larder(["check"]).ok().text().contains("the structure is whole"));
+}
+
+#[test]
+fn damage_of_containers_is_named_with_snapshot_and_file() {
+    for kind in ["data/", "meta/"] {
+        for (way, damage) in WAYS {
+            let play = two_series();
+            let name = object_of(&play, "one", kind);
+            damage(&play.repository(), &name);
+            let (code, summary) = check_json(&play, &["--read-data"]);
+            assert_eq!(code, 13, "{kind} {way}: {summary}");
+            let damages = summary["damages"].as_array().expect("an array");
+            let found = damages.iter().find(|found| found["object"] == json!(name));
+            let found = found.unwrap_or_else(|| panic!("{kind} {way}: {name} is not named in {summary}"));
+            let affected = &found["affected"][0];
+            assert_eq!(affected["series"], "one", "{kind} {way}: {summary}");
+            if kind == "data/" {
+                assert!(affected["files"].to_string().contains("one/"), "{kind} {way}: {summary}");
+            }
+            assert!(damages.iter().all(|found| !found["affected"].to_string().contains("\"two\"")), "{summary}");
+            let text = play.larder(["check", "--read-data"]).code(13).text();
+            assert!(text.contains(&name) && text.contains("What to do"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn swapped_objects_are_not_taken_for_one_another() {
+    for kind in ["data/", "meta/", "versions/"] {
+        let play = two_series();
+        let (a, b) = (object_of(&play, "one", kind), object_of(&play, "two", kind));
+        swap(&play.repository(), &a, &b);
+        let (code, summary) = check_json(&play, &["--read-data"]);
+        assert_eq!(code, 13, "{kind}: {summary}");
+        for name in [&a, &b] {
+            assert!(summary["damages"].to_string().contains(name.as_str()), "{kind}: {name} is not named in {summary}");
+        }
+    }
+}
+
+#[test]
+fn the_rest_of_a_damaged_snapshot_comes_back() {
+    let play = Play::with_repository();
+    // Small files first, so that they lie in another container than the end of the large one.
+    play.write("source/a", "first");
+    play.write("source/large", tree::noise(3, 40_000_000));
+    play.write("source/z", "last");
+    play.backup(["source"]);
+    let data = named(&play.repository(), "data/");
+    assert!(data.len() >= 3, "several containers: {data:?}");
+    let middle = &data[data.len() / 2];
+    remove(&play.repository(), middle);
+    let root = format!("latest:{}", play.path("source").display());
+    let ran = play.larder(["restore", &root, "--target", "back"]);
+    assert!(matches!(ran.code, 3 | 13), "{}: {}", ran.code, ran.stderr);
+    assert!(ran.stderr.contains("/large"), "{}", ran.stderr);
+    for name in ["a", "z"] {
+        assert_eq!(
+            std::fs::read(play.path("back").join(name)).ok(),
+            std::fs::read(play.path("source").join(name)).ok()
+        );
+    }
+    let dump = play.larder(["dump", &format!("{root}/large")]).code(13);
+    assert!(dump.stderr.contains("large"), "{}", dump.stderr);
+    // As the advice says: a new series is whole.
+    play.backup(["source", "--series", "again"]);
+    play.larder(["restore", &root, "--target", "whole", "--series", "again"]).ok();
+    tree::same(&play.path("source"), &play.path("whole"));
+    let (code, summary) = check_json(&play, &["--read-data", "--series", "again"]);
+    assert_eq!((code, &summary["num_errors"]), (0, &json!(0)), "{summary}");
+}
+
+#[test]
+fn one_damaged_manifest_hides_no_other_snapshot() {
+    for (way, damage) in &WAYS[..3] {
+        let play = two_series();
+        let name = object_of(&play, "two", "versions/");
+        let id = name.split('/').nth(2).expect("an id").to_owned();
+        damage(&play.repository(), &name);
+        let (code, summary) = check_json(&play, &[]);
+        assert_eq!(code, 13, "{way}: {summary}");
+        assert!(summary["damages"].to_string().contains(&id), "{way}: {summary}");
+        // Damage late in a manifest does not concern the listing.
+        let listed = play.larder(["snapshots", "--json"]);
+        assert!(matches!(listed.code, 0 | 13), "{way}: {}", listed.stderr);
+        if listed.code == 13 {
+            assert_eq!(listed.json().as_array().expect("an array").len(), 1, "{way}");
+            assert!(listed.stderr.contains(&id[24..]), "{way}: {}", listed.stderr);
+            let found = play.larder(["ls", &id]).code(13);
+            assert!(found.stderr.contains("cannot be read"), "{way}: {}", found.stderr);
+            let instead = play.larder(["ls", "latest"]).code(13);
+            assert!(instead.text().contains("one/large") && instead.stderr.contains("is damaged"), "{way}");
+        }
+        play.larder(["restore", "latest", "--series", "one", "--target", "back"]).ok();
+        // The next backup of the series does not build on it.
+        play.backup(["two", "--series", "two"]);
+        play.larder(["restore", "latest", "--series", "two", "--target", "back2"]);
+        let below = play.path("back2").join(play.path("two").strip_prefix("/").expect("absolute"));
+        tree::same(&play.path("two"), &below);
+    }
+}
+
+#[test]
+fn a_damaged_key_is_damage_and_not_a_wrong_password() {
+    let play = two_series();
+    let key = named(&play.repository(), "keys/").remove(0);
+    let whole = std::fs::read(play.repository().join(&key)).expect("readable");
+    truncate(&play.repository(), &key);
+    play.larder(["snapshots"]).code(13).says(&key).in_two_lines();
+    replace(&play.repository(), &key, &whole);
+    play.larder(["snapshots"]).ok();
+    remove(&play.repository(), &key);
+    play.larder(["snapshots"]).code(12).says("no usable key").in_two_lines();
+}
+
+#[test]
+fn objects_of_a_newer_format_are_refused_politely() {
+    let play = two_series();
+    let name = object_of(&play, "one", "versions/");
+    let mut bytes = std::fs::read(play.repository().join(&name)).expect("readable");
+    bytes[4] = 9;
+    replace(&play.repository(), &name, &bytes);
+    let ran = play.larder(["snapshots"]);
+    assert!(matches!(ran.code, 1 | 13), "{}: {}", ran.code, ran.stderr);
+    assert!(ran.stderr.contains("format version 9"), "{}", ran.stderr);
+}
+
+#[test]
+fn every_object_cut_to_nothing_is_survived() {
+    let play = two_series();
+    for (name, content) in objects(&play.repository()) {
+        replace(&play.repository(), &name, b"");
+        for args in
+            [&["snapshots"][..], &["check"], &["ls", "latest"], &["stats"], &["restore", "latest", "--target", "back"]]
+        {
+            // No panic and no unknown code; which one depends on the object.
+            let ran = play.larder(args);
+            assert!(matches!(ran.code, 0 | 1 | 3 | 12 | 13), "{name} {args:?}: {} {}", ran.code, ran.stderr);
+        }
+        replace(&play.repository(), &name, &content);
+    }
+    let (code, summary) = check_json(&play, &["--read-data"]);
+    assert_eq!(code, 0, "{summary}");
+}

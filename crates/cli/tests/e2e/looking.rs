@@ -1,0 +1,178 @@
+//! `snapshots`, `ls`, `find`, `diff`, `stats`, `cat`: what is shown, and that its JSON is what the schemas say.
+
+use serde_json::{Value, json};
+
+use crate::support::{Play, schema, tree};
+
+fn two_versions() -> Play {
+    let play = Play::with_repository();
+    tree::odd(&play.path("source"));
+    play.write("source/will go", "x");
+    play.write("source/will change", "one");
+    play.write("source/same size", "aaa");
+    play.write("source/becomes a folder", "x");
+    play.write("source/touched", "same");
+    play.backup(["source", "--tag", "first"]);
+    std::fs::remove_file(play.path("source/will go")).expect("removed");
+    std::fs::remove_file(play.path("source/becomes a folder")).expect("removed");
+    play.write("source/becomes a folder/inside", "new");
+    play.write("source/will change", "three");
+    play.write("source/same size", "bbb");
+    let touched = std::fs::File::options().append(true).open(play.path("source/touched")).expect("there");
+    let past = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    touched.set_times(std::fs::FileTimes::new().set_modified(past)).expect("set");
+    play.backup(["source", "--tag", "second"]);
+    play
+}
+
+#[test]
+fn snapshots_are_listed_filtered_and_grouped() {
+    let play = two_versions();
+    play.backup(["source/folder", "-H", "elsewhere"]);
+    let all = play.larder(["snapshots", "--json"]).ok().json();
+    schema::check("snapshots", &all);
+    assert_eq!(all.as_array().expect("an array").len(), 3);
+    let count = |args: &[&str]| {
+        let mut line = vec!["snapshots", "--json"];
+        line.extend_from_slice(args);
+        play.larder(line).ok().json().as_array().expect("an array").len()
+    };
+    assert_eq!(count(&["--host", "elsewhere"]), 1);
+    assert_eq!(count(&["--host", "elsewhere", "--host", "testhost"]), 3);
+    assert_eq!(count(&["--tag", "first"]), 1);
+    assert_eq!(count(&["--tag", "first,second"]), 0);
+    assert_eq!(count(&["--path", "source"]), 2);
+    assert_eq!(count(&["--latest", "1"]), 2, "one of each series");
+    assert_eq!(count(&["latest", "latest~1", "latest"]), 2);
+    let short = all[0]["short_id"].as_str().expect("text");
+    assert_eq!(count(&[short]), 1);
+    let groups = play.larder(["snapshots", "--json", "--group-by", "host,paths"]).ok().json();
+    assert_eq!(groups.as_array().expect("an array").len(), 2);
+    schema::check("snapshots", &groups[0]["snapshots"]);
+    let table = play.larder(["snapshots"]).ok().lines();
+    assert!(table[0].starts_with("ID") && table[2].starts_with(short), "{table:?}");
+    assert!(play.larder(["snapshots", "--group-by", "host"]).ok().text().contains("hostname [elsewhere]"));
+    play.larder(["snapshots", "nothing"]).code(1).says("no version fits");
+}
+
+#[test]
+fn contents_are_listed() {
+    let play = two_versions();
+    let source = play.path("source").display().to_string();
+    let all = play.larder(["ls", "latest~1"]).ok().lines();
+    for name in ["/plain.txt", "/not \\xff text\\n", "/folder/large", "/dangling"] {
+        assert!(all.contains(&format!("{source}{name}")), "{name} is not in {all:?}");
+    }
+    let direct = play.larder(["ls", &format!("latest~1:{source}/folder")]).ok().lines();
+    assert_eq!(direct, [format!("{source}/folder"), format!("{source}/folder/large"), format!("{source}/folder/text")]);
+    let direct = play.larder(["ls", "latest", &source]).ok().lines();
+    assert!(!direct.contains(&format!("{source}/folder/large")), "{direct:?}");
+    let below = play.larder(["ls", "latest", &source, "--recursive"]).ok().lines();
+    assert!(below.contains(&format!("{source}/folder/large")), "{below:?}");
+    let long = play.larder(["ls", "-l", &format!("latest:{source}/link")]).ok().text();
+    assert!(long.starts_with("lrwxrwxrwx") && long.trim_end().ends_with("-> plain.txt"), "{long}");
+    play.larder(["ls", "latest:/absent"]).code(1).says("/absent").in_two_lines();
+
+    let ran = play.larder(["ls", "latest", "--json"]).ok();
+    let lines = ran.json_lines();
+    assert_eq!(lines[0]["message_type"], "snapshot");
+    for node in &lines[1..] {
+        schema::check("node", node);
+    }
+    let node = |path: &str| {
+        let path = json!(format!("{source}/{path}"));
+        lines.iter().find(|node| node["path"] == path).unwrap_or_else(|| panic!("{path}")).clone()
+    };
+    assert_eq!(node("plain.txt")["size"], 6);
+    assert_eq!(node("second name")["type"], "hardlink");
+    assert_eq!(node("empty")["permissions"], "-rws--x--x");
+    assert_eq!(node("sparse")["size"], 5_000_000);
+    let odd = lines.iter().find(|node| node.get("path_b64").is_some()).expect("the odd name");
+    assert!(odd["path"].as_str().expect("text").contains('\u{fffd}'));
+}
+
+#[test]
+fn names_are_found_in_all_snapshots() {
+    let play = two_versions();
+    let source = play.path("source").display().to_string();
+    let found = play.larder(["find", "will*"]).ok().lines();
+    let hits: Vec<_> = found.iter().filter(|line| line.starts_with('/')).collect();
+    assert_eq!(hits.len(), 3, "{found:?}");
+    let found = play.larder(["find", "--json", "will*", "LARGE", "-i"]).ok().json();
+    schema::check("find", &found);
+    assert_eq!((&found[0]["hits"], &found[1]["hits"]), (&json!(3), &json!(2)));
+    schema::check("node", &found[0]["matches"][0]);
+    assert_eq!(play.larder(["find", "--json", "nothing*"]).ok().json(), json!([]));
+    let one = play.larder(["find", "--json", &format!("{source}/fold*/l*"), "--snapshot", "latest"]).ok().json();
+    assert_eq!((one.as_array().expect("an array").len(), &one[0]["hits"]), (1, &json!(1)));
+    let old = play.larder(["find", "--json", "touched", "--newest", "2010-01-01"]).ok().json();
+    assert_eq!(old.as_array().expect("an array").len(), 1, "only the second is so old");
+}
+
+#[test]
+fn differences_are_those_that_were_made() {
+    let play = two_versions();
+    let source = play.path("source").display().to_string();
+    let (old, new) = (format!("latest~1:{source}"), format!("latest:{source}"));
+    let lines = play.larder(["diff", "-q", &old, &new]).ok().lines();
+    let expected = [
+        "T    /becomes a folder/",
+        "+    /becomes a folder/inside",
+        "M    /same size",
+        "M    /will change",
+        "-    /will go",
+    ];
+    assert_eq!(lines, expected);
+    let lines = play.larder(["diff", "--metadata", "-q", &old, &new]).ok().lines();
+    assert!(lines.contains(&"U    /touched".to_owned()), "{lines:?}");
+    let ran = play.larder(["diff", "--json", &old, &new]).ok();
+    for change in ran.messages("change") {
+        schema::check("change", &change);
+    }
+    let statistics = ran.messages("statistics").pop().expect("statistics");
+    schema::check("diff_statistics", &statistics);
+    assert_eq!(statistics["changed_files"], 2);
+    assert!(play.larder(["diff", "-q", "latest", "latest"]).ok().lines().is_empty());
+    play.larder(["diff", "latest:/absent", "latest"]).code(1).says("/absent");
+}
+
+#[test]
+fn a_copy_with_other_inodes_is_no_difference_of_content() {
+    let play = Play::with_repository();
+    tree::odd(&play.path("source"));
+    play.backup(["source"]);
+    let copied = std::process::Command::new("cp").arg("-a").arg(play.path("source")).arg(play.path("copy")).status();
+    assert!(copied.expect("cp runs").success());
+    play.backup(["copy"]);
+    let (old, new) =
+        (format!("latest~1:{}", play.path("source").display()), format!("latest:{}", play.path("copy").display()));
+    assert_eq!(play.larder(["diff", "-q", "--metadata", &old, &new]).ok().lines(), Vec::<String>::new());
+}
+
+#[test]
+fn statistics_add_up() {
+    let play = two_versions();
+    let stats = play.larder(["stats", "--json"]).ok().json();
+    schema::check("stats", &stats);
+    let number = |value: &Value| value.as_u64().expect("a number");
+    assert_eq!(stats["snapshots_count"], 2);
+    assert!(number(&stats["logical_bytes"]) > 2 * 8_000_000, "{stats}");
+    assert!(number(&stats["unique_bytes"]) < number(&stats["logical_bytes"]));
+    assert!(number(&stats["stored_bytes"]) <= number(&stats["repository_bytes"]));
+    let on_disk: usize = play.objects().iter().map(|(_, content)| content.len()).sum();
+    assert_eq!(number(&stats["repository_bytes"]), on_disk as u64);
+    let by = play.larder(["stats", "--json", "--by", "tag"]).ok().json();
+    assert_eq!(by["groups"].as_array().expect("an array").len(), 2);
+    assert_eq!(by["groups"][0]["name"], "first");
+    assert!(play.larder(["stats", "--by", "series"]).ok().text().contains("testhost:"));
+    assert_eq!(play.larder(["stats", "--json", "latest"]).ok().json()["snapshots_count"], 1);
+}
+
+#[test]
+fn manifests_can_be_shown_for_support() {
+    let play = two_versions();
+    let manifest = play.larder(["cat", "manifest", "latest"]).ok().json();
+    assert!(manifest["containers"].as_array().is_some_and(|rows| !rows.is_empty()), "{manifest}");
+    play.larder(["cat", "manifest"]).code(2);
+    play.larder(["cat", "key", "zz"]).code(1);
+}

@@ -1,0 +1,12 @@
+//! End-to-end tests: the real binary on real folders. One test program for all of them, because linking takes longer than running.
+
+mod backing_up;
+mod command_line;
+mod damaged;
+mod dumping;
+mod interrupted;
+mod keys;
+mod looking;
+mod restoring;
+mod setting_up;
+mod support;

@@ -1,0 +1,207 @@
+//! `restore`: what comes back, into what, and what stops it.
+
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::json;
+
+use crate::support::{self, Play, run, schema, tree};
+
+/// A backup of `source`; gives the reference of its root.
+fn backed_up(play: &Play) -> String {
+    play.backup(["source"]);
+    format!("latest:{}", play.path("source").display())
+}
+
+#[test]
+fn everything_comes_back_as_it_was() {
+    let play = Play::with_repository();
+    tree::odd(&play.path("source"));
+    let root = backed_up(&play);
+    let ran = play.larder(["restore", &root, "--target", "back", "--verify", "--json"]).ok();
+    let summary = ran.messages("summary").pop().expect("a summary");
+    schema::check("restore_summary", &summary);
+    assert_eq!((&summary["mismatches"], &summary["error_count"]), (&json!(0), &json!(0)));
+    tree::same(&play.path("source"), &play.path("back"));
+    let rsync = std::process::Command::new("rsync")
+        .args(["-naHAXc", "--delete", "--itemize-changes"])
+        .arg(play.path("source/"))
+        .arg(play.path("back/"))
+        .output();
+    if let Ok(compared) = rsync {
+        assert_eq!(String::from_utf8_lossy(&compared.stdout), "", "an independent comparison");
+    }
+    let blocks =
+        |name: &str| std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(play.path(name)).expect("there"));
+    assert!(blocks("back/sparse") <= blocks("source/sparse") + 16, "holes stay holes");
+}
+
+#[test]
+fn the_whole_snapshot_has_its_folders_below_the_target() {
+    let play = Play::with_repository();
+    play.write("source/sub/a", "a");
+    play.backup(["source"]);
+    play.larder(["restore", "latest", "-t", "back"]).ok();
+    let below = play.path("back").join(play.path("source").strip_prefix("/").expect("absolute"));
+    tree::same(&play.path("source"), &below);
+}
+
+#[test]
+fn parts_come_back_by_path_and_pattern() {
+    let play = Play::with_repository();
+    for name in ["a.txt", "b.bin", "sub/c.txt", "sub/d.bin", "sub/tmp/e.txt"] {
+        play.write(format!("source/{name}"), name);
+    }
+    let root = backed_up(&play);
+    let restored = |args: &[&str], target: &str| {
+        let mut all = vec!["restore", "--target", target];
+        all.extend_from_slice(args);
+        play.larder(all).ok();
+        let names = tree::look(&play.path(target)).into_keys().map(|name| String::from_utf8(name).expect("text"));
+        names.filter(|name| !name.is_empty()).collect::<Vec<_>>()
+    };
+    assert_eq!(restored(&[&format!("{root}/sub/c.txt")], "one"), ["c.txt"]);
+    assert_eq!(restored(&[&format!("{root}/sub/tmp")], "folder"), ["e.txt"]);
+    assert_eq!(restored(&[&root, "--include", "*.txt", "-e", "/sub/tmp"], "text"), ["a.txt", "sub", "sub/c.txt"]);
+    assert_eq!(restored(&[&root, "--exclude", "/sub"], "rest"), ["a.txt", "b.bin"]);
+    assert_eq!(restored(&[&root, "--iinclude", "A.TXT"], "case"), ["a.txt"]);
+    play.larder(["restore", &format!("{root}/absent"), "--target", "x"]).code(1).says("/absent").in_two_lines();
+}
+
+#[test]
+fn what_exists_is_treated_as_asked() {
+    let play = Play::with_repository();
+    play.write("source/a", "from the backup");
+    play.write("source/b", "b");
+    let root = backed_up(&play);
+    let read = |name: &str| std::fs::read_to_string(play.path(name)).expect("readable");
+    play.larder(["restore", &root, "--target", "back"]).ok();
+    play.write("back/a", "changed since");
+    play.write("back/extra", "not in the backup");
+    play.larder(["restore", &root, "--target", "back", "--overwrite", "never"]).ok();
+    assert_eq!(read("back/a"), "changed since");
+    play.larder(["restore", &root, "--target", "back", "--overwrite", "if-newer"]).ok();
+    assert_eq!(read("back/a"), "changed since");
+    let before = tree::look(&play.path("back"));
+    let dry = play.larder(["restore", &root, "--target", "back", "--delete", "--dry-run", "--json"]).ok();
+    assert_eq!(dry.messages("summary")[0]["dry_run"], true);
+    assert_eq!(tree::look(&play.path("back")), before);
+    play.larder(["restore", &root, "--target", "back", "--overwrite", "if-changed"]).ok();
+    assert_eq!((read("back/a").as_str(), play.path("back/extra").exists()), ("from the backup", true));
+    let ran = play.larder(["restore", &root, "--target", "back", "--delete", "--json"]).ok();
+    assert_eq!(ran.messages("summary")[0]["files_deleted"], 1);
+    tree::same(&play.path("source"), &play.path("back"));
+    play.larder(["restore", &root, "--target", "absent/dry", "--dry-run"]).ok();
+    assert!(!play.path("absent").exists());
+}
+
+#[test]
+fn latest_means_what_the_filters_say() {
+    let play = Play::with_repository();
+    for (host, tag, content) in [("a", "x", "1"), ("b", "x", "2"), ("a", "y", "3"), ("b", "y", "4")] {
+        play.write("source/file", content);
+        play.backup(["source", "-H", host, "--tag", tag, "--series", &format!("{host}/{tag}")]);
+    }
+    let file = play.path("source/file").display().to_string();
+    let dump = |reference: &str, filter: &[&str]| {
+        let mut args = vec!["dump".to_owned(), format!("{reference}:{file}")];
+        args.extend(filter.iter().map(|arg| (*arg).to_owned()));
+        let ran = play.larder(args);
+        (ran.code, ran.text())
+    };
+    assert_eq!(dump("latest", &[]), (0, "4".to_owned()));
+    assert_eq!(dump("latest~2", &[]), (0, "2".to_owned()));
+    assert_eq!(dump("latest", &["--host", "a"]), (0, "3".to_owned()));
+    assert_eq!(dump("latest~1", &["-H", "a"]), (0, "1".to_owned()));
+    assert_eq!(dump("latest", &["--tag", "x"]), (0, "2".to_owned()));
+    assert_eq!(dump("latest", &["--series", "a/x"]), (0, "1".to_owned()));
+    assert_eq!(dump("latest", &["--path", "source", "--host", "b"]), (0, "4".to_owned()));
+    assert_eq!(dump("latest", &["--path", "elsewhere"]).0, 1);
+    assert_eq!(dump("latest~9", &[]).0, 1);
+    let ids = play.larder(["snapshots", "--json"]).ok().json();
+    let first = ids[0]["short_id"].as_str().expect("text").to_owned();
+    assert_eq!(dump(&first, &["--host", "nobody"]), (0, "1".to_owned()), "an id is an id");
+    assert_eq!(dump("0", &[]).0, 1, "all ids begin so");
+}
+
+#[test]
+fn a_target_without_permission_is_a_clear_error() {
+    let play = Play::with_repository();
+    play.write("source/a", "a");
+    let root = backed_up(&play);
+    std::fs::create_dir(play.path("closed")).expect("made");
+    std::fs::set_permissions(play.path("closed"), PermissionsExt::from_mode(0o555)).expect("set");
+    let ran = run(&mut play.unprivileged(["restore", &root, "--target", "closed/back"]));
+    ran.code(1).says("closed/back").says("ermission denied").in_two_lines();
+    play.write("file", "not a folder");
+    play.larder(["restore", &root, "--target", "file"]).code(1).says("file").in_two_lines();
+}
+
+#[test]
+fn a_full_disk_is_16_and_running_again_continues() {
+    let play = Play::with_repository();
+    play.write("source/large", tree::noise(5, 3_000_000));
+    let root = backed_up(&play);
+    // A limit on file sizes is the full disk that needs no rights.
+    let script = "ulimit -f 1000; trap '' XFSZ; exec \"$0\" \"$@\"";
+    let mut shell = play.command(["restore", &root, "--target", "back"]);
+    let args: Vec<_> = shell.get_args().map(ToOwned::to_owned).collect();
+    let mut limited = std::process::Command::new("sh");
+    limited.arg("-c").arg(script).arg(env!("CARGO_BIN_EXE_larder")).args(args).current_dir(play.path(""));
+    limited.envs(shell.get_envs().filter_map(|(name, value)| value.map(|value| (name, value))));
+    let ran = run(&mut limited);
+    assert!(matches!(ran.code, 3 | 16), "{}: {}", ran.code, ran.stderr);
+    assert!(ran.stderr.contains("large"), "{}", ran.stderr);
+    run(&mut shell).ok();
+    tree::same(&play.path("source"), &play.path("back"));
+}
+
+#[test]
+fn a_read_only_repository_still_gives_everything_back() {
+    let play = Play::with_repository();
+    tree::odd(&play.path("source"));
+    play.backup(["source"]);
+    play.write("source/plain.txt", "changed");
+    let root = backed_up(&play);
+    let closed = std::process::Command::new("chmod").args(["-R", "a-w,a+rX"]).arg(play.repository()).status();
+    assert!(closed.expect("chmod runs").success());
+    std::fs::create_dir(play.path("back")).expect("made");
+    play.open_to_all("back");
+    let before = play.objects();
+    for args in [
+        &["snapshots"][..],
+        &["ls", "latest"],
+        &["find", "*.txt"],
+        &["diff", "latest~1", "latest"],
+        &["stats"],
+        &["check", "--read-data"],
+        &["restore", &root, "--target", "back/x", "--no-owner"],
+        &["dump", &format!("{root}/plain.txt")],
+        &["cat", "config"],
+        &["key", "list"],
+    ] {
+        let ran = run(&mut play.unprivileged(args));
+        assert_eq!(ran.code, 0, "{args:?}: {}", ran.stderr);
+    }
+    let ran = run(&mut play.unprivileged(["backup", "/proc/version"]));
+    ran.code(15).in_two_lines();
+    assert_eq!(play.objects(), before);
+    let opened = std::process::Command::new("chmod").args(["-R", "u+w"]).arg(play.repository()).status();
+    assert!(opened.expect("chmod runs").success());
+}
+
+#[test]
+fn what_the_users_rights_do_not_allow_is_noted() {
+    let play = Play::with_repository();
+    play.write("source/a", "a");
+    let root = backed_up(&play);
+    std::fs::create_dir(play.path("back")).expect("made");
+    play.open_to_all("back");
+    play.open_to_all("repository");
+    let ran = run(&mut play.unprivileged(["restore", &root, "--target", "back/x", "--json"])).ok();
+    let summary = ran.messages("summary").pop().expect("a summary");
+    schema::check("restore_summary", &summary);
+    if rustix::process::geteuid().is_root() {
+        assert!(summary["notes"].to_string().contains("owner"), "{summary}");
+    }
+    assert_eq!(support::tree::look(&play.path("back/x"))[&b"a"[..]].content, b"a");
+}
