@@ -22,10 +22,10 @@ SCALES = {"small": (64 * base.MIB, 4), "full": (557 * base.MIB, 10)}
 ORDER_BYTES = 745
 CHANGED = [0.12, 0.36, 0.07, 0.25, 0.38, 0.15, 0.32, 0.06, 0.36]
 ORDERS_PER_PAGE = 5.5
-# In a run one order in so many is changed: every page of the run, every second or third, every seventh.
-RUN_STEPS = [3, 14, 40]
+# In a run one order in so many is changed: every page of the run, every third, every ninth.
+RUN_STEPS = [3, 16, 48]
 # Changes of single orders anywhere, as a share of the changed pages.
-SINGLE_SHARE = 0.01
+SINGLE_SHARE = 0.004
 STATES = ["new", "paid", "packed", "shipped", "returned", "refunded", "disputed", "closed"]
 DUPLICATES_ALLOWED = (0.65, 0.95)
 
@@ -95,7 +95,7 @@ def runs_of_orders(rng, last, wanted):
     left = wanted
     while left > 0:
         step = rng.choice(RUN_STEPS)
-        pages = min(left, max(4, int(10 ** rng.uniform(0.5, 3.0) * last / 400_000)))
+        pages = min(left, max(4, int(10 ** rng.uniform(1.5, 3.1) * last / 400_000)))
         length = min(int(pages * max(step, ORDERS_PER_PAGE)), last // 8)
         place = max(rng.random(), rng.random())
         yield int(place * (last - length)) + 1, length, step
@@ -148,7 +148,7 @@ def page_hashes(path):
 def make(scale, versions=None):
     bytes_first, count = SCALES[scale]
     count = versions or count
-    params = {"seed": base.SEED, "bytes_first": bytes_first, "versions": count, "revision": 4, "sqlite": sqlite3.sqlite_version}
+    params = {"seed": base.SEED, "bytes_first": bytes_first, "versions": count, "revision": 5, "sqlite": sqlite3.sqlite_version}
     if base.is_current("db", scale, params):
         return base.load("db", scale)
     folder = base.begin("db", scale)
