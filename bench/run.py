@@ -104,7 +104,8 @@ def main():
     finally:
         if server:
             server.close()
-    settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(args).items()}
+    # Folders are left out: results are kept and shown, and say nothing about anybody's machine but its speed.
+    settings = {key: value for key, value in vars(args).items() if not isinstance(value, Path)}
     run = {
         "date": report.now(),
         "settings": settings,
