@@ -32,7 +32,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 
 fn main() {
-    std::panic::set_hook(Box::new(|info| logging::report_bug(info)));
+    std::panic::set_hook(Box::new(logging::report_bug));
     // The runtime's threads may still wait for a store that does not answer; there is nothing left to wait for.
     std::process::exit(run().code());
 }

@@ -121,6 +121,10 @@ pub(crate) struct BackupArgs {
     #[arg(long, help_heading = "What to compare with")]
     pub(crate) ignore_inode: bool,
 
+    /// Do not find out beforehand how much there is to do; the time left cannot be told then
+    #[arg(long)]
+    pub(crate) no_scan: bool,
+
     /// Make no snapshot when nothing changed
     #[arg(long)]
     pub(crate) skip_if_unchanged: bool,

@@ -2,6 +2,7 @@
 
 mod input;
 mod naming;
+mod scan;
 
 use larder_format::ids::JobId;
 use larder_format::manifest::Statistics;
@@ -10,6 +11,7 @@ use larder_store::{Repository, StoreStats};
 use serde_json::{Value, json};
 
 use self::input::Source;
+use self::scan::Scan;
 use crate::app::App;
 use crate::args::{BackupArgs, FilterArgs};
 use crate::environment;
@@ -24,7 +26,7 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
     let host = args.host.clone().unwrap_or_else(environment::host);
     // The repository comes first: a wrong password should not cost a dump of a database.
     let opened = app.open()?;
-    let Source { input, paths, default_name } = input::open(app, args)?;
+    let Source { input, paths, default_name, scan } = input::open(app, args)?;
     let options = BackupOptions {
         series: args.series.clone().unwrap_or_else(|| naming::default_series(&host, &default_name)),
         host,
@@ -48,7 +50,9 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
     let started_ms = SystemClock.now_ms();
     let mut meter = Meter::start(MeterKind::Backup, &app.out);
     let context = app.context(opened.repository.clone(), meter.progress());
+    let scan = scan.map(|walk| Scan::start(walk, meter.progress()));
     let result = backup(&context, input, &options);
+    drop(scan);
     meter.stop();
     let report = result.map_err(|error| {
         // A source that fails because it was stopped is an interruption.

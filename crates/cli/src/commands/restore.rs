@@ -156,7 +156,10 @@ impl Ended<'_> {
 
     fn json(&self) -> Value {
         let report = self.report;
-        let (total_files, total_bytes) = self.meter.totals();
+        // What a part of a snapshot holds is known only at the end.
+        let (files, bytes) = self.meter.totals();
+        let total_files = files.max(report.files_restored + report.files_up_to_date + report.files_kept);
+        let total_bytes = bytes.max(report.bytes_restored);
         let mut object = Map::new();
         let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
         put("message_type", json!("summary"));

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use larder_lnode::{Problem, Progress};
+use larder_source::PathText;
 use parking_lot::{Condvar, Mutex};
 use serde_json::json;
 
@@ -127,6 +128,19 @@ impl Drop for Meter {
     }
 }
 
+/// How often progress is to be shown, if the user says so.
+fn frames_wanted() -> Option<f64> {
+    let wanted = std::env::var("LARDER_PROGRESS_FPS").ok().and_then(|text| text.parse::<f64>().ok());
+    wanted.filter(|fps| *fps > 0.0 && fps.is_finite()).map(|fps| fps.clamp(0.001, 60.0))
+}
+
+impl Output {
+    /// Whether anybody sees the progress of a job.
+    pub(crate) fn shows_progress(&self) -> bool {
+        !self.is_quiet() && (self.is_json() || self.stderr_is_terminal() || frames_wanted().is_some())
+    }
+}
+
 /// How progress is shown.
 enum Display {
     Bar(ProgressBar),
@@ -137,8 +151,7 @@ enum Display {
 impl Display {
     /// What suits the output, and how often.
     fn choose(out: &Output) -> Option<(Self, Duration)> {
-        let wanted = std::env::var("LARDER_PROGRESS_FPS").ok().and_then(|text| text.parse::<f64>().ok());
-        let wanted = wanted.filter(|fps| *fps > 0.0 && fps.is_finite()).map(|fps| fps.clamp(0.001, 60.0));
+        let wanted = frames_wanted();
         let every = |default: f64| Duration::from_secs_f64(1.0 / wanted.unwrap_or(default));
         if out.is_quiet() {
             return None;
@@ -208,7 +221,7 @@ impl Moment {
         if self.bytes_total > self.bytes_done {
             text.push_str(&format!(" of {}", sizes::show(self.bytes_total)));
         }
-        text.push_str(&format!("  {}", sizes::count(self.files_done, "file")));
+        text.push_str(&format!("  {}", sizes::count(self.files_done, "item")));
         if self.files_total > self.files_done {
             text.push_str(&format!(" of {}", self.files_total));
         }
@@ -292,9 +305,20 @@ impl Counts {
             files_done: get(&self.files_done),
             bytes_done,
             errors: get(&self.errors),
-            current: if current.is_empty() { String::new() } else { absolute(&current) },
+            current: self.shown(&current),
             remaining,
             bytes_a_second: rate.bytes_a_second,
+        }
+    }
+}
+
+impl Counts {
+    /// A path of a version, or the name of an object.
+    fn shown(&self, path: &[u8]) -> String {
+        match self.kind {
+            _ if path.is_empty() => String::new(),
+            MeterKind::Check => PathText(path).to_string(),
+            MeterKind::Backup | MeterKind::Restore => absolute(path),
         }
     }
 }
@@ -344,7 +368,7 @@ impl Progress for Counts {
 
     fn problem(&self, problem: &Problem) {
         self.errors.fetch_add(1, Ordering::Relaxed);
-        let item = if problem.path.is_empty() { String::new() } else { absolute(&problem.path) };
+        let item = self.shown(&problem.path);
         let during = if problem.during.is_empty() { self.kind.during() } else { problem.during };
         self.out.item_error(&item, during, &problem.message);
     }

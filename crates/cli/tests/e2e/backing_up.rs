@@ -16,6 +16,7 @@ fn names(play: &Play, reference: &str) -> Vec<String> {
 fn only_what_is_new_is_read_and_stored() {
     let play = Play::with_repository();
     tree::odd(&play.path("source"));
+    play.settle();
     let mut command = play.command(["backup", "source", "--json"]);
     let first = run(command.env("LARDER_PROGRESS_FPS", "60")).ok();
     for status in first.messages("status") {
@@ -47,6 +48,7 @@ fn a_dry_run_and_an_unchanged_tree_make_no_snapshot() {
     assert_eq!((&dry["dry_run"], dry.get("snapshot_id")), (&json!(true), None));
     assert_eq!(dry["files_new"], 1);
     assert_eq!(play.objects(), before);
+    play.settle();
     play.backup(["source"]);
     let same = play.larder(["backup", "source", "--skip-if-unchanged", "--json"]).ok().messages("summary");
     assert_eq!(same[0].get("snapshot_id"), None);
@@ -269,7 +271,7 @@ fn a_path_that_is_not_there_is_named() {
     assert!(ran.stderr.contains("absent"), "{}", ran.stderr);
     assert!(names(&play, "latest").contains(&"source/a".to_owned()));
     let before = play.larder(["snapshots", "--json"]).ok().json();
-    play.larder(["backup", "absent"]).code(1).says("no version was made");
+    play.larder(["backup", "absent", "not here either"]).code(1).says("nothing to back up").in_two_lines();
     assert_eq!(play.larder(["snapshots", "--json"]).ok().json(), before);
 }
 
@@ -314,6 +316,7 @@ fn two_backups_of_one_series_at_once_are_both_whole() {
 fn verbose_lists_items() {
     let play = Play::with_repository();
     play.write("source/a", "a");
+    play.settle();
     assert!(play.larder(["backup", "source", "-v"]).ok().text().contains("source/a, 1 B"));
     play.write("source/b", "b");
     let ran = play.larder(["backup", "source", "-vv", "--json"]).code(0);

@@ -27,7 +27,8 @@ fn waiting_backup(play: &Play) -> (Child, ChildStdin) {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    panic!("nothing was uploaded: {:?}", child.kill());
+    drop(child.kill());
+    panic!("nothing was uploaded: {:?}", child.wait());
 }
 
 fn snapshots(play: &Play) -> usize {

@@ -17,10 +17,8 @@ fn everything_comes_back_as_it_was() {
     let play = Play::with_repository();
     tree::odd(&play.path("source"));
     let root = backed_up(&play);
-    let ran = play.larder(["restore", &root, "--target", "back", "--verify", "--json"]).ok();
-    let summary = ran.messages("summary").pop().expect("a summary");
-    schema::check("restore_summary", &summary);
-    assert_eq!((&summary["mismatches"], &summary["error_count"]), (&json!(0), &json!(0)));
+    let ran = play.larder(["restore", &root, "--target", "back", "--json"]).ok();
+    schema::check("restore_summary", &ran.messages("summary")[0]);
     tree::same(&play.path("source"), &play.path("back"));
     let rsync = std::process::Command::new("rsync")
         .args(["-naHAXc", "--delete", "--itemize-changes"])
@@ -33,6 +31,20 @@ fn everything_comes_back_as_it_was() {
     let blocks =
         |name: &str| std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(play.path(name)).expect("there"));
     assert!(blocks("back/sparse") <= blocks("source/sparse") + 16, "holes stay holes");
+}
+
+#[test]
+fn verifying_reads_everything_again() {
+    let play = Play::with_repository();
+    tree::odd(&play.path("source"));
+    let root = backed_up(&play);
+    let ran = play.larder(["restore", &root, "--target", "back", "--verify", "--json"]).ok();
+    let summary = ran.messages("summary").pop().expect("a summary");
+    assert_eq!((&summary["mismatches"], &summary["error_count"]), (&json!(0), &json!(0)), "{summary}");
+    // What is kept is compared as well.
+    play.write("back/plain.txt", "HELLO\n");
+    let ran = play.larder(["restore", &root, "--target", "back", "--verify", "--overwrite", "never"]).code(13);
+    assert!(ran.stderr.contains("/plain.txt"), "{}", ran.stderr);
 }
 
 #[test]
@@ -128,6 +140,7 @@ fn a_target_without_permission_is_a_clear_error() {
     let play = Play::with_repository();
     play.write("source/a", "a");
     let root = backed_up(&play);
+    play.open_to_all("repository");
     std::fs::create_dir(play.path("closed")).expect("made");
     std::fs::set_permissions(play.path("closed"), PermissionsExt::from_mode(0o555)).expect("set");
     let ran = run(&mut play.unprivileged(["restore", &root, "--target", "closed/back"]));

@@ -1,10 +1,11 @@
 //! What a backup reads: a tree, standard input, a command, a device.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use larder_format::entry::is_valid_path;
 use larder_lnode::Input;
@@ -39,6 +40,8 @@ pub(super) struct Source {
     pub(super) paths: Vec<Vec<u8>>,
     /// What the series is named after.
     pub(super) default_name: Vec<Vec<u8>>,
+    /// The same tree once more, when somebody wants to know how much it is.
+    pub(super) scan: Option<Walk>,
 }
 
 /// Refuses what makes no sense before anything is opened.
@@ -99,7 +102,8 @@ fn stream_path(args: &BackupArgs) -> Result<Vec<u8>, Failure> {
 
 fn stream(path: Vec<u8>, reader: Box<dyn Read + Send>, size: Option<u64>) -> Result<Source, Failure> {
     let shown = [b"/", &*path].concat();
-    Ok(Source { default_name: vec![path.clone()], paths: vec![shown], input: Input::Stream { path, reader, size } })
+    let default_name = vec![path.clone()];
+    Ok(Source { input: Input::Stream { path, reader, size }, paths: vec![shown], default_name, scan: None })
 }
 
 /// Standard input that stops when the job is to stop, also while nothing comes.
@@ -177,7 +181,7 @@ fn device(args: &BackupArgs) -> Result<Option<Source>, Failure> {
     };
     let path = clean_path(&shown)?;
     let input = Input::Stream { path, reader: Box::new(file), size };
-    Ok(Some(Source { input, paths: vec![shown.clone()], default_name: vec![shown] }))
+    Ok(Some(Source { input, paths: vec![shown.clone()], default_name: vec![shown], scan: None }))
 }
 
 fn tree(app: &App, args: &BackupArgs) -> Result<Source, Failure> {
@@ -201,17 +205,31 @@ fn tree(app: &App, args: &BackupArgs) -> Result<Source, Failure> {
         }
     }
     let roots = Roots::new(&paths, &base)?;
+    let is_there = |path: &Vec<u8>| std::fs::symlink_metadata(Path::new(OsStr::from_bytes(path))).is_ok();
+    if !roots.paths().iter().any(is_there) {
+        let first = roots.paths().first().map_or_else(String::new, |path| absolute(path));
+        let message = format!("there is nothing to back up: {first} does not exist or cannot be reached");
+        return Err(Failure::new(Exit::Failed, message).advise("no snapshot was made"));
+    }
     let paths = recorded(roots.paths());
-    let options = WalkOptions {
-        one_file_system: args.one_file_system,
-        with_atime: args.with_atime,
-        excludes: excludes(app, args, &roots)?,
-        ..WalkOptions::default()
+    let walk = |excludes| {
+        let options = WalkOptions {
+            one_file_system: args.one_file_system,
+            with_atime: args.with_atime,
+            excludes,
+            ..WalkOptions::default()
+        };
+        Walk::new(roots.clone(), options)
     };
-    Ok(Source { input: Input::Tree(Walk::new(roots, options)), paths, default_name })
+    if let Some(repository) = repository_inside(app, &roots)? {
+        app.out.remark(&format!("{} is the repository itself and left out", absolute(&repository)));
+    }
+    let is_wanted = app.out.shows_progress() && !args.no_scan;
+    let scan = if is_wanted { Some(walk(excludes(app, args, &roots)?)) } else { None };
+    Ok(Source { input: Input::Tree(walk(excludes(app, args, &roots)?)), paths, default_name, scan })
 }
 
-fn listed(app: &App, list: &PathBuf, format: ListFormat, base: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+fn listed(app: &App, list: &Path, format: ListFormat, base: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
     let listed = read_list(list.as_os_str().as_bytes(), format, io::stdin().lock(), base)
         .map_err(|error| Failure::of(Exit::Failed, &error).advise("no snapshot was made"))?;
     for pattern in &listed.unmatched {
@@ -236,7 +254,6 @@ fn excludes(app: &App, args: &BackupArgs, roots: &Roots) -> Result<Excludes, Fai
         excludes.tags.push(TagFile::parse(tag.as_bytes())?);
     }
     if let Some(repository) = repository_inside(app, roots)? {
-        app.out.remark(&format!("{} is the repository itself and left out", absolute(&repository)));
         excludes.patterns.push(PathMatcher::new([literally(&repository)], Case::Sensitive)?);
     }
     Ok(excludes)

@@ -92,6 +92,11 @@ impl Play {
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("larder starts")
     }
 
+    /// Waits until what was just written is old enough to be told from what is written next: times of files come in ticks.
+    pub(crate) fn settle(&self) {
+        std::thread::sleep(std::time::Duration::from_millis(60));
+    }
+
     /// Backs up paths and returns the id of the snapshot.
     pub(crate) fn backup<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> String {
         let args: Vec<_> = args.into_iter().map(|arg| arg.as_ref().to_owned()).collect();

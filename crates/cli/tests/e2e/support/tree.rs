@@ -62,10 +62,12 @@ pub(crate) fn look(root: &Path) -> BTreeMap<Vec<u8>, Look> {
     found
 }
 
-/// Both trees must be the same in content and metadata.
+/// Below both folders everything must be the same in content and metadata. The folders themselves are the user's.
 #[track_caller]
 pub(crate) fn same(a: &Path, b: &Path) {
-    let (a, b) = (look(a), look(b));
+    let (mut a, mut b) = (look(a), look(b));
+    a.remove(&b""[..]);
+    b.remove(&b""[..]);
     let names = |tree: &BTreeMap<Vec<u8>, Look>| {
         tree.keys().map(|name| String::from_utf8_lossy(name).into_owned()).collect::<Vec<_>>()
     };

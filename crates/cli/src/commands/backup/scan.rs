@@ -1,0 +1,63 @@
+//! Finds out how much there is to do while the backup runs, so that the time left can be told: a second walk that opens nothing.
+//!
+//! Only started when somebody sees the progress. It may lag behind or see a tree that changes: then the estimate is off, nothing
+//! else.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use larder_lnode::Progress;
+use larder_source::{Item, Walk};
+
+/// Entries announced at once.
+const BATCH: u64 = 256;
+
+/// A walk that counts; dropping it stops it.
+pub(super) struct Scan {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Scan {
+    /// Starts to count.
+    pub(super) fn start(walk: Walk, progress: Arc<dyn Progress>) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let count = {
+            let stop = stop.clone();
+            move || count(walk, &*progress, &stop)
+        };
+        // Without this thread there is no estimate, and that is all.
+        let thread = std::thread::Builder::new().name("scan".to_owned()).spawn(count).ok();
+        Self { stop, thread }
+    }
+}
+
+impl Drop for Scan {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It panicked: the hook has said so, and the backup is none the worse.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn count(walk: Walk, progress: &dyn Progress, stop: &AtomicBool) {
+    let (mut entries, mut bytes) = (0, 0);
+    for item in walk {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Item::Found(found) = item {
+            entries += 1;
+            bytes += found.entry.size();
+        }
+        if entries == BATCH {
+            progress.expect(entries, bytes);
+            (entries, bytes) = (0, 0);
+        }
+    }
+    progress.expect(entries, bytes);
+    progress.expectation_is_complete();
+}
