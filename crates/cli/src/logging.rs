@@ -1,6 +1,7 @@
 //! What goes on inside: off unless asked for, because everything a user must know comes as an error or a warning of its own.
 
 use std::fs::File;
+use std::io::{self, Write};
 use std::panic::PanicHookInfo;
 use std::sync::Mutex;
 
@@ -9,9 +10,10 @@ use tracing_subscriber::EnvFilter;
 use crate::args::Global;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::output::Output;
 
 /// Starts to write down what goes on, as the options say.
-pub(crate) fn start(global: &Global) -> Result<(), Failure> {
+pub(crate) fn start(global: &Global, out: &Output) -> Result<(), Failure> {
     let by_flags = match (global.verbose, &global.log_file) {
         (0..=1, None) => "off",
         (0..=1, Some(_)) => "info",
@@ -33,21 +35,36 @@ pub(crate) fn start(global: &Global) -> Result<(), Failure> {
             })?;
             builder.with_ansi(false).with_writer(Mutex::new(file)).try_init()
         }
-        None => builder.with_writer(std::io::stderr).try_init(),
+        None => {
+            let (out, is_terminal) = (out.clone(), out.stderr_is_terminal());
+            builder.with_ansi(is_terminal).with_writer(move || BesideProgress(out.clone())).try_init()
+        }
     };
     // Only a test could have started it before.
     drop(started);
     Ok(())
 }
 
+/// Standard error, with what stands on a terminal's last lines taken away meanwhile.
+struct BesideProgress(Output);
+
+impl Write for BesideProgress {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.beside_bar(|| io::stderr().lock().write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Says in one or two lines that this program has a mistake.
 pub(crate) fn report_bug(info: &PanicHookInfo<'_>) {
-    use std::io::Write;
     let what = info.payload_as_str().unwrap_or("no message").replace('\n', " ");
     let place = info.location().map_or_else(String::new, |place| format!(" at {}:{}", place.file(), place.line()));
     // There is nowhere to report that errors cannot be reported.
     let _ = writeln!(
-        std::io::stderr().lock(),
+        io::stderr().lock(),
         "larder: this is a bug in larder {}: {what}{place}\n        what was committed is intact; please report these two lines",
         env!("CARGO_PKG_VERSION")
     );

@@ -44,17 +44,25 @@ fn run() -> Exit {
     };
     let out = Output::new(cli.global.json, cli.global.quiet, cli.global.verbose);
     let ended = catch_unwind(AssertUnwindSafe(|| {
-        logging::start(&cli.global)?;
+        logging::start(&cli.global, &out)?;
         larder_chunking::self_test().map_err(|error| {
             Failure::of(Exit::Failed, &error)
                 .while_doing("this machine computes wrongly; nothing was read or written")
                 .advise("the processor, its memory or this build of the program is faulty")
         })?;
+        tracing::info!(version = env!("CARGO_PKG_VERSION"), verb = cli.command.name(), "begin");
         let app = App::new(cli.global, out.clone());
         let exit = commands::run(&app, cli.command)?;
         app.out.flush()?;
         Ok::<_, Failure>(app.final_exit(exit))
     }));
+    let exit = report(ended, &out);
+    tracing::info!(code = exit.code(), "end");
+    exit
+}
+
+/// Says why the command failed, if it did.
+fn report(ended: std::thread::Result<Result<Exit, Failure>>, out: &Output) -> Exit {
     match ended {
         Ok(Ok(exit)) => exit,
         Ok(Err(failure)) => {

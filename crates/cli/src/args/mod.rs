@@ -89,3 +89,28 @@ pub(crate) enum Command {
     /// Show the version of this program
     Version,
 }
+
+impl Command {
+    /// The verb, for logs.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Init(_) => "init",
+            Self::Backup(_) => "backup",
+            Self::Snapshots(_) => "snapshots",
+            Self::Ls(_) => "ls",
+            Self::Find(_) => "find",
+            Self::Diff(_) => "diff",
+            Self::Stats(_) => "stats",
+            Self::Restore(_) => "restore",
+            Self::Dump(_) => "dump",
+            Self::Check(_) => "check",
+            Self::Key(_) => "key",
+            Self::ValidateStore(_) => "validate-store",
+            Self::Unlock => "unlock",
+            Self::Cat(_) => "cat",
+            Self::Completions(_) => "completions",
+            Self::Man(_) => "man",
+            Self::Version => "version",
+        }
+    }
+}

@@ -7,7 +7,7 @@ mod zip;
 use std::io::{self, Read, Write};
 
 use larder_format::entry::{Entry, EntryKind};
-use larder_lnode::VersionReader;
+use larder_lnode::{Cancel, VersionReader};
 use larder_store::RepositoryError;
 
 use self::target::DumpTarget;
@@ -38,15 +38,37 @@ pub(super) fn run(app: &App, args: &DumpArgs) -> Result<Exit, Failure> {
         return Err(Failure::usage("an archive is nothing for a terminal")
             .advise("use --target FILE, or send the output to a file or program"));
     }
+    let archive = is_folder.then_some(args.archive);
     match &args.target {
-        None => dump(&reader, &path, is_folder.then_some(args.archive), &mut app.out.bytes())?,
+        None => dump(&reader, &path, archive, &mut app.out.bytes())?,
         Some(target) => {
-            let mut target = DumpTarget::create(target)?;
-            dump(&reader, &path, is_folder.then_some(args.archive), &mut target)?;
-            target.finish()?;
+            // A signal must not leave half a file behind.
+            let mut target = Interruptible { target: DumpTarget::create(target)?, cancel: app.interrupts.job_begins() };
+            let dumped = dump(&reader, &path, archive, &mut target);
+            if target.cancel.is_cancelled() {
+                return Err(Failure::new(Exit::Interrupted, "the dump was interrupted"));
+            }
+            dumped?;
+            target.target.finish()?;
         }
     }
     Ok(Exit::Done)
+}
+
+/// A target that takes no more once the user wants to stop.
+struct Interruptible {
+    target: DumpTarget,
+    cancel: Cancel,
+}
+
+impl Write for Interruptible {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.cancel.is_cancelled() { Err(io::Error::other("interrupted")) } else { self.target.write(bytes) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.target.flush()
+    }
 }
 
 fn is_folder(reader: &VersionReader, path: &[u8]) -> Result<bool, Failure> {

@@ -7,8 +7,8 @@ use larder_format::config::Config;
 use larder_format::ids::RepositoryId;
 use larder_format::key_file::{KdfCost, KeyFields};
 use larder_lnode::{Clock, SystemClock};
-use larder_store::Repository;
-use larder_store::repository::{SystemEntropy, random};
+use larder_store::repository::{SystemEntropy, random, read_config};
+use larder_store::{Repository, RepositoryError};
 use serde_json::json;
 
 use crate::app::App;
@@ -26,6 +26,12 @@ pub(super) fn run(app: &App, args: &InitArgs) -> Result<Exit, Failure> {
     let location = environment::location(&app.global)?;
     let store = app.store_at(&location)?;
     let chunker = chunker(args)?;
+    // Nobody should think of a new password for nothing. Of two that get past this one wins all the same.
+    match app.block_on(read_config(&store)) {
+        Ok(_) => return Err(RepositoryError::AlreadyARepository { location: store.to_string() }.into()),
+        Err(RepositoryError::NotARepository { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
     let password = PasswordSource::of(&app.global).get_new()?;
     let config = Config {
         repository: RepositoryId(random(&SystemEntropy)?),

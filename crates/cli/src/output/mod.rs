@@ -181,7 +181,8 @@ impl Output {
         *self.0.bar.lock() = bar;
     }
 
-    fn beside_bar<T>(&self, write: impl FnOnce() -> T) -> T {
+    /// Writes to the terminal while progress is taken away.
+    pub(crate) fn beside_bar<T>(&self, write: impl FnOnce() -> T) -> T {
         let bar = self.0.bar.lock().clone();
         match bar {
             Some(bar) => bar.suspend(write),

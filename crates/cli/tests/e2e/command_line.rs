@@ -121,3 +121,14 @@ fn validate_store_says_when_it_cannot_even_begin() {
     let ran = play.larder(["validate-store", "file/store"]);
     assert!(matches!(ran.code, 1 | 15), "{}: {}", ran.code, ran.stderr);
 }
+
+#[test]
+fn what_goes_on_inside_is_written_where_asked() {
+    let play = Play::with_repository();
+    play.write("source/a", "a");
+    play.larder(["backup", "source", "--log-file", "log", "--log-level", "trace"]).ok();
+    assert!(!std::fs::read_to_string(play.path("log")).expect("a log").is_empty());
+    let secret = std::fs::read_to_string(play.path("log")).expect("a log");
+    assert!(!secret.contains(crate::support::PASSWORD));
+    play.larder(["snapshots", "--log-file", "no/such/folder/log"]).code(1).says("no/such/folder").in_two_lines();
+}

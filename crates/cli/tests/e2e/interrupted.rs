@@ -126,3 +126,26 @@ fn an_interrupted_restore_continues() {
     play.larder(["restore", &root, "--target", "back", "--verify"]).ok();
     tree::same(&play.path("source"), &play.path("back"));
 }
+
+#[test]
+fn an_interrupted_dump_leaves_no_half_file() {
+    let play = Play::with_repository();
+    play.write("large", tree::noise(2, 30_000_000));
+    play.backup(["large"]);
+    let reference = format!("latest:{}", play.path("large").display());
+    let mut command = play.command(["dump", &reference, "--target", "out", "--limit-download", "4M"]);
+    let child = play.spawn(&mut command);
+    let parts = || {
+        let names = std::fs::read_dir(play.path("")).expect("there").map(|entry| entry.expect("one").file_name());
+        names.filter(|name| name.to_string_lossy().starts_with("out")).collect::<Vec<_>>()
+    };
+    for _ in 0..600 {
+        if !parts().is_empty() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    signal(&child, Signal::INT);
+    Ran::from(child.wait_with_output().expect("it ends")).code(130);
+    assert_eq!(parts(), Vec::<std::ffi::OsString>::new());
+}
