@@ -3,6 +3,8 @@
 //!
 //! The job's threads only count (see `larder_lnode::Progress`); one thread of the [`Meter`] shows the counts at its own pace.
 
+mod moment;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -14,11 +16,9 @@ use larder_source::PathText;
 use parking_lot::{Condvar, Mutex};
 use serde_json::json;
 
+use self::moment::{Moment, Rate};
 use super::{Output, absolute};
-use crate::{sizes, time};
-
-/// Over what time the shown rate is averaged.
-const RATE_SECONDS: f64 = 5.0;
+use crate::sizes;
 
 /// What is being measured: decides words and field names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,96 +173,9 @@ impl Display {
     }
 }
 
-/// The rate of a job, averaged over the last seconds.
-struct Rate {
-    bytes: u64,
-    at: Instant,
-    bytes_a_second: f64,
-}
-
-impl Rate {
-    fn update(&mut self, bytes: u64, now: Instant) {
-        let seconds = now.duration_since(self.at).as_secs_f64();
-        if seconds < 0.05 {
-            return;
-        }
-        let newest = bytes.saturating_sub(self.bytes) as f64 / seconds;
-        let weight = 1.0 - (-seconds / RATE_SECONDS).exp();
-        self.bytes_a_second += (newest - self.bytes_a_second) * weight;
-        (self.bytes, self.at) = (bytes, now);
-    }
-}
-
-/// The counts at one moment.
-struct Moment {
-    elapsed: Duration,
-    files_total: u64,
-    bytes_total: u64,
-    total_is_known: bool,
-    files_done: u64,
-    bytes_done: u64,
-    errors: u64,
-    current: String,
-    remaining: Option<Duration>,
-    bytes_a_second: f64,
-}
-
-impl Moment {
-    fn share(&self) -> f64 {
-        if self.bytes_total > 0 { (self.bytes_done as f64 / self.bytes_total as f64).min(1.0) } else { 0.0 }
-    }
-
-    fn text(&self) -> String {
-        let mut text = format!("[{}] ", time::show_duration(self.elapsed));
-        if self.total_is_known {
-            text.push_str(&format!("{:.1}%  ", self.share() * 100.0));
-        }
-        text.push_str(&sizes::show(self.bytes_done));
-        if self.bytes_total > self.bytes_done {
-            text.push_str(&format!(" of {}", sizes::show(self.bytes_total)));
-        }
-        text.push_str(&format!("  {}", sizes::count(self.files_done, "item")));
-        if self.files_total > self.files_done {
-            text.push_str(&format!(" of {}", self.files_total));
-        }
-        text.push_str(&format!("  {}/s", sizes::show(self.bytes_a_second as u64)));
-        if let Some(remaining) = self.remaining {
-            text.push_str(&format!("  {} left", time::show_duration(remaining)));
-        }
-        if self.errors > 0 {
-            text.push_str(&format!("  {}", sizes::count(self.errors, "error")));
-        }
-        text
-    }
-
-    fn json(&self, kind: MeterKind) -> serde_json::Value {
-        let mut status = json!({
-            "message_type": "status",
-            "seconds_elapsed": self.elapsed.as_secs(),
-            "percent_done": self.share(),
-            "total_files": self.files_total,
-            "files_done": self.files_done,
-            "total_bytes": self.bytes_total,
-            "bytes_done": self.bytes_done,
-            "error_count": self.errors,
-        });
-        if let Some(remaining) = self.remaining {
-            status["seconds_remaining"] = json!(remaining.as_secs());
-        }
-        if !self.current.is_empty() {
-            status["current_files"] = json!([self.current]);
-        }
-        if kind == MeterKind::Restore {
-            status["files_restored"] = json!(self.files_done);
-            status["bytes_restored"] = json!(self.bytes_done);
-        }
-        status
-    }
-}
-
 impl Counts {
     fn show(&self, display: &Display, every: Duration) {
-        let mut rate = Rate { bytes: 0, at: self.started, bytes_a_second: 0.0 };
+        let mut rate = Rate::new(self.started);
         let mut stop = self.stop.lock();
         while !*stop {
             self.stopped.wait_for(&mut stop, every);
@@ -397,21 +310,9 @@ mod tests {
         progress.expectation_is_complete();
         meter.stop();
         assert_eq!(meter.totals(), (4000, 40_000));
-        let mut rate = Rate { bytes: 0, at: Instant::now(), bytes_a_second: 0.0 };
+        let mut rate = Rate::new(Instant::now());
         let moment = meter.counts.moment(&mut rate);
         assert_eq!((moment.files_done, moment.bytes_done, moment.current.as_str()), (4000, 40_000, "/x"));
         assert_eq!(moment.json(MeterKind::Backup)["percent_done"], json!(1.0));
-    }
-
-    #[test]
-    fn the_rate_follows_slowly_and_without_jumps() {
-        let start = Instant::now();
-        let mut rate = Rate { bytes: 0, at: start, bytes_a_second: 0.0 };
-        for second in 1..=60 {
-            rate.update(second * 1000, start + Duration::from_secs(second));
-        }
-        assert!((990.0..=1000.0).contains(&rate.bytes_a_second), "{}", rate.bytes_a_second);
-        rate.update(60_000, start + Duration::from_secs(61));
-        assert!(rate.bytes_a_second > 700.0, "one second without progress is not the end");
     }
 }
