@@ -42,9 +42,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let tables = [part(&parts.chunk_table), part(&parts.frame_table)].concat();
     write("container", "parts", &[&fields[..], &tables, &frames].concat())?;
     let raw = b"compressed compressed compressed compressed compressed compressed";
-    let mut stored = (raw.len() as u16).to_le_bytes().to_vec();
+    let mut stored = Vec::new();
     Compressor::new(Compression::DEFAULT).compress(raw, &mut stored);
-    write("compressed_frame", "zstd", &stored)?;
+    write("compressed_frame", "zstd", &[&(raw.len() as u16).to_le_bytes()[..], &stored].concat())?;
     write("segment", "valid", &segment::encode(&support::records()))?;
     write("segment", "even", &segment::encode(&support::records()[3..5]))?;
     write("recipe_node", "valid", &recipe::encode_node(&support::segments()))?;
