@@ -7,6 +7,7 @@ mod dumping;
 mod interrupted;
 mod keys;
 mod looking;
+mod over_http;
 mod restoring;
 mod setting_up;
 mod support;

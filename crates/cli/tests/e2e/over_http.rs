@@ -1,0 +1,153 @@
+//! Repositories in a bucket, and everything that servers and networks do to requests.
+
+use std::time::{Duration, Instant};
+
+use larder_testkit::canned::{Answer, Request};
+
+use crate::support::server::{Bucket, refusal};
+use crate::support::{Play, tree};
+
+fn no_fault(_: usize, _: &Request) -> Option<Answer> {
+    None
+}
+
+fn is_upload(request: &Request) -> bool {
+    request.method == "PUT" && request.target.contains("/data/")
+}
+
+/// A folder with a repository served without faults, and a source of some size.
+fn prepared() -> Play {
+    let play = Play::new();
+    Bucket::serve(play.path("bucket"), no_fault).larder(&play, ["init", "--insecure-kdf"]).ok();
+    tree::odd(&play.path("source"));
+    play
+}
+
+/// Backs up and restores through the server, which may not be kind.
+fn round_trip(play: &Play, bucket: &Bucket) {
+    bucket.larder(play, ["backup", "source", "--series", "s"]).ok();
+    let root = format!("latest:{}", play.path("source").display());
+    bucket.larder(play, ["restore", &root, "--target", "back"]).ok();
+    tree::same(&play.path("source"), &play.path("back"));
+    bucket.larder(play, ["check", "--read-data"]).ok();
+}
+
+#[test]
+fn a_bucket_holds_a_repository() {
+    let play = prepared();
+    let bucket = Bucket::serve(play.path("bucket"), no_fault);
+    round_trip(&play, &bucket);
+    let keys = crate::support::damage::named(&play.path("bucket"), "");
+    assert!(keys.iter().all(|key| key.starts_with("some/prefix/")), "{keys:?}");
+}
+
+#[test]
+fn metadata_is_kept_on_this_machine_and_can_be_deleted() {
+    let play = prepared();
+    let bucket = Bucket::serve(play.path("bucket"), no_fault);
+    bucket.larder(&play, ["backup", "source"]).ok();
+    let cost = |args: &[&str]| {
+        let before = bucket.requests();
+        let mut line = vec!["ls", "latest"];
+        line.extend_from_slice(args);
+        let listed = bucket.larder(&play, line).ok().text();
+        (listed, bucket.requests() - before)
+    };
+    let (without, full) = cost(&["--no-cache"]);
+    assert!(!play.path("cache").exists() || full > 0);
+    let (first, _) = cost(&["--cache-dir", "kept"]);
+    let (second, kept) = cost(&["--cache-dir", "kept"]);
+    assert_eq!((&first, &second), (&without, &without));
+    assert!(kept < full, "{kept} requests with a cache, {full} without");
+    std::fs::remove_dir_all(play.path("kept")).expect("it was there");
+    assert_eq!(cost(&["--cache-dir", "kept"]).0, without);
+}
+
+#[test]
+fn throttling_failures_and_lost_connections_are_survived() {
+    let play = prepared();
+    let fault = |number: usize, request: &Request| match number % 20 {
+        1 => Some(refusal(503, "SlowDown")),
+        7 => Some(Answer::Close),
+        13 if request.method == "GET" => Some(Answer::Announce(200, Vec::new(), 1_000_000, vec![0; 10])),
+        19 if number % 40 == 19 => Some(refusal(429, "TooManyRequests")),
+        19 => Some(refusal(500, "InternalError")),
+        _ => None,
+    };
+    round_trip(&play, &Bucket::serve(play.path("bucket"), fault));
+}
+
+#[test]
+fn refused_credentials_are_15() {
+    let play = prepared();
+    let bucket = Bucket::serve(play.path("bucket"), |_, _| Some(refusal(403, "InvalidAccessKeyId")));
+    for args in [&["snapshots"][..], &["backup", "source"], &["init", "--insecure-kdf"]] {
+        bucket.larder(&play, args).code(15).says("access denied").says("InvalidAccessKeyId").in_two_lines();
+    }
+}
+
+#[test]
+fn an_empty_or_missing_bucket_is_no_repository() {
+    let play = Play::new();
+    let bucket = Bucket::serve(play.path("empty"), no_fault);
+    bucket.larder(&play, ["snapshots"]).code(10).in_two_lines();
+    let missing = Bucket::serve(play.path("empty"), |_, _| Some(refusal(404, "NoSuchBucket")));
+    missing.larder(&play, ["init", "--insecure-kdf"]).code(15).in_two_lines();
+}
+
+#[test]
+fn a_server_that_never_answers_is_15_in_time() {
+    let play = prepared();
+    let bucket = Bucket::serve(play.path("bucket"), |_, _| Some(Answer::Silence(Duration::from_secs(600))));
+    let started = Instant::now();
+    bucket.larder(&play, ["snapshots", "--timeout", "2s"]).code(15).in_two_lines();
+    assert!(started.elapsed() < Duration::from_secs(60), "it gives up long before the server does");
+}
+
+#[test]
+fn a_full_bucket_is_16_and_the_next_run_continues() {
+    let play = prepared();
+    play.write("source/more", tree::noise(9, 20_000_000));
+    let full = |_: usize, request: &Request| {
+        let is_late = is_upload(request) && !request.target.ends_with("/0");
+        is_late.then(|| refusal(403, "QuotaExceeded"))
+    };
+    let bucket = Bucket::serve(play.path("bucket"), full);
+    bucket.larder(&play, ["backup", "source", "--series", "s"]).code(16).says("make room").in_two_lines();
+    // What only reads works.
+    bucket.larder(&play, ["snapshots"]).ok();
+    bucket.larder(&play, ["check"]).ok();
+    let bucket = Bucket::serve(play.path("bucket"), no_fault);
+    let ran = bucket.larder(&play, ["backup", "source", "--series", "s", "--json"]).ok();
+    let summary = ran.messages("summary").pop().expect("a summary");
+    assert_eq!(summary["adopted_jobs"].as_array().expect("an array").len(), 1, "{summary}");
+    round_trip(&play, &bucket);
+}
+
+#[test]
+fn rights_lost_in_the_middle_are_15_and_nothing_is_half_done() {
+    let play = prepared();
+    let denied = |_: usize, request: &Request| {
+        (request.method == "PUT" && request.target.contains("/versions/")).then(|| refusal(403, "AccessDenied"))
+    };
+    let bucket = Bucket::serve(play.path("bucket"), denied);
+    bucket.larder(&play, ["backup", "source", "--series", "s"]).code(15).says("AccessDenied").in_two_lines();
+    let bucket = Bucket::serve(play.path("bucket"), no_fault);
+    assert_eq!(bucket.larder(&play, ["snapshots", "--json"]).ok().json(), serde_json::json!([]));
+    round_trip(&play, &bucket);
+}
+
+#[test]
+fn a_store_that_may_not_delete_is_14() {
+    let play = prepared();
+    let append_only = |_: usize, request: &Request| (request.method == "DELETE").then(|| refusal(403, "AccessDenied"));
+    let bucket = Bucket::serve(play.path("bucket"), append_only);
+    round_trip(&play, &bucket);
+    let file = play.write("new", "second");
+    let file = file.to_str().expect("text");
+    bucket.larder(&play, ["key", "add", "--insecure-kdf", "--new-password-file", file]).ok();
+    let keys = bucket.larder(&play, ["key", "list", "--json"]).ok().json();
+    let other = keys.as_array().expect("an array").iter().find(|key| key["current"] == false).expect("one");
+    let id = other["id"].as_str().expect("text");
+    bucket.larder(&play, ["key", "remove", id]).code(14).in_two_lines();
+}
