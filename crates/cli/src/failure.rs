@@ -195,11 +195,13 @@ impl From<RestoreError> for Failure {
             RestoreError::Repository(error) => error.into(),
             RestoreError::Target(error) => error.into(),
             RestoreError::Interrupted => Self::of(Exit::Interrupted, &error),
-            RestoreError::NoSuchPath { .. } => {
-                Self::of(Exit::Failed, &error).advise("`larder ls` or `larder find` shows what it has")
+            error => {
+                let failure = Self::of(Exit::Failed, &error);
+                match error {
+                    RestoreError::NoSuchPath { .. } => failure.advise("`larder ls` or `larder find` shows what it has"),
+                    _ => failure,
+                }
             }
-            #[expect(unreachable_patterns, reason = "more kinds of errors are to be expected from the crate below")]
-            _ => Self::of(Exit::Failed, &error),
         }
     }
 }

@@ -152,6 +152,7 @@ fn one_damaged_manifest_hides_no_other_snapshot() {
         if listed.code == 13 {
             assert_eq!(listed.json().as_array().expect("an array").len(), 1, "{way}");
             assert!(listed.stderr.contains(&id[24..]), "{way}: {}", listed.stderr);
+            schema::check("warning", &listed.errors("warning")[0]);
             let found = play.larder(["ls", &id]).code(13);
             assert!(found.stderr.contains("cannot be read"), "{way}: {}", found.stderr);
             let instead = play.larder(["ls", "latest"]).code(13);
