@@ -10,7 +10,7 @@ pub struct StoreOptions {
     /// How long one request is repeated before its failure is reported. Default: 15 minutes.
     pub retry_deadline: Duration,
     /// The same for as long as the store has not answered anything at all, so that a mistyped host is reported soon.
-    /// Default: 30 seconds.
+    /// Default: 1 minute, enough to ask once more after an attempt that hung.
     pub first_deadline: Duration,
     /// How long one attempt may go without progress. An upload is given more in proportion to its size, and twice as
     /// much again with each attempt. Default: 30 seconds.
@@ -32,7 +32,7 @@ impl Default for StoreOptions {
     fn default() -> Self {
         Self {
             retry_deadline: Duration::from_secs(15 * 60),
-            first_deadline: Duration::from_secs(30),
+            first_deadline: Duration::from_secs(60),
             attempt_timeout: Duration::from_secs(30),
             concurrency: const { NonZeroUsize::new(16).expect("not zero") },
             upload_limit: None,

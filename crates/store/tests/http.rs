@@ -75,6 +75,7 @@ async fn a_servers_answers_are_told_apart() {
         (403, "AccessDenied", K::PermissionDenied),
         (403, "QuotaExceeded", K::Full),
         (404, "NoSuchBucket", K::NotFound),
+        (404, "NoSuchKey", K::NotFound),
         (409, "ConditionalRequestConflict", K::Throttled),
         (412, "PreconditionFailed", K::AlreadyExists),
         (429, "TooManyRequests", K::Throttled),

@@ -95,7 +95,7 @@ async fn a_store_that_never_answered_is_given_up_early() {
     let began = Instant::now();
     let error = store.get("config").await.expect_err("fails");
     assert_eq!(error.kind, StoreErrorKind::Unreachable);
-    assert!(began.elapsed() <= Duration::from_secs(30));
+    assert!(began.elapsed() <= Duration::from_secs(60));
     // One answer, even a refusal, and it is known to be there.
     faults.clear();
     assert_eq!(store.get("config").await.expect_err("empty").kind, StoreErrorKind::NotFound);

@@ -1,0 +1,289 @@
+//! Finds out what kind of failure a client library or the operating system reports.
+//!
+//! `object_store` hides the HTTP status in the text of an error type that it does not export, and turns statuses into
+//! variants by rules that are too coarse for us: a conflict under way becomes a lost race, a used-up quota a denied access.
+//! So the chain of causes is searched for statuses, codes and system errors. The texts are the library's; `tests/http.rs`
+//! notices when they change.
+
+use std::error::Error;
+use std::io;
+
+use super::{ServerFailure, ShortRead, StoreErrorKind};
+
+/// Credentials were to come from the machine itself, and did not.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no credentials are set, and this machine's metadata service gave none ({said})")]
+struct NoRole {
+    said: String,
+}
+
+/// Where clouds tell their machines credentials. A failure there is not about the object that was asked for.
+const METADATA_SERVICES: [&str; 3] = ["://169.254.", "metadata.google.internal", "[fd00:ec2::"];
+
+/// What a client library's error chain holds that matters.
+#[derive(Default)]
+pub(super) struct Findings {
+    at_metadata_service: bool,
+    server: Option<ServerFailure>,
+    io: Option<(io::ErrorKind, Option<i32>)>,
+    http: Option<object_store::client::HttpErrorKind>,
+    short: Option<ShortRead>,
+    deepest: String,
+}
+
+impl Findings {
+    pub(super) fn of(error: &object_store::Error) -> Self {
+        let mut findings = Self::default();
+        let mut next: Option<&(dyn Error + 'static)> = Some(error);
+        // The bound guards against a source that is its own source.
+        for _ in 0..32 {
+            let Some(error) = next else { break };
+            findings.look_at(error);
+            next = error.source();
+        }
+        findings
+    }
+
+    fn look_at(&mut self, error: &(dyn Error + 'static)) {
+        let text = error.to_string();
+        self.at_metadata_service |= METADATA_SERVICES.iter().any(|service| text.contains(service));
+        if let Some(failure) = parse_status(&text) {
+            self.server = Some(failure);
+        }
+        if let Some(http) = error.downcast_ref::<object_store::client::HttpError>() {
+            self.http = Some(http.kind());
+        }
+        if let Some(short) = error.downcast_ref::<ShortRead>() {
+            self.short = Some(*short);
+        }
+        if let Some(io) = error.downcast_ref::<io::Error>() {
+            self.io = Some((io.kind(), io.raw_os_error()));
+            // `source` of a wrapping io::Error skips the error it wraps.
+            if let Some(inner) = io.get_ref() {
+                self.look_at(inner);
+            }
+        }
+        if !text.is_empty() {
+            self.deepest = text;
+        }
+    }
+
+    pub(super) fn kind(&self, error: &object_store::Error) -> StoreErrorKind {
+        use object_store::Error as E;
+        if self.at_metadata_service {
+            // A refusal lasts; silence may pass, also in the middle of a job whose credentials are renewed every hour.
+            let refused = self.server.as_ref().is_some_and(|server| (400..500).contains(&server.status));
+            return if refused { StoreErrorKind::PermissionDenied } else { StoreErrorKind::Unreachable };
+        }
+        if let Some(server) = &self.server
+            && let Some(kind) = kind_of_server(server)
+        {
+            return kind;
+        }
+        match error {
+            E::NotFound { .. } => return StoreErrorKind::NotFound,
+            E::AlreadyExists { .. } | E::Precondition { .. } => return StoreErrorKind::AlreadyExists,
+            E::PermissionDenied { .. } | E::Unauthenticated { .. } => return StoreErrorKind::PermissionDenied,
+            E::NotSupported { .. } | E::NotImplemented { .. } | E::InvalidPath { .. } => {
+                return StoreErrorKind::Invalid;
+            }
+            _ => {}
+        }
+        if self.short.is_some() {
+            return StoreErrorKind::Damaged;
+        }
+        if let Some((kind, _)) = self.io {
+            match kind_of_io(&kind.into()) {
+                StoreErrorKind::Other => {}
+                kind => return kind,
+            }
+        }
+        match self.http {
+            Some(_) => StoreErrorKind::Unreachable,
+            None => StoreErrorKind::Other,
+        }
+    }
+
+    pub(super) fn into_source(self, error: object_store::Error) -> Box<dyn Error + Send + Sync> {
+        match self {
+            Self { at_metadata_service: true, server, deepest, .. } => {
+                Box::new(NoRole { said: server.map_or(deepest, |server| server.to_string()) })
+            }
+            Self { server: Some(server), .. } => Box::new(server),
+            Self { short: Some(short), .. } => Box::new(short),
+            Self { io: Some((_, Some(errno))), .. } => Box::new(io::Error::from_raw_os_error(errno)),
+            Self { deepest, .. } if !deepest.is_empty() => deepest.into(),
+            _ => Box::new(error),
+        }
+    }
+}
+
+/// Codes with which stores say that space is used up, whatever status they put before them.
+const FULL: [&str; 4] = ["QuotaExceeded", "StorageFull", "InsufficientStorage", "cap_exceeded"];
+
+/// Codes that ask for the same request again although their status reads like a refusal.
+const AGAIN: [&str; 4] = ["RequestTimeout", "IncompleteBody", "BadDigest", "XAmzContentSHA256Mismatch"];
+
+/// Codes for a write that met another one under way. Neither has won yet: to be repeated, not to be taken for a loss.
+const CONFLICT: [&str; 2] = ["ConditionalRequestConflict", "OperationAborted"];
+
+/// Sorts a server's answer; `None` leaves it to what the client library made of it.
+fn kind_of_server(failure: &ServerFailure) -> Option<StoreErrorKind> {
+    let code = failure.code.as_str();
+    if FULL.iter().any(|full| code.contains(full)) {
+        return Some(StoreErrorKind::Full);
+    }
+    if CONFLICT.contains(&code) {
+        return Some(StoreErrorKind::Throttled);
+    }
+    if AGAIN.contains(&code) {
+        return Some(StoreErrorKind::Unreachable);
+    }
+    if matches!(code, "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired") {
+        return Some(StoreErrorKind::PermissionDenied);
+    }
+    match failure.status {
+        401 | 403 => Some(StoreErrorKind::PermissionDenied),
+        // Whether the object is what was not found, only the client library knows: it asks others for credentials too.
+        404 if code == "NoSuchBucket" => Some(StoreErrorKind::NotFound),
+        404 => None,
+        408 => Some(StoreErrorKind::Unreachable),
+        416 => Some(StoreErrorKind::Damaged),
+        429 | 503 => Some(StoreErrorKind::Throttled),
+        501 => Some(StoreErrorKind::Invalid),
+        507 => Some(StoreErrorKind::Full),
+        500..=599 => Some(StoreErrorKind::Unreachable),
+        409 | 412 => None,
+        300..=499 => Some(StoreErrorKind::Invalid),
+        _ => None,
+    }
+}
+
+/// Reads the status line and body that the client library puts into its error text; its error type is private.
+fn parse_status(text: &str) -> Option<ServerFailure> {
+    const MARKS: [&str; 2] = ["non-2xx status code: ", "Server returned error response: "];
+    let rest = MARKS.iter().find_map(|mark| text.split_once(mark)).map(|(_, rest)| rest)?;
+    // A body without a status comes with 200: S3 reports a failure that happened after it had begun to answer.
+    let status = rest.get(..3).and_then(|digits| digits.parse().ok()).unwrap_or(500);
+    let code = element(rest, "Code").unwrap_or_default().to_owned();
+    let message = element(rest, "Message").unwrap_or_default().chars().take(200).collect();
+    Some(ServerFailure { status, code, message })
+}
+
+/// The text of an XML element that holds no other.
+fn element<'a>(xml: &'a str, tag: &str) -> Option<&'a str> {
+    let (_, rest) = xml.split_once(&format!("<{tag}>"))?;
+    rest.split_once("</").map(|(text, _)| text.trim())
+}
+
+/// Sorts the operating system's errors.
+pub(super) fn kind_of_io(error: &io::Error) -> StoreErrorKind {
+    use io::ErrorKind as Io;
+    match error.kind() {
+        Io::NotFound | Io::NotADirectory | Io::IsADirectory => StoreErrorKind::NotFound,
+        Io::AlreadyExists => StoreErrorKind::AlreadyExists,
+        Io::PermissionDenied => StoreErrorKind::PermissionDenied,
+        Io::StorageFull | Io::QuotaExceeded | Io::FileTooLarge => StoreErrorKind::Full,
+        Io::ReadOnlyFilesystem => StoreErrorKind::ReadOnly,
+        Io::UnexpectedEof => StoreErrorKind::Damaged,
+        Io::TimedOut
+        | Io::ConnectionRefused
+        | Io::ConnectionReset
+        | Io::ConnectionAborted
+        | Io::NotConnected
+        | Io::BrokenPipe
+        | Io::HostUnreachable
+        | Io::NetworkUnreachable
+        | Io::NetworkDown
+        | Io::StaleNetworkFileHandle => StoreErrorKind::Unreachable,
+        Io::InvalidInput | Io::InvalidFilename | Io::Unsupported => StoreErrorKind::Invalid,
+        _ => StoreErrorKind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{StoreError, StoreOp};
+
+    fn answer(status: &str) -> object_store::Error {
+        let text = format!("Error performing PUT http://x/ in 1ms - Server returned non-2xx status code: {status}");
+        object_store::Error::Generic { store: "S3", source: text.into() }
+    }
+
+    fn sorted(error: object_store::Error) -> StoreErrorKind {
+        StoreError::from_object_store(StoreOp::Create, "x", error).kind
+    }
+
+    #[test]
+    fn a_servers_answer_is_sorted_by_status_and_code() {
+        use StoreErrorKind as K;
+        for (status, kind) in [
+            ("401 Unauthorized: ", K::PermissionDenied),
+            ("403 Forbidden: <Error><Code>AccessDenied</Code></Error>", K::PermissionDenied),
+            ("403 Forbidden: <Error><Code>QuotaExceeded</Code></Error>", K::Full),
+            ("400 Bad Request: <Error><Code>XMinioAdminBucketQuotaExceeded</Code></Error>", K::Full),
+            ("507 Insufficient Storage: ", K::Full),
+            ("429 Too Many Requests: ", K::Throttled),
+            ("503 Service Unavailable: <Error><Code>SlowDown</Code></Error>", K::Throttled),
+            ("409 Conflict: <Error><Code>ConditionalRequestConflict</Code></Error>", K::Throttled),
+            ("500 Internal Server Error: ", K::Unreachable),
+            ("400 Bad Request: <Error><Code>RequestTimeout</Code></Error>", K::Unreachable),
+            ("400 Bad Request: <Error><Code>ExpiredToken</Code></Error>", K::PermissionDenied),
+            ("400 Bad Request: ", K::Invalid),
+            ("301 Moved Permanently: ", K::Invalid),
+            ("501 Not Implemented: ", K::Invalid),
+        ] {
+            assert_eq!(sorted(answer(status)), kind, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_lost_race_is_not_a_conflict_under_way() {
+        let exists =
+            |text: &str| object_store::Error::AlreadyExists { path: "x".into(), source: Box::new(answer(text)) };
+        assert_eq!(sorted(exists("412 Precondition Failed: ")), StoreErrorKind::AlreadyExists);
+        assert_eq!(sorted(exists("409 Conflict: <Code>BlobAlreadyExists</Code>")), StoreErrorKind::AlreadyExists);
+        assert_eq!(sorted(exists("409 Conflict: <Code>ConditionalRequestConflict</Code>")), StoreErrorKind::Throttled);
+    }
+
+    /// Somebody else's 404 taken for a missing object would make committed versions look absent.
+    #[test]
+    fn only_the_object_itself_can_be_not_found() {
+        assert_eq!(sorted(answer("404 Not Found: ")), StoreErrorKind::Other);
+        assert_eq!(sorted(answer("404 Not Found: <Error><Code>NoSuchBucket</Code></Error>")), StoreErrorKind::NotFound);
+        let missing = object_store::Error::NotFound { path: "x".into(), source: Box::new(answer("404 Not Found: ")) };
+        assert_eq!(sorted(missing), StoreErrorKind::NotFound);
+        let metadata = |said: &str| object_store::Error::Generic {
+            store: "S3",
+            source: format!("Error performing GET http://169.254.169.254/latest/meta-data in 1ms - {said}").into(),
+        };
+        let refused = metadata("Server returned non-2xx status code: 404 Not Found: ");
+        assert_eq!(sorted(refused), StoreErrorKind::PermissionDenied);
+        assert_eq!(sorted(metadata("HTTP error: error sending request")), StoreErrorKind::Unreachable);
+    }
+
+    #[test]
+    fn system_errors_are_found_however_deep_they_lie() {
+        use StoreErrorKind as K;
+        for (errno, kind) in
+            [(28, K::Full), (122, K::Full), (30, K::ReadOnly), (13, K::PermissionDenied), (104, K::Unreachable)]
+        {
+            let wrapped = io::Error::other(io::Error::from_raw_os_error(errno));
+            let error = object_store::Error::Generic { store: "x", source: Box::new(wrapped) };
+            assert_eq!(sorted(error), kind, "errno {errno}");
+        }
+    }
+
+    #[test]
+    fn the_message_says_what_on_which_object_and_what_the_server_said() {
+        let error = StoreError::from_object_store(
+            StoreOp::Create,
+            "data/j/1",
+            answer("503 Service Unavailable: <Error><Code>SlowDown</Code><Message>Reduce your rate.</Message></Error>"),
+        );
+        assert_eq!(error.to_string(), "cannot create data/j/1: the store is overloaded");
+        let said = error.source().map(ToString::to_string);
+        assert_eq!(said.as_deref(), Some("the server answered 503 SlowDown: Reduce your rate."));
+    }
+}
