@@ -37,3 +37,42 @@ impl LinkTable {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stat::Follow;
+    use larder_format::entry::Timestamp;
+
+    /// Facts of some file, made those of inode `inode` with `links` names, born at `born`.
+    fn stat(inode: u64, links: u32, born: i64) -> Stat {
+        let mut stat = Stat::at(rustix::fs::CWD, c"/", Follow::No).expect("there is a root");
+        stat.id.inode = inode;
+        stat.id.born = Some(Timestamp { seconds: born, nanos: 0 });
+        stat.links = links;
+        stat
+    }
+
+    #[test]
+    fn later_names_point_to_the_first_and_finished_groups_are_forgotten() {
+        let mut table = LinkTable::default();
+        assert_eq!(table.meet(&stat(1, 1, 0), b"single"), None);
+        assert!(table.open.is_empty());
+        assert_eq!(table.meet(&stat(1, 3, 0), b"a"), None);
+        assert_eq!(table.meet(&stat(2, 2, 0), b"b"), None);
+        assert_eq!(table.meet(&stat(1, 3, 0), b"c"), Some(b"a".to_vec()));
+        assert_eq!(table.meet(&stat(2, 2, 0), b"d"), Some(b"b".to_vec()));
+        assert_eq!(table.open.len(), 1);
+        assert_eq!(table.meet(&stat(1, 3, 0), b"e"), Some(b"a".to_vec()));
+        assert!(table.open.is_empty());
+    }
+
+    /// File systems give the number of a removed file to a new one; contents of the old must not be taken for its.
+    #[test]
+    fn the_same_number_born_at_another_time_is_another_file() {
+        let mut table = LinkTable::default();
+        assert_eq!(table.meet(&stat(1, 2, 100), b"removed meanwhile"), None);
+        assert_eq!(table.meet(&stat(1, 2, 101), b"new"), None);
+        assert_eq!(table.meet(&stat(1, 2, 101), b"new again"), Some(b"new".to_vec()));
+    }
+}

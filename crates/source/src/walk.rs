@@ -12,21 +12,19 @@
 //! The walk is an iterator without threads of its own; it never fails as a whole.
 
 use std::collections::VecDeque;
-use std::ffi::CString;
-use std::io;
+use std::ffi::{CStr, CString};
 use std::sync::Arc;
 
 use larder_format::entry::{Entry, EntryKind};
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use thiserror::Error;
 
 use crate::directory::{Directory, ListingBuffer, Names, Purpose};
 use crate::exclude::Excludes;
 use crate::found::Found;
+use crate::item::{Item, Problem, SkipReason, WalkError};
 use crate::links::LinkTable;
 use crate::owners::Owners;
-use crate::path_text::PathText;
 use crate::roots::{NodeId, Roots};
 use crate::stat::{Follow, Stat};
 
@@ -51,91 +49,16 @@ pub struct WalkOptions {
     pub excludes: Excludes,
 }
 
-/// What the walk yields.
-#[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly every item is the large one")]
-pub enum Item {
-    /// An entry for the version.
-    Found(Found),
-    /// Something left out on purpose, with all that lies below it.
-    Skipped {
-        /// Its path.
-        path: Vec<u8>,
-        /// Why.
-        reason: SkipReason,
-    },
-    /// Something that is missing from the version, with all that lies below it, against the user's wish.
-    Problem(Problem),
-}
-
-/// Why something was left out on purpose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum SkipReason {
-    /// A socket has no contents and means nothing without the program that made it.
-    Socket,
-    /// It lies on another file system than the root it was found under.
-    OtherFileSystem,
-    /// A pattern matches it.
-    Pattern,
-    /// It is a folder with a tag file; the folder and the tag are in the version, its other contents are not.
-    Tagged,
-    /// It is a larger file than wanted.
-    TooLarge,
-}
-
-/// A path that could not be walked, and why.
-#[derive(Debug, Error)]
-#[error("/{}: {error}", PathText(.path))]
-pub struct Problem {
-    /// The path, relative to `/`.
-    pub path: Vec<u8>,
-    /// What went wrong.
-    #[source]
-    pub error: WalkError,
-}
-
-/// What can go wrong with one path.
-#[derive(Debug, Error)]
-pub enum WalkError {
-    /// A path that was asked for does not exist.
-    #[error("no such file or folder")]
-    NotFound,
-    /// A path that was asked for leads through something that is no folder.
-    #[error("a part of the path is not a folder")]
-    NotADirectory,
-    /// A path that was asked for lies inside another one, but behind a symlink, which is not followed there.
-    #[error("lies behind a symbolic link inside another given path; give its real path")]
-    BehindSymlink,
-    /// Listed, but gone when looked at.
-    #[error("vanished while the folder was read")]
-    Vanished,
-    /// A directory was replaced or moved while the walk was in or before it; what it held is missing.
-    #[error("the folder was moved or replaced while it was read")]
-    Moved,
-    /// The metadata could not be read.
-    #[error("cannot read metadata: {source}")]
-    Stat {
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A directory could not be opened; its own entry is in the version.
-    #[error("cannot open the folder: {source}")]
-    OpenDirectory {
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A directory could not be listed to its end; what was listed is in the version.
-    #[error("cannot list the folder: {source}")]
-    List {
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The target of a symlink could not be read.
-    #[error("cannot read the symbolic link: {source}")]
-    ReadLink {
-        /// What the system said.
-        source: io::Error,
-    },
+impl WalkOptions {
+    /// Why something that is no directory is not wanted, judged by what it is.
+    fn unwanted(&self, stat: &Stat) -> Option<SkipReason> {
+        let is_too_large = self.excludes.larger_than.is_some_and(|limit| stat.size > limit);
+        match stat.file_type {
+            FileType::Socket => Some(SkipReason::Socket),
+            FileType::RegularFile if is_too_large => Some(SkipReason::TooLarge),
+            _ => None,
+        }
+    }
 }
 
 /// How a directory on the current path is walked.
@@ -371,58 +294,46 @@ impl Walk {
             (stat, follow) = (target, Follow::Yes);
         }
         let is_special_stream = options.read_special && is_root && is_stream(&stat);
-        if stat.file_type != FileType::Directory {
+        let is_directory = stat.file_type == FileType::Directory;
+        if !is_directory {
             // Roots that were to be reached through here cannot be.
+            let is_link = stat.file_type == FileType::Symlink;
             let below = plan.map(|node| roots.roots_below(node, path)).unwrap_or_default();
-            for lost in below.into_iter().filter(|root| root != path) {
-                let is_link = stat.file_type == FileType::Symlink;
+            waiting.extend(below.into_iter().filter(|root| root != path).map(|path| {
                 let error = if is_link { WalkError::BehindSymlink } else { WalkError::NotADirectory };
-                waiting.push_back(Item::Problem(Problem { path: lost, error }));
-            }
+                Item::Problem(Problem { path, error })
+            }));
             if mode == Mode::Leading {
                 return None;
             }
         }
         let device = if is_root { stat.id.device } else { level.device };
         let is_foreign = options.one_file_system && mode == Mode::Full && stat.id.device != device;
-        if is_foreign && stat.file_type != FileType::Directory {
-            return Some(Item::Skipped { path: path.clone(), reason: SkipReason::OtherFileSystem });
+        let unwanted = if is_foreign { Some(SkipReason::OtherFileSystem) } else { options.unwanted(&stat) };
+        if let Some(reason) = unwanted {
+            let skipped = Item::Skipped { path: path.clone(), reason };
+            if !is_directory {
+                return Some(skipped);
+            }
+            // The mount point is an entry all the same; that nothing below it is comes next.
+            waiting.push_back(skipped);
         }
-        if stat.file_type == FileType::Socket {
-            return Some(Item::Skipped { path: path.clone(), reason: SkipReason::Socket });
-        }
-        let is_too_large = options.excludes.larger_than.is_some_and(|limit| stat.size > limit);
-        if is_too_large && stat.file_type == FileType::RegularFile {
-            return Some(Item::Skipped { path: path.clone(), reason: SkipReason::TooLarge });
-        }
-        let mut kind = match stat.plain_kind() {
-            Some(kind) => kind,
-            None => match rustix::fs::readlinkat(&**directory, name, Vec::new()) {
-                Ok(target) => EntryKind::Symlink { target: target.into_bytes() },
-                Err(error) => {
-                    let error = match error {
-                        Errno::NOENT => WalkError::Vanished,
-                        error => WalkError::ReadLink { source: error.into() },
-                    };
-                    return Some(Item::Problem(Problem { path: path.clone(), error }));
-                }
-            },
+        let kind = match own_kind(directory, name, &stat) {
+            Ok(_)
+                if !is_directory
+                    && !is_special_stream
+                    && let Some(target) = links.meet(&stat, path) =>
+            {
+                EntryKind::HardLink { target }
+            }
+            Ok(kind) => kind,
+            Err(error) => return Some(Item::Problem(Problem { path: path.clone(), error })),
         };
-        if stat.file_type != FileType::Directory {
-            if !is_special_stream && let Some(target) = links.meet(&stat, path) {
-                kind = EntryKind::HardLink { target };
-            }
-        } else {
-            let leads_on = plan.is_some_and(|node| roots.child_names(node).next().is_some());
-            if is_foreign {
-                let reason = SkipReason::OtherFileSystem;
-                waiting.push_back(Item::Skipped { path: path.clone(), reason });
-            }
-            if !is_foreign || leads_on {
-                // A foreign file system is passed through when a root lies in it, but only that root is walked.
-                let mode = if is_foreign { Mode::Leading } else { mode };
-                *entering = Some(Entering { mode, plan, device, identity: (stat.id.device, stat.id.inode) });
-            }
+        let leads_on = plan.is_some_and(|node| roots.child_names(node).next().is_some());
+        if is_directory && (!is_foreign || leads_on) {
+            // A foreign file system is passed through when a root lies in it, but only that root is walked.
+            let mode = if is_foreign { Mode::Leading } else { mode };
+            *entering = Some(Entering { mode, plan, device, identity: (stat.id.device, stat.id.inode) });
         }
         let entry = Entry {
             path: path.clone(),
@@ -466,6 +377,18 @@ impl Iterator for Walk {
                 return Some(item);
             }
         }
+    }
+}
+
+/// What a name stands for, hard links aside.
+fn own_kind(directory: &Directory, name: &CStr, stat: &Stat) -> Result<EntryKind, WalkError> {
+    if let Some(kind) = stat.plain_kind() {
+        return Ok(kind);
+    }
+    match rustix::fs::readlinkat(directory, name, Vec::new()) {
+        Ok(target) => Ok(EntryKind::Symlink { target: target.into_bytes() }),
+        Err(Errno::NOENT) => Err(WalkError::Vanished),
+        Err(error) => Err(WalkError::ReadLink { source: error.into() }),
     }
 }
 

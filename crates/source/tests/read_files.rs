@@ -153,6 +153,37 @@ fn a_fifo_named_as_a_root_is_read_as_a_stream_when_asked() {
     }
 }
 
+/// Needs the right and the means to make a block device; elsewhere there is nothing to test.
+#[test]
+fn a_block_device_named_as_a_root_is_read_whole_when_asked() {
+    struct Loop(std::path::PathBuf);
+    impl Drop for Loop {
+        fn drop(&mut self) {
+            let _ = std::process::Command::new("losetup").arg("-d").arg(&self.0).status();
+        }
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let image = put(dir.path(), "image", noise(5, 1 << 20));
+    let losetup = std::process::Command::new("losetup").args(["--find", "--show", "--read-only"]).arg(image).output();
+    let Some(device) = losetup.ok().filter(|output| output.status.success()) else { return };
+    let device = Loop(String::from_utf8(device.stdout).expect("text").trim().into());
+    let link = dir.path().join("disk");
+    std::os::unix::fs::symlink(&device.0, &link).expect("linked");
+    for root in [&device.0, &link] {
+        let special = WalkOptions { read_special: true, ..Default::default() };
+        let mut found = Walked::with(&[root], special).found.pop().expect("it");
+        assert!(found.is_special_stream());
+        let mut reader = found.open_special().expect("opens");
+        assert_eq!(reader.expected(), Some(1 << 20));
+        assert_eq!(found.entry.kind, EntryKind::File { size: 1 << 20, extents: None });
+        assert!(read_all(&mut reader, 300_000) == noise(5, 1 << 20));
+        let finished = reader.finish(&mut found.entry);
+        assert_eq!((finished.stored, finished.change), (1 << 20, None));
+    }
+    let plain = Walked::plain(&[&device.0]).found.pop().expect("it");
+    assert!(matches!(plain.entry.kind, EntryKind::BlockDevice { .. }), "without the option the node is meant");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 

@@ -144,22 +144,3 @@ fn the_way_back_is_found_after_moves_or_given_up_by_name() {
     assert_eq!(rest.problem_lines(dir.path()), ["/top/d/d/d: the folder was moved or replaced while it was read"]);
     assert_eq!(tail(&rest, dir.path()), ["top/z", "z"]);
 }
-
-#[test]
-fn a_number_given_to_a_new_file_is_not_taken_for_a_hard_link() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let a = put(dir.path(), "a", b"old");
-    fs::hard_link(&a, dir.path().join("a2")).expect("linked");
-    put(dir.path(), "b", b"");
-    let mut walking = walk(dir.path());
-    take_until(&mut walking, &a);
-    for name in ["a", "a2", "b"] {
-        fs::remove_file(dir.path().join(name)).expect("removed");
-    }
-    // Most file systems give the freed number out again at once.
-    let b = put(dir.path(), "b", b"new and different");
-    fs::hard_link(&b, dir.path().join("b2")).expect("linked");
-    let rest: Walked = walking.collect();
-    let entry = &rest.by_path()[relative(&b).as_slice()].entry;
-    assert_eq!(entry.size(), 17, "{entry:?}");
-}
