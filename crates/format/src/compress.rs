@@ -35,6 +35,9 @@ impl Compression {
     pub const DEFAULT: Self = Self::Zstd(1);
 }
 
+/// Log of the entries of level 1's hash table (`docs/decisions/0003-compression.md`).
+const LEVEL_1_HASH_LOG: u32 = 15;
+
 /// A reusable compression context. One a thread.
 pub struct Compressor {
     level: Option<zstd::bulk::Compressor<'static>>,
@@ -51,25 +54,30 @@ impl Compressor {
     pub fn new(compression: Compression) -> Self {
         let level = match compression {
             Compression::Off => None,
-            Compression::Zstd(level) => Some(
-                zstd::bulk::Compressor::new(level.clamp(-7, 22)).expect("a clamped level is one that zstd accepts"),
-            ),
+            Compression::Zstd(level) => {
+                let mut zstd =
+                    zstd::bulk::Compressor::new(level.clamp(-7, 22)).expect("a clamped level is one that zstd accepts");
+                if level == 1 {
+                    // Twice the level's own table: 2 to 5 % smaller at the same speed, and it still fits the first caches.
+                    let wider = zstd::zstd_safe::CParameter::HashLog(LEVEL_1_HASH_LOG);
+                    zstd.set_parameter(wider).expect("zstd accepts a hash table of 32 Ki entries");
+                }
+                Some(zstd)
+            }
         };
         Self { level }
     }
 
-    /// Appends the shorter of `raw` compressed and `raw` itself to `out`.
+    /// Replaces `out` by the shorter of `raw` compressed and `raw` itself.
     pub fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Codec {
-        let from = out.len();
+        out.clear();
         if let Some(zstd) = &mut self.level {
-            out.resize(from + zstd::zstd_safe::compress_bound(raw.len()), 0);
-            if let Ok(len) = zstd.compress_to_buffer(raw, &mut out[from..])
-                && len < raw.len()
-            {
-                out.truncate(from + len);
+            // zstd writes into the spare room: nothing has to be zeroed before.
+            out.reserve(zstd::zstd_safe::compress_bound(raw.len()) + crate::seal::TAG_LEN);
+            if zstd.compress_to_buffer(raw, out).is_ok_and(|len| len < raw.len()) {
                 return Codec::Zstd;
             }
-            out.truncate(from);
+            out.clear();
         }
         out.extend_from_slice(raw);
         Codec::Raw

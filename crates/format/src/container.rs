@@ -3,9 +3,9 @@
 //! | part         | size | sealed as  | meaning                                                                     |
 //! |--------------|-----:|------------|-----------------------------------------------------------------------------|
 //! | frames       |    … | 0, 1, …    | whole chunks back to back, about [`FRAME_TARGET`] a frame, compressed        |
-//! | chunk table  |    … | [`CHUNKS`] | every chunk's fingerprint, size and kind; module [`tables`](self)           |
-//! | frame table  |    … | [`FRAMES`] | every frame's codec and sizes                                                |
-//! | trailer      |   44 | [`TRAILER`]| see below                                                                    |
+//! | chunk table  |    … | 2^32       | every chunk's fingerprint, size and kind; `container/tables.rs`             |
+//! | frame table  |    … | 2^32 + 1   | every frame's codec and sizes                                                |
+//! | trailer      |   44 | 2^32 + 2   | see below                                                                    |
 //! | magic        |    4 |            | `LCT` and the version as a byte                                              |
 //!
 //! The trailer before sealing (28 bytes, little-endian):
@@ -37,9 +37,9 @@ pub use write::{ContainerBuilder, SealedFrame, seal_frame};
 use crate::Fingerprint;
 use crate::ids::ContainerId;
 
-/// Payload bytes at which a writer closes a frame. Twice as much would save 6 % of the stored bytes and double what is
-/// opened for a single chunk (`docs/decisions/0003-compression.md`).
-pub const FRAME_TARGET: usize = 256 << 10;
+/// Payload bytes at which a writer closes a frame. Just above 256 KiB zstd's fast levels get other parameters and are a tenth
+/// faster; larger frames gain little more and cost what is opened for a single chunk (`docs/decisions/0003-compression.md`).
+pub const FRAME_TARGET: usize = 512 << 10;
 
 /// Most payload bytes one frame may declare: bounds what a reader allocates for a damaged or forged table.
 pub const FRAME_MAX: usize = 64 << 20;

@@ -18,9 +18,11 @@ pub struct SealedFrame {
 
 /// Compresses and seals the `number`-th frame of a container. Pure: frames of one container can be sealed by several threads.
 pub fn seal_frame(keys: &Keys, id: ContainerId, number: u32, raw: &[u8], compressor: &mut Compressor) -> SealedFrame {
-    let mut bytes = Vec::with_capacity(raw.len() / 2);
+    let mut bytes = Vec::new();
     let codec = compressor.compress(raw, &mut bytes);
     keys.container(id).seal(u64::from(number), &MAGIC, &mut bytes, 0);
+    // Frames wait for their container; the room that compression did not need must not wait with them.
+    bytes.shrink_to_fit();
     let entry = FrameEntry { codec, raw_len: raw.len() as u32, sealed_len: bytes.len() as u32 };
     SealedFrame { entry, bytes }
 }

@@ -192,8 +192,11 @@ impl Feeder {
             if self.cancel.is_cancelled() {
                 return Err(Gone);
             }
-            // What the cutter could not decide yet is less than a block: a block is larger than any chunk.
-            chunks.bytes.resize(BLOCK_BYTES.max(filled * 2), 0);
+            // What the cutter could not decide yet is less than a block: a block is larger than any chunk. Buffers keep
+            // their length, or zeroing them would cost as much as cutting.
+            if chunks.bytes.len() < BLOCK_BYTES.max(filled * 2) {
+                chunks.bytes.resize(BLOCK_BYTES.max(filled * 2), 0);
+            }
             while !at_end && filled < chunks.bytes.len() {
                 let count = read(&mut chunks.bytes[filled..]);
                 filled += count;
@@ -205,9 +208,11 @@ impl Feeder {
             chunks.lengths.clear();
             let consumed = chunker.cut_all(&chunks.bytes[..filled], end, &mut chunks.lengths);
             let mut next = self.spare.try_recv().unwrap_or_default();
-            next.bytes.clear();
-            next.bytes.extend_from_slice(&chunks.bytes[consumed..filled]);
             filled -= consumed;
+            if next.bytes.len() < filled {
+                next.bytes.resize(BLOCK_BYTES.max(filled), 0);
+            }
+            next.bytes[..filled].copy_from_slice(&chunks.bytes[consumed..consumed + filled]);
             if !chunks.lengths.is_empty() {
                 let (done, promise) = bounded(1);
                 let cutting = self.cutting.clone();

@@ -55,7 +55,8 @@ impl Execution<'_> {
         window.sort();
         let window = &*window;
         let spans = spans(window);
-        let (fetched, fetches) = bounded(self.prefetch);
+        // A fetched container keeps its place among the prefetched until a thread takes it.
+        let (fetched, fetches) = bounded(0);
         let feeder = self.fetch(window, &spans, fetched);
         let fatal = Mutex::new(None);
         std::thread::scope(|scope| {
@@ -99,8 +100,7 @@ impl Execution<'_> {
                         Some(ranges) => repository.read_container_frames(id, &ranges).await,
                         None => repository.read_container(id).await,
                     };
-                    // The channel has as many places as there are fetches, so this waits only while the workers are busy,
-                    // and it is told when they are gone.
+                    // Waits for a free worker, and is told when they are gone.
                     let _ = tokio::task::spawn_blocking(move || out.send((number, result))).await;
                     drop(place);
                 });

@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::version::{PlacedEntry, RecordCursor, VersionReader};
 
 /// Containers fetched ahead of the threads that open them.
-const PREFETCH: usize = 6;
+const PREFETCH: usize = 4;
 
 /// Restores a version, or a part of it, into a target.
 ///

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# The store's promises and a whole round of backup, check and restore against a real S3 server (MinIO) on the loopback.
+source "$(dirname "$0")/common.sh"
+minio=$(command -v minio || echo "${GOBIN:-$HOME/.cache/larder-ci/bin}/minio")
+[ -x "$minio" ] || fail "no minio binary; go install github.com/minio/minio@latest"
+port=$((20000 + RANDOM % 20000))
+export MINIO_ROOT_USER=larder MINIO_ROOT_PASSWORD=larder-secret
+"$minio" server "$work/minio" --address "127.0.0.1:$port" --quiet > "$work/minio.log" 2>&1 & server=$!
+cleanup+=("kill $server")
+mkdir -p "$work/minio/test"
+for _ in $(seq 100); do
+    (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && break
+    sleep 0.1
+done
+export AWS_ACCESS_KEY_ID=larder AWS_SECRET_ACCESS_KEY=larder-secret AWS_REGION=us-east-1
+export LARDER_TEST_S3=http://127.0.0.1:$port
+sleep 1
+cargo test --quiet --manifest-path "$root/Cargo.toml" -p larder-store
+
+export LARDER_REPOSITORY=s3:http://127.0.0.1:$port/test/repository
+"$larder" validate-store "$LARDER_REPOSITORY-validate"
+"$larder" -q init --insecure-kdf
+tree "$work/source" 3
+"$larder" -q backup "$work/source"
+echo changed > "$work/source/d1/e1/changed"
+"$larder" -q backup "$work/source"
+"$larder" -q check --read-data
+"$larder" -q restore "latest:$work/source" --target "$work/restored"
+same "$work/source" "$work/restored"
+rm -rf "$work/cache" "$work/restored"
+"$larder" -q restore "latest:$work/source" --target "$work/restored"
+same "$work/source" "$work/restored"
+# The server goes away in the middle: a clear error, not a hang; then it comes back and the backup goes on.
+kill $server; wait $server 2>/dev/null || true
+code=0
+"$larder" -q --timeout 3 snapshots 2> "$work/error" || code=$?
+[ $code -eq 15 ] || fail "an absent server ended with $code instead of 15: $(cat "$work/error")"
+echo "s3: everything whole"
