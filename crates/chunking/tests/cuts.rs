@@ -147,13 +147,14 @@ fn an_insertion_is_forgotten_after_a_few_chunks() {
     }
 }
 
+/// With a mean as short as this, most tables would cut the runs of some byte if they were taken as they are drawn.
 #[test]
-fn runs_of_one_byte_are_cut_at_max() {
+fn runs_of_any_byte_are_cut_at_max() {
     for algorithm in Algorithm::ALL {
-        for byte in [0, 1, 0x20, 0xff] {
-            let chunker = make(algorithm, 1024, &[6; 32]);
-            let max = chunker.params().max;
-            assert_eq!(cut(&*chunker, &vec![byte; 10 * max as usize]), vec![max; 10], "{algorithm} {byte}");
+        let chunker = make(algorithm, 256, &[6; 32]);
+        let max = chunker.params().max;
+        for byte in 0..=255 {
+            assert_eq!(cut(&*chunker, &vec![byte; 5 * max as usize]), vec![max; 5], "{algorithm} {byte}");
         }
     }
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// A chunk's record in a segment and in its container's table.
 const METADATA_PER_CHUNK: usize = 72;
 
-const FRAMES: [usize; 3] = [128 << 10, 256 << 10, 1 << 20];
+const FRAMES: [usize; 4] = [128 << 10, 256 << 10, 512 << 10, 1 << 20];
 
 const LEVELS: [i32; 2] = [1, 3];
 
@@ -44,7 +44,7 @@ pub(crate) fn measure(versions: &[OsString]) -> Result<(), Box<dyn Error>> {
     for file in versions.iter().flatten() {
         total += fs::metadata(file)?.len();
     }
-    let page = versions.iter().flatten().next().map(|file| fs::read(file)).transpose()?;
+    let page = versions.iter().flatten().next().map(fs::read).transpose()?;
     let page = page.and_then(|data| page_size(&data[..data.len().min(larder_chunking::pages::HEAD_BYTES)], None));
     println!("{} versions, {:.0} MB in all; page size seen in the first: {page:?}", versions.len(), mb(total as usize));
     println!(

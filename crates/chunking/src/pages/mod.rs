@@ -1,51 +1,44 @@
-//! Recognises streams made of pages: databases, disk images.
+//! Recognises streams made of pages: the files of databases.
 //!
-//! Such streams change in place, page by page, and nothing in them ever shifts. Cutting them where their pages begin
-//! loses nothing to the resynchronisation behind an edit that content-defined cuts need, and a changed page costs exactly
-//! one chunk. `docs/decisions/0002-chunk-size.md` has the figures.
+//! Such files change in place, page by page, and nothing in them ever shifts. Cut at fixed places they lose nothing to the
+//! resynchronisation that content-defined cuts need behind every edit. `docs/decisions/0002-chunk-size.md` has the
+//! figures, and what follows from them:
 //!
-//! Only the head of a stream is looked at, by the code that starts to cut it. The answer must be strict: cutting a stream
-//! at fixed places that is *not* made of pages loses nearly all of its duplicates after the first insertion, while the
-//! opposite mistake costs a tenth. So a magic number alone never suffices; the fields around it must make sense too.
-//! Whatever is not recognised is cut by content.
+//! * Pages longer than 4 KiB are cut every 4 KiB all the same. A change touches the page's header and its own place, and
+//!   the parts between stay duplicates. Cut whole, InnoDB's pages of 16 KiB would store more than content-defined cuts.
+//! * Disk images and block devices are *not* page streams, although they change in blocks of 4 KiB. Most of what happens
+//!   in them is files written anew, with content that has shifted against the old; content-defined cuts store less.
 //!
-//! | stream                                              | cut at                | looked at                           |
-//! |-----------------------------------------------------|-----------------------|-------------------------------------|
-//! | SQLite, LMDB                                        | its page              | header                              |
-//! | PostgreSQL heap, index, map files                   | its page              | header of every page of the head    |
-//! | InnoDB tablespaces                                  | its page              | headers of the first two pages      |
-//! | GPT and MBR disks with aligned partitions           | 4 KiB                 | table, checksum (GPT), alignment    |
-//! | ext2-4, XFS, Btrfs, NTFS, exFAT, F2FS, LVM, LUKS    | 4 KiB                 | superblock                          |
-//! | qcow2, VMDK (sparse), VDI, VHDX                     | 4 KiB                 | header, alignment of the data       |
+//! | recognised                                  | looked at                                    |
+//! |---------------------------------------------|----------------------------------------------|
+//! | SQLite                                      | file header, constants of the format         |
+//! | LMDB                                        | both meta pages                              |
+//! | InnoDB tablespaces (MySQL, MariaDB)         | headers of the first two pages               |
+//! | PostgreSQL heaps, indexes, maps             | header of every page of the head             |
 //!
-//! Disk images inside containers keep the guest's 4 KiB blocks whole and rewrite them in place: a container maps guest
-//! clusters to places that are multiples of 4 KiB, only their order is its own, and order does not matter to
-//! deduplication. Containers whose header says that clusters are compressed or not aligned are cut by content. (Whether a
-//! qcow2 file holds compressed clusters its header does not say. They too stay where they are once written.)
+//! Only the head of a stream is looked at, by the code that is about to cut it. The answer must be strict: fixed cuts in
+//! a stream that is *not* made of pages lose nearly all duplicates behind the first insertion, while the opposite mistake
+//! costs a tenth. So a magic number alone never suffices, the fields around it must make sense too; whatever is not
+//! recognised is cut by content.
 
-mod container;
 mod database;
-mod disk;
 #[cfg(test)]
 mod tests;
 
-/// How many of the first bytes of a stream are worth handing to [`page_size`]: Btrfs keeps its superblock at 64 KiB.
+/// How many of the first bytes of a stream are worth handing to [`page_size`]: the longest pages have 64 KiB, and of some
+/// formats the second page's header is looked at.
 pub const HEAD_BYTES: usize = 68 << 10;
 
-/// Shortest page that is worth a chunk of its own. Shorter pages are cut several at a time.
-const PAGE_MIN: u32 = 4096;
+/// Where page streams are cut, whatever the length of their pages. Longer pages are multiples of it, of shorter ones several
+/// make a chunk.
+const PAGE_CUT: u32 = 4096;
 
-/// What memory, disks and file systems agree on: the unit in which disk images change.
-const DISK_PAGE: u32 = 4096;
-
-/// Page length to cut at, when the first bytes of a stream say clearly that it consists of pages.
+/// The length at which to cut, when the first bytes of a stream say clearly that it consists of pages.
 ///
 /// `head` is the stream's beginning, as much of [`HEAD_BYTES`] as there is; `total` its whole length where it is known.
 #[must_use]
 pub fn page_size(head: &[u8], total: Option<u64>) -> Option<u32> {
-    let head = Head { bytes: head, total };
-    let page = database::page(&head).or_else(|| container::page(&head)).or_else(|| disk::page(&head))?;
-    Some(page.max(PAGE_MIN))
+    database::page(&Head { bytes: head, total }).map(|_| PAGE_CUT)
 }
 
 /// The beginning of a stream; fields beyond it do not exist.
