@@ -7,10 +7,12 @@
 //! * [`exclude`], [`pattern_file`], [`files_from`]: which paths are wanted;
 //! * [`stream`]: standard input and the output of a command.
 //!
+//! The restoring half is [`target`]: entries and bytes become files below one folder again, with all their metadata.
+//!
 //! Everything here blocks: callers run it on plain threads. Nothing here knows chunks, containers or versions. A problem with
 //! one path is a value that names it, never the end of the walk; what to do about it is the caller's choice.
 //!
-//! Linux only: descriptors, `statx` and `/proc/self/fd` are used directly. Carries issue "Sources" and DESIGN section 4, step 2.
+//! Linux only: descriptors, `statx` and `/proc/self/fd` are used directly. Carries issue "Sources" and "Restore", and DESIGN section 4.
 
 mod directory;
 mod extents;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use larder_format::entry::{Entry, EntryKind, Timestamp, Xattr};
-use larder_source::target::{NoteKind, Overwrite, OwnerMode, Target, TargetOptions};
+use larder_source::target::{NoteKind, Overwrite, OwnerMode, PutDecision, Target, TargetOptions};
 use rustix::fs::XattrFlags;
 use target_support::*;
 
@@ -163,6 +163,20 @@ fn an_access_control_list_and_the_mode_come_back_together() {
     }
 }
 
+/// Setting a list changes the mode; the entry's mode has the last word.
+#[test]
+fn a_list_that_contradicts_the_mode_gives_no_more_rights_than_the_mode() {
+    let place = Place::new();
+    let mut entry = file("f", 7);
+    entry.mode = 0o660;
+    put(&place.plain(), &entry, b"content");
+    let mut wide = acl();
+    wide[4 + 4 * 8 + 2] = 7;
+    entry.xattrs = vec![xattr(ACL, &wide)];
+    put(&place.plain(), &entry, b"content");
+    assert_eq!(mode(&place.path("f")), 0o660);
+}
+
 #[test]
 fn owners_set_id_bits_and_capabilities_come_back_together() {
     if !is_root("owners_set_id_bits_and_capabilities_come_back_together") {
@@ -178,7 +192,9 @@ fn owners_set_id_bits_and_capabilities_come_back_together() {
         ("char", EntryKind::CharDevice { major: 1, minor: 3 }, 0o666),
         ("block", EntryKind::BlockDevice { major: 7, minor: 300 }, 0o640),
     ];
-    for round in 0..3_u32 {
+    for round in 0..4_u32 {
+        // Replaced, and in the last round only given to other owners, which must not cost them the rest.
+        let target = if round < 3 { &target } else { &place.overwriting(Overwrite::IfChanged) };
         for (name, kind, bits) in kinds.clone() {
             let mut entry = entry(name, kind, bits);
             (entry.uid, entry.gid) = (4321 + round, 8765 + round);
@@ -187,7 +203,7 @@ fn owners_set_id_bits_and_capabilities_come_back_together() {
             } else if name != "folder" {
                 entry.xattrs = vec![xattr(b"trusted.t", b"t")];
             }
-            restore(&target, &entry);
+            restore(target, &entry);
             target.finish_dirs().expect("finished");
             let meta = std::fs::symlink_metadata(place.path(name)).expect("stat");
             assert_eq!((meta.uid(), meta.gid()), (entry.uid, entry.gid), "{name}");
@@ -201,6 +217,22 @@ fn owners_set_id_bits_and_capabilities_come_back_together() {
         }
     }
     assert!(target.notes().summary().is_empty(), "{:?}", target.notes().summary());
+}
+
+/// The kernel takes set-id bits from a file that changes hands; nothing else of it may differ for this to show.
+#[test]
+fn a_file_given_to_its_owner_keeps_its_set_id_bits() {
+    if !is_root("a_file_given_to_its_owner_keeps_its_set_id_bits") {
+        return;
+    }
+    let place = Place::new();
+    let mut entry = file("f", 7);
+    entry.mode = 0o6755;
+    put(&place.plain(), &entry, b"content");
+    (entry.uid, entry.gid) = (4321, 8765);
+    assert_eq!(put(&place.overwriting(Overwrite::IfChanged), &entry, b"content"), PutDecision::UpToDate);
+    let meta = std::fs::metadata(place.path("f")).expect("stat");
+    assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o7777), (4321, 8765, 0o6755));
 }
 
 #[test]

@@ -81,7 +81,9 @@ fn folders_and_files_without_rights_for_their_owner_are_restored_and_restored_ag
     let place = Place::new();
     for overwrite in [Overwrite::Always, Overwrite::Always, Overwrite::IfChanged, Overwrite::Never] {
         let target = place.overwriting(overwrite);
-        for (path, bits) in [("d", 0o500), ("d/e", 0o000), ("d/e/g", 0o555), ("write-only", 0o300)] {
+        for (path, bits) in
+            [("d", 0o500), ("d/e", 0o000), ("d/e/g", 0o555), ("d/e/empty", 0o755), ("write-only", 0o300)]
+        {
             let mut entry = dir(path);
             entry.mode = bits;
             target.make_dir(&entry).expect("made");

@@ -105,11 +105,12 @@ fn a_tree_comes_back_over_another_one() {
 /// Killed anywhere in the middle, a second run ends with the same tree, whatever the policy.
 #[test]
 fn an_interrupted_restore_is_continued() {
+    let place = Place::new();
+    let (source, held) = torture_tree(&place);
     for overwrite in [Overwrite::Always, Overwrite::IfChanged, Overwrite::IfNewer, Overwrite::Never] {
-        let place = Place::new();
-        let (source, held) = torture_tree(&place);
+        let root = place.path(&format!("{overwrite:?}"));
         let half = Held { entries: held.entries[..held.entries.len() / 2].to_vec(), problems: Vec::new() };
-        let interrupted = place.plain();
+        let interrupted = Target::open(&root, TargetOptions::default()).expect("opens");
         for (entry, content) in &half.entries {
             match &entry.kind {
                 larder_format::entry::EntryKind::Directory => drop(interrupted.make_dir(entry).expect("made")),
@@ -120,9 +121,11 @@ fn an_interrupted_restore_is_continued() {
                 _ => {}
             }
         }
-        let target: Target = place.overwriting(overwrite);
+        let mut options = TargetOptions::default();
+        options.overwrite = overwrite;
+        let target = Target::open(&root, options).expect("opens");
         held.restore(&target, 1, 10_000).expect("restored");
         assert_eq!(target.notes().count(NoteKind::Kept), 0, "{:?}", target.notes().summary());
-        assert_equal(&source, &place.root);
+        assert_equal(&source, &root);
     }
 }

@@ -48,6 +48,9 @@ fn links_that_lie_in_the_target_are_replaced_or_kept_but_not_followed() {
         make_symlink("../outside/secret", place.path("file")).expect("made");
         make_symlink("../outside/new", place.path("dangling")).expect("made");
         let target = place.overwriting(overwrite);
+        for name in ["folder/secret", "file"] {
+            assert!(target.existing_content(&file(name, 12)).is_none(), "{name}");
+        }
         let decision = target.make_dir(&dir("folder")).expect("decided");
         let below = target.put_file(&file("folder/secret", 3), b"new").expect("decided");
         let plain = target.put_file(&file("file", 3), b"new").expect("decided");

@@ -66,7 +66,7 @@ impl Inner {
                 if let Some(folders) = &self.folders {
                     folders.forget(path);
                 }
-                remove_tree(folder, name, stat.id.device, &mut || {})
+                remove_tree(folder, name, stat.id.device)
             }
             Ok(_) => rustix::fs::unlinkat(folder, name, AtFlags::empty()),
         };

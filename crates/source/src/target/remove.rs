@@ -7,7 +7,7 @@
 use std::mem::MaybeUninit;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::Errno;
 
 use super::Inner;
@@ -22,6 +22,9 @@ const OPEN_LEVELS: usize = 16;
 
 /// Times a directory is read again because something was put into it while it was being emptied.
 const EMPTY_ATTEMPTS: u32 = 4;
+
+/// Directories noted in one reading of their parent. Reading it anew for each would cost its size every time.
+const BELOW_AT_ONCE: usize = 256;
 
 impl Inner {
     /// Clears the place of `path`, where `found` lies now. `Some`: it had to be kept.
@@ -50,7 +53,7 @@ impl Inner {
         if self.options.full_directories == FullDirectories::Keep {
             return Ok(Some(KeptReason::DirectoryNotEmpty));
         }
-        match remove_tree(folder, name, found.id.device, &mut || {}) {
+        match remove_tree(folder, name, found.id.device) {
             Ok(()) => {
                 self.notes.add(NoteKind::Replaced, path, || "a folder and everything in it".to_owned());
                 Ok(None)
@@ -69,50 +72,49 @@ struct Level {
     id: InodeId,
     /// The name in the level above, to remove it when it is empty.
     name: Vec<u8>,
+    /// Directories in it that were found and are not removed yet.
+    below: Vec<Vec<u8>>,
     attempts: u32,
 }
 
-/// Removes the directory `name` of `parent` with everything in it; `removed` is called for each thing removed.
+/// Removes the directory `name` of `parent` with everything in it.
 ///
 /// `XDEV`: another file system is mounted in it. `STALE`: somebody moved directories about meanwhile.
-pub(super) fn remove_tree(parent: &Folder, name: &[u8], device: u64, removed: &mut dyn FnMut()) -> Result<(), Errno> {
+pub(super) fn remove_tree(parent: &Folder, name: &[u8], device: u64) -> Result<(), Errno> {
     let mut levels = vec![Level::open(parent.as_fd(), name, device)?];
     while let Some(level) = levels.last_mut() {
         let fd = level.fd.as_ref().ok_or(Errno::STALE)?;
-        match empty_files(fd, removed)? {
-            Some(subdirectory) => {
-                let below = Level::open(fd.as_fd(), &subdirectory, device)?;
-                levels.push(below);
-                if levels.len() > OPEN_LEVELS {
-                    let far = levels.len() - 1 - OPEN_LEVELS;
-                    levels[far].fd = None;
-                }
+        if level.below.is_empty() {
+            level.below = empty_files(fd)?;
+        }
+        if let Some(subdirectory) = level.below.pop() {
+            match Level::open(fd.as_fd(), &subdirectory, device) {
+                Ok(below) => levels.push(below),
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
             }
-            None => {
-                let Some(done) = levels.pop() else { break };
-                let above = match levels.last_mut() {
-                    None => Err(parent.as_fd()),
-                    Some(above) => {
-                        if above.fd.is_none() {
-                            above.fd = Some(above.reopen(&done)?);
-                        }
-                        Ok(above)
-                    }
-                };
-                let fd = match &above {
-                    Ok(level) => level.fd.as_ref().map(AsFd::as_fd).ok_or(Errno::STALE)?,
-                    Err(parent) => *parent,
-                };
-                match rustix::fs::unlinkat(fd, &*done.name, AtFlags::REMOVEDIR) {
-                    Ok(()) => removed(),
-                    Err(Errno::NOENT) => {}
-                    Err(Errno::NOTEMPTY | Errno::EXIST) if done.attempts < EMPTY_ATTEMPTS => {
-                        let again = Level { attempts: done.attempts + 1, ..done };
-                        levels.push(again);
-                    }
-                    Err(errno) => return Err(errno),
-                }
+            if levels.len() > OPEN_LEVELS {
+                let far = levels.len() - 1 - OPEN_LEVELS;
+                levels[far].fd = None;
             }
+            continue;
+        }
+        let Some(done) = levels.pop() else { break };
+        let above = match levels.last_mut() {
+            None => parent.as_fd(),
+            Some(above) => {
+                if above.fd.is_none() {
+                    above.fd = Some(above.reopen(&done)?);
+                }
+                above.fd.as_ref().ok_or(Errno::STALE)?.as_fd()
+            }
+        };
+        match rustix::fs::unlinkat(above, &*done.name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(Errno::NOTEMPTY | Errno::EXIST) if done.attempts < EMPTY_ATTEMPTS => {
+                levels.push(Level { attempts: done.attempts + 1, ..done });
+            }
+            Err(errno) => return Err(errno),
         }
     }
     Ok(())
@@ -138,7 +140,7 @@ impl Level {
             // Without these its entries cannot be removed. For root they make no difference.
             rustix::fs::fchmod(&fd, Mode::from_raw_mode(0o700))?;
         }
-        Ok(Self { fd: Some(fd), id: stat.id, name: name.to_vec(), attempts: 0 })
+        Ok(Self { fd: Some(fd), id: stat.id, name: name.to_vec(), below: Vec::new(), attempts: 0 })
     }
 
     /// Opens this level again from the one below it.
@@ -171,11 +173,12 @@ fn make_accessible(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// Removes everything but directories. `Some`: a directory that must be emptied first.
-fn empty_files(fd: &OwnedFd, removed: &mut dyn FnMut()) -> Result<Option<Vec<u8>>, Errno> {
+/// Removes what can be removed at once, and returns directories that must be emptied first. None: there is nothing left.
+fn empty_files(fd: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
     rustix::fs::seek(fd, rustix::fs::SeekFrom::Start(0))?;
     let mut buffer = [MaybeUninit::uninit(); 8192];
     let mut entries = RawDir::new(fd, &mut buffer);
+    let mut below = Vec::new();
     while let Some(entry) = entries.next() {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
@@ -183,29 +186,26 @@ fn empty_files(fd: &OwnedFd, removed: &mut dyn FnMut()) -> Result<Option<Vec<u8>
             continue;
         }
         let is_directory = match entry.file_type() {
-            rustix::fs::FileType::Directory => true,
-            rustix::fs::FileType::Unknown => match Stat::at(fd, name, Follow::No) {
+            FileType::Directory => true,
+            FileType::Unknown => match Stat::at(fd, name, Follow::No) {
                 Ok(stat) => stat.file_type.is_dir(),
                 Err(Errno::NOENT) => continue,
                 Err(errno) => return Err(errno),
             },
             _ => false,
         };
-        if is_directory {
-            match rustix::fs::unlinkat(fd, name, AtFlags::REMOVEDIR) {
-                Ok(()) => removed(),
-                Err(Errno::NOENT) => {}
-                Err(Errno::NOTEMPTY | Errno::EXIST) => return Ok(Some(name.to_vec())),
-                Err(errno) => return Err(errno),
+        let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        match rustix::fs::unlinkat(fd, name, flags) {
+            // Of another type since it was read: the next reading finds it as what it is.
+            Ok(()) | Err(Errno::NOENT | Errno::ISDIR | Errno::NOTDIR) => {}
+            Err(Errno::NOTEMPTY | Errno::EXIST) if is_directory => {
+                below.push(name.to_vec());
+                if below.len() == BELOW_AT_ONCE {
+                    break;
+                }
             }
-            continue;
-        }
-        match rustix::fs::unlinkat(fd, name, AtFlags::empty()) {
-            Ok(()) => removed(),
-            // A directory since it was read: the next reading finds it as one.
-            Err(Errno::NOENT | Errno::ISDIR) => {}
             Err(errno) => return Err(errno),
         }
     }
-    Ok(None)
+    Ok(below)
 }
