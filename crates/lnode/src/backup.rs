@@ -34,6 +34,7 @@ use larder_store::RepositoryError;
 use larder_store::jobs::CommitError;
 
 /// What is backed up.
+#[expect(clippy::large_enum_variant, reason = "one a job")]
 pub enum Input {
     /// A file tree.
     Tree(Walk),

@@ -105,6 +105,17 @@ impl VersionReader {
     where
         E: From<RepositoryError>,
     {
+        self.visit_readers(path, |entry, content| visitor(entry, content))
+    }
+
+    pub(crate) fn visit_readers<E>(
+        &self,
+        path: &[u8],
+        mut visitor: impl FnMut(&Entry, &mut ContentReader<'_>) -> Result<(), E>,
+    ) -> Result<(), E>
+    where
+        E: From<RepositoryError>,
+    {
         let mut data = DataReader::new(&self.context, self.data.clone(), self.chunks.clone());
         let mut stand_ins = std::collections::HashMap::new();
         for placed in self.placed_below(path) {

@@ -1,6 +1,8 @@
 //! Damage of every kind to every kind of object is found, and traced to the version and the files that need it; what is
 //! whole still restores.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+
 mod support;
 
 use std::fs;

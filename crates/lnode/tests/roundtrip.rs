@@ -1,5 +1,7 @@
 //! What is backed up is what is restored, version after version.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+
 mod support;
 
 use std::fs;

@@ -10,8 +10,8 @@ use larder_format::ids::{JobId, SeriesKey};
 use larder_format::manifest::{HEAD_GUESS, Head, Manifest, Register, Summary};
 use larder_format::names;
 
+use crate::StoreErrorKind;
 use crate::repository::{Repository, RepositoryError};
-use crate::{Listed, StoreErrorKind};
 
 /// Manifests that are read at once: hides the store's latency, and is far below any store's limits.
 const CONCURRENT_READS: usize = 32;
@@ -74,8 +74,7 @@ impl Filter {
         any(&self.hosts, &summary.host)
             && any(&self.series, &summary.series)
             && self.paths.iter().all(|path| summary.paths.contains(path))
-            && (self.tags.is_empty()
-                || self.tags.iter().any(|all| all.iter().all(|tag| summary.tags.contains(tag))))
+            && (self.tags.is_empty() || self.tags.iter().any(|all| all.iter().all(|tag| summary.tags.contains(tag))))
     }
 }
 
@@ -137,24 +136,16 @@ impl Catalog {
 impl Repository {
     /// Reads the summaries of all versions that are not forgotten.
     pub async fn catalog(&self) -> Result<Catalog, RepositoryError> {
-        let listed = self.store.list(names::VERSIONS).await?;
-        self.catalog_of(&listed).await
+        self.catalog_below(names::VERSIONS).await
     }
 
     /// Reads the summaries of the versions of one series.
     pub async fn catalog_of_series(&self, series: &str) -> Result<Catalog, RepositoryError> {
-        let listed = self.store.list(&names::series_versions(self.keys.series_key(series))).await?;
-        self.catalog_of(&listed).await
+        self.catalog_below(&names::series_versions(self.keys.series_key(series))).await
     }
 
-    async fn catalog_of(&self, listed: &[Listed]) -> Result<Catalog, RepositoryError> {
-        let mut newest = BTreeMap::new();
-        for object in listed {
-            if let Some((series, job, generation)) = names::parse_version(&object.name) {
-                let entry = newest.entry((series, job)).or_insert((generation, object.size));
-                *entry = (*entry).max((generation, object.size));
-            }
-        }
+    async fn catalog_below(&self, prefix: &str) -> Result<Catalog, RepositoryError> {
+        // Marks before versions: a version collected between the two listings is then missing, never back from the dead.
         let forgotten: HashSet<_> = self
             .store
             .list(names::FORGOTTEN)
@@ -162,6 +153,13 @@ impl Repository {
             .iter()
             .filter_map(|object| names::parse_forgotten(&object.name))
             .collect();
+        let mut newest = BTreeMap::new();
+        for object in self.store.list(prefix).await? {
+            if let Some((series, job, generation)) = names::parse_version(&object.name) {
+                let entry = newest.entry((series, job)).or_insert((generation, object.size));
+                *entry = (*entry).max((generation, object.size));
+            }
+        }
         newest.retain(|version, _| !forgotten.contains(version));
         let reads = newest.into_iter().map(|((series, job), (generation, size))| async move {
             (names::version(series, job, generation), job, self.read_head(series, job, generation, size).await)
@@ -255,7 +253,8 @@ mod tests {
     }
 
     fn catalog() -> Catalog {
-        let versions = vec![version(1, 0x1a, "a", &["x"]), version(2, 0x1b, "b", &["x", "y"]), version(3, 0x2c, "a", &[])];
+        let versions =
+            vec![version(1, 0x1a, "a", &["x"]), version(2, 0x1b, "b", &["x", "y"]), version(3, 0x2c, "a", &[])];
         Catalog { versions, damaged: Vec::new() }
     }
 

@@ -176,10 +176,7 @@ impl std::fmt::Debug for ChunkReader {
 impl ChunkReader {
     /// A reader that keeps at most `container_bytes` of sealed containers and `frame_bytes` of opened frames.
     pub fn new(repository: Repository, container_bytes: NonZeroUsize, frame_bytes: NonZeroUsize) -> Self {
-        let cache = Cache {
-            containers: ByteLru::new(container_bytes.get()),
-            frames: ByteLru::new(frame_bytes.get()),
-        };
+        let cache = Cache { containers: ByteLru::new(container_bytes.get()), frames: ByteLru::new(frame_bytes.get()) };
         Self { repository, cache: Mutex::new(cache) }
     }
 
@@ -193,9 +190,7 @@ impl ChunkReader {
         let frame = *container.index.frame_at(chunk.offset).ok_or(damaged("it lies outside of its container"))?;
         let raw = self.frame(&container, &frame)?;
         let from = (chunk.offset - frame.payload_offset) as usize;
-        let bytes = raw
-            .get(from..from + chunk.size as usize)
-            .ok_or(damaged("it lies across the border of a frame"))?;
+        let bytes = raw.get(from..from + chunk.size as usize).ok_or(damaged("it lies across the border of a frame"))?;
         if larder_chunking::Fingerprinter::new(&self.repository.keys.fingerprint).one(bytes) != chunk.fingerprint {
             return Err(damaged("the bytes there have another fingerprint"));
         }

@@ -78,28 +78,38 @@ impl Repository {
         Ok(self.store.create(&names::lease_done(open.job), bytes.into()).await?)
     }
 
-    /// Whether a version is still there to be built on or read: committed and not forgotten.
+    /// Whether a version is still there to be built on or read: committed, readable and not forgotten. Never answered from a
+    /// cache, which may remember what was deleted.
     pub async fn is_retained(&self, pin: Pin) -> Result<bool, RepositoryError> {
-        if exists(&self.store, &names::forgotten(pin.series, pin.job)).await? {
+        if exists(&self.store.without_cache(), &names::forgotten(pin.series, pin.job)).await? {
             return Ok(false);
         }
-        Ok(matches!(self.register(pin).await?, Some(Register::Committed(()))))
+        match self.register(pin).await {
+            Ok(register) => Ok(matches!(register, Some(Register::Committed(())))),
+            // Nothing can be built on what cannot be read; `check` reports it.
+            Err(error) if error.is_damage() => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
-    /// Whether a dead job's containers may still be taken over: nobody has fenced it off.
+    /// Whether a dead job's containers may still be taken over: it has neither committed nor been fenced off, has not closed
+    /// its lease, and, asked last because a clean-up removes it first, its lease is still there (`docs/concurrency.md`).
     pub async fn is_adoptable(&self, pin: Pin) -> Result<bool, RepositoryError> {
-        Ok(!matches!(self.register(pin).await?, Some(Register::Aborted)))
+        let store = self.store.without_cache();
+        Ok(!exists(&store, &names::version(pin.series, pin.job, 0)).await?
+            && !exists(&store, &names::lease_done(pin.job)).await?
+            && exists(&store, &names::lease(pin.job, 0)).await?)
     }
 
     async fn register(&self, pin: Pin) -> Result<Option<Register<()>>, RepositoryError> {
         let name = names::version(pin.series, pin.job, 0);
-        let bytes = match self.store.get(&name).await {
+        let bytes = match self.store.without_cache().get(&name).await {
             Ok(bytes) => bytes,
             Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let register = Manifest::decode(&self.keys, pin.series, pin.job, 0, &bytes)
-            .map_err(RepositoryError::damaged(name))?;
+        let register =
+            Manifest::decode(&self.keys, pin.series, pin.job, 0, &bytes).map_err(RepositoryError::damaged(name))?;
         Ok(Some(match register {
             Register::Committed(_) => Register::Committed(()),
             Register::Aborted => Register::Aborted,

@@ -78,12 +78,7 @@ impl Repository {
     }
 
     /// Adds the new password, then removes the key of the old one: a crash between leaves both.
-    pub async fn change_password(
-        &self,
-        old: &[u8],
-        new: &[u8],
-        fields: KeyFields,
-    ) -> Result<KeyId, RepositoryError> {
+    pub async fn change_password(&self, old: &[u8], new: &[u8], fields: KeyFields) -> Result<KeyId, RepositoryError> {
         let old_key = self.key_of(old).await?;
         let id = self.add_key(new, fields).await?;
         if let Some(old_key) = old_key {

@@ -20,7 +20,7 @@ use crate::password::PasswordSource;
 use crate::sizes;
 
 /// Mean chunk size when nothing else is said; `docs/decisions` has the measurements.
-const CHUNK_AVERAGE: u32 = 8 << 10;
+const CHUNK_AVERAGE: u32 = 4 << 10;
 
 pub(super) fn run(app: &App, args: &InitArgs) -> Result<Exit, Failure> {
     let location = environment::location(&app.global)?;

@@ -36,7 +36,6 @@ fn everything_comes_back_as_it_was() {
 }
 
 #[test]
-#[ignore = "verifying a file with holes compares stored bytes with logical ones"]
 fn verifying_reads_everything_again() {
     let play = Play::with_repository();
     tree::odd(&play.path("source"));

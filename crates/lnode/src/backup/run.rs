@@ -40,7 +40,7 @@ pub fn backup(context: &Context, input: Input, options: &BackupOptions) -> Resul
     };
     let result = run(context, input, options, job, started_ms, &announced);
     // The lease of a job that failed stays open: that is what tells the next run where its uploads are.
-    let close = matches!(result, Ok(_));
+    let close = result.is_ok();
     if let Some(keeper) = announced.keeper {
         context.runtime.block_on(keeper.end(close));
     }

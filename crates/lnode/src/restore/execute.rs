@@ -101,7 +101,7 @@ impl Execution<'_> {
                         None => repository.read_container(id).await,
                     };
                     // Waits for a free worker, and is told when they are gone.
-                    let _ = tokio::task::spawn_blocking(move || out.send((number, result))).await;
+                    let _ = tokio::task::spawn_blocking(move || drop(out.send((number, result)))).await;
                     drop(place);
                 });
             }

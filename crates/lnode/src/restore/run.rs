@@ -411,7 +411,7 @@ impl<'a> Restore<'a> {
     /// Reads the version and the target once more and compares everything.
     fn verify(&self) -> Result<u64, RestoreError> {
         let mut mismatches = 0;
-        self.reader.visit_contents(&self.root.subpath, |entry, content| {
+        self.reader.visit_readers(&self.root.subpath, |entry, content| {
             if self.context.cancel.is_cancelled() {
                 return Err(RestoreError::Interrupted);
             }
@@ -426,10 +426,11 @@ impl<'a> Restore<'a> {
                 *target = path;
             }
             let mut verification = self.target.verify(&here)?;
-            if verification.content.is_some() {
-                if let Err(error) = verification.compare_content(&here, content) {
-                    self.execution().problem(&here.path, &format!("cannot be verified: {error}"));
-                }
+            content.skip_holes();
+            if verification.content.is_some()
+                && let Err(error) = verification.compare_content(&here, content)
+            {
+                self.execution().problem(&here.path, &format!("cannot be verified: {error}"));
             }
             if !verification.differences.is_empty() {
                 mismatches += 1;

@@ -196,6 +196,13 @@ impl<'a> ContentReader<'a> {
     }
 }
 
+impl ContentReader<'_> {
+    /// Leaves the holes out: what is read are the stored bytes.
+    pub(crate) fn skip_holes(&mut self) {
+        self.runs.retain(|(_, stored)| *stored);
+    }
+}
+
 impl io::Read for ContentReader<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         while self.runs.last().is_some_and(|(length, _)| *length == 0) {

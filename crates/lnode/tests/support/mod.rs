@@ -1,5 +1,12 @@
 //! A repository, a context and short calls for tests of the pipelines.
-#![allow(dead_code, missing_docs, reason = "every test uses its own part")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    reason = "every test uses its own part"
+)]
 
 use std::num::NonZeroUsize;
 use std::path::Path;
