@@ -30,19 +30,22 @@ use larder_store::{Repository, Store, StoreOptions};
 
 pub const PASSWORD: &[u8] = b"a password for tests";
 
-/// A clock that moves by a second at every look, so that versions have different times.
+/// A clock that moves by a second at every look and is shared by all contexts of a test program, so that versions have
+/// different times in the order in which they were made.
 #[derive(Debug)]
-pub struct Ticking(AtomicU64);
+pub struct Ticking;
+
+/// Far in the future: files written by the test are older than any base.
+static NOW_MS: AtomicU64 = AtomicU64::new(4_000_000_000_000);
 
 impl Clock for Ticking {
     fn now_ms(&self) -> u64 {
-        // Far in the future: files written by the test are older than any base.
-        self.0.fetch_add(1000, Ordering::Relaxed)
+        NOW_MS.fetch_add(1000, Ordering::Relaxed)
     }
 }
 
 pub fn clock() -> Arc<dyn Clock> {
-    Arc::new(Ticking(AtomicU64::new(4_000_000_000_000)))
+    Arc::new(Ticking)
 }
 
 pub fn runtime() -> tokio::runtime::Runtime {
