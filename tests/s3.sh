@@ -13,7 +13,7 @@ for _ in $(seq 100); do
     sleep 0.1
 done
 export AWS_ACCESS_KEY_ID=larder AWS_SECRET_ACCESS_KEY=larder-secret AWS_REGION=us-east-1
-export LARDER_TEST_S3=http://127.0.0.1:$port
+export LARDER_TEST_S3=s3:http://127.0.0.1:$port/test
 sleep 1
 cargo test --quiet --manifest-path "$root/Cargo.toml" -p larder-store
 

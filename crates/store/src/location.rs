@@ -362,6 +362,10 @@ mod tests {
         #[test]
         fn anything_accepted_is_shown_as_it_is_read(text in "(s3:|s3://|azure://|gs://|file://|http://|/|\\./)?[a-z0-9./:@?~ %-]{0,24}") {
             if let Ok(location) = text.parse::<Location>() {
+                // A path that is no text (`file:///%a0`) cannot be shown as it is: what is shown is for people.
+                if matches!(&location, Location::Local(path) if path.to_str().is_none()) {
+                    return Ok(());
+                }
                 prop_assert_eq!(location.to_string().parse::<Location>(), Ok(location));
             }
         }
