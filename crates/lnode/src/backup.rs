@@ -7,7 +7,7 @@
 //!                                        pool  <--frames--  packers;  pool  --containers-->  uploads (runtime)
 //! ```
 //!
-//! Every arrow is bounded: [`IN_FLIGHT`] promises, and an account of bytes between packers and store. The order of steps
+//! Every arrow is bounded: `IN_FLIGHT` promises, and an account of bytes between packers and store. The order of steps
 //! with the repository is that of `larder_store::jobs`.
 
 mod bases;
