@@ -33,5 +33,5 @@ pub use chunker::{Chunker, StreamEnd, chunker};
 pub use fingerprint::Fingerprint;
 pub use fingerprinter::Fingerprinter;
 pub use pages::page_size;
-pub use params::{Algorithm, CHUNK_MAX, CHUNK_MIN, ChunkerParams, ParamsError, UnknownAlgorithm};
+pub use params::{Algorithm, CHUNK_MAX, CHUNK_MIN, ChunkerParams, DEFAULT_AVERAGE, ParamsError, UnknownAlgorithm};
 pub use self_test::{SelfTestError, self_test};

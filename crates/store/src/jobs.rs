@@ -75,7 +75,8 @@ impl Repository {
     /// Closes a lease: the job is over, whether it committed or not, and no create of it is under way.
     pub async fn close_lease(&self, open: &OpenLease) -> Result<(), RepositoryError> {
         let bytes = encode_done(&self.keys, open.job, random(self.entropy())?);
-        Ok(self.store.create(&names::lease_done(open.job), bytes.into()).await?)
+        self.store.create(&names::lease_done(open.job), bytes.into()).await?;
+        Ok(())
     }
 
     /// Whether a version is still there to be built on or read: committed, readable and not forgotten. Never answered from a
@@ -150,7 +151,7 @@ impl Repository {
     pub async fn commit(&self, series: SeriesKey, manifest: &Manifest) -> Result<(), CommitError> {
         let bytes = manifest.encode(&self.keys, series, 0, random(self.entropy())?);
         match self.store.create(&names::version(series, manifest.summary.id, 0), bytes.into()).await {
-            Ok(()) => Ok(()),
+            Ok(_) => Ok(()),
             Err(error) if error.kind == StoreErrorKind::AlreadyExists => Err(CommitError::Fenced),
             Err(error) => Err(RepositoryError::from(error).into()),
         }

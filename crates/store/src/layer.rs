@@ -110,11 +110,21 @@ impl Call {
     }
 }
 
+/// An object is in the store, and it is ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Created {
+    /// Whether every attempt at it was answered. When not, an attempt without answer may still reach the store, and create
+    /// the object once more after somebody has deleted it: whoever makes promises about what a job has under way must know.
+    pub all_answered: bool,
+}
+
 /// What came back.
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {
-    /// Created, or deleted.
-    Done,
+    /// Created.
+    Created(Created),
+    /// Deleted.
+    Deleted,
     /// The bytes, and the size of the whole object they are from.
     Bytes { bytes: Bytes, object_size: u64 },
     /// The size of the object.

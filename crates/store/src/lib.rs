@@ -33,7 +33,7 @@ mod store;
 
 pub use counters::StoreStats;
 pub use error::{ServerFailure, ShortRead, StoreError, StoreErrorKind, StoreOp};
-pub use layer::Listed;
+pub use layer::{Created, Listed};
 pub use location::{LOCATION_FORMS, Location, LocationError, LocationProblem};
 pub use open::Environment;
 pub use options::{CacheOptions, StoreOptions};

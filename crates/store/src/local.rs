@@ -27,7 +27,7 @@ use bytes::Bytes;
 use rustix::buffer::spare_capacity;
 
 use crate::error::{ShortRead, StoreError, StoreErrorKind, StoreOp};
-use crate::layer::{Call, Layer, Listing, ReadRange, Reply, Request};
+use crate::layer::{Call, Created, Layer, Listing, ReadRange, Reply, Request};
 
 /// A repository in a folder.
 #[derive(Debug, Clone)]
@@ -78,10 +78,14 @@ impl Inner {
         let name: &str = &call.name;
         let failed = |source: io::Error| StoreError::from_io(call.request.op(), name, source);
         match &call.request {
-            Request::Create(bytes) => self.creator.create(name, bytes).map(|()| Reply::Done).map_err(failed),
+            Request::Create(bytes) => self
+                .creator
+                .create(name, bytes)
+                .map(|()| Reply::Created(Created { all_answered: true }))
+                .map_err(failed),
             Request::Read(range) => self.read(name, range),
             Request::Size => self.open(name).map(|(_, size)| Reply::Size(size)).map_err(failed),
-            Request::Delete => self.creator.delete(name).map(|()| Reply::Done).map_err(failed),
+            Request::Delete => self.creator.delete(name).map(|()| Reply::Deleted).map_err(failed),
         }
     }
 

@@ -16,7 +16,7 @@ use object_store::{
 };
 
 use crate::error::{ShortRead, StoreError, StoreErrorKind, StoreOp};
-use crate::layer::{Call, Layer, Listed, Listing, ReadRange, Reply, Request};
+use crate::layer::{Call, Created, Layer, Listed, Listing, ReadRange, Reply, Request};
 use crate::name;
 
 /// A repository under a prefix of an object store.
@@ -51,7 +51,7 @@ impl Remote {
     async fn create(&self, call: &Call, path: &Path, bytes: &Bytes) -> Result<Reply, StoreError> {
         let options = PutOptions::from(PutMode::Create);
         self.store.put_opts(path, bytes.clone().into(), options).await.map_err(|error| failed(call, error))?;
-        Ok(Reply::Done)
+        Ok(Reply::Created(Created { all_answered: true }))
     }
 
     async fn read(&self, call: &Call, path: &Path, range: &ReadRange) -> Result<Reply, StoreError> {
@@ -116,7 +116,7 @@ impl Layer for Remote {
             }
             Request::Delete => match self.store.delete(&path).await.map_err(|error| failed(call, error)) {
                 Err(error) if error.kind != StoreErrorKind::NotFound => Err(error),
-                _ => Ok(Reply::Done),
+                _ => Ok(Reply::Deleted),
             },
         }
     }

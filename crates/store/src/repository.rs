@@ -145,7 +145,7 @@ impl Repository {
             Self { store, master: Arc::new(master), keys: Arc::new(keys), config: Arc::new(config), entropy };
         repository.add_key(password, fields).await?;
         match repository.store.create(names::CONFIG, config_bytes.into()).await {
-            Ok(()) => Ok(repository),
+            Ok(_) => Ok(repository),
             Err(error) if error.kind == StoreErrorKind::AlreadyExists => {
                 Err(RepositoryError::AlreadyARepository { location: repository.store.to_string() })
             }

@@ -23,7 +23,7 @@ use object_store::ObjectStore;
 use crate::cache::Cached;
 use crate::counters::{Counted, Counters, StoreStats};
 use crate::error::{StoreError, StoreErrorKind, StoreOp};
-use crate::layer::{Call, Layer, Listed, ReadRange, Reply, Request};
+use crate::layer::{Call, Created, Layer, Listed, ReadRange, Reply, Request};
 use crate::limit::Limited;
 use crate::location::Location;
 use crate::name;
@@ -117,8 +117,11 @@ impl Store {
     /// [`StoreErrorKind::AlreadyExists`] says that another writer's object has the name. Where an attempt's outcome was
     /// unknown and the name turns out taken, the object is read back: equal content is taken for our own, so content
     /// that must be told apart has to carry something random or the writer's id.
-    pub async fn create(&self, name: &str, bytes: Bytes) -> Result<(), StoreError> {
-        self.call(name, Request::Create(bytes)).await.map(drop)
+    pub async fn create(&self, name: &str, bytes: Bytes) -> Result<Created, StoreError> {
+        match self.call(name, Request::Create(bytes)).await? {
+            Reply::Created(created) => Ok(created),
+            Reply::Bytes { .. } | Reply::Size(_) | Reply::Deleted => Err(mismatched(StoreOp::Create, name)),
+        }
     }
 
     /// Reads a whole object.
@@ -150,7 +153,7 @@ impl Store {
     pub async fn size(&self, name: &str) -> Result<u64, StoreError> {
         match self.call(name, Request::Size).await? {
             Reply::Size(size) => Ok(size),
-            Reply::Bytes { .. } | Reply::Done => Err(mismatched(StoreOp::Size, name)),
+            Reply::Bytes { .. } | Reply::Created(_) | Reply::Deleted => Err(mismatched(StoreOp::Size, name)),
         }
     }
 
@@ -177,7 +180,7 @@ impl Store {
     async fn read(&self, name: &str, range: ReadRange) -> Result<(Bytes, u64), StoreError> {
         match self.call(name, Request::Read(range)).await? {
             Reply::Bytes { bytes, object_size } => Ok((bytes, object_size)),
-            Reply::Size(_) | Reply::Done => Err(mismatched(StoreOp::Read, name)),
+            Reply::Size(_) | Reply::Created(_) | Reply::Deleted => Err(mismatched(StoreOp::Read, name)),
         }
     }
 

@@ -91,7 +91,7 @@ impl Uploads {
             state.waiting -= accounted;
             state.open_containers -= 1;
             match result {
-                Ok(()) => {
+                Ok(_) => {
                     state.stored_bytes += held.object_bytes;
                     state.stored.insert(id, held);
                 }
