@@ -49,9 +49,14 @@ pub trait Chunker: Send + Sync {
         at
     }
 
-    /// Whether the chunk that starts at `data[0]` ends after `length` bytes: exactly `next_cut(data) == length`, for the
-    /// same `data`, but usually much cheaper when the answer is no.
-    fn is_cut(&self, data: &[u8], length: usize) -> bool;
+    /// Whether a chunk of this length, cut by this chunker somewhere else, would end here too if its bytes are those that
+    /// `data` begins with. `data` as for [`Chunker::next_cut`].
+    ///
+    /// `false` says that `next_cut(data) != length`. `true` together with equal bytes says that `next_cut(data) == length`:
+    /// so a cut that history predicts is settled by this look at its end and one fingerprint, unscanned (SlimStore section
+    /// IV-B). The algorithms of the papers decide by what lies before a cut, so the look costs them one window; MinCDC's cuts
+    /// depend on what follows as well, and looking is all but cutting.
+    fn confirms(&self, data: &[u8], length: usize) -> bool;
 }
 
 /// Makes the chunker for these parameters. `seed` is secret and belongs to the repository: without it nobody can tell

@@ -26,6 +26,7 @@ mod mincdc;
 pub mod pages;
 mod params;
 mod rabin;
+mod run_mac;
 mod seed;
 mod self_test;
 
@@ -34,4 +35,5 @@ pub use fingerprint::Fingerprint;
 pub use fingerprinter::Fingerprinter;
 pub use pages::page_size;
 pub use params::{Algorithm, CHUNK_MAX, CHUNK_MIN, ChunkerParams, DEFAULT_AVERAGE, ParamsError, UnknownAlgorithm};
+pub use run_mac::{RunMac, RunMacKey};
 pub use self_test::{SelfTestError, self_test};

@@ -121,6 +121,21 @@ impl<L: LoadGroup> GroupFilter<L> {
         Ok(same_size(record, size))
     }
 
+    /// The records expected next, at most `most` and of one group; empty when nothing is expected.
+    pub fn following(&mut self, most: usize) -> Result<&[ChunkRecord], L::Error> {
+        if self.expected()?.is_none() {
+            return Ok(&[]);
+        }
+        let Some((_, group)) = &self.current else { return Ok(&[]) };
+        let rest = group.get(self.next_record as usize..).unwrap_or_default();
+        Ok(&rest[..rest.len().min(most)])
+    }
+
+    /// Moves the cursor over `count` of the records that [`GroupFilter::following`] gave.
+    pub fn skip(&mut self, count: usize) {
+        self.next_record += count as u32;
+    }
+
     /// Moves the cursor: the next chunk is expected to be the `record`-th of `group`.
     pub fn expect(&mut self, group: u32, record: u32) -> Result<(), L::Error> {
         if group < self.loader.groups() {
