@@ -104,6 +104,7 @@ proptest! {
         base in stretches(),
         edits in proptest::collection::vec((any::<proptest::sample::Index>(), 0..600_usize, proptest::collection::vec(any::<u8>(), 0..600)), 0..6),
         same_length in any::<bool>(),
+        appended in proptest::collection::vec(any::<u8>(), 0..600),
         per_group in 1..40_usize,
         piece in 1..6000_usize,
     ) {
@@ -112,6 +113,8 @@ proptest! {
             let removed = if same_length { inserted.len() } else { removed };
             edit(&mut data, (place, removed, inserted));
         }
+        // What ended the base ends nothing when something follows.
+        data.extend(appended);
         for algorithm in Algorithm::ALL {
             let chunker = make(algorithm);
             let fingerprinter = Fingerprinter::new(&KEY);
