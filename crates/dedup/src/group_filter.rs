@@ -11,6 +11,7 @@ use larder_format::Fingerprint;
 use larder_format::segment::ChunkRecord;
 use lru::LruCache;
 
+use crate::chain::{Chunk, Filter, Verdict};
 use crate::sampled_index::{SampleMap, SampledIndex, sample};
 
 /// The records of one group, in stream order.
@@ -188,6 +189,12 @@ impl<L: LoadGroup> GroupFilter<L> {
             }
         }
         Ok(group)
+    }
+}
+
+impl<L: LoadGroup> Filter<L::Error> for GroupFilter<L> {
+    fn check(&mut self, chunk: &Chunk<'_>, _: Option<&ChunkRecord>) -> Result<Verdict, L::Error> {
+        Ok(self.find(chunk.fingerprint, chunk.size())?.map_or(Verdict::WeakMaybe, Verdict::StrongMaybe))
     }
 }
 

@@ -7,9 +7,12 @@
 //! * [`OwnChunks`]: is it among those this job has stored itself?
 //! * [`Segmenter`] and [`NodeCutter`]: where segments and nodes end, by content alone, so that versions share them.
 //!
+//! * [`chain`]: asks such filters one after the other.
+//!
 //! What flows in: fingerprints in stream order, and a loader for groups. What flows out: chunk records. Everything is
 //! bounded by a budget given at construction. Carries `DESIGN.md` section 4 (steps 3 and 4), SlimStore section IV.
 
+pub mod chain;
 mod group_filter;
 mod history;
 mod own_chunks;

@@ -15,6 +15,7 @@ mod batch;
 mod compare;
 mod cutting;
 mod feed;
+mod filters;
 mod packer;
 mod pool;
 mod recipe_writer;
@@ -79,6 +80,8 @@ pub struct BackupOptions {
     pub compression: Compression,
     /// Read every file, also those that look unchanged.
     pub force: bool,
+    /// Compare what is taken for a duplicate with what is stored, byte for byte.
+    pub paranoid: bool,
     /// Write nothing: only find out what would be done.
     pub dry_run: bool,
     /// Commit no version when nothing differs from the base.

@@ -1,5 +1,6 @@
 //! One backup from start to commit: finds the base, announces the job, runs the pipeline, commits.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use crossbeam_channel::{bounded, unbounded};
@@ -9,6 +10,7 @@ use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Summary};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
+use larder_store::container_reader::ChunkReader;
 use larder_store::jobs::{OpenLease, RENEW_EVERY};
 use larder_store::repository::random;
 use tokio::sync::{mpsc, oneshot};
@@ -17,6 +19,7 @@ use super::bases::OrphanedContainers;
 use super::compare::{Comparison, Rules};
 use super::cutting::Cutting;
 use super::feed::Feeder;
+use super::filters::ByteComparison;
 use super::packer::{Destination, Packer};
 use super::pool::Pool;
 use super::sequence::{BaseReaders, Parts, Sequencer, Streams};
@@ -46,6 +49,9 @@ pub fn backup(context: &Context, input: Input, options: &BackupOptions) -> Resul
     }
     result
 }
+
+/// Bytes of sealed containers, and of opened frames, that `--paranoid` keeps at hand.
+const COMPARISON_CACHE: NonZeroUsize = NonZeroUsize::new(32 << 20).expect("not zero");
 
 /// What the job may build on: checked to be there *after* the lease that pins it was written.
 struct Announced {
@@ -273,6 +279,10 @@ fn pipeline(
         meta_packer: Packer::new(destination, ContainerKind::Meta, job),
         base: readers,
         orphans: (!orphans.is_empty()).then_some(orphans),
+        comparison: options.paranoid.then(|| {
+            let reader = ChunkReader::new(repository.clone(), COMPARISON_CACHE, COMPARISON_CACHE);
+            ByteComparison::new(reader, context.runtime.clone(), job)
+        }),
         index_memory: options.index_memory,
         progress: context.progress.clone(),
         cancel: context.cancel.clone(),

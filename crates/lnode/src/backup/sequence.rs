@@ -8,21 +8,23 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
+use larder_dedup::chain::{self, Chunk, Filter};
 use larder_dedup::{GroupFilter, OwnChunks};
 use larder_format::Fingerprint;
 use larder_format::entry::{Entry, EntryKind};
 use larder_format::ids::JobId;
 use larder_format::manifest::Statistics;
 use larder_format::metadata::{Block, BlockBuilder};
-use larder_format::recipe::{Cover, Recipe, SegmentRef};
+use larder_format::recipe::{Cover, Recipe};
 use larder_format::segment::ChunkRecord;
 use larder_store::RepositoryError;
 
 use super::BackupError;
-use super::bases::{BaseSegments, OrphanedContainers};
+use super::bases::OrphanedContainers;
 use super::batch::{self, BatchDone, Ready};
 use super::cutting::{Chunks, Cutting};
 use super::feed::{Fate, Fed};
+use super::filters::{BaseFilter, ByteComparison};
 use super::packer::Packer;
 use super::recipe_writer::{MetaSink, RecipeWriter, Usage};
 use crate::context::{Cancel, Problem, Progress};
@@ -37,6 +39,8 @@ pub(super) struct Parts {
     /// Readers of the base's data stream (two: for duplicates, and for what is taken over unread) and metadata stream.
     pub(super) base: Option<BaseReaders>,
     pub(super) orphans: Option<OrphanedContainers>,
+    /// Compares bytes of what the others find.
+    pub(super) comparison: Option<ByteComparison>,
     pub(super) index_memory: usize,
     pub(super) progress: Arc<dyn Progress>,
     pub(super) cancel: Cancel,
@@ -75,10 +79,11 @@ pub(super) struct Sequencer {
     data: RecipeWriter,
     metadata: RecipeWriter,
     blocks: BlockBuilder,
-    data_filter: Option<GroupFilter<BaseSegments>>,
-    meta_filter: Option<GroupFilter<BaseSegments>>,
-    orphans: Option<GroupFilter<OrphanedContainers>>,
+    data_base: Option<BaseFilter>,
+    meta_base: Option<BaseFilter>,
     own: OwnChunks,
+    orphans: Option<GroupFilter<OrphanedContainers>>,
+    comparison: Option<ByteComparison>,
     unread: Option<RecipeReader>,
     kept: Option<Kept>,
     usage: Usage,
@@ -105,7 +110,6 @@ impl Sequencer {
         };
         let data = RecipeWriter::new(data_base.as_ref().map(RecipeReader::recipe));
         let metadata = RecipeWriter::new(meta_base.as_ref().map(RecipeReader::recipe));
-        let filter = |reader, budget| GroupFilter::new(BaseSegments::new(reader), budget);
         Self {
             job: parts.job,
             cutting: parts.cutting,
@@ -114,10 +118,11 @@ impl Sequencer {
             data,
             metadata,
             blocks: BlockBuilder::new(),
-            data_filter: data_base.map(|reader| filter(reader, index_memory / 2)),
-            meta_filter: meta_base.map(|reader| filter(reader, index_memory / 8)),
-            orphans: parts.orphans.map(|orphans| GroupFilter::new(orphans, index_memory / 8)),
+            data_base: data_base.map(|reader| BaseFilter::new(reader, index_memory / 2)),
+            meta_base: meta_base.map(|reader| BaseFilter::new(reader, index_memory / 8)),
             own: OwnChunks::new(index_memory / 4),
+            orphans: parts.orphans.map(|orphans| GroupFilter::new(orphans, index_memory / 8)),
+            comparison: parts.comparison,
             unread,
             kept: None,
             usage: Usage::new(),
@@ -252,38 +257,23 @@ impl Sequencer {
 
     /// Finds a chunk of the data stream, or stores it.
     fn chunk(&mut self, fingerprint: &Fingerprint, bytes: &[u8]) -> Result<ChunkRecord, RepositoryError> {
-        let size = bytes.len() as u32;
-        if let Some(filter) = &mut self.data_filter {
-            match filter.find(fingerprint, size) {
-                Ok(Some(record)) => return Ok(record),
-                Ok(None) => {}
-                Err(error) if error.is_damage() => {
-                    // Nothing is lost by storing again what the base cannot give any more; `check` tells about the base.
-                    tracing::warn!(%error, "the base version is damaged; its duplicates are stored anew");
-                    self.data_filter = None;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        if let Some(chunk) = self.own.find(fingerprint) {
-            return Ok(ChunkRecord { chunk: *chunk, born: self.job });
-        }
-        if let Some(orphans) = &mut self.orphans
-            && let Some(record) = orphans.find(fingerprint, size)?
-        {
+        let chunk = Chunk { fingerprint, bytes };
+        let filters = data_filters(&mut self.data_base, &mut self.own, &mut self.orphans, &mut self.comparison);
+        if let Some(record) = chain::find(filters, &chunk)? {
             return Ok(record);
         }
-        let chunk = self.data_packer.push(*fingerprint, bytes)?;
-        self.own.insert(chunk);
+        let stored = ChunkRecord { chunk: self.data_packer.push(*fingerprint, bytes)?, born: self.job };
+        let filters = data_filters(&mut self.data_base, &mut self.own, &mut self.orphans, &mut self.comparison);
+        chain::update(filters, &stored)?;
         self.statistics.new_chunks += 1;
-        self.statistics.added_bytes += u64::from(size);
-        Ok(ChunkRecord { chunk, born: self.job })
+        self.statistics.added_bytes += u64::from(chunk.size());
+        Ok(stored)
     }
 
     fn push_data(&mut self, record: ChunkRecord) -> Result<(), RepositoryError> {
         self.statistics.chunks += 1;
-        let filter = &mut self.data_filter;
-        let candidate = || followed(filter);
+        let base = &mut self.data_base;
+        let candidate = || followed(base);
         let mut sink = MetaSink {
             packer: &mut self.meta_packer,
             fingerprinter: &self.cutting.fingerprinter,
@@ -338,7 +328,7 @@ impl Sequencer {
             }
             position = end.min(to);
         }
-        if let Some(filter) = &mut self.data_filter
+        if let Some(base) = &mut self.data_base
             && let Some((number, start)) = reader.segment_at(to)?
         {
             // What follows was changed: it is likely to resemble what followed in the base.
@@ -349,7 +339,7 @@ impl Sequencer {
                 at += u64::from(record.chunk.size);
                 before
             });
-            filter.expect(number, passed.count() as u32)?;
+            base.expect(number, passed.count() as u32)?;
         }
         self.stream_bytes += to - from;
         self.unread = Some(reader);
@@ -367,16 +357,10 @@ impl Sequencer {
 
     fn block(&mut self, block: Block) -> Result<(), BackupError> {
         let fingerprint = self.cutting.fingerprinter.one(&block.bytes);
-        let known = match &mut self.meta_filter {
-            Some(filter) => match filter.find(&fingerprint, block.bytes.len() as u32) {
-                Ok(known) => known,
-                Err(error) if error.is_damage() => {
-                    tracing::warn!(%error, "the base version is damaged; its metadata is stored anew");
-                    self.meta_filter = None;
-                    None
-                }
-                Err(error) => return Err(error.into()),
-            },
+        let known = match &mut self.meta_base {
+            Some(base) => {
+                chain::find([base as &mut dyn Filter<_>], &Chunk { fingerprint: &fingerprint, bytes: &block.bytes })?
+            }
             None => None,
         };
         let record = match known {
@@ -387,8 +371,8 @@ impl Sequencer {
                 ChunkRecord { chunk, born: self.job }
             }
         };
-        let filter = &mut self.meta_filter;
-        let candidate = || followed(filter);
+        let base = &mut self.meta_base;
+        let candidate = || followed(base);
         let mut sink = MetaSink {
             packer: &mut self.meta_packer,
             fingerprinter: &self.cutting.fingerprinter,
@@ -440,7 +424,7 @@ impl Sequencer {
         }
         // A wrong length would shift every later file's contents: better no version than that one.
         assert_eq!(self.stream_bytes, self.entry_bytes, "the data stream is not what the entries say of it");
-        let candidates = (followed(&mut self.data_filter)?, followed(&mut self.meta_filter)?);
+        let candidates = (followed(&mut self.data_base)?, followed(&mut self.meta_base)?);
         let mut sink = MetaSink {
             packer: &mut self.meta_packer,
             fingerprinter: &self.cutting.fingerprinter,
@@ -456,11 +440,24 @@ impl Sequencer {
     }
 }
 
-/// The base's segment that the stream is following: the one a segment written now may be equal to.
-fn followed(filter: &mut Option<GroupFilter<BaseSegments>>) -> Result<Option<SegmentRef>, RepositoryError> {
-    let Some(filter) = filter else { return Ok(None) };
-    let Some(group) = filter.current_group() else { return Ok(None) };
-    Ok(filter.loader_mut().reader.segment_ref(group)?.map(|(segment, _)| segment))
+/// The chain of a data stream, nearest and cheapest first.
+fn data_filters<'a>(
+    base: &'a mut Option<BaseFilter>,
+    own: &'a mut OwnChunks,
+    orphans: &'a mut Option<GroupFilter<OrphanedContainers>>,
+    comparison: &'a mut Option<ByteComparison>,
+) -> impl Iterator<Item = &'a mut (dyn Filter<RepositoryError> + 'a)> {
+    let filters: [Option<&mut dyn Filter<RepositoryError>>; 4] = [
+        base.as_mut().map(|base| base as _),
+        Some(own),
+        orphans.as_mut().map(|orphans| orphans as _),
+        comparison.as_mut().map(|comparison| comparison as _),
+    ];
+    filters.into_iter().flatten()
+}
+
+fn followed(base: &mut Option<BaseFilter>) -> Result<Option<larder_format::recipe::SegmentRef>, RepositoryError> {
+    base.as_mut().map_or(Ok(None), BaseFilter::followed)
 }
 
 /// Waits for work of the pool.
