@@ -102,10 +102,11 @@ impl Retry {
 
     /// Reads back the object that has the name.
     async fn settle(&self, call: &Call, bytes: &Bytes) -> Result<Settled, StoreError> {
-        let read = Call { request: Request::Read(ReadRange::Whole), ..call.clone() };
+        let read = Call { request: Request::Read(ReadRange::WholeUpTo(bytes.len() as u64)), ..call.clone() };
         let settled = match self.persist(&read).await.0 {
             Ok(Reply::Bytes { bytes: stored, .. }) if stored == *bytes => Settled::Ours,
             Ok(_) => Settled::Others,
+            Err(error) if error.kind == StoreErrorKind::TooLarge => Settled::Others,
             Err(error) if error.kind == StoreErrorKind::NotFound => Settled::Gone,
             Err(error) => return Err(call.error(error.kind).because(error)),
         };

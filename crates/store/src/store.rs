@@ -129,6 +129,12 @@ impl Store {
         self.read(name, ReadRange::Whole).await.map(|(bytes, _)| bytes)
     }
 
+    /// Reads a whole object of at most `most` bytes. A larger one is [`StoreErrorKind::TooLarge`], and none of it is kept in
+    /// memory: whoever can write to the store decides how large an object is, not how much memory its reader needs.
+    pub async fn get_up_to(&self, name: &str, most: u64) -> Result<Bytes, StoreError> {
+        self.read(name, ReadRange::WholeUpTo(most)).await.map(|(bytes, _)| bytes)
+    }
+
     /// Reads a part of an object. An object that ends before the range does is [`StoreErrorKind::Damaged`]; an empty
     /// range is answered without a look at the object.
     pub async fn get_range(&self, name: &str, range: Range<u64>) -> Result<Bytes, StoreError> {

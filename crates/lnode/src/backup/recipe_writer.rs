@@ -104,7 +104,7 @@ impl RecipeWriter {
         candidate: Option<SegmentRef>,
         sink: &mut MetaSink<'_>,
     ) -> Result<(), RepositoryError> {
-        let bytes = segment::encode(records);
+        let bytes = segment::encode(records)?;
         let fingerprint = sink.fingerprinter.one(&bytes);
         let cover = self.cover.take();
         let shared = candidate.filter(|segment| segment.chunk.fingerprint == fingerprint && segment.cover == cover);
@@ -137,7 +137,7 @@ impl RecipeWriter {
     fn end_node(&mut self, sink: &mut MetaSink<'_>) -> Result<(), RepositoryError> {
         let segments = std::mem::take(&mut self.segments);
         let Some(first) = segments.first() else { return Ok(()) };
-        let bytes = encode_node(&segments);
+        let bytes = encode_node(&segments)?;
         let fingerprint = sink.fingerprinter.one(&bytes);
         let node = match self.base_nodes.get(&fingerprint) {
             Some(node) => node.clone(),

@@ -8,11 +8,11 @@ use larder_format::entry::Timestamp;
 use larder_format::ids::{ContainerKind, JobId};
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Summary};
-use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::container_reader::ChunkReader;
 use larder_store::jobs::{OpenLease, RENEW_EVERY};
 use larder_store::repository::random;
+use larder_store::{Created, RepositoryError};
 use tokio::sync::{mpsc, oneshot};
 
 use super::bases::OrphanedContainers;
@@ -43,11 +43,12 @@ pub fn backup(context: &Context, input: Input, options: &BackupOptions) -> Resul
     };
     let result = run(context, input, options, job, started_ms, &announced);
     // The lease of a job that failed stays open: that is what tells the next run where its uploads are.
-    let close = result.is_ok();
+    // So does that of a job of whose commit an attempt is still under way.
+    let close = result.as_ref().is_ok_and(|(_, committed)| committed.is_none_or(|created| created.all_answered));
     if let Some(keeper) = announced.keeper {
         context.runtime.block_on(keeper.end(close));
     }
-    result
+    result.map(|(report, _)| report)
 }
 
 /// Bytes of sealed containers, and of opened frames, that `--paranoid` keeps at hand.
@@ -169,7 +170,7 @@ fn run(
     job: JobId,
     started_ms: u64,
     announced: &Announced,
-) -> Result<BackupReport, BackupError> {
+) -> Result<(BackupReport, Option<Created>), BackupError> {
     let repository = &context.repository;
     let base = match &announced.base {
         Some(version) => match context.runtime.block_on(repository.manifest(version)) {
@@ -199,7 +200,7 @@ fn run(
         adopted: announced.adopts.iter().map(|pin| pin.job).collect(),
     };
     if options.dry_run || (options.skip_if_unchanged && unchanged) {
-        return Ok(report);
+        return Ok((report, None));
     }
     let containers = container_table(&streams, base.as_ref(), &uploads)?;
     let mut tags = options.tags.clone();
@@ -223,9 +224,9 @@ fn run(
     };
     let manifest = Manifest { summary: summary.clone(), data: streams.data, metadata: streams.metadata, containers };
     let series = repository.keys().series_key(&options.series);
-    context.runtime.block_on(repository.commit(series, &manifest))?;
+    let created = context.runtime.block_on(repository.commit(series, &manifest))?;
     report.version = Some(summary);
-    Ok(report)
+    Ok((report, Some(created)))
 }
 
 #[expect(clippy::too_many_arguments, reason = "called once; a struct for it would only be taken apart again")]

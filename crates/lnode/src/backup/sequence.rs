@@ -349,7 +349,7 @@ impl Sequencer {
     fn entry(&mut self, entry: &Entry) -> Result<(), BackupError> {
         self.entries += 1;
         self.entry_bytes += entry.stored_bytes();
-        match self.blocks.push(entry) {
+        match self.blocks.push(entry).map_err(RepositoryError::from)? {
             Some(block) => self.block(block),
             None => Ok(()),
         }

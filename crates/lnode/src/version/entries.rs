@@ -1,7 +1,12 @@
 //! The entries of a version, in path order, each with its place in the data stream.
+//!
+//! Within a block the decoder checks the order; from block to block it is checked here, because nothing else sees two of them.
+//! Whoever restores relies on it: a folder comes before what it holds, and no path comes twice.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
+use larder_format::DecodeError;
 use larder_format::entry::{Entry, path_order};
 use larder_format::metadata::decode_block;
 use larder_format::recipe::{Cover, Recipe};
@@ -25,6 +30,8 @@ pub(crate) struct Entries {
     record: usize,
     block: std::vec::IntoIter<Entry>,
     data_offset: u64,
+    /// The last path given out; empty before the first, and after a skip.
+    last_path: Vec<u8>,
     failed: bool,
 }
 
@@ -37,6 +44,7 @@ impl Entries {
             record: 0,
             block: Vec::new().into_iter(),
             data_offset: 0,
+            last_path: Vec::new(),
             failed: false,
         }
     }
@@ -46,17 +54,20 @@ impl Entries {
     /// Covers of nodes and segments say where they begin and how much data they have, so only the nodes on the way are read.
     pub(crate) fn skip_towards(&mut self, path: &[u8]) -> Result<(), RepositoryError> {
         let begins_after = |cover: &Option<Cover>| {
-            cover.as_ref().is_none_or(|cover| path_order(&cover.first_path, path) == std::cmp::Ordering::Greater)
+            cover.as_ref().is_none_or(|cover| path_order(&cover.first_path, path) == Ordering::Greater)
         };
         let nodes = self.reader.recipe().nodes.clone();
         let Some(number) = nodes.iter().rposition(|node| !begins_after(&node.cover)) else { return Ok(()) };
         let data = |cover: &Option<Cover>| cover.as_ref().map_or(0, |cover| cover.data_bytes);
-        let before: u32 = nodes[..number].iter().map(|node| node.segments).sum();
+        let before = nodes[..number].iter().fold(0u32, |sum, node| sum.saturating_add(node.segments));
         let node = self.reader.node(number)?;
         let place = node.segments.iter().rposition(|segment| !begins_after(&segment.cover)).unwrap_or(0);
-        self.segment = before + place as u32;
-        self.data_offset = nodes[..number].iter().map(|node| data(&node.cover)).sum::<u64>()
-            + node.segments[..place].iter().map(|segment| data(&segment.cover)).sum::<u64>();
+        self.segment = before.saturating_add(place as u32);
+        // The decoders have checked each sum by itself; a node may still say more than its manifest says of it.
+        let nodes = nodes[..number].iter().map(|node| data(&node.cover));
+        let segments = node.segments[..place].iter().map(|segment| data(&segment.cover));
+        self.data_offset = nodes.chain(segments).fold(0, u64::saturating_add);
+        self.last_path.clear();
         self.records = Arc::default();
         self.record = 0;
         self.block = Vec::new().into_iter();
@@ -75,7 +86,15 @@ impl Entries {
         let chunk = self.records[self.record].chunk;
         self.record += 1;
         let bytes = self.reader.chunks().read(&chunk)?;
-        self.block = decode_block(&bytes).map_err(|source| damaged(&chunk, source))?.into_iter();
+        let block = decode_block(&bytes).map_err(|source| damaged(&chunk, source))?;
+        if let (Some(first), Some(last)) = (block.first(), block.last()) {
+            if path_order(&self.last_path, &first.path) != Ordering::Less {
+                let why = "its first path does not come after the last of the block before";
+                return Err(damaged(&chunk, DecodeError::Invalid { what: "metadata block", why }));
+            }
+            self.last_path.clone_from(&last.path);
+        }
+        self.block = block.into_iter();
         Ok(true)
     }
 
