@@ -11,9 +11,9 @@ use larder_format::ids::{JobId, SeriesKey};
 use larder_format::manifest::{HEAD_GUESS, Head, MANIFEST_MAX, Manifest, Register, Summary};
 use larder_format::names;
 
-use crate::StoreErrorKind;
 use crate::marks::FaultyObject;
 use crate::repository::{Repository, RepositoryError};
+use crate::{Store, StoreErrorKind};
 
 /// Manifests that are read at once: hides the store's latency, and is far below any store's limits.
 pub(crate) const CONCURRENT_READS: usize = 32;
@@ -212,7 +212,14 @@ impl Repository {
         let mut unreadable = Vec::new();
         let mut is_aborted = false;
         for (generation, size) in generations {
-            match self.read_head(series, job, generation, size).await {
+            let head = match self.read_head(&self.store, series, job, generation, size).await {
+                // The cache may hold what was planted under that name and removed since.
+                Err(error) if error.is_of_object() => {
+                    self.read_head(&self.store.without_cache(), series, job, generation, size).await
+                }
+                head => head,
+            };
+            match head {
                 Ok(Some(version)) => {
                     found.version = Some(version);
                     break;
@@ -241,6 +248,7 @@ impl Repository {
 
     async fn read_head(
         &self,
+        store: &Store,
         series: SeriesKey,
         job: JobId,
         generation: u32,
@@ -249,7 +257,7 @@ impl Repository {
         let name = names::version(series, job, generation);
         let mut wanted = HEAD_GUESS.min(size);
         loop {
-            let bytes = self.store.get_range(&name, 0..wanted).await?;
+            let bytes = store.get_range(&name, 0..wanted).await?;
             let head = Summary::decode_head(&self.keys, series, job, generation, &bytes)
                 .map_err(RepositoryError::damaged(&*name))?;
             match head {
@@ -268,9 +276,16 @@ impl Repository {
 
     /// Reads the whole manifest of a version.
     pub async fn manifest(&self, version: &Version) -> Result<Manifest, RepositoryError> {
+        match self.read_manifest(&self.store, version).await {
+            Err(error) if error.is_of_object() => self.read_manifest(&self.store.without_cache(), version).await,
+            manifest => manifest,
+        }
+    }
+
+    async fn read_manifest(&self, store: &Store, version: &Version) -> Result<Manifest, RepositoryError> {
         let (series, job, generation) = (version.series, version.id(), version.generation);
         let name = names::version(series, job, generation);
-        let bytes = self.store.get_up_to(&name, MANIFEST_MAX).await?;
+        let bytes = store.get_up_to(&name, MANIFEST_MAX).await?;
         match Manifest::decode(&self.keys, series, job, generation, &bytes) {
             Ok(Register::Committed(manifest)) => Ok(manifest),
             Ok(Register::Aborted) => {

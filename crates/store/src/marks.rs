@@ -4,13 +4,14 @@
 //! below it opens: its key follows from its name. An object that does not open is a [`FaultyObject`], to be shown to people.
 //!
 //! Which way to err depends on who asks. A listing goes on as if an unreadable mark were not there, because otherwise anyone
-//! could hide versions. Whoever would *build* on what the mark speaks of (`jobs.rs`) does without it, because the mark may
+//! could hide versions. It reads through the cache, where a copy of something that was planted, and removed since, may lie in
+//! the place of what is genuine now: what does not open is fetched again from the store. Whoever would *build* on what the mark speaks of (`jobs.rs`) does without it, because the mark may
 //! have been whole when somebody else read it and began to delete.
 
 use larder_format::ids::{JobId, SeriesKey};
 use larder_format::lease::{Pin, decode_done};
 use larder_format::mark::{Forgotten, MARK_MAX};
-use larder_format::names;
+use larder_format::{DecodeError, names};
 
 use crate::repository::{Repository, RepositoryError, random};
 use crate::{Store, StoreErrorKind};
@@ -55,17 +56,27 @@ impl Repository {
         job: JobId,
     ) -> Result<Option<Forgotten>, RepositoryError> {
         let name = names::forgotten(series, job);
-        let Some(bytes) = read_if_there(store, &name, MARK_MAX).await? else { return Ok(None) };
-        let mark = Forgotten::decode(&self.keys, series, job, &bytes).map_err(RepositoryError::damaged(name))?;
-        Ok(Some(mark))
+        read_mark(store, &name, |bytes| Forgotten::decode(&self.keys, series, job, bytes)).await
     }
 
     pub(crate) async fn read_done(&self, store: &Store, job: JobId) -> Result<bool, RepositoryError> {
-        let name = names::lease_done(job);
-        let Some(bytes) = read_if_there(store, &name, MARK_MAX).await? else { return Ok(false) };
-        decode_done(&self.keys, job, &bytes).map_err(RepositoryError::damaged(name))?;
-        Ok(true)
+        let mark = read_mark(store, &names::lease_done(job), |bytes| decode_done(&self.keys, job, bytes)).await?;
+        Ok(mark.is_some())
     }
+}
+
+/// Reads and opens a mark, at the second try past the cache.
+async fn read_mark<T>(
+    store: &Store,
+    name: &str,
+    decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
+) -> Result<Option<T>, RepositoryError> {
+    let Some(bytes) = read_if_there(store, name, MARK_MAX).await? else { return Ok(None) };
+    if let Ok(mark) = decode(&bytes) {
+        return Ok(Some(mark));
+    }
+    let Some(bytes) = read_if_there(&store.without_cache(), name, MARK_MAX).await? else { return Ok(None) };
+    decode(&bytes).map(Some).map_err(RepositoryError::damaged(name))
 }
 
 /// Reads an object of at most `most` bytes, or finds that it is not there.

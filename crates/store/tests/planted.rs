@@ -18,7 +18,7 @@ use larder_format::recipe::Recipe;
 use larder_store::catalog::Catalog;
 use larder_store::keyring::KEYS_TRIED_MAX;
 use larder_store::repository::SystemEntropy;
-use larder_store::{Repository, RepositoryError, Store, StoreErrorKind, StoreOptions};
+use larder_store::{CacheOptions, Repository, RepositoryError, Store, StoreErrorKind, StoreOptions};
 use larder_testkit::Memory;
 
 const PASSWORD: &[u8] = b"a password for tests";
@@ -167,6 +167,39 @@ async fn a_planted_mark_hides_nothing_but_is_not_built_on() {
         assert!(play.repository.forget(play.pin(3), &forgotten()).await.is_err(), "{plant:02x?}");
         assert!(!play.repository.is_retained(play.pin(3)).await.expect("reads"), "{plant:02x?}");
     }
+}
+
+/// Marks are read once for each cache, and what was planted does not stay in it.
+#[tokio::test]
+async fn a_cache_keeps_marks_and_forgets_what_was_planted() {
+    let play = Play::new().await;
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let cache = Some(CacheOptions { dir: dir.path().to_owned(), max_bytes: 1 << 20 });
+    let options = StoreOptions { cache, ..StoreOptions::default() };
+    let store = Store::from_object_store(play.memory.store(), "", &options).expect("opens");
+    let cached = play.repository.through(store.with_cache_of(RepositoryId([7; 16])));
+    let listed = async || cached.catalog().await.expect("can be listed").versions.len();
+    play.memory.put(&play.mark(2), &b"planted"[..]).await;
+    play.memory.put(&play.register(3, 1), &b"planted"[..]).await;
+    assert_eq!(listed().await, 3);
+    let genuine = forgotten().encode(cached.keys(), play.series(), JobId([2; 16]), [3; 16]).expect("fits");
+    play.memory.put(&play.mark(2), genuine).await;
+    let genuine = manifest(3).encode(cached.keys(), play.series(), 1, [4; 16]).expect("valid");
+    play.memory.put(&play.register(3, 1), genuine).await;
+    let catalog = cached.catalog().await.expect("can be listed");
+    let versions: Vec<_> = catalog.versions.iter().map(|version| (version.id().0[0], version.generation)).collect();
+    assert_eq!(versions, [(1, 0), (3, 1)]);
+    assert!(catalog.faulty.is_empty());
+    assert_eq!(cached.manifest(&catalog.versions[1]).await.expect("reads"), manifest(3));
+    // A mark that is genuine from the start is fetched once.
+    play.repository.forget(play.pin(1), &forgotten()).await.expect("is marked");
+    assert_eq!(listed().await, 1);
+    let before = cached.store().stats().reads;
+    play.memory.remove(&play.mark(2)).await;
+    play.memory.remove(&play.register(2, 0)).await;
+    play.memory.remove(&play.register(3, 1)).await;
+    assert_eq!(listed().await, 1);
+    assert_eq!(cached.store().stats().reads - before, 0);
 }
 
 #[tokio::test]
