@@ -154,6 +154,10 @@ def take_segment(reader, names):
     reader.take(8 * reader.u8())
     reader.rows(lambda use: (take_container(use, names), use.varint(), use.varint()))
     skip_cover(reader)
+    if reader.u8():  # the proof: MAC, cutter, tail
+        reader.take(17)
+        for _ in range(reader.u8()):
+            reader.varint()
     return row
 
 

@@ -14,7 +14,8 @@
 //!
 //! A row: the segment as a chunk (fingerprint 32, varint container, varint offset, varint size), varint stream bytes, varint
 //! chunks, 1 byte sample count and 8 bytes a sample, varint count of uses and for each varint container, varint chunks,
-//! varint bytes; then 0, or 1 and the cover: varint data bytes, varint length and bytes of the first path.
+//! varint bytes; then 0, or 1 and the cover: varint data bytes, varint length and bytes of the first path; then 0, or 1 and the
+//! proof: 16 bytes of MAC, 1 byte cutter, 1 byte count and a varint for each length of the tail.
 
 use crate::Fingerprint;
 use crate::container::ChunkRef;
@@ -50,6 +51,21 @@ pub struct Cover {
     pub data_bytes: u64,
 }
 
+/// By what a segment's bytes are recognised without cutting or naming its chunks: a MAC over all of them (`DESIGN.md` section 11).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proof {
+    /// The MAC (`larder_chunking::RunMac` under [`crate::seal::Keys::runs`]) over the stream's bytes that the segment describes.
+    pub mac: [u8; 16],
+    /// How they were cut: 0 = as the repository's configuration says, 1 = at pages.
+    pub cutter: u8,
+    /// Lengths of the last chunks. Where a cut depends on what follows it, equal bytes are cut equally only if these ends are
+    /// confirmed; at most [`TAIL_MAX`].
+    pub tail: Vec<u32>,
+}
+
+/// Lengths that a proof may have in its tail: their count is one byte.
+pub const TAIL_MAX: usize = 255;
+
 /// One segment as its node knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentRef {
@@ -65,6 +81,8 @@ pub struct SegmentRef {
     pub uses: Vec<ContainerUse>,
     /// Only in metadata streams.
     pub cover: Option<Cover>,
+    /// Only where the segment lies in one large file.
+    pub proof: Option<Proof>,
 }
 
 /// What a stretch of a stream adds up to. Readers add these numbers, so none may be too large for that.
@@ -134,6 +152,30 @@ fn take_cover(reader: &mut Reader<'_>) -> Result<Option<Cover>, DecodeError> {
     }
 }
 
+fn put_proof(proof: Option<&Proof>, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    out.put_u8(u8::from(proof.is_some()));
+    if let Some(proof) = proof {
+        out.extend_from_slice(&proof.mac);
+        out.put_u8(proof.cutter);
+        let count = u8::try_from(proof.tail.len());
+        out.put_u8(count.map_err(|_| EncodeError::new(WHAT, "a proof has more than 255 lengths"))?);
+        proof.tail.iter().for_each(|length| out.put_varint(u64::from(*length)));
+    }
+    Ok(())
+}
+
+fn take_proof(reader: &mut Reader<'_>) -> Result<Option<Proof>, DecodeError> {
+    match reader.u8()? {
+        0 => Ok(None),
+        1 => {
+            let (mac, cutter, count) = (reader.array()?, reader.u8()?, reader.u8()?);
+            let tail = (0..count).map(|_| reader.varint_u32()).collect::<Result<_, _>>()?;
+            Ok(Some(Proof { mac, cutter, tail }))
+        }
+        _ => Err(reader.invalid("a flag is neither 0 nor 1")),
+    }
+}
+
 /// Encodes a node. Equal segments give equal bytes.
 pub fn encode_node(segments: &[SegmentRef]) -> Result<Vec<u8>, EncodeError> {
     let mut places = PlacesWriter::default();
@@ -156,6 +198,7 @@ pub fn encode_node(segments: &[SegmentRef]) -> Result<Vec<u8>, EncodeError> {
             rows.put_varint(used.bytes);
         }
         put_cover(segment.cover.as_ref(), &mut rows);
+        put_proof(segment.proof.as_ref(), &mut rows)?;
     }
     let mut out = Vec::with_capacity(rows.len() + 256);
     out.put_u8(1);
@@ -187,8 +230,9 @@ pub fn decode_node(bytes: &[u8]) -> Result<Vec<SegmentRef>, DecodeError> {
             uses.push(ContainerUse { container, chunks: reader.varint_u32()?, bytes: reader.varint()? });
         }
         let cover = take_cover(&mut reader)?;
+        let proof = take_proof(&mut reader)?;
         sums.add(bytes, u64::from(chunks), 1, cover.as_ref())?;
-        segments.push(SegmentRef { chunk, bytes, chunks, samples, uses, cover });
+        segments.push(SegmentRef { chunk, bytes, chunks, samples, uses, cover, proof });
     }
     reader.finish()?;
     Ok(segments)
@@ -291,6 +335,12 @@ pub(crate) mod tests {
         prop::option::of(cover)
     }
 
+    fn proof() -> impl Strategy<Value = Option<Proof>> {
+        let proof = (any::<[u8; 16]>(), any::<u8>(), prop::collection::vec(any::<u32>(), 0..5))
+            .prop_map(|(mac, cutter, tail)| Proof { mac, cutter, tail });
+        prop::option::of(proof)
+    }
+
     fn segment() -> impl Strategy<Value = SegmentRef> {
         let used = (container(), any::<u32>(), any::<u64>()).prop_map(|(container, chunks, bytes)| ContainerUse {
             container,
@@ -298,8 +348,17 @@ pub(crate) mod tests {
             bytes,
         });
         let samples = prop::collection::vec(any::<u64>(), 0..9);
-        (chunk(), 0u64..1 << 50, any::<u32>(), samples, prop::collection::vec(used, 0..4), cover()).prop_map(
-            |(chunk, bytes, chunks, samples, uses, cover)| SegmentRef { chunk, bytes, chunks, samples, uses, cover },
+        let uses = prop::collection::vec(used, 0..4);
+        (chunk(), 0u64..1 << 50, any::<u32>(), samples, uses, cover(), proof()).prop_map(
+            |(chunk, bytes, chunks, samples, uses, cover, proof)| SegmentRef {
+                chunk,
+                bytes,
+                chunks,
+                samples,
+                uses,
+                cover,
+                proof,
+            },
         )
     }
 
@@ -312,7 +371,7 @@ pub(crate) mod tests {
     fn plain_segment() -> SegmentRef {
         let container = ContainerId { kind: ContainerKind::Meta, job: JobId([1; 16]), seq: 0 };
         let chunk = ChunkRef { fingerprint: Fingerprint([2; 32]), container, offset: 0, size: 9 };
-        SegmentRef { chunk, bytes: 5, chunks: 1, samples: vec![3], uses: Vec::new(), cover: None }
+        SegmentRef { chunk, bytes: 5, chunks: 1, samples: vec![3], uses: Vec::new(), cover: None, proof: None }
     }
 
     #[test]
@@ -322,6 +381,10 @@ pub(crate) mod tests {
         let place = |offset, size| SegmentRef { chunk: ChunkRef { offset, size, ..segment.chunk }, ..segment.clone() };
         let bad = [
             vec![SegmentRef { samples: vec![7; 256], ..segment.clone() }],
+            vec![SegmentRef {
+                proof: Some(Proof { mac: [1; 16], cutter: 0, tail: vec![4096; 256] }),
+                ..segment.clone()
+            }],
             vec![place(0, 0)],
             vec![place(u32::MAX, 1)],
             vec![segment.clone(), SegmentRef { bytes: u64::MAX - 4, ..segment.clone() }],

@@ -51,6 +51,8 @@ pub struct Keys {
     pub fingerprint: [u8; 32],
     /// Seeds the chunk boundaries, so that sizes tell an outsider nothing about known files.
     pub chunking: [u8; 32],
+    /// Keys the MACs over runs of chunks (`larder_chunking::RunMac`), and nothing else.
+    pub runs: [u8; 16],
     containers: [u8; 32],
     objects: [u8; 32],
     config: [u8; 32],
@@ -70,6 +72,7 @@ impl Keys {
         Self {
             fingerprint: key("Larder format 1: chunk fingerprints"),
             chunking: key("Larder format 1: chunk boundaries"),
+            runs: key("Larder format 1: runs of chunks")[..16].try_into().expect("half of 32 bytes"),
             containers: key("Larder format 1: container sealing"),
             objects: key("Larder format 1: object sealing"),
             config: key("Larder format 1: configuration authentication"),

@@ -59,6 +59,7 @@ fn key_derivation_version_1() {
     let keys = support::keys();
     assert_eq!(hex::encode(keys.fingerprint), include_str!("golden/fingerprint_key_v1.hex").trim());
     assert_eq!(hex::encode(keys.chunking), include_str!("golden/chunking_key_v1.hex").trim());
+    assert_eq!(hex::encode(keys.runs), include_str!("golden/runs_key_v1.hex").trim());
     assert_eq!(keys.series_key("host:/home"), support::SERIES);
     assert_eq!(support::SERIES.to_string(), include_str!("golden/series_key_v1.hex").trim());
 }

@@ -84,6 +84,7 @@ fn read_back(blocks: &[&[&str]]) -> (Vec<String>, Option<String>) {
         samples: vec![1],
         uses: vec![ContainerUse { container: Meta::ID, chunks, bytes }],
         cover: cover.clone(),
+        proof: None,
     };
     let node = meta.add(&recipe::encode_node(&[segment]).unwrap());
     let metadata =

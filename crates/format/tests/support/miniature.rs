@@ -144,6 +144,7 @@ fn segment_of(meta: &mut Writer<'_>, chunks: &[ChunkRef], cover: Option<Cover>) 
         samples: vec![sample],
         uses: vec![used],
         cover,
+        proof: None,
     }
 }
 

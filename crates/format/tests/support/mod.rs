@@ -20,7 +20,7 @@ use larder_format::ids::{ContainerId, ContainerKind, JobId, RepositoryId, Series
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Statistics, Summary};
 use larder_format::mark::Forgotten;
-use larder_format::recipe::{ContainerUse, Cover, NodeRef, Recipe, SegmentRef};
+use larder_format::recipe::{ContainerUse, Cover, NodeRef, Proof, Recipe, SegmentRef};
 use larder_format::seal::{Keys, MasterKey};
 use larder_format::segment::ChunkRecord;
 
@@ -218,6 +218,7 @@ pub fn segments() -> Vec<SegmentRef> {
             samples: vec![7, u64::MAX],
             uses: vec![used(3, 500, 2_000_000), used(4, 12, 97_152)],
             cover: None,
+            proof: Some(Proof { mac: [0xab; 16], cutter: 1, tail: vec![4096, 300] }),
         },
         SegmentRef {
             chunk: chunk(1, 1000, 2),
@@ -226,6 +227,7 @@ pub fn segments() -> Vec<SegmentRef> {
             samples: vec![9],
             uses: vec![used(3, 3, 40_000)],
             cover: Some(Cover { first_path: b"home/\xff".to_vec(), data_bytes: 1 << 40 }),
+            proof: None,
         },
     ]
 }
