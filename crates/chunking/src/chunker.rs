@@ -34,6 +34,11 @@ pub trait Chunker: Send + Sync {
     /// Appends their lengths and returns the bytes they cover: all of `data` at the end of the stream, otherwise all but
     /// a rest of less than `max` bytes, which the caller puts in front of what it reads next.
     fn cut_all(&self, data: &[u8], end: StreamEnd, lengths: &mut Vec<u32>) -> usize {
+        self.cut_until(data, end, usize::MAX, lengths)
+    }
+
+    /// The same, but no chunk begins at or behind `stop`.
+    fn cut_until(&self, data: &[u8], end: StreamEnd, stop: usize, lengths: &mut Vec<u32>) -> usize {
         // Asking for a whole `max` even where an earlier cut is already certain keeps the contract of `next_cut` simple
         // and costs nothing: buffers are hundreds of times longer.
         let decided = match end {
@@ -41,7 +46,7 @@ pub trait Chunker: Send + Sync {
             StreamEnd::Reached => 1,
         };
         let mut at = 0;
-        while data.len() - at >= decided {
+        while at < stop && data.len() - at >= decided {
             let length = self.next_cut(&data[at..]);
             lengths.push(length as u32);
             at += length;

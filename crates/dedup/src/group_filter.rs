@@ -122,6 +122,13 @@ impl<L: LoadGroup> GroupFilter<L> {
         Ok(same_size(record, size))
     }
 
+    /// Where the stream is in the history: the group it follows, and the bytes of that group before the record expected next.
+    pub fn position(&self) -> Option<(u32, u64)> {
+        let (number, group) = self.current.as_ref()?;
+        let before = group.get(..self.next_record as usize)?;
+        Some((*number, before.iter().map(|record| u64::from(record.chunk.size)).sum()))
+    }
+
     /// The records expected next, at most `most` and of one group; empty when nothing is expected.
     pub fn following(&mut self, most: usize) -> Result<&[ChunkRecord], L::Error> {
         if self.expected()?.is_none() {

@@ -100,6 +100,18 @@ pub struct Statistics {
     /// Files and folders that could not be read, or changed while they were.
     #[n(14)]
     pub errors: u64,
+    /// Stretches of the data stream that the base predicted and that were so: segments proved by their MAC, and chunks.
+    #[n(15)]
+    #[cbor(default)]
+    pub predictions_right: u64,
+    /// Predicted stretches that were otherwise.
+    #[n(16)]
+    #[cbor(default)]
+    pub predictions_wrong: u64,
+    /// Bytes of right predictions: read, and neither cut nor found by fingerprint.
+    #[n(17)]
+    #[cbor(default)]
+    pub predicted_bytes: u64,
 }
 
 /// What people see of a version without opening its recipes.

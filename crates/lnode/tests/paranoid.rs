@@ -1,5 +1,7 @@
 //! `--paranoid`: what is taken for a duplicate is compared with what is stored, so a version made so stands on intact data.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+
 mod support;
 
 use support::*;

@@ -1,10 +1,12 @@
 //! One backup from start to commit: finds the base, announces the job, runs the pipeline, commits.
 
+use std::cmp::Ordering;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crossbeam_channel::{bounded, unbounded};
-use larder_format::entry::Timestamp;
+use larder_format::entry::{Timestamp, path_order};
 use larder_format::ids::{ContainerKind, JobId};
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Summary};
@@ -22,6 +24,7 @@ use super::feed::Feeder;
 use super::filters::ByteComparison;
 use super::packer::{Destination, Packer};
 use super::pool::Pool;
+use super::prediction::{Predictor, Track};
 use super::sequence::{BaseReaders, Parts, Sequencer, Streams};
 use super::uploads::Uploads;
 use super::{BackupError, BackupOptions, BackupReport, IN_FLIGHT, Input};
@@ -266,7 +269,20 @@ fn pipeline(
     let orphans = OrphanedContainers::list(repository, &context.runtime, job, &dead)?;
     let (spare, spares) = unbounded();
     let (out, fed) = bounded(IN_FLIGHT);
-    let feeder = Feeder { pool: handle, cutting: cutting.clone(), out, cancel: context.cancel.clone(), spare: spares };
+    let track = Track::default();
+    // Who distrusts fingerprints will not trust a MAC.
+    let run_mac = cutting.run_mac.clone().filter(|_| !options.paranoid);
+    let predictor = base.zip(run_mac).map(|(base, run_mac)| {
+        Predictor::new(RecipeReader::new(Arc::new(base.data.clone()), chunks.clone()), run_mac, track.clone())
+    });
+    let feeder = Feeder {
+        pool: handle,
+        cutting: cutting.clone(),
+        out,
+        cancel: context.cancel.clone(),
+        predictor,
+        spare: spares,
+    };
     let rules = Rules {
         force: options.force,
         ignore_ctime: options.ignore_ctime,
@@ -285,6 +301,7 @@ fn pipeline(
             ByteComparison::new(reader, context.runtime.clone(), job)
         }),
         index_memory: options.index_memory,
+        track,
         progress: context.progress.clone(),
         cancel: context.cancel.clone(),
         spare,
@@ -293,8 +310,13 @@ fn pipeline(
         Input::Tree(walk) => feeder.tree(walk, Comparison::new(entries, rules)),
         Input::Stream { path, reader, size } => {
             let now = Timestamp { seconds: (started_ms / 1000) as i64, nanos: (started_ms % 1000) as u32 * 1_000_000 };
-            feeder.stream(path, reader, size, now);
-            None
+            let (known, failure) = match entries.map(|entries| range_of(entries, &path)) {
+                Some(Err(error)) => (None, Some(error)),
+                Some(Ok(range)) => (range, None),
+                None => (None, None),
+            };
+            feeder.stream(path, reader, size, now, known.as_ref());
+            failure
         }
     });
     let feeding = feeding.map_err(|_| BackupError::WorkerDied)?;
@@ -313,6 +335,20 @@ fn pipeline(
         return Err(BackupError::NothingRead);
     }
     sequencer.finish()
+}
+
+/// Where a version has the bytes of the file at `path` in its data stream.
+fn range_of(mut entries: Entries, path: &[u8]) -> Result<Option<Range<u64>>, RepositoryError> {
+    entries.skip_towards(path)?;
+    for found in entries {
+        let found = found?;
+        match path_order(&found.entry.path, path) {
+            Ordering::Less => {}
+            Ordering::Equal => return Ok(Some(found.data_offset..found.data_offset + found.entry.stored_bytes())),
+            Ordering::Greater => break,
+        }
+    }
+    Ok(None)
 }
 
 /// The version's container table: what it uses of each container, out of how much.

@@ -22,10 +22,11 @@ use larder_store::RepositoryError;
 use super::BackupError;
 use super::bases::OrphanedContainers;
 use super::batch::{self, BatchDone, Ready};
-use super::cutting::{Chunks, Cutting};
+use super::cutting::{Chunks, Cutter, Cutting};
 use super::feed::{Fate, Fed};
 use super::filters::{BaseFilter, ByteComparison};
 use super::packer::Packer;
+use super::prediction::{Sighting, Track};
 use super::recipe_writer::{MetaSink, RecipeWriter, Usage};
 use crate::context::{Cancel, Problem, Progress};
 use crate::version::RecipeReader;
@@ -42,6 +43,8 @@ pub(super) struct Parts {
     /// Compares bytes of what the others find.
     pub(super) comparison: Option<ByteComparison>,
     pub(super) index_memory: usize,
+    /// Tells the feeder where the stream is.
+    pub(super) track: Track,
     pub(super) progress: Arc<dyn Progress>,
     pub(super) cancel: Cancel,
     pub(super) spare: Sender<Chunks>,
@@ -96,6 +99,9 @@ pub(super) struct Sequencer {
     /// Files that others may link to and that are not in the version, and what stands in for them.
     lost: HashSet<Vec<u8>>,
     stand_ins: std::collections::HashMap<Vec<u8>, Vec<u8>>,
+    /// Large files begun.
+    files: u64,
+    track: Track,
     progress: Arc<dyn Progress>,
     cancel: Cancel,
     spare: Sender<Chunks>,
@@ -133,6 +139,8 @@ impl Sequencer {
             entries: 0,
             lost: HashSet::new(),
             stand_ins: std::collections::HashMap::new(),
+            files: 0,
+            track: parts.track,
             progress: parts.progress,
             cancel: parts.cancel,
             spare: parts.spare,
@@ -147,6 +155,7 @@ impl Sequencer {
             }
             match item {
                 Fed::Batch(promise) => self.batch(wait(&promise)?)?,
+                Fed::Begin(cutter) => self.begin_file(cutter)?,
                 Fed::Block(promise) => {
                     let chunks = wait(&promise)?;
                     self.flush_kept()?;
@@ -154,9 +163,20 @@ impl Sequencer {
                     let bytes = chunks.lengths.iter().map(|length| u64::from(*length)).sum();
                     self.pending_bytes += bytes;
                     self.progress.done(0, bytes);
+                    self.tell_track()?;
                     let _ = self.spare.send(chunks);
                 }
+                Fed::Repeat { offset, bytes } => {
+                    self.keep(offset, bytes)?;
+                    self.pending_bytes += bytes;
+                    self.statistics.read_bytes += bytes;
+                    self.statistics.predictions_right += 1;
+                    self.statistics.predicted_bytes += bytes;
+                    self.progress.done(0, bytes);
+                }
+                Fed::Mispredicted => self.statistics.predictions_wrong += 1,
                 Fed::End(ended) => {
+                    self.end_file()?;
                     debug_assert_eq!(ended.entry.stored_bytes(), self.pending_bytes);
                     self.pending_bytes = 0;
                     self.progress.current(&ended.entry.path);
@@ -172,6 +192,44 @@ impl Sequencer {
             }
         }
         if self.cancel.is_cancelled() { Err(BackupError::Interrupted) } else { Ok(()) }
+    }
+
+    /// From here on segments are those of one large file, and proved.
+    fn begin_file(&mut self, cutter: Cutter) -> Result<(), BackupError> {
+        self.files += 1;
+        let cutting = self.cutting.clone();
+        let Some(run_mac) = &cutting.run_mac else { return Ok(()) };
+        self.flush_kept()?;
+        let max = cutting.chunker(cutter).params().max;
+        let mut sink = MetaSink {
+            packer: &mut self.meta_packer,
+            fingerprinter: &cutting.fingerprinter,
+            usage: &mut self.usage,
+            added_bytes: &mut self.statistics.added_bytes,
+        };
+        Ok(self.data.begin_file(cutter, max, run_mac, &mut sink)?)
+    }
+
+    fn end_file(&mut self) -> Result<(), BackupError> {
+        self.flush_kept()?;
+        let candidate = followed(&mut self.data_base)?;
+        let mut sink = MetaSink {
+            packer: &mut self.meta_packer,
+            fingerprinter: &self.cutting.fingerprinter,
+            usage: &mut self.usage,
+            added_bytes: &mut self.statistics.added_bytes,
+        };
+        Ok(self.data.end_file(candidate, &mut sink)?)
+    }
+
+    /// Tells the feeder where in the base the large file under way is now.
+    fn tell_track(&mut self) -> Result<(), BackupError> {
+        if let Some(base) = &mut self.data_base
+            && let Some(offset) = base.position()?
+        {
+            self.track.saw(Sighting { file: self.files.saturating_sub(1), at: self.pending_bytes, base: offset });
+        }
+        Ok(())
     }
 
     /// Whether anything is in the version.
@@ -250,7 +308,7 @@ impl Sequencer {
             let record = self.chunk(fingerprint, bytes)?;
             self.stream_bytes += u64::from(*length);
             self.statistics.read_bytes += u64::from(*length);
-            self.push_data(record)?;
+            self.push_data(record, Some(bytes))?;
         }
         Ok(offset)
     }
@@ -270,7 +328,7 @@ impl Sequencer {
         Ok(stored)
     }
 
-    fn push_data(&mut self, record: ChunkRecord) -> Result<(), RepositoryError> {
+    fn push_data(&mut self, record: ChunkRecord, content: Option<&[u8]>) -> Result<(), RepositoryError> {
         self.statistics.chunks += 1;
         let base = &mut self.data_base;
         let candidate = || followed(base);
@@ -280,6 +338,7 @@ impl Sequencer {
             usage: &mut self.usage,
             added_bytes: &mut self.statistics.added_bytes,
         };
+        self.data.saw(content);
         self.data.push(record, None, candidate, &mut sink)
     }
 
@@ -307,7 +366,9 @@ impl Sequencer {
             let Some((number, start)) = reader.segment_at(position)? else { break };
             let Some((segment, _)) = reader.segment_ref(number)? else { break };
             let end = start + segment.bytes;
-            if position == start && end <= to && self.data.is_at_segment_start() {
+            let is_whole = position == start && end <= to;
+            // Segments of a large file are its own: what is before them ends there.
+            if is_whole && (self.data.is_at_segment_start() || segment.proof.is_some()) {
                 self.statistics.chunks += u64::from(segment.chunks);
                 let mut sink = MetaSink {
                     packer: &mut self.meta_packer,
@@ -315,6 +376,7 @@ impl Sequencer {
                     usage: &mut self.usage,
                     added_bytes: &mut self.statistics.added_bytes,
                 };
+                self.data.border(&mut sink)?;
                 self.data.push_segment(segment, &mut sink)?;
                 position = end;
                 continue;
@@ -322,7 +384,7 @@ impl Sequencer {
             let mut at = start;
             for record in reader.segment(number)?.iter() {
                 if at >= position && at < to {
-                    self.push_data(*record)?;
+                    self.push_data(*record, None)?;
                 }
                 at += u64::from(record.chunk.size);
             }
