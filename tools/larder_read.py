@@ -161,14 +161,22 @@ def take_segment(reader, names):
     return row
 
 
+def take_run(reader, names):
+    """A row of a segment (segment.rs): kind, container, born, offset, count of records. A superchunk has a MAC, which we pass over."""
+    row = reader.u8(), take_container(reader, names), reader.varint(), reader.varint(), reader.varint()
+    if row[0] == 1:
+        reader.take(16)
+    return row
+
+
 def segment_records(data):
     """The chunk records of a segment (segment.rs)."""
     reader = Reader(data, "segment", version=1)
     jobs, names = take_places(reader)
-    runs = reader.rows(lambda row: (row.u8(), take_container(row, names), row.varint(), row.varint(), row.varint()))
+    runs = reader.rows(lambda row: take_run(row, names))
     even, places = reader.varint(), []
     for kind, container, born, offset, count in runs:
-        need(kind == 0 and born <= len(jobs) and count <= len(data), "a run of a segment is out of bounds")
+        need(kind <= 1 and born <= len(jobs) and count <= len(data), "a run of a segment is out of bounds")
         for _ in range(count):
             places.append((container, offset, even or reader.varint()))
             offset += places[-1][2]

@@ -50,8 +50,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut stored = Vec::new();
     Compressor::new(Compression::DEFAULT).compress(raw, &mut stored);
     write("compressed_frame", "zstd", &[&(raw.len() as u16).to_le_bytes()[..], &stored].concat())?;
-    write("segment", "valid", &segment::encode(&support::records())?)?;
-    write("segment", "even", &segment::encode(&support::records()[3..5])?)?;
+    write("segment", "valid", &segment::encode(&support::records(), &support::superchunks())?)?;
+    write("segment", "even", &segment::encode(&support::records()[3..5], &[])?)?;
     write("recipe_node", "valid", &recipe::encode_node(&support::segments())?)?;
     write("metadata_block", "valid", &support::checks::blocks(&support::entries())[0].bytes)?;
     let fields = KeyFields {

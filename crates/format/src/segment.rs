@@ -8,7 +8,7 @@
 //! | version      | 1            | 1                                                                                    |
 //! | places       | …            | jobs and containers, `places.rs`                                                     |
 //! | run count    | varint       | runs of records that lie back to back in one container and were born together        |
-//! | runs         | a row a run  | kind (1 byte, 0 = chunks; 1 is reserved for superchunks), varint container, varint born, varint first offset, varint records |
+//! | runs         | a row a run  | kind (1 byte, 0 = chunks, 1 = a superchunk), varint container, varint born, varint first offset, varint records; for a superchunk 16 bytes of MAC |
 //! | even         | varint       | size of every record, or 0 when a column of sizes follows                             |
 //! | sizes        | varint each  | only when `even` is 0                                                                |
 //! | fingerprints | 32 each      |                                                                                      |
@@ -16,6 +16,10 @@
 //! `born` is 0 when the chunk was new to the series in the job that wrote its container (by far the most), else 1 + the
 //! number of the job whose version first had it. How long a chunk has stayed duplicate follows from it, so a record never
 //! changes (`SEEDS.md` 1.2.7). About 34 bytes a chunk.
+//!
+//! A **superchunk** is a run that has stayed duplicate for many versions (SlimStore section IV-C). It is a view: its chunks are
+//! listed like all others and nothing is stored twice. One MAC over its bytes proves all of it unchanged; when that fails its
+//! chunks are looked at one by one.
 
 use crate::Fingerprint;
 use crate::container::ChunkRef;
@@ -25,6 +29,7 @@ use crate::wire::{DecodeError, EncodeError, Put, Reader};
 
 const WHAT: &str = "segment";
 const KIND_CHUNKS: u8 = 0;
+const KIND_SUPERCHUNK: u8 = 1;
 
 /// One chunk of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,15 +42,60 @@ pub struct ChunkRecord {
 
 impl ChunkRecord {
     /// Whether `next` continues the run that `self` is in.
-    fn continues(&self, next: &Self) -> bool {
+    pub fn continues(&self, next: &Self) -> bool {
         next.chunk.container == self.chunk.container
             && Some(next.chunk.offset) == self.chunk.offset.checked_add(self.chunk.size)
             && next.born == self.born
     }
 }
 
-/// Encodes the records of one segment. Equal records give equal bytes.
-pub fn encode(records: &[ChunkRecord]) -> Result<Vec<u8>, EncodeError> {
+/// A run of records that is proved as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Superchunk {
+    /// Number of its first record in the segment.
+    pub first: usize,
+    /// How many records: they lie back to back in one container and were born together.
+    pub records: usize,
+    /// The MAC (`larder_chunking::RunMac`) over their bytes.
+    pub mac: [u8; 16],
+}
+
+/// What a segment holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Segment {
+    /// Its records, in stream order.
+    pub records: Vec<ChunkRecord>,
+    /// Runs of them, in order and apart from one another.
+    pub superchunks: Vec<Superchunk>,
+}
+
+/// Records that are written as one row, and the superchunk that they are.
+type RunOf<'a> = (&'a [ChunkRecord], Option<&'a Superchunk>);
+
+/// The runs that a segment is written in.
+fn runs<'a>(records: &'a [ChunkRecord], superchunks: &'a [Superchunk]) -> Result<Vec<RunOf<'a>>, EncodeError> {
+    let mut runs = Vec::new();
+    let mut at = 0;
+    let plain = |from: usize, to: usize| records[from..to].chunk_by(|a, b| a.continues(b)).map(|run| (run, None));
+    for superchunk in superchunks {
+        let end = superchunk.first.checked_add(superchunk.records).filter(|end| *end <= records.len());
+        let Some(end) = end.filter(|end| at <= superchunk.first && superchunk.first < *end) else {
+            return Err(EncodeError::new(WHAT, "a superchunk is empty, out of order or out of bounds"));
+        };
+        let run = &records[superchunk.first..end];
+        if !run.windows(2).all(|pair| pair[0].continues(&pair[1])) {
+            return Err(EncodeError::new(WHAT, "a superchunk's records do not lie back to back"));
+        }
+        runs.extend(plain(at, superchunk.first));
+        runs.push((run, Some(superchunk)));
+        at = end;
+    }
+    runs.extend(plain(at, records.len()));
+    Ok(runs)
+}
+
+/// Encodes a segment. Equal contents give equal bytes.
+pub fn encode(records: &[ChunkRecord], superchunks: &[Superchunk]) -> Result<Vec<u8>, EncodeError> {
     for record in records {
         let ChunkRef { offset, size, .. } = record.chunk;
         if size == 0 || offset.checked_add(size).is_none() {
@@ -53,23 +103,23 @@ pub fn encode(records: &[ChunkRecord]) -> Result<Vec<u8>, EncodeError> {
         }
     }
     let mut places = PlacesWriter::default();
-    let mut runs = Vec::new();
-    let mut run_count = 0u64;
-    for run in records.chunk_by(|a, b| a.continues(b)) {
+    let runs = runs(records, superchunks)?;
+    let mut rows = Vec::new();
+    for (run, superchunk) in &runs {
         let first = &run[0];
-        runs.put_u8(KIND_CHUNKS);
-        runs.put_varint(places.container(first.chunk.container));
+        rows.put_u8(if superchunk.is_some() { KIND_SUPERCHUNK } else { KIND_CHUNKS });
+        rows.put_varint(places.container(first.chunk.container));
         let born = if first.born == first.chunk.container.job { 0 } else { places.job(first.born) + 1 };
-        runs.put_varint(born);
-        runs.put_varint(u64::from(first.chunk.offset));
-        runs.put_varint(run.len() as u64);
-        run_count += 1;
+        rows.put_varint(born);
+        rows.put_varint(u64::from(first.chunk.offset));
+        rows.put_varint(run.len() as u64);
+        rows.extend(superchunk.iter().flat_map(|superchunk| superchunk.mac));
     }
-    let mut out = Vec::with_capacity(64 + runs.len() + records.len() * 35);
+    let mut out = Vec::with_capacity(64 + rows.len() + records.len() * 35);
     out.put_u8(1);
     places.encode(&mut out);
-    out.put_varint(run_count);
-    out.extend_from_slice(&runs);
+    out.put_varint(runs.len() as u64);
+    out.extend_from_slice(&rows);
     let first_size = records.first().map_or(0, |record| record.chunk.size);
     if records.iter().all(|record| record.chunk.size == first_size) {
         out.put_varint(u64::from(first_size));
@@ -91,18 +141,21 @@ struct Run {
 }
 
 /// Decodes a segment.
-pub fn decode(bytes: &[u8]) -> Result<Vec<ChunkRecord>, DecodeError> {
+pub fn decode(bytes: &[u8]) -> Result<Segment, DecodeError> {
     let mut reader = Reader::new(bytes, WHAT);
     reader.version(1)?;
     let places = Places::decode(&mut reader)?;
     // A run's row takes 5 bytes, and each of its records has a fingerprint further on.
     let run_count = reader.count(5 + 32)?;
     let mut runs = Vec::with_capacity(run_count);
+    let mut superchunks = Vec::new();
     let mut total = 0usize;
     for _ in 0..run_count {
-        if reader.u8()? != KIND_CHUNKS {
-            return Err(reader.invalid("it holds records of a kind this program does not know"));
-        }
+        let is_superchunk = match reader.u8()? {
+            KIND_CHUNKS => false,
+            KIND_SUPERCHUNK => true,
+            _ => return Err(reader.invalid("it holds records of a kind this program does not know")),
+        };
         let container = places.container(&mut reader)?;
         let born = match reader.varint()? {
             0 => container.job,
@@ -111,6 +164,9 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<ChunkRecord>, DecodeError> {
         let offset = reader.varint_u32()?;
         // Every record has a fingerprint further on, which bounds the count.
         let records = reader.count(32)?;
+        if is_superchunk {
+            superchunks.push(Superchunk { first: total, records, mac: reader.array()? });
+        }
         total += records;
         if records == 0 || total > reader.remaining() / 32 {
             return Err(reader.invalid("its runs hold no or too many records"));
@@ -136,7 +192,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<ChunkRecord>, DecodeError> {
         record.chunk.fingerprint = Fingerprint(reader.array()?);
     }
     reader.finish()?;
-    Ok(records)
+    Ok(Segment { records, superchunks })
 }
 
 #[cfg(test)]
@@ -172,8 +228,8 @@ mod tests {
     #[test]
     fn a_chunk_of_a_first_backup_costs_34_bytes() {
         let records = sequential(&vec![4000; 512].iter().enumerate().map(|(n, s)| s + n as u32).collect::<Vec<_>>());
-        assert!(encode(&records).expect("in bounds").len() <= 512 * 34 + 64);
-        assert!(encode(&sequential(&[4096; 512])).expect("in bounds").len() <= 512 * 32 + 64);
+        assert!(encode(&records, &[]).expect("in bounds").len() <= 512 * 34 + 64);
+        assert!(encode(&sequential(&[4096; 512]), &[]).expect("in bounds").len() <= 512 * 32 + 64);
     }
 
     #[test]
@@ -181,7 +237,24 @@ mod tests {
         for (offset, size) in [(0, 0), (u32::MAX, 1), (1, u32::MAX)] {
             let mut records = sequential(&[10, 20]);
             (records[1].chunk.offset, records[1].chunk.size) = (offset, size);
-            assert!(encode(&records).is_err(), "{offset} {size}");
+            assert!(encode(&records, &[]).is_err(), "{offset} {size}");
+        }
+    }
+
+    #[test]
+    fn superchunks_that_are_no_runs_are_not_encoded() {
+        let records = [sequential(&[10, 20, 30]), sequential(&[10])].concat();
+        let superchunk = |first, records| Superchunk { first, records, mac: [0; 16] };
+        assert!(encode(&records, &[superchunk(0, 3), superchunk(3, 1)]).is_ok());
+        for bad in [
+            vec![superchunk(0, 4)],
+            vec![superchunk(0, 0)],
+            vec![superchunk(3, 2)],
+            vec![superchunk(usize::MAX, 2)],
+            vec![superchunk(1, 2), superchunk(0, 1)],
+            vec![superchunk(0, 2), superchunk(1, 1)],
+        ] {
+            assert!(encode(&records, &bad).is_err(), "{bad:?}");
         }
     }
 
@@ -190,10 +263,22 @@ mod tests {
         fn what_is_encoded_is_decoded(
             scattered in prop::collection::vec(record(), 0..60),
             sizes in prop::collection::vec(1u32..9000, 0..60),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         ) {
-            for records in [scattered.clone(), sequential(&sizes), [sequential(&sizes), scattered].concat()] {
-                let bytes = encode(&records).expect("in bounds");
-                prop_assert_eq!(decode(&bytes), Ok(records.clone()));
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(sizes.len() + 1)).collect();
+            cuts.sort_unstable();
+            cuts.dedup();
+            let superchunks: Vec<_> = cuts
+                .chunks_exact(2)
+                .map(|cut| Superchunk { first: cut[0], records: cut[1] - cut[0], mac: [cut[0] as u8; 16] })
+                .collect();
+            for (records, superchunks) in [
+                (scattered.clone(), Vec::new()),
+                (sequential(&sizes), superchunks.clone()),
+                ([sequential(&sizes), scattered].concat(), superchunks),
+            ] {
+                let bytes = encode(&records, &superchunks).expect("in bounds");
+                prop_assert_eq!(decode(&bytes), Ok(Segment { records: records.clone(), superchunks }));
                 for len in 0..bytes.len() {
                     prop_assert!(decode(&bytes[..len]).is_err());
                 }

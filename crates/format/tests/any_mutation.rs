@@ -45,7 +45,7 @@ proptest! {
 
     #[test]
     fn of_a_segment(damages in damages()) {
-        checks::segment(&damaged(&segment::encode(&support::records()).expect("valid"), &damages));
+        checks::segment(&damaged(&segment::encode(&support::records(), &support::superchunks()).expect("valid"), &damages));
     }
 
     #[test]

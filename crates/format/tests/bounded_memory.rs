@@ -288,7 +288,7 @@ proptest! {
             }
             builder.finish().expect("a block").bytes
         };
-        let input = damaged(&segment::encode(&support::records()).expect("valid"), &damages);
+        let input = damaged(&segment::encode(&support::records(), &support::superchunks()).expect("valid"), &damages);
         assert_bounded(input.len(), 0, || segment::decode(&input));
         let input = damaged(&recipe::encode_node(&support::segments()).expect("valid"), &damages);
         assert_bounded(input.len(), 0, || recipe::decode_node(&input));

@@ -6,6 +6,7 @@ mod support;
 
 use larder_format::key_file::{from_paper, to_paper};
 use larder_format::seal::MasterKey;
+use larder_format::segment::Segment;
 use larder_format::{metadata, recipe, segment};
 
 fn golden(text: &str) -> Vec<u8> {
@@ -15,16 +16,20 @@ fn golden(text: &str) -> Vec<u8> {
 #[test]
 fn segment_version_1() {
     let golden = golden(include_str!("golden/segment_v1.hex"));
-    assert_eq!(hex::encode(segment::encode(&support::records()).expect("valid")), hex::encode(&golden));
-    assert_eq!(segment::decode(&golden), Ok(support::records()));
+    assert_eq!(
+        hex::encode(segment::encode(&support::records(), &support::superchunks()).expect("valid")),
+        hex::encode(&golden)
+    );
+    let superchunks = support::superchunks();
+    assert_eq!(segment::decode(&golden), Ok(Segment { records: support::records(), superchunks }));
 }
 
 #[test]
 fn segment_version_1_with_even_sizes() {
     let golden = golden(include_str!("golden/segment_even_v1.hex"));
     let records = &support::records()[3..5];
-    assert_eq!(hex::encode(segment::encode(records).expect("valid")), hex::encode(&golden));
-    assert_eq!(segment::decode(&golden), Ok(records.to_vec()));
+    assert_eq!(hex::encode(segment::encode(records, &[]).expect("valid")), hex::encode(&golden));
+    assert_eq!(segment::decode(&golden), Ok(Segment { records: records.to_vec(), superchunks: Vec::new() }));
 }
 
 #[test]

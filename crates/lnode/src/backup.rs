@@ -17,6 +17,7 @@ mod cutting;
 mod feed;
 mod filters;
 mod incoming;
+mod merging;
 mod packer;
 mod pool;
 mod prediction;
@@ -28,6 +29,7 @@ mod uploads;
 pub use run::backup;
 
 use std::io::Read;
+use std::num::NonZeroUsize;
 
 use larder_format::compress::Compression;
 use larder_format::ids::JobId;
@@ -94,6 +96,8 @@ pub struct BackupOptions {
     pub ignore_inode: bool,
     /// The version to compare with, instead of the newest of the series.
     pub base: Option<JobId>,
+    /// A run of chunks that is duplicate for so many versions in a row becomes a superchunk; `None`: never.
+    pub merge_after: Option<NonZeroUsize>,
     /// Bytes of memory for finding duplicates.
     pub index_memory: usize,
 }

@@ -78,7 +78,7 @@ fn read_back(blocks: &[&[&str]]) -> (Vec<String>, Option<String>) {
     let chunks = records.len() as u32;
     let cover = Some(Cover { first_path: blocks[0][0].as_bytes().to_vec(), data_bytes: 0 });
     let segment = SegmentRef {
-        chunk: meta.add(&segment::encode(&records).unwrap()),
+        chunk: meta.add(&segment::encode(&records, &[]).unwrap()),
         bytes,
         chunks,
         samples: vec![1],

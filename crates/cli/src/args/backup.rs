@@ -117,6 +117,10 @@ pub(crate) struct BackupArgs {
     #[arg(long, help_heading = "What to compare with")]
     pub(crate) paranoid: bool,
 
+    /// Treat runs of chunks that are duplicate for so many snapshots in a row as one; 0: never
+    #[arg(long, value_name = "N", default_value_t = 5, help_heading = "What to compare with")]
+    pub(crate) merge_after: usize,
+
     /// A file with another ctime may still be unchanged
     #[arg(long, help_heading = "What to compare with")]
     pub(crate) ignore_ctime: bool,

@@ -4,6 +4,8 @@ mod input;
 mod naming;
 mod scan;
 
+use std::num::NonZeroUsize;
+
 use larder_format::ids::JobId;
 use larder_format::manifest::Statistics;
 use larder_lnode::{BackupOptions, BackupReport, Clock, SystemClock, backup};
@@ -43,6 +45,7 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
         ignore_ctime: args.ignore_ctime,
         ignore_inode: args.ignore_inode,
         base: parent(app, &opened.repository, args)?,
+        merge_after: NonZeroUsize::new(args.merge_after),
         index_memory: app.memory() / 2,
     };
     if options.series.is_empty() {

@@ -16,8 +16,9 @@ use super::{CONTAINER, ContainerParts, Forger, JOB, SERIES, keys};
 const SALT: [u8; 16] = [3; 16];
 
 pub fn segment(bytes: &[u8]) {
-    if let Ok(records) = segment::decode(bytes) {
-        assert_eq!(segment::decode(&segment::encode(&records).expect("it was read")), Ok(records));
+    if let Ok(read) = segment::decode(bytes) {
+        let again = segment::encode(&read.records, &read.superchunks).expect("it was read");
+        assert_eq!(segment::decode(&again), Ok(read));
     }
 }
 

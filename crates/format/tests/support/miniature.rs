@@ -138,7 +138,7 @@ fn segment_of(meta: &mut Writer<'_>, chunks: &[ChunkRef], cover: Option<Cover>) 
     let used = ContainerUse { container: chunks[0].container, chunks: chunks.len() as u32, bytes };
     let sample = u64::from_le_bytes(*chunks[0].fingerprint.0.first_chunk().expect("32 bytes"));
     SegmentRef {
-        chunk: meta.add(&segment::encode(&records).expect("valid")),
+        chunk: meta.add(&segment::encode(&records, &[]).expect("valid")),
         bytes,
         chunks: records.len() as u32,
         samples: vec![sample],
@@ -279,7 +279,7 @@ impl Chunks<'_> {
         let mut chunks = Vec::new();
         for node in &recipe.nodes {
             for segment in recipe::decode_node(&self.get(&node.chunk)?).map_err(|error| error.to_string())? {
-                for record in segment::decode(&self.get(&segment.chunk)?).map_err(|error| error.to_string())? {
+                for record in segment::decode(&self.get(&segment.chunk)?).map_err(|error| error.to_string())?.records {
                     chunks.push(self.get(&record.chunk)?);
                 }
             }

@@ -22,7 +22,7 @@ use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Statistics, 
 use larder_format::mark::Forgotten;
 use larder_format::recipe::{ContainerUse, Cover, NodeRef, Proof, Recipe, SegmentRef};
 use larder_format::seal::{Keys, MasterKey};
-use larder_format::segment::ChunkRecord;
+use larder_format::segment::{ChunkRecord, Superchunk};
 
 pub const MASTER: [u8; 32] = [1; 32];
 pub const REPOSITORY: RepositoryId = RepositoryId([4; 16]);
@@ -199,6 +199,11 @@ pub fn records() -> Vec<ChunkRecord> {
         place(BASE, 7, 74_000, 4000, BASE, 5),
         place(JOB, 1, 0, 1, JOB, 6),
     ]
+}
+
+/// A superchunk among [`records`].
+pub fn superchunks() -> Vec<Superchunk> {
+    vec![Superchunk { first: 3, records: 2, mac: [0xcd; 16] }]
 }
 
 pub fn segments() -> Vec<SegmentRef> {

@@ -94,6 +94,7 @@ impl Batch {
     pub(super) fn run(self, mut chunks: Chunks, cutting: &Cutting) -> BatchDone {
         chunks.bytes.clear();
         chunks.lengths.clear();
+        chunks.known.clear();
         let mut items = Vec::with_capacity(self.work.len());
         for work in self.work {
             match work {

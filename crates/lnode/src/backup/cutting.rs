@@ -1,5 +1,6 @@
 //! Cutting and naming bytes: which cutter a stream gets, and runs of chunks with their fingerprints.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use larder_chunking::{
@@ -8,6 +9,7 @@ use larder_chunking::{
 use larder_format::Fingerprint;
 use larder_format::config::Config;
 use larder_format::seal::Keys;
+use larder_format::segment::ChunkRecord;
 
 /// Bytes of a stream to look at before its cutter is chosen.
 pub(super) const HEAD_BYTES: usize = pages::HEAD_BYTES;
@@ -74,6 +76,21 @@ pub(super) struct Chunks {
     pub(super) bytes: Vec<u8>,
     pub(super) lengths: Vec<u32>,
     pub(super) fingerprints: Vec<Fingerprint>,
+    /// Runs of them that are proved to be what the base has, in order.
+    pub(super) known: Vec<KnownRun>,
+}
+
+/// A run of chunks whose records need not be looked for.
+#[derive(Debug, Clone)]
+pub(super) struct KnownRun {
+    /// Numbers of the chunks.
+    pub(super) chunks: Range<usize>,
+    /// Records of the base's segment.
+    pub(super) records: Arc<Vec<ChunkRecord>>,
+    /// The record of the first of the chunks.
+    pub(super) first: usize,
+    /// Number of the segment in the base.
+    pub(super) segment: u32,
 }
 
 impl Chunks {
@@ -86,10 +103,25 @@ impl Chunks {
         debug_assert_eq!(consumed, stream.len());
     }
 
-    /// Names all chunks, many at once.
+    /// The run that a chunk is known from, and the place of its record there.
+    pub(super) fn known_at(&self, chunk: usize) -> Option<(&KnownRun, usize)> {
+        let run = self.known.get(self.known.partition_point(|run| run.chunks.end <= chunk))?;
+        run.chunks.contains(&chunk).then(|| (run, run.first + chunk - run.chunks.start))
+    }
+
+    /// Names all chunks, many at once; those of known runs have their names.
     pub(super) fn fingerprint(&mut self, cutting: &Cutting) {
         self.fingerprints.clear();
-        let total: usize = self.lengths.iter().map(|length| *length as usize).sum();
-        cutting.fingerprinter.many(&self.bytes[..total], &self.lengths, &mut self.fingerprints);
+        let (mut next, mut offset) = (0, 0);
+        let bytes = |lengths: &[u32]| lengths.iter().map(|length| *length as usize).sum::<usize>();
+        for run in &self.known {
+            let unknown = &self.lengths[next..run.chunks.start];
+            cutting.fingerprinter.many(&self.bytes[offset..], unknown, &mut self.fingerprints);
+            offset += bytes(&self.lengths[next..run.chunks.end]);
+            let records = &run.records[run.first..run.first + run.chunks.len()];
+            self.fingerprints.extend(records.iter().map(|record| record.chunk.fingerprint));
+            next = run.chunks.end;
+        }
+        cutting.fingerprinter.many(&self.bytes[offset..], &self.lengths[next..], &mut self.fingerprints);
     }
 }

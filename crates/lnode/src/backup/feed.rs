@@ -44,8 +44,8 @@ pub(super) enum Fed {
     Block(Receiver<Chunks>),
     /// The next bytes of a large file or stream are those at this offset of the base's data stream.
     Repeat { offset: u64, bytes: u64 },
-    /// The base predicted something else than what comes next.
-    Mispredicted,
+    /// So many times the base predicted something else than what comes next.
+    Mispredicted(u64),
     /// The large file or stream is complete.
     End(Box<Ended>),
     /// A large file could not be opened: it is not in the version.
@@ -218,6 +218,7 @@ impl Feeder {
             }
             let at = incoming.at;
             let mut stop = usize::MAX;
+            let mut changed = None;
             if let Some(predictor) = &mut predictor {
                 if let Some(predicted) = predictor.predict(at, cutter) {
                     let mac = incoming.mac(predictor.mac(), predicted.bytes as usize, max);
@@ -226,13 +227,25 @@ impl Feeder {
                         self.send(Fed::Repeat { offset: predicted.offset, bytes: predicted.bytes })?;
                         continue;
                     }
-                    self.send(Fed::Mispredicted)?;
+                    self.send(Fed::Mispredicted(1))?;
+                    changed = predictor.changed(&predicted).map(|changed| (changed, predictor.mac()));
                 }
                 predictor.look_around();
                 stop = predictor.next_start(at).map_or(usize::MAX, |next| (next - at) as usize);
             }
             incoming.fill(BLOCK_BYTES.max(max));
-            let chunks = incoming.cut(chunker, stop, self.spare.try_recv().unwrap_or_default());
+            let mut wrong = 0;
+            let chunks = incoming.cut(self.spare.try_recv().unwrap_or_default(), |data, end, pieces| match &changed {
+                Some((changed, empty)) => {
+                    let broken = changed.cut(data, end, chunker, empty, pieces);
+                    wrong = broken.wrong;
+                    broken.consumed
+                }
+                None => chunker.cut_until(data, end, stop, &mut pieces.lengths),
+            });
+            if wrong > 0 {
+                self.send(Fed::Mispredicted(wrong))?;
+            }
             let (done, promise) = bounded(1);
             let cutting = self.cutting.clone();
             self.send(Fed::Block(promise))?;

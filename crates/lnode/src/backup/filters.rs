@@ -37,7 +37,10 @@ impl BaseFilter {
     /// The next chunk is expected to be this record of this segment.
     pub(super) fn expect(&mut self, segment: u32, record: u32) -> Result<(), RepositoryError> {
         match &mut self.filter {
-            Some(filter) => filter.expect(segment, record),
+            Some(filter) => {
+                self.found_last = true;
+                filter.expect(segment, record)
+            }
             None => Ok(()),
         }
     }

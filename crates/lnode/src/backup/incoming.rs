@@ -1,11 +1,18 @@
 //! The bytes of a large file that were read and not yet passed on.
 
-use larder_chunking::{Chunker, RunMac, StreamEnd};
+use larder_chunking::{RunMac, StreamEnd};
 
-use super::cutting::Chunks;
+use super::cutting::{Chunks, KnownRun};
 
 /// Bytes read between two steps of a MAC: what was just read is still in the cache of the core.
 const STEP_BYTES: usize = 256 << 10;
+
+/// What cutting makes of bytes.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    pub(super) lengths: Vec<u32>,
+    pub(super) known: Vec<KnownRun>,
+}
 
 /// See the module header. The buffer keeps its length and is filled in part, or zeroing it would cost as much as cutting.
 pub(super) struct Incoming<'a> {
@@ -79,13 +86,17 @@ impl<'a> Incoming<'a> {
         self.at += bytes as u64;
     }
 
-    /// Cuts what is held as far as it is decided, but not on from a cut at or behind `stop`. The chunks take the buffer with them;
-    /// what is left goes into `next`.
-    pub(super) fn cut(&mut self, chunker: &dyn Chunker, stop: usize, next: Chunks) -> Chunks {
+    /// Has what is held cut by `cut`, which is given the bytes, fills in lengths and known runs, and says how many bytes they
+    /// cover. The chunks take the buffer with them; what is left goes into `next`.
+    pub(super) fn cut(&mut self, next: Chunks, cut: impl FnOnce(&[u8], StreamEnd, &mut Pieces) -> usize) -> Chunks {
         let end = if self.at_end { StreamEnd::Reached } else { StreamEnd::Open };
         let mut chunks = std::mem::replace(&mut self.chunks, next);
-        chunks.lengths.clear();
-        let consumed = chunker.cut_until(&chunks.bytes[..self.filled], end, stop, &mut chunks.lengths);
+        let mut pieces =
+            Pieces { lengths: std::mem::take(&mut chunks.lengths), known: std::mem::take(&mut chunks.known) };
+        pieces.lengths.clear();
+        pieces.known.clear();
+        let consumed = cut(&chunks.bytes[..self.filled], end, &mut pieces);
+        (chunks.lengths, chunks.known) = (pieces.lengths, pieces.known);
         let rest = &chunks.bytes[consumed..self.filled];
         if self.chunks.bytes.len() < rest.len() {
             self.chunks.bytes.resize(rest.len(), 0);

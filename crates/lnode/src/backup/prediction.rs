@@ -11,12 +11,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use larder_chunking::{Chunker, RunMac};
-use larder_format::recipe::Proof;
+use larder_chunking::{Chunker, RunMac, StreamEnd};
+use larder_format::recipe::{Proof, TAIL_MAX};
+use larder_format::segment::{ChunkRecord, Superchunk};
 use larder_store::RepositoryError;
 use parking_lot::Mutex;
 
-use super::cutting::Cutter;
+use super::cutting::{Cutter, KnownRun};
+use super::incoming::Pieces;
 use crate::version::RecipeReader;
 
 /// Files and streams shorter than this have no proofs, and their segments no borders of their own (bytes).
@@ -54,6 +56,7 @@ pub(super) struct Predicted {
     pub(super) offset: u64,
     /// Its length in bytes.
     pub(super) bytes: u64,
+    number: u32,
     proof: Proof,
 }
 
@@ -61,17 +64,101 @@ impl Predicted {
     /// Whether the stretch is the segment: `mac` was taken over its bytes, with which `data` begins. `data` goes on with what
     /// follows, at least as far as the chunker looks, or to the end of the file.
     pub(super) fn is_proved(&self, mac: RunMac, data: &[u8], chunker: &dyn Chunker) -> bool {
-        let tail: u64 = self.proof.tail.iter().map(|length| u64::from(*length)).sum();
-        if tail > self.bytes || mac.finish() != self.proof.mac {
-            return false;
-        }
-        let mut at = (self.bytes - tail) as usize;
-        self.proof.tail.iter().all(|length| {
-            let confirmed = chunker.confirms(&data[at..], *length as usize);
-            at += *length as usize;
-            confirmed
-        })
+        is_proved(&self.proof, self.bytes, mac, data, chunker)
     }
+}
+
+/// A segment that is not as it was, part by part.
+#[derive(Debug)]
+pub(super) struct Changed {
+    number: u32,
+    bytes: u64,
+    records: Arc<Vec<ChunkRecord>>,
+    /// Each with its offset in the segment and its length in bytes.
+    superchunks: Vec<(usize, usize, Superchunk)>,
+}
+
+/// What became of the superchunks of a [`Changed`] segment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Broken {
+    /// Bytes covered by all pieces.
+    pub(super) consumed: usize,
+    /// Superchunks that were otherwise.
+    pub(super) wrong: u64,
+}
+
+impl Changed {
+    /// Cuts `data`, which begins where the segment was expected, up to the segment's end: superchunks that are as they were are
+    /// taken whole, what is between them is cut in the ordinary way. A cut that misses a superchunk's beginning misses all of it.
+    pub(super) fn cut(
+        &self,
+        data: &[u8],
+        end: StreamEnd,
+        chunker: &dyn Chunker,
+        empty: &RunMac,
+        pieces: &mut Pieces,
+    ) -> Broken {
+        let max = chunker.params().max;
+        let mut broken = Broken::default();
+        let mut at = 0;
+        for (offset, length, superchunk) in &self.superchunks {
+            at += chunker.cut_until(&data[at..], end, offset.saturating_sub(at), &mut pieces.lengths);
+            let decided = end == StreamEnd::Reached || at + length + max as usize <= data.len();
+            if at != *offset || !decided || at + length > data.len() {
+                continue;
+            }
+            let records = &self.records[superchunk.first..superchunk.first + superchunk.records];
+            let sizes = records.iter().map(|record| record.chunk.size);
+            let mut mac = empty.clone();
+            mac.update(&data[at..at + length]);
+            let proof = Proof { mac: superchunk.mac, cutter: 0, tail: tail_of(sizes.clone(), max) };
+            if !is_proved(&proof, *length as u64, mac, &data[at..], chunker) {
+                broken.wrong += 1;
+                continue;
+            }
+            let first = pieces.lengths.len();
+            pieces.lengths.extend(sizes);
+            pieces.known.push(KnownRun {
+                chunks: first..pieces.lengths.len(),
+                records: self.records.clone(),
+                first: superchunk.first,
+                segment: self.number,
+            });
+            at += length;
+        }
+        let rest = (self.bytes as usize).saturating_sub(at);
+        at += chunker.cut_until(&data[at..], end, rest, &mut pieces.lengths);
+        broken.consumed = at;
+        broken
+    }
+}
+
+/// Lengths of the chunks at the end of a run that cuts look ahead from: those that begin less than `max` before it.
+pub(super) fn tail_of(sizes: impl DoubleEndedIterator<Item = u32>, max: u32) -> Vec<u32> {
+    let mut before_end = 0_u32;
+    let lengths = sizes.rev().take_while(|size| {
+        let looks_ahead = before_end < max;
+        before_end = before_end.saturating_add(*size);
+        looks_ahead
+    });
+    let mut tail: Vec<u32> = lengths.take(TAIL_MAX).collect();
+    tail.reverse();
+    tail
+}
+
+/// Whether the `bytes` that `data` begins with, and over which `mac` was taken, are those of the proof and are cut as they were.
+/// `data` goes on with what follows, at least as far as the chunker looks, or to the end of the file.
+fn is_proved(proof: &Proof, bytes: u64, mac: RunMac, data: &[u8], chunker: &dyn Chunker) -> bool {
+    let tail: u64 = proof.tail.iter().map(|length| u64::from(*length)).sum();
+    if tail > bytes || mac.finish() != proof.mac {
+        return false;
+    }
+    let mut at = (bytes - tail) as usize;
+    proof.tail.iter().all(|length| {
+        let confirmed = chunker.confirms(&data[at..], *length as usize);
+        at += *length as usize;
+        confirmed
+    })
 }
 
 /// See the module header.
@@ -110,7 +197,27 @@ impl Predictor {
         }
         let found = self.read(|base| base.segment_ref(segment))?;
         let proof = found.0.proof.filter(|proof| proof.cutter == cutter as u8)?;
-        Some(Predicted { offset, bytes: found.0.bytes, proof })
+        Some(Predicted { offset, bytes: found.0.bytes, number: segment, proof })
+    }
+
+    /// The parts of a segment that turned out to have changed; `None` when it has no superchunks.
+    pub(super) fn changed(&mut self, predicted: &Predicted) -> Option<Changed> {
+        let segment = self.read(|base| base.whole_segment(predicted.number))?;
+        if segment.superchunks.is_empty() {
+            return None;
+        }
+        let mut superchunks = Vec::with_capacity(segment.superchunks.len());
+        let (mut record, mut offset) = (0, 0);
+        let bytes = |records: &[ChunkRecord]| records.iter().map(|record| record.chunk.size as usize).sum::<usize>();
+        for superchunk in segment.superchunks {
+            let end = superchunk.first + superchunk.records;
+            offset += bytes(&segment.records[record..superchunk.first]);
+            let length = bytes(&segment.records[superchunk.first..end]);
+            superchunks.push((offset, length, superchunk));
+            (record, offset) = (end, offset + length);
+        }
+        let records = Arc::new(segment.records);
+        Some(Changed { number: predicted.number, bytes: predicted.bytes, records, superchunks })
     }
 
     /// The next place behind `at` where a segment may begin: ordinary cutting stops there, if a cut falls there.

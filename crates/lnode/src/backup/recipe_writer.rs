@@ -6,13 +6,15 @@ use std::collections::HashMap;
 use larder_chunking::{Fingerprinter, RunMac};
 use larder_dedup::{NodeCutter, Segmenter, samples_of};
 use larder_format::Fingerprint;
-use larder_format::ids::ContainerId;
-use larder_format::recipe::{ContainerUse, Cover, NodeRef, Proof, Recipe, SegmentRef, TAIL_MAX, encode_node};
+use larder_format::ids::{ContainerId, JobId};
+use larder_format::recipe::{ContainerUse, Cover, NodeRef, Proof, Recipe, SegmentRef, encode_node};
 use larder_format::segment::{self, ChunkRecord};
 use larder_store::RepositoryError;
 
 use super::cutting::Cutter;
+use super::merging::Merging;
 use super::packer::Packer;
+use super::prediction::tail_of;
 
 /// How much a version uses of each container.
 pub(super) type Usage = HashMap<ContainerId, (u64, u64)>;
@@ -54,6 +56,7 @@ struct Proving {
     mac: RunMac,
     /// Whether the MAC has seen all of the open segment.
     is_whole: bool,
+    merging: Option<Merging>,
 }
 
 impl Proving {
@@ -63,14 +66,7 @@ impl Proving {
         if !std::mem::replace(&mut self.is_whole, true) {
             return None;
         }
-        let mut before_end = 0;
-        let lengths = records.iter().rev().map(|record| record.chunk.size).take_while(|size| {
-            let looks_ahead = before_end < self.max;
-            before_end += size;
-            looks_ahead
-        });
-        let mut tail: Vec<u32> = lengths.take(TAIL_MAX).collect();
-        tail.reverse();
+        let tail = tail_of(records.iter().map(|record| record.chunk.size), self.max);
         Some(Proof { mac: mac.finish(), cutter: self.cutter as u8, tail })
     }
 }
@@ -109,18 +105,21 @@ impl RecipeWriter {
         self.segmenter.is_at_start()
     }
 
-    /// A large file begins: ends the open segment, and proves those that follow. `max` is how far cuts look.
+    /// A large file begins: ends the open segment, and proves those that follow. `max` is how far cuts look; chunks born before
+    /// `merge_before` are merged into superchunks.
     pub(super) fn begin_file(
         &mut self,
         cutter: Cutter,
         max: u32,
         run_mac: &RunMac,
+        merge_before: Option<JobId>,
         candidate: Option<SegmentRef>,
         sink: &mut MetaSink<'_>,
     ) -> Result<(), RepositoryError> {
         self.border(candidate, sink)?;
         let (empty, mac) = (run_mac.clone(), run_mac.clone());
-        self.proving = Some(Proving { cutter, max, empty, mac, is_whole: true });
+        let merging = merge_before.map(|born_before| Merging::new(born_before, run_mac.clone()));
+        self.proving = Some(Proving { cutter, max, empty, mac, is_whole: true, merging });
         Ok(())
     }
 
@@ -149,9 +148,12 @@ impl RecipeWriter {
         }
     }
 
-    /// The content of the record pushed next, if it is at hand: what proofs are made of.
-    pub(super) fn saw(&mut self, content: Option<&[u8]>) {
+    /// The record pushed next, and its content if that is at hand: what proofs and superchunks are made of.
+    pub(super) fn saw(&mut self, record: &ChunkRecord, content: Option<&[u8]>) {
         if let Some(proving) = &mut self.proving {
+            if let Some(merging) = &mut proving.merging {
+                merging.push(record, content);
+            }
             match content {
                 Some(content) => proving.mac.update(content),
                 None => proving.is_whole = false,
@@ -189,7 +191,9 @@ impl RecipeWriter {
         candidate: Option<SegmentRef>,
         sink: &mut MetaSink<'_>,
     ) -> Result<(), RepositoryError> {
-        let bytes = segment::encode(records)?;
+        let merging = self.proving.as_mut().and_then(|proving| proving.merging.as_mut());
+        let superchunks = merging.map(Merging::take).unwrap_or_default();
+        let bytes = segment::encode(records, &superchunks)?;
         let fingerprint = sink.fingerprinter.one(&bytes);
         let cover = self.cover.take();
         let proof = self.proving.as_mut().and_then(|proving| proving.take(records));

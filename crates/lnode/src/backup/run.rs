@@ -39,10 +39,10 @@ use crate::version::{Entries, MetaChunks, RecipeReader};
 pub fn backup(context: &Context, input: Input, options: &BackupOptions) -> Result<BackupReport, BackupError> {
     let started_ms = context.clock.now_ms();
     let job = JobId::new(started_ms, random(context.repository.entropy())?);
-    let base = find_base(context, options)?;
+    let (base, merge_before) = find_base(context, options, job)?;
     let announced = match options.dry_run {
-        true => Announced { base, adopts: Vec::new(), keeper: None },
-        false => announce(context, options, job, base)?,
+        true => Announced { base, adopts: Vec::new(), merge_before, keeper: None },
+        false => Announced { merge_before, ..announce(context, options, job, base)? },
     };
     let result = run(context, input, options, job, started_ms, &announced);
     // The lease of a job that failed stays open: that is what tells the next run where its uploads are.
@@ -61,10 +61,17 @@ const COMPARISON_CACHE: NonZeroUsize = NonZeroUsize::new(32 << 20).expect("not z
 struct Announced {
     base: Option<Version>,
     adopts: Vec<Pin>,
+    /// Chunks born before this version have stayed duplicate long enough to be merged.
+    merge_before: Option<JobId>,
     keeper: Option<LeaseKeeper>,
 }
 
-fn find_base(context: &Context, options: &BackupOptions) -> Result<Option<Version>, BackupError> {
+/// The version to build on, and the one before which chunks must have been born to be merged.
+fn find_base(
+    context: &Context,
+    options: &BackupOptions,
+    job: JobId,
+) -> Result<(Option<Version>, Option<JobId>), BackupError> {
     let repository = &context.repository;
     let mut catalog = match options.base {
         Some(_) => context.runtime.block_on(repository.catalog())?,
@@ -73,14 +80,22 @@ fn find_base(context: &Context, options: &BackupOptions) -> Result<Option<Versio
     for damaged in &catalog.damaged {
         tracing::warn!(object = %damaged.name, error = %damaged.error, "a version cannot be read and is not built on");
     }
-    match options.base {
+    // The newest by the order in which jobs began; `--time` may say anything.
+    catalog.versions.sort_by_key(|version| std::cmp::Reverse(version.id()));
+    let of_series = catalog.versions.iter().filter(|version| version.summary.series == options.series);
+    // A chunk that this version finds again is duplicate once more than there are versions since it was born.
+    let merge_before = options.merge_after.and_then(|times| match times.get() {
+        1 => Some(job),
+        times => of_series.map(Version::id).nth(times - 2),
+    });
+    let base = match options.base {
         Some(id) => {
-            catalog.versions.retain(|version| version.id() == id);
-            catalog.versions.pop().map(Some).ok_or(BackupError::NoSuchBase { id })
+            let found = catalog.versions.into_iter().find(|version| version.id() == id);
+            Some(found.ok_or(BackupError::NoSuchBase { id })?)
         }
-        // The newest by the order in which jobs began; `--time` may say anything.
-        None => Ok(catalog.versions.into_iter().max_by_key(Version::id)),
-    }
+        None => catalog.versions.into_iter().next(),
+    };
+    Ok((base, merge_before))
 }
 
 fn announce(
@@ -125,7 +140,7 @@ fn announce(
         Ok::<_, RepositoryError>((base_stays, adoptable))
     });
     let (base_stays, adopts) = checked?;
-    Ok(Announced { base: base.filter(|_| base_stays), adopts, keeper: Some(keeper) })
+    Ok(Announced { base: base.filter(|_| base_stays), adopts, merge_before: None, keeper: Some(keeper) })
 }
 
 /// Renews a lease in the background until it is ended.
@@ -301,6 +316,7 @@ fn pipeline(
             ByteComparison::new(reader, context.runtime.clone(), job)
         }),
         index_memory: options.index_memory,
+        merge_before: announced.merge_before,
         track,
         progress: context.progress.clone(),
         cancel: context.cancel.clone(),

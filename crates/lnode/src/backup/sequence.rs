@@ -43,6 +43,8 @@ pub(super) struct Parts {
     /// Compares bytes of what the others find.
     pub(super) comparison: Option<ByteComparison>,
     pub(super) index_memory: usize,
+    /// Runs of chunks born before this version become superchunks.
+    pub(super) merge_before: Option<JobId>,
     /// Tells the feeder where the stream is.
     pub(super) track: Track,
     pub(super) progress: Arc<dyn Progress>,
@@ -101,6 +103,7 @@ pub(super) struct Sequencer {
     stand_ins: std::collections::HashMap<Vec<u8>, Vec<u8>>,
     /// Large files begun.
     files: u64,
+    merge_before: Option<JobId>,
     track: Track,
     progress: Arc<dyn Progress>,
     cancel: Cancel,
@@ -140,6 +143,7 @@ impl Sequencer {
             lost: HashSet::new(),
             stand_ins: std::collections::HashMap::new(),
             files: 0,
+            merge_before: parts.merge_before,
             track: parts.track,
             progress: parts.progress,
             cancel: parts.cancel,
@@ -174,7 +178,7 @@ impl Sequencer {
                     self.statistics.predicted_bytes += bytes;
                     self.progress.done(0, bytes);
                 }
-                Fed::Mispredicted => self.statistics.predictions_wrong += 1,
+                Fed::Mispredicted(count) => self.statistics.predictions_wrong += count,
                 Fed::End(ended) => {
                     self.end_file()?;
                     debug_assert_eq!(ended.entry.stored_bytes(), self.pending_bytes);
@@ -208,7 +212,7 @@ impl Sequencer {
             usage: &mut self.usage,
             added_bytes: &mut self.statistics.added_bytes,
         };
-        Ok(self.data.begin_file(cutter, max, run_mac, candidate, &mut sink)?)
+        Ok(self.data.begin_file(cutter, max, run_mac, self.merge_before, candidate, &mut sink)?)
     }
 
     fn end_file(&mut self) -> Result<(), BackupError> {
@@ -303,10 +307,24 @@ impl Sequencer {
 
     /// Writes the chunks `from..to` of `chunks`, whose bytes begin at `offset`; gives the offset behind them.
     fn contents(&mut self, chunks: &Chunks, from: usize, to: usize, mut offset: usize) -> Result<usize, BackupError> {
-        for (length, fingerprint) in chunks.lengths[from..to].iter().zip(&chunks.fingerprints[from..to]) {
+        for number in from..to {
+            let length = &chunks.lengths[number];
             let bytes = &chunks.bytes[offset..offset + *length as usize];
             offset += *length as usize;
-            let record = self.chunk(fingerprint, bytes)?;
+            let record = match chunks.known_at(number) {
+                Some((run, place)) => {
+                    if number + 1 == run.chunks.end {
+                        // What follows was not predicted, but it is likely to be near what the base has there.
+                        self.statistics.predictions_right += 1;
+                        if let Some(base) = &mut self.data_base {
+                            base.expect(run.segment, place as u32 + 1)?;
+                        }
+                    }
+                    self.statistics.predicted_bytes += u64::from(*length);
+                    run.records[place]
+                }
+                None => self.chunk(&chunks.fingerprints[number], bytes)?,
+            };
             self.stream_bytes += u64::from(*length);
             self.statistics.read_bytes += u64::from(*length);
             self.push_data(record, Some(bytes))?;
@@ -339,7 +357,7 @@ impl Sequencer {
             usage: &mut self.usage,
             added_bytes: &mut self.statistics.added_bytes,
         };
-        self.data.saw(content);
+        self.data.saw(&record, content);
         self.data.push(record, None, candidate, &mut sink)
     }
 

@@ -144,7 +144,7 @@ impl<'a> Structure<'a> {
                 self.context.progress.done(0, segment.bytes);
                 let Some(bytes) = self.read(&segment.chunk)? else { continue };
                 match segment::decode(&bytes) {
-                    Ok(records) => self.records(&records, kind)?,
+                    Ok(segment) => self.records(&segment.records, kind)?,
                     Err(error) => {
                         self.found_bad(segment.chunk.container, error.to_string(), Some(range(&segment.chunk)));
                     }

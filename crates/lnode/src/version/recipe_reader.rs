@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use larder_format::recipe::{Recipe, SegmentRef, decode_node};
-use larder_format::segment::{self, ChunkRecord};
+use larder_format::segment::{self, ChunkRecord, Segment};
 use larder_format::{ChunkRef, names};
 use larder_store::RepositoryError;
 use larder_store::container_reader::ChunkReader;
@@ -129,12 +129,19 @@ impl RecipeReader {
         let Some((node, place)) = self.node_of(segment) else { return Ok(Arc::default()) };
         let node = self.node(node)?;
         let Some(reference) = node.segments.get(place) else { return Ok(Arc::default()) };
-        read_segment(&self.chunks, reference)
+        read_segment(&self.chunks, reference).map(|segment| Arc::new(segment.records))
+    }
+
+    /// The records of a segment, and its superchunks.
+    pub(crate) fn whole_segment(&mut self, segment: SegmentNumber) -> Result<Option<Segment>, RepositoryError> {
+        let Some((node, place)) = self.node_of(segment) else { return Ok(None) };
+        let node = self.node(node)?;
+        node.segments.get(place).map(|reference| read_segment(&self.chunks, reference)).transpose()
     }
 
     /// The records of a segment that a node of this stream lists.
     pub(crate) fn records_of(&self, segment: &SegmentRef) -> Result<Arc<Vec<ChunkRecord>>, RepositoryError> {
-        read_segment(&self.chunks, segment)
+        read_segment(&self.chunks, segment).map(|segment| Arc::new(segment.records))
     }
 
     /// The segment that holds the stream byte at `offset`, and the stream offset at which that segment begins.
@@ -155,9 +162,10 @@ impl RecipeReader {
 }
 
 /// Reads and decodes a segment.
-fn read_segment(chunks: &MetaChunks, reference: &SegmentRef) -> Result<Arc<Vec<ChunkRecord>>, RepositoryError> {
+fn read_segment(chunks: &MetaChunks, reference: &SegmentRef) -> Result<Segment, RepositoryError> {
     let bytes = chunks.read(&reference.chunk)?;
-    let records = segment::decode(&bytes).map_err(|source| damaged(&reference.chunk, source))?;
+    let segment = segment::decode(&bytes).map_err(|source| damaged(&reference.chunk, source))?;
+    let records = &segment.records;
     let total: u64 = records.iter().map(|record| u64::from(record.chunk.size)).sum();
     if total != reference.bytes || records.len() != reference.chunks as usize {
         return Err(damaged(
@@ -165,7 +173,7 @@ fn read_segment(chunks: &MetaChunks, reference: &SegmentRef) -> Result<Arc<Vec<C
             larder_format::DecodeError::Invalid { what: "segment", why: "it is not what its node says of it" },
         ));
     }
-    Ok(Arc::new(records))
+    Ok(segment)
 }
 
 pub(crate) fn damaged(chunk: &ChunkRef, source: larder_format::DecodeError) -> RepositoryError {

@@ -112,6 +112,7 @@ pub fn options(series: &str) -> BackupOptions {
         ignore_ctime: false,
         ignore_inode: false,
         base: None,
+        merge_after: None,
         index_memory: 64 << 20,
     }
 }
