@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use larder_format::compress::Compression;
-use larder_lnode::{Cancel, Context, NoProgress, Progress, SystemClock};
+use larder_lnode::{Cancel, Context, Progress, SystemClock};
+use larder_store::jobs::RENEW_EVERY;
 use larder_store::repository::{SystemEntropy, random, read_config};
 use larder_store::{CacheOptions, Location, Repository, RepositoryError, Store, StoreOptions};
 
@@ -42,6 +43,15 @@ pub(crate) struct App {
 impl std::fmt::Debug for App {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("App").field("global", &self.global).finish_non_exhaustive()
+    }
+}
+
+/// Shows only what a person should know.
+struct Remarks(Output);
+
+impl Progress for Remarks {
+    fn note(&self, text: &str) {
+        self.0.remark(&format!("note: {text}"));
     }
 }
 
@@ -148,6 +158,8 @@ impl App {
             runtime: self.runtime().handle().clone(),
             clock: Arc::new(SystemClock),
             threads: self.threads(),
+            memory: self.memory(),
+            renew_every: RENEW_EVERY,
             cancel: self.interrupts.job_begins(),
             progress,
             host: environment::host(),
@@ -161,8 +173,10 @@ impl App {
             runtime: self.runtime().handle().clone(),
             clock: Arc::new(SystemClock),
             threads: self.threads(),
+            memory: self.memory(),
+            renew_every: RENEW_EVERY,
             cancel: Cancel::default(),
-            progress: Arc::new(NoProgress),
+            progress: Arc::new(Remarks(self.out.clone())),
             host: environment::host(),
         }
     }

@@ -8,6 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use larder_format::compress::Decompressor;
+use larder_format::container::CONTAINER_TARGET;
 use larder_format::ids::ContainerId;
 use larder_format::recipe::Recipe;
 use larder_format::segment::ChunkRecord;
@@ -18,11 +19,13 @@ use tokio::task::JoinHandle;
 
 use super::recipe_reader::{MetaChunks, RecipeReader, RecordCursor, damaged};
 
-/// Sealed containers kept (bytes).
-const CONTAINER_CACHE: usize = 64 << 20;
-/// Opened frames kept (bytes).
-const FRAME_CACHE: usize = 32 << 20;
-/// Containers asked for ahead at once.
+/// Of a job's memory, one part in so many for sealed containers.
+const CONTAINERS_ONE_IN: usize = 4;
+/// And for opened frames.
+const FRAMES_ONE_IN: usize = 8;
+/// And for containers asked for ahead.
+const AHEAD_ONE_IN: usize = 3;
+/// Containers asked for ahead at most.
 const AHEAD_MAX: usize = 6;
 /// Segments looked ahead.
 const SEGMENTS_AHEAD: u32 = 4;
@@ -37,6 +40,7 @@ pub(crate) struct DataReader {
     containers: ByteLru<ContainerId, Arc<OpenContainer>>,
     frames: ByteLru<(ContainerId, u32), Arc<Vec<u8>>>,
     fetches: HashMap<ContainerId, Fetch>,
+    ahead_max: usize,
     looked_at: Option<u32>,
     decompressor: Decompressor,
     scratch: Vec<u8>,
@@ -62,9 +66,10 @@ impl DataReader {
             repository: context.repository.clone(),
             runtime: context.runtime.clone(),
             cursor: RecordCursor::new(RecipeReader::new(recipe, chunks)),
-            containers: ByteLru::new(CONTAINER_CACHE),
-            frames: ByteLru::new(FRAME_CACHE),
+            containers: ByteLru::new(context.memory / CONTAINERS_ONE_IN),
+            frames: ByteLru::new(context.memory / FRAMES_ONE_IN),
             fetches: HashMap::new(),
+            ahead_max: (context.memory / AHEAD_ONE_IN / CONTAINER_TARGET).clamp(1, AHEAD_MAX),
             looked_at: None,
             decompressor: Decompressor::new(),
             scratch: Vec::new(),
@@ -144,18 +149,27 @@ impl DataReader {
             return Ok(());
         }
         self.looked_at = Some(here);
+        let mut wanted = Vec::new();
         for number in here..here.saturating_add(SEGMENTS_AHEAD) {
             let Some((segment, _)) = self.cursor.reader().segment_ref(number)? else { break };
-            for used in segment.uses {
-                let id = used.container;
-                if self.fetches.len() >= AHEAD_MAX {
-                    return Ok(());
-                }
-                if !self.containers.contains(&id) && !self.fetches.contains_key(&id) {
-                    let repository = self.repository.clone();
-                    let fetch = self.runtime.spawn(async move { repository.read_container(id).await });
-                    self.fetches.insert(id, fetch);
-                }
+            wanted.extend(segment.uses.iter().map(|used| used.container).filter(|id| !self.containers.contains(id)));
+        }
+        // What was asked for and then passed over would take the place of what is needed.
+        self.fetches.retain(|id, fetch| {
+            let is_wanted = wanted.contains(id);
+            if !is_wanted {
+                fetch.abort();
+            }
+            is_wanted
+        });
+        for id in wanted {
+            if self.fetches.len() >= self.ahead_max {
+                break;
+            }
+            if !self.fetches.contains_key(&id) {
+                let repository = self.repository.clone();
+                let fetch = self.runtime.spawn(async move { repository.read_container(id).await });
+                self.fetches.insert(id, fetch);
             }
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! The entries of a version, in path order, each with its place in the data stream.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use larder_format::entry::{Entry, path_order};
@@ -7,7 +8,8 @@ use larder_format::metadata::decode_block;
 use larder_format::recipe::{Cover, Recipe};
 use larder_store::RepositoryError;
 
-use super::recipe_reader::{MetaChunks, RecipeReader, damaged};
+use super::is_at_or_below;
+use super::recipe_reader::{MetaChunks, Node, RecipeReader, damaged};
 
 /// An entry and where its stored bytes begin in the data stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub(crate) struct Entries {
     block: std::vec::IntoIter<Entry>,
     data_offset: u64,
     failed: bool,
+    /// The records of the next segment are being read, not one of its blocks.
+    at_segment: bool,
 }
 
 impl Entries {
@@ -38,6 +42,7 @@ impl Entries {
             block: Vec::new().into_iter(),
             data_offset: 0,
             failed: false,
+            at_segment: true,
         }
     }
 
@@ -46,21 +51,54 @@ impl Entries {
     /// Covers of nodes and segments say where they begin and how much data they have, so only the nodes on the way are read.
     pub(crate) fn skip_towards(&mut self, path: &[u8]) -> Result<(), RepositoryError> {
         let begins_after = |cover: &Option<Cover>| {
-            cover.as_ref().is_none_or(|cover| path_order(&cover.first_path, path) == std::cmp::Ordering::Greater)
+            cover.as_ref().is_none_or(|cover| path_order(&cover.first_path, path) == Ordering::Greater)
         };
-        let nodes = self.reader.recipe().nodes.clone();
+        let nodes = &self.reader.recipe().nodes;
         let Some(number) = nodes.iter().rposition(|node| !begins_after(&node.cover)) else { return Ok(()) };
-        let data = |cover: &Option<Cover>| cover.as_ref().map_or(0, |cover| cover.data_bytes);
-        let before: u32 = nodes[..number].iter().map(|node| node.segments).sum();
+        let first: u32 = nodes[..number].iter().map(|node| node.segments).sum();
+        // Should the node not be readable, going on behind it starts from here.
+        self.segment = first;
         let node = self.reader.node(number)?;
         let place = node.segments.iter().rposition(|segment| !begins_after(&segment.cover)).unwrap_or(0);
-        self.segment = before + place as u32;
-        self.data_offset = nodes[..number].iter().map(|node| data(&node.cover)).sum::<u64>()
+        self.go_to(number, &node, place);
+        self.segment = first + place as u32;
+        Ok(())
+    }
+
+    /// After an error: goes on with the next segment that can be found, whose place in the data stream the covers tell.
+    ///
+    /// Gives the first path of that segment; `None` when nothing behind the damage can be found.
+    pub(crate) fn recover(&mut self) -> Result<Option<Vec<u8>>, RepositoryError> {
+        // A segment whose records could not be read is still the next; one with a bad block was left behind.
+        let mut segment = self.segment + u32::from(self.at_segment);
+        while let Some((number, place)) = self.reader.node_of(segment) {
+            match self.reader.node(number) {
+                Ok(node) => {
+                    let Some(cover) = node.segments.get(place).and_then(|segment| segment.cover.as_ref()) else {
+                        break;
+                    };
+                    let path = cover.first_path.clone();
+                    self.go_to(number, &node, place);
+                    self.segment = segment;
+                    self.failed = false;
+                    return Ok(Some(path));
+                }
+                Err(error) if error.is_damage() => segment = self.reader.segments_through(number),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    fn go_to(&mut self, node_number: usize, node: &Node, place: usize) {
+        let data = |cover: &Option<Cover>| cover.as_ref().map_or(0, |cover| cover.data_bytes);
+        let nodes = &self.reader.recipe().nodes[..node_number];
+        self.data_offset = nodes.iter().map(|node| data(&node.cover)).sum::<u64>()
             + node.segments[..place].iter().map(|segment| data(&segment.cover)).sum::<u64>();
         self.records = Arc::default();
         self.record = 0;
         self.block = Vec::new().into_iter();
-        Ok(())
+        self.at_segment = true;
     }
 
     fn next_block(&mut self) -> Result<bool, RepositoryError> {
@@ -68,10 +106,12 @@ impl Entries {
             if self.segment >= self.reader.segments() {
                 return Ok(false);
             }
+            self.at_segment = true;
             self.records = self.reader.segment(self.segment)?;
             self.segment += 1;
             self.record = 0;
         }
+        self.at_segment = false;
         let chunk = self.records[self.record].chunk;
         self.record += 1;
         let bytes = self.reader.chunks().read(&chunk)?;
@@ -104,5 +144,53 @@ impl Iterator for Entries {
         let item = self.step();
         self.failed = item.is_err();
         item.transpose()
+    }
+}
+
+/// The entry at a path and all below it.
+#[derive(Debug)]
+pub(crate) struct EntriesBelow {
+    entries: Entries,
+    path: Vec<u8>,
+    /// What kept the beginning from being found; given first.
+    lost: Option<RepositoryError>,
+    ended: bool,
+}
+
+impl EntriesBelow {
+    /// `path`: empty for everything.
+    pub(crate) fn new(mut entries: Entries, path: &[u8]) -> Self {
+        let lost = if path.is_empty() { None } else { entries.skip_towards(path).err() };
+        Self { entries, path: path.to_vec(), lost, ended: false }
+    }
+
+    /// After an error: goes on behind the damage. Gives the first path from which entries are known again; `None` when there
+    /// are no more of these here.
+    pub(crate) fn recover(&mut self) -> Result<Option<Vec<u8>>, RepositoryError> {
+        let path = self.entries.recover()?;
+        Ok(path.filter(|path| is_at_or_below(path, &self.path) || path_order(path, &self.path) == Ordering::Less))
+    }
+}
+
+impl Iterator for EntriesBelow {
+    type Item = Result<PlacedEntry, RepositoryError>;
+
+    /// Ends after an error, until [`EntriesBelow::recover`].
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(error) = self.lost.take() {
+            self.entries.failed = true;
+            return Some(Err(error));
+        }
+        while !self.ended {
+            let placed = match self.entries.next()? {
+                Ok(placed) => placed,
+                Err(error) => return Some(Err(error)),
+            };
+            if is_at_or_below(&placed.entry.path, &self.path) {
+                return Some(Ok(placed));
+            }
+            self.ended = path_order(&placed.entry.path, &self.path) == Ordering::Greater;
+        }
+        None
     }
 }
