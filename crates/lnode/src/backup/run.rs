@@ -21,6 +21,7 @@ use super::packer::{Destination, Packer};
 use super::pool::Pool;
 use super::sequence::{BaseReaders, Parts, Sequencer, Streams};
 use super::uploads::Uploads;
+use super::wanted::Wanted;
 use super::{BackupError, BackupOptions, BackupReport, IN_FLIGHT, Input};
 use crate::context::Context;
 use crate::version::{Entries, MetaChunks, RecipeReader};
@@ -274,6 +275,7 @@ fn pipeline(
         base: readers,
         orphans: (!orphans.is_empty()).then_some(orphans),
         index_memory: options.index_memory,
+        wanted: Wanted::new(&options.paths),
         progress: context.progress.clone(),
         cancel: context.cancel.clone(),
         spare,

@@ -25,6 +25,7 @@ use super::cutting::{Chunks, Cutting};
 use super::feed::{Fate, Fed};
 use super::packer::Packer;
 use super::recipe_writer::{MetaSink, RecipeWriter, Usage};
+use super::wanted::Wanted;
 use crate::context::{Cancel, Problem, Progress};
 use crate::version::RecipeReader;
 
@@ -38,6 +39,7 @@ pub(super) struct Parts {
     pub(super) base: Option<BaseReaders>,
     pub(super) orphans: Option<OrphanedContainers>,
     pub(super) index_memory: usize,
+    pub(super) wanted: Wanted,
     pub(super) progress: Arc<dyn Progress>,
     pub(super) cancel: Cancel,
     pub(super) spare: Sender<Chunks>,
@@ -87,7 +89,7 @@ pub(super) struct Sequencer {
     pending_bytes: u64,
     stream_bytes: u64,
     entry_bytes: u64,
-    entries: u64,
+    wanted: Wanted,
     /// Files that others may link to and that are not in the version, and what stands in for them.
     lost: HashSet<Vec<u8>>,
     stand_ins: std::collections::HashMap<Vec<u8>, Vec<u8>>,
@@ -125,7 +127,7 @@ impl Sequencer {
             pending_bytes: 0,
             stream_bytes: 0,
             entry_bytes: 0,
-            entries: 0,
+            wanted: parts.wanted,
             lost: HashSet::new(),
             stand_ins: std::collections::HashMap::new(),
             progress: parts.progress,
@@ -169,9 +171,9 @@ impl Sequencer {
         if self.cancel.is_cancelled() { Err(BackupError::Interrupted) } else { Ok(()) }
     }
 
-    /// Whether anything is in the version.
+    /// Whether anything is in the version that was asked for.
     pub(super) fn has_entries(&self) -> bool {
-        self.entries > 0
+        self.wanted.is_any()
     }
 
     fn batch(&mut self, done: BatchDone) -> Result<(), BackupError> {
@@ -357,7 +359,7 @@ impl Sequencer {
     }
 
     fn entry(&mut self, entry: &Entry) -> Result<(), BackupError> {
-        self.entries += 1;
+        self.wanted.entry(entry);
         self.entry_bytes += entry.stored_bytes();
         match self.blocks.push(entry) {
             Some(block) => self.block(block),
@@ -422,6 +424,7 @@ impl Sequencer {
 
     fn problem(&mut self, problem: &Problem) {
         self.statistics.errors += 1;
+        self.wanted.problem(problem);
         self.progress.problem(problem);
     }
 
