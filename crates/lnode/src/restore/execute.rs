@@ -293,15 +293,9 @@ impl Execution<'_> {
         self.context.progress.item(&task.entry.path, "restored", task.stored);
     }
 
-    /// Passes damage on; an end to the restore is anything else, and that the version is gone as a whole.
+    /// See [`expect_damage`].
     pub(super) fn expect_damage(&self, error: RepositoryError) -> Result<RepositoryError, RestoreError> {
-        if !error.is_damage() {
-            return Err(error.into());
-        }
-        if is_missing(&error) {
-            self.reading.expect_there()?;
-        }
-        Ok(error)
+        expect_damage(self.reading, error)
     }
 
     fn lose(&self, window: &Window, runs: &[Run], error: &RepositoryError) {
@@ -353,6 +347,17 @@ impl Execution<'_> {
             }
         }
     }
+}
+
+/// Passes damage on. Anything else ends the restore, and so does that the version is gone as a whole.
+pub(super) fn expect_damage(reading: &Reading, error: RepositoryError) -> Result<RepositoryError, RestoreError> {
+    if !error.is_damage() {
+        return Err(error.into());
+    }
+    if is_missing(&error) {
+        reading.expect_there()?;
+    }
+    Ok(error)
 }
 
 /// Whether going on makes no sense: no space, or the whole target is in trouble.

@@ -13,7 +13,7 @@ use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
 use super::budget::Budget;
-use super::execute::{Counters, Execution, add, is_fatal, with_causes};
+use super::execute::{Counters, Execution, add, expect_damage, is_fatal, with_causes};
 use super::existing::Existing;
 use super::plan::{FileTask, PlanError, Progressing, Wanted, Window};
 use super::{RestoreError, RestoreOptions, RestoreReport};
@@ -91,18 +91,19 @@ impl<'a> Restore<'a> {
         options: &'a RestoreOptions,
     ) -> Result<Self, RestoreError> {
         let subpath = options.subpath.clone().unwrap_or_default();
-        let top = if subpath.is_empty() { None } else { reader.entry(&subpath)? };
-        let root = match top {
-            None if subpath.is_empty() => Root { subpath, strip: 0 },
-            None => return Err(RestoreError::NoSuchPath { path: subpath }),
-            Some(entry) => {
-                let strip = match entry.kind {
-                    EntryKind::Directory => subpath.len() + 1,
-                    _ => subpath.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1),
-                };
-                Root { subpath, strip }
+        let inside = subpath.len() + 1;
+        let strip = match reader.entry(&subpath) {
+            _ if subpath.is_empty() => 0,
+            Ok(Some(Entry { kind: EntryKind::Directory, .. })) => inside,
+            Ok(Some(_)) => subpath.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1),
+            Ok(None) => return Err(RestoreError::NoSuchPath { path: subpath }),
+            // What lies below it may be known all the same. That it is not itself is reported on the way.
+            Err(error) => {
+                expect_damage(reading, error)?;
+                inside
             }
         };
+        let root = Root { subpath, strip };
         let usage = reader
             .manifest()
             .containers

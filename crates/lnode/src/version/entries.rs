@@ -65,10 +65,16 @@ impl Entries {
         Ok(())
     }
 
-    /// After an error: goes on with the next segment that can be found, whose place in the data stream the covers tell.
+    /// After an error: goes on with what comes next and has a known place in the data stream. That is the rest of the segment
+    /// behind its last damaged block, counted from its end, or else the next segment that can be found, as the covers tell.
     ///
-    /// Gives the first path of that segment; `None` when nothing behind the damage can be found.
+    /// Gives the first path that is known again; `None` when nothing behind the damage can be found.
     pub(crate) fn recover(&mut self) -> Result<Option<Vec<u8>>, RepositoryError> {
+        if !self.at_segment
+            && let Some(path) = self.recover_in_segment()?
+        {
+            return Ok(Some(path));
+        }
         // A segment whose records could not be read is still the next; one with a bad block was left behind.
         let mut segment = self.segment + u32::from(self.at_segment);
         while let Some((number, place)) = self.reader.node_of(segment) {
@@ -90,11 +96,44 @@ impl Entries {
         Ok(None)
     }
 
-    fn go_to(&mut self, node_number: usize, node: &Node, place: usize) {
+    fn recover_in_segment(&mut self) -> Result<Option<Vec<u8>>, RepositoryError> {
+        let Some((number, place)) = self.segment.checked_sub(1).and_then(|segment| self.reader.node_of(segment)) else {
+            return Ok(None);
+        };
+        let node = match self.reader.node(number) {
+            Ok(node) => node,
+            Err(error) if error.is_damage() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let end = self.data_before(number, &node, place + 1);
+        let (mut first, mut from, mut data_bytes) = (None, self.record, 0);
+        for record in self.record..self.records.len() {
+            match self.read_block(record) {
+                Ok(entries) => {
+                    if first.is_none() {
+                        (first, from) = (entries.first().map(|entry| entry.path.clone()), record);
+                    }
+                    data_bytes += entries.iter().map(Entry::stored_bytes).sum::<u64>();
+                }
+                Err(error) if error.is_damage() => (first, data_bytes) = (None, 0),
+                Err(error) => return Err(error),
+            }
+        }
+        let (Some(path), Some(data_offset)) = (first, end.checked_sub(data_bytes)) else { return Ok(None) };
+        (self.record, self.data_offset, self.failed) = (from, data_offset, false);
+        Ok(Some(path))
+    }
+
+    /// Bytes of the data stream that belong to what lies before a segment of a node.
+    fn data_before(&self, node_number: usize, node: &Node, place: usize) -> u64 {
         let data = |cover: &Option<Cover>| cover.as_ref().map_or(0, |cover| cover.data_bytes);
         let nodes = &self.reader.recipe().nodes[..node_number];
-        self.data_offset = nodes.iter().map(|node| data(&node.cover)).sum::<u64>()
-            + node.segments[..place].iter().map(|segment| data(&segment.cover)).sum::<u64>();
+        nodes.iter().map(|node| data(&node.cover)).sum::<u64>()
+            + node.segments[..place].iter().map(|segment| data(&segment.cover)).sum::<u64>()
+    }
+
+    fn go_to(&mut self, node_number: usize, node: &Node, place: usize) {
+        self.data_offset = self.data_before(node_number, node, place);
         self.records = Arc::default();
         self.record = 0;
         self.block = Vec::new().into_iter();
@@ -112,11 +151,16 @@ impl Entries {
             self.record = 0;
         }
         self.at_segment = false;
-        let chunk = self.records[self.record].chunk;
+        let record = self.record;
         self.record += 1;
-        let bytes = self.reader.chunks().read(&chunk)?;
-        self.block = decode_block(&bytes).map_err(|source| damaged(&chunk, source))?.into_iter();
+        self.block = self.read_block(record)?.into_iter();
         Ok(true)
+    }
+
+    fn read_block(&self, record: usize) -> Result<Vec<Entry>, RepositoryError> {
+        let chunk = self.records[record].chunk;
+        let bytes = self.reader.chunks().read(&chunk)?;
+        decode_block(&bytes).map_err(|source| damaged(&chunk, source))
     }
 
     fn step(&mut self) -> Result<Option<PlacedEntry>, RepositoryError> {
