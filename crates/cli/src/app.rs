@@ -24,12 +24,15 @@ use crate::signals::Interrupts;
 /// How often a person may try a password.
 const PROMPTS: usize = 3;
 
-/// Memory for caches and for finding duplicates when nothing else is said: with buffers and the program itself, a backup of
-/// anything stays under 200 MB.
+/// Memory for caches, for containers read ahead, for plans and for finding duplicates when nothing else is said: with buffers
+/// and the program itself, every command stays under 200 MB.
 const MEMORY_DEFAULT: u64 = 96 << 20;
 
 /// Less would make every job crawl.
 const MEMORY_MIN: u64 = 16 << 20;
+
+/// Threads that read and write files of a local repository.
+const FILE_THREADS: usize = 4;
 
 /// What every command needs.
 pub(crate) struct App {
@@ -82,9 +85,12 @@ impl App {
     /// The runtime that serves requests, started when first needed.
     pub(crate) fn runtime(&self) -> &tokio::runtime::Runtime {
         self.runtime.get_or_init(|| {
-            // Requests wait for the network, they do not compute; two threads keep many of them going.
+            // Requests wait for the network, they do not compute; two threads keep many of them going. Files of a local
+            // repository are read and written by threads of their own. Each thread's part of the heap keeps what it has
+            // freed of containers for itself, so that more threads than a disk has use for would cost memory.
             tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(2)
+                .max_blocking_threads(FILE_THREADS)
                 .thread_name("requests")
                 .enable_all()
                 .build()

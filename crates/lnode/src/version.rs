@@ -2,6 +2,7 @@
 //!
 //! What reads contents announces itself first ([`Reading`]); listings do without, and what they show is a hint.
 
+mod ahead;
 mod data_reader;
 mod diff;
 mod entries;
@@ -116,7 +117,7 @@ impl VersionReader {
     where
         E: From<RepositoryError>,
     {
-        let mut data = DataReader::new(&self.context, self.data.clone(), self.chunks.clone());
+        let mut data = DataReader::new(self);
         let mut stand_ins = std::collections::HashMap::new();
         for placed in self.placed_below(path) {
             let PlacedEntry { mut entry, mut data_offset } = placed?;
