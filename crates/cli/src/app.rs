@@ -31,8 +31,9 @@ const MEMORY_DEFAULT: u64 = 96 << 20;
 /// Less would make every job crawl.
 const MEMORY_MIN: u64 = 16 << 20;
 
-/// Threads that read and write files of a local repository.
-const FILE_THREADS: usize = 4;
+/// Threads that read and write files of a local repository. The heap keeps what each of them has freed of containers for that
+/// thread, so more than a disk has use for would only cost memory: with eight a dump takes half as much again.
+const FILE_THREADS: usize = 2;
 
 /// What every command needs.
 pub(crate) struct App {
@@ -85,9 +86,7 @@ impl App {
     /// The runtime that serves requests, started when first needed.
     pub(crate) fn runtime(&self) -> &tokio::runtime::Runtime {
         self.runtime.get_or_init(|| {
-            // Requests wait for the network, they do not compute; two threads keep many of them going. Files of a local
-            // repository are read and written by threads of their own. Each thread's part of the heap keeps what it has
-            // freed of containers for itself, so that more threads than a disk has use for would cost memory.
+            // Requests wait for the network, they do not compute; two threads keep many of them going.
             tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(2)
                 .max_blocking_threads(FILE_THREADS)

@@ -22,6 +22,8 @@ use larder_store::{Store, StoreOptions};
 use larder_testkit::{Failure, Fault, FaultStore, Faults, Memory, OpKind, Times, When, data};
 use support::*;
 
+type Job<'a> = Box<dyn Fn() + 'a>;
+
 struct Scene {
     dir: tempfile::TempDir,
     memory: Memory,
@@ -66,7 +68,7 @@ impl Scene {
     }
 
     /// Everything that a reading job may be.
-    fn jobs(&self) -> [(&'static str, Box<dyn Fn() + '_>); 3] {
+    fn jobs(&self) -> [(&'static str, Job<'_>); 3] {
         [
             ("restore", Box::new(|| assert_eq!(self.restore().unwrap().errors, 0))),
             ("check", Box::new(|| assert_eq!(self.check().damages, []))),

@@ -15,7 +15,7 @@ use super::{CheckError, ReadData};
 use crate::context::Context;
 
 /// Of a check's memory, one part in so many for the containers being read.
-const CONTAINERS_ONE_IN: usize = 2;
+const CONTAINERS_ONE_IN: usize = 4;
 
 /// What was read.
 #[derive(Debug, Default)]
