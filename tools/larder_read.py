@@ -111,8 +111,8 @@ def aes_open(key, number, sealed, aad, what):
         raise Damaged(f"{what} does not authenticate") from None
 
 
-def keyed(key, data):
-    return blake3(data, key=key).digest()
+def keyed(key, data, length=32):
+    return blake3(data, key=key).digest(length=length)
 
 
 def take_places(reader):
@@ -154,6 +154,10 @@ def take_segment(reader, names):
     reader.take(8 * reader.u8())
     reader.rows(lambda use: (take_container(use, names), use.varint(), use.varint()))
     skip_cover(reader)
+    if reader.u8():  # the proof: MAC, cutter, tail
+        reader.take(17)
+        for _ in range(reader.u8()):
+            reader.varint()
     return row
 
 
@@ -250,17 +254,32 @@ class Repository:
         return blake3(self.master, derive_key_context=f"Larder format 1: {purpose}").digest()
 
     def unwrap(self, password, repository_id):
+        unreadable = None
         for path in sorted((self.root / "keys").iterdir()):
-            head, wrapped = path.read_bytes()[:-48], path.read_bytes()[-48:]
-            need(head[:8] == b"LKEY\x01\0\0\0", f"{path} is not a key of version 1")
-            fields = cbor(head[12:])
-            memory, passes, lanes = (fields[0][number] for number in range(3))
-            key = hash_secret_raw(password, fields[1], passes, memory, lanes, hash_len=32, type=Type.ID)
             try:
-                return aes_open(key, 0, wrapped, head + bytes.fromhex(path.name) + repository_id, "key")
-            except Damaged:
+                master = self.unwrap_one(path, password, repository_id)
+            except (Damaged, Argon2Error, LookupError, ValueError, TypeError, RecursionError) as error:
+                unreadable = f"{path}: {error}"  # others may still open
                 continue
-        raise Damaged("the password opens no key")
+            if master:
+                return master
+        raise Damaged(unreadable or "the password opens no key")
+
+    @staticmethod
+    def unwrap_one(path, password, repository_id):
+        """The master key, or None if this key is of another password (key_file.rs)."""
+        head, commitment, wrapped = (path.read_bytes()[part] for part in (slice(-80), slice(-80, -48), slice(-48, None)))
+        need(head[:8] == b"LKEY\x01\0\0\0" and len(head) <= 12 + 4096, "not a key of version 1")
+        need(int.from_bytes(head[8:12], "little") == len(head) - 12, "its length is wrong")
+        fields = cbor(head[12:])
+        memory, passes, lanes = (fields[0][number] for number in range(3))
+        need(memory <= 1 << 20 and memory * passes <= 4 << 20 and lanes <= 64, "it asks for too much")
+        key = hash_secret_raw(password, fields[1], passes, memory, lanes, hash_len=32, type=Type.ID)
+        context = head + bytes.fromhex(path.name) + repository_id
+        derived = keyed(key, context, length=64)
+        if derived[32:] != commitment:
+            return None
+        return aes_open(derived[:32], 0, wrapped, context, "key")
 
     def object(self, name, magic):
         """The parts of a sealed object (seal.rs)."""
@@ -280,13 +299,41 @@ class Repository:
         found = []
         for folder in (self.root / "versions").glob("*/*"):
             series, job = folder.parts[-2:]
-            name = f"versions/{series}/{job}/{max(int(path.name) for path in folder.iterdir())}"
-            if (self.root / "forgotten" / series / job).exists() or (self.root / name).read_bytes()[:4] == b"LABT":
-                continue
-            summary = cbor(self.object(name, b"LMAN")[0])
-            need(summary[0].hex() == job, f"{name} is of another version")
-            found.append((job, name, summary))
+            if not self.is_forgotten(series, job):
+                generations = sorted((int(path.name) for path in folder.iterdir()), reverse=True)
+                found.extend(self.newest(series, job, [f"versions/{series}/{job}/{number}" for number in generations]))
         return sorted(found, key=lambda version: (version[2][3], version[0]))
+
+    def is_forgotten(self, series, job):
+        """Whether there is a genuine mark; anyone can put something else there."""
+        name = f"forgotten/{series}/{job}"
+        if not (self.root / name).exists():
+            return False
+        try:
+            return bool(cbor(self.object(name, b"LFGT")[0]))
+        except Damaged as error:
+            print(f"{name} is ignored: {error}", file=sys.stderr)
+            return False
+
+    def newest(self, series, job, names):
+        """The first that opens of several generations of a manifest, as a list of at most one version."""
+        problem = None
+        for name in names:
+            try:
+                if (self.root / name).read_bytes()[:4] == b"LABT":
+                    need(self.object(name, b"LABT") == [b""], f"{name} is no mark")
+                    problem = None
+                    continue
+                summary = cbor(self.object(name, b"LMAN")[0])
+                need(summary[0].hex() == job, f"{name} is of another version")
+                wanted = keyed(self.key("series names"), summary[1].encode())[:16].hex()
+                need(series == wanted, f"{name} is of another series")
+                return [(job, name, summary)]
+            except Damaged as error:
+                problem = error
+        if problem:
+            raise problem
+        return []
 
     def chunk(self, record):
         fingerprint, name, offset, size = record
@@ -457,7 +504,8 @@ def restore(repository, wanted, target):
     body = Reader(repository.object(matches[-1][1], b"LMAN")[1], "version manifest", version=1)
     _, names = take_places(body)
     data, metadata = (body.rows(lambda row: take_node(row, names)) for _ in range(2))
-    body.rows(lambda row: (take_container(row, names), *(row.varint() for _ in range(5))))
+    rows = body.rows(lambda row: (take_container(row, names), *(row.varint() for _ in range(5))))
+    need(all(row[1] <= row[3] and row[2] <= row[4] for row in rows), "a container is used more than it holds")
     body.finish()
     target = Restore(target, repository.stream(data))
     for block in repository.stream(metadata):

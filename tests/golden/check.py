@@ -3,7 +3,7 @@
 
     check.py
 
-Then it damages objects one by one, and expects the reader to notice. Without root, owners are not compared.
+Then it plants objects and marks, and damages objects one by one, and expects the reader to notice. Without root, owners are not compared.
 """
 
 import os
@@ -15,9 +15,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
 from list_tree import lines
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent.parent / "tools"))
+import larder_read  # noqa: E402  (its folder had to be named first)
+
 READER = [sys.executable, str(HERE.parent.parent / "tools" / "larder_read.py")]
 
 
@@ -64,15 +69,50 @@ def damage(objects, expected, job):
         sys.exit("no damage was noticed")
 
 
+def versions(objects):
+    """Ids of the versions that are listed, oldest first."""
+    listed = read(objects, "versions")
+    if listed.returncode != 0:
+        sys.exit(listed.stderr.decode())
+    return [line.split(" ")[0] for line in listed.stdout.decode().splitlines()]
+
+
+def marks(objects, jobs):
+    """Garbage in the place of a mark or a later generation hides nothing; a mark sealed here, from the format's description, does."""
+    manifest = next(path for path in objects.glob("versions/*/*/0") if path.parent.name == jobs[-1])
+    name = f"forgotten/{manifest.parts[-3]}/{jobs[-1]}"
+    mark, generation = objects / name, manifest.with_name("1")
+    mark.parent.mkdir(parents=True)
+    genuine = sealed_mark(larder_read.Repository(objects, b"golden"), name)
+    for planted in (b"", b"garbage", b"LFGT\x01\x01\0\0" + bytes(60), manifest.read_bytes(), genuine[:-1]):
+        mark.write_bytes(planted)
+        generation.write_bytes(planted)
+        if versions(objects) != jobs:
+            sys.exit(f"a version was hidden by {planted[:8]}")
+    generation.unlink()
+    mark.write_bytes(genuine)
+    if versions(objects) != jobs[:-1]:
+        sys.exit("a forgotten version is listed")
+    mark.unlink()
+    print("  marks ok")
+
+
+def sealed_mark(repository, name):
+    """A map of time, host and reason as CBOR, sealed as an object of one part."""
+    text = lambda string: bytes([0x60 + len(string)]) + string
+    fields = b"\xa3\x00\x18\x2a\x01" + text(b"golden") + b"\x02" + text(b"a test")
+    header = b"LFGT\x01\x01\0\0" + bytes(range(16))
+    key = larder_read.keyed(repository.key("object sealing"), header[8:] + name.encode())
+    sealed = AESGCM(key).encrypt(bytes(12), fields, header + bytes(4) + b"\x01")
+    return header + len(sealed).to_bytes(4, "little") + sealed
+
+
 def main():
     for repository in sorted(HERE.glob("repository-v*")):
         print(repository.name)
         with tempfile.TemporaryDirectory() as copy:
             objects = Path(shutil.copytree(repository / "objects", copy + "/objects"))
-            listed = read(objects, "versions")
-            if listed.returncode != 0:
-                sys.exit(listed.stderr.decode())
-            jobs = [line.split(" ")[0] for line in listed.stdout.decode().splitlines()]
+            jobs = versions(objects)
             expected = sorted(repository.glob("version-*.txt"))
             if len(jobs) != len(expected):
                 sys.exit(f"{len(jobs)} versions instead of {len(expected)}")
@@ -81,6 +121,7 @@ def main():
                 print(f"  {text.stem} {'ok' if problem is None else 'DIFFERS'}")
                 if problem is not None:
                     sys.exit(problem)
+            marks(objects, jobs)
             damage(objects, expected[-1], jobs[-1])
 
 

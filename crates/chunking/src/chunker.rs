@@ -34,6 +34,11 @@ pub trait Chunker: Send + Sync {
     /// Appends their lengths and returns the bytes they cover: all of `data` at the end of the stream, otherwise all but
     /// a rest of less than `max` bytes, which the caller puts in front of what it reads next.
     fn cut_all(&self, data: &[u8], end: StreamEnd, lengths: &mut Vec<u32>) -> usize {
+        self.cut_until(data, end, usize::MAX, lengths)
+    }
+
+    /// The same, but no chunk begins at or behind `stop`.
+    fn cut_until(&self, data: &[u8], end: StreamEnd, stop: usize, lengths: &mut Vec<u32>) -> usize {
         // Asking for a whole `max` even where an earlier cut is already certain keeps the contract of `next_cut` simple
         // and costs nothing: buffers are hundreds of times longer.
         let decided = match end {
@@ -41,7 +46,7 @@ pub trait Chunker: Send + Sync {
             StreamEnd::Reached => 1,
         };
         let mut at = 0;
-        while data.len() - at >= decided {
+        while at < stop && data.len() - at >= decided {
             let length = self.next_cut(&data[at..]);
             lengths.push(length as u32);
             at += length;
@@ -49,9 +54,14 @@ pub trait Chunker: Send + Sync {
         at
     }
 
-    /// Whether the chunk that starts at `data[0]` ends after `length` bytes: exactly `next_cut(data) == length`, for the
-    /// same `data`, but usually much cheaper when the answer is no.
-    fn is_cut(&self, data: &[u8], length: usize) -> bool;
+    /// Whether a chunk of this length, cut by this chunker somewhere else, would end here too if its bytes are those that
+    /// `data` begins with. `data` as for [`Chunker::next_cut`].
+    ///
+    /// `false` says that `next_cut(data) != length`. `true` together with equal bytes says that `next_cut(data) == length`:
+    /// so a cut that history predicts is settled by this look at its end and one fingerprint, unscanned (SlimStore section
+    /// IV-B). The algorithms of the papers decide by what lies before a cut, so the look costs them one window; MinCDC's cuts
+    /// depend on what follows as well, and looking is all but cutting.
+    fn confirms(&self, data: &[u8], length: usize) -> bool;
 }
 
 /// Makes the chunker for these parameters. `seed` is secret and belongs to the repository: without it nobody can tell

@@ -94,18 +94,10 @@ impl Chunker for FastCdc {
         last
     }
 
-    fn is_cut(&self, data: &[u8], length: usize) -> bool {
+    fn confirms(&self, data: &[u8], length: usize) -> bool {
         let min = self.params.min as usize;
         let last = data.len().min(self.params.max as usize);
-        // Most wrong predictions end here, at the price of 64 bytes. Right ones still scan: an earlier place may
-        // qualify too.
-        if last > min && length != last {
-            let possible = (min..last).contains(&length);
-            if !possible || self.hash_before(data, length) >= self.threshold(length) {
-                return false;
-            }
-        }
-        self.next_cut(data) == length
+        length == last || ((min..last).contains(&length) && self.hash_before(data, length) < self.threshold(length))
     }
 }
 

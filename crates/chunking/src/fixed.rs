@@ -23,7 +23,7 @@ impl Chunker for Fixed {
         data.len().min(self.params.max as usize)
     }
 
-    fn is_cut(&self, data: &[u8], length: usize) -> bool {
+    fn confirms(&self, data: &[u8], length: usize) -> bool {
         self.next_cut(data) == length
     }
 }

@@ -26,6 +26,7 @@ mod mincdc;
 pub mod pages;
 mod params;
 mod rabin;
+mod run_mac;
 mod seed;
 mod self_test;
 
@@ -33,5 +34,6 @@ pub use chunker::{Chunker, StreamEnd, chunker};
 pub use fingerprint::Fingerprint;
 pub use fingerprinter::Fingerprinter;
 pub use pages::page_size;
-pub use params::{Algorithm, CHUNK_MAX, CHUNK_MIN, ChunkerParams, ParamsError, UnknownAlgorithm};
+pub use params::{Algorithm, CHUNK_MAX, CHUNK_MIN, ChunkerParams, DEFAULT_AVERAGE, ParamsError, UnknownAlgorithm};
+pub use run_mac::{RunMac, RunMacKey};
 pub use self_test::{SelfTestError, self_test};

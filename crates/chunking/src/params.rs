@@ -13,6 +13,9 @@ pub const CHUNK_MIN: u32 = 64;
 /// Greatest `max` of any parameters. A reader must hold this much of a stream at once, and a container several of them.
 pub const CHUNK_MAX: u32 = 8 << 20;
 
+/// Mean length of chunks unless a repository says otherwise (bytes): `docs/decisions/0002-chunk-size.md` has the measurements.
+pub const DEFAULT_AVERAGE: u32 = 4 << 10;
+
 /// How a stream is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {

@@ -100,17 +100,11 @@ impl Chunker for Rabin {
         last
     }
 
-    fn is_cut(&self, data: &[u8], length: usize) -> bool {
+    fn confirms(&self, data: &[u8], length: usize) -> bool {
         let min = self.params.min as usize;
         let last = data.len().min(self.params.max as usize);
-        // As in FastCDC: most wrong predictions end at the price of one window.
-        if last > min && length != last {
-            let possible = (min..last).contains(&length);
-            if !possible || self.tables.hash(&data[length - WINDOW..length]) < self.threshold {
-                return false;
-            }
-        }
-        self.next_cut(data) == length
+        let qualifies = || self.tables.hash(&data[length - WINDOW..length]) >= self.threshold;
+        length == last || ((min..last).contains(&length) && qualifies())
     }
 }
 

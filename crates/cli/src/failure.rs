@@ -95,7 +95,7 @@ impl From<RepositoryError> for Failure {
                 _ => (Exit::Damage, Some("`larder check` names every snapshot and file that needs it")),
             },
             RepositoryError::Store(error) => return error.into(),
-            RepositoryError::Random { .. } => (Exit::Failed, None),
+            RepositoryError::Unstorable(_) | RepositoryError::Random { .. } => (Exit::Failed, None),
         };
         let failure = Self::of(exit, &error);
         match advice {
@@ -129,7 +129,9 @@ impl From<&StoreError> for Failure {
             StoreErrorKind::Throttled | StoreErrorKind::Unreachable => {
                 (Exit::Unreachable, "what was committed is intact; run the command again, it continues")
             }
-            StoreErrorKind::Damaged => (Exit::Damage, "`larder check` names every snapshot and file that needs it"),
+            StoreErrorKind::Damaged | StoreErrorKind::TooLarge => {
+                (Exit::Damage, "`larder check` names every snapshot and file that needs it")
+            }
             _ => (Exit::Unreachable, ""),
         };
         let failure = Self::of(exit, error);
@@ -289,7 +291,7 @@ mod tests {
     fn repository_errors_end_with_the_code_that_says_what_to_do() {
         let exit = |error: RepositoryError| Failure::from(error).exit;
         assert_eq!(exit(RepositoryError::NotARepository { location: String::new() }), Exit::NoRepository);
-        assert_eq!(exit(RepositoryError::WrongPassword { keys: 1 }), Exit::WrongKey);
+        assert_eq!(exit(RepositoryError::WrongPassword { keys: 1, unreadable: 1, untried: 1 }), Exit::WrongKey);
         let damaged = |source| RepositoryError::Damaged { name: "config".to_owned(), source };
         assert_eq!(exit(damaged(DecodeError::Truncated { what: "x" })), Exit::Damage);
         let newer = Failure::from(damaged(DecodeError::UnsupportedVersion { what: "x", found: 2, newest: 1 }));

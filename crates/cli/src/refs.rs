@@ -5,13 +5,14 @@ use std::os::unix::ffi::OsStrExt;
 
 use larder_store::Repository;
 use larder_store::catalog::{Catalog, DamagedVersion, Filter, RefError, Version};
+use larder_store::marks::FaultyObject;
 
 use crate::app::App;
 use crate::args::FilterArgs;
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::{Failure, chain};
-use crate::output::absolute;
+use crate::output::{absolute, safe};
 
 /// A snapshot as it was named, and a path in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +70,7 @@ pub(crate) struct Versions {
     pub(crate) admitted: Vec<Version>,
     others: Vec<Version>,
     damaged: Vec<DamagedVersion>,
+    faulty: Vec<FaultyObject>,
 }
 
 impl Versions {
@@ -84,15 +86,20 @@ impl Versions {
             let series = |name: &str| larder_format::names::parse_version(name).map(|(series, ..)| series);
             damaged.retain(|version| series(&version.name).is_none_or(|series| wanted.contains(&series)));
         }
-        Ok(Self { admitted, others, damaged })
+        Ok(Self { admitted, others, damaged, faulty: catalog.faulty })
     }
 
-    /// Warns of manifests that could not be read, and makes sure that the run does not count as clean.
+    /// Warns of manifests that could not be read, and makes sure that the run does not count as clean. Of objects that only
+    /// pretend to be something it warns as well; nothing is missing for them.
     pub(crate) fn warn_of_damage(&self, app: &App) {
         for version in &self.damaged {
             let (id, why) = (version.id.short(), chain(&version.error));
             app.out.warn(&format!("snapshot {id} cannot be read: {why}; `larder check` says more"));
             app.note_damage();
+        }
+        for object in &self.faulty {
+            let (name, why) = (safe(&object.name), chain(&object.error));
+            app.out.warn(&format!("{name} is ignored: {why}; `larder check` says more"));
         }
     }
 
@@ -103,7 +110,7 @@ impl Versions {
         if !by_time {
             versions.extend(self.others.iter().cloned());
         }
-        let catalog = Catalog { versions, damaged: Vec::new() };
+        let catalog = Catalog { versions, ..Catalog::default() };
         match catalog.find(text) {
             Ok(version) => {
                 if by_time {

@@ -11,6 +11,7 @@ use larder_format::Fingerprint;
 use larder_format::segment::ChunkRecord;
 use lru::LruCache;
 
+use crate::chain::{Chunk, Filter, Verdict};
 use crate::sampled_index::{SampleMap, SampledIndex, sample};
 
 /// The records of one group, in stream order.
@@ -121,6 +122,28 @@ impl<L: LoadGroup> GroupFilter<L> {
         Ok(same_size(record, size))
     }
 
+    /// Where the stream is in the history: the group it follows, and the bytes of that group before the record expected next.
+    pub fn position(&self) -> Option<(u32, u64)> {
+        let (number, group) = self.current.as_ref()?;
+        let before = group.get(..self.next_record as usize)?;
+        Some((*number, before.iter().map(|record| u64::from(record.chunk.size)).sum()))
+    }
+
+    /// The records expected next, at most `most` and of one group; empty when nothing is expected.
+    pub fn following(&mut self, most: usize) -> Result<&[ChunkRecord], L::Error> {
+        if self.expected()?.is_none() {
+            return Ok(&[]);
+        }
+        let Some((_, group)) = &self.current else { return Ok(&[]) };
+        let rest = group.get(self.next_record as usize..).unwrap_or_default();
+        Ok(&rest[..rest.len().min(most)])
+    }
+
+    /// Moves the cursor over `count` of the records that [`GroupFilter::following`] gave.
+    pub fn skip(&mut self, count: usize) {
+        self.next_record += count as u32;
+    }
+
     /// Moves the cursor: the next chunk is expected to be the `record`-th of `group`.
     pub fn expect(&mut self, group: u32, record: u32) -> Result<(), L::Error> {
         if group < self.loader.groups() {
@@ -173,6 +196,12 @@ impl<L: LoadGroup> GroupFilter<L> {
             }
         }
         Ok(group)
+    }
+}
+
+impl<L: LoadGroup> Filter<L::Error> for GroupFilter<L> {
+    fn check(&mut self, chunk: &Chunk<'_>, _: Option<&ChunkRecord>) -> Result<Verdict, L::Error> {
+        Ok(self.find(chunk.fingerprint, chunk.size())?.map_or(Verdict::WeakMaybe, Verdict::StrongMaybe))
     }
 }
 

@@ -5,7 +5,10 @@
 
 use std::collections::HashMap;
 
+use larder_format::segment::ChunkRecord;
 use larder_format::{ChunkRef, Fingerprint};
+
+use crate::chain::{Chunk, Filter, Verdict};
 
 /// Bytes of memory an entry takes, with the slack of a hash table that has just grown.
 const ENTRY_BYTES: usize = 160;
@@ -36,6 +39,21 @@ impl OwnChunks {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(chunk.fingerprint, chunk);
+    }
+}
+
+impl<E> Filter<E> for OwnChunks {
+    fn check(&mut self, chunk: &Chunk<'_>, _: Option<&ChunkRecord>) -> Result<Verdict, E> {
+        let found = self.find(chunk.fingerprint).filter(|found| found.size == chunk.size());
+        Ok(found.map_or(Verdict::WeakMaybe, |found| {
+            // Whatever this job has stored itself is born with it.
+            Verdict::StrongMaybe(ChunkRecord { chunk: *found, born: found.container.job })
+        }))
+    }
+
+    fn update(&mut self, stored: &ChunkRecord) -> Result<(), E> {
+        self.insert(stored.chunk);
+        Ok(())
     }
 }
 

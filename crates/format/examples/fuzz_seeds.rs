@@ -8,6 +8,7 @@ use std::path::Path;
 use larder_format::compress::{Compression, Compressor};
 use larder_format::ids::{ContainerKind, KeyId};
 use larder_format::key_file::{KdfCost, KeyFields, to_paper, wrap};
+use larder_format::lease::encode_done;
 use larder_format::seal::MasterKey;
 use larder_format::{names, recipe, segment};
 use support::{CONTAINER, Forger, JOB, SERIES, keys};
@@ -25,13 +26,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         std::fs::write(folder.join(name), bytes)
     };
     let (keys, master) = (keys(), MasterKey(support::MASTER));
-    let config = support::config().encode(&keys);
+    let config = support::config().encode(&keys)?;
     write("config", "sealed", &config)?;
     write("config", "fields", &config[..config.len() - 32])?;
-    let lease = support::lease().encode(&keys, JOB, 4, [9; 16]);
+    let lease = support::lease().encode(&keys, JOB, 4, [9; 16])?;
     write("lease", "sealed", &lease)?;
     write("lease", "fields", &support::open(&names::lease(JOB, 4), &lease)[0])?;
-    write("manifest", "sealed", &support::manifest().encode(&keys, SERIES, 0, [9; 16]))?;
+    let mark = support::forgotten().encode(&keys, SERIES, JOB, [9; 16])?;
+    write("mark", "forgotten", &mark)?;
+    write("mark", "fields", &support::open(&names::forgotten(SERIES, JOB), &mark)[0])?;
+    write("mark", "done", &encode_done(&keys, JOB, [9; 16]))?;
+    write("manifest", "sealed", &support::manifest().encode(&keys, SERIES, 0, [9; 16])?)?;
     let [summary, body] = support::manifest_parts();
     write("manifest", "parts", &[part(&summary), body].concat())?;
     let parts = support::container_parts();
@@ -45,9 +50,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut stored = Vec::new();
     Compressor::new(Compression::DEFAULT).compress(raw, &mut stored);
     write("compressed_frame", "zstd", &[&(raw.len() as u16).to_le_bytes()[..], &stored].concat())?;
-    write("segment", "valid", &segment::encode(&support::records()))?;
-    write("segment", "even", &segment::encode(&support::records()[3..5]))?;
-    write("recipe_node", "valid", &recipe::encode_node(&support::segments()))?;
+    write("segment", "valid", &segment::encode(&support::records())?)?;
+    write("segment", "even", &segment::encode(&support::records()[3..5])?)?;
+    write("recipe_node", "valid", &recipe::encode_node(&support::segments())?)?;
     write("metadata_block", "valid", &support::checks::blocks(&support::entries())[0].bytes)?;
     let fields = KeyFields {
         cost: KdfCost::TEST,

@@ -18,7 +18,10 @@ use subtle::ConstantTimeEq;
 use crate::cbor;
 use crate::ids::RepositoryId;
 use crate::seal::Keys;
-use crate::wire::{DecodeError, Put, Reader};
+use crate::wire::{DecodeError, EncodeError, Put, Reader};
+
+/// Most bytes of a configuration.
+pub const CONFIG_MAX: u64 = 64 << 10;
 
 const MAGIC: [u8; 4] = *b"LCFG";
 const VERSION: u8 = 1;
@@ -61,7 +64,8 @@ struct Fields {
 
 impl Config {
     /// Encodes and authenticates.
-    pub fn encode(&self, keys: &Keys) -> Vec<u8> {
+    pub fn encode(&self, keys: &Keys) -> Result<Vec<u8>, EncodeError> {
+        self.chunker.validate().map_err(|_| EncodeError::new(WHAT, "its chunk sizes are out of bounds"))?;
         let mut out = MAGIC.to_vec();
         out.put_u32(u32::from(VERSION));
         out.extend_from_slice(&cbor::encode(&Fields {
@@ -76,7 +80,7 @@ impl Config {
         }));
         let mac = keys.config_mac(&out);
         out.extend_from_slice(&mac);
-        out
+        Ok(out)
     }
 }
 
@@ -157,13 +161,19 @@ mod tests {
     #[test]
     fn version_1_bytes_never_change() {
         let golden = hex::decode(include_str!("golden/config_v1.hex").trim()).expect("valid hex");
-        assert_eq!(hex::encode(config().encode(&keys())), hex::encode(&golden));
+        assert_eq!(hex::encode(config().encode(&keys()).expect("valid")), hex::encode(&golden));
         assert_eq!(read(&golden), Ok(config()));
     }
 
     #[test]
+    fn chunk_sizes_that_no_reader_accepts_are_not_written() {
+        let chunker = ChunkerParams { min: 9000, average: 4096, ..config().chunker };
+        assert!(Config { chunker, ..config() }.encode(&keys()).is_err());
+    }
+
+    #[test]
     fn every_flipped_bit_every_cut_and_every_other_key_is_noticed() {
-        let bytes = config().encode(&keys());
+        let bytes = config().encode(&keys()).expect("valid");
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
@@ -178,7 +188,7 @@ mod tests {
 
     #[test]
     fn newer_formats_are_refused_by_name() {
-        let mut bytes = config().encode(&keys());
+        let mut bytes = config().encode(&keys()).expect("valid");
         bytes[4] = 2;
         let error = UnverifiedConfig::decode(&bytes).expect_err("refused");
         assert_eq!(error, DecodeError::UnsupportedVersion { what: WHAT, found: 2, newest: 1 });

@@ -50,6 +50,9 @@ pub const CONTAINER_TARGET: usize = 8 << 20;
 /// Most payload bytes a container may declare.
 pub const PAYLOAD_MAX: u32 = 1 << 30;
 
+/// Most bytes of a container's object: a full payload that does not compress, in small chunks, and its tables.
+pub const OBJECT_MAX: u64 = 2 << 30;
+
 const VERSION: u8 = 1;
 const MAGIC: [u8; 4] = [b'L', b'C', b'T', VERSION];
 const TRAILER_PLAIN: usize = 28;

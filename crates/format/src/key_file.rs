@@ -7,24 +7,39 @@
 //! |      0 |    4 | magic   | `LKEY`                                                                      |
 //! |      4 |    1 | version | 1                                                                           |
 //! |      5 |    3 |         | zero                                                                        |
-//! |      8 |    4 | length  | bytes of the fields                                                         |
+//! |      8 |    4 | length  | bytes of the fields, at most 4,096                                          |
 //! |     12 |    … | fields  | CBOR map: argon2id parameters, salt, and who made the key (not secret)      |
-//! |      … |   48 | wrapped | master key under AES-256-GCM; key = argon2id(password), everything before, the key's id and the repository's id as associated data |
+//! |      … |   32 | commitment | second half of the keyed hash below                                      |
+//! |      … |   48 | wrapped | master key under AES-256-GCM, part 0; key = first half of the keyed hash below |
 //!
-//! A password opens a copy or it does not: there is nothing to compare it with but the authentication tag.
+//! The keyed hash: 64 bytes of BLAKE3's output, keyed with argon2id of the password, over the *context*: everything before the
+//! commitment, then the key's id and the repository's id. The context is the associated data of the sealing as well.
+//!
+//! AES-GCM alone commits to nothing: a text can be made that opens under any of many keys, and with it a key object that opens
+//! under any of many passwords, so that one look at whether a program goes on tests them all. The commitment is a hash of the
+//! one key and the one context it was made with. It is compared first, and only what it fits is opened: an object that
+//! somebody planted says of one password at most whether it is the one.
 
 use argon2::{Algorithm, Argon2, Params, Version};
 use minicbor::{Decode, Encode};
+use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use crate::cbor;
 use crate::ids::{KeyId, RepositoryId};
 use crate::seal::{MasterKey, Sealer, TAG_LEN};
-use crate::wire::{DecodeError, Put, Reader};
+use crate::wire::{DecodeError, EncodeError, Put, Reader};
 
 const MAGIC: [u8; 4] = *b"LKEY";
 const VERSION: u8 = 1;
 const WHAT: &str = "key";
+const FIELDS_MAX: usize = 4096;
+const COMMITMENT_LEN: usize = 32;
+/// Bytes behind the fields.
+const TAIL_LEN: usize = COMMITMENT_LEN + 32 + TAG_LEN;
+
+/// Most bytes of a wrapped key.
+pub const KEY_MAX: u64 = (12 + FIELDS_MAX + TAIL_LEN) as u64;
 
 /// Cost of one guess at a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -48,10 +63,14 @@ impl KdfCost {
     pub const TEST: Self = Self { memory_kib: 32, passes: 1, lanes: 4 };
     /// The most a reader spends on a key, so that a hostile store cannot keep it busy or take all its memory.
     const MAX: Self = Self { memory_kib: 1 << 20, passes: 64, lanes: 64 };
+    /// The most memory times passes (KiB): bounds the time of one guess to seconds. A gigabyte may be gone through four times.
+    const WORK_MAX: u64 = 4 << 20;
 
     fn params(self) -> Result<Params, DecodeError> {
         let Self { memory_kib, passes, lanes } = self;
-        if memory_kib > Self::MAX.memory_kib || passes > Self::MAX.passes || lanes > Self::MAX.lanes {
+        let work = u64::from(memory_kib) * u64::from(passes);
+        let max = Self::MAX;
+        if memory_kib > max.memory_kib || passes > max.passes || lanes > max.lanes || work > Self::WORK_MAX {
             return Err(DecodeError::invalid(WHAT, "it asks for more memory or time than any honest key"));
         }
         Params::new(memory_kib, passes, lanes, Some(32))
@@ -84,7 +103,7 @@ pub struct KeyFields {
 /// A password did not open a key, or the key cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnwrapError {
-    /// The password is not the one this key was wrapped with (or the key was forged: that cannot be told apart).
+    /// The password is not the one this key was wrapped with (or the key was forged or damaged: that cannot be told apart).
     #[error("the password does not open this key")]
     WrongPassword,
     /// The key object itself is not readable.
@@ -92,16 +111,28 @@ pub enum UnwrapError {
     Damaged(#[from] DecodeError),
 }
 
-fn derive(fields: &KeyFields, password: &[u8]) -> Result<Sealer, DecodeError> {
+/// What a password gives in one context.
+struct Derived {
+    sealer: Sealer,
+    commitment: [u8; COMMITMENT_LEN],
+}
+
+fn derive(fields: &KeyFields, password: &[u8], context: &[u8]) -> Result<Derived, DecodeError> {
     let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, fields.cost.params()?);
     let mut key = Zeroizing::new([0; 32]);
     argon2
         .hash_password_into(password, &fields.salt, &mut key[..])
         .map_err(|_| DecodeError::invalid(WHAT, "argon2id refuses its parameters"))?;
-    Ok(Sealer::new(&key))
+    let mut output = Zeroizing::new([0; 32 + COMMITMENT_LEN]);
+    blake3::Hasher::new_keyed(&key).update(context).finalize_xof().fill(&mut output[..]);
+    let mut sealing = Zeroizing::new([0; 32]);
+    let mut commitment = [0; COMMITMENT_LEN];
+    sealing.copy_from_slice(&output[..32]);
+    commitment.copy_from_slice(&output[32..]);
+    Ok(Derived { sealer: Sealer::new(&sealing), commitment })
 }
 
-fn aad(head: &[u8], id: KeyId, repository: RepositoryId) -> Vec<u8> {
+fn context(head: &[u8], id: KeyId, repository: RepositoryId) -> Vec<u8> {
     [head, &id.0, &repository.0].concat()
 }
 
@@ -112,20 +143,26 @@ pub fn wrap(
     fields: &KeyFields,
     id: KeyId,
     repository: RepositoryId,
-) -> Result<Vec<u8>, DecodeError> {
+) -> Result<Vec<u8>, EncodeError> {
     let mut out = MAGIC.to_vec();
     out.put_u32(u32::from(VERSION));
     let encoded = cbor::encode(fields);
-    out.put_u32(encoded.len() as u32);
+    if encoded.len() > FIELDS_MAX {
+        return Err(EncodeError::new(WHAT, "its user and host are too long"));
+    }
+    out.put_u32(EncodeError::fit_u32(WHAT, encoded.len())?);
     out.extend_from_slice(&encoded);
+    let context = context(&out, id, repository);
+    let derived = derive(fields, password, &context)?;
+    out.extend_from_slice(&derived.commitment);
     let from = out.len();
-    let aad = aad(&out, id, repository);
     out.extend_from_slice(&master.0);
     // The key is used once: its salt is fresh, so number 0 is never reused.
-    derive(fields, password)?.seal(0, &aad, &mut out, from);
+    derived.sealer.seal(0, &context, &mut out, from);
     Ok(out)
 }
 
+/// The fields, and where they end.
 fn split(bytes: &[u8]) -> Result<(KeyFields, usize), DecodeError> {
     let mut reader = Reader::new(bytes, WHAT);
     let found = reader.array()?;
@@ -137,11 +174,14 @@ fn split(bytes: &[u8]) -> Result<(KeyFields, usize), DecodeError> {
         return Err(reader.invalid("reserved bytes are not zero"));
     }
     let len = reader.u32()? as usize;
+    if len > FIELDS_MAX {
+        return Err(reader.invalid("its fields are longer than a reader accepts"));
+    }
     let fields = cbor::decode(reader.take(len)?, WHAT)?;
-    if reader.remaining() != 32 + TAG_LEN {
+    if reader.remaining() != TAIL_LEN {
         return Err(reader.invalid("its length is wrong"));
     }
-    Ok((fields, bytes.len() - 32 - TAG_LEN))
+    Ok((fields, bytes.len() - TAIL_LEN))
 }
 
 /// Reads what is not secret. Not authenticated: for display only.
@@ -152,10 +192,16 @@ pub fn read_fields(bytes: &[u8]) -> Result<KeyFields, DecodeError> {
 /// Unwraps the master key.
 pub fn unwrap(bytes: &[u8], password: &[u8], id: KeyId, repository: RepositoryId) -> Result<MasterKey, UnwrapError> {
     let (fields, from) = split(bytes)?;
-    let sealer = derive(&fields, password)?;
-    let aad = aad(&bytes[..from], id, repository);
-    let mut sealed = Zeroizing::new(bytes[from..].to_vec());
-    let plain = sealer.open(0, &aad, &mut sealed, WHAT).map_err(|_| UnwrapError::WrongPassword)?;
+    let (head, tail) = bytes.split_at(from);
+    let (commitment, wrapped) = tail.split_at(COMMITMENT_LEN);
+    let context = context(head, id, repository);
+    let derived = derive(&fields, password, &context)?;
+    if !bool::from(derived.commitment.ct_eq(commitment)) {
+        return Err(UnwrapError::WrongPassword);
+    }
+    // The password is the right one: what does not open now is damaged.
+    let mut sealed = Zeroizing::new(wrapped.to_vec());
+    let plain = derived.sealer.open(0, &context, &mut sealed, WHAT)?;
     let master: [u8; 32] = (&*plain).try_into().map_err(|_| DecodeError::invalid(WHAT, "its length is wrong"))?;
     Ok(MasterKey(master))
 }
@@ -278,10 +324,35 @@ mod tests {
         }
     }
 
+    /// Guards against: one key object that opens under many passwords, which AES-GCM alone allows. Its maker can choose the
+    /// wrapped bytes freely, and knows a password, but the commitment fits that one only.
+    #[test]
+    fn nothing_is_opened_that_the_commitment_does_not_fit() {
+        let (bytes, other) = (wrapped(b"secret"), wrapped(b"other"));
+        let at = bytes.len() - TAIL_LEN;
+        let mut planted = bytes.clone();
+        // The other password's wrapped bytes open under its key; the commitment is that of the first.
+        planted[at + COMMITMENT_LEN..].copy_from_slice(&other[at + COMMITMENT_LEN..]);
+        let open = |bytes: &[u8], password: &[u8]| unwrap(bytes, password, ID, REPOSITORY).map(|master| master.0);
+        assert_eq!(open(&planted, b"other"), Err(UnwrapError::WrongPassword));
+        let damaged = UnwrapError::Damaged(DecodeError::NotAuthentic { what: WHAT });
+        assert_eq!(open(&planted, b"secret"), Err(damaged));
+        planted[at..at + COMMITMENT_LEN].copy_from_slice(&other[at..at + COMMITMENT_LEN]);
+        assert_eq!(open(&planted, b"other"), Ok([1; 32]));
+        assert_eq!(open(&planted, b"secret"), Err(UnwrapError::WrongPassword));
+    }
+
     #[test]
     fn a_key_that_asks_for_too_much_is_refused_without_trying() {
-        let cost = KdfCost { memory_kib: u32::MAX, passes: 1, lanes: 1 };
-        assert!(matches!(cost.params(), Err(DecodeError::Invalid { .. })));
+        let refused = |memory_kib, passes| {
+            let cost = KdfCost { memory_kib, passes, lanes: 1 };
+            matches!(cost.params(), Err(DecodeError::Invalid { .. }))
+        };
+        assert!(refused(u32::MAX, 1) && refused((1 << 20) + 1, 1) && refused(1 << 20, 5) && refused(64, 65));
+        assert!(refused(u32::MAX, u32::MAX) && refused(128 << 10, 33));
+        assert!(!refused(1 << 20, 4) && !refused(64 << 10, 64));
+        let long = KeyFields { user: "x".repeat(FIELDS_MAX), ..read_fields(&wrapped(b"secret")).expect("reads") };
+        assert!(wrap(&MasterKey([1; 32]), b"secret", &long, ID, REPOSITORY).is_err());
     }
 
     #[test]

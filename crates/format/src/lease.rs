@@ -8,12 +8,16 @@ use minicbor::{Decode, Encode};
 
 use crate::cbor;
 use crate::ids::{JobId, SeriesKey};
+use crate::mark::MARK_MAX;
 use crate::names;
-use crate::seal::{Keys, ObjectType, open_object, seal_object};
-use crate::wire::DecodeError;
+use crate::seal::{Keys, ObjectType, open_object, seal_empty, seal_object};
+use crate::wire::{DecodeError, EncodeError};
 
-const LEASE: ObjectType = ObjectType { magic: *b"LLSE", version: 1, what: "lease" };
-const DONE: ObjectType = ObjectType { magic: *b"LDON", version: 1, what: "closing mark of a lease" };
+/// Most bytes of a lease: room for some twenty thousand versions and jobs that it names.
+pub const LEASE_MAX: u64 = 1 << 20;
+
+const LEASE: ObjectType = ObjectType { magic: *b"LLSE", version: 1, what: "lease", max_len: LEASE_MAX };
+const DONE: ObjectType = ObjectType { magic: *b"LDON", version: 1, what: "closing mark of a lease", max_len: MARK_MAX };
 
 /// What a job does with the repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -74,7 +78,7 @@ pub struct Lease {
 
 impl Lease {
     /// Seals renewal `renewal` of this lease. `salt` must be fresh random bytes.
-    pub fn encode(&self, keys: &Keys, job: JobId, renewal: u32, salt: [u8; 16]) -> Vec<u8> {
+    pub fn encode(&self, keys: &Keys, job: JobId, renewal: u32, salt: [u8; 16]) -> Result<Vec<u8>, EncodeError> {
         seal_object(keys, &names::lease(job, renewal), LEASE, salt, &[&cbor::encode(self)])
     }
 
@@ -87,7 +91,7 @@ impl Lease {
 
 /// The closing mark of a job's lease. `salt` must be fresh random bytes.
 pub fn encode_done(keys: &Keys, job: JobId, salt: [u8; 16]) -> Vec<u8> {
-    seal_object(keys, &names::lease_done(job), DONE, salt, &[&[]])
+    seal_empty(keys, &names::lease_done(job), DONE, salt)
 }
 
 /// Checks a closing mark: only who has the key can close a lease.
@@ -121,18 +125,42 @@ mod tests {
     #[test]
     fn version_1_bytes_never_change() {
         let golden = hex::decode(include_str!("golden/lease_v1.hex").trim()).expect("valid hex");
-        assert_eq!(hex::encode(lease().encode(&keys(), JobId([2; 16]), 4, [9; 16])), hex::encode(&golden));
+        let encoded = lease().encode(&keys(), JobId([2; 16]), 4, [9; 16]).expect("fits");
+        assert_eq!(hex::encode(encoded), hex::encode(&golden));
         assert_eq!(Lease::decode(&keys(), JobId([2; 16]), 4, &golden), Ok(lease()));
     }
 
     #[test]
     fn a_lease_is_bound_to_its_job_and_number() {
-        let bytes = lease().encode(&keys(), JobId([2; 16]), 4, [9; 16]);
+        let bytes = lease().encode(&keys(), JobId([2; 16]), 4, [9; 16]).expect("fits");
         assert!(Lease::decode(&keys(), JobId([2; 16]), 5, &bytes).is_err());
         assert!(Lease::decode(&keys(), JobId([3; 16]), 4, &bytes).is_err());
         let done = encode_done(&keys(), JobId([2; 16]), [9; 16]);
         assert_eq!(decode_done(&keys(), JobId([2; 16]), &done), Ok(()));
         assert!(decode_done(&keys(), JobId([3; 16]), &done).is_err());
         assert!(Lease::decode(&keys(), JobId([2; 16]), 4, &done).is_err());
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_of_a_closing_mark_is_noticed() {
+        let done = encode_done(&keys(), JobId([2; 16]), [9; 16]);
+        let golden = hex::decode(include_str!("golden/done_v1.hex").trim()).expect("valid hex");
+        assert_eq!(hex::encode(&done), hex::encode(golden));
+        for bit in 0..done.len() * 8 {
+            let mut flipped = done.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode_done(&keys(), JobId([2; 16]), &flipped).is_err(), "bit {bit}");
+        }
+        for len in 0..done.len() {
+            assert!(decode_done(&keys(), JobId([2; 16]), &done[..len]).is_err(), "cut to {len}");
+        }
+    }
+
+    #[test]
+    fn a_lease_that_no_reader_would_fetch_is_not_written() {
+        let pin = Pin { series: SeriesKey([3; 16]), job: JobId([4; 16]) };
+        let written = |pins| Lease { pins: vec![pin; pins], ..lease() }.encode(&keys(), JobId([2; 16]), 0, [9; 16]);
+        assert!(written(20_000).is_ok());
+        assert!(written(30_000).is_err());
     }
 }

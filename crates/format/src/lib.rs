@@ -15,6 +15,7 @@ pub mod ids;
 pub mod key_file;
 pub mod lease;
 pub mod manifest;
+pub mod mark;
 pub mod metadata;
 pub mod names;
 mod places;
@@ -25,4 +26,4 @@ mod wire;
 
 pub use container::ChunkRef;
 pub use larder_chunking::Fingerprint;
-pub use wire::DecodeError;
+pub use wire::{DecodeError, EncodeError};

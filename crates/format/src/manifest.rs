@@ -18,14 +18,22 @@ use minicbor::{Decode, Encode};
 
 use crate::cbor;
 use crate::ids::{ContainerId, JobId, SeriesKey};
+use crate::mark::MARK_MAX;
 use crate::names;
 use crate::places::{Places, PlacesWriter};
 use crate::recipe::Recipe;
-use crate::seal::{Keys, ObjectType, first_part_end, magic, open_object, seal_object};
-use crate::wire::{DecodeError, Put, Reader};
+use crate::seal::{Keys, ObjectType, first_part_end, first_part_len, magic, open_object, seal_empty, seal_object};
+use crate::wire::{DecodeError, EncodeError, Put, Reader};
 
-const MANIFEST: ObjectType = ObjectType { magic: *b"LMAN", version: 1, what: "version manifest" };
-const ABORTED: ObjectType = ObjectType { magic: *b"LABT", version: 1, what: "mark of an aborted job" };
+/// Most bytes of a manifest: room for the containers of some 200 TB.
+pub const MANIFEST_MAX: u64 = 1 << 30;
+/// Most bytes of a manifest's header and summary. A writer that records more paths than fit must shorten its list.
+pub const HEAD_MAX: u64 = 8 << 20;
+
+const MANIFEST: ObjectType =
+    ObjectType { magic: *b"LMAN", version: 1, what: "version manifest", max_len: MANIFEST_MAX };
+const ABORTED: ObjectType =
+    ObjectType { magic: *b"LABT", version: 1, what: "mark of an aborted job", max_len: MARK_MAX };
 const PARTS: usize = 2;
 
 /// Bytes to read of a manifest to have its [`Summary`] in most cases.
@@ -92,6 +100,18 @@ pub struct Statistics {
     /// Files and folders that could not be read, or changed while they were.
     #[n(14)]
     pub errors: u64,
+    /// Stretches of the data stream that the base predicted and that were so: segments proved by their MAC, and chunks.
+    #[n(15)]
+    #[cbor(default)]
+    pub predictions_right: u64,
+    /// Predicted stretches that were otherwise.
+    #[n(16)]
+    #[cbor(default)]
+    pub predictions_wrong: u64,
+    /// Bytes of right predictions: read, and neither cut nor found by fingerprint.
+    #[n(17)]
+    #[cbor(default)]
+    pub predicted_bytes: u64,
 }
 
 /// What people see of a version without opening its recipes.
@@ -184,6 +204,15 @@ pub struct ContainerUsage {
     pub object_bytes: u64,
 }
 
+impl ContainerUsage {
+    fn check(&self) -> Result<(), DecodeError> {
+        if self.chunks_used > self.chunks_held || self.bytes_used > self.bytes_held {
+            return Err(DecodeError::invalid(MANIFEST.what, "it uses more of a container than that holds"));
+        }
+        Ok(())
+    }
+}
+
 /// A whole version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
@@ -208,14 +237,26 @@ pub enum Register<T> {
 
 impl Manifest {
     /// Seals the manifest as generation `generation`. `salt` must be fresh random bytes.
-    pub fn encode(&self, keys: &Keys, series: SeriesKey, generation: u32, salt: [u8; 16]) -> Vec<u8> {
+    pub fn encode(
+        &self,
+        keys: &Keys,
+        series: SeriesKey,
+        generation: u32,
+        salt: [u8; 16],
+    ) -> Result<Vec<u8>, EncodeError> {
+        let summary = cbor::encode(&self.summary);
+        self.summary.check(keys, series, self.summary.id)?;
+        if first_part_len(summary.len()) as u64 > HEAD_MAX {
+            return Err(EncodeError::new(MANIFEST.what, "its summary is longer than a reader accepts"));
+        }
         let mut places = PlacesWriter::default();
         let mut rows = Vec::new();
-        self.data.encode(&mut places, &mut rows);
-        self.metadata.encode(&mut places, &mut rows);
+        self.data.encode(&mut places, &mut rows)?;
+        self.metadata.encode(&mut places, &mut rows)?;
         rows.put_varint(self.containers.len() as u64);
         for usage in &self.containers {
-            rows.put_varint(u64::from(places.container(usage.container)));
+            usage.check()?;
+            rows.put_varint(places.container(usage.container));
             rows.put_varint(u64::from(usage.chunks_used));
             rows.put_varint(usage.bytes_used);
             rows.put_varint(u64::from(usage.chunks_held));
@@ -226,7 +267,7 @@ impl Manifest {
         places.encode(&mut body);
         body.extend_from_slice(&rows);
         let name = names::version(series, self.summary.id, generation);
-        seal_object(keys, &name, MANIFEST, salt, &[&cbor::encode(&self.summary), &body])
+        seal_object(keys, &name, MANIFEST, salt, &[&summary, &body])
     }
 
     /// Opens a manifest or an abort mark.
@@ -243,7 +284,7 @@ impl Manifest {
             return Ok(Register::Aborted);
         }
         let (_, parts) = open_object(keys, &name, MANIFEST, bytes, PARTS, PARTS)?;
-        let summary = decode_summary(&parts[0], job)?;
+        let summary = decode_summary(keys, series, &parts[0], job)?;
         let mut reader = Reader::new(&parts[1], MANIFEST.what);
         reader.version(1)?;
         let places = Places::decode(&mut reader)?;
@@ -252,25 +293,25 @@ impl Manifest {
         let count = reader.count(6)?;
         let mut containers = Vec::with_capacity(count);
         for _ in 0..count {
-            containers.push(ContainerUsage {
+            let usage = ContainerUsage {
                 container: places.container(&mut reader)?,
                 chunks_used: reader.varint_u32()?,
                 bytes_used: reader.varint()?,
                 chunks_held: reader.varint_u32()?,
                 bytes_held: reader.varint()?,
                 object_bytes: reader.varint()?,
-            });
+            };
+            usage.check()?;
+            containers.push(usage);
         }
         reader.finish()?;
         Ok(Register::Committed(Self { summary, data, metadata, containers }))
     }
 }
 
-fn decode_summary(bytes: &[u8], job: JobId) -> Result<Summary, DecodeError> {
+fn decode_summary(keys: &Keys, series: SeriesKey, bytes: &[u8], job: JobId) -> Result<Summary, DecodeError> {
     let summary: Summary = cbor::decode(bytes, MANIFEST.what)?;
-    if summary.id != job {
-        return Err(DecodeError::invalid(MANIFEST.what, "it is of another version than its name says"));
-    }
+    summary.check(keys, series, job)?;
     Ok(summary)
 }
 
@@ -298,17 +339,32 @@ impl Summary {
             return Ok(Head::Complete(Register::Aborted));
         }
         let needed = first_part_end(bytes, MANIFEST.what)?;
+        // Not authenticated yet, so a planted length decides how much is fetched next.
+        if needed as u64 > HEAD_MAX {
+            return Err(DecodeError::invalid(MANIFEST.what, "its summary is longer than a reader accepts"));
+        }
         if bytes.len() < needed {
             return Ok(Head::Needs(needed as u64));
         }
         let (_, parts) = open_object(keys, &name, MANIFEST, bytes, 1, PARTS)?;
-        Ok(Head::Complete(Register::Committed(Box::new(decode_summary(&parts[0], job)?))))
+        Ok(Head::Complete(Register::Committed(Box::new(decode_summary(keys, series, &parts[0], job)?))))
+    }
+
+    /// Whether it is of the version and series that the object's name says.
+    fn check(&self, keys: &Keys, series: SeriesKey, job: JobId) -> Result<(), DecodeError> {
+        if self.id != job {
+            return Err(DecodeError::invalid(MANIFEST.what, "it is of another version than its name says"));
+        }
+        if keys.series_key(&self.series) != series {
+            return Err(DecodeError::invalid(MANIFEST.what, "it is of another series than its name says"));
+        }
+        Ok(())
     }
 }
 
 /// The mark that `job` was given up. `salt` must be fresh random bytes.
 pub fn encode_aborted(keys: &Keys, series: SeriesKey, job: JobId, salt: [u8; 16]) -> Vec<u8> {
-    seal_object(keys, &names::version(series, job, 0), ABORTED, salt, &[&[]])
+    seal_empty(keys, &names::version(series, job, 0), ABORTED, salt)
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::entry::{Entry, EntryKind, Extent, Timestamp, Xattr, is_valid_path, path_order};
-use crate::wire::{DecodeError, Put, Reader};
+use crate::wire::{DecodeError, EncodeError, Put, Reader};
 
 const WHAT: &str = "metadata block";
 
@@ -49,6 +49,9 @@ const BLOCK_CUT_ONE_IN: u64 = 128;
 
 /// Bytes of the shortest row: a directory, whose path differs from the one before in at least one byte.
 const ROW_MIN: usize = 9;
+
+const MODE_MAX: u32 = 0o7777;
+const NANOS_MAX: u32 = 999_999_999;
 
 const KIND_MASK: u8 = 7;
 const HAS_XATTRS: u8 = 8;
@@ -69,7 +72,8 @@ pub struct Block {
 
 type OwnerKey = (u32, u32, Option<Arc<str>>, Option<Arc<str>>);
 
-/// Encodes entries into blocks.
+/// Encodes entries into blocks. Takes only what [`decode_block`] gives back: an entry that a reader would refuse makes the whole
+/// block unreadable, and with it files that have nothing to do with it.
 #[derive(Debug, Default)]
 pub struct BlockBuilder {
     rows: Vec<u8>,
@@ -80,6 +84,8 @@ pub struct BlockBuilder {
     owner_numbers: HashMap<OwnerKey, u64>,
     first_path: Vec<u8>,
     previous_path: Vec<u8>,
+    /// The last path of the stream: that of the block before, when this one is still empty.
+    last_path: Vec<u8>,
     previous_mtime: i64,
     previous_inode: u64,
 }
@@ -90,20 +96,28 @@ impl BlockBuilder {
         Self::default()
     }
 
-    /// Appends the next entry in [`path_order`]; gives the block back when this entry closes it.
-    pub fn push(&mut self, entry: &Entry) -> Option<Block> {
+    /// Appends the next entry in [`path_order`]; gives the block back when this entry closes it. A refused entry leaves the
+    /// block as it was.
+    pub fn push(&mut self, entry: &Entry) -> Result<Option<Block>, EncodeError> {
+        check_entry(entry)?;
+        if path_order(&self.last_path, &entry.path) != Ordering::Less {
+            return Err(EncodeError::new(WHAT, "its paths are not in order"));
+        }
+        let data_bytes = self.data_bytes.checked_add(entry.stored_bytes());
+        let data_bytes = data_bytes.ok_or(EncodeError::new(WHAT, "its data is larger than 2^64"))?;
         if self.entries == 0 {
             self.first_path.clone_from(&entry.path);
         }
         self.encode_row(entry);
         self.entries += 1;
-        self.data_bytes = self.data_bytes.saturating_add(entry.stored_bytes());
+        self.data_bytes = data_bytes;
         self.path_bytes = self.path_bytes.saturating_add(entry.path.len());
         let len = self.rows.len();
         let closes = len >= BLOCK_MAX
             || self.path_bytes >= BLOCK_PATHS_MAX
             || (len >= BLOCK_MIN && path_hash(&entry.path).is_multiple_of(BLOCK_CUT_ONE_IN));
-        if closes { self.finish() } else { None }
+        self.last_path.clone_from(&entry.path);
+        Ok(if closes { self.finish() } else { None })
     }
 
     /// Closes the last block, if it holds anything.
@@ -111,7 +125,8 @@ impl BlockBuilder {
         if self.entries == 0 {
             return None;
         }
-        let state = std::mem::take(self);
+        let mut state = std::mem::take(self);
+        self.last_path = std::mem::take(&mut state.last_path);
         let mut bytes = Vec::with_capacity(state.rows.len() + 64);
         bytes.put_u8(1);
         bytes.put_varint(state.entries);
@@ -186,6 +201,35 @@ impl BlockBuilder {
         self.previous_path.clone_from(&entry.path);
         self.previous_mtime = entry.mtime.seconds;
         self.previous_inode = entry.inode;
+    }
+}
+
+/// What [`decode_row`] refuses, apart from what an [`Entry`] cannot say.
+fn check_entry(entry: &Entry) -> Result<(), EncodeError> {
+    let refuse = |why| Err(EncodeError::new(WHAT, why));
+    if !is_valid_path(&entry.path) {
+        return refuse("a path could leave the target");
+    }
+    if entry.mode > MODE_MAX {
+        return refuse("a mode has more than the permission bits");
+    }
+    if [Some(entry.mtime), Some(entry.ctime), entry.atime].iter().flatten().any(|time| time.nanos > NANOS_MAX) {
+        return refuse("a time has more than a second of nanoseconds");
+    }
+    match &entry.kind {
+        EntryKind::HardLink { target } if !is_valid_path(target) => refuse("a hard link could leave the target"),
+        EntryKind::File { size, extents: Some(extents) } => {
+            let mut end = 0;
+            for extent in extents {
+                let next = extent.offset.checked_add(extent.length).filter(|next| next <= size);
+                match next {
+                    Some(next) if extent.offset >= end && extent.length > 0 => end = next,
+                    _ => return refuse("an extent is empty, out of order, or lies outside of its file"),
+                }
+            }
+            Ok(())
+        }
+        _ => Ok(()),
     }
 }
 
@@ -271,7 +315,7 @@ fn take_name(reader: &mut Reader<'_>) -> Result<Option<Arc<str>>, DecodeError> {
 fn take_time(reader: &mut Reader<'_>, base: i64) -> Result<Timestamp, DecodeError> {
     let seconds = base.wrapping_add(reader.signed()?);
     let nanos = reader.varint_u32()?;
-    if nanos > 999_999_999 {
+    if nanos > NANOS_MAX {
         return Err(reader.invalid("a time has more than a second of nanoseconds"));
     }
     Ok(Timestamp { seconds, nanos })
@@ -289,7 +333,7 @@ fn decode_row(reader: &mut Reader<'_>, owners: &[OwnerKey], previous: Option<&En
     let owner = owners.get(reader.varint()? as usize);
     let (uid, gid, user, group) = owner.cloned().ok_or_else(|| reader.invalid("an entry names no owner"))?;
     let mode = reader.varint_u32()?;
-    if mode > 0o7777 {
+    if mode > MODE_MAX {
         return Err(reader.invalid("a mode has more than the permission bits"));
     }
     let mtime = take_time(reader, previous.map_or(0, |entry| entry.mtime.seconds))?;

@@ -16,24 +16,24 @@ use crate::wire::{DecodeError, Put, Reader};
 #[derive(Debug, Default)]
 pub(crate) struct PlacesWriter {
     jobs: Vec<JobId>,
-    job_numbers: HashMap<JobId, u32>,
+    job_numbers: HashMap<JobId, u64>,
     containers: Vec<ContainerId>,
-    container_numbers: HashMap<ContainerId, u32>,
+    container_numbers: HashMap<ContainerId, u64>,
 }
 
 impl PlacesWriter {
-    pub(crate) fn job(&mut self, job: JobId) -> u32 {
+    pub(crate) fn job(&mut self, job: JobId) -> u64 {
         *self.job_numbers.entry(job).or_insert_with(|| {
             self.jobs.push(job);
-            (self.jobs.len() - 1) as u32
+            self.jobs.len() as u64 - 1
         })
     }
 
-    pub(crate) fn container(&mut self, id: ContainerId) -> u32 {
+    pub(crate) fn container(&mut self, id: ContainerId) -> u64 {
         self.job(id.job);
         *self.container_numbers.entry(id).or_insert_with(|| {
             self.containers.push(id);
-            (self.containers.len() - 1) as u32
+            self.containers.len() as u64 - 1
         })
     }
 
@@ -44,7 +44,7 @@ impl PlacesWriter {
         }
         out.put_varint(self.containers.len() as u64);
         for id in &self.containers {
-            out.put_varint(u64::from(self.job_numbers[&id.job]));
+            out.put_varint(self.job_numbers[&id.job]);
             out.put_varint(u64::from(id.seq) << 1 | u64::from(id.kind == ContainerKind::Meta));
         }
     }
@@ -85,7 +85,8 @@ impl Places {
     }
 
     pub(crate) fn container(&self, reader: &mut Reader<'_>) -> Result<ContainerId, DecodeError> {
-        let number = reader.varint_u32()? as usize;
-        self.containers.get(number).copied().ok_or_else(|| reader.invalid("it names a container it does not list"))
+        let number = usize::try_from(reader.varint()?).ok();
+        let container = number.and_then(|number| self.containers.get(number));
+        container.copied().ok_or_else(|| reader.invalid("it names a container it does not list"))
     }
 }

@@ -14,18 +14,22 @@
 //!
 //! A row: the segment as a chunk (fingerprint 32, varint container, varint offset, varint size), varint stream bytes, varint
 //! chunks, 1 byte sample count and 8 bytes a sample, varint count of uses and for each varint container, varint chunks,
-//! varint bytes; then 0, or 1 and the cover: varint data bytes, varint length and bytes of the first path.
+//! varint bytes; then 0, or 1 and the cover: varint data bytes, varint length and bytes of the first path; then 0, or 1 and the
+//! proof: 16 bytes of MAC, 1 byte cutter, 1 byte count and a varint for each length of the tail.
 
 use crate::Fingerprint;
 use crate::container::ChunkRef;
 use crate::ids::ContainerId;
 use crate::places::{Places, PlacesWriter};
-use crate::wire::{DecodeError, Put, Reader};
+use crate::wire::{DecodeError, EncodeError, Put, Reader};
 
 const WHAT: &str = "recipe node";
 
 /// Segments at which a node is closed whatever its content: 8 GiB of data.
 pub const NODE_SEGMENTS_MAX: usize = 4096;
+
+/// Samples that a segment may have: their count is one byte.
+pub const SAMPLES_MAX: usize = 255;
 
 /// What a segment uses of one container. References are counted, so a chunk that a segment names twice counts twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +51,21 @@ pub struct Cover {
     pub data_bytes: u64,
 }
 
+/// By what a segment's bytes are recognised without cutting or naming its chunks: a MAC over all of them (`DESIGN.md` section 11).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proof {
+    /// The MAC (`larder_chunking::RunMac` under [`crate::seal::Keys::runs`]) over the stream's bytes that the segment describes.
+    pub mac: [u8; 16],
+    /// How they were cut: 0 = as the repository's configuration says, 1 = at pages.
+    pub cutter: u8,
+    /// Lengths of the last chunks. Where a cut depends on what follows it, equal bytes are cut equally only if these ends are
+    /// confirmed; at most [`TAIL_MAX`].
+    pub tail: Vec<u32>,
+}
+
+/// Lengths that a proof may have in its tail: their count is one byte.
+pub const TAIL_MAX: usize = 255;
+
 /// One segment as its node knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentRef {
@@ -56,29 +75,65 @@ pub struct SegmentRef {
     pub bytes: u64,
     /// Chunk records in it.
     pub chunks: u32,
-    /// First 8 bytes (little-endian) of sampled fingerprints; at least one, at most 255.
+    /// First 8 bytes (little-endian) of sampled fingerprints; at most [`SAMPLES_MAX`].
     pub samples: Vec<u64>,
     /// Containers that its chunks lie in.
     pub uses: Vec<ContainerUse>,
     /// Only in metadata streams.
     pub cover: Option<Cover>,
+    /// Only where the segment lies in one large file.
+    pub proof: Option<Proof>,
 }
 
-fn put_chunk(places: &mut PlacesWriter, chunk: &ChunkRef, out: &mut Vec<u8>) {
+/// What a stretch of a stream adds up to. Readers add these numbers, so none may be too large for that.
+#[derive(Debug, Default)]
+struct Sums {
+    bytes: u64,
+    chunks: u64,
+    segments: u32,
+    data_bytes: u64,
+}
+
+impl Sums {
+    /// Adds one segment or node.
+    fn add(&mut self, bytes: u64, chunks: u64, segments: u32, cover: Option<&Cover>) -> Result<(), DecodeError> {
+        let data_bytes = cover.map_or(0, |cover| cover.data_bytes);
+        let added = (|| {
+            Some(Self {
+                bytes: self.bytes.checked_add(bytes)?,
+                chunks: self.chunks.checked_add(chunks)?,
+                segments: self.segments.checked_add(segments)?,
+                data_bytes: self.data_bytes.checked_add(data_bytes)?,
+            })
+        })();
+        *self = added.ok_or(DecodeError::invalid("recipe", "its sizes or counts are larger than any stream"))?;
+        Ok(())
+    }
+}
+
+fn check_chunk(chunk: &ChunkRef) -> Result<(), DecodeError> {
+    if chunk.size == 0 || chunk.offset.checked_add(chunk.size).is_none() {
+        return Err(DecodeError::invalid(WHAT, "a chunk's place is out of bounds"));
+    }
+    Ok(())
+}
+
+fn put_chunk(places: &mut PlacesWriter, chunk: &ChunkRef, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    check_chunk(chunk)?;
     out.extend_from_slice(&chunk.fingerprint.0);
-    out.put_varint(u64::from(places.container(chunk.container)));
+    out.put_varint(places.container(chunk.container));
     out.put_varint(u64::from(chunk.offset));
     out.put_varint(u64::from(chunk.size));
+    Ok(())
 }
 
 fn take_chunk(places: &Places, reader: &mut Reader<'_>) -> Result<ChunkRef, DecodeError> {
     let fingerprint = Fingerprint(reader.array()?);
     let container = places.container(reader)?;
     let (offset, size) = (reader.varint_u32()?, reader.varint_u32()?);
-    if size == 0 || offset.checked_add(size).is_none() {
-        return Err(reader.invalid("a chunk's place is out of bounds"));
-    }
-    Ok(ChunkRef { fingerprint, container, offset, size })
+    let chunk = ChunkRef { fingerprint, container, offset, size };
+    check_chunk(&chunk)?;
+    Ok(chunk)
 }
 
 fn put_cover(cover: Option<&Cover>, out: &mut Vec<u8>) {
@@ -97,42 +152,70 @@ fn take_cover(reader: &mut Reader<'_>) -> Result<Option<Cover>, DecodeError> {
     }
 }
 
+fn put_proof(proof: Option<&Proof>, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    out.put_u8(u8::from(proof.is_some()));
+    if let Some(proof) = proof {
+        out.extend_from_slice(&proof.mac);
+        out.put_u8(proof.cutter);
+        let count = u8::try_from(proof.tail.len());
+        out.put_u8(count.map_err(|_| EncodeError::new(WHAT, "a proof has more than 255 lengths"))?);
+        proof.tail.iter().for_each(|length| out.put_varint(u64::from(*length)));
+    }
+    Ok(())
+}
+
+fn take_proof(reader: &mut Reader<'_>) -> Result<Option<Proof>, DecodeError> {
+    match reader.u8()? {
+        0 => Ok(None),
+        1 => {
+            let (mac, cutter, count) = (reader.array()?, reader.u8()?, reader.u8()?);
+            let tail = (0..count).map(|_| reader.varint_u32()).collect::<Result<_, _>>()?;
+            Ok(Some(Proof { mac, cutter, tail }))
+        }
+        _ => Err(reader.invalid("a flag is neither 0 nor 1")),
+    }
+}
+
 /// Encodes a node. Equal segments give equal bytes.
-pub fn encode_node(segments: &[SegmentRef]) -> Vec<u8> {
+pub fn encode_node(segments: &[SegmentRef]) -> Result<Vec<u8>, EncodeError> {
     let mut places = PlacesWriter::default();
     let mut rows = Vec::with_capacity(segments.len() * 128);
+    let mut sums = Sums::default();
     for segment in segments {
-        put_chunk(&mut places, &segment.chunk, &mut rows);
+        sums.add(segment.bytes, u64::from(segment.chunks), 1, segment.cover.as_ref())?;
+        put_chunk(&mut places, &segment.chunk, &mut rows)?;
         rows.put_varint(segment.bytes);
         rows.put_varint(u64::from(segment.chunks));
-        let samples = &segment.samples[..segment.samples.len().min(255)];
-        rows.put_u8(samples.len() as u8);
-        for sample in samples {
+        let samples = u8::try_from(segment.samples.len());
+        rows.put_u8(samples.map_err(|_| EncodeError::new(WHAT, "a segment has more than 255 samples"))?);
+        for sample in &segment.samples {
             rows.put_u64(*sample);
         }
         rows.put_varint(segment.uses.len() as u64);
         for used in &segment.uses {
-            rows.put_varint(u64::from(places.container(used.container)));
+            rows.put_varint(places.container(used.container));
             rows.put_varint(u64::from(used.chunks));
             rows.put_varint(used.bytes);
         }
         put_cover(segment.cover.as_ref(), &mut rows);
+        put_proof(segment.proof.as_ref(), &mut rows)?;
     }
     let mut out = Vec::with_capacity(rows.len() + 256);
     out.put_u8(1);
     places.encode(&mut out);
     out.put_varint(segments.len() as u64);
     out.extend_from_slice(&rows);
-    out
+    Ok(out)
 }
 
-/// Decodes a node.
+/// Decodes a node. The sums over its segments are numbers: bytes, chunks and data bytes of covers fit 64 bits.
 pub fn decode_node(bytes: &[u8]) -> Result<Vec<SegmentRef>, DecodeError> {
     let mut reader = Reader::new(bytes, WHAT);
     reader.version(1)?;
     let places = Places::decode(&mut reader)?;
     let count = reader.count(40)?;
     let mut segments = Vec::with_capacity(count);
+    let mut sums = Sums::default();
     for _ in 0..count {
         let chunk = take_chunk(&places, &mut reader)?;
         let (bytes, chunks) = (reader.varint()?, reader.varint_u32()?);
@@ -147,7 +230,9 @@ pub fn decode_node(bytes: &[u8]) -> Result<Vec<SegmentRef>, DecodeError> {
             uses.push(ContainerUse { container, chunks: reader.varint_u32()?, bytes: reader.varint()? });
         }
         let cover = take_cover(&mut reader)?;
-        segments.push(SegmentRef { chunk, bytes, chunks, samples, uses, cover });
+        let proof = take_proof(&mut reader)?;
+        sums.add(bytes, u64::from(chunks), 1, cover.as_ref())?;
+        segments.push(SegmentRef { chunk, bytes, chunks, samples, uses, cover, proof });
     }
     reader.finish()?;
     Ok(segments)
@@ -191,27 +276,30 @@ impl Recipe {
         self.nodes.iter().map(|node| u64::from(node.segments)).sum()
     }
 
-    pub(crate) fn encode(&self, places: &mut PlacesWriter, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, places: &mut PlacesWriter, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         out.put_varint(self.nodes.len() as u64);
+        let mut sums = Sums::default();
         for node in &self.nodes {
-            put_chunk(places, &node.chunk, out);
+            sums.add(node.bytes, node.chunks, node.segments, node.cover.as_ref())?;
+            put_chunk(places, &node.chunk, out)?;
             out.put_varint(node.bytes);
             out.put_varint(node.chunks);
             out.put_varint(u64::from(node.segments));
             put_cover(node.cover.as_ref(), out);
         }
+        Ok(())
     }
 
     pub(crate) fn decode(places: &Places, reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let count = reader.count(39)?;
         let mut nodes = Vec::with_capacity(count);
-        let (mut total_bytes, mut total_chunks) = (0u64, 0u64);
+        let mut sums = Sums::default();
         for _ in 0..count {
             let chunk = take_chunk(places, reader)?;
             let (bytes, chunks, segments) = (reader.varint()?, reader.varint()?, reader.varint_u32()?);
-            let sums = total_bytes.checked_add(bytes).zip(total_chunks.checked_add(chunks));
-            (total_bytes, total_chunks) = sums.ok_or_else(|| reader.invalid("a recipe is larger than 2^64"))?;
-            nodes.push(NodeRef { chunk, bytes, chunks, segments, cover: take_cover(reader)? });
+            let cover = take_cover(reader)?;
+            sums.add(bytes, chunks, segments, cover.as_ref())?;
+            nodes.push(NodeRef { chunk, bytes, chunks, segments, cover });
         }
         Ok(Self { nodes })
     }
@@ -242,9 +330,15 @@ pub(crate) mod tests {
     }
 
     fn cover() -> impl Strategy<Value = Option<Cover>> {
-        let cover = (prop::collection::vec(any::<u8>(), 0..20), any::<u64>())
+        let cover = (prop::collection::vec(any::<u8>(), 0..20), 0u64..1 << 50)
             .prop_map(|(first_path, data_bytes)| Cover { first_path, data_bytes });
         prop::option::of(cover)
+    }
+
+    fn proof() -> impl Strategy<Value = Option<Proof>> {
+        let proof = (any::<[u8; 16]>(), any::<u8>(), prop::collection::vec(any::<u32>(), 0..5))
+            .prop_map(|(mac, cutter, tail)| Proof { mac, cutter, tail });
+        prop::option::of(proof)
     }
 
     fn segment() -> impl Strategy<Value = SegmentRef> {
@@ -254,21 +348,82 @@ pub(crate) mod tests {
             bytes,
         });
         let samples = prop::collection::vec(any::<u64>(), 0..9);
-        (chunk(), any::<u64>(), any::<u32>(), samples, prop::collection::vec(used, 0..4), cover()).prop_map(
-            |(chunk, bytes, chunks, samples, uses, cover)| SegmentRef { chunk, bytes, chunks, samples, uses, cover },
+        let uses = prop::collection::vec(used, 0..4);
+        (chunk(), 0u64..1 << 50, any::<u32>(), samples, uses, cover(), proof()).prop_map(
+            |(chunk, bytes, chunks, samples, uses, cover, proof)| SegmentRef {
+                chunk,
+                bytes,
+                chunks,
+                samples,
+                uses,
+                cover,
+                proof,
+            },
         )
     }
 
     pub(crate) fn recipe() -> impl Strategy<Value = Recipe> {
-        let node = (chunk(), 0u64..1 << 50, 0u64..1 << 40, any::<u32>(), cover())
+        let node = (chunk(), 0u64..1 << 50, 0u64..1 << 40, 0u32..1 << 28, cover())
             .prop_map(|(chunk, bytes, chunks, segments, cover)| NodeRef { chunk, bytes, chunks, segments, cover });
         prop::collection::vec(node, 0..6).prop_map(|nodes| Recipe { nodes })
+    }
+
+    fn plain_segment() -> SegmentRef {
+        let container = ContainerId { kind: ContainerKind::Meta, job: JobId([1; 16]), seq: 0 };
+        let chunk = ChunkRef { fingerprint: Fingerprint([2; 32]), container, offset: 0, size: 9 };
+        SegmentRef { chunk, bytes: 5, chunks: 1, samples: vec![3], uses: Vec::new(), cover: None, proof: None }
+    }
+
+    #[test]
+    fn what_no_reader_accepts_is_not_encoded() {
+        let cover = |data_bytes| Some(Cover { first_path: b"a".to_vec(), data_bytes });
+        let segment = plain_segment();
+        let place = |offset, size| SegmentRef { chunk: ChunkRef { offset, size, ..segment.chunk }, ..segment.clone() };
+        let bad = [
+            vec![SegmentRef { samples: vec![7; 256], ..segment.clone() }],
+            vec![SegmentRef {
+                proof: Some(Proof { mac: [1; 16], cutter: 0, tail: vec![4096; 256] }),
+                ..segment.clone()
+            }],
+            vec![place(0, 0)],
+            vec![place(u32::MAX, 1)],
+            vec![segment.clone(), SegmentRef { bytes: u64::MAX - 4, ..segment.clone() }],
+            vec![
+                SegmentRef { cover: cover(1), ..segment.clone() },
+                SegmentRef { cover: cover(u64::MAX), ..segment.clone() },
+            ],
+        ];
+        for segments in bad {
+            assert!(encode_node(&segments).is_err(), "{segments:?}");
+        }
+        let most = SegmentRef { samples: vec![7; SAMPLES_MAX], bytes: u64::MAX - 5, ..segment.clone() };
+        assert!(encode_node(&[segment, most]).is_ok());
+    }
+
+    /// Guards against: a reader that adds up what a node says would overflow, and panic or believe a small sum.
+    #[test]
+    fn a_node_whose_sums_are_no_numbers_is_refused() {
+        let two = [SegmentRef { bytes: 1 << 62, ..plain_segment() }, SegmentRef { bytes: 1 << 62, ..plain_segment() }];
+        let bytes = encode_node(&two).expect("in bounds");
+        assert!(decode_node(&bytes).is_ok());
+        // 2^62 as a varint ends in 0x40; 2^63 is one byte longer. Both segments' sizes are made 2^63.
+        let (small, large) = ([&[0x80; 8][..], &[0x40]].concat(), [&[0x80; 9][..], &[0x01]].concat());
+        let mut forged = Vec::new();
+        let mut rest = &bytes[..];
+        while let Some(at) = rest.windows(9).position(|window| window == small) {
+            forged.extend_from_slice(&rest[..at]);
+            forged.extend_from_slice(&large);
+            rest = &rest[at + 9..];
+        }
+        forged.extend_from_slice(rest);
+        assert_eq!(forged.len(), bytes.len() + 2);
+        assert!(matches!(decode_node(&forged), Err(DecodeError::Invalid { what: "recipe", .. })));
     }
 
     proptest! {
         #[test]
         fn what_is_encoded_is_decoded(segments in prop::collection::vec(segment(), 0..20)) {
-            let bytes = encode_node(&segments);
+            let bytes = encode_node(&segments).expect("it is in bounds");
             prop_assert_eq!(decode_node(&bytes), Ok(segments));
             for len in 0..bytes.len() {
                 prop_assert!(decode_node(&bytes[..len]).is_err());

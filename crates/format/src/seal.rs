@@ -8,7 +8,7 @@
 //! What is sealed is bound to its place: the object's name goes into the key, so a valid object under another's name does
 //! not open.
 //!
-//! Layout of a sealed object (lease, version manifest, abort marker; wrapped keys and the configuration have their own):
+//! Layout of a sealed object (lease, version manifest, marks; wrapped keys and the configuration have their own):
 //!
 //! | offset | size | field   | meaning                                                        |
 //! |-------:|-----:|---------|----------------------------------------------------------------|
@@ -26,7 +26,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::ids::{ContainerId, SeriesKey};
 use crate::names;
-use crate::wire::{DecodeError, Put, Reader};
+use crate::wire::{DecodeError, EncodeError, Put, Reader};
 
 /// Bytes that sealing adds.
 pub const TAG_LEN: usize = 16;
@@ -51,6 +51,8 @@ pub struct Keys {
     pub fingerprint: [u8; 32],
     /// Seeds the chunk boundaries, so that sizes tell an outsider nothing about known files.
     pub chunking: [u8; 32],
+    /// Keys the MACs over runs of chunks (`larder_chunking::RunMac`), and nothing else.
+    pub runs: [u8; 16],
     containers: [u8; 32],
     objects: [u8; 32],
     config: [u8; 32],
@@ -70,6 +72,7 @@ impl Keys {
         Self {
             fingerprint: key("Larder format 1: chunk fingerprints"),
             chunking: key("Larder format 1: chunk boundaries"),
+            runs: key("Larder format 1: runs of chunks")[..16].try_into().expect("half of 32 bytes"),
             containers: key("Larder format 1: container sealing"),
             objects: key("Larder format 1: object sealing"),
             config: key("Larder format 1: configuration authentication"),
@@ -141,12 +144,14 @@ impl Sealer {
     }
 }
 
-/// What a sealed object is: its magic, its newest version, its name in errors.
+/// What a sealed object is: its magic, its newest version, its name in errors, and how long it may be.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ObjectType {
     pub(crate) magic: [u8; 4],
     pub(crate) version: u8,
     pub(crate) what: &'static str,
+    /// Most bytes of the whole object. Writers refuse more; readers do not even fetch it.
+    pub(crate) max_len: u64,
 }
 
 fn part_aad(header: &[u8], number: u32, last: bool) -> Vec<u8> {
@@ -157,21 +162,36 @@ fn part_aad(header: &[u8], number: u32, last: bool) -> Vec<u8> {
 }
 
 /// Seals `parts` as one object. `salt` must be fresh random bytes.
-pub(crate) fn seal_object(keys: &Keys, name: &str, kind: ObjectType, salt: [u8; 16], parts: &[&[u8]]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(HEADER_LEN + parts.iter().map(|part| part.len() + TAG_LEN + 4).sum::<usize>());
+pub(crate) fn seal_object(
+    keys: &Keys,
+    name: &str,
+    kind: ObjectType,
+    salt: [u8; 16],
+    parts: &[&[u8]],
+) -> Result<Vec<u8>, EncodeError> {
+    let len = HEADER_LEN + parts.iter().map(|part| part.len() + TAG_LEN + 4).sum::<usize>();
+    if len as u64 > kind.max_len {
+        return Err(EncodeError::new(kind.what, "it is longer than a reader accepts"));
+    }
+    let mut out = Vec::with_capacity(len);
     out.extend_from_slice(&kind.magic);
     out.extend_from_slice(&[kind.version, CIPHER_AES_256_GCM, 0, 0]);
     out.extend_from_slice(&salt);
     let header = out.clone();
     let sealer = keys.object(name, &salt);
-    for (number, part) in parts.iter().enumerate() {
-        let aad = part_aad(&header, number as u32, number + 1 == parts.len());
-        out.put_u32((part.len() + TAG_LEN) as u32);
+    for (number, part) in (0u32..).zip(parts) {
+        let aad = part_aad(&header, number, number as usize + 1 == parts.len());
+        out.put_u32(EncodeError::fit_u32(kind.what, part.len() + TAG_LEN)?);
         let from = out.len();
         out.extend_from_slice(part);
-        sealer.seal(number as u64, &aad, &mut out, from);
+        sealer.seal(u64::from(number), &aad, &mut out, from);
     }
-    out
+    Ok(out)
+}
+
+/// Seals an object that says everything by its name and kind: one empty part.
+pub(crate) fn seal_empty(keys: &Keys, name: &str, kind: ObjectType, salt: [u8; 16]) -> Vec<u8> {
+    seal_object(keys, name, kind, salt, &[&[]]).expect("an empty part is shorter than every limit")
 }
 
 /// The magic of an object, for those places that may hold one of several kinds.
@@ -189,6 +209,9 @@ pub(crate) fn open_object(
     total: usize,
 ) -> Result<(u8, Vec<Vec<u8>>), DecodeError> {
     let mut reader = Reader::new(bytes, kind.what);
+    if bytes.len() as u64 > kind.max_len {
+        return Err(reader.invalid("it is longer than a reader accepts"));
+    }
     let found = reader.array()?;
     if found != kind.magic {
         return Err(DecodeError::BadMagic { what: kind.what, found });
@@ -204,11 +227,11 @@ pub(crate) fn open_object(
     let header = bytes.get(..HEADER_LEN).unwrap_or_default();
     let sealer = keys.object(name, &salt);
     let mut parts = Vec::with_capacity(wanted);
-    for number in 0..wanted {
+    for number in (0u32..).take(wanted) {
         let len = reader.u32()? as usize;
         let mut sealed = reader.take(len)?.to_vec();
-        let aad = part_aad(header, number as u32, number + 1 == total);
-        let len = sealer.open(number as u64, &aad, &mut sealed, kind.what)?.len();
+        let aad = part_aad(header, number, number as usize + 1 == total);
+        let len = sealer.open(u64::from(number), &aad, &mut sealed, kind.what)?.len();
         sealed.truncate(len);
         parts.push(sealed);
     }
@@ -216,6 +239,11 @@ pub(crate) fn open_object(
         reader.finish()?;
     }
     Ok((version, parts))
+}
+
+/// Bytes of a sealed object that hold its header and a first part of `plain_len` bytes.
+pub(crate) fn first_part_len(plain_len: usize) -> usize {
+    HEADER_LEN + 4 + plain_len + TAG_LEN
 }
 
 /// Bytes of a sealed object that hold its header and first part, read from its first 28 bytes.
@@ -230,7 +258,7 @@ mod tests {
     use super::*;
     use crate::ids::{ContainerKind, JobId};
 
-    const KIND: ObjectType = ObjectType { magic: *b"LTST", version: 1, what: "test object" };
+    const KIND: ObjectType = ObjectType { magic: *b"LTST", version: 1, what: "test object", max_len: 4096 };
 
     fn keys() -> Keys {
         Keys::derive(&MasterKey([1; 32]))
@@ -238,7 +266,7 @@ mod tests {
 
     #[test]
     fn an_object_opens_only_under_its_own_name_and_key_and_unchanged() {
-        let sealed = seal_object(&keys(), "versions/a/b/0", KIND, [3; 16], &[b"head", b"body"]);
+        let sealed = seal_object(&keys(), "versions/a/b/0", KIND, [3; 16], &[b"head", b"body"]).expect("seals");
         let (_, parts) = open_object(&keys(), "versions/a/b/0", KIND, &sealed, 2, 2).expect("opens");
         assert_eq!(parts, [b"head".to_vec(), b"body".to_vec()]);
         let (_, head) = open_object(&keys(), "versions/a/b/0", KIND, &sealed[..50], 1, 2).expect("head opens alone");
@@ -258,8 +286,19 @@ mod tests {
 
     #[test]
     fn an_object_cut_short_by_a_whole_part_does_not_open() {
-        let sealed = seal_object(&keys(), "n", KIND, [3; 16], &[b"head", b"body"]);
+        let sealed = seal_object(&keys(), "n", KIND, [3; 16], &[b"head", b"body"]).expect("seals");
         assert!(open_object(&keys(), "n", KIND, &sealed[..HEADER_LEN + 4 + 4 + TAG_LEN], 1, 1).is_err());
+    }
+
+    #[test]
+    fn an_object_longer_than_its_kind_may_be_is_neither_sealed_nor_opened() {
+        let fits = vec![7; 4096 - HEADER_LEN - 4 - TAG_LEN];
+        let sealed = seal_object(&keys(), "n", KIND, [3; 16], &[&fits]).expect("seals");
+        assert_eq!(sealed.len(), 4096);
+        assert!(seal_object(&keys(), "n", KIND, [3; 16], &[&[&fits[..], &[7]].concat()]).is_err());
+        let less = ObjectType { max_len: 4095, ..KIND };
+        assert!(open_object(&keys(), "n", KIND, &sealed, 1, 1).is_ok());
+        assert!(matches!(open_object(&keys(), "n", less, &sealed, 1, 1), Err(DecodeError::Invalid { .. })));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::Fingerprint;
 use crate::container::ChunkRef;
 use crate::ids::JobId;
 use crate::places::{Places, PlacesWriter};
-use crate::wire::{DecodeError, Put, Reader};
+use crate::wire::{DecodeError, EncodeError, Put, Reader};
 
 const WHAT: &str = "segment";
 const KIND_CHUNKS: u8 = 0;
@@ -45,15 +45,21 @@ impl ChunkRecord {
 }
 
 /// Encodes the records of one segment. Equal records give equal bytes.
-pub fn encode(records: &[ChunkRecord]) -> Vec<u8> {
+pub fn encode(records: &[ChunkRecord]) -> Result<Vec<u8>, EncodeError> {
+    for record in records {
+        let ChunkRef { offset, size, .. } = record.chunk;
+        if size == 0 || offset.checked_add(size).is_none() {
+            return Err(EncodeError::new(WHAT, "a chunk has no bytes or lies outside of any container"));
+        }
+    }
     let mut places = PlacesWriter::default();
     let mut runs = Vec::new();
     let mut run_count = 0u64;
     for run in records.chunk_by(|a, b| a.continues(b)) {
         let first = &run[0];
         runs.put_u8(KIND_CHUNKS);
-        runs.put_varint(u64::from(places.container(first.chunk.container)));
-        let born = if first.born == first.chunk.container.job { 0 } else { u64::from(places.job(first.born)) + 1 };
+        runs.put_varint(places.container(first.chunk.container));
+        let born = if first.born == first.chunk.container.job { 0 } else { places.job(first.born) + 1 };
         runs.put_varint(born);
         runs.put_varint(u64::from(first.chunk.offset));
         runs.put_varint(run.len() as u64);
@@ -76,7 +82,7 @@ pub fn encode(records: &[ChunkRecord]) -> Vec<u8> {
     for record in records {
         out.extend_from_slice(&record.chunk.fingerprint.0);
     }
-    out
+    Ok(out)
 }
 
 struct Run {
@@ -166,8 +172,17 @@ mod tests {
     #[test]
     fn a_chunk_of_a_first_backup_costs_34_bytes() {
         let records = sequential(&vec![4000; 512].iter().enumerate().map(|(n, s)| s + n as u32).collect::<Vec<_>>());
-        assert!(encode(&records).len() <= 512 * 34 + 64);
-        assert!(encode(&sequential(&[4096; 512])).len() <= 512 * 32 + 64);
+        assert!(encode(&records).expect("in bounds").len() <= 512 * 34 + 64);
+        assert!(encode(&sequential(&[4096; 512])).expect("in bounds").len() <= 512 * 32 + 64);
+    }
+
+    #[test]
+    fn chunks_that_no_reader_accepts_are_not_encoded() {
+        for (offset, size) in [(0, 0), (u32::MAX, 1), (1, u32::MAX)] {
+            let mut records = sequential(&[10, 20]);
+            (records[1].chunk.offset, records[1].chunk.size) = (offset, size);
+            assert!(encode(&records).is_err(), "{offset} {size}");
+        }
     }
 
     proptest! {
@@ -177,7 +192,7 @@ mod tests {
             sizes in prop::collection::vec(1u32..9000, 0..60),
         ) {
             for records in [scattered.clone(), sequential(&sizes), [sequential(&sizes), scattered].concat()] {
-                let bytes = encode(&records);
+                let bytes = encode(&records).expect("in bounds");
                 prop_assert_eq!(decode(&bytes), Ok(records.clone()));
                 for len in 0..bytes.len() {
                     prop_assert!(decode(&bytes[..len]).is_err());

@@ -1,4 +1,4 @@
-//! Little-endian primitives that every binary layout of this crate is written with, and the error of every decoder.
+//! Little-endian primitives that every binary layout of this crate is written with, and the errors of decoders and encoders.
 //!
 //! Lengths and counts are checked against the bytes that are present before anything is allocated for them.
 
@@ -54,6 +54,44 @@ pub enum DecodeError {
 impl DecodeError {
     pub(crate) const fn invalid(what: &'static str, why: &'static str) -> Self {
         Self::Invalid { what, why }
+    }
+}
+
+/// A value that no decoder of this format would accept, refused before it is stored: a mistake of the program, or a limit of
+/// the format that was reached.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} cannot be stored: {why}")]
+pub struct EncodeError {
+    /// The structure.
+    pub what: &'static str,
+    /// What is wrong with it.
+    pub why: &'static str,
+}
+
+impl EncodeError {
+    pub(crate) const fn new(what: &'static str, why: &'static str) -> Self {
+        Self { what, why }
+    }
+
+    /// A number as the 32 bits that a layout has for it.
+    pub(crate) fn fit_u32(what: &'static str, number: usize) -> Result<u32, Self> {
+        u32::try_from(number).map_err(|_| Self::new(what, "a number has more than 32 bits"))
+    }
+}
+
+/// Encoders share the decoders' checks; what those find wrong is then not damage but our own mistake.
+impl From<DecodeError> for EncodeError {
+    fn from(error: DecodeError) -> Self {
+        match error {
+            DecodeError::Invalid { what, why } => Self { what, why },
+            DecodeError::Truncated { what }
+            | DecodeError::BadMagic { what, .. }
+            | DecodeError::UnsupportedVersion { what, .. }
+            | DecodeError::NotAuthentic { what } => Self { what, why: "it would not be read back" },
+            DecodeError::UnknownFeature { .. } => {
+                Self { what: "repository", why: "it needs what this program does not know" }
+            }
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use larder_format::compress::{Compression, Compressor};
 use larder_format::container::ContainerIndex;
 use larder_format::ids::{ContainerKind, KeyId};
 use larder_format::key_file::{self, KdfCost, KeyFields};
+use larder_format::lease::encode_done;
 use larder_format::manifest::{Head, Manifest, Register, Summary};
 use larder_format::seal::MasterKey;
 use larder_format::{metadata, names, recipe, segment};
@@ -44,12 +45,12 @@ proptest! {
 
     #[test]
     fn of_a_segment(damages in damages()) {
-        checks::segment(&damaged(&segment::encode(&support::records()), &damages));
+        checks::segment(&damaged(&segment::encode(&support::records()).expect("valid"), &damages));
     }
 
     #[test]
     fn of_a_recipe_node(damages in damages()) {
-        checks::recipe_node(&damaged(&recipe::encode_node(&support::segments()), &damages));
+        checks::recipe_node(&damaged(&recipe::encode_node(&support::segments()).expect("valid"), &damages));
     }
 
     #[test]
@@ -72,7 +73,7 @@ proptest! {
 
     #[test]
     fn of_a_sealed_object_from_outside(damages in damages()) {
-        let valid = support::manifest().encode(&keys(), SERIES, 0, [9; 16]);
+        let valid = support::manifest().encode(&keys(), SERIES, 0, [9; 16]).expect("valid");
         let object = damaged(&valid, &damages);
         if object != valid {
             prop_assert!(Manifest::decode(&keys(), SERIES, JOB, 0, &object).is_err());
@@ -84,9 +85,17 @@ proptest! {
 
     #[test]
     fn of_a_lease(damages in damages()) {
-        let sealed = support::lease().encode(&keys(), JOB, 4, [9; 16]);
+        let sealed = support::lease().encode(&keys(), JOB, 4, [9; 16]).expect("valid");
         checks::lease(&damaged(&sealed, &damages));
         checks::lease_fields(&damaged(&support::open(&names::lease(JOB, 4), &sealed)[0], &damages));
+    }
+
+    #[test]
+    fn of_a_mark(damages in damages()) {
+        let sealed = support::forgotten().encode(&keys(), SERIES, JOB, [9; 16]).expect("fits");
+        checks::mark(&damaged(&sealed, &damages));
+        checks::mark(&damaged(&encode_done(&keys(), JOB, [9; 16]), &damages));
+        checks::mark_fields(&damaged(&support::open(&names::forgotten(SERIES, JOB), &sealed)[0], &damages));
     }
 
     #[test]
@@ -120,7 +129,7 @@ proptest! {
 
     #[test]
     fn of_a_configuration(damages in damages()) {
-        let valid = support::config().encode(&keys());
+        let valid = support::config().encode(&keys()).expect("valid");
         prop_assert!(checks::config(&valid));
         let outside = damaged(&valid, &damages);
         prop_assert!(outside == valid || !checks::config(&outside));

@@ -19,7 +19,8 @@ use larder_format::container::{ContainerIndex, FRAME_MAX, PAYLOAD_MAX};
 use larder_format::ids::{ContainerKind, KeyId};
 use larder_format::key_file;
 use larder_format::lease::Lease;
-use larder_format::manifest::{Head, Manifest, Summary};
+use larder_format::manifest::{Manifest, Summary};
+use larder_format::mark::Forgotten;
 use larder_format::metadata::{BLOCK_PATHS_MAX, decode_block};
 use larder_format::{names, recipe, segment};
 use mutate::{damaged, damages};
@@ -161,7 +162,7 @@ fn very_long_paths_are_still_stored() {
     let entries: Vec<_> =
         (0..200).map(|number| larder_format::entry::Entry { path: path(number), ..template.clone() }).collect();
     let mut builder = larder_format::metadata::BlockBuilder::new();
-    let mut blocks: Vec<_> = entries.iter().filter_map(|entry| builder.push(entry)).collect();
+    let mut blocks: Vec<_> = entries.iter().filter_map(|entry| builder.push(entry).expect("valid")).collect();
     blocks.extend(builder.finish());
     let mut decoded = Vec::new();
     for block in &blocks {
@@ -173,11 +174,11 @@ fn very_long_paths_are_still_stored() {
 
 #[test]
 fn lengths_in_sealed_objects_are_believed_only_as_far_as_there_are_bytes() {
-    let mut object = support::manifest().encode(&keys(), SERIES, 0, [9; 16]);
+    let mut object = support::manifest().encode(&keys(), SERIES, 0, [9; 16]).expect("valid");
     object[24..28].copy_from_slice(&u32::MAX.to_le_bytes());
     assert_bounded(object.len(), 0, || assert!(Manifest::decode(&keys(), SERIES, JOB, 0, &object).is_err()));
     let head = Summary::decode_head(&keys(), SERIES, JOB, 0, &object);
-    assert_eq!(head, Ok(Head::Needs(28 + u64::from(u32::MAX))), "how much to read is for the caller to judge");
+    assert!(head.is_err(), "nobody may be made to fetch four gigabytes for a summary");
     let name = names::version(SERIES, JOB, 0);
     let [summary, _] = support::manifest_parts();
     for body in [vec![1, 0, 0, 0, 0], vec![1, 0, 0, 0], vec![1, 0, 0], vec![1, 0], vec![1]] {
@@ -198,9 +199,11 @@ fn records_of_numbered_fields_do_not_unfold_far() {
         assert_bounded(lease.len(), 0, || assert!(Lease::decode(&keys(), JOB, 0, &lease).is_err()));
         let manifest = Forger::new().object(&names::version(SERIES, JOB, 0), b"LMAN", &[&plain, &[1]]);
         assert_bounded(manifest.len(), 0, || assert!(Manifest::decode(&keys(), SERIES, JOB, 0, &manifest).is_err()));
+        let mark = Forger::new().object(&names::forgotten(SERIES, JOB), b"LFGT", &[&plain]);
+        assert_bounded(mark.len(), 0, || assert!(Forgotten::decode(&keys(), SERIES, JOB, &mark).is_err()));
         let config = [b"LCFG\x01\0\0\0", &plain[..], &[0; 32]].concat();
         assert_bounded(config.len(), 0, || assert!(UnverifiedConfig::decode(&config).is_err()));
-        let key = [b"LKEY\x01\0\0\0", &(plain.len() as u32).to_le_bytes()[..], &plain, &[0; 48]].concat();
+        let key = [b"LKEY\x01\0\0\0", &(plain.len() as u32).to_le_bytes()[..], &plain, &[0; 80]].concat();
         assert_bounded(key.len(), 0, || assert!(key_file::read_fields(&key).is_err()));
     }
 }
@@ -208,7 +211,9 @@ fn records_of_numbered_fields_do_not_unfold_far() {
 /// A key that asks for a gigabyte is allowed to; one that asks for more is refused before anything is allocated.
 #[test]
 fn a_greedy_key_is_refused_before_it_allocates() {
-    for (memory_kib, passes, lanes) in [(u32::MAX, 1, 1), ((1 << 20) + 1, 1, 1), (64, 65, 1), (64, 1, 65), (0, 0, 0)] {
+    for (memory_kib, passes, lanes) in
+        [(u32::MAX, 1, 1), ((1 << 20) + 1, 1, 1), (1 << 20, 5, 1), (64, 65, 1), (64, 1, 65), (0, 0, 0)]
+    {
         let fields = key_file::KeyFields {
             cost: key_file::KdfCost { memory_kib, passes, lanes },
             salt: [5; 32],
@@ -217,7 +222,7 @@ fn a_greedy_key_is_refused_before_it_allocates() {
             created_ms: 0,
         };
         let fields = minicbor::to_vec(&fields).expect("encodes");
-        let key = [b"LKEY\x01\0\0\0", &(fields.len() as u32).to_le_bytes()[..], &fields, &[0; 48]].concat();
+        let key = [b"LKEY\x01\0\0\0", &(fields.len() as u32).to_le_bytes()[..], &fields, &[0; 80]].concat();
         assert!(key_file::read_fields(&key).is_ok(), "it is well-formed");
         let unwrap = || key_file::unwrap(&key, b"secret", KeyId([3; 8]), support::REPOSITORY);
         assert_bounded(key.len(), 0, || assert!(matches!(unwrap(), Err(key_file::UnwrapError::Damaged(_)))));
@@ -279,13 +284,13 @@ proptest! {
         let block = {
             let mut builder = larder_format::metadata::BlockBuilder::new();
             for entry in support::entries() {
-                assert_eq!(builder.push(&entry), None);
+                assert_eq!(builder.push(&entry), Ok(None));
             }
             builder.finish().expect("a block").bytes
         };
-        let input = damaged(&segment::encode(&support::records()), &damages);
+        let input = damaged(&segment::encode(&support::records()).expect("valid"), &damages);
         assert_bounded(input.len(), 0, || segment::decode(&input));
-        let input = damaged(&recipe::encode_node(&support::segments()), &damages);
+        let input = damaged(&recipe::encode_node(&support::segments()).expect("valid"), &damages);
         assert_bounded(input.len(), 0, || recipe::decode_node(&input));
         let input = damaged(&block, &damages);
         assert_bounded(input.len(), 0, || decode_block(&input));

@@ -15,8 +15,11 @@ mod batch;
 mod compare;
 mod cutting;
 mod feed;
+mod filters;
+mod incoming;
 mod packer;
 mod pool;
+mod prediction;
 mod recipe_writer;
 mod run;
 mod sequence;
@@ -80,6 +83,8 @@ pub struct BackupOptions {
     pub compression: Compression,
     /// Read every file, also those that look unchanged.
     pub force: bool,
+    /// Compare what is taken for a duplicate with what is stored, byte for byte.
+    pub paranoid: bool,
     /// Write nothing: only find out what would be done.
     pub dry_run: bool,
     /// Commit no version when nothing differs from the base.

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use larder_format::mark::Forgotten;
 use larder_format::names;
 use larder_lnode::check::ReadData;
 use larder_lnode::{
@@ -98,6 +99,13 @@ impl Scene {
         names::forgotten(self.version.series, self.version.id())
     }
 
+    /// What is at the mark's name when somebody forgets the version.
+    fn mark_bytes(&self) -> Vec<u8> {
+        let mark = Forgotten { time_ms: 0, host: "host".to_owned(), reason: "for a test".to_owned() };
+        let keys = self.context.repository.keys();
+        mark.encode(keys, self.version.series, self.version.id(), [9; 16]).unwrap()
+    }
+
     fn remove(&self, prefix: &str) {
         self.runtime.block_on(async {
             for path in self.memory.paths().await.iter().filter(|path| path.starts_with(prefix)) {
@@ -139,7 +147,7 @@ fn the_lease_comes_first_then_the_mark_then_the_register_and_done_is_last() {
             let found = log[lease..].iter().position(|op| op.kind == kind && op.path.contains(part));
             lease + found.unwrap_or_else(|| panic!("{job}: no {kind:?} of {part} after the lease in {log:?}"))
         };
-        let mark = after(OpKind::Head, &scene.mark());
+        let mark = after(OpKind::Get, &scene.mark());
         let register = after(OpKind::Get, &scene.register());
         assert!(lease < mark && mark < register, "{job}: {log:?}");
         assert!(register < at(OpKind::Get, "data/"), "{job}: {log:?}");
@@ -201,7 +209,7 @@ fn a_version_forgotten_before_the_look_is_not_read() {
         let scene = Scene::new();
         match register_is_gone {
             true => scene.remove(&scene.register()),
-            false => scene.runtime.block_on(scene.memory.put(&scene.mark(), "")),
+            false => scene.runtime.block_on(scene.memory.put(&scene.mark(), scene.mark_bytes())),
         }
         let error = scene.restore().expect_err("it is forgotten");
         assert!(matches!(error, RestoreError::Forgotten { id } if id == scene.version.id()), "{error}");
@@ -216,13 +224,13 @@ fn a_version_forgotten_before_the_look_is_not_read() {
 struct Forgetful {
     memory: Memory,
     runtime: tokio::runtime::Handle,
-    mark: String,
+    mark: (String, Vec<u8>),
 }
 
 impl Progress for Forgetful {
     fn expectation_is_complete(&self) {
         self.runtime.block_on(async {
-            self.memory.put(&self.mark, "").await;
+            self.memory.put(&self.mark.0, self.mark.1.clone()).await;
             for path in self.memory.paths().await.iter().filter(|path| path.starts_with("data/")) {
                 self.memory.remove(path).await;
             }
@@ -233,7 +241,8 @@ impl Progress for Forgetful {
 impl Scene {
     fn forgotten_while_it_is_read() -> Self {
         let mut scene = Self::new();
-        let (memory, runtime, mark) = (scene.memory.clone(), scene.runtime.handle().clone(), scene.mark());
+        let (memory, runtime) = (scene.memory.clone(), scene.runtime.handle().clone());
+        let mark = (scene.mark(), scene.mark_bytes());
         scene.context.progress = Arc::new(Forgetful { memory, runtime, mark });
         scene
     }
@@ -253,6 +262,16 @@ fn a_check_does_not_call_forgotten_versions_damaged() {
     let scene = Scene::forgotten_while_it_is_read();
     let report = scene.check();
     assert_eq!((report.damages, report.forgotten), (Vec::new(), vec![scene.version.id()]));
+}
+
+/// Whoever may create objects must not be able to keep what is there from being read.
+#[test]
+fn a_mark_that_does_not_open_hides_nothing() {
+    let scene = Scene::new();
+    scene.runtime.block_on(scene.memory.put(&scene.mark(), "planted"));
+    assert_eq!(scene.restore().unwrap().errors, 0);
+    assert_eq!(scene.check().forgotten, []);
+    assert_eq!(differences(&scene.source(), &scene.target()), "");
 }
 
 #[test]

@@ -11,19 +11,6 @@ use std::path::Path;
 use larder_format::manifest::Statistics;
 use support::*;
 
-fn pseudo_random(len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(len);
-    bytes
-}
-
 fn make_tree(root: &Path) {
     fs::create_dir_all(root.join("dir/sub")).unwrap();
     fs::create_dir_all(root.join("empty")).unwrap();

@@ -96,5 +96,6 @@ impl Stat {
 }
 
 fn timestamp(raw: StatxTimestamp) -> Timestamp {
-    Timestamp { seconds: raw.tv_sec, nanos: raw.tv_nsec }
+    // Some network file systems pass on whatever their server says; the format has no room for more than a second.
+    Timestamp { seconds: raw.tv_sec, nanos: raw.tv_nsec.min(999_999_999) }
 }

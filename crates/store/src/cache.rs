@@ -1,8 +1,9 @@
 //! Keeps what was read and written of metadata on disk, so that the next command does not fetch it again.
 //!
-//! Kept are replies about objects under `meta/` and `versions/`: they never change, and every backup, listing and restore
-//! reads them. Not kept are data containers (too much, read once), key objects (a removed password must stop working),
-//! sizes, listings, and the absence of anything: whether an object exists is the store's to say.
+//! Kept are replies about objects under `meta/`, `versions/` and `forgotten/`, and closing marks of leases: they never change,
+//! and every backup or listing reads them again. Not kept are data containers (too much, read once), leases (they matter while
+//! their job runs), key objects (a removed password must stop working), sizes, listings, and the absence of anything: whether
+//! an object exists is the store's to say.
 //!
 //! A reply is kept as it was asked for: the whole object, a span, or a tail. A kept whole object answers all three.
 //!
@@ -18,7 +19,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use larder_format::names;
+use larder_format::names::{self, LeaseObject};
 
 use crate::counters::{self, Counters};
 use crate::error::StoreError;
@@ -73,7 +74,8 @@ impl Cached {
 
 /// Whether objects of that name are worth keeping and safe to keep.
 fn is_kept(name: &str) -> bool {
-    name.starts_with(names::META) || name.starts_with(names::VERSIONS)
+    [names::META, names::VERSIONS, names::FORGOTTEN].iter().any(|prefix| name.starts_with(prefix))
+        || matches!(names::parse_lease(name), Some((_, LeaseObject::Done)))
 }
 
 #[async_trait]

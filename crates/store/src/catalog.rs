@@ -1,20 +1,22 @@
 //! Which versions a repository holds, and how people name one of them.
 //!
 //! A version exists when its commit register holds a manifest and no mark says it is forgotten. Of several generations of a
-//! manifest the highest holds. One damaged manifest does not hide the others: it is listed as damaged.
+//! manifest the highest that opens holds. One damaged manifest does not hide the others: it is listed as damaged. Marks and
+//! higher generations that do not open hide nothing: they are listed as faulty.
 
 use std::collections::{BTreeMap, HashSet};
 
 use futures::StreamExt;
 use larder_format::ids::{JobId, SeriesKey};
-use larder_format::manifest::{HEAD_GUESS, Head, Manifest, Register, Summary};
+use larder_format::manifest::{HEAD_GUESS, Head, MANIFEST_MAX, Manifest, Register, Summary};
 use larder_format::names;
 
-use crate::StoreErrorKind;
+use crate::marks::FaultyObject;
 use crate::repository::{Repository, RepositoryError};
+use crate::{Store, StoreErrorKind};
 
 /// Manifests that are read at once: hides the store's latency, and is far below any store's limits.
-const CONCURRENT_READS: usize = 32;
+pub(crate) const CONCURRENT_READS: usize = 32;
 
 /// A committed version, known by its summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +25,7 @@ pub struct Version {
     pub summary: Summary,
     /// The series, as object keys name it.
     pub series: SeriesKey,
-    /// Highest generation of its manifest.
+    /// Highest generation of its manifest that can be read.
     pub generation: u32,
 }
 
@@ -50,8 +52,18 @@ pub struct DamagedVersion {
 pub struct Catalog {
     /// Oldest first, by time and then by id.
     pub versions: Vec<Version>,
-    /// Manifests that could not be read.
+    /// Versions none of whose manifests could be read.
     pub damaged: Vec<DamagedVersion>,
+    /// Marks and generations that are not what their names say, by name. They hide none of the versions.
+    pub faulty: Vec<FaultyObject>,
+}
+
+/// What lies under the name of one version.
+#[derive(Debug, Default)]
+struct Found {
+    version: Option<Version>,
+    damaged: Option<DamagedVersion>,
+    faulty: Vec<FaultyObject>,
 }
 
 /// Which versions are meant.
@@ -153,36 +165,90 @@ impl Repository {
             .iter()
             .filter_map(|object| names::parse_forgotten(&object.name))
             .collect();
-        let mut newest = BTreeMap::new();
+        let mut listed: BTreeMap<_, Vec<(u32, u64)>> = BTreeMap::new();
         for object in self.store.list(prefix).await? {
             if let Some((series, job, generation)) = names::parse_version(&object.name) {
-                let entry = newest.entry((series, job)).or_insert((generation, object.size));
-                *entry = (*entry).max((generation, object.size));
+                listed.entry((series, job)).or_default().push((generation, object.size));
             }
         }
-        newest.retain(|version, _| !forgotten.contains(version));
-        let reads = newest.into_iter().map(|((series, job), (generation, size))| async move {
-            (names::version(series, job, generation), job, self.read_head(series, job, generation, size).await)
+        let forgotten = &forgotten;
+        let reads = listed.into_iter().map(|((series, job), generations)| async move {
+            self.find(series, job, generations, forgotten.contains(&(series, job))).await
         });
         let mut reads = futures::stream::iter(reads).buffer_unordered(CONCURRENT_READS);
         let mut catalog = Catalog::default();
-        while let Some((name, id, result)) = reads.next().await {
-            match result {
-                Ok(Some(version)) => catalog.versions.push(version),
-                Ok(None) => {}
-                // Deleted since the listing.
-                Err(RepositoryError::Store(error)) if error.kind == StoreErrorKind::NotFound => {}
-                Err(error) if error.is_damage() => catalog.damaged.push(DamagedVersion { name, id, error }),
-                Err(error) => return Err(error),
-            }
+        while let Some(found) = reads.next().await {
+            let found = found?;
+            catalog.versions.extend(found.version);
+            catalog.damaged.extend(found.damaged);
+            catalog.faulty.extend(found.faulty);
         }
         catalog.versions.sort_by_key(|version| (version.summary.time_ms, version.id()));
         catalog.damaged.sort_by(|a, b| a.name.cmp(&b.name));
+        catalog.faulty.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(catalog)
+    }
+
+    /// Finds what there is of one version: its newest readable manifest, unless its mark is genuine.
+    async fn find(
+        &self,
+        series: SeriesKey,
+        job: JobId,
+        mut generations: Vec<(u32, u64)>,
+        is_marked: bool,
+    ) -> Result<Found, RepositoryError> {
+        let mut found = Found::default();
+        if is_marked {
+            match self.read_forgotten(&self.store, series, job).await {
+                // Genuine; or gone since the listing, and then the version went before it.
+                Ok(_) => return Ok(found),
+                Err(error) if error.is_of_object() => {
+                    found.faulty.push(FaultyObject { name: names::forgotten(series, job), job, error });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        generations.sort_unstable_by(|a, b| b.cmp(a));
+        let mut unreadable = Vec::new();
+        let mut is_aborted = false;
+        for (generation, size) in generations {
+            let head = match self.read_head(&self.store, series, job, generation, size).await {
+                // The cache may hold what was planted under that name and removed since.
+                Err(error) if error.is_of_object() => {
+                    self.read_head(&self.store.without_cache(), series, job, generation, size).await
+                }
+                head => head,
+            };
+            match head {
+                Ok(Some(version)) => {
+                    found.version = Some(version);
+                    break;
+                }
+                // Given up: a task that was fenced before it made a later generation, or the job itself.
+                Ok(None) => is_aborted = generation == 0,
+                // Deleted since the listing.
+                Err(RepositoryError::Store(error)) if error.kind == StoreErrorKind::NotFound => {}
+                Err(error) if error.is_of_object() => {
+                    unreadable.push(FaultyObject { name: names::version(series, job, generation), job, error });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let mut unreadable = unreadable.into_iter();
+        if found.version.is_none() && !is_aborted {
+            found.damaged = unreadable.next().map(|object| DamagedVersion {
+                name: object.name,
+                id: object.job,
+                error: object.error,
+            });
+        }
+        found.faulty.extend(unreadable);
+        Ok(found)
     }
 
     async fn read_head(
         &self,
+        store: &Store,
         series: SeriesKey,
         job: JobId,
         generation: u32,
@@ -191,7 +257,7 @@ impl Repository {
         let name = names::version(series, job, generation);
         let mut wanted = HEAD_GUESS.min(size);
         loop {
-            let bytes = self.store.get_range(&name, 0..wanted).await?;
+            let bytes = store.get_range(&name, 0..wanted).await?;
             let head = Summary::decode_head(&self.keys, series, job, generation, &bytes)
                 .map_err(RepositoryError::damaged(&*name))?;
             match head {
@@ -210,9 +276,16 @@ impl Repository {
 
     /// Reads the whole manifest of a version.
     pub async fn manifest(&self, version: &Version) -> Result<Manifest, RepositoryError> {
+        match self.read_manifest(&self.store, version).await {
+            Err(error) if error.is_of_object() => self.read_manifest(&self.store.without_cache(), version).await,
+            manifest => manifest,
+        }
+    }
+
+    async fn read_manifest(&self, store: &Store, version: &Version) -> Result<Manifest, RepositoryError> {
         let (series, job, generation) = (version.series, version.id(), version.generation);
         let name = names::version(series, job, generation);
-        let bytes = self.store.get(&name).await?;
+        let bytes = store.get_up_to(&name, MANIFEST_MAX).await?;
         match Manifest::decode(&self.keys, series, job, generation, &bytes) {
             Ok(Register::Committed(manifest)) => Ok(manifest),
             Ok(Register::Aborted) => {
@@ -255,7 +328,7 @@ mod tests {
     fn catalog() -> Catalog {
         let versions =
             vec![version(1, 0x1a, "a", &["x"]), version(2, 0x1b, "b", &["x", "y"]), version(3, 0x2c, "a", &[])];
-        Catalog { versions, damaged: Vec::new() }
+        Catalog { versions, ..Catalog::default() }
     }
 
     #[test]

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use larder_format::compress::Decompressor;
-use larder_format::container::{ChunkRef, ContainerIndex, FrameLocation, TAIL_GUESS, TRAILER_LEN, open_frame};
+use larder_format::container::{
+    ChunkRef, ContainerIndex, FrameLocation, OBJECT_MAX, TAIL_GUESS, TRAILER_LEN, open_frame,
+};
 use larder_format::ids::ContainerId;
 use larder_format::{DecodeError, names};
 use lru::LruCache;
@@ -67,7 +69,7 @@ impl Repository {
     /// Reads a whole container.
     pub async fn read_container(&self, id: ContainerId) -> Result<OpenContainer, RepositoryError> {
         let name = names::container(id);
-        let object = self.store.get(&name).await?;
+        let object = self.store.get_up_to(&name, OBJECT_MAX).await?;
         let bytes_read = object.len() as u64;
         let index =
             ContainerIndex::decode(&self.keys, id, &object, bytes_read).map_err(RepositoryError::damaged(name))?;

@@ -118,7 +118,7 @@ impl Layer for Counted {
         let reply = self.inner.call(call).await;
         match &reply {
             Ok(Reply::Bytes { bytes, .. }) => add(&self.counters.bytes_down, bytes.len() as u64),
-            Ok(Reply::Done | Reply::Size(_)) => {}
+            Ok(Reply::Created(_) | Reply::Deleted | Reply::Size(_)) => {}
             Err(error) if matches!(error.kind, StoreErrorKind::NotFound | StoreErrorKind::AlreadyExists) => {}
             Err(_) => add(&self.counters.failures, 1),
         }

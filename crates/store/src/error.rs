@@ -61,6 +61,8 @@ pub enum StoreErrorKind {
     Unreachable,
     /// Bytes are missing: a body shorter than announced, or an object shorter than it must be.
     Damaged,
+    /// The object is larger than any of its kind may be: it is not what its name says, and was not read.
+    TooLarge,
     /// The request or the configuration is wrong; repeating it cannot help.
     Invalid,
     /// None of these; the source says more.
@@ -85,6 +87,7 @@ impl fmt::Display for StoreErrorKind {
             Self::Throttled => "the store is overloaded",
             Self::Unreachable => "the store gave no usable answer",
             Self::Damaged => "bytes are missing",
+            Self::TooLarge => "it is larger than such an object may be",
             Self::Invalid => "the request was refused",
             Self::Other => "it failed",
         })
@@ -121,6 +124,11 @@ impl StoreError {
     /// taken effect all the same.
     pub fn is_retryable(&self) -> bool {
         self.kind.is_retryable()
+    }
+
+    /// Whether this says nothing of the object, only that the store cannot be asked now.
+    pub(crate) fn is_outage(&self) -> bool {
+        matches!(self.kind, StoreErrorKind::Throttled | StoreErrorKind::Unreachable)
     }
 
     /// Builds the error for a failed system call.
@@ -165,6 +173,16 @@ pub struct ShortRead {
     /// How many bytes, or how large an object, the reader needs.
     pub expected: u64,
     /// How many there were.
+    pub got: u64,
+}
+
+/// More bytes than an object of its kind may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it has {got} bytes, at most {most} are read")]
+pub struct Oversized {
+    /// How many it may have.
+    pub most: u64,
+    /// How many it has.
     pub got: u64,
 }
 

@@ -7,19 +7,25 @@
 //! 4. the manifest is created in the job's commit register, where an abort mark may have been first;
 //! 5. the lease is closed.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures::StreamExt;
 use larder_format::ids::{JobId, SeriesKey};
-use larder_format::lease::{Lease, Pin, encode_done};
-use larder_format::manifest::{Manifest, Register};
+use larder_format::lease::{LEASE_MAX, Lease, Pin, encode_done};
+use larder_format::manifest::{MANIFEST_MAX, Manifest, Register};
 use larder_format::names::{self, LeaseObject};
 
-use crate::StoreErrorKind;
+use crate::catalog::CONCURRENT_READS;
+use crate::marks::{FaultyObject, read_if_there};
 use crate::repository::{Repository, RepositoryError, exists, random};
+use crate::{Created, StoreErrorKind};
 
 /// How often a running job renews its lease. A lease that is several times older is taken for dead.
 pub const RENEW_EVERY: Duration = Duration::from_secs(300);
+
+/// Numbers that a renewal tries before it fails: somebody may have put objects where the next ones go.
+const NUMBERS_TRIED: u32 = 16;
 
 /// A version could not be committed.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +46,8 @@ pub struct OpenLease {
     /// What it says; `written_ms` is set anew by each renewal.
     pub lease: Lease,
     renewal: u32,
+    /// Whether every attempt to create the lease's first object was answered.
+    all_answered: bool,
 }
 
 /// An unfinished job of the past, or a running one of somebody else.
@@ -47,14 +55,30 @@ pub struct OpenLease {
 pub struct OtherJob {
     /// Its id.
     pub job: JobId,
-    /// Its newest readable renewal.
+    /// Its newest renewal that can be read.
     pub lease: Lease,
+}
+
+/// What a listing shows of one job.
+#[derive(Debug, Default)]
+struct AnnouncedJob {
+    renewals: Vec<u32>,
+    has_done: bool,
+}
+
+/// What its objects say.
+#[derive(Debug)]
+struct Looked {
+    job: JobId,
+    lease: Option<Lease>,
+    is_closed: bool,
+    faulty: Vec<FaultyObject>,
 }
 
 impl Repository {
     /// Writes the lease of a job that starts now.
     pub async fn open_lease(&self, job: JobId, lease: Lease) -> Result<OpenLease, RepositoryError> {
-        let mut open = OpenLease { job, lease, renewal: 0 };
+        let mut open = OpenLease { job, lease, renewal: 0, all_answered: true };
         self.write_renewal(&mut open).await?;
         Ok(open)
     }
@@ -66,34 +90,65 @@ impl Repository {
     }
 
     async fn write_renewal(&self, open: &mut OpenLease) -> Result<(), RepositoryError> {
-        let bytes = open.lease.encode(&self.keys, open.job, open.renewal, random(self.entropy())?);
-        self.store.create(&names::lease(open.job, open.renewal), bytes.into()).await?;
-        open.renewal += 1;
-        Ok(())
+        let last = open.renewal.saturating_add(NUMBERS_TRIED);
+        loop {
+            let bytes = open.lease.encode(&self.keys, open.job, open.renewal, random(self.entropy())?)?;
+            let created = self.store.create(&names::lease(open.job, open.renewal), bytes.into()).await;
+            let is_taken = created.as_ref().is_err_and(|error| error.kind == StoreErrorKind::AlreadyExists);
+            // Number 0 is what adoption looks at, and no other object may stand for it.
+            if is_taken && open.renewal > 0 && open.renewal < last {
+                open.renewal += 1;
+                continue;
+            }
+            if open.renewal == 0 {
+                open.all_answered = created?.all_answered;
+            } else {
+                created?;
+            }
+            open.renewal = open.renewal.saturating_add(1);
+            return Ok(());
+        }
     }
 
-    /// Closes a lease: the job is over, whether it committed or not, and no create of it is under way.
+    /// Closes a lease: the job is over, whether it committed or not. The caller knows that every attempt at its commit was
+    /// answered. When one at the lease itself was not, it stays open: it may land once more after a clean-up, and nothing but
+    /// what is left of the job would then show that it is over (rule `CloseOnlyAnswered` of `docs/concurrency.md`).
     pub async fn close_lease(&self, open: &OpenLease) -> Result<(), RepositoryError> {
+        if !open.all_answered {
+            tracing::info!(job = %open.job, "an attempt to announce the job got no answer; its lease is left to expire");
+            return Ok(());
+        }
         let bytes = encode_done(&self.keys, open.job, random(self.entropy())?);
-        Ok(self.store.create(&names::lease_done(open.job), bytes.into()).await?)
+        self.store.create(&names::lease_done(open.job), bytes.into()).await?;
+        Ok(())
     }
 
     /// Whether a version is still there to be built on or read: committed, readable and not forgotten. Never answered from a
     /// cache, which may remember what was deleted.
     pub async fn is_retained(&self, pin: Pin) -> Result<bool, RepositoryError> {
-        if exists(&self.store.without_cache(), &names::forgotten(pin.series, pin.job)).await? {
-            return Ok(false);
+        match self.forgotten(pin).await {
+            Ok(None) => {}
+            Ok(Some(_)) => return Ok(false),
+            // It may have been whole when a pass read it: what it speaks of is not built on, which only costs space.
+            Err(error) if error.is_of_object() => {
+                tracing::warn!(%error, "a mark cannot be read; the version it may be about is not built on");
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
         }
         match self.register(pin).await {
             Ok(register) => Ok(matches!(register, Some(Register::Committed(())))),
             // Nothing can be built on what cannot be read; `check` reports it.
-            Err(error) if error.is_damage() => Ok(false),
+            Err(error) if error.is_of_object() => Ok(false),
             Err(error) => Err(error),
         }
     }
 
     /// Whether a dead job's containers may still be taken over: it has neither committed nor been fenced off, has not closed
     /// its lease, and, asked last because a clean-up removes it first, its lease is still there (`docs/concurrency.md`).
+    ///
+    /// Whatever lies under the name of its register or closing mark rules it out, also what does not open: a pass may have
+    /// read it while it was whole.
     pub async fn is_adoptable(&self, pin: Pin) -> Result<bool, RepositoryError> {
         let store = self.store.without_cache();
         Ok(!exists(&store, &names::version(pin.series, pin.job, 0)).await?
@@ -103,10 +158,8 @@ impl Repository {
 
     async fn register(&self, pin: Pin) -> Result<Option<Register<()>>, RepositoryError> {
         let name = names::version(pin.series, pin.job, 0);
-        let bytes = match self.store.without_cache().get(&name).await {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error.into()),
+        let Some(bytes) = read_if_there(&self.store.without_cache(), &name, MANIFEST_MAX).await? else {
+            return Ok(None);
         };
         let register =
             Manifest::decode(&self.keys, pin.series, pin.job, 0, &bytes).map_err(RepositoryError::damaged(name))?;
@@ -116,41 +169,96 @@ impl Repository {
         }))
     }
 
-    /// Leases that no closing mark ends, of jobs that have not committed: running or dead. Unreadable ones are left out.
+    /// Leases that no closing mark ends, of jobs that have not committed: running or dead. Unreadable ones are left out; an
+    /// unreadable closing mark ends nothing.
     pub async fn unfinished_jobs(&self) -> Result<Vec<OtherJob>, RepositoryError> {
-        let mut newest: BTreeMap<JobId, u32> = BTreeMap::new();
-        let mut done = HashSet::new();
-        for object in self.store.list(names::JOBS).await? {
-            match names::parse_lease(&object.name) {
-                Some((job, LeaseObject::Done)) => drop(done.insert(job)),
-                Some((job, LeaseObject::Renewal(number))) => {
-                    let entry = newest.entry(job).or_insert(number);
-                    *entry = (*entry).max(number);
-                }
-                None => {}
+        let mut jobs = self.announced_jobs().await?;
+        // Nearly all jobs there ever were have committed. Nothing of theirs needs to be read.
+        for object in self.store.list(names::VERSIONS).await? {
+            if let Some((_, job, _)) = names::parse_version(&object.name) {
+                jobs.remove(&job);
             }
         }
-        newest.retain(|job, _| !done.contains(job));
-        let mut jobs = Vec::new();
-        for (job, renewal) in newest {
-            let bytes = match self.store.get(&names::lease(job, renewal)).await {
-                Ok(bytes) => bytes,
-                Err(error) if error.kind == StoreErrorKind::NotFound => continue,
-                Err(error) => return Err(error.into()),
-            };
-            match Lease::decode(&self.keys, job, renewal, &bytes) {
-                Ok(lease) => jobs.push(OtherJob { job, lease }),
-                Err(error) => tracing::warn!(%job, %error, "a lease cannot be read"),
+        let reads = jobs.into_iter().map(|(job, announced)| self.look_at_job(job, announced));
+        let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
+        let mut unfinished = Vec::new();
+        while let Some(looked) = reads.next().await {
+            let Looked { job, lease, is_closed, faulty } = looked?;
+            for object in faulty {
+                tracing::warn!(object = %object.name, error = %object.error, "not what its name says; it is ignored");
+            }
+            unfinished.extend(lease.filter(|_| !is_closed).map(|lease| OtherJob { job, lease }));
+        }
+        Ok(unfinished)
+    }
+
+    /// Leases and closing marks that are not what their names say, by name: for `check`. Of each job the renewals are read from
+    /// the highest down to the first that opens.
+    pub async fn faulty_leases(&self) -> Result<Vec<FaultyObject>, RepositoryError> {
+        let jobs = self.announced_jobs().await?;
+        let reads = jobs.into_iter().map(|(job, announced)| self.look_at_job(job, announced));
+        let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
+        let mut found = Vec::new();
+        while let Some(looked) = reads.next().await {
+            found.extend(looked?.faulty);
+        }
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(found)
+    }
+
+    async fn announced_jobs(&self) -> Result<BTreeMap<JobId, AnnouncedJob>, RepositoryError> {
+        let mut jobs: BTreeMap<JobId, AnnouncedJob> = BTreeMap::new();
+        for object in self.store.list(names::JOBS).await? {
+            match names::parse_lease(&object.name) {
+                Some((job, LeaseObject::Done)) => jobs.entry(job).or_default().has_done = true,
+                Some((job, LeaseObject::Renewal(number))) => jobs.entry(job).or_default().renewals.push(number),
+                None => {}
             }
         }
         Ok(jobs)
     }
 
-    /// Commits a version: creates its register, or finds that the job was fenced off.
-    pub async fn commit(&self, series: SeriesKey, manifest: &Manifest) -> Result<(), CommitError> {
-        let bytes = manifest.encode(&self.keys, series, 0, random(self.entropy())?);
+    async fn look_at_job(&self, job: JobId, mut announced: AnnouncedJob) -> Result<Looked, RepositoryError> {
+        let mut looked = Looked { job, lease: None, is_closed: false, faulty: Vec::new() };
+        if announced.has_done {
+            match self.read_done(&self.store, job).await {
+                // Gone since the listing: the job was cleaned up, and so it was closed.
+                Ok(_) => looked.is_closed = true,
+                Err(error) if error.is_of_object() => {
+                    looked.faulty.push(FaultyObject { name: names::lease_done(job), job, error });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        announced.renewals.sort_unstable();
+        while let Some(renewal) = announced.renewals.pop() {
+            let name = names::lease(job, renewal);
+            match self.read_lease(job, renewal).await {
+                Ok(Some(lease)) => {
+                    looked.lease = Some(lease);
+                    break;
+                }
+                Ok(None) => {}
+                Err(error) if error.is_of_object() => looked.faulty.push(FaultyObject { name, job, error }),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(looked)
+    }
+
+    async fn read_lease(&self, job: JobId, renewal: u32) -> Result<Option<Lease>, RepositoryError> {
+        let name = names::lease(job, renewal);
+        let Some(bytes) = read_if_there(&self.store, &name, LEASE_MAX).await? else { return Ok(None) };
+        Lease::decode(&self.keys, job, renewal, &bytes).map(Some).map_err(RepositoryError::damaged(name))
+    }
+
+    /// Commits a version: creates its register, or finds that the job was fenced off. The lease may be closed after it only when
+    /// every attempt was answered.
+    pub async fn commit(&self, series: SeriesKey, manifest: &Manifest) -> Result<Created, CommitError> {
+        let salt = random(self.entropy())?;
+        let bytes = manifest.encode(&self.keys, series, 0, salt).map_err(RepositoryError::from)?;
         match self.store.create(&names::version(series, manifest.summary.id, 0), bytes.into()).await {
-            Ok(()) => Ok(()),
+            Ok(created) => Ok(created),
             Err(error) if error.kind == StoreErrorKind::AlreadyExists => Err(CommitError::Fenced),
             Err(error) => Err(RepositoryError::from(error).into()),
         }

@@ -4,11 +4,16 @@
 //! `keys/`) still reads everything. `docs/threat-model.md` says what to do after a leak.
 
 use larder_format::ids::KeyId;
-use larder_format::key_file::{self, KeyFields, PaperError};
+use larder_format::key_file::{self, KEY_MAX, KeyFields, PaperError};
 use larder_format::names;
+use subtle::ConstantTimeEq;
 
 use crate::repository::{Entropy, Repository, RepositoryError, random, read_config};
-use crate::{Store, StoreErrorKind};
+use crate::{Store, StoreError, StoreErrorKind};
+
+/// Keys that are tried with a password. Each costs seconds at worst, and tells a hostile store whether the password is the one
+/// it was made for.
+pub const KEYS_TRIED_MAX: usize = 64;
 
 /// One key as a listing shows it.
 #[derive(Debug, Clone)]
@@ -17,6 +22,24 @@ pub struct KeyInfo {
     pub id: KeyId,
     /// What is not secret. Not authenticated.
     pub fields: KeyFields,
+}
+
+/// An object under `keys/` that is no key.
+#[derive(Debug)]
+pub struct UnreadableKey {
+    /// Its id.
+    pub id: KeyId,
+    /// What is wrong with it.
+    pub error: RepositoryError,
+}
+
+/// All keys of a repository.
+#[derive(Debug, Default)]
+pub struct KeyList {
+    /// Those that can be read, oldest first. Whether they are genuine, only their passwords tell.
+    pub keys: Vec<KeyInfo>,
+    /// Those that cannot, by id.
+    pub unreadable: Vec<UnreadableKey>,
 }
 
 impl Repository {
@@ -28,51 +51,62 @@ impl Repository {
         let password = zeroize::Zeroizing::new(password.to_vec());
         let work = move || key_file::wrap(&master, &password, &fields, id, repository);
         let wrapped = match tokio::task::spawn_blocking(work).await {
-            Ok(result) => result.map_err(RepositoryError::damaged(names::key(id)))?,
+            Ok(result) => result?,
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         };
         self.store.create(&names::key(id), wrapped.into()).await?;
         Ok(id)
     }
 
-    /// All keys that can be read, oldest first.
-    pub async fn list_keys(&self) -> Result<Vec<KeyInfo>, RepositoryError> {
-        let mut keys = Vec::new();
+    /// All keys there are.
+    pub async fn list_keys(&self) -> Result<KeyList, RepositoryError> {
+        let mut list = KeyList::default();
         for object in self.store.list(names::KEYS).await? {
             let Some(id) = names::parse_key(&object.name) else { continue };
-            let bytes = match self.store.get(&object.name).await {
+            let read = match read_key(&self.store, id).await {
                 // Removed by somebody since the listing.
-                Err(error) if error.kind == StoreErrorKind::NotFound => continue,
-                result => result?,
+                Ok(None) => continue,
+                Ok(Some(bytes)) => key_file::read_fields(&bytes).map_err(RepositoryError::damaged(object.name)),
+                Err(error) => Err(error.into()),
             };
-            let fields = key_file::read_fields(&bytes).map_err(RepositoryError::damaged(object.name))?;
-            keys.push(KeyInfo { id, fields });
+            match read {
+                Ok(fields) => list.keys.push(KeyInfo { id, fields }),
+                Err(RepositoryError::Store(error)) if error.is_outage() => return Err(error.into()),
+                Err(error) => list.unreadable.push(UnreadableKey { id, error }),
+            }
         }
-        keys.sort_by_key(|key| (key.fields.created_ms, key.id));
-        Ok(keys)
+        list.keys.sort_by_key(|key| (key.fields.created_ms, key.id));
+        Ok(list)
     }
 
-    /// Which key this password opens.
+    /// Which key this password opens to this repository's master key.
     pub async fn key_of(&self, password: &[u8]) -> Result<Option<KeyId>, RepositoryError> {
-        for key in self.list_keys().await? {
-            let bytes = self.store.get(&names::key(key.id)).await?;
+        let keys = self.list_keys().await?.keys;
+        // In the order of `open`, so that the same keys are tried when there are too many.
+        let mut ids: Vec<_> = keys.iter().map(|key| key.id).collect();
+        ids.sort_unstable();
+        for id in ids.into_iter().take(KEYS_TRIED_MAX) {
+            let Some(bytes) = read_key(&self.store, id).await? else { continue };
             let repository = self.config.repository;
-            if crate::repository::unwrap_off_thread(bytes, password, key.id, repository).await.is_ok() {
-                return Ok(Some(key.id));
+            let unwrapped = crate::repository::unwrap_off_thread(bytes, password, id, repository).await;
+            if unwrapped.is_ok_and(|master| bool::from(master.0.ct_eq(&self.master.0))) {
+                return Ok(Some(id));
             }
         }
         Ok(None)
     }
 
-    /// Removes a key, but never the last.
+    /// Removes a key, but never the last. What is no readable key can always be removed.
     pub async fn remove_key(&self, id: KeyId) -> Result<(), RepositoryError> {
         let refuse = |why| Err(RepositoryError::CannotRemoveKey { id: id.to_string(), why });
-        let keys = self.list_keys().await?;
-        if !keys.iter().any(|key| key.id == id) {
-            return refuse("there is no such key");
-        }
-        if keys.len() == 1 {
-            return refuse("it is the only one; nothing could be read any more");
+        let list = self.list_keys().await?;
+        if !list.unreadable.iter().any(|key| key.id == id) {
+            if !list.keys.iter().any(|key| key.id == id) {
+                return refuse("there is no such key");
+            }
+            if list.keys.len() == 1 {
+                return refuse("it is the only one; nothing could be read any more");
+            }
         }
         Ok(self.store.delete(&names::key(id)).await?)
     }
@@ -90,6 +124,15 @@ impl Repository {
     /// The paper form of the master key: restores access without the `keys/` objects.
     pub fn paper_key(&self) -> Vec<String> {
         key_file::to_paper(&self.master, self.config.repository)
+    }
+}
+
+/// Reads a key object; `None` when it is not there (any more).
+pub(crate) async fn read_key(store: &Store, id: KeyId) -> Result<Option<bytes::Bytes>, StoreError> {
+    match store.get_up_to(&names::key(id), KEY_MAX).await {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind == StoreErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 
-use crate::error::{ShortRead, StoreError, StoreErrorKind, StoreOp};
+use crate::error::{Oversized, ShortRead, StoreError, StoreErrorKind, StoreOp};
 use crate::limit::Bandwidth;
 use crate::patience::Watch;
 
@@ -36,6 +36,8 @@ pub(crate) type Listing = BoxStream<'static, Result<Listed, StoreError>>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReadRange {
     Whole,
+    /// The whole object, unless it is larger than so many bytes: then an error, before any of it is held.
+    WholeUpTo(u64),
     /// Not empty; an object that ends earlier is an error.
     Span(Range<u64>),
     /// The last bytes, or the whole object where it is smaller. Not 0.
@@ -43,13 +45,45 @@ pub(crate) enum ReadRange {
 }
 
 impl ReadRange {
-    /// The bytes of an object of `size` bytes that this asks for; an error if it has too few.
-    pub(crate) fn within(&self, size: u64) -> Result<Range<u64>, ShortRead> {
+    /// The bytes of an object of `size` bytes that this asks for; an error if it has too few, or more than are wanted.
+    pub(crate) fn within(&self, size: u64) -> Result<Range<u64>, WrongSize> {
         match self {
-            Self::Whole => Ok(0..size),
-            Self::Span(span) if span.end > size => Err(ShortRead { expected: span.end, got: size }),
+            Self::WholeUpTo(most) if size > *most => Err(Oversized { most: *most, got: size }.into()),
+            Self::Whole | Self::WholeUpTo(_) => Ok(0..size),
+            Self::Span(span) if span.end > size => Err(ShortRead { expected: span.end, got: size }.into()),
             Self::Span(span) => Ok(span.clone()),
             Self::Tail(count) => Ok(size.saturating_sub(*count)..size),
+        }
+    }
+}
+
+/// Why an object cannot give what was asked of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WrongSize {
+    Short(ShortRead),
+    Oversized(Oversized),
+}
+
+impl From<ShortRead> for WrongSize {
+    fn from(short: ShortRead) -> Self {
+        Self::Short(short)
+    }
+}
+
+impl From<Oversized> for WrongSize {
+    fn from(oversized: Oversized) -> Self {
+        Self::Oversized(oversized)
+    }
+}
+
+impl WrongSize {
+    /// The error of a read.
+    pub(crate) fn of(self, name: &str) -> StoreError {
+        match self {
+            Self::Short(short) => StoreError::new(StoreOp::Read, name, StoreErrorKind::Damaged).because(short),
+            Self::Oversized(oversized) => {
+                StoreError::new(StoreOp::Read, name, StoreErrorKind::TooLarge).because(oversized)
+            }
         }
     }
 }
@@ -110,11 +144,21 @@ impl Call {
     }
 }
 
+/// An object is in the store, and it is ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Created {
+    /// Whether every attempt at it was answered. When not, an attempt without answer may still reach the store, and create
+    /// the object once more after somebody has deleted it: whoever makes promises about what a job has under way must know.
+    pub all_answered: bool,
+}
+
 /// What came back.
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {
-    /// Created, or deleted.
-    Done,
+    /// Created.
+    Created(Created),
+    /// Deleted.
+    Deleted,
     /// The bytes, and the size of the whole object they are from.
     Bytes { bytes: Bytes, object_size: u64 },
     /// The size of the object.

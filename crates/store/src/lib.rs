@@ -22,6 +22,7 @@ mod layer;
 mod limit;
 mod local;
 mod location;
+pub mod marks;
 mod name;
 mod open;
 mod options;
@@ -32,8 +33,8 @@ mod retry;
 mod store;
 
 pub use counters::StoreStats;
-pub use error::{ServerFailure, ShortRead, StoreError, StoreErrorKind, StoreOp};
-pub use layer::Listed;
+pub use error::{Oversized, ServerFailure, ShortRead, StoreError, StoreErrorKind, StoreOp};
+pub use layer::{Created, Listed};
 pub use location::{LOCATION_FORMS, Location, LocationError, LocationProblem};
 pub use open::Environment;
 pub use options::{CacheOptions, StoreOptions};

@@ -27,7 +27,7 @@ use bytes::Bytes;
 use rustix::buffer::spare_capacity;
 
 use crate::error::{ShortRead, StoreError, StoreErrorKind, StoreOp};
-use crate::layer::{Call, Layer, Listing, ReadRange, Reply, Request};
+use crate::layer::{Call, Created, Layer, Listing, ReadRange, Reply, Request, WrongSize};
 
 /// A repository in a folder.
 #[derive(Debug, Clone)]
@@ -78,10 +78,14 @@ impl Inner {
         let name: &str = &call.name;
         let failed = |source: io::Error| StoreError::from_io(call.request.op(), name, source);
         match &call.request {
-            Request::Create(bytes) => self.creator.create(name, bytes).map(|()| Reply::Done).map_err(failed),
+            Request::Create(bytes) => self
+                .creator
+                .create(name, bytes)
+                .map(|()| Reply::Created(Created { all_answered: true }))
+                .map_err(failed),
             Request::Read(range) => self.read(name, range),
             Request::Size => self.open(name).map(|(_, size)| Reply::Size(size)).map_err(failed),
-            Request::Delete => self.creator.delete(name).map(|()| Reply::Done).map_err(failed),
+            Request::Delete => self.creator.delete(name).map(|()| Reply::Deleted).map_err(failed),
         }
     }
 
@@ -97,9 +101,8 @@ impl Inner {
 
     fn read(&self, name: &str, range: &ReadRange) -> Result<Reply, StoreError> {
         let failed = |source: io::Error| StoreError::from_io(StoreOp::Read, name, source);
-        let short = |short: ShortRead| StoreError::new(StoreOp::Read, name, StoreErrorKind::Damaged).because(short);
         let (file, object_size) = self.open(name).map_err(failed)?;
-        let span = range.within(object_size).map_err(short)?;
+        let span = range.within(object_size).map_err(|size| size.of(name))?;
         let wanted = span.end - span.start;
         let length = usize::try_from(wanted).map_err(|_| failed(io::ErrorKind::OutOfMemory.into()))?;
         // Reading into spare capacity saves zeroing it first, which costs as much as the copy from the page cache.
@@ -107,7 +110,10 @@ impl Inner {
         while bytes.len() < length {
             let offset = span.start + bytes.len() as u64;
             match rustix::io::retry_on_intr(|| rustix::io::pread(&file, spare_capacity(&mut bytes), offset)) {
-                Ok(0) => return Err(short(ShortRead { expected: wanted, got: bytes.len() as u64 })),
+                Ok(0) => {
+                    let short = ShortRead { expected: wanted, got: bytes.len() as u64 };
+                    return Err(WrongSize::from(short).of(name));
+                }
                 Ok(_) => {}
                 Err(errno) => return Err(failed(errno.into())),
             }

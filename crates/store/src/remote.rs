@@ -16,7 +16,7 @@ use object_store::{
 };
 
 use crate::error::{ShortRead, StoreError, StoreErrorKind, StoreOp};
-use crate::layer::{Call, Layer, Listed, Listing, ReadRange, Reply, Request};
+use crate::layer::{Call, Created, Layer, Listed, Listing, ReadRange, Reply, Request};
 use crate::name;
 
 /// A repository under a prefix of an object store.
@@ -51,12 +51,12 @@ impl Remote {
     async fn create(&self, call: &Call, path: &Path, bytes: &Bytes) -> Result<Reply, StoreError> {
         let options = PutOptions::from(PutMode::Create);
         self.store.put_opts(path, bytes.clone().into(), options).await.map_err(|error| failed(call, error))?;
-        Ok(Reply::Done)
+        Ok(Reply::Created(Created { all_answered: true }))
     }
 
     async fn read(&self, call: &Call, path: &Path, range: &ReadRange) -> Result<Reply, StoreError> {
         let asked = match range {
-            ReadRange::Whole => None,
+            ReadRange::Whole | ReadRange::WholeUpTo(_) => None,
             ReadRange::Span(span) => Some(GetRange::Bounded(span.clone())),
             ReadRange::Tail(count) => Some(GetRange::Suffix(*count)),
         };
@@ -66,7 +66,7 @@ impl Remote {
             Err(error) => return self.read_by_size(call, path, range, failed(call, error)).await,
         };
         let object_size = result.meta.size;
-        let expected = range.within(object_size).map_err(|short| damaged(call, short))?;
+        let expected = range.within(object_size).map_err(|size| size.of(&call.name))?;
         if result.range != expected {
             let got = result.range.end.saturating_sub(result.range.start);
             return Err(damaged(call, ShortRead { expected: expected.end - expected.start, got }));
@@ -84,11 +84,11 @@ impl Remote {
         error: StoreError,
     ) -> Result<Reply, StoreError> {
         let refused = matches!(error.kind, StoreErrorKind::Invalid | StoreErrorKind::Damaged | StoreErrorKind::Other);
-        if *range == ReadRange::Whole || !refused {
+        if matches!(range, ReadRange::Whole | ReadRange::WholeUpTo(_)) || !refused {
             return Err(error);
         }
         let object_size = self.store.head(path).await.map_err(|error| failed(call, error))?.size;
-        let span = range.within(object_size).map_err(|short| damaged(call, short))?;
+        let span = range.within(object_size).map_err(|size| size.of(&call.name))?;
         if span.is_empty() {
             return Ok(Reply::Bytes { bytes: Bytes::new(), object_size });
         }
@@ -116,7 +116,7 @@ impl Layer for Remote {
             }
             Request::Delete => match self.store.delete(&path).await.map_err(|error| failed(call, error)) {
                 Err(error) if error.kind != StoreErrorKind::NotFound => Err(error),
-                _ => Ok(Reply::Done),
+                _ => Ok(Reply::Deleted),
             },
         }
     }

@@ -9,12 +9,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use larder_format::config::{Config, UnverifiedConfig};
+use larder_format::config::{CONFIG_MAX, Config, UnverifiedConfig};
 use larder_format::ids::KeyId;
 use larder_format::key_file::{self, KeyFields, UnwrapError};
 use larder_format::seal::{Keys, MasterKey};
-use larder_format::{DecodeError, names};
+use larder_format::{DecodeError, EncodeError, names};
 
+use crate::keyring::{KEYS_TRIED_MAX, read_key};
 use crate::{Store, StoreError, StoreErrorKind};
 
 /// Why a repository cannot be used, or an object of it not be read.
@@ -33,10 +34,14 @@ pub enum RepositoryError {
         location: String,
     },
     /// No key opens with this password.
-    #[error("wrong password: it opens none of the {keys} keys of the repository")]
+    #[error("wrong password: it opens none of the {keys} keys of the repository{}", Others(*unreadable, *untried))]
     WrongPassword {
         /// How many keys were tried.
         keys: usize,
+        /// How many objects are no readable keys.
+        unreadable: usize,
+        /// How many were not tried, because there are more than anybody needs.
+        untried: usize,
     },
     /// The repository has a configuration but no readable key.
     #[error("the repository has no usable key; `key import` restores access from a paper key")]
@@ -60,6 +65,9 @@ pub enum RepositoryError {
         /// What is wrong.
         source: DecodeError,
     },
+    /// What was to be stored would not be read back: a mistake of the program, or a limit of the format.
+    #[error(transparent)]
+    Unstorable(#[from] EncodeError),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -69,6 +77,22 @@ pub enum RepositoryError {
         /// Its words.
         reason: String,
     },
+}
+
+/// What else lies under `keys/`, in words.
+struct Others(usize, usize);
+
+impl std::fmt::Display for Others {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self(unreadable, untried) = self;
+        if *unreadable > 0 {
+            write!(f, "; {unreadable} more cannot be read")?;
+        }
+        if *untried > 0 {
+            write!(f, "; {untried} more were not tried, remove what is no key of yours from {}", names::KEYS)?;
+        }
+        Ok(())
+    }
 }
 
 impl RepositoryError {
@@ -81,7 +105,19 @@ impl RepositoryError {
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { source, .. } => !matches!(source, DecodeError::UnsupportedVersion { .. }),
-            Self::Store(error) => matches!(error.kind, StoreErrorKind::NotFound | StoreErrorKind::Damaged),
+            Self::Store(error) => {
+                matches!(error.kind, StoreErrorKind::NotFound | StoreErrorKind::Damaged | StoreErrorKind::TooLarge)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether this is about the bytes of one object that is there, whatever is wrong with them. Such an object says nothing,
+    /// also when its first bytes claim a newer format: that claim is not authenticated.
+    pub fn is_of_object(&self) -> bool {
+        match self {
+            Self::Damaged { .. } => true,
+            Self::Store(error) => matches!(error.kind, StoreErrorKind::Damaged | StoreErrorKind::TooLarge),
             _ => false,
         }
     }
@@ -140,12 +176,12 @@ impl Repository {
         }
         let master = MasterKey(random(&*entropy)?);
         let keys = Keys::derive(&master);
-        let config_bytes = config.encode(&keys);
+        let config_bytes = config.encode(&keys)?;
         let repository =
             Self { store, master: Arc::new(master), keys: Arc::new(keys), config: Arc::new(config), entropy };
         repository.add_key(password, fields).await?;
         match repository.store.create(names::CONFIG, config_bytes.into()).await {
-            Ok(()) => Ok(repository),
+            Ok(_) => Ok(repository),
             Err(error) if error.kind == StoreErrorKind::AlreadyExists => {
                 Err(RepositoryError::AlreadyARepository { location: repository.store.to_string() })
             }
@@ -154,26 +190,60 @@ impl Repository {
     }
 
     /// Opens a repository with a password. Reads only.
+    ///
+    /// One object under `keys/` that is no key, or a key of something else, does not keep the others from being tried.
     pub async fn open(store: Store, password: &[u8], entropy: Arc<dyn Entropy>) -> Result<Self, RepositoryError> {
         let config = read_config(&store).await?;
         let repository = config.claimed_repository();
-        let listed = store.list(names::KEYS).await?;
-        let mut tried = 0;
-        let mut damaged = None;
-        for id in listed.iter().filter_map(|object| names::parse_key(&object.name)) {
-            let name = names::key(id);
-            let bytes = store.get(&name).await?;
-            match unwrap_off_thread(bytes, password, id, repository).await {
-                Ok(master) => return Self::with_master(store, config, master, entropy),
-                Err(UnwrapError::WrongPassword) => tried += 1,
-                // Another key may be whole; this one is reported only when none opens.
-                Err(UnwrapError::Damaged(source)) => damaged = Some(RepositoryError::Damaged { name, source }),
+        let (mut keys, mut unreadable, mut untried) = (0, 0, 0);
+        let mut first_unreadable = None;
+        let mut refuted = None;
+        for id in store.list(names::KEYS).await?.iter().filter_map(|object| names::parse_key(&object.name)) {
+            if keys == KEYS_TRIED_MAX {
+                untried += 1;
+                continue;
             }
+            let unwrapped = match read_key(&store, id).await {
+                Ok(None) => continue,
+                Ok(Some(bytes)) => unwrap_off_thread(bytes, password, id, repository).await,
+                // What keeps all objects from being read ended with the configuration; this is about one.
+                Err(error) if !error.is_outage() => {
+                    unreadable += 1;
+                    first_unreadable.get_or_insert(error.into());
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let error = match unwrapped {
+                Ok(master) => match Self::with_master(store.clone(), config.clone(), master, entropy.clone()) {
+                    Ok(opened) => return Ok(opened),
+                    Err(error) => error,
+                },
+                Err(UnwrapError::WrongPassword) => {
+                    keys += 1;
+                    continue;
+                }
+                Err(UnwrapError::Damaged(source)) => {
+                    let name = names::key(id);
+                    let fits = matches!(source, DecodeError::NotAuthentic { .. });
+                    let error = RepositoryError::Damaged { name, source };
+                    if !fits {
+                        unreadable += 1;
+                        first_unreadable.get_or_insert(error);
+                        continue;
+                    }
+                    error
+                }
+            };
+            // The password is right, but not what it led to: this key or the configuration is damaged or forged.
+            keys += 1;
+            refuted.get_or_insert(error);
         }
-        Err(match damaged {
-            Some(error) => error,
-            None if tried == 0 => RepositoryError::NoKeys,
-            None => RepositoryError::WrongPassword { keys: tried },
+        Err(match (refuted, first_unreadable) {
+            (Some(error), _) => error,
+            (None, Some(error)) if keys == 0 => error,
+            (None, None) if keys == 0 => RepositoryError::NoKeys,
+            _ => RepositoryError::WrongPassword { keys, unreadable, untried },
         })
     }
 
@@ -235,7 +305,7 @@ pub(crate) async fn exists(store: &Store, name: &str) -> Result<bool, StoreError
 
 /// Reads the configuration without the key: whether there is a repository at all, and which.
 pub async fn read_config(store: &Store) -> Result<UnverifiedConfig, RepositoryError> {
-    let bytes = store.get(names::CONFIG).await.map_err(|error| match error.kind {
+    let bytes = store.get_up_to(names::CONFIG, CONFIG_MAX).await.map_err(|error| match error.kind {
         StoreErrorKind::NotFound => RepositoryError::NotARepository { location: store.to_string() },
         _ => error.into(),
     })?;

@@ -2,9 +2,11 @@
 //!
 //! | what an attempt to create met | and before it                         | means                                        |
 //! |-------------------------------|---------------------------------------|----------------------------------------------|
-//! | success                       | anything                              | created                                      |
+//! | success                       | no attempt of unknown outcome         | created                                      |
+//! | success                       | such an attempt                       | created; that attempt may still land later   |
 //! | name taken                    | no failure                            | another writer won                           |
 //! | name taken                    | an attempt whose outcome is not known | read it back: our bytes, so we won; else not |
+//! | the same, and nothing is there| the same                              | reported: deleted meanwhile, never recreated |
 //! | a passing failure             | anything                              | try again; from now on the outcome is open   |
 //! | a lasting failure             | anything                              | reported; an earlier attempt may still land  |
 //!
@@ -23,7 +25,7 @@ use futures::{StreamExt, stream};
 use tokio::time::Instant;
 
 use crate::error::{StoreError, StoreErrorKind, StoreOp};
-use crate::layer::{Call, Layer, Listed, Listing, ReadRange, Reply, Request};
+use crate::layer::{Call, Created, Layer, Listed, Listing, ReadRange, Reply, Request};
 use crate::options::StoreOptions;
 
 /// The pause before the first repetition; the next ones double.
@@ -57,63 +59,60 @@ impl Retry {
         }
     }
 
-    /// Repeats one request until it is answered or the deadline passes. `Err` carries whether the outcome is open.
-    async fn persist(&self, call: &Call) -> Result<Reply, (StoreError, Outcome)> {
+    /// Repeats one request until it is answered or the deadline passes. Beside the answer: how many attempts before the last
+    /// had no clear outcome.
+    async fn persist(&self, call: &Call) -> (Result<Reply, StoreError>, u32) {
         let mut struggle = Struggle::begin(self);
-        let mut outcome = Outcome::Known;
+        let mut open_attempts = 0;
         loop {
             let attempt = Call { attempt: struggle.attempt, ..call.clone() };
             let error = match self.inner.call(&attempt).await {
                 Ok(reply) => {
                     self.answered.store(true, Ordering::Relaxed);
-                    return Ok(reply);
+                    return (Ok(reply), open_attempts);
                 }
                 Err(error) => error,
             };
             match struggle.pause(&error, &call.name) {
                 Some(pause) => tokio::time::sleep(pause).await,
-                None => return Err((error, outcome)),
+                None => return (Err(error), open_attempts),
             }
-            outcome = Outcome::Open;
+            // Also after "come back later", which a gateway may say for a server that goes on with the request.
+            open_attempts += 1;
         }
     }
 
     /// Creates, and settles who has the name when it is taken.
     async fn create(&self, call: &Call, bytes: &Bytes) -> Result<Reply, StoreError> {
-        loop {
-            match self.persist(call).await {
-                Ok(reply) => return Ok(reply),
-                Err((error, Outcome::Open)) if error.kind == StoreErrorKind::AlreadyExists => {
-                    match self.settle(call, bytes).await? {
-                        Settled::Ours => return Ok(Reply::Done),
-                        Settled::Others => return Err(error),
-                        Settled::Gone => {}
-                    }
+        let created = |all_answered| Ok(Reply::Created(Created { all_answered }));
+        match self.persist(call).await {
+            (Ok(_), open_attempts) => created(open_attempts == 0),
+            (Err(error), 0) => Err(error),
+            (Err(error), open_attempts) if error.kind == StoreErrorKind::AlreadyExists => {
+                match self.settle(call, bytes).await? {
+                    // One of the open attempts made it; with a single one, nothing is left that could land.
+                    Settled::Ours => created(open_attempts == 1),
+                    // What was deleted meanwhile must not come back: somebody decided on the strength of its being there.
+                    Settled::Others | Settled::Gone => Err(error),
                 }
-                Err((error, _)) => return Err(error),
             }
+            (Err(error), _) => Err(error),
         }
     }
 
     /// Reads back the object that has the name.
     async fn settle(&self, call: &Call, bytes: &Bytes) -> Result<Settled, StoreError> {
-        let read = Call { request: Request::Read(ReadRange::Whole), ..call.clone() };
-        let settled = match self.persist(&read).await {
+        let read = Call { request: Request::Read(ReadRange::WholeUpTo(bytes.len() as u64)), ..call.clone() };
+        let settled = match self.persist(&read).await.0 {
             Ok(Reply::Bytes { bytes: stored, .. }) if stored == *bytes => Settled::Ours,
             Ok(_) => Settled::Others,
-            Err((error, _)) if error.kind == StoreErrorKind::NotFound => Settled::Gone,
-            Err((error, _)) => return Err(call.error(error.kind).because(error)),
+            Err(error) if error.kind == StoreErrorKind::TooLarge => Settled::Others,
+            Err(error) if error.kind == StoreErrorKind::NotFound => Settled::Gone,
+            Err(error) => return Err(call.error(error.kind).because(error)),
         };
         tracing::info!(object = &*call.name, outcome = ?settled, "create had no clear answer; read back");
         Ok(settled)
     }
-}
-
-/// Whether an attempt that seemed to fail may have taken effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
-    Known,
-    Open,
 }
 
 /// Who has the name that a create of open outcome met.
@@ -188,7 +187,7 @@ impl Layer for Retry {
     async fn call(&self, call: &Call) -> Result<Reply, StoreError> {
         match &call.request {
             Request::Create(bytes) => self.create(call, bytes).await,
-            Request::Read(_) | Request::Size | Request::Delete => self.persist(call).await.map_err(|(error, _)| error),
+            Request::Read(_) | Request::Size | Request::Delete => self.persist(call).await.0,
         }
     }
 

@@ -23,7 +23,7 @@ use object_store::ObjectStore;
 use crate::cache::Cached;
 use crate::counters::{Counted, Counters, StoreStats};
 use crate::error::{StoreError, StoreErrorKind, StoreOp};
-use crate::layer::{Call, Layer, Listed, ReadRange, Reply, Request};
+use crate::layer::{Call, Created, Layer, Listed, ReadRange, Reply, Request};
 use crate::limit::Limited;
 use crate::location::Location;
 use crate::name;
@@ -117,13 +117,22 @@ impl Store {
     /// [`StoreErrorKind::AlreadyExists`] says that another writer's object has the name. Where an attempt's outcome was
     /// unknown and the name turns out taken, the object is read back: equal content is taken for our own, so content
     /// that must be told apart has to carry something random or the writer's id.
-    pub async fn create(&self, name: &str, bytes: Bytes) -> Result<(), StoreError> {
-        self.call(name, Request::Create(bytes)).await.map(drop)
+    pub async fn create(&self, name: &str, bytes: Bytes) -> Result<Created, StoreError> {
+        match self.call(name, Request::Create(bytes)).await? {
+            Reply::Created(created) => Ok(created),
+            Reply::Bytes { .. } | Reply::Size(_) | Reply::Deleted => Err(mismatched(StoreOp::Create, name)),
+        }
     }
 
     /// Reads a whole object.
     pub async fn get(&self, name: &str) -> Result<Bytes, StoreError> {
         self.read(name, ReadRange::Whole).await.map(|(bytes, _)| bytes)
+    }
+
+    /// Reads a whole object of at most `most` bytes. A larger one is [`StoreErrorKind::TooLarge`], and none of it is kept in
+    /// memory: whoever can write to the store decides how large an object is, not how much memory its reader needs.
+    pub async fn get_up_to(&self, name: &str, most: u64) -> Result<Bytes, StoreError> {
+        self.read(name, ReadRange::WholeUpTo(most)).await.map(|(bytes, _)| bytes)
     }
 
     /// Reads a part of an object. An object that ends before the range does is [`StoreErrorKind::Damaged`]; an empty
@@ -150,7 +159,7 @@ impl Store {
     pub async fn size(&self, name: &str) -> Result<u64, StoreError> {
         match self.call(name, Request::Size).await? {
             Reply::Size(size) => Ok(size),
-            Reply::Bytes { .. } | Reply::Done => Err(mismatched(StoreOp::Size, name)),
+            Reply::Bytes { .. } | Reply::Created(_) | Reply::Deleted => Err(mismatched(StoreOp::Size, name)),
         }
     }
 
@@ -177,7 +186,7 @@ impl Store {
     async fn read(&self, name: &str, range: ReadRange) -> Result<(Bytes, u64), StoreError> {
         match self.call(name, Request::Read(range)).await? {
             Reply::Bytes { bytes, object_size } => Ok((bytes, object_size)),
-            Reply::Size(_) | Reply::Done => Err(mismatched(StoreOp::Read, name)),
+            Reply::Size(_) | Reply::Created(_) | Reply::Deleted => Err(mismatched(StoreOp::Read, name)),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What mean chunk size and frame size do to a repository that keeps several versions of one thing.
+//! What the mean chunk size does to a repository that keeps several versions of one thing.
 //!
 //! For each way of cutting, all versions are cut and fingerprinted in order; chunks not seen before are packed back to
 //! back into frames, as containers hold them, and compressed. A version is a file, or a folder whose files are cut one
@@ -17,9 +17,8 @@ use std::time::{Duration, Instant};
 /// A chunk's record in a segment and in its container's table.
 const METADATA_PER_CHUNK: usize = 72;
 
-const FRAMES: [usize; 4] = [128 << 10, 256 << 10, 512 << 10, 1 << 20];
-
-const LEVELS: [i32; 2] = [1, 3];
+/// Bytes compressed together: `docs/decisions/0003-compression.md`.
+const FRAME: usize = 512 << 10;
 
 const WAYS: [(Algorithm, u32); 14] = [
     (Algorithm::MinCdc, 2 << 10),
@@ -47,21 +46,19 @@ pub(crate) fn measure(versions: &[OsString]) -> Result<(), Box<dyn Error>> {
     let page = versions.iter().flatten().next().map(fs::read).transpose()?;
     let page = page.and_then(|data| page_size(&data[..data.len().min(larder_chunking::pages::HEAD_BYTES)], None));
     println!("{} versions, {:.0} MB in all; page size seen in the first: {page:?}", versions.len(), mb(total as usize));
-    println!(
-        "MB; `+meta` counts {METADATA_PER_CHUNK} bytes for each unique chunk; z1/z3: zstd level 1 and 3 of the unique bytes"
-    );
-    let frames =
-        FRAMES.map(|frame| format!("{:>9}{:>9}", format!("z1 {}K", frame >> 10), format!("z3 {}K", frame >> 10)));
-    println!("{:<16}{:>9}{:>9}{:>8}{}  cut+hash GB/s", "cut", "chunks", "unique", "meta", frames.concat());
+    println!("MB; meta: {METADATA_PER_CHUNK} bytes for each unique chunk; packed: zstd level 1 of the unique bytes");
+    println!("{:<16}{:>9}{:>9}{:>8}{:>9}{:>9}  cut+hash GB/s", "cut", "chunks", "unique", "meta", "packed", "stored");
     for (algorithm, average) in WAYS {
         let result = store(&versions, ChunkerParams::with_average(algorithm, average))?;
-        let packed = result.packed.map(|sizes| sizes.map(|size| format!("{:>9.1}", mb(size))).concat()).concat();
+        let meta = result.chunks * METADATA_PER_CHUNK;
         println!(
-            "{:<16}{:>9}{:>9.1}{:>8.1}{packed}  {:.2}",
+            "{:<16}{:>9}{:>9.1}{:>8.1}{:>9.1}{:>9.1}  {:.2}",
             format!("{algorithm} {}K", average >> 10),
             result.chunks,
             mb(result.unique),
-            mb(result.chunks * METADATA_PER_CHUNK),
+            mb(meta),
+            mb(result.packed),
+            mb(result.packed + meta),
             total as f64 / 1e9 / result.time.as_secs_f64(),
         );
     }
@@ -83,8 +80,7 @@ fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
 struct Stored {
     chunks: usize,
     unique: usize,
-    /// By frame size, then by level.
-    packed: [[usize; LEVELS.len()]; FRAMES.len()],
+    packed: usize,
     time: Duration,
 }
 
@@ -111,24 +107,17 @@ fn store(versions: &[Vec<PathBuf>], params: ChunkerParams) -> Result<Stored, Box
                 pack.extend_from_slice(chunk);
             }
         }
-        let whole = pack.len() - pack.len() % FRAMES[FRAMES.len() - 1];
-        compress(&pack[..whole], &mut result)?;
+        let whole = pack.len() - pack.len() % FRAME;
+        result.packed += compress(&pack[..whole])?;
         pack.drain(..whole);
     }
-    compress(&pack, &mut result)?;
+    result.packed += compress(&pack)?;
     Ok(result)
 }
 
-fn compress(bytes: &[u8], result: &mut Stored) -> io::Result<()> {
-    for (frame, sizes) in FRAMES.into_iter().zip(&mut result.packed) {
-        for (level, size) in LEVELS.into_iter().zip(sizes) {
-            let mut compressor = zstd::bulk::Compressor::new(level)?;
-            for part in bytes.chunks(frame) {
-                *size += compressor.compress(part)?.len().min(part.len());
-            }
-        }
-    }
-    Ok(())
+fn compress(bytes: &[u8]) -> io::Result<usize> {
+    let mut compressor = zstd::bulk::Compressor::new(1)?;
+    bytes.chunks(FRAME).map(|part| Ok(compressor.compress(part)?.len().min(part.len()))).sum()
 }
 
 fn mb(bytes: usize) -> f64 {

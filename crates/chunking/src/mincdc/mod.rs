@@ -29,7 +29,7 @@ use crate::params::ChunkerParams;
 use crate::seed::SeedStream;
 use kernel::{HashParams, Kernel, WORD};
 
-/// Candidates looked at between two chances to stop early, in [`Chunker::is_cut`]. A wrong prediction is noticed after
+/// Candidates looked at between two chances to stop early, in [`Chunker::confirms`]. A wrong prediction is noticed after
 /// a few candidates; shorter steps would cost the right ones more.
 const EARLY_STEP: usize = 256;
 
@@ -66,7 +66,7 @@ impl Chunker for MinCdc {
         min + self.kernel.last_smallest(&data[min - WORD..max], self.hash)
     }
 
-    fn is_cut(&self, data: &[u8], length: usize) -> bool {
+    fn confirms(&self, data: &[u8], length: usize) -> bool {
         let (min, max) = (self.params.min as usize, self.params.max as usize);
         if data.len() < max {
             return length == data.len();

@@ -31,7 +31,7 @@ pub const HEAD_BYTES: usize = 68 << 10;
 
 /// Where page streams are cut, whatever the length of their pages. Longer pages are multiples of it, of shorter ones several
 /// make a chunk.
-const PAGE_CUT: u32 = 4096;
+pub const PAGE_CUT: u32 = 4096;
 
 /// The length at which to cut, when the first bytes of a stream say clearly that it consists of pages.
 ///

@@ -113,6 +113,10 @@ pub(crate) struct BackupArgs {
     #[arg(short = 'f', long, help_heading = "What to compare with")]
     pub(crate) force: bool,
 
+    /// Compare what looks like a duplicate with what is stored, byte for byte; what differs or is damaged is stored anew
+    #[arg(long, help_heading = "What to compare with")]
+    pub(crate) paranoid: bool,
+
     /// A file with another ctime may still be unchanged
     #[arg(long, help_heading = "What to compare with")]
     pub(crate) ignore_ctime: bool,

@@ -37,6 +37,7 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
         program: format!("larder {}", env!("CARGO_PKG_VERSION")),
         compression: app.compression(),
         force: args.force,
+        paranoid: args.paranoid,
         dry_run: args.dry_run,
         skip_if_unchanged: args.skip_if_unchanged,
         ignore_ctime: args.ignore_ctime,

@@ -52,7 +52,7 @@ fn key(app: &App, id: &str) -> Result<Value, Failure> {
         return Err(Failure::new(Exit::Failed, format!("not exactly one key fits {id:?}"))
             .advise("`larder key list` shows the keys"));
     };
-    let bytes = app.block_on(store.get(&object.name))?;
+    let bytes = app.block_on(store.get_up_to(&object.name, larder_format::key_file::KEY_MAX))?;
     let fields = larder_format::key_file::read_fields(&bytes)
         .map_err(|source| larder_store::RepositoryError::Damaged { name: object.name.clone(), source })?;
     Ok(json!({

@@ -19,9 +19,6 @@ use crate::failure::Failure;
 use crate::password::PasswordSource;
 use crate::sizes;
 
-/// Mean chunk size when nothing else is said; `docs/decisions` has the measurements.
-const CHUNK_AVERAGE: u32 = 4 << 10;
-
 pub(super) fn run(app: &App, args: &InitArgs) -> Result<Exit, Failure> {
     let location = environment::location(&app.global)?;
     let store = app.store_at(&location)?;
@@ -53,7 +50,7 @@ pub(super) fn run(app: &App, args: &InitArgs) -> Result<Exit, Failure> {
 
 fn chunker(args: &InitArgs) -> Result<ChunkerParams, Failure> {
     let algorithm = args.chunker.map_or(Algorithm::MinCdc, crate::args::ChunkerName::algorithm);
-    let average = args.chunk_size.map_or(Ok(CHUNK_AVERAGE), u32::try_from);
+    let average = args.chunk_size.map_or(Ok(larder_chunking::DEFAULT_AVERAGE), u32::try_from);
     let average = average.map_err(|_| Failure::usage("chunks cannot be that large"))?;
     let params = ChunkerParams::with_average(algorithm, average);
     params.validate().map_err(|error| {

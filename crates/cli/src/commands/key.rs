@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use larder_format::ids::KeyId;
 use larder_lnode::{Clock, SystemClock};
-use larder_store::keyring::open_with_paper;
+use larder_store::keyring::{KeyList, UnreadableKey, open_with_paper};
 use larder_store::repository::SystemEntropy;
 use larder_store::{Location, Repository};
 use serde_json::json;
@@ -19,7 +19,7 @@ use crate::app::App;
 use crate::args::{KeyArgs, KeyCommand, NewKey};
 use crate::environment;
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, chain};
 use crate::output::{Align, Table, safe};
 use crate::password::PasswordSource;
 use crate::time;
@@ -41,8 +41,12 @@ pub(super) fn run(app: &App, args: &KeyArgs) -> Result<Exit, Failure> {
 
 fn list(app: &App) -> Result<(), Failure> {
     let opened = app.open()?;
-    let keys = app.block_on(opened.repository.list_keys())?;
+    let KeyList { keys, unreadable } = app.block_on(opened.repository.list_keys())?;
     let current = app.block_on(opened.repository.key_of(&opened.password))?;
+    for UnreadableKey { id, error } in &unreadable {
+        let why = chain(error);
+        app.out.warn(&format!("{id} is no key: {why}; `larder key remove {id}` removes it"));
+    }
     if app.out.is_json() {
         let keys: Vec<_> = keys
             .iter()
@@ -78,10 +82,11 @@ fn add(app: &App, new: &NewKey) -> Result<(), Failure> {
 
 fn remove(app: &App, text: &str) -> Result<(), Failure> {
     let opened = app.open()?;
-    let keys = app.block_on(opened.repository.list_keys())?;
-    let found: Vec<_> = keys.iter().filter(|key| key.id.to_string().starts_with(text)).collect();
+    let list = app.block_on(opened.repository.list_keys())?;
+    let ids = list.keys.iter().map(|key| key.id).chain(list.unreadable.iter().map(|key| key.id));
+    let found: Vec<_> = ids.filter(|id| id.to_string().starts_with(text)).collect();
     let id = match found[..] {
-        [key] => key.id,
+        [id] => id,
         [] => {
             return Err(
                 Failure::new(Exit::Failed, format!("no key fits {text:?}")).advise("`larder key list` shows the keys")

@@ -62,6 +62,9 @@ pub(crate) fn statistics(statistics: &Statistics) -> Map<String, Value> {
         added_bytes,
         stored_bytes,
         errors,
+        predictions_right,
+        predictions_wrong,
+        predicted_bytes,
     } = statistics;
     let value = json!({
         "files_new": files_new,
@@ -82,6 +85,9 @@ pub(crate) fn statistics(statistics: &Statistics) -> Map<String, Value> {
         "read_bytes": read_bytes,
         "shared_bytes": shared(statistics),
         "error_count": errors,
+        "predictions_right": predictions_right,
+        "predictions_wrong": predictions_wrong,
+        "predicted_bytes": predicted_bytes,
     });
     match value {
         Value::Object(object) => object,

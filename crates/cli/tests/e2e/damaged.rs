@@ -220,3 +220,42 @@ fn every_object_cut_to_nothing_is_survived() {
     let (code, summary) = check_json(&play, &["--read-data"]);
     assert_eq!(code, 0, "{summary}");
 }
+
+#[test]
+fn planted_objects_hide_no_snapshot_and_are_reported() {
+    let play = two_series();
+    let register = object_of(&play, "one", "versions/");
+    let (version, _) = register.rsplit_once('/').expect("a generation");
+    let job = version.rsplit('/').next().expect("an id");
+    let key = "keys/0000000000000000".to_owned();
+    let planted = [
+        version.replacen("versions/", "forgotten/", 1),
+        format!("{version}/7"),
+        format!("jobs/{job}/4000000000"),
+        key.clone(),
+    ];
+    for name in &planted {
+        play.write(play.repository().join(name), "planted by whoever may create objects");
+    }
+    let listed = play.larder(["snapshots", "--json"]).ok();
+    assert_eq!(listed.json().as_array().expect("an array").len(), 2);
+    let warnings = listed.errors("warning");
+    for name in &planted[..2] {
+        let warning = warnings.iter().find(|warning| warning["message"].to_string().contains(name.as_str()));
+        schema::check("warning", warning.unwrap_or_else(|| panic!("no warning of {name}: {}", listed.stderr)));
+    }
+    play.larder(["restore", "latest", "--series", "one", "--target", "back"]).ok();
+    let (code, summary) = check_json(&play, &[]);
+    assert_eq!((code, &summary["num_errors"]), (13, &json!(planted.len())), "{summary}");
+    for name in &planted {
+        assert!(summary["damages"].to_string().contains(name.as_str()), "{name} is not named in {summary}");
+    }
+    assert!(play.larder(["check"]).code(13).text().contains("no snapshot needs it"));
+    // A wrong password is one, whatever else lies among the keys; what is no key is shown, and can be removed.
+    crate::support::run(play.command(["snapshots"]).env("LARDER_PASSWORD", "wrong")).code(12).says("wrong password");
+    let keys = play.larder(["key", "list"]).ok();
+    assert_eq!(keys.lines().len(), 3, "{}", keys.text());
+    assert!(keys.stderr.contains("0000000000000000 is no key"), "{}", keys.stderr);
+    play.larder(["key", "remove", "0000"]).ok();
+    assert!(!play.repository().join(&key).exists());
+}

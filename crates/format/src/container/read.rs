@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::tables::{decode_chunks, decode_frames, payload_len};
-use super::{CHUNKS, ChunkEntry, ChunkRef, FRAMES, FrameEntry, MAGIC, TRAILER, TRAILER_LEN};
+use super::{CHUNKS, ChunkEntry, ChunkRef, FRAMES, FrameEntry, MAGIC, OBJECT_MAX, TRAILER, TRAILER_LEN};
 use crate::compress::Decompressor;
 use crate::ids::ContainerId;
 use crate::seal::Keys;
@@ -85,6 +85,9 @@ fn decode_trailer(keys: &Keys, id: ContainerId, tail: &[u8], object_len: u64) ->
         object_len: reader.u64()?,
     };
     reader.finish()?;
+    if object_len > OBJECT_MAX {
+        return Err(DecodeError::invalid("container", "it is longer than a reader accepts"));
+    }
     if trailer.object_len != object_len {
         return Err(DecodeError::invalid("container", "its length is not what its trailer says"));
     }
@@ -161,19 +164,20 @@ impl ContainerIndex {
 }
 
 /// Gives every frame its offsets and checks that frames hold whole chunks.
-fn locate_frames(rows: &[FrameEntry], chunks: &[ChunkEntry]) -> Result<Vec<FrameLocation>, DecodeError> {
+pub(super) fn locate_frames(rows: &[FrameEntry], chunks: &[ChunkEntry]) -> Result<Vec<FrameLocation>, DecodeError> {
     let uneven = DecodeError::invalid("frame table", "a chunk does not lie in one frame");
     let mut frames = Vec::with_capacity(rows.len());
     let mut chunks = chunks.iter();
     let (mut object_offset, mut payload_offset) = (0u64, 0u32);
     for (number, entry) in rows.iter().enumerate() {
-        frames.push(FrameLocation { number: number as u32, entry: *entry, object_offset, payload_offset });
+        let number = u32::try_from(number).map_err(|_| uneven.clone())?;
+        frames.push(FrameLocation { number, entry: *entry, object_offset, payload_offset });
         let mut left = entry.raw_len;
         while left > 0 {
             let chunk = chunks.next().ok_or(uneven.clone())?;
             left = left.checked_sub(chunk.size).ok_or(uneven.clone())?;
         }
-        // The sum of the chunks is bounded by PAYLOAD_MAX, and the frames hold exactly chunks.
+        // The caller has bounded the sum of the chunks by PAYLOAD_MAX, and the frames hold exactly chunks.
         payload_offset += entry.raw_len;
         object_offset += u64::from(entry.sealed_len);
     }

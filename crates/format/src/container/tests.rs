@@ -24,13 +24,14 @@ fn build(chunks: &[Vec<u8>], per_frame: usize, compression: Compression) -> Vec<
     let mut compressor = Compressor::new(compression);
     let mut builder = ContainerBuilder::new(id());
     for (number, frame) in chunks.chunks(per_frame).enumerate() {
-        builder.push_frame(&seal_frame(&keys(), id(), number as u32, &frame.concat(), &mut compressor));
+        let frame = seal_frame(&keys(), id(), number as u32, &frame.concat(), &mut compressor);
+        builder.push_frame(&frame.expect("in bounds"));
     }
     let table: Vec<_> = chunks
         .iter()
         .map(|chunk| ChunkEntry { fingerprint: fingerprint(chunk), size: chunk.len() as u32, kind: ChunkKind::Plain })
         .collect();
-    builder.finish(&keys(), &table)
+    builder.finish(&keys(), &table).expect("in bounds")
 }
 
 /// Reads every chunk of a container, or the first error.
@@ -67,6 +68,35 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
     }
     for len in 0..object.len() {
         assert!(read(&object[..len]).is_err(), "cut to {len}");
+    }
+}
+
+#[test]
+fn what_no_reader_accepts_is_not_written() {
+    let mut off = Compressor::new(Compression::Off);
+    let mut seal = |raw: &[u8]| seal_frame(&keys(), id(), 0, raw, &mut off);
+    assert!(seal(b"").is_err());
+    assert!(seal(&vec![0; FRAME_MAX + 1]).is_err());
+    let frame = seal(b"abcdef").expect("in bounds");
+    let chunk = |size| ChunkEntry { fingerprint: Fingerprint([1; 32]), size, kind: ChunkKind::Plain };
+    let finish = |frames: usize, sizes: &[u32]| {
+        let mut builder = ContainerBuilder::new(id());
+        (0..frames).for_each(|_| builder.push_frame(&frame));
+        builder.finish(&keys(), &sizes.iter().map(|size| chunk(*size)).collect::<Vec<_>>())
+    };
+    assert!(finish(2, &[2, 4, 6]).is_ok());
+    for (frames, sizes) in [
+        (1, &[2, 3][..]),
+        (1, &[2, 4, 1]),
+        (2, &[4, 4, 4]),
+        (1, &[6, 0]),
+        (1, &[0, 6]),
+        (0, &[1]),
+        // A container larger than a reader holds, and sizes that would add up to 6 with 32 bits.
+        (1, &[PAYLOAD_MAX, 1]),
+        (1, &[u32::MAX, 1, 6]),
+    ] {
+        assert!(finish(frames, sizes).is_err(), "{frames} frames, {sizes:?}");
     }
 }
 

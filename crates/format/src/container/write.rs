@@ -1,11 +1,12 @@
 //! Making a container: frames are sealed anywhere and in any order, then put together in theirs.
 
-use super::tables::{encode_chunks, encode_frames};
-use super::{CHUNKS, ChunkEntry, FRAMES, FrameEntry, MAGIC, TRAILER, TRAILER_LEN};
+use super::read::locate_frames;
+use super::tables::{encode_chunks, encode_frames, payload_len};
+use super::{CHUNKS, ChunkEntry, FRAME_MAX, FRAMES, FrameEntry, MAGIC, OBJECT_MAX, TRAILER, TRAILER_LEN};
 use crate::compress::Compressor;
 use crate::ids::ContainerId;
 use crate::seal::{Keys, TAG_LEN};
-use crate::wire::Put;
+use crate::wire::{EncodeError, Put};
 
 /// A frame ready to be put into its container.
 #[derive(Debug)]
@@ -17,14 +18,28 @@ pub struct SealedFrame {
 }
 
 /// Compresses and seals the `number`-th frame of a container. Pure: frames of one container can be sealed by several threads.
-pub fn seal_frame(keys: &Keys, id: ContainerId, number: u32, raw: &[u8], compressor: &mut Compressor) -> SealedFrame {
+/// Refuses frames that are empty or larger than [`FRAME_MAX`].
+pub fn seal_frame(
+    keys: &Keys,
+    id: ContainerId,
+    number: u32,
+    raw: &[u8],
+    compressor: &mut Compressor,
+) -> Result<SealedFrame, EncodeError> {
+    if raw.is_empty() || raw.len() > FRAME_MAX {
+        return Err(EncodeError::new("frame", "it is empty or larger than a reader accepts"));
+    }
     let mut bytes = Vec::new();
     let codec = compressor.compress(raw, &mut bytes);
     keys.container(id).seal(u64::from(number), &MAGIC, &mut bytes, 0);
     // Frames wait for their container; the room that compression did not need must not wait with them.
     bytes.shrink_to_fit();
-    let entry = FrameEntry { codec, raw_len: raw.len() as u32, sealed_len: bytes.len() as u32 };
-    SealedFrame { entry, bytes }
+    let entry = FrameEntry {
+        codec,
+        raw_len: EncodeError::fit_u32("frame", raw.len())?,
+        sealed_len: EncodeError::fit_u32("frame", bytes.len())?,
+    };
+    Ok(SealedFrame { entry, bytes })
 }
 
 /// Puts frames together and closes the container with its tables.
@@ -52,31 +67,42 @@ impl ContainerBuilder {
         self.object.len()
     }
 
-    /// Appends the tables. `chunks` must be exactly what the frames hold, in order.
-    pub fn finish(mut self, keys: &Keys, chunks: &[ChunkEntry]) -> Vec<u8> {
-        let payload_len: u64 = chunks.iter().map(|chunk| u64::from(chunk.size)).sum();
-        debug_assert_eq!(payload_len, self.frames.iter().map(|frame| u64::from(frame.raw_len)).sum::<u64>());
+    /// Appends the tables. `chunks` must be exactly what the frames hold, in order, and no more than a container may hold;
+    /// anything else is refused.
+    pub fn finish(mut self, keys: &Keys, chunks: &[ChunkEntry]) -> Result<Vec<u8>, EncodeError> {
+        const WHAT: &str = "container";
+        // The reader's own checks: what they refuse would be found out when it is too late.
+        let payload_len = payload_len(chunks)?;
+        locate_frames(&self.frames, chunks)?;
+        if chunks.iter().any(|chunk| chunk.size == 0) {
+            return Err(EncodeError::new(WHAT, "a chunk has no bytes"));
+        }
+        let (chunk_count, frame_count) =
+            (EncodeError::fit_u32(WHAT, chunks.len())?, EncodeError::fit_u32(WHAT, self.frames.len())?);
         let sealer = keys.container(self.id);
         let mut append = |table: Vec<u8>, number: u64| {
             let from = self.object.len();
             self.object.extend_from_slice(&table);
             sealer.seal(number, &MAGIC, &mut self.object, from);
-            (self.object.len() - from) as u32
+            EncodeError::fit_u32(WHAT, self.object.len() - from)
         };
-        let chunk_table_len = append(encode_chunks(chunks), CHUNKS);
-        let frame_table_len = append(encode_frames(&self.frames), FRAMES);
+        let chunk_table_len = append(encode_chunks(chunks), CHUNKS)?;
+        let frame_table_len = append(encode_frames(&self.frames), FRAMES)?;
         let from = self.object.len();
+        if (from + TRAILER_LEN) as u64 > OBJECT_MAX {
+            return Err(EncodeError::new(WHAT, "it is longer than a reader accepts"));
+        }
         let out = &mut self.object;
-        out.put_u32(chunks.len() as u32);
-        out.put_u32(self.frames.len() as u32);
+        out.put_u32(chunk_count);
+        out.put_u32(frame_count);
         out.put_u32(chunk_table_len);
         out.put_u32(frame_table_len);
-        out.put_u32(payload_len as u32);
+        out.put_u32(payload_len);
         out.put_u64((from + TRAILER_LEN) as u64);
         sealer.seal(TRAILER, &MAGIC, out, from);
         debug_assert_eq!(out.len() - from, TRAILER_LEN - MAGIC.len());
         out.extend_from_slice(&MAGIC);
-        self.object
+        Ok(self.object)
     }
 }
 

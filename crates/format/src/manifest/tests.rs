@@ -9,11 +9,18 @@ use crate::ids::ContainerKind;
 use crate::recipe::{NodeRef, tests::recipe};
 use crate::seal::MasterKey;
 
-const SERIES: SeriesKey = SeriesKey([6; 16]);
 const JOB: JobId = JobId([7; 16]);
 
 fn keys() -> Keys {
     Keys::derive(&MasterKey([1; 32]))
+}
+
+fn series() -> SeriesKey {
+    keys().series_key("host:/home")
+}
+
+fn encode(manifest: &Manifest, salt: u8) -> Vec<u8> {
+    manifest.encode(&keys(), series(), 0, [salt; 16]).expect("valid")
 }
 
 fn manifest() -> Manifest {
@@ -43,20 +50,20 @@ fn manifest() -> Manifest {
 }
 
 fn decode(bytes: &[u8]) -> Result<Register<Manifest>, DecodeError> {
-    Manifest::decode(&keys(), SERIES, JOB, 0, bytes)
+    Manifest::decode(&keys(), series(), JOB, 0, bytes)
 }
 
 #[test]
 fn version_1_bytes_never_change() {
     let golden = hex::decode(include_str!("../golden/manifest_v1.hex").trim()).expect("valid hex");
-    assert_eq!(hex::encode(manifest().encode(&keys(), SERIES, 0, [9; 16])), hex::encode(&golden));
+    assert_eq!(hex::encode(encode(&manifest(), 9)), hex::encode(&golden));
     assert_eq!(decode(&golden), Ok(Register::Committed(manifest())));
 }
 
 #[test]
 fn the_summary_reads_from_the_head_alone() {
-    let bytes = manifest().encode(&keys(), SERIES, 0, [9; 16]);
-    let head = |len: usize| Summary::decode_head(&keys(), SERIES, JOB, 0, &bytes[..len]);
+    let bytes = encode(&manifest(), 9);
+    let head = |len: usize| Summary::decode_head(&keys(), series(), JOB, 0, &bytes[..len]);
     let Ok(Head::Needs(needed)) = head(30) else { panic!("30 bytes are too few") };
     let complete = Head::Complete(Register::Committed(Box::new(manifest().summary)));
     assert_eq!(head(needed as usize), Ok(complete.clone()));
@@ -65,21 +72,21 @@ fn the_summary_reads_from_the_head_alone() {
 
 #[test]
 fn an_aborted_register_is_told_from_a_manifest() {
-    let bytes = encode_aborted(&keys(), SERIES, JOB, [9; 16]);
+    let bytes = encode_aborted(&keys(), series(), JOB, [9; 16]);
     assert_eq!(decode(&bytes), Ok(Register::Aborted));
-    assert_eq!(Summary::decode_head(&keys(), SERIES, JOB, 0, &bytes), Ok(Head::Complete(Register::Aborted)));
+    assert_eq!(Summary::decode_head(&keys(), series(), JOB, 0, &bytes), Ok(Head::Complete(Register::Aborted)));
 }
 
 #[test]
 fn every_flipped_bit_and_every_cut_is_noticed() {
-    for bytes in [manifest().encode(&keys(), SERIES, 0, [9; 16]), encode_aborted(&keys(), SERIES, JOB, [9; 16])] {
+    for bytes in [encode(&manifest(), 9), encode_aborted(&keys(), series(), JOB, [9; 16])] {
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert!(decode(&flipped).is_err(), "bit {bit}");
             // The head may not see damage behind it, but must not give anything else than the truth.
             if let Ok(Head::Complete(Register::Committed(summary))) =
-                Summary::decode_head(&keys(), SERIES, JOB, 0, &flipped)
+                Summary::decode_head(&keys(), series(), JOB, 0, &flipped)
             {
                 assert_eq!(*summary, manifest().summary);
             }
@@ -92,17 +99,73 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
 
 #[test]
 fn a_manifest_is_bound_to_its_series_job_and_generation() {
-    let bytes = manifest().encode(&keys(), SERIES, 0, [9; 16]);
+    let bytes = encode(&manifest(), 9);
     assert!(Manifest::decode(&keys(), SeriesKey([0; 16]), JOB, 0, &bytes).is_err());
-    assert!(Manifest::decode(&keys(), SERIES, JobId([0; 16]), 0, &bytes).is_err());
-    assert!(Manifest::decode(&keys(), SERIES, JOB, 1, &bytes).is_err());
+    assert!(Manifest::decode(&keys(), series(), JobId([0; 16]), 0, &bytes).is_err());
+    assert!(Manifest::decode(&keys(), series(), JOB, 1, &bytes).is_err());
+}
+
+/// Seals parts that a valid writer refuses to seal.
+fn forged(series: SeriesKey, manifest: &Manifest, containers: &[ContainerUsage]) -> Vec<u8> {
+    let mut places = PlacesWriter::default();
+    let mut rows = vec![0, 0];
+    rows.put_varint(containers.len() as u64);
+    for usage in containers {
+        let held = [u64::from(usage.chunks_held), usage.bytes_held, usage.object_bytes];
+        let used = [places.container(usage.container), u64::from(usage.chunks_used), usage.bytes_used];
+        [used, held].iter().flatten().for_each(|number| rows.put_varint(*number));
+    }
+    let mut body = vec![1];
+    places.encode(&mut body);
+    body.extend_from_slice(&rows);
+    let name = names::version(series, JOB, 0);
+    seal_object(&keys(), &name, MANIFEST, [9; 16], &[&cbor::encode(&manifest.summary), &body]).expect("short")
+}
+
+/// Guards against: a version under the folder of another series would be listed, and forgotten, with that series.
+#[test]
+fn a_summary_of_another_series_than_the_name_says_is_refused() {
+    let other = keys().series_key("other");
+    assert!(manifest().encode(&keys(), other, 0, [9; 16]).is_err());
+    let bytes = forged(other, &manifest(), &[]);
+    let why = DecodeError::invalid("version manifest", "it is of another series than its name says");
+    assert_eq!(Manifest::decode(&keys(), other, JOB, 0, &bytes), Err(why.clone()));
+    assert_eq!(Summary::decode_head(&keys(), other, JOB, 0, &bytes), Err(why));
+    assert!(decode(&forged(series(), &manifest(), &[])).is_ok());
+}
+
+#[test]
+fn no_container_is_used_more_than_it_holds() {
+    let fits = manifest().containers[0];
+    let more_chunks = ContainerUsage { chunks_used: fits.chunks_held + 1, ..fits };
+    let more_bytes = ContainerUsage { bytes_used: fits.bytes_held + 1, ..fits };
+    assert!(decode(&forged(series(), &manifest(), &[fits])).is_ok());
+    for usage in [more_chunks, more_bytes] {
+        assert!(decode(&forged(series(), &manifest(), &[usage])).is_err());
+        let manifest = Manifest { containers: vec![usage], ..manifest() };
+        assert!(manifest.encode(&keys(), series(), 0, [9; 16]).is_err());
+    }
+}
+
+/// The length of the summary is read before anything is proved: whoever plants one decides how much is fetched.
+#[test]
+fn a_head_without_end_is_refused_before_it_is_fetched() {
+    let mut bytes = encode(&manifest(), 9);
+    let head = |bytes: &[u8]| Summary::decode_head(&keys(), series(), JOB, 0, &bytes[..40]);
+    bytes[24..28].copy_from_slice(&(HEAD_MAX as u32 - 28).to_le_bytes());
+    assert_eq!(head(&bytes), Ok(Head::Needs(HEAD_MAX)));
+    bytes[24..28].copy_from_slice(&(HEAD_MAX as u32 - 27).to_le_bytes());
+    assert!(matches!(head(&bytes), Err(DecodeError::Invalid { .. })));
+    let paths = vec![vec![b'a'; 1 << 20]; 8];
+    let manifest = Manifest { summary: Summary { paths, ..manifest().summary }, ..manifest() };
+    assert!(manifest.encode(&keys(), series(), 0, [9; 16]).is_err());
 }
 
 proptest! {
     #[test]
     fn what_is_encoded_is_decoded(data in recipe(), metadata in recipe()) {
         let manifest = Manifest { data, metadata, ..manifest() };
-        let bytes = manifest.encode(&keys(), SERIES, 0, [3; 16]);
+        let bytes = encode(&manifest, 3);
         prop_assert_eq!(decode(&bytes), Ok(Register::Committed(manifest)));
     }
 }

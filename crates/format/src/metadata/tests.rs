@@ -69,7 +69,7 @@ fn entries() -> impl Strategy<Value = Vec<Entry>> {
 
 fn blocks(entries: &[Entry]) -> Vec<Block> {
     let mut builder = BlockBuilder::new();
-    let mut blocks: Vec<_> = entries.iter().filter_map(|entry| builder.push(entry)).collect();
+    let mut blocks: Vec<_> = entries.iter().filter_map(|entry| builder.push(entry).expect("valid")).collect();
     blocks.extend(builder.finish());
     blocks
 }
@@ -125,6 +125,43 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn entries_that_no_reader_accepts_are_not_encoded() {
+    let good = plain(5);
+    let extents = |extents: &[(u64, u64)]| EntryKind::File {
+        size: 100,
+        extents: Some(extents.iter().map(|(offset, length)| Extent { offset: *offset, length: *length }).collect()),
+    };
+    let time = Timestamp { seconds: 0, nanos: 1_000_000_000 };
+    let bad = [
+        Entry { path: b"../out".to_vec(), ..good.clone() },
+        Entry { path: Vec::new(), ..good.clone() },
+        // Not behind the first, which is the same entry.
+        good.clone(),
+        plain(4),
+        Entry { mode: 0o10_000, ..plain(6) },
+        Entry { mtime: time, ..plain(6) },
+        Entry { ctime: time, ..plain(6) },
+        Entry { atime: Some(time), ..plain(6) },
+        Entry { kind: EntryKind::HardLink { target: b"/etc".to_vec() }, ..plain(6) },
+        Entry { kind: extents(&[(0, 10), (9, 5)]), ..plain(6) },
+        Entry { kind: extents(&[(0, 0)]), ..plain(6) },
+        Entry { kind: extents(&[(99, 2)]), ..plain(6) },
+        Entry { kind: extents(&[(u64::MAX, 2)]), ..plain(6) },
+        Entry { kind: EntryKind::File { size: u64::MAX, extents: None }, ..plain(6) },
+    ];
+    let mut builder = BlockBuilder::new();
+    assert_eq!(builder.push(&good), Ok(None));
+    for entry in &bad {
+        assert!(builder.push(entry).is_err(), "{entry:?}");
+    }
+    // What was refused left nothing behind, and the order holds across blocks.
+    let block = builder.finish().expect("one entry");
+    assert_eq!(decode_block(&block.bytes), Ok(vec![good.clone()]));
+    assert!(builder.push(&good).is_err());
+    assert_eq!(builder.push(&plain(6)), Ok(None));
 }
 
 #[test]

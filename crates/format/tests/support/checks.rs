@@ -7,6 +7,7 @@ use larder_format::container::{ContainerIndex, open_frame};
 use larder_format::entry::{Entry, is_valid_path, path_order};
 use larder_format::lease::{self, Lease};
 use larder_format::manifest::{Head, Manifest, Register, Summary};
+use larder_format::mark::Forgotten;
 use larder_format::metadata::{Block, BlockBuilder, decode_block};
 use larder_format::{key_file, names, recipe, segment};
 
@@ -16,19 +17,19 @@ const SALT: [u8; 16] = [3; 16];
 
 pub fn segment(bytes: &[u8]) {
     if let Ok(records) = segment::decode(bytes) {
-        assert_eq!(segment::decode(&segment::encode(&records)), Ok(records));
+        assert_eq!(segment::decode(&segment::encode(&records).expect("it was read")), Ok(records));
     }
 }
 
 pub fn recipe_node(bytes: &[u8]) {
     if let Ok(segments) = recipe::decode_node(bytes) {
-        assert_eq!(recipe::decode_node(&recipe::encode_node(&segments)), Ok(segments));
+        assert_eq!(recipe::decode_node(&recipe::encode_node(&segments).expect("it was read")), Ok(segments));
     }
 }
 
 pub fn blocks(entries: &[Entry]) -> Vec<Block> {
     let mut builder = BlockBuilder::new();
-    let mut blocks: Vec<_> = entries.iter().filter_map(|entry| builder.push(entry)).collect();
+    let mut blocks: Vec<_> = entries.iter().filter_map(|entry| builder.push(entry).expect("valid")).collect();
     blocks.extend(builder.finish());
     blocks
 }
@@ -50,7 +51,7 @@ pub fn manifest(object: &[u8]) {
     match Manifest::decode(&keys(), SERIES, JOB, 0, object) {
         Ok(Register::Committed(manifest)) => {
             assert_eq!(head, Ok(Head::Complete(Register::Committed(Box::new(manifest.summary.clone())))));
-            let again = manifest.encode(&keys(), SERIES, 0, SALT);
+            let again = manifest.encode(&keys(), SERIES, 0, SALT).expect("it was read");
             assert_eq!(Manifest::decode(&keys(), SERIES, JOB, 0, &again), Ok(Register::Committed(manifest)));
         }
         Ok(Register::Aborted) => assert_eq!(head, Ok(Head::Complete(Register::Aborted))),
@@ -67,13 +68,30 @@ pub fn manifest_parts(summary: &[u8], body: &[u8]) {
 pub fn lease(object: &[u8]) {
     let _ = lease::decode_done(&keys(), JOB, object);
     if let Ok(lease) = Lease::decode(&keys(), JOB, 4, object) {
-        assert_eq!(Lease::decode(&keys(), JOB, 4, &lease.encode(&keys(), JOB, 4, SALT)), Ok(lease));
+        let again = lease.encode(&keys(), JOB, 4, SALT).expect("it was read");
+        assert_eq!(Lease::decode(&keys(), JOB, 4, &again), Ok(lease));
     }
 }
 
 /// The fields of a lease before they are sealed.
 pub fn lease_fields(plain: &[u8]) {
     lease(&Forger::new().object(&names::lease(JOB, 4), b"LLSE", &[plain]));
+}
+
+/// The mark of a forgotten version or a closing mark as it lies in the store.
+pub fn mark(object: &[u8]) {
+    let forgotten = Forgotten::decode(&keys(), SERIES, JOB, object);
+    let done = lease::decode_done(&keys(), JOB, object);
+    assert!(forgotten.is_err() || done.is_err(), "no object is two marks");
+    if let Ok(mark) = forgotten {
+        let again = mark.encode(&keys(), SERIES, JOB, SALT).expect("it was read");
+        assert_eq!(Forgotten::decode(&keys(), SERIES, JOB, &again), Ok(mark));
+    }
+}
+
+/// The fields of a mark before they are sealed.
+pub fn mark_fields(plain: &[u8]) {
+    mark(&Forger::new().object(&names::forgotten(SERIES, JOB), b"LFGT", &[plain]));
 }
 
 /// A container as it lies in the store.
@@ -120,7 +138,7 @@ pub fn config(bytes: &[u8]) -> bool {
     let Ok(unverified) = UnverifiedConfig::decode(bytes) else { return false };
     let _ = unverified.claimed_repository();
     let Ok(config) = unverified.verify(&keys()) else { return false };
-    let again = UnverifiedConfig::decode(&config.encode(&keys())).expect("reads").verify(&keys());
+    let again = UnverifiedConfig::decode(&config.encode(&keys()).expect("it was read")).expect("reads").verify(&keys());
     assert_eq!(again, Ok(config));
     true
 }
@@ -137,7 +155,7 @@ pub fn config_fields(authenticated: &[u8]) {
 pub fn key_fields(bytes: &[u8]) {
     let Ok(fields) = key_file::read_fields(bytes) else { return };
     let encoded = minicbor::to_vec(&fields).expect("encodes");
-    let again = [b"LKEY\x01\0\0\0", &(encoded.len() as u32).to_le_bytes()[..], &encoded, &[0; 48]].concat();
+    let again = [b"LKEY\x01\0\0\0", &(encoded.len() as u32).to_le_bytes()[..], &encoded, &[0; 80]].concat();
     assert_eq!(key_file::read_fields(&again), Ok(fields));
 }
 

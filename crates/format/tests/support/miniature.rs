@@ -124,10 +124,11 @@ impl<'a> Writer<'a> {
         let mut compressor = Compressor::new(Compression::DEFAULT);
         let mut builder = ContainerBuilder::new(self.id);
         for (number, frame) in self.frames.iter().enumerate() {
-            builder.push_frame(&seal_frame(self.keys, self.id, number as u32, frame, &mut compressor));
+            let frame = seal_frame(self.keys, self.id, number as u32, frame, &mut compressor);
+            builder.push_frame(&frame.expect("frames are small"));
         }
         let count = self.chunks.len() as u32;
-        (self.id, builder.finish(self.keys, &self.chunks), count, self.payload)
+        (self.id, builder.finish(self.keys, &self.chunks).expect("the chunks are the frames'"), count, self.payload)
     }
 }
 
@@ -137,12 +138,13 @@ fn segment_of(meta: &mut Writer<'_>, chunks: &[ChunkRef], cover: Option<Cover>) 
     let used = ContainerUse { container: chunks[0].container, chunks: chunks.len() as u32, bytes };
     let sample = u64::from_le_bytes(*chunks[0].fingerprint.0.first_chunk().expect("32 bytes"));
     SegmentRef {
-        chunk: meta.add(&segment::encode(&records)),
+        chunk: meta.add(&segment::encode(&records).expect("valid")),
         bytes,
         chunks: records.len() as u32,
         samples: vec![sample],
         uses: vec![used],
         cover,
+        proof: None,
     }
 }
 
@@ -150,7 +152,7 @@ fn node_of(meta: &mut Writer<'_>, segments: &[SegmentRef]) -> NodeRef {
     let data_bytes = segments.iter().filter_map(|segment| segment.cover.as_ref()).map(|cover| cover.data_bytes).sum();
     let first = segments[0].cover.as_ref();
     NodeRef {
-        chunk: meta.add(&recipe::encode_node(segments)),
+        chunk: meta.add(&recipe::encode_node(segments).expect("valid")),
         bytes: segments.iter().map(|segment| segment.bytes).sum(),
         chunks: segments.iter().map(|segment| u64::from(segment.chunks)).sum(),
         segments: segments.len() as u32,
@@ -174,7 +176,7 @@ pub fn write() -> Objects {
     let wrapped =
         key_file::wrap(&MASTER, PASSWORD.as_bytes(), &fields, KEY, REPOSITORY).expect("the cost is in bounds");
     objects.insert(names::key(KEY), wrapped);
-    objects.insert(names::CONFIG.to_owned(), config.encode(&keys));
+    objects.insert(names::CONFIG.to_owned(), config.encode(&keys).expect("valid"));
 
     // Contents in the order of the entries; cutting begins anew at each file.
     let tree = tree();
@@ -188,7 +190,7 @@ pub fn write() -> Objects {
     // Blocks of two entries, each block a chunk of the metadata stream.
     let block = |entries: &[(Entry, Vec<u8>)]| -> Block {
         let mut builder = BlockBuilder::new();
-        assert!(entries.iter().all(|(entry, _)| builder.push(entry).is_none()), "two entries do not fill a block");
+        assert!(entries.iter().all(|(entry, _)| builder.push(entry) == Ok(None)), "two entries do not fill a block");
         builder.finish().expect("entries")
     };
     let blocks: Vec<_> = tree.chunks(2).map(block).collect();
@@ -219,7 +221,7 @@ pub fn write() -> Objects {
         written_ms: 1_600_000_000_000,
         renew_seconds: 300,
     };
-    objects.insert(names::lease(JOB, 0), lease.encode(&keys, JOB, 0, [16; 16]));
+    objects.insert(names::lease(JOB, 0), lease.encode(&keys, JOB, 0, [16; 16]).expect("short"));
     objects.insert(names::lease_done(JOB), encode_done(&keys, JOB, [17; 16]));
     let summary = Summary {
         id: JOB,
@@ -244,7 +246,7 @@ pub fn write() -> Objects {
         containers,
     };
     let series = keys.series_key(SERIES);
-    objects.insert(names::version(series, JOB, 0), manifest.encode(&keys, series, 0, [19; 16]));
+    objects.insert(names::version(series, JOB, 0), manifest.encode(&keys, series, 0, [19; 16]).expect("valid"));
     objects
 }
 

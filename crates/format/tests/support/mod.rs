@@ -19,13 +19,16 @@ use larder_format::entry::{Entry, EntryKind, Extent, Timestamp, Xattr};
 use larder_format::ids::{ContainerId, ContainerKind, JobId, RepositoryId, SeriesKey};
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Statistics, Summary};
-use larder_format::recipe::{ContainerUse, Cover, NodeRef, Recipe, SegmentRef};
+use larder_format::mark::Forgotten;
+use larder_format::recipe::{ContainerUse, Cover, NodeRef, Proof, Recipe, SegmentRef};
 use larder_format::seal::{Keys, MasterKey};
 use larder_format::segment::ChunkRecord;
 
 pub const MASTER: [u8; 32] = [1; 32];
 pub const REPOSITORY: RepositoryId = RepositoryId([4; 16]);
-pub const SERIES: SeriesKey = SeriesKey([6; 16]);
+/// The key of the series `host:/home` under [`MASTER`].
+pub const SERIES: SeriesKey =
+    SeriesKey([0x1c, 0x0f, 0x96, 0x62, 0xd4, 0x1c, 0x3a, 0x44, 0xa9, 0x13, 0x56, 0x56, 0x16, 0xdc, 0xc3, 0x77]);
 pub const JOB: JobId = JobId([7; 16]);
 pub const BASE: JobId = JobId([5; 16]);
 
@@ -169,6 +172,10 @@ pub fn lease() -> Lease {
     }
 }
 
+pub fn forgotten() -> Forgotten {
+    Forgotten { time_ms: 1_790_000_000_000, host: "host".to_owned(), reason: "alice: not among the last 7".to_owned() }
+}
+
 pub fn container_id(kind: ContainerKind, job: JobId, seq: u32) -> ContainerId {
     ContainerId { kind, job, seq }
 }
@@ -211,6 +218,7 @@ pub fn segments() -> Vec<SegmentRef> {
             samples: vec![7, u64::MAX],
             uses: vec![used(3, 500, 2_000_000), used(4, 12, 97_152)],
             cover: None,
+            proof: Some(Proof { mac: [0xab; 16], cutter: 1, tail: vec![4096, 300] }),
         },
         SegmentRef {
             chunk: chunk(1, 1000, 2),
@@ -219,6 +227,7 @@ pub fn segments() -> Vec<SegmentRef> {
             samples: vec![9],
             uses: vec![used(3, 3, 40_000)],
             cover: Some(Cover { first_path: b"home/\xff".to_vec(), data_bytes: 1 << 40 }),
+            proof: None,
         },
     ]
 }
@@ -301,7 +310,7 @@ pub fn manifest() -> Manifest {
 /// The two plaintext parts of a sealed manifest: the summary and the body.
 pub fn manifest_parts() -> [Vec<u8>; 2] {
     let name = larder_format::names::version(SERIES, JOB, 0);
-    let sealed = manifest().encode(&keys(), SERIES, 0, [9; 16]);
+    let sealed = manifest().encode(&keys(), SERIES, 0, [9; 16]).expect("valid");
     let [summary, body] = &open(&name, &sealed)[..] else { panic!("a manifest has two parts") };
     [summary.clone(), body.clone()]
 }

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::iter::Peekable;
+use std::ops::Range;
 
 use larder_format::entry::{Entry, EntryKind, path_order};
 
@@ -16,8 +17,8 @@ const TICK_MS: i128 = 20;
 pub(super) enum Known {
     /// It has nothing there, or something of another type.
     New,
-    /// It has it, otherwise.
-    Changed,
+    /// It has it, otherwise; with the range of its bytes in the base's data stream.
+    Changed(Range<u64>),
     /// It has the same; contents, holes and attributes need not be read.
     Same(Box<PlacedEntry>),
 }
@@ -67,7 +68,9 @@ impl Comparison {
         }
         match base.next() {
             Some(Ok(known)) if is_same(found, &known.entry, self.rules) => Known::Same(Box::new(known)),
-            Some(Ok(known)) if same_type(&found.kind, &known.entry.kind) => Known::Changed,
+            Some(Ok(known)) if same_type(&found.kind, &known.entry.kind) => {
+                Known::Changed(known.data_offset..known.data_offset.saturating_add(known.entry.stored_bytes()))
+            }
             _ => Known::New,
         }
     }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use larder_chunking::{Algorithm, Chunker, ChunkerParams, Fingerprinter, StreamEnd, chunker, page_size, pages};
+use larder_chunking::{
+    Algorithm, Chunker, ChunkerParams, Fingerprinter, RunMac, RunMacKey, StreamEnd, chunker, page_size, pages,
+};
 use larder_format::Fingerprint;
 use larder_format::config::Config;
 use larder_format::seal::Keys;
@@ -13,46 +15,56 @@ pub(super) const HEAD_BYTES: usize = pages::HEAD_BYTES;
 /// Streams shorter than this are never taken for pages: too few would be left to gain.
 const PAGED_MIN: u64 = 64 << 10;
 
-/// Cutters by kind of stream, and the fingerprint key.
+/// How a stream is cut. The numbers are those of `Proof::cutter`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Cutter {
+    /// As the repository's configuration says.
+    Content = 0,
+    /// At pages.
+    Pages = 1,
+}
+
+/// Cutters by kind of stream, the fingerprint key, and the key of proofs.
 pub(super) struct Cutting {
-    default: Box<dyn Chunker>,
-    /// By page length, for the page lengths that exist.
-    pages: Vec<(u32, Box<dyn Chunker>)>,
+    content: Box<dyn Chunker>,
+    pages: Box<dyn Chunker>,
     page_cuts: bool,
     pub(super) fingerprinter: Fingerprinter,
+    /// The MAC of nothing yet; `None` where computing MACs is slower than naming chunks.
+    pub(super) run_mac: Option<RunMac>,
 }
 
 impl std::fmt::Debug for Cutting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cutting").field("default", &self.default.params()).finish_non_exhaustive()
+        f.debug_struct("Cutting").field("content", &self.content.params()).finish_non_exhaustive()
     }
 }
 
 impl Cutting {
     /// `None` when the configuration holds sizes that no cutter takes, which its decoder refuses.
     pub(super) fn new(config: &Config, keys: &Keys) -> Option<Arc<Self>> {
-        let fixed = |size: u32| {
-            let params = ChunkerParams { algorithm: Algorithm::Fixed, min: size, average: size, max: size };
-            chunker(params, &keys.chunking).ok().map(|chunker| (size, chunker))
-        };
+        let pages = ChunkerParams::with_average(Algorithm::Fixed, pages::PAGE_CUT);
         Some(Arc::new(Self {
-            default: chunker(config.chunker, &keys.chunking).ok()?,
-            pages: [4096, 8192, 16384, 32768, 65536].into_iter().filter_map(fixed).collect(),
+            content: chunker(config.chunker, &keys.chunking).ok()?,
+            pages: chunker(pages, &keys.chunking).ok()?,
             page_cuts: config.page_cuts,
             fingerprinter: Fingerprinter::new(&keys.fingerprint),
+            run_mac: RunMac::is_fast().then(|| RunMac::new(&RunMacKey(keys.runs))),
         }))
     }
 
     /// The cutter for a stream that begins with `head` and is `total` bytes long, if that is known.
-    pub(super) fn choose(&self, head: &[u8], total: Option<u64>) -> &dyn Chunker {
-        if self.page_cuts
-            && total.is_none_or(|total| total >= PAGED_MIN)
-            && let Some(page) = page_size(head, total)
-            && let Some((_, chunker)) = self.pages.iter().find(|(size, _)| *size == page)
-        {
-            return &**chunker;
+    pub(super) fn choose(&self, head: &[u8], total: Option<u64>) -> Cutter {
+        let may_be_paged = self.page_cuts && total.is_none_or(|total| total >= PAGED_MIN);
+        if may_be_paged && page_size(head, total).is_some() { Cutter::Pages } else { Cutter::Content }
+    }
+
+    pub(super) fn chunker(&self, cutter: Cutter) -> &dyn Chunker {
+        match cutter {
+            Cutter::Content => &*self.content,
+            Cutter::Pages => &*self.pages,
         }
-        &*self.default
     }
 }
 
@@ -69,7 +81,7 @@ impl Chunks {
     pub(super) fn cut_from(&mut self, from: usize, cutting: &Cutting) {
         let stream = &self.bytes[from..];
         let head = &stream[..stream.len().min(HEAD_BYTES)];
-        let chunker = cutting.choose(head, Some(stream.len() as u64));
+        let chunker = cutting.chunker(cutting.choose(head, Some(stream.len() as u64)));
         let consumed = chunker.cut_all(stream, StreamEnd::Reached, &mut self.lengths);
         debug_assert_eq!(consumed, stream.len());
     }

@@ -1,21 +1,23 @@
 //! The front of the pipeline: walks the input, leaves out what is unchanged, and hands the rest on to be read and cut.
 //!
 //! Runs on a thread of its own. Small files are read, cut and fingerprinted by the pool in batches; large ones are read and
-//! cut here, which is cheap, and fingerprinted by the pool. Everything goes through one channel in path order, each piece of
+//! compared with what the base predicts here, and cut where they differ, which is cheap; the pool fingerprints those chunks. Everything goes through one channel in path order, each piece of
 //! work as a promise that the sequencer waits for, so order never depends on the threads.
 
 use std::io::Read;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use larder_chunking::StreamEnd;
 use larder_format::entry::{Entry, EntryKind, Timestamp};
 use larder_source::{Found, Item, Walk};
 
 use super::batch::{Batch, BatchDone};
 use super::compare::{Comparison, Known};
-use super::cutting::{Chunks, Cutting, HEAD_BYTES};
+use super::cutting::{Chunks, Cutter, Cutting, HEAD_BYTES};
+use super::incoming::Incoming;
 use super::pool::PoolHandle;
+use super::prediction::{PROVED_MIN, Predictor};
 use crate::context::{Cancel, Problem};
 
 /// Files up to this size are read whole by the pool (bytes).
@@ -36,8 +38,14 @@ pub(super) enum Fate {
 pub(super) enum Fed {
     /// Entries that the pool has seen to.
     Batch(Receiver<BatchDone>),
+    /// A large file or stream begins whose segments are to be its own, cut like this.
+    Begin(Cutter),
     /// The next chunks of a large file or stream.
     Block(Receiver<Chunks>),
+    /// The next bytes of a large file or stream are those at this offset of the base's data stream.
+    Repeat { offset: u64, bytes: u64 },
+    /// The base predicted something else than what comes next.
+    Mispredicted,
     /// The large file or stream is complete.
     End(Box<Ended>),
     /// A large file could not be opened: it is not in the version.
@@ -61,6 +69,8 @@ pub(super) struct Feeder {
     pub(super) cutting: Arc<Cutting>,
     pub(super) out: Sender<Fed>,
     pub(super) cancel: Cancel,
+    /// Knows what large files may repeat; `None` without a base.
+    pub(super) predictor: Option<Predictor>,
     /// Buffers that the sequencer is done with.
     pub(super) spare: Receiver<Chunks>,
 }
@@ -70,7 +80,7 @@ struct Gone;
 
 impl Feeder {
     /// Feeds a tree. Ends early when cancelled or when the sequencer is gone.
-    pub(super) fn tree(self, walk: Walk, mut comparison: Comparison) -> Option<larder_store::RepositoryError> {
+    pub(super) fn tree(mut self, walk: Walk, mut comparison: Comparison) -> Option<larder_store::RepositoryError> {
         let mut batch = Batch::new();
         for item in walk {
             if self.cancel.is_cancelled() {
@@ -96,8 +106,8 @@ impl Feeder {
         comparison.failure
     }
 
-    fn found(&self, mut found: Found, comparison: &mut Comparison, batch: &mut Batch) -> Result<(), Gone> {
-        let fate = match comparison.look_up(&found.entry) {
+    fn found(&mut self, mut found: Found, comparison: &mut Comparison, batch: &mut Batch) -> Result<(), Gone> {
+        let (fate, known) = match comparison.look_up(&found.entry) {
             Known::Same(known) => {
                 let known = *known;
                 found.entry.xattrs = known.entry.xattrs;
@@ -112,13 +122,13 @@ impl Feeder {
                 }
                 return self.send_batch_if_full(batch);
             }
-            Known::Changed => Fate::Changed,
-            Known::New => Fate::New,
+            Known::Changed(range) => (Fate::Changed, Some(range)),
+            Known::New => (Fate::New, None),
         };
         match found.entry.kind {
             EntryKind::File { size, .. } if size > SMALL_FILE_MAX => {
                 self.send_batch(batch)?;
-                self.large_file(found, fate)
+                self.large_file(found, fate, known.as_ref())
             }
             EntryKind::HardLink { .. } => {
                 batch.link(found, fate);
@@ -155,14 +165,13 @@ impl Feeder {
         Ok(())
     }
 
-    fn large_file(&self, mut found: Found, fate: Fate) -> Result<(), Gone> {
-        let lost = |message: String, found: &Found| {
-            let problem = Problem { path: found.entry.path.clone(), during: "read", message };
-            self.send(Fed::Lost { problem, may_be_linked_to: found.may_be_linked_to() })
-        };
+    fn large_file(&mut self, mut found: Found, fate: Fate, known: Option<&Range<u64>>) -> Result<(), Gone> {
         let mut reader = match found.open() {
             Ok(reader) => reader,
-            Err(error) => return lost(error.to_string(), &found),
+            Err(error) => {
+                let problem = Problem { path: found.entry.path.clone(), during: "read", message: error.to_string() };
+                return self.send(Fed::Lost { problem, may_be_linked_to: found.may_be_linked_to() });
+            }
         };
         let mut problems: Vec<_> =
             found.complete_from(&reader).iter().map(|error| attribute_problem(&found, error)).collect();
@@ -175,62 +184,77 @@ impl Feeder {
                 0
             }
         };
-        self.cut_stream(&mut read, total)?;
+        self.cut_stream(&mut read, total, known)?;
         let finished = reader.finish(&mut found.entry);
         let message = failure.or_else(|| finished.change.map(|change| change.to_string()));
         problems.extend(message.map(|message| Problem { path: found.entry.path.clone(), during: "read", message }));
         self.send(Fed::End(Box::new(Ended { entry: found.entry, fate, problems })))
     }
 
-    /// Reads a stream to its end (a read of 0 bytes), cuts it, and has its chunks fingerprinted.
-    fn cut_stream(&self, read: &mut dyn FnMut(&mut [u8]) -> usize, total: Option<u64>) -> Result<(), Gone> {
-        let mut chunks = self.spare.try_recv().unwrap_or_default();
-        let mut filled = 0;
-        let mut at_end = false;
-        let mut chunker = None;
-        loop {
+    /// Reads a stream to its end (a read of 0 bytes), cuts it, and has its chunks fingerprinted; what the base predicts rightly is
+    /// taken over. `known` is where the base has its predecessor.
+    fn cut_stream(
+        &mut self,
+        read: &mut dyn FnMut(&mut [u8]) -> usize,
+        total: Option<u64>,
+        known: Option<&Range<u64>>,
+    ) -> Result<(), Gone> {
+        let mut incoming = Incoming::new(self.spare.try_recv().unwrap_or_default(), read);
+        let cutting = self.cutting.clone();
+        let head = incoming.fill(HEAD_BYTES);
+        let cutter = cutting.choose(&head[..head.len().min(HEAD_BYTES)], total);
+        let chunker = cutting.chunker(cutter);
+        let max = chunker.params().max as usize;
+        let mut predictor = self.predictor.take().filter(|_| total.is_none_or(|total| total >= PROVED_MIN));
+        if total.is_none_or(|total| total >= PROVED_MIN) {
+            self.send(Fed::Begin(cutter))?;
+        }
+        if let Some(predictor) = &mut predictor {
+            predictor.begin(known);
+        }
+        while !incoming.is_over() {
             if self.cancel.is_cancelled() {
                 return Err(Gone);
             }
-            // What the cutter could not decide yet is less than a block: a block is larger than any chunk. Buffers keep
-            // their length, or zeroing them would cost as much as cutting.
-            if chunks.bytes.len() < BLOCK_BYTES.max(filled * 2) {
-                chunks.bytes.resize(BLOCK_BYTES.max(filled * 2), 0);
+            let at = incoming.at;
+            let mut stop = usize::MAX;
+            if let Some(predictor) = &mut predictor {
+                if let Some(predicted) = predictor.predict(at, cutter) {
+                    let mac = incoming.mac(predictor.mac(), predicted.bytes as usize, max);
+                    if mac.is_some_and(|mac| predicted.is_proved(mac, incoming.data(), chunker)) {
+                        incoming.pass(predicted.bytes as usize);
+                        self.send(Fed::Repeat { offset: predicted.offset, bytes: predicted.bytes })?;
+                        continue;
+                    }
+                    self.send(Fed::Mispredicted)?;
+                }
+                predictor.look_around();
+                stop = predictor.next_start(at).map_or(usize::MAX, |next| (next - at) as usize);
             }
-            while !at_end && filled < chunks.bytes.len() {
-                let count = read(&mut chunks.bytes[filled..]);
-                filled += count;
-                at_end = count == 0;
-            }
-            let head = &chunks.bytes[..filled.min(HEAD_BYTES)];
-            let chunker = *chunker.get_or_insert_with(|| self.cutting.choose(head, total));
-            let end = if at_end { StreamEnd::Reached } else { StreamEnd::Open };
-            chunks.lengths.clear();
-            let consumed = chunker.cut_all(&chunks.bytes[..filled], end, &mut chunks.lengths);
-            let mut next = self.spare.try_recv().unwrap_or_default();
-            filled -= consumed;
-            if next.bytes.len() < filled {
-                next.bytes.resize(BLOCK_BYTES.max(filled), 0);
-            }
-            next.bytes[..filled].copy_from_slice(&chunks.bytes[consumed..consumed + filled]);
-            if !chunks.lengths.is_empty() {
-                let (done, promise) = bounded(1);
-                let cutting = self.cutting.clone();
-                self.send(Fed::Block(promise))?;
-                self.pool.normal(move |_| {
-                    chunks.fingerprint(&cutting);
-                    let _ = done.send(chunks);
-                });
-            }
-            if at_end {
-                return Ok(());
-            }
-            chunks = next;
+            incoming.fill(BLOCK_BYTES.max(max));
+            let chunks = incoming.cut(chunker, stop, self.spare.try_recv().unwrap_or_default());
+            let (done, promise) = bounded(1);
+            let cutting = self.cutting.clone();
+            self.send(Fed::Block(promise))?;
+            self.pool.normal(move |_| {
+                let mut chunks = chunks;
+                chunks.fingerprint(&cutting);
+                let _ = done.send(chunks);
+            });
         }
+        self.predictor = predictor;
+        Ok(())
     }
 
-    /// Feeds one stream as a file at `path`, with `now` for its times.
-    pub(super) fn stream(self, path: Vec<u8>, mut reader: Box<dyn Read + Send>, size: Option<u64>, now: Timestamp) {
+    /// Feeds one stream as a file at `path`, with `now` for its times; `known` is where the base has it.
+    pub(super) fn stream(
+        mut self,
+        path: Vec<u8>,
+        mut reader: Box<dyn Read + Send>,
+        size: Option<u64>,
+        now: Timestamp,
+        known: Option<&Range<u64>>,
+    ) {
         let mut total = 0u64;
         let mut failure = None;
         let mut read = |buffer: &mut [u8]| loop {
@@ -246,7 +270,7 @@ impl Feeder {
                 }
             }
         };
-        let result = self.cut_stream(&mut read, size);
+        let result = self.cut_stream(&mut read, size, known);
         if let Some(source) = failure {
             let _ = self.send(Fed::InputFailed { path, source });
             return;

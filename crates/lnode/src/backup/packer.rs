@@ -162,7 +162,10 @@ impl Packer {
         let (assembly, uploads, ratio) = (open.assembly.clone(), uploads.clone(), self.ratio.clone());
         pool.urgent(move |worker| {
             let keys = uploads.repository().keys();
-            let frame = seal_frame(keys, assembly.id, number, &raw, &mut worker.compressor);
+            let frame = match seal_frame(keys, assembly.id, number, &raw, &mut worker.compressor) {
+                Ok(frame) => frame,
+                Err(error) => return uploads.fail(error.into()),
+            };
             // A frame that cannot be compressed grows by its tag; that little is not accounted for.
             uploads.give_back(raw.len().saturating_sub(frame.bytes.len()));
             ratio.raw.fetch_add(raw.len() as u64, Ordering::Relaxed);
@@ -195,6 +198,8 @@ fn finish_if_complete(assembly: &Arc<Assembly>, uploads: &Arc<Uploads>) {
         builder.push_frame(&frame);
     }
     let bytes = chunks.iter().map(|chunk| u64::from(chunk.size)).sum();
-    let object = builder.finish(uploads.repository().keys(), &chunks);
-    uploads.upload(assembly.id, object, accounted, chunks.len() as u32, bytes);
+    match builder.finish(uploads.repository().keys(), &chunks) {
+        Ok(object) => uploads.upload(assembly.id, object, accounted, chunks.len() as u32, bytes),
+        Err(error) => uploads.fail(error.into()),
+    }
 }

@@ -3,14 +3,15 @@
 
 use std::collections::HashMap;
 
-use larder_chunking::Fingerprinter;
+use larder_chunking::{Fingerprinter, RunMac};
 use larder_dedup::{NodeCutter, Segmenter, samples_of};
 use larder_format::Fingerprint;
 use larder_format::ids::ContainerId;
-use larder_format::recipe::{ContainerUse, Cover, NodeRef, Recipe, SegmentRef, encode_node};
+use larder_format::recipe::{ContainerUse, Cover, NodeRef, Proof, Recipe, SegmentRef, TAIL_MAX, encode_node};
 use larder_format::segment::{self, ChunkRecord};
 use larder_store::RepositoryError;
 
+use super::cutting::Cutter;
 use super::packer::Packer;
 
 /// How much a version uses of each container.
@@ -42,10 +43,43 @@ impl MetaSink<'_> {
     }
 }
 
+/// What the proofs of a large file's segments are made of.
+#[derive(Debug)]
+struct Proving {
+    cutter: Cutter,
+    /// No cut depends on more than this many bytes from its chunk's start.
+    max: u32,
+    empty: RunMac,
+    /// Over the open segment.
+    mac: RunMac,
+    /// Whether the MAC has seen all of the open segment.
+    is_whole: bool,
+}
+
+impl Proving {
+    /// The proof of the segment that ends here.
+    fn take(&mut self, records: &[ChunkRecord]) -> Option<Proof> {
+        let mac = std::mem::replace(&mut self.mac, self.empty.clone());
+        if !std::mem::replace(&mut self.is_whole, true) {
+            return None;
+        }
+        let mut before_end = 0;
+        let lengths = records.iter().rev().map(|record| record.chunk.size).take_while(|size| {
+            let looks_ahead = before_end < self.max;
+            before_end += size;
+            looks_ahead
+        });
+        let mut tail: Vec<u32> = lengths.take(TAIL_MAX).collect();
+        tail.reverse();
+        Some(Proof { mac: mac.finish(), cutter: self.cutter as u8, tail })
+    }
+}
+
 /// See the module header.
 #[derive(Debug)]
 pub(super) struct RecipeWriter {
     segmenter: Segmenter,
+    proving: Option<Proving>,
     cover: Option<Cover>,
     segments: Vec<SegmentRef>,
     cutter: NodeCutter,
@@ -61,6 +95,7 @@ impl RecipeWriter {
         });
         Self {
             segmenter: Segmenter::new(),
+            proving: None,
             cover: None,
             segments: Vec::new(),
             cutter: NodeCutter::new(),
@@ -72,6 +107,59 @@ impl RecipeWriter {
     /// Whether the next record begins a segment, so that a whole segment of the base may be taken over instead.
     pub(super) fn is_at_segment_start(&self) -> bool {
         self.segmenter.is_at_start()
+    }
+
+    /// A large file begins: ends the open segment, and proves those that follow. `max` is how far cuts look.
+    pub(super) fn begin_file(
+        &mut self,
+        cutter: Cutter,
+        max: u32,
+        run_mac: &RunMac,
+        sink: &mut MetaSink<'_>,
+    ) -> Result<(), RepositoryError> {
+        self.border(sink)?;
+        let (empty, mac) = (run_mac.clone(), run_mac.clone());
+        self.proving = Some(Proving { cutter, max, empty, mac, is_whole: true });
+        Ok(())
+    }
+
+    /// The large file has ended.
+    pub(super) fn end_file(
+        &mut self,
+        candidate: Option<SegmentRef>,
+        sink: &mut MetaSink<'_>,
+    ) -> Result<(), RepositoryError> {
+        if self.proving.is_some() {
+            self.end_open_segment(candidate, sink)?;
+            self.proving = None;
+        }
+        Ok(())
+    }
+
+    /// Ends the open segment here, whatever its content.
+    pub(super) fn border(&mut self, sink: &mut MetaSink<'_>) -> Result<(), RepositoryError> {
+        self.end_open_segment(None, sink)
+    }
+
+    fn end_open_segment(
+        &mut self,
+        candidate: Option<SegmentRef>,
+        sink: &mut MetaSink<'_>,
+    ) -> Result<(), RepositoryError> {
+        match self.segmenter.finish() {
+            Some(records) => self.end_segment(&records, candidate, sink),
+            None => Ok(()),
+        }
+    }
+
+    /// The content of the record pushed next, if it is at hand: what proofs are made of.
+    pub(super) fn saw(&mut self, content: Option<&[u8]>) {
+        if let Some(proving) = &mut self.proving {
+            match content {
+                Some(content) => proving.mac.update(content),
+                None => proving.is_whole = false,
+            }
+        }
     }
 
     /// Appends a record; `cover` says where in the tree it lies, for metadata streams. `candidate` is asked, when a segment
@@ -104,12 +192,14 @@ impl RecipeWriter {
         candidate: Option<SegmentRef>,
         sink: &mut MetaSink<'_>,
     ) -> Result<(), RepositoryError> {
-        let bytes = segment::encode(records);
+        let bytes = segment::encode(records)?;
         let fingerprint = sink.fingerprinter.one(&bytes);
         let cover = self.cover.take();
+        let proof = self.proving.as_mut().and_then(|proving| proving.take(records));
         let shared = candidate.filter(|segment| segment.chunk.fingerprint == fingerprint && segment.cover == cover);
         let segment = match shared {
-            Some(segment) => segment,
+            // Equal records are equal bytes, so either proof holds.
+            Some(segment) => SegmentRef { proof: proof.or(segment.proof), ..segment },
             None => SegmentRef {
                 chunk: sink.push(fingerprint, &bytes)?,
                 bytes: records.iter().map(|record| u64::from(record.chunk.size)).sum(),
@@ -117,6 +207,7 @@ impl RecipeWriter {
                 samples: samples_of(records),
                 uses: uses_of(records),
                 cover,
+                proof,
             },
         };
         self.push_segment(segment, sink)
@@ -137,7 +228,7 @@ impl RecipeWriter {
     fn end_node(&mut self, sink: &mut MetaSink<'_>) -> Result<(), RepositoryError> {
         let segments = std::mem::take(&mut self.segments);
         let Some(first) = segments.first() else { return Ok(()) };
-        let bytes = encode_node(&segments);
+        let bytes = encode_node(&segments)?;
         let fingerprint = sink.fingerprinter.one(&bytes);
         let node = match self.base_nodes.get(&fingerprint) {
             Some(node) => node.clone(),
@@ -167,9 +258,7 @@ impl RecipeWriter {
         candidate: Option<SegmentRef>,
         sink: &mut MetaSink<'_>,
     ) -> Result<Recipe, RepositoryError> {
-        if let Some(records) = self.segmenter.finish() {
-            self.end_segment(&records, candidate, sink)?;
-        }
+        self.end_open_segment(candidate, sink)?;
         self.end_node(sink)?;
         Ok(Recipe { nodes: self.nodes })
     }

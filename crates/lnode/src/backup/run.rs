@@ -1,24 +1,30 @@
 //! One backup from start to commit: finds the base, announces the job, runs the pipeline, commits.
 
+use std::cmp::Ordering;
+use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crossbeam_channel::{bounded, unbounded};
-use larder_format::entry::Timestamp;
+use larder_format::entry::{Timestamp, path_order};
 use larder_format::ids::{ContainerKind, JobId};
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Summary};
-use larder_store::RepositoryError;
 use larder_store::catalog::Version;
+use larder_store::container_reader::ChunkReader;
 use larder_store::jobs::{OpenLease, RENEW_EVERY};
 use larder_store::repository::random;
+use larder_store::{Created, RepositoryError};
 use tokio::sync::{mpsc, oneshot};
 
 use super::bases::OrphanedContainers;
 use super::compare::{Comparison, Rules};
 use super::cutting::Cutting;
 use super::feed::Feeder;
+use super::filters::ByteComparison;
 use super::packer::{Destination, Packer};
 use super::pool::Pool;
+use super::prediction::{Predictor, Track};
 use super::sequence::{BaseReaders, Parts, Sequencer, Streams};
 use super::uploads::Uploads;
 use super::wanted::Wanted;
@@ -41,12 +47,16 @@ pub fn backup(context: &Context, input: Input, options: &BackupOptions) -> Resul
     };
     let result = run(context, input, options, job, started_ms, &announced);
     // The lease of a job that failed stays open: that is what tells the next run where its uploads are.
-    let close = result.is_ok();
+    // So does that of a job of whose commit an attempt is still under way.
+    let close = result.as_ref().is_ok_and(|(_, committed)| committed.is_none_or(|created| created.all_answered));
     if let Some(keeper) = announced.keeper {
         context.runtime.block_on(keeper.end(close));
     }
-    result
+    result.map(|(report, _)| report)
 }
+
+/// Bytes of sealed containers, and of opened frames, that `--paranoid` keeps at hand.
+const COMPARISON_CACHE: NonZeroUsize = NonZeroUsize::new(32 << 20).expect("not zero");
 
 /// What the job may build on: checked to be there *after* the lease that pins it was written.
 struct Announced {
@@ -164,7 +174,7 @@ fn run(
     job: JobId,
     started_ms: u64,
     announced: &Announced,
-) -> Result<BackupReport, BackupError> {
+) -> Result<(BackupReport, Option<Created>), BackupError> {
     let repository = &context.repository;
     let base = match &announced.base {
         Some(version) => match context.runtime.block_on(repository.manifest(version)) {
@@ -194,7 +204,7 @@ fn run(
         adopted: announced.adopts.iter().map(|pin| pin.job).collect(),
     };
     if options.dry_run || (options.skip_if_unchanged && unchanged) {
-        return Ok(report);
+        return Ok((report, None));
     }
     let containers = container_table(&streams, base.as_ref(), &uploads)?;
     let mut tags = options.tags.clone();
@@ -218,9 +228,9 @@ fn run(
     };
     let manifest = Manifest { summary: summary.clone(), data: streams.data, metadata: streams.metadata, containers };
     let series = repository.keys().series_key(&options.series);
-    context.runtime.block_on(repository.commit(series, &manifest))?;
+    let created = context.runtime.block_on(repository.commit(series, &manifest))?;
     report.version = Some(summary);
-    Ok(report)
+    Ok((report, Some(created)))
 }
 
 #[expect(clippy::too_many_arguments, reason = "called once; a struct for it would only be taken apart again")]
@@ -260,7 +270,20 @@ fn pipeline(
     let orphans = OrphanedContainers::list(repository, &context.runtime, job, &dead)?;
     let (spare, spares) = unbounded();
     let (out, fed) = bounded(IN_FLIGHT);
-    let feeder = Feeder { pool: handle, cutting: cutting.clone(), out, cancel: context.cancel.clone(), spare: spares };
+    let track = Track::default();
+    // Who distrusts fingerprints will not trust a MAC.
+    let run_mac = cutting.run_mac.clone().filter(|_| !options.paranoid);
+    let predictor = base.zip(run_mac).map(|(base, run_mac)| {
+        Predictor::new(RecipeReader::new(Arc::new(base.data.clone()), chunks.clone()), run_mac, track.clone())
+    });
+    let feeder = Feeder {
+        pool: handle,
+        cutting: cutting.clone(),
+        out,
+        cancel: context.cancel.clone(),
+        predictor,
+        spare: spares,
+    };
     let rules = Rules {
         force: options.force,
         ignore_ctime: options.ignore_ctime,
@@ -274,8 +297,13 @@ fn pipeline(
         meta_packer: Packer::new(destination, ContainerKind::Meta, job),
         base: readers,
         orphans: (!orphans.is_empty()).then_some(orphans),
+        comparison: options.paranoid.then(|| {
+            let reader = ChunkReader::new(repository.clone(), COMPARISON_CACHE, COMPARISON_CACHE);
+            ByteComparison::new(reader, context.runtime.clone(), job)
+        }),
         index_memory: options.index_memory,
         wanted: Wanted::new(&options.paths),
+        track,
         progress: context.progress.clone(),
         cancel: context.cancel.clone(),
         spare,
@@ -284,8 +312,13 @@ fn pipeline(
         Input::Tree(walk) => feeder.tree(walk, Comparison::new(entries, rules)),
         Input::Stream { path, reader, size } => {
             let now = Timestamp { seconds: (started_ms / 1000) as i64, nanos: (started_ms % 1000) as u32 * 1_000_000 };
-            feeder.stream(path, reader, size, now);
-            None
+            let (known, failure) = match entries.map(|entries| range_of(entries, &path)) {
+                Some(Err(error)) => (None, Some(error)),
+                Some(Ok(range)) => (range, None),
+                None => (None, None),
+            };
+            feeder.stream(path, reader, size, now, known.as_ref());
+            failure
         }
     });
     let feeding = feeding.map_err(|_| BackupError::WorkerDied)?;
@@ -304,6 +337,20 @@ fn pipeline(
         return Err(BackupError::NothingRead);
     }
     sequencer.finish()
+}
+
+/// Where a version has the bytes of the file at `path` in its data stream.
+fn range_of(mut entries: Entries, path: &[u8]) -> Result<Option<Range<u64>>, RepositoryError> {
+    entries.skip_towards(path)?;
+    for found in entries {
+        let found = found?;
+        match path_order(&found.entry.path, path) {
+            Ordering::Less => {}
+            Ordering::Equal => return Ok(Some(found.data_offset..found.data_offset + found.entry.stored_bytes())),
+            Ordering::Greater => break,
+        }
+    }
+    Ok(None)
 }
 
 /// The version's container table: what it uses of each container, out of how much.

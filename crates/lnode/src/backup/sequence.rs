@@ -8,22 +8,25 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
+use larder_dedup::chain::{self, Chunk, Filter};
 use larder_dedup::{GroupFilter, OwnChunks};
 use larder_format::Fingerprint;
 use larder_format::entry::{Entry, EntryKind};
 use larder_format::ids::JobId;
 use larder_format::manifest::Statistics;
 use larder_format::metadata::{Block, BlockBuilder};
-use larder_format::recipe::{Cover, Recipe, SegmentRef};
+use larder_format::recipe::{Cover, Recipe};
 use larder_format::segment::ChunkRecord;
 use larder_store::RepositoryError;
 
 use super::BackupError;
-use super::bases::{BaseSegments, OrphanedContainers};
+use super::bases::OrphanedContainers;
 use super::batch::{self, BatchDone, Ready};
-use super::cutting::{Chunks, Cutting};
+use super::cutting::{Chunks, Cutter, Cutting};
 use super::feed::{Fate, Fed};
+use super::filters::{BaseFilter, ByteComparison};
 use super::packer::Packer;
+use super::prediction::{Sighting, Track};
 use super::recipe_writer::{MetaSink, RecipeWriter, Usage};
 use super::wanted::Wanted;
 use crate::context::{Cancel, Problem, Progress};
@@ -38,8 +41,12 @@ pub(super) struct Parts {
     /// Readers of the base's data stream (two: for duplicates, and for what is taken over unread) and metadata stream.
     pub(super) base: Option<BaseReaders>,
     pub(super) orphans: Option<OrphanedContainers>,
+    /// Compares bytes of what the others find.
+    pub(super) comparison: Option<ByteComparison>,
     pub(super) index_memory: usize,
     pub(super) wanted: Wanted,
+    /// Tells the feeder where the stream is.
+    pub(super) track: Track,
     pub(super) progress: Arc<dyn Progress>,
     pub(super) cancel: Cancel,
     pub(super) spare: Sender<Chunks>,
@@ -77,10 +84,11 @@ pub(super) struct Sequencer {
     data: RecipeWriter,
     metadata: RecipeWriter,
     blocks: BlockBuilder,
-    data_filter: Option<GroupFilter<BaseSegments>>,
-    meta_filter: Option<GroupFilter<BaseSegments>>,
-    orphans: Option<GroupFilter<OrphanedContainers>>,
+    data_base: Option<BaseFilter>,
+    meta_base: Option<BaseFilter>,
     own: OwnChunks,
+    orphans: Option<GroupFilter<OrphanedContainers>>,
+    comparison: Option<ByteComparison>,
     unread: Option<RecipeReader>,
     kept: Option<Kept>,
     usage: Usage,
@@ -93,6 +101,9 @@ pub(super) struct Sequencer {
     /// Files that others may link to and that are not in the version, and what stands in for them.
     lost: HashSet<Vec<u8>>,
     stand_ins: std::collections::HashMap<Vec<u8>, Vec<u8>>,
+    /// Large files begun.
+    files: u64,
+    track: Track,
     progress: Arc<dyn Progress>,
     cancel: Cancel,
     spare: Sender<Chunks>,
@@ -107,7 +118,6 @@ impl Sequencer {
         };
         let data = RecipeWriter::new(data_base.as_ref().map(RecipeReader::recipe));
         let metadata = RecipeWriter::new(meta_base.as_ref().map(RecipeReader::recipe));
-        let filter = |reader, budget| GroupFilter::new(BaseSegments::new(reader), budget);
         Self {
             job: parts.job,
             cutting: parts.cutting,
@@ -116,10 +126,11 @@ impl Sequencer {
             data,
             metadata,
             blocks: BlockBuilder::new(),
-            data_filter: data_base.map(|reader| filter(reader, index_memory / 2)),
-            meta_filter: meta_base.map(|reader| filter(reader, index_memory / 8)),
-            orphans: parts.orphans.map(|orphans| GroupFilter::new(orphans, index_memory / 8)),
+            data_base: data_base.map(|reader| BaseFilter::new(reader, index_memory / 2)),
+            meta_base: meta_base.map(|reader| BaseFilter::new(reader, index_memory / 8)),
             own: OwnChunks::new(index_memory / 4),
+            orphans: parts.orphans.map(|orphans| GroupFilter::new(orphans, index_memory / 8)),
+            comparison: parts.comparison,
             unread,
             kept: None,
             usage: Usage::new(),
@@ -130,6 +141,8 @@ impl Sequencer {
             wanted: parts.wanted,
             lost: HashSet::new(),
             stand_ins: std::collections::HashMap::new(),
+            files: 0,
+            track: parts.track,
             progress: parts.progress,
             cancel: parts.cancel,
             spare: parts.spare,
@@ -144,6 +157,7 @@ impl Sequencer {
             }
             match item {
                 Fed::Batch(promise) => self.batch(wait(&promise)?)?,
+                Fed::Begin(cutter) => self.begin_file(cutter)?,
                 Fed::Block(promise) => {
                     let chunks = wait(&promise)?;
                     self.flush_kept()?;
@@ -151,9 +165,20 @@ impl Sequencer {
                     let bytes = chunks.lengths.iter().map(|length| u64::from(*length)).sum();
                     self.pending_bytes += bytes;
                     self.progress.done(0, bytes);
+                    self.tell_track()?;
                     let _ = self.spare.send(chunks);
                 }
+                Fed::Repeat { offset, bytes } => {
+                    self.keep(offset, bytes)?;
+                    self.pending_bytes += bytes;
+                    self.statistics.read_bytes += bytes;
+                    self.statistics.predictions_right += 1;
+                    self.statistics.predicted_bytes += bytes;
+                    self.progress.done(0, bytes);
+                }
+                Fed::Mispredicted => self.statistics.predictions_wrong += 1,
                 Fed::End(ended) => {
+                    self.end_file()?;
                     debug_assert_eq!(ended.entry.stored_bytes(), self.pending_bytes);
                     self.pending_bytes = 0;
                     self.progress.current(&ended.entry.path);
@@ -169,6 +194,44 @@ impl Sequencer {
             }
         }
         if self.cancel.is_cancelled() { Err(BackupError::Interrupted) } else { Ok(()) }
+    }
+
+    /// From here on segments are those of one large file, and proved.
+    fn begin_file(&mut self, cutter: Cutter) -> Result<(), BackupError> {
+        self.files += 1;
+        let cutting = self.cutting.clone();
+        let Some(run_mac) = &cutting.run_mac else { return Ok(()) };
+        self.flush_kept()?;
+        let max = cutting.chunker(cutter).params().max;
+        let mut sink = MetaSink {
+            packer: &mut self.meta_packer,
+            fingerprinter: &cutting.fingerprinter,
+            usage: &mut self.usage,
+            added_bytes: &mut self.statistics.added_bytes,
+        };
+        Ok(self.data.begin_file(cutter, max, run_mac, &mut sink)?)
+    }
+
+    fn end_file(&mut self) -> Result<(), BackupError> {
+        self.flush_kept()?;
+        let candidate = followed(&mut self.data_base)?;
+        let mut sink = MetaSink {
+            packer: &mut self.meta_packer,
+            fingerprinter: &self.cutting.fingerprinter,
+            usage: &mut self.usage,
+            added_bytes: &mut self.statistics.added_bytes,
+        };
+        Ok(self.data.end_file(candidate, &mut sink)?)
+    }
+
+    /// Tells the feeder where in the base the large file under way is now.
+    fn tell_track(&mut self) -> Result<(), BackupError> {
+        if let Some(base) = &mut self.data_base
+            && let Some(offset) = base.position()?
+        {
+            self.track.saw(Sighting { file: self.files.saturating_sub(1), at: self.pending_bytes, base: offset });
+        }
+        Ok(())
     }
 
     /// Whether anything is in the version that was asked for.
@@ -247,51 +310,37 @@ impl Sequencer {
             let record = self.chunk(fingerprint, bytes)?;
             self.stream_bytes += u64::from(*length);
             self.statistics.read_bytes += u64::from(*length);
-            self.push_data(record)?;
+            self.push_data(record, Some(bytes))?;
         }
         Ok(offset)
     }
 
     /// Finds a chunk of the data stream, or stores it.
     fn chunk(&mut self, fingerprint: &Fingerprint, bytes: &[u8]) -> Result<ChunkRecord, RepositoryError> {
-        let size = bytes.len() as u32;
-        if let Some(filter) = &mut self.data_filter {
-            match filter.find(fingerprint, size) {
-                Ok(Some(record)) => return Ok(record),
-                Ok(None) => {}
-                Err(error) if error.is_damage() => {
-                    // Nothing is lost by storing again what the base cannot give any more; `check` tells about the base.
-                    tracing::warn!(%error, "the base version is damaged; its duplicates are stored anew");
-                    self.data_filter = None;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        if let Some(chunk) = self.own.find(fingerprint) {
-            return Ok(ChunkRecord { chunk: *chunk, born: self.job });
-        }
-        if let Some(orphans) = &mut self.orphans
-            && let Some(record) = orphans.find(fingerprint, size)?
-        {
+        let chunk = Chunk { fingerprint, bytes };
+        let filters = data_filters(&mut self.data_base, &mut self.own, &mut self.orphans, &mut self.comparison);
+        if let Some(record) = chain::find(filters, &chunk)? {
             return Ok(record);
         }
-        let chunk = self.data_packer.push(*fingerprint, bytes)?;
-        self.own.insert(chunk);
+        let stored = ChunkRecord { chunk: self.data_packer.push(*fingerprint, bytes)?, born: self.job };
+        let filters = data_filters(&mut self.data_base, &mut self.own, &mut self.orphans, &mut self.comparison);
+        chain::update(filters, &stored)?;
         self.statistics.new_chunks += 1;
-        self.statistics.added_bytes += u64::from(size);
-        Ok(ChunkRecord { chunk, born: self.job })
+        self.statistics.added_bytes += u64::from(chunk.size());
+        Ok(stored)
     }
 
-    fn push_data(&mut self, record: ChunkRecord) -> Result<(), RepositoryError> {
+    fn push_data(&mut self, record: ChunkRecord, content: Option<&[u8]>) -> Result<(), RepositoryError> {
         self.statistics.chunks += 1;
-        let filter = &mut self.data_filter;
-        let candidate = || followed(filter);
+        let base = &mut self.data_base;
+        let candidate = || followed(base);
         let mut sink = MetaSink {
             packer: &mut self.meta_packer,
             fingerprinter: &self.cutting.fingerprinter,
             usage: &mut self.usage,
             added_bytes: &mut self.statistics.added_bytes,
         };
+        self.data.saw(content);
         self.data.push(record, None, candidate, &mut sink)
     }
 
@@ -319,7 +368,9 @@ impl Sequencer {
             let Some((number, start)) = reader.segment_at(position)? else { break };
             let Some((segment, _)) = reader.segment_ref(number)? else { break };
             let end = start + segment.bytes;
-            if position == start && end <= to && self.data.is_at_segment_start() {
+            let is_whole = position == start && end <= to;
+            // Segments of a large file are its own: what is before them ends there.
+            if is_whole && (self.data.is_at_segment_start() || segment.proof.is_some()) {
                 self.statistics.chunks += u64::from(segment.chunks);
                 let mut sink = MetaSink {
                     packer: &mut self.meta_packer,
@@ -327,6 +378,7 @@ impl Sequencer {
                     usage: &mut self.usage,
                     added_bytes: &mut self.statistics.added_bytes,
                 };
+                self.data.border(&mut sink)?;
                 self.data.push_segment(segment, &mut sink)?;
                 position = end;
                 continue;
@@ -334,13 +386,13 @@ impl Sequencer {
             let mut at = start;
             for record in reader.segment(number)?.iter() {
                 if at >= position && at < to {
-                    self.push_data(*record)?;
+                    self.push_data(*record, None)?;
                 }
                 at += u64::from(record.chunk.size);
             }
             position = end.min(to);
         }
-        if let Some(filter) = &mut self.data_filter
+        if let Some(base) = &mut self.data_base
             && let Some((number, start)) = reader.segment_at(to)?
         {
             // What follows was changed: it is likely to resemble what followed in the base.
@@ -351,7 +403,7 @@ impl Sequencer {
                 at += u64::from(record.chunk.size);
                 before
             });
-            filter.expect(number, passed.count() as u32)?;
+            base.expect(number, passed.count() as u32)?;
         }
         self.stream_bytes += to - from;
         self.unread = Some(reader);
@@ -361,7 +413,7 @@ impl Sequencer {
     fn entry(&mut self, entry: &Entry) -> Result<(), BackupError> {
         self.wanted.entry(entry);
         self.entry_bytes += entry.stored_bytes();
-        match self.blocks.push(entry) {
+        match self.blocks.push(entry).map_err(RepositoryError::from)? {
             Some(block) => self.block(block),
             None => Ok(()),
         }
@@ -369,16 +421,10 @@ impl Sequencer {
 
     fn block(&mut self, block: Block) -> Result<(), BackupError> {
         let fingerprint = self.cutting.fingerprinter.one(&block.bytes);
-        let known = match &mut self.meta_filter {
-            Some(filter) => match filter.find(&fingerprint, block.bytes.len() as u32) {
-                Ok(known) => known,
-                Err(error) if error.is_damage() => {
-                    tracing::warn!(%error, "the base version is damaged; its metadata is stored anew");
-                    self.meta_filter = None;
-                    None
-                }
-                Err(error) => return Err(error.into()),
-            },
+        let known = match &mut self.meta_base {
+            Some(base) => {
+                chain::find([base as &mut dyn Filter<_>], &Chunk { fingerprint: &fingerprint, bytes: &block.bytes })?
+            }
             None => None,
         };
         let record = match known {
@@ -389,8 +435,8 @@ impl Sequencer {
                 ChunkRecord { chunk, born: self.job }
             }
         };
-        let filter = &mut self.meta_filter;
-        let candidate = || followed(filter);
+        let base = &mut self.meta_base;
+        let candidate = || followed(base);
         let mut sink = MetaSink {
             packer: &mut self.meta_packer,
             fingerprinter: &self.cutting.fingerprinter,
@@ -443,7 +489,7 @@ impl Sequencer {
         }
         // A wrong length would shift every later file's contents: better no version than that one.
         assert_eq!(self.stream_bytes, self.entry_bytes, "the data stream is not what the entries say of it");
-        let candidates = (followed(&mut self.data_filter)?, followed(&mut self.meta_filter)?);
+        let candidates = (followed(&mut self.data_base)?, followed(&mut self.meta_base)?);
         let mut sink = MetaSink {
             packer: &mut self.meta_packer,
             fingerprinter: &self.cutting.fingerprinter,
@@ -459,11 +505,24 @@ impl Sequencer {
     }
 }
 
-/// The base's segment that the stream is following: the one a segment written now may be equal to.
-fn followed(filter: &mut Option<GroupFilter<BaseSegments>>) -> Result<Option<SegmentRef>, RepositoryError> {
-    let Some(filter) = filter else { return Ok(None) };
-    let Some(group) = filter.current_group() else { return Ok(None) };
-    Ok(filter.loader_mut().reader.segment_ref(group)?.map(|(segment, _)| segment))
+/// The chain of a data stream, nearest and cheapest first.
+fn data_filters<'a>(
+    base: &'a mut Option<BaseFilter>,
+    own: &'a mut OwnChunks,
+    orphans: &'a mut Option<GroupFilter<OrphanedContainers>>,
+    comparison: &'a mut Option<ByteComparison>,
+) -> impl Iterator<Item = &'a mut (dyn Filter<RepositoryError> + 'a)> {
+    let filters: [Option<&mut dyn Filter<RepositoryError>>; 4] = [
+        base.as_mut().map(|base| base as _),
+        Some(own),
+        orphans.as_mut().map(|orphans| orphans as _),
+        comparison.as_mut().map(|comparison| comparison as _),
+    ];
+    filters.into_iter().flatten()
+}
+
+fn followed(base: &mut Option<BaseFilter>) -> Result<Option<larder_format::recipe::SegmentRef>, RepositoryError> {
+    base.as_mut().map_or(Ok(None), BaseFilter::followed)
 }
 
 /// Waits for work of the pool.

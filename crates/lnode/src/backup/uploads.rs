@@ -74,6 +74,12 @@ impl Uploads {
         self.state.lock().open_containers += 1;
     }
 
+    /// A container will never be whole: whoever waits, and whoever comes next, is told why.
+    pub(super) fn fail(&self, error: RepositoryError) {
+        self.state.lock().failure.get_or_insert(error);
+        self.changed.notify_all();
+    }
+
     /// Uploads a finished container, of which `accounted` bytes are taken.
     pub(super) fn upload(
         self: &Arc<Self>,
@@ -91,7 +97,7 @@ impl Uploads {
             state.waiting -= accounted;
             state.open_containers -= 1;
             match result {
-                Ok(()) => {
+                Ok(_) => {
                     state.stored_bytes += held.object_bytes;
                     state.stored.insert(id, held);
                 }

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use larder_format::lease::Pin;
 use larder_format::names;
+use larder_store::RepositoryError;
 use larder_store::catalog::{DamagedVersion, Version};
+use larder_store::marks::FaultyObject;
 
 use super::structure::{Structure, reason};
 use super::{AffectedVersion, CheckError, CheckOptions, CheckReport, Damage, affected, content};
@@ -22,7 +24,7 @@ pub fn check(context: &Context, options: &CheckOptions) -> Result<CheckReport, C
     let unreadable = damaged.iter().filter_map(|damaged| names::parse_version(&damaged.name));
     let pins = versions.iter().map(pin_of).chain(unreadable.map(|(series, job, _)| Pin { series, job })).collect();
     let lease = ReadLease::take(context, String::new(), pins);
-    let result = run(context, options, versions, &damaged);
+    let result = run(context, options, versions, &damaged, catalog.faulty);
     lease.close();
     result
 }
@@ -33,11 +35,13 @@ fn run(
     options: &CheckOptions,
     versions: Vec<Version>,
     damaged: &[DamagedVersion],
+    faulty_objects: Vec<FaultyObject>,
 ) -> Result<CheckReport, CheckError> {
     let mut report = CheckReport::default();
     for damaged in damaged {
         report.damages.push(unreadable_manifest(&damaged.name, damaged.id, reason(&damaged.error)));
     }
+    report.damages.extend(faulty(context, options, faulty_objects)?);
     let bytes = versions.iter().map(|version| version.summary.statistics.stream_bytes).max();
     context.progress.expect(0, bytes.unwrap_or(0));
     let mut structure = Structure::new(context)?;
@@ -102,6 +106,27 @@ fn run(
         affected: affected.remove(&id).unwrap_or_default(),
     }));
     Ok(report)
+}
+
+/// Objects that are not what their names say, beside the versions: nothing is lost with them, but somebody or something put
+/// them there. Those of all jobs are looked at only when everything is.
+fn faulty(
+    context: &Context,
+    options: &CheckOptions,
+    of_versions: Vec<FaultyObject>,
+) -> Result<Vec<Damage>, CheckError> {
+    let mut found: Vec<(String, RepositoryError)> = Vec::new();
+    let chosen = |id| options.versions.is_empty() || options.versions.contains(&id);
+    found.extend(of_versions.into_iter().filter(|object| chosen(object.job)).map(|object| (object.name, object.error)));
+    if options.versions.is_empty() {
+        let leases = context.runtime.block_on(context.repository.faulty_leases())?;
+        found.extend(leases.into_iter().map(|object| (object.name, object.error)));
+        let keys = context.runtime.block_on(context.repository.list_keys())?;
+        found.extend(keys.unreadable.into_iter().map(|key| (names::key(key.id), key.error)));
+    }
+    let damage =
+        |(object, error): (String, RepositoryError)| Damage { object, why: reason(&error), affected: Vec::new() };
+    Ok(found.into_iter().map(damage).collect())
 }
 
 fn unreadable_manifest(name: &str, id: larder_format::ids::JobId, why: String) -> Damage {

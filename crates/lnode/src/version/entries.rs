@@ -1,8 +1,12 @@
 //! The entries of a version, in path order, each with its place in the data stream.
+//!
+//! Within a block the decoder checks the order; from block to block it is checked here, because nothing else sees two of them.
+//! Whoever restores relies on it: a folder comes before what it holds, and no path comes twice.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use larder_format::DecodeError;
 use larder_format::entry::{Entry, path_order};
 use larder_format::metadata::decode_block;
 use larder_format::recipe::{Cover, Recipe};
@@ -27,6 +31,8 @@ pub(crate) struct Entries {
     record: usize,
     block: std::vec::IntoIter<Entry>,
     data_offset: u64,
+    /// The last path given out; empty before the first, and after a skip.
+    last_path: Vec<u8>,
     failed: bool,
     /// The records of the next segment are being read, not one of its blocks.
     at_segment: bool,
@@ -41,6 +47,7 @@ impl Entries {
             record: 0,
             block: Vec::new().into_iter(),
             data_offset: 0,
+            last_path: Vec::new(),
             failed: false,
             at_segment: true,
         }
@@ -55,13 +62,14 @@ impl Entries {
         };
         let nodes = &self.reader.recipe().nodes;
         let Some(number) = nodes.iter().rposition(|node| !begins_after(&node.cover)) else { return Ok(()) };
-        let first: u32 = nodes[..number].iter().map(|node| node.segments).sum();
+        let first = nodes[..number].iter().fold(0u32, |sum, node| sum.saturating_add(node.segments));
         // Should the node not be readable, going on behind it starts from here.
         self.segment = first;
         let node = self.reader.node(number)?;
         let place = node.segments.iter().rposition(|segment| !begins_after(&segment.cover)).unwrap_or(0);
         self.go_to(number, &node, place);
-        self.segment = first + place as u32;
+        self.segment = first.saturating_add(place as u32);
+        self.last_path.clear();
         Ok(())
     }
 
@@ -106,14 +114,15 @@ impl Entries {
             Err(error) => return Err(error),
         };
         let end = self.data_before(number, &node, place + 1);
-        let (mut first, mut from, mut data_bytes) = (None, self.record, 0);
+        let (mut first, mut from, mut data_bytes) = (None, self.record, 0_u64);
         for record in self.record..self.records.len() {
             match self.read_block(record) {
                 Ok(entries) => {
                     if first.is_none() {
                         (first, from) = (entries.first().map(|entry| entry.path.clone()), record);
                     }
-                    data_bytes += entries.iter().map(Entry::stored_bytes).sum::<u64>();
+                    data_bytes =
+                        data_bytes.saturating_add(entries.iter().map(Entry::stored_bytes).fold(0, u64::saturating_add));
                 }
                 Err(error) if error.is_damage() => (first, data_bytes) = (None, 0),
                 Err(error) => return Err(error),
@@ -127,9 +136,10 @@ impl Entries {
     /// Bytes of the data stream that belong to what lies before a segment of a node.
     fn data_before(&self, node_number: usize, node: &Node, place: usize) -> u64 {
         let data = |cover: &Option<Cover>| cover.as_ref().map_or(0, |cover| cover.data_bytes);
-        let nodes = &self.reader.recipe().nodes[..node_number];
-        nodes.iter().map(|node| data(&node.cover)).sum::<u64>()
-            + node.segments[..place].iter().map(|segment| data(&segment.cover)).sum::<u64>()
+        // The decoders have checked each sum by itself; a node may still say more than its manifest says of it.
+        let nodes = self.reader.recipe().nodes[..node_number].iter().map(|node| data(&node.cover));
+        let segments = node.segments[..place].iter().map(|segment| data(&segment.cover));
+        nodes.chain(segments).fold(0, u64::saturating_add)
     }
 
     fn go_to(&mut self, node_number: usize, node: &Node, place: usize) {
@@ -153,7 +163,16 @@ impl Entries {
         self.at_segment = false;
         let record = self.record;
         self.record += 1;
-        self.block = self.read_block(record)?.into_iter();
+        let block = self.read_block(record)?;
+        if let (Some(first), Some(last)) = (block.first(), block.last()) {
+            if path_order(&self.last_path, &first.path) != Ordering::Less {
+                let why = "its first path does not come after the last of the block before";
+                let chunk = self.records[record].chunk;
+                return Err(damaged(&chunk, DecodeError::Invalid { what: "metadata block", why }));
+            }
+            self.last_path.clone_from(&last.path);
+        }
+        self.block = block.into_iter();
         Ok(true)
     }
 

@@ -108,6 +108,7 @@ pub fn options(series: &str) -> BackupOptions {
         program: "test".to_owned(),
         compression: Compression::DEFAULT,
         force: false,
+        paranoid: false,
         dry_run: false,
         skip_if_unchanged: false,
         ignore_ctime: false,
@@ -158,4 +159,18 @@ pub fn differences(a: &Path, b: &Path) -> String {
     let lines = String::from_utf8_lossy(&output.stdout).into_owned();
     // The root itself is the test's own folder.
     lines.lines().filter(|line| !line.ends_with(" ./")).collect::<Vec<_>>().join("\n")
+}
+
+/// Bytes that do not compress and do not repeat.
+pub fn pseudo_random(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
 }

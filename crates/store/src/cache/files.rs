@@ -52,7 +52,7 @@ pub(super) enum Part {
 impl Part {
     pub(super) fn of(range: &ReadRange) -> Self {
         match range {
-            ReadRange::Whole => Self::Whole,
+            ReadRange::Whole | ReadRange::WholeUpTo(_) => Self::Whole,
             ReadRange::Span(span) => Self::Span(span.clone()),
             ReadRange::Tail(count) => Self::Tail(*count),
         }

@@ -87,7 +87,7 @@ impl Trial {
         let (name, first) = (self.name("taken"), noise(1, 5000));
         self.store.create(&name, first.clone()).await?;
         for other in [noise(2, 5000), noise(3, 1), Bytes::new()] {
-            taken(&name, self.store.create(&name, other).await)?;
+            taken(&name, self.store.create(&name, other).await.map(drop))?;
             same(&name, &first, &self.store.get(&name).await?)?;
         }
         Ok(())
@@ -101,7 +101,7 @@ impl Trial {
             let mut winners = Vec::new();
             for (bytes, outcome) in contents.iter().zip(future::join_all(creates).await) {
                 match outcome {
-                    Ok(()) => winners.push(bytes),
+                    Ok(_) => winners.push(bytes),
                     Err(error) if error.kind == StoreErrorKind::AlreadyExists => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -157,7 +157,7 @@ impl Trial {
     }
 
     async fn create_one(&self, name: String) -> Result<(), StoreError> {
-        self.store.create(&name, Bytes::from_static(b"1")).await
+        self.store.create(&name, Bytes::from_static(b"1")).await.map(drop)
     }
 
     async fn names(&self) -> Checked {
@@ -189,7 +189,7 @@ impl Trial {
             StoreErrorKind::Damaged,
             "an error for a range past the end",
         )?;
-        taken(&name, self.store.create(&name, noise(1, 1)).await)?;
+        taken(&name, self.store.create(&name, noise(1, 1)).await.map(drop))?;
         self.lists(&self.name("empty"), &BTreeMap::from([(name, 0)])).await
     }
 

@@ -1,0 +1,125 @@
+//! The mark that a version is forgotten.
+//!
+//! `forgotten/<series>/<job>` is a sealed object (`seal.rs`), magic `LFGT`, one part: a CBOR map, [`Forgotten`]. The name alone
+//! says which version; the key follows from the name, so only who has the master key can hide a version, and only that one.
+//!
+//! The mark of an aborted job is in `manifest.rs`, because it lies where a manifest would; the closing mark of a lease is in
+//! `lease.rs`.
+
+use minicbor::{Decode, Encode};
+
+use crate::cbor;
+use crate::ids::{JobId, SeriesKey};
+use crate::names;
+use crate::seal::{Keys, ObjectType, open_object, seal_object};
+use crate::wire::{DecodeError, EncodeError};
+
+/// Most bytes of a mark.
+pub const MARK_MAX: u64 = 16 << 10;
+
+const FORGOTTEN: ObjectType =
+    ObjectType { magic: *b"LFGT", version: 1, what: "mark of a forgotten version", max_len: MARK_MAX };
+
+/// What a mark says besides that its version is forgotten. All of it is for people.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Forgotten {
+    /// When, milliseconds since the epoch by the writer's clock. Nothing safe depends on it.
+    #[n(0)]
+    pub time_ms: u64,
+    /// On which host.
+    #[n(1)]
+    pub host: String,
+    /// By whom and why, for instance a user's name and the rule of retention that no longer kept it.
+    #[n(2)]
+    pub reason: String,
+}
+
+impl Forgotten {
+    /// Seals the mark of one version. `salt` must be fresh random bytes.
+    pub fn encode(&self, keys: &Keys, series: SeriesKey, job: JobId, salt: [u8; 16]) -> Result<Vec<u8>, EncodeError> {
+        seal_object(keys, &names::forgotten(series, job), FORGOTTEN, salt, &[&cbor::encode(self)])
+    }
+
+    /// Opens the mark of one version.
+    pub fn decode(keys: &Keys, series: SeriesKey, job: JobId, bytes: &[u8]) -> Result<Self, DecodeError> {
+        let (_, parts) = open_object(keys, &names::forgotten(series, job), FORGOTTEN, bytes, 1, 1)?;
+        cbor::decode(&parts[0], FORGOTTEN.what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::encode_done;
+    use crate::manifest::encode_aborted;
+    use crate::seal::MasterKey;
+    use proptest::prelude::*;
+
+    const SERIES: SeriesKey = SeriesKey([6; 16]);
+    const JOB: JobId = JobId([7; 16]);
+
+    fn keys() -> Keys {
+        Keys::derive(&MasterKey([1; 32]))
+    }
+
+    fn mark() -> Forgotten {
+        Forgotten {
+            time_ms: 1_790_000_000_000,
+            host: "host".to_owned(),
+            reason: "alice: not among the last 7".to_owned(),
+        }
+    }
+
+    fn sealed() -> Vec<u8> {
+        mark().encode(&keys(), SERIES, JOB, [9; 16]).expect("fits")
+    }
+
+    #[test]
+    fn version_1_bytes_never_change() {
+        let golden = hex::decode(include_str!("golden/forgotten_v1.hex").trim()).expect("valid hex");
+        assert_eq!(hex::encode(sealed()), hex::encode(&golden));
+        assert_eq!(Forgotten::decode(&keys(), SERIES, JOB, &golden), Ok(mark()));
+    }
+
+    /// Who may only create objects cannot hide a version: not with bytes of their own, nor with any mark there is.
+    #[test]
+    fn a_mark_is_bound_to_its_version_and_its_kind() {
+        let opens = |bytes: &[u8]| Forgotten::decode(&keys(), SERIES, JOB, bytes).is_ok();
+        assert!(opens(&sealed()));
+        assert!(!opens(b""));
+        assert!(!opens(&mark().encode(&keys(), SERIES, JobId([8; 16]), [9; 16]).expect("fits")));
+        assert!(!opens(&mark().encode(&keys(), SeriesKey([8; 16]), JOB, [9; 16]).expect("fits")));
+        assert!(!opens(&encode_aborted(&keys(), SERIES, JOB, [9; 16])));
+        assert!(!opens(&encode_done(&keys(), JOB, [9; 16])));
+        assert!(!opens(&mark().encode(&Keys::derive(&MasterKey([2; 32])), SERIES, JOB, [9; 16]).expect("fits")));
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_noticed() {
+        let bytes = sealed();
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Forgotten::decode(&keys(), SERIES, JOB, &flipped).is_err(), "bit {bit}");
+        }
+        for len in 0..bytes.len() {
+            assert!(Forgotten::decode(&keys(), SERIES, JOB, &bytes[..len]).is_err(), "cut to {len}");
+        }
+    }
+
+    #[test]
+    fn a_reason_without_end_is_refused_when_it_is_written() {
+        let long = Forgotten { reason: "x".repeat(MARK_MAX as usize), ..mark() };
+        assert!(long.encode(&keys(), SERIES, JOB, [9; 16]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(time_ms: u64, host in ".{0,40}", reason in ".{0,200}") {
+            let mark = Forgotten { time_ms, host, reason };
+            let bytes = mark.encode(&keys(), SERIES, JOB, [3; 16]).expect("fits");
+            prop_assert_eq!(Forgotten::decode(&keys(), SERIES, JOB, &bytes), Ok(mark));
+        }
+    }
+}

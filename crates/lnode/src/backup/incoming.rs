@@ -1,0 +1,98 @@
+//! The bytes of a large file that were read and not yet passed on.
+
+use larder_chunking::{Chunker, RunMac, StreamEnd};
+
+use super::cutting::Chunks;
+
+/// Bytes read between two steps of a MAC: what was just read is still in the cache of the core.
+const STEP_BYTES: usize = 256 << 10;
+
+/// See the module header. The buffer keeps its length and is filled in part, or zeroing it would cost as much as cutting.
+pub(super) struct Incoming<'a> {
+    read: &'a mut dyn FnMut(&mut [u8]) -> usize,
+    chunks: Chunks,
+    filled: usize,
+    at_end: bool,
+    /// Offset in the file of the first byte held.
+    pub(super) at: u64,
+}
+
+impl std::fmt::Debug for Incoming<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Incoming").field("at", &self.at).field("filled", &self.filled).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Incoming<'a> {
+    /// `read` gives 0 at the end; `chunks` brings buffers to reuse.
+    pub(super) fn new(chunks: Chunks, read: &'a mut dyn FnMut(&mut [u8]) -> usize) -> Self {
+        Self { read, chunks, filled: 0, at_end: false, at: 0 }
+    }
+
+    /// What is held.
+    pub(super) fn data(&self) -> &[u8] {
+        &self.chunks.bytes[..self.filled]
+    }
+
+    /// Whether nothing is held and nothing comes.
+    pub(super) fn is_over(&mut self) -> bool {
+        self.fill(1);
+        self.filled == 0
+    }
+
+    /// Reads until `bytes` are held, or the file ends; gives what is held.
+    pub(super) fn fill(&mut self, bytes: usize) -> &[u8] {
+        if self.chunks.bytes.len() < bytes {
+            self.chunks.bytes.resize(bytes, 0);
+        }
+        while !self.at_end && self.filled < bytes {
+            let count = (self.read)(&mut self.chunks.bytes[self.filled..bytes]);
+            self.filled += count;
+            self.at_end = count == 0;
+        }
+        &self.chunks.bytes[..self.filled]
+    }
+
+    /// The MAC of the next `bytes`, which are held afterwards with `ahead` more; `None` when there are not so many. The file may
+    /// end before `ahead`.
+    pub(super) fn mac(&mut self, mut mac: RunMac, bytes: usize, ahead: usize) -> Option<RunMac> {
+        let whole = bytes + ahead;
+        if self.chunks.bytes.len() < whole {
+            self.chunks.bytes.resize(whole, 0);
+        }
+        let mut done = 0;
+        loop {
+            let known = self.filled.min(bytes);
+            mac.update(&self.chunks.bytes[done..known]);
+            done = known;
+            if self.at_end || self.filled >= whole {
+                return (self.filled >= bytes).then_some(mac);
+            }
+            self.fill(whole.min(self.filled + STEP_BYTES));
+        }
+    }
+
+    /// Drops the first `bytes`.
+    pub(super) fn pass(&mut self, bytes: usize) {
+        self.chunks.bytes.copy_within(bytes..self.filled, 0);
+        self.filled -= bytes;
+        self.at += bytes as u64;
+    }
+
+    /// Cuts what is held as far as it is decided, but not on from a cut at or behind `stop`. The chunks take the buffer with them;
+    /// what is left goes into `next`.
+    pub(super) fn cut(&mut self, chunker: &dyn Chunker, stop: usize, next: Chunks) -> Chunks {
+        let end = if self.at_end { StreamEnd::Reached } else { StreamEnd::Open };
+        let mut chunks = std::mem::replace(&mut self.chunks, next);
+        chunks.lengths.clear();
+        let consumed = chunker.cut_until(&chunks.bytes[..self.filled], end, stop, &mut chunks.lengths);
+        let rest = &chunks.bytes[consumed..self.filled];
+        if self.chunks.bytes.len() < rest.len() {
+            self.chunks.bytes.resize(rest.len(), 0);
+        }
+        self.chunks.bytes[..rest.len()].copy_from_slice(rest);
+        self.filled -= consumed;
+        self.at += consumed as u64;
+        chunks
+    }
+}

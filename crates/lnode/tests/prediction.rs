@@ -1,0 +1,113 @@
+//! Predictions from the base change what a backup costs, not what it stores: the same chunks, and every byte back.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+
+mod support;
+
+use std::num::NonZeroUsize;
+
+use larder_chunking::{Algorithm, ChunkerParams};
+use larder_format::Fingerprint;
+use larder_format::manifest::Statistics;
+use larder_format::recipe::{Recipe, decode_node};
+use larder_format::segment;
+use larder_lnode::{BackupOptions, Context, Input};
+use larder_store::container_reader::ChunkReader;
+use larder_testkit::{Memory, data};
+use proptest::prelude::*;
+use support::*;
+
+/// Sizes and names of a stream's chunks.
+fn chunks_of(context: &Context, recipe: &Recipe) -> Vec<(u32, Fingerprint)> {
+    let cache = NonZeroUsize::new(64 << 20).unwrap();
+    let reader = ChunkReader::new(context.repository.clone(), cache, cache);
+    let read = |chunk: &larder_format::ChunkRef| context.runtime.block_on(reader.read(chunk)).unwrap();
+    let nodes = recipe.nodes.iter().flat_map(|node| decode_node(&read(&node.chunk)).unwrap());
+    let records = nodes.flat_map(|row| segment::decode(&read(&row.chunk)).unwrap());
+    records.map(|record| (record.chunk.size, record.chunk.fingerprint)).collect()
+}
+
+/// Backs a stream up and gives its chunks and what was counted.
+fn store(context: &Context, series: &str, bytes: &[u8], paranoid: bool) -> (Vec<(u32, Fingerprint)>, Statistics) {
+    let reader = Box::new(std::io::Cursor::new(bytes.to_vec()));
+    let input = Input::Stream { path: b"stream".to_vec(), reader, size: Some(bytes.len() as u64) };
+    let options = BackupOptions { paranoid, ..options(series) };
+    let report = larder_lnode::backup(context, input, &options).unwrap();
+    let id = report.version.unwrap().id;
+    let version = versions(context).into_iter().find(|version| version.id() == id).unwrap();
+    let manifest = context.runtime.block_on(context.repository.manifest(&version)).unwrap();
+    let mut restored = Vec::new();
+    larder_lnode::VersionReader::open(context, &version)
+        .unwrap()
+        .visit_contents(b"", |_, content| {
+            content.read_to_end(&mut restored).unwrap();
+            Ok::<_, larder_store::RepositoryError>(())
+        })
+        .unwrap();
+    assert!(restored == bytes, "what comes back is not what was stored");
+    (chunks_of(context, &manifest.data), report.statistics)
+}
+
+fn repository(runtime: &tokio::runtime::Runtime, algorithm: Algorithm) -> Context {
+    let store = larder_store::Store::from_object_store(Memory::new().store(), "", &Default::default()).unwrap();
+    let config = larder_format::config::Config { chunker: ChunkerParams::with_average(algorithm, 4096), ..config() };
+    let entropy = std::sync::Arc::new(larder_store::repository::SystemEntropy);
+    let init = larder_store::Repository::init(store, config, PASSWORD, key_fields(), entropy);
+    context(runtime, runtime.block_on(init).unwrap())
+}
+
+/// An edit: at this place, so many bytes are replaced by so many others.
+type Edit = (prop::sample::Index, usize, usize);
+
+fn edited(base: &[u8], edits: &[Edit], seed: u64) -> Vec<u8> {
+    let mut bytes = base.to_vec();
+    for (place, removed, inserted) in edits {
+        let from = place.index(bytes.len() + 1);
+        let to = (from + removed).min(bytes.len());
+        bytes.splice(from..to, pseudo_random(*inserted, seed));
+    }
+    bytes
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn chunks_are_those_of_a_backup_without_history(
+        kilobytes in 1500..9000_usize,
+        edits in prop::collection::vec((any::<prop::sample::Index>(), 0..30_000_usize, 0..30_000_usize), 0..5),
+        in_place in any::<bool>(),
+        algorithm in prop::sample::select(vec![Algorithm::MinCdc, Algorithm::FastCdc]),
+    ) {
+        let runtime = runtime();
+        let context = repository(&runtime, algorithm);
+        let base = data::mixed(7, kilobytes * 1000);
+        let edits: Vec<Edit> =
+            edits.into_iter().map(|(place, removed, inserted)| (place, if in_place { inserted } else { removed }, inserted)).collect();
+        let second = edited(&base, &edits, 5);
+        store(&context, "series", &base, false);
+        let (with_history, statistics) = store(&context, "series", &second, false);
+        let (alone, _) = store(&context, "alone", &second, false);
+        prop_assert_eq!(with_history, alone);
+        prop_assert!(statistics.predictions_right > 0 || !edits.is_empty());
+        // What the second version made is as good a base as the first.
+        let (third, statistics) = store(&context, "series", &second, false);
+        let (alone, _) = store(&context, "alone", &second, true);
+        prop_assert_eq!(third, alone);
+        prop_assert_eq!(statistics.predicted_bytes, second.len() as u64);
+    }
+}
+
+/// Goal: after an insertion, prediction finds the new shift. Method: insert near the front of a long stream; most of what is behind
+/// must be proved, not cut.
+#[test]
+fn prediction_goes_on_behind_an_insertion() {
+    let runtime = runtime();
+    let context = repository(&runtime, Algorithm::MinCdc);
+    let base = data::mixed(3, 60_000_000);
+    let second = [&base[..3_000_000], b"something new", &base[3_000_000..]].concat();
+    store(&context, "series", &base, false);
+    let (_, statistics) = store(&context, "series", &second, false);
+    assert!(statistics.predicted_bytes > 30_000_000, "{statistics:?}");
+    assert!(statistics.new_chunks < 10, "{statistics:?}");
+}

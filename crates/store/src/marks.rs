@@ -1,0 +1,93 @@
+//! Marks: objects that say something by being there, and what becomes of objects that only pretend to.
+//!
+//! Anyone who may create objects can take a name. What counts is therefore never that a name is taken but that the object
+//! below it opens: its key follows from its name. An object that does not open is a [`FaultyObject`], to be shown to people.
+//!
+//! Which way to err depends on who asks. A listing goes on as if an unreadable mark were not there, because otherwise anyone
+//! could hide versions. It reads through the cache, where a copy of something that was planted, and removed since, may lie in
+//! the place of what is genuine now: what does not open is fetched again from the store. Whoever would *build* on what the mark speaks of (`jobs.rs`) does without it, because the mark may
+//! have been whole when somebody else read it and began to delete.
+
+use larder_format::ids::{JobId, SeriesKey};
+use larder_format::lease::{Pin, decode_done};
+use larder_format::mark::{Forgotten, MARK_MAX};
+use larder_format::{DecodeError, names};
+
+use crate::repository::{Repository, RepositoryError, random};
+use crate::{Store, StoreErrorKind};
+
+/// An object that is not what its name says, damaged or planted, and that takes nothing away from the versions there are.
+#[derive(Debug)]
+pub struct FaultyObject {
+    /// Its name.
+    pub name: String,
+    /// The version or job it pretends to be about.
+    pub job: JobId,
+    /// What is wrong with it.
+    pub error: RepositoryError,
+}
+
+impl Repository {
+    /// Marks a version as forgotten. Done as well if somebody else has marked it before.
+    pub async fn forget(&self, version: Pin, mark: &Forgotten) -> Result<(), RepositoryError> {
+        let name = names::forgotten(version.series, version.job);
+        let bytes = mark.encode(&self.keys, version.series, version.job, random(self.entropy())?)?;
+        match self.store.create(&name, bytes.into()).await {
+            Err(error) if error.kind == StoreErrorKind::AlreadyExists => self.forgotten(version).await.map(drop),
+            result => Ok(result.map(drop)?),
+        }
+    }
+
+    /// The mark that a version is forgotten, if there is one: asked of the store, never of a cache. A mark that does not open
+    /// is an error; whoever would act on its absence must not.
+    pub async fn forgotten(&self, version: Pin) -> Result<Option<Forgotten>, RepositoryError> {
+        self.read_forgotten(&self.store.without_cache(), version.series, version.job).await
+    }
+
+    /// Whether a job has closed its lease. A closing mark that does not open is an error.
+    pub async fn is_closed(&self, job: JobId) -> Result<bool, RepositoryError> {
+        self.read_done(&self.store.without_cache(), job).await
+    }
+
+    pub(crate) async fn read_forgotten(
+        &self,
+        store: &Store,
+        series: SeriesKey,
+        job: JobId,
+    ) -> Result<Option<Forgotten>, RepositoryError> {
+        let name = names::forgotten(series, job);
+        read_mark(store, &name, |bytes| Forgotten::decode(&self.keys, series, job, bytes)).await
+    }
+
+    pub(crate) async fn read_done(&self, store: &Store, job: JobId) -> Result<bool, RepositoryError> {
+        let mark = read_mark(store, &names::lease_done(job), |bytes| decode_done(&self.keys, job, bytes)).await?;
+        Ok(mark.is_some())
+    }
+}
+
+/// Reads and opens a mark, at the second try past the cache.
+async fn read_mark<T>(
+    store: &Store,
+    name: &str,
+    decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
+) -> Result<Option<T>, RepositoryError> {
+    let Some(bytes) = read_if_there(store, name, MARK_MAX).await? else { return Ok(None) };
+    if let Ok(mark) = decode(&bytes) {
+        return Ok(Some(mark));
+    }
+    let Some(bytes) = read_if_there(&store.without_cache(), name, MARK_MAX).await? else { return Ok(None) };
+    decode(&bytes).map(Some).map_err(RepositoryError::damaged(name))
+}
+
+/// Reads an object of at most `most` bytes, or finds that it is not there.
+pub(crate) async fn read_if_there(
+    store: &Store,
+    name: &str,
+    most: u64,
+) -> Result<Option<bytes::Bytes>, RepositoryError> {
+    match store.get_up_to(name, most).await {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind == StoreErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
