@@ -115,9 +115,10 @@ impl RecipeWriter {
         cutter: Cutter,
         max: u32,
         run_mac: &RunMac,
+        candidate: Option<SegmentRef>,
         sink: &mut MetaSink<'_>,
     ) -> Result<(), RepositoryError> {
-        self.border(sink)?;
+        self.border(candidate, sink)?;
         let (empty, mac) = (run_mac.clone(), run_mac.clone());
         self.proving = Some(Proving { cutter, max, empty, mac, is_whole: true });
         Ok(())
@@ -130,18 +131,14 @@ impl RecipeWriter {
         sink: &mut MetaSink<'_>,
     ) -> Result<(), RepositoryError> {
         if self.proving.is_some() {
-            self.end_open_segment(candidate, sink)?;
+            self.border(candidate, sink)?;
             self.proving = None;
         }
         Ok(())
     }
 
-    /// Ends the open segment here, whatever its content.
-    pub(super) fn border(&mut self, sink: &mut MetaSink<'_>) -> Result<(), RepositoryError> {
-        self.end_open_segment(None, sink)
-    }
-
-    fn end_open_segment(
+    /// Ends the open segment here, whatever its content; `candidate` as in [`Self::push`].
+    pub(super) fn border(
         &mut self,
         candidate: Option<SegmentRef>,
         sink: &mut MetaSink<'_>,
@@ -258,7 +255,7 @@ impl RecipeWriter {
         candidate: Option<SegmentRef>,
         sink: &mut MetaSink<'_>,
     ) -> Result<Recipe, RepositoryError> {
-        self.end_open_segment(candidate, sink)?;
+        self.border(candidate, sink)?;
         self.end_node(sink)?;
         Ok(Recipe { nodes: self.nodes })
     }

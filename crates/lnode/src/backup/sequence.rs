@@ -203,13 +203,14 @@ impl Sequencer {
         let Some(run_mac) = &cutting.run_mac else { return Ok(()) };
         self.flush_kept()?;
         let max = cutting.chunker(cutter).params().max;
+        let candidate = followed(&mut self.data_base)?;
         let mut sink = MetaSink {
             packer: &mut self.meta_packer,
             fingerprinter: &cutting.fingerprinter,
             usage: &mut self.usage,
             added_bytes: &mut self.statistics.added_bytes,
         };
-        Ok(self.data.begin_file(cutter, max, run_mac, &mut sink)?)
+        Ok(self.data.begin_file(cutter, max, run_mac, candidate, &mut sink)?)
     }
 
     fn end_file(&mut self) -> Result<(), BackupError> {
@@ -372,13 +373,14 @@ impl Sequencer {
             // Segments of a large file are its own: what is before them ends there.
             if is_whole && (self.data.is_at_segment_start() || segment.proof.is_some()) {
                 self.statistics.chunks += u64::from(segment.chunks);
+                let candidate = followed(&mut self.data_base)?;
                 let mut sink = MetaSink {
                     packer: &mut self.meta_packer,
                     fingerprinter: &self.cutting.fingerprinter,
                     usage: &mut self.usage,
                     added_bytes: &mut self.statistics.added_bytes,
                 };
-                self.data.border(&mut sink)?;
+                self.data.border(candidate, &mut sink)?;
                 self.data.push_segment(segment, &mut sink)?;
                 position = end;
                 continue;
