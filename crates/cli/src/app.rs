@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use larder_format::compress::Compression;
-use larder_lnode::{Cancel, Context, NoProgress, Progress, SystemClock};
+use larder_lnode::{Cancel, Context, Progress, SystemClock};
+use larder_store::jobs::RENEW_EVERY;
 use larder_store::repository::{SystemEntropy, random, read_config};
 use larder_store::{CacheOptions, Location, Repository, RepositoryError, Store, StoreOptions};
 
@@ -23,12 +24,16 @@ use crate::signals::Interrupts;
 /// How often a person may try a password.
 const PROMPTS: usize = 3;
 
-/// Memory for caches and for finding duplicates when nothing else is said: with buffers and the program itself, a backup of
-/// anything stays under 200 MB.
+/// Memory for caches, for containers read ahead, for plans and for finding duplicates when nothing else is said: with buffers
+/// and the program itself, every command stays under 200 MB.
 const MEMORY_DEFAULT: u64 = 96 << 20;
 
 /// Less would make every job crawl.
 const MEMORY_MIN: u64 = 16 << 20;
+
+/// Threads that read and write files of a local repository. The heap keeps what each of them has freed of containers for that
+/// thread, so more than a disk has use for would only cost memory: with eight a dump takes half as much again.
+const FILE_THREADS: usize = 2;
 
 /// What every command needs.
 pub(crate) struct App {
@@ -42,6 +47,15 @@ pub(crate) struct App {
 impl std::fmt::Debug for App {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("App").field("global", &self.global).finish_non_exhaustive()
+    }
+}
+
+/// Shows only what a person should know.
+struct Remarks(Output);
+
+impl Progress for Remarks {
+    fn note(&self, text: &str) {
+        self.0.remark(&format!("note: {text}"));
     }
 }
 
@@ -75,6 +89,7 @@ impl App {
             // Requests wait for the network, they do not compute; two threads keep many of them going.
             tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(2)
+                .max_blocking_threads(FILE_THREADS)
                 .thread_name("requests")
                 .enable_all()
                 .build()
@@ -148,6 +163,8 @@ impl App {
             runtime: self.runtime().handle().clone(),
             clock: Arc::new(SystemClock),
             threads: self.threads(),
+            memory: self.memory(),
+            renew_every: RENEW_EVERY,
             cancel: self.interrupts.job_begins(),
             progress,
             host: environment::host(),
@@ -161,8 +178,10 @@ impl App {
             runtime: self.runtime().handle().clone(),
             clock: Arc::new(SystemClock),
             threads: self.threads(),
+            memory: self.memory(),
+            renew_every: RENEW_EVERY,
             cancel: Cancel::default(),
-            progress: Arc::new(NoProgress),
+            progress: Arc::new(Remarks(self.out.clone())),
             host: environment::host(),
         }
     }

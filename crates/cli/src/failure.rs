@@ -5,7 +5,7 @@ use std::error::Error;
 
 use larder_format::DecodeError;
 use larder_lnode::check::CheckError;
-use larder_lnode::{BackupError, RestoreError};
+use larder_lnode::{BackupError, ReadError, RestoreError};
 use larder_source::exclude::TagFileError;
 use larder_source::pattern_file::PatternFileError;
 use larder_source::target::{TargetError, TargetErrorKind};
@@ -55,6 +55,9 @@ impl Failure {
         self
     }
 }
+
+/// What to do when a snapshot went away while it was being read.
+const FORGOTTEN: &str = "nothing is damaged; `larder snapshots` lists what there is";
 
 /// An error and its sources in one line. Sources that the text above them already repeats are left out.
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
@@ -191,6 +194,15 @@ impl From<BackupError> for Failure {
     }
 }
 
+impl From<ReadError> for Failure {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Repository(error) => error.into(),
+            ReadError::Forgotten { .. } => Self::of(Exit::Failed, &error).advise(FORGOTTEN),
+        }
+    }
+}
+
 impl From<RestoreError> for Failure {
     fn from(error: RestoreError) -> Self {
         match error {
@@ -200,6 +212,7 @@ impl From<RestoreError> for Failure {
             error => {
                 let failure = Self::of(Exit::Failed, &error);
                 match error {
+                    RestoreError::Forgotten { .. } => failure.advise(FORGOTTEN),
                     RestoreError::NoSuchPath { .. } => failure.advise("`larder ls` or `larder find` shows what it has"),
                     _ => failure,
                 }

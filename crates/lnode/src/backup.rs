@@ -25,6 +25,7 @@ mod recipe_writer;
 mod run;
 mod sequence;
 mod uploads;
+mod wanted;
 
 pub use run::backup;
 

@@ -1,5 +1,8 @@
 //! Check: whether every version can be restored, as far as was asked to look.
 //!
+//! It reads the store and never a cache of it, which would answer for objects that are damaged or gone. It announces what it
+//! reads, and what is forgotten meanwhile is no damage.
+//!
 //! 1. `structure`: every manifest, node, segment and block of metadata is read; every container is there with its right length
 //!    and its tables, and every record agrees with them. What versions share is looked at once.
 //! 2. `content`: containers are read whole, opened, and every chunk's fingerprint is computed again.
@@ -82,6 +85,8 @@ pub struct CheckReport {
     pub bytes_read: u64,
     /// What is damaged.
     pub damages: Vec<Damage>,
+    /// Versions that were forgotten while they were being checked.
+    pub forgotten: Vec<JobId>,
     /// Containers that no version uses: of interrupted or running jobs. Not damage.
     pub unused_containers: u64,
     /// Their bytes.

@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use larder_store::Repository;
 
@@ -75,6 +76,11 @@ pub trait Progress: Send + Sync {
         let _ = (path, fate, bytes);
     }
 
+    /// Something about the whole job that a person should know and that is no error.
+    fn note(&self, text: &str) {
+        let _ = text;
+    }
+
     /// Something went wrong with one path.
     fn problem(&self, problem: &Problem) {
         let _ = problem;
@@ -98,6 +104,11 @@ pub struct Context {
     pub clock: Arc<dyn Clock>,
     /// Threads for CPU work.
     pub threads: NonZeroUsize,
+    /// Bytes of memory for what a job that reads keeps at hand: caches, containers read ahead, the plan of a restore. With
+    /// the buffers of its threads it takes somewhat more. A backup is told by its options.
+    pub memory: usize,
+    /// How often a job that reads renews its lease.
+    pub renew_every: Duration,
     /// Stops the job.
     pub cancel: Cancel,
     /// Watches the job.

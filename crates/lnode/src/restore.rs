@@ -2,9 +2,14 @@
 //!
 //! The recipe is known, so the whole way is: `plan` says for a window of entries which bytes of which containers go where,
 //! `execute` reads each of these containers once and writes them, in any order, to all places; no cache is needed (SlimStore
-//! section V). Directories are made in order before, links after, times last.
+//! section V). Directories are made in order before, links after, times last, and then all of it is brought to disk.
+//!
+//! Old content of a file is compared with the recipe first (`existing`): chunks that are right are neither fetched nor
+//! written. Damage costs the files that need what is damaged, each of which is named; the rest is restored.
 
+mod budget;
 mod execute;
+mod existing;
 mod plan;
 mod run;
 
@@ -36,8 +41,6 @@ pub struct RestoreOptions {
     pub delete: bool,
     /// Read everything again at the end and compare.
     pub verify: bool,
-    /// Containers fetched at the same time; 0 = a good number.
-    pub prefetch: usize,
 }
 
 impl std::fmt::Debug for RestoreOptions {
@@ -57,12 +60,14 @@ pub struct RestoreReport {
     pub files_kept: u64,
     /// Directories, links, devices.
     pub others: u64,
-    /// Bytes of file contents written.
+    /// Bytes of file contents written: parts of files that were right already are not counted.
     pub bytes_restored: u64,
     /// Things removed by `delete`.
     pub deleted: u64,
     /// Files and folders that could not be restored.
     pub errors: u64,
+    /// Those of them that the repository has lost: what they need is damaged or missing there.
+    pub damaged: u64,
     /// Differences found by `verify`.
     pub mismatches: u64,
     /// Containers read.
@@ -83,10 +88,25 @@ pub enum RestoreError {
         /// What was asked for.
         path: Vec<u8>,
     },
+    /// The version was forgotten after it had been listed, or while it was restored without a lease.
+    #[error("snapshot {} was forgotten meanwhile", id.short())]
+    Forgotten {
+        /// Which.
+        id: larder_format::ids::JobId,
+    },
     /// The target failed so that going on makes no sense.
     #[error(transparent)]
     Target(#[from] TargetError),
     /// The repository failed.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
+}
+
+impl From<crate::version::ReadError> for RestoreError {
+    fn from(error: crate::version::ReadError) -> Self {
+        match error {
+            crate::version::ReadError::Forgotten { id } => Self::Forgotten { id },
+            crate::version::ReadError::Repository(error) => error.into(),
+        }
+    }
 }

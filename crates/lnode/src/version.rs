@@ -1,17 +1,24 @@
 //! Reading one version: its entries in order, single entries by path, contents of files in order.
+//!
+//! What reads contents announces itself first ([`Reading`]); listings do without, and what they show is a hint.
 
+mod ahead;
 mod data_reader;
+mod diff;
 mod entries;
+mod reading;
 mod recipe_reader;
 
 pub(crate) use data_reader::{ContentReader, DataReader};
-pub(crate) use entries::{Entries, PlacedEntry};
-pub(crate) use recipe_reader::{MetaChunks, RecipeReader, RecordCursor};
+pub use diff::{Change, diff};
+pub(crate) use entries::{Entries, EntriesBelow, PlacedEntry};
+pub use reading::{ReadError, Reading};
+pub(crate) use reading::{ReadLease, is_missing, look, pin_of};
+pub(crate) use recipe_reader::{MetaChunks, RecipeReader, RecordCursor, SegmentPlace};
 
-use std::cmp::Ordering;
 use std::sync::Arc;
 
-use larder_format::entry::{Entry, EntryKind, path_order};
+use larder_format::entry::{Entry, EntryKind};
 use larder_format::manifest::Manifest;
 use larder_format::recipe::Recipe;
 use larder_store::RepositoryError;
@@ -30,11 +37,20 @@ pub struct VersionReader {
 }
 
 impl VersionReader {
-    /// Reads the manifest.
+    /// Reads the manifest, for looking: nothing is announced.
     pub fn open(context: &Context, version: &Version) -> Result<Self, RepositoryError> {
-        let manifest = context.runtime.block_on(context.repository.manifest(version))?;
+        Ok(Self::new(context, context.runtime.block_on(context.repository.manifest(version))?))
+    }
+
+    /// Announces that the version is being read, and opens it.
+    pub fn announce(context: &Context, version: &Version) -> Result<(Self, Reading), ReadError> {
+        let (reading, manifest) = Reading::begin(context, version)?;
+        Ok((Self::new(context, manifest), reading))
+    }
+
+    pub(crate) fn new(context: &Context, manifest: Manifest) -> Self {
         let (data, metadata) = (Arc::new(manifest.data.clone()), Arc::new(manifest.metadata.clone()));
-        Ok(Self { context: context.clone(), manifest, data, metadata, chunks: MetaChunks::new(context) })
+        Self { context: context.clone(), manifest, data, metadata, chunks: MetaChunks::new(context) }
     }
 
     /// The manifest.
@@ -52,23 +68,8 @@ impl VersionReader {
         self.placed_below(path).map(|placed| placed.map(|placed| placed.entry))
     }
 
-    pub(crate) fn placed_below(
-        &self,
-        path: &[u8],
-    ) -> impl Iterator<Item = Result<PlacedEntry, RepositoryError>> + use<> {
-        let mut entries = Entries::new(self.metadata.clone(), self.chunks.clone());
-        let skipped = if path.is_empty() { Ok(()) } else { entries.skip_towards(path) };
-        let path = path.to_vec();
-        let start = path.clone();
-        skipped
-            .err()
-            .map(Err)
-            .into_iter()
-            .chain(entries)
-            .skip_while(move |placed| {
-                placed.as_ref().is_ok_and(|placed| path_order(&placed.entry.path, &start) == Ordering::Less)
-            })
-            .take_while(move |placed| placed.as_ref().map_or(true, |placed| is_at_or_below(&placed.entry.path, &path)))
+    pub(crate) fn placed_below(&self, path: &[u8]) -> EntriesBelow {
+        EntriesBelow::new(Entries::new(self.metadata.clone(), self.chunks.clone()), path)
     }
 
     /// The entry at exactly `path`.
@@ -116,7 +117,7 @@ impl VersionReader {
     where
         E: From<RepositoryError>,
     {
-        let mut data = DataReader::new(&self.context, self.data.clone(), self.chunks.clone());
+        let mut data = DataReader::new(self);
         let mut stand_ins = std::collections::HashMap::new();
         for placed in self.placed_below(path) {
             let PlacedEntry { mut entry, mut data_offset } = placed?;

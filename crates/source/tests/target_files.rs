@@ -137,6 +137,7 @@ fn an_equal_file_is_not_touched_at_all() {
     assert_eq!((old.as_slice(), writer.existing_bytes()), (content.as_slice(), 10_000));
     writer.keep(0, 10_000).expect("kept");
     writer.finish(&entry).expect("finished");
+    assert!(!writer.has_changed());
     let after = std::fs::metadata(place.path("f")).expect("stat");
     assert_eq!((before.ino(), before.ctime(), before.ctime_nsec()), (after.ino(), after.ctime(), after.ctime_nsec()));
 }
@@ -157,6 +158,7 @@ fn only_what_differs_is_written_into_an_old_file() {
     writer.keep(20_000, 10_000).expect("kept");
     writer.write_at(10_000, &content[10_000..20_000]).expect("written");
     writer.finish(&entry).expect("finished");
+    assert!(writer.has_changed());
     assert_eq!(read(&place.path("f")), content);
     assert_eq!(std::fs::metadata(place.path("f")).expect("stat").ino(), inode);
     assert_eq!((mode(&place.path("f")), mtime(&place.path("f"))), (0o644, THEN));

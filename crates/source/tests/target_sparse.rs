@@ -80,6 +80,23 @@ fn old_content_is_punched_out() {
 }
 
 #[test]
+fn an_equal_file_with_holes_is_not_touched() {
+    let place = Place::new();
+    let target = place.plain();
+    let entry = sparse_file("f", 10 * MIB, &[(MIB, 4096), (5 * MIB, 8192)]);
+    let content = bytes(3 * 4096, 2);
+    put(&target, &entry, &content);
+    let before = std::fs::metadata(place.path("f")).expect("stat");
+    let writer = begin(&target, &entry);
+    writer.keep(MIB, 4096).expect("kept");
+    writer.keep(5 * MIB, 8192).expect("kept");
+    writer.finish(&entry).expect("finished");
+    assert!(!writer.has_changed());
+    let after = std::fs::metadata(place.path("f")).expect("stat");
+    assert_eq!((before.ino(), before.ctime(), before.ctime_nsec()), (after.ino(), after.ctime(), after.ctime_nsec()));
+}
+
+#[test]
 fn zeros_become_holes_on_request() {
     let mut content = bytes(10 << 20, 3);
     content[1 << 20..9 << 20].fill(0);

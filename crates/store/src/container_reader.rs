@@ -30,6 +30,18 @@ pub struct OpenContainer {
 }
 
 impl OpenContainer {
+    /// Whether the bytes of a frame were read.
+    pub fn holds(&self, frame: &FrameLocation) -> bool {
+        self.sealed(frame).is_some()
+    }
+
+    fn sealed(&self, frame: &FrameLocation) -> Option<&[u8]> {
+        let range = frame.object_range();
+        let part = self.parts.partition_point(|(offset, _)| *offset <= range.start).checked_sub(1)?;
+        let (offset, bytes) = &self.parts[part];
+        bytes.get((range.start - offset) as usize..(range.end - offset) as usize)
+    }
+
     /// Opens one frame into `raw`, which is resized to fit; `scratch` is overwritten.
     pub fn open_frame(
         &self,
@@ -40,13 +52,7 @@ impl OpenContainer {
         decompressor: &mut Decompressor,
     ) -> Result<(), RepositoryError> {
         let damaged = RepositoryError::damaged(names::container(self.index.id));
-        let range = frame.object_range();
-        let part = self.parts.partition_point(|(offset, _)| *offset <= range.start).checked_sub(1);
-        let sealed = part.and_then(|part| {
-            let (offset, bytes) = &self.parts[part];
-            bytes.get((range.start - offset) as usize..(range.end - offset) as usize)
-        });
-        let Some(sealed) = sealed else {
+        let Some(sealed) = self.sealed(frame) else {
             return Err(damaged(DecodeError::Truncated { what: "frame" }));
         };
         scratch.clear();

@@ -75,7 +75,7 @@ pub(crate) struct Global {
     #[arg(long, value_name = "N", global = true, env = "LARDER_THREADS", hide_env_values = true)]
     pub(crate) threads: Option<NonZeroUsize>,
 
-    /// Memory for caches and for finding duplicates
+    /// Memory for caches, for what is read ahead, for plans and for finding duplicates
     #[arg(long, value_name = "SIZE", global = true, env = "LARDER_MEMORY_LIMIT", value_parser = sizes::parse_bytes, hide_env_values = true)]
     pub(crate) memory_limit: Option<u64>,
 

@@ -81,6 +81,8 @@ impl Ended<'_> {
         put("unused_containers", json!(report.unused_containers));
         put("unused_bytes", json!(report.unused_bytes));
         put("total_duration", json!(self.meter.elapsed().as_secs_f64()));
+        let forgotten: Vec<_> = report.forgotten.iter().map(ToString::to_string).collect();
+        put("forgotten", json!(forgotten));
         put("damages", json!(report.damages.iter().map(damage_json).collect::<Vec<_>>()));
         summary::put_requests(&mut object, &self.requests);
         out.json(&object)
@@ -98,6 +100,9 @@ impl Ended<'_> {
         if self.read_data != ReadData::None {
             let (read, bytes) = (sizes::count(report.containers_read, "container"), sizes::show(report.bytes_read));
             out.info(format!("read and verified {read}, {bytes}"))?;
+        }
+        for id in &report.forgotten {
+            out.info(format!("snapshot {} was forgotten meanwhile; that is no damage", id.short()))?;
         }
         if report.unused_containers > 0 {
             let containers = sizes::count(report.unused_containers, "container");

@@ -1,13 +1,8 @@
-//! `larder diff`: two snapshots, or parts of them, side by side. Both come in path order, so one pass and constant memory do.
-//!
-//! Content is taken for the same where a backup would not read it again (size, times and inode are the same); otherwise it is
-//! read on both sides and compared.
+//! `larder diff`: prints how two snapshots, or parts of them, differ; the work is `larder_lnode::version::diff`.
 
-use std::cmp::Ordering;
-
-use larder_format::entry::{Entry, EntryKind, path_order};
+use larder_format::entry::{Entry, EntryKind};
 use larder_lnode::VersionReader;
-use larder_store::RepositoryError;
+use larder_lnode::version::{Change, diff};
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
@@ -38,7 +33,9 @@ pub(super) fn run(app: &App, args: &DiffArgs) -> Result<Exit, Failure> {
         app.out.info("")?;
     }
     let mut printer = Printer { app, args, totals: Totals::default() };
-    compare(&old, &new, &mut printer)?;
+    diff((&old.reader, &old.top), (&new.reader, &new.top), |name, old, new, change| {
+        printer.change(name, (old, new), change)
+    })?;
     printer.end(&old, &new)?;
     Ok(Exit::Done)
 }
@@ -53,104 +50,6 @@ impl Side {
     fn id(&self) -> larder_format::ids::JobId {
         self.reader.manifest().summary.id
     }
-
-    fn entries(&self) -> impl Iterator<Item = Result<Entry, RepositoryError>> + '_ {
-        self.reader.entries_below(&self.top)
-    }
-
-    /// Path below what is compared; empty for its root.
-    fn name<'e>(&self, entry: &'e Entry) -> &'e [u8] {
-        let rest = entry.path.strip_prefix(&*self.top).unwrap_or(&entry.path);
-        rest.strip_prefix(b"/").unwrap_or(rest)
-    }
-
-    /// A hash over the content of a file.
-    fn content(&self, path: &[u8]) -> Result<blake3::Hash, Failure> {
-        let mut hasher = blake3::Hasher::new();
-        self.reader.visit_contents(path, |entry, content| {
-            hasher.update_reader(content).map(drop).map_err(|error| super::dump::content_failed(error, &entry.path))
-        })?;
-        Ok(hasher.finalize())
-    }
-}
-
-fn compare(old: &Side, new: &Side, printer: &mut Printer<'_>) -> Result<(), Failure> {
-    let (mut olds, mut news) = (old.entries(), new.entries());
-    let (mut before, mut after) = (olds.next().transpose()?, news.next().transpose()?);
-    loop {
-        let order = match (&before, &after) {
-            (None, None) => return Ok(()),
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (Some(before), Some(after)) => path_order(old.name(before), new.name(after)),
-        };
-        match (order, &before, &after) {
-            (Ordering::Less, Some(entry), _) => printer.removed(old.name(entry), entry)?,
-            (Ordering::Greater, _, Some(entry)) => printer.added(new.name(entry), entry)?,
-            (_, Some(a), Some(b)) => {
-                let change = Change::between((old, a), (new, b))?;
-                printer.changed(new.name(b), (a, b), change)?;
-            }
-            _ => return Ok(()),
-        }
-        if order != Ordering::Greater {
-            before = olds.next().transpose()?;
-        }
-        if order != Ordering::Less {
-            after = news.next().transpose()?;
-        }
-    }
-}
-
-/// What differs between two entries of one path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Change {
-    Nothing,
-    Metadata,
-    Content,
-    Type,
-}
-
-impl Change {
-    fn between((old, a): (&Side, &Entry), (new, b): (&Side, &Entry)) -> Result<Self, Failure> {
-        use EntryKind as K;
-        let same_content = match (&a.kind, &b.kind) {
-            (K::File { .. } | K::HardLink { .. }, K::File { .. } | K::HardLink { .. }) => same_file(old, a, new, b)?,
-            (K::Symlink { target: a }, K::Symlink { target: b }) => a == b,
-            (K::Directory, K::Directory) | (K::Fifo, K::Fifo) => true,
-            (K::CharDevice { .. }, K::CharDevice { .. }) | (K::BlockDevice { .. }, K::BlockDevice { .. }) => {
-                a.kind == b.kind
-            }
-            _ => return Ok(Self::Type),
-        };
-        Ok(match (same_content, same_metadata(a, b)) {
-            (false, _) => Self::Content,
-            (true, false) => Self::Metadata,
-            (true, true) => Self::Nothing,
-        })
-    }
-}
-
-fn same_file(old: &Side, a: &Entry, new: &Side, b: &Entry) -> Result<bool, Failure> {
-    if let (EntryKind::File { size: a, .. }, EntryKind::File { size: b, .. }) = (&a.kind, &b.kind)
-        && a != b
-    {
-        return Ok(false);
-    }
-    let looks_unchanged = a.mtime == b.mtime && a.ctime == b.ctime && a.inode == b.inode;
-    if looks_unchanged && std::mem::discriminant(&a.kind) == std::mem::discriminant(&b.kind) {
-        return Ok(true);
-    }
-    Ok(old.content(&a.path)? == new.content(&b.path)?)
-}
-
-/// Whether a restore would give both the same metadata.
-fn same_metadata(a: &Entry, b: &Entry) -> bool {
-    a.mode == b.mode
-        && (a.uid, a.gid) == (b.uid, b.gid)
-        && (&a.user, &a.group) == (&b.user, &b.group)
-        && a.mtime == b.mtime
-        && a.xattrs == b.xattrs
 }
 
 /// What was added or removed.
@@ -191,32 +90,35 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    fn added(&mut self, name: &[u8], entry: &Entry) -> Result<(), Failure> {
-        self.totals.added.add(entry);
-        self.line("+", name, entry)
-    }
-
-    fn removed(&mut self, name: &[u8], entry: &Entry) -> Result<(), Failure> {
-        self.totals.removed.add(entry);
-        self.line("-", name, entry)
-    }
-
-    fn changed(&mut self, name: &[u8], (a, b): (&Entry, &Entry), change: Change) -> Result<(), Failure> {
-        match change {
-            Change::Nothing => Ok(()),
-            Change::Metadata if !self.args.metadata => Ok(()),
-            Change::Metadata => self.line("U", name, b),
+    fn change(
+        &mut self,
+        name: &[u8],
+        (old, new): (Option<&Entry>, Option<&Entry>),
+        change: Change,
+    ) -> Result<(), Failure> {
+        let modifier = match change {
+            Change::Nothing => return Ok(()),
+            Change::Metadata if !self.args.metadata => return Ok(()),
+            Change::Metadata => "U",
             Change::Content => {
                 self.totals.changed_files += 1;
-                self.totals.removed.bytes += a.size();
-                self.totals.added.bytes += b.size();
-                self.line("M", name, b)
+                self.totals.removed.bytes += old.map_or(0, Entry::size);
+                self.totals.added.bytes += new.map_or(0, Entry::size);
+                "M"
             }
-            Change::Type => {
-                self.totals.removed.add(a);
-                self.totals.added.add(b);
-                self.line("T", name, b)
+            Change::Type | Change::Added | Change::Removed => {
+                old.into_iter().for_each(|entry| self.totals.removed.add(entry));
+                new.into_iter().for_each(|entry| self.totals.added.add(entry));
+                match change {
+                    Change::Added => "+",
+                    Change::Removed => "-",
+                    _ => "T",
+                }
             }
+        };
+        match new.or(old) {
+            Some(entry) => self.line(modifier, name, entry),
+            None => Ok(()),
         }
     }
 

@@ -7,7 +7,7 @@ mod zip;
 use std::io::{self, Read, Write};
 
 use larder_format::entry::{Entry, EntryKind};
-use larder_lnode::{Cancel, VersionReader};
+use larder_lnode::{Cancel, ReadError, VersionReader};
 use larder_store::RepositoryError;
 
 use self::target::DumpTarget;
@@ -29,10 +29,23 @@ pub(super) fn run(app: &App, args: &DumpArgs) -> Result<Exit, Failure> {
     let versions = Versions::load(app, &opened.repository, &args.filter)?;
     let version = versions.find(app, &reference.snapshot)?;
     let context = app.reading(opened.repository);
-    let reader = VersionReader::open(&context, &version)?;
+    let (reader, reading) = VersionReader::announce(&context, &version)?;
+    let dumped = dump_to(app, args, &reader, &path);
+    let dumped = match dumped {
+        // What is missing because nobody wants it any more is not damaged.
+        Err(failure) if failure.exit == Exit::Damage && reading.is_forgotten() => {
+            Err(ReadError::Forgotten { id: version.id() }.into())
+        }
+        dumped => dumped,
+    };
+    reading.end();
+    dumped
+}
+
+fn dump_to(app: &App, args: &DumpArgs, reader: &VersionReader, path: &[u8]) -> Result<Exit, Failure> {
     let is_folder = match path.is_empty() {
         true => true,
-        false => is_folder(&reader, &path)?,
+        false => is_folder(reader, path)?,
     };
     if args.target.is_none() && app.out.stdout_is_terminal() && is_folder {
         return Err(Failure::usage("an archive is nothing for a terminal")
@@ -40,11 +53,11 @@ pub(super) fn run(app: &App, args: &DumpArgs) -> Result<Exit, Failure> {
     }
     let archive = is_folder.then_some(args.archive);
     match &args.target {
-        None => dump(&reader, &path, archive, &mut app.out.bytes())?,
+        None => dump(reader, path, archive, &mut app.out.bytes())?,
         Some(target) => {
             // A signal must not leave half a file behind.
             let mut target = Interruptible { target: DumpTarget::create(target)?, cancel: app.interrupts.job_begins() };
-            let dumped = dump(&reader, &path, archive, &mut target);
+            let dumped = dump(reader, path, archive, &mut target);
             if target.cancel.is_cancelled() {
                 return Err(Failure::new(Exit::Interrupted, "the dump was interrupted"));
             }

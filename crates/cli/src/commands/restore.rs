@@ -36,7 +36,6 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
         selection: selection.map(|wanted| Arc::new(wanted) as Arc<dyn Selection>),
         delete: args.delete,
         verify: args.verify && !args.dry_run,
-        prefetch: 0,
     };
     let of = format!("{} of {}", version.id().short(), time::show(version.summary.time_ms));
     app.out.info(format!("restoring {of} into {}", PathText(args.target.as_os_str().as_encoded_bytes())))?;
@@ -142,10 +141,11 @@ impl Ended<'_> {
         self.report.errors.max(self.meter.errors())
     }
 
-    /// Differences found by verifying mean damage; errors and lost metadata that not everything is as it was.
+    /// What the repository has lost, and differences found by verifying, mean damage; other errors and lost metadata that not
+    /// everything is as it was.
     fn exit(&self) -> Exit {
         let is_lossy = self.target.notes().summary().iter().any(|note| note.kind.is_loss() && note.count > 0);
-        if self.report.mismatches > 0 {
+        if self.report.mismatches > 0 || self.report.damaged > 0 {
             Exit::Damage
         } else if self.errors() > 0 || is_lossy {
             Exit::Partly
@@ -178,6 +178,7 @@ impl Ended<'_> {
         put("files_deleted", json!(report.deleted));
         put("bytes_restored", json!(report.bytes_restored));
         put("error_count", json!(self.errors()));
+        put("damaged", json!(report.damaged));
         put("verified", json!(self.args.verify && !self.args.dry_run));
         put("mismatches", json!(report.mismatches));
         put("containers_read", json!(report.containers_read));
@@ -235,6 +236,10 @@ impl Ended<'_> {
         }
         if report.mismatches > 0 {
             out.warn(&format!("read again and compared: {}", sizes::count(report.mismatches, "difference")));
+        }
+        if report.damaged > 0 {
+            let damaged = sizes::count(report.damaged, "item");
+            out.warn(&format!("{damaged} of the snapshot cannot be read any more; `larder check` says what to do"));
         }
         if self.errors() > 0 {
             out.warn(&format!("{} could not be restored: see the messages above", sizes::count(self.errors(), "item")));

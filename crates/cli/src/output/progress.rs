@@ -259,6 +259,10 @@ impl Progress for Counts {
         }
     }
 
+    fn note(&self, text: &str) {
+        self.out.remark(&format!("note: {text}"));
+    }
+
     fn item(&self, path: &[u8], fate: &'static str, bytes: u64) {
         let wanted = if matches!(fate, "unmodified" | "unchanged" | "up to date") { 2 } else { 1 };
         if self.out.verbose() < wanted {

@@ -343,3 +343,18 @@ fn a_newer_parent_can_be_chosen() {
     assert_eq!(third[0]["parent"], json!(first));
     play.larder(["backup", "source", "--parent", "ffffffff"]).code(1).says("no version fits");
 }
+
+/// The folders above what was asked for can be read, but nobody asked for them.
+#[test]
+fn a_folder_that_cannot_be_opened_makes_no_snapshot() {
+    let play = Play::with_repository();
+    play.write("above/secret/file", "content");
+    play.open_to_all("repository");
+    let closed = std::os::unix::fs::PermissionsExt::from_mode(0o000);
+    std::fs::set_permissions(play.path("above/secret"), closed).expect("it is ours");
+    let ran = run(&mut play.unprivileged(["backup", "above/secret"])).code(1);
+    assert!(ran.stderr.contains("nothing could be read"), "{}", ran.stderr);
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(play.path("above/secret"), open).expect("it is ours");
+    assert_eq!(play.larder(["snapshots", "--json"]).ok().json(), serde_json::json!([]));
+}

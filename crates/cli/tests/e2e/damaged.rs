@@ -117,9 +117,13 @@ fn the_rest_of_a_damaged_snapshot_comes_back() {
     let middle = &data[data.len() / 2];
     remove(&play.repository(), middle);
     let root = format!("latest:{}", play.path("source").display());
-    let ran = play.larder(["restore", &root, "--target", "back"]);
-    assert!(matches!(ran.code, 3 | 13), "{}: {}", ran.code, ran.stderr);
-    assert!(ran.stderr.contains("/large"), "{}", ran.stderr);
+    let ran =
+        play.larder(["restore", &root, "--target", "back"]).code(13).says("/large").says("cannot be read any more");
+    assert!(!ran.stderr.contains("/z"), "{}", ran.stderr);
+    let ran = play.larder(["restore", &root, "--target", "again", "--json"]).code(13);
+    let summary = ran.messages("summary").pop().expect("a summary");
+    schema::check("restore_summary", &summary);
+    assert_eq!((&summary["damaged"], &summary["error_count"]), (&json!(1), &json!(1)), "{summary}");
     for name in ["a", "z"] {
         assert_eq!(
             std::fs::read(play.path("back").join(name)).ok(),

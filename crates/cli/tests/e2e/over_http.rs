@@ -138,6 +138,35 @@ fn rights_lost_in_the_middle_are_15_and_nothing_is_half_done() {
 }
 
 #[test]
+fn what_may_only_be_read_is_read_with_a_note() {
+    let play = prepared();
+    round_trip(&play, &Bucket::serve(play.path("bucket"), no_fault));
+    std::fs::remove_dir_all(play.path("back")).expect("it was there");
+    let read_only = |_: usize, request: &Request| (request.method == "PUT").then(|| refusal(403, "AccessDenied"));
+    let bucket = Bucket::serve(play.path("bucket"), read_only);
+    let root = format!("latest:{}", play.path("source").display());
+    bucket.larder(&play, ["restore", &root, "--target", "back"]).ok().says("note: reading without announcing it");
+    tree::same(&play.path("source"), &play.path("back"));
+    bucket.larder(&play, ["check", "--read-data"]).ok().says("note: reading without announcing it");
+    let dump = bucket.larder(&play, ["dump", &root]).ok().says("note: reading without announcing it");
+    assert!(dump.stdout.len() > 1024);
+}
+
+/// A copy on this machine of an object that the store has lost must not keep that from being seen.
+#[test]
+fn a_check_looks_at_the_store_and_not_at_the_cache() {
+    let play = prepared();
+    let bucket = Bucket::serve(play.path("bucket"), no_fault);
+    bucket.larder(&play, ["backup", "source", "--series", "s", "--cache-dir", "kept"]).ok();
+    bucket.larder(&play, ["ls", "latest", "--cache-dir", "kept"]).ok();
+    let repository = play.path("bucket/some/prefix");
+    let meta = crate::support::damage::named(&repository, "meta/").remove(0);
+    crate::support::damage::flip(&repository, &meta, 20);
+    bucket.larder(&play, ["ls", "latest", "--cache-dir", "kept"]).ok();
+    bucket.larder(&play, ["check", "--cache-dir", "kept"]).code(13);
+}
+
+#[test]
 fn a_store_that_may_not_delete_is_14() {
     let play = prepared();
     let append_only = |_: usize, request: &Request| (request.method == "DELETE").then(|| refusal(403, "AccessDenied"));

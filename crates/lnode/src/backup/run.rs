@@ -27,6 +27,7 @@ use super::pool::Pool;
 use super::prediction::{Predictor, Track};
 use super::sequence::{BaseReaders, Parts, Sequencer, Streams};
 use super::uploads::Uploads;
+use super::wanted::Wanted;
 use super::{BackupError, BackupOptions, BackupReport, IN_FLIGHT, Input};
 use crate::context::Context;
 use crate::version::{Entries, MetaChunks, RecipeReader};
@@ -317,6 +318,7 @@ fn pipeline(
         }),
         index_memory: options.index_memory,
         merge_before: announced.merge_before,
+        wanted: Wanted::new(&options.paths),
         track,
         progress: context.progress.clone(),
         cancel: context.cancel.clone(),

@@ -28,6 +28,7 @@ use super::filters::{BaseFilter, ByteComparison};
 use super::packer::Packer;
 use super::prediction::{Sighting, Track};
 use super::recipe_writer::{MetaSink, RecipeWriter, Usage};
+use super::wanted::Wanted;
 use crate::context::{Cancel, Problem, Progress};
 use crate::version::RecipeReader;
 
@@ -45,6 +46,7 @@ pub(super) struct Parts {
     pub(super) index_memory: usize,
     /// Runs of chunks born before this version become superchunks.
     pub(super) merge_before: Option<JobId>,
+    pub(super) wanted: Wanted,
     /// Tells the feeder where the stream is.
     pub(super) track: Track,
     pub(super) progress: Arc<dyn Progress>,
@@ -97,7 +99,7 @@ pub(super) struct Sequencer {
     pending_bytes: u64,
     stream_bytes: u64,
     entry_bytes: u64,
-    entries: u64,
+    wanted: Wanted,
     /// Files that others may link to and that are not in the version, and what stands in for them.
     lost: HashSet<Vec<u8>>,
     stand_ins: std::collections::HashMap<Vec<u8>, Vec<u8>>,
@@ -139,7 +141,7 @@ impl Sequencer {
             pending_bytes: 0,
             stream_bytes: 0,
             entry_bytes: 0,
-            entries: 0,
+            wanted: parts.wanted,
             lost: HashSet::new(),
             stand_ins: std::collections::HashMap::new(),
             files: 0,
@@ -237,9 +239,9 @@ impl Sequencer {
         Ok(())
     }
 
-    /// Whether anything is in the version.
+    /// Whether anything is in the version that was asked for.
     pub(super) fn has_entries(&self) -> bool {
-        self.entries > 0
+        self.wanted.is_any()
     }
 
     fn batch(&mut self, done: BatchDone) -> Result<(), BackupError> {
@@ -429,7 +431,7 @@ impl Sequencer {
     }
 
     fn entry(&mut self, entry: &Entry) -> Result<(), BackupError> {
-        self.entries += 1;
+        self.wanted.entry(entry);
         self.entry_bytes += entry.stored_bytes();
         match self.blocks.push(entry).map_err(RepositoryError::from)? {
             Some(block) => self.block(block),
@@ -488,6 +490,7 @@ impl Sequencer {
 
     fn problem(&mut self, problem: &Problem) {
         self.statistics.errors += 1;
+        self.wanted.problem(problem);
         self.progress.problem(problem);
     }
 

@@ -9,7 +9,7 @@ use larder_store::catalog::Version;
 use super::structure::BadContainer;
 use super::{AffectedVersion, CheckError};
 use crate::context::Context;
-use crate::version::{PlacedEntry, VersionReader};
+use crate::version::{PlacedEntry, VersionReader, is_missing};
 
 /// Files named of each version; more are only counted.
 const FILES_NAMED: usize = 20;
@@ -23,7 +23,12 @@ pub(super) fn trace(
     bad: &Bad,
 ) -> Result<BTreeMap<ContainerId, AffectedVersion>, CheckError> {
     let mut affected = BTreeMap::new();
-    let reader = VersionReader::open(context, version)?;
+    let reader = match context.runtime.block_on(context.repository.manifest(version)) {
+        Ok(manifest) => VersionReader::new(context, manifest),
+        // It was read a moment ago: whoever looks again sees that it is forgotten.
+        Err(error) if is_missing(&error) => return Ok(everything(version, bad)),
+        Err(error) => return Err(error.into()),
+    };
     if !reader.manifest().containers.iter().any(|usage| bad.contains_key(&usage.container)) {
         return Ok(affected);
     }
@@ -45,9 +50,15 @@ pub(super) fn trace(
     bad_metadata(&reader, bad, |id| hurt(id, &mut affected, None))?;
     bad_ranges(&reader, bad, &mut ranges)?;
     let mut ranges = ranges.into_iter().peekable();
-    for placed in reader.placed_below(b"") {
-        // Entries behind damaged metadata have no known place: the version is reported, its files cannot be named.
-        let Ok(PlacedEntry { entry, data_offset }) = placed else { break };
+    let mut entries = reader.placed_below(b"");
+    while let Some(placed) = entries.next() {
+        let Ok(PlacedEntry { entry, data_offset }) = placed else {
+            // Files in damaged metadata cannot be named.
+            match entries.recover()? {
+                Some(_) => continue,
+                None => break,
+            }
+        };
         let end = data_offset + entry.stored_bytes();
         while ranges.peek().is_some_and(|(range, _)| range.end <= data_offset) {
             ranges.next();
@@ -69,6 +80,13 @@ pub(super) fn trace(
         }
     }
     Ok(affected)
+}
+
+/// All that is bad, for a version of which nothing more can be read.
+fn everything(version: &Version, bad: &Bad) -> BTreeMap<ContainerId, AffectedVersion> {
+    let version =
+        AffectedVersion { id: version.id(), series: version.summary.series.clone(), files: Vec::new(), files_count: 0 };
+    bad.keys().map(|id| (*id, version.clone())).collect()
 }
 
 /// Damage in the metadata itself.

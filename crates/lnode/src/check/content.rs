@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use larder_chunking::Fingerprinter;
 use larder_format::compress::Decompressor;
+use larder_format::container::CONTAINER_TARGET;
 use larder_format::ids::ContainerId;
 use larder_store::RepositoryError;
 use larder_store::repository::random;
@@ -12,6 +13,9 @@ use parking_lot::Mutex;
 use super::structure::{BadContainer, reason};
 use super::{CheckError, ReadData};
 use crate::context::Context;
+
+/// Of a check's memory, one part in so many for the containers being read.
+const CONTAINERS_ONE_IN: usize = 4;
 
 /// What was read.
 #[derive(Debug, Default)]
@@ -93,9 +97,10 @@ pub(super) fn read(context: &Context, chosen: &[(ContainerId, u64)]) -> Result<C
             context.progress.done(0, *size);
         }
     };
-    // Twice as many as cores: half of them wait for the store.
+    // Twice as many as cores, because half of them wait for the store, but no more containers than there is memory for.
+    let containers_max = (context.memory / CONTAINERS_ONE_IN / CONTAINER_TARGET).max(1);
     std::thread::scope(|scope| {
-        for _ in 0..context.threads.get() * 2 {
+        for _ in 0..(context.threads.get() * 2).min(containers_max) {
             scope.spawn(work);
         }
     });

@@ -1,26 +1,47 @@
 //! One check from start to end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
+use larder_format::lease::Pin;
 use larder_format::names;
 use larder_store::RepositoryError;
-use larder_store::catalog::Version;
+use larder_store::catalog::{DamagedVersion, Version};
 use larder_store::marks::FaultyObject;
 
 use super::structure::{Structure, reason};
 use super::{AffectedVersion, CheckError, CheckOptions, CheckReport, Damage, affected, content};
 use crate::context::Context;
+use crate::version::{ReadLease, look, pin_of};
 
 /// Checks the repository. Damage is a finding, not an error; errors are what kept the check from looking.
 pub fn check(context: &Context, options: &CheckOptions) -> Result<CheckReport, CheckError> {
+    let store = context.repository.store().without_cache();
+    let context = &Context { repository: context.repository.through(store), ..context.clone() };
     let catalog = context.runtime.block_on(context.repository.catalog())?;
-    let mut report = CheckReport::default();
     let chosen = |id| options.versions.is_empty() || options.versions.contains(&id);
-    for damaged in catalog.damaged.iter().filter(|damaged| chosen(damaged.id)) {
+    let versions: Vec<Version> = catalog.versions.into_iter().filter(|version| chosen(version.id())).collect();
+    let damaged: Vec<_> = catalog.damaged.into_iter().filter(|damaged| chosen(damaged.id)).collect();
+    let unreadable = damaged.iter().filter_map(|damaged| names::parse_version(&damaged.name));
+    let pins = versions.iter().map(pin_of).chain(unreadable.map(|(series, job, _)| Pin { series, job })).collect();
+    let lease = ReadLease::take(context, String::new(), pins);
+    let result = run(context, options, versions, &damaged, catalog.faulty);
+    lease.close();
+    result
+}
+
+/// What is looked at from here on was announced before.
+fn run(
+    context: &Context,
+    options: &CheckOptions,
+    versions: Vec<Version>,
+    damaged: &[DamagedVersion],
+    faulty_objects: Vec<FaultyObject>,
+) -> Result<CheckReport, CheckError> {
+    let mut report = CheckReport::default();
+    for damaged in damaged {
         report.damages.push(unreadable_manifest(&damaged.name, damaged.id, reason(&damaged.error)));
     }
-    report.damages.extend(faulty(context, options, catalog.faulty)?);
-    let versions: Vec<Version> = catalog.versions.into_iter().filter(|version| chosen(version.id())).collect();
+    report.damages.extend(faulty(context, options, faulty_objects)?);
     let bytes = versions.iter().map(|version| version.summary.statistics.stream_bytes).max();
     context.progress.expect(0, bytes.unwrap_or(0));
     let mut structure = Structure::new(context)?;
@@ -29,11 +50,14 @@ pub fn check(context: &Context, options: &CheckOptions) -> Result<CheckReport, C
         if context.cancel.is_cancelled() {
             return Err(CheckError::Interrupted);
         }
-        report.versions += 1;
-        match context.runtime.block_on(context.repository.manifest(&version)) {
-            Ok(manifest) => {
+        match context.runtime.block_on(look(&context.repository, &version)) {
+            Ok(Some(manifest)) => {
                 structure.version(&manifest)?;
                 readable.push(version);
+            }
+            Ok(None) => {
+                report.forgotten.push(version.id());
+                continue;
             }
             Err(error) if error.is_damage() => {
                 let name = names::version(version.series, version.id(), version.generation);
@@ -41,6 +65,7 @@ pub fn check(context: &Context, options: &CheckOptions) -> Result<CheckReport, C
             }
             Err(error) => return Err(error.into()),
         }
+        report.versions += 1;
     }
     report.containers = structure.tables_checked.len() as u64;
     (report.unused_containers, report.unused_bytes) = structure.unused();
@@ -51,6 +76,7 @@ pub fn check(context: &Context, options: &CheckOptions) -> Result<CheckReport, C
         .filter(|id| structure.bad.get(id).is_none_or(|bad| !bad.parts.is_empty()))
         .map(|id| (*id, structure.size(*id)))
         .collect();
+    structure.free_tables();
     let read = content::read(context, &content::choose(context, options.read_data, sizes)?)?;
     (report.containers_read, report.bytes_read) = (read.containers, read.bytes);
     let mut bad = std::mem::take(&mut structure.bad);
@@ -58,13 +84,22 @@ pub fn check(context: &Context, options: &CheckOptions) -> Result<CheckReport, C
         bad.entry(id).and_modify(|known| known.parts.extend(found.parts.clone())).or_insert(found);
     }
     let mut affected: BTreeMap<_, Vec<AffectedVersion>> = BTreeMap::new();
+    let mut explained = HashSet::new();
     if !bad.is_empty() {
         for version in &readable {
-            for (id, version) in affected::trace(context, version, &bad)? {
+            let hurt = affected::trace(context, version, &bad)?;
+            // What nobody needs any more may go: a check without a lease, or one whose lease was thought dead, sees it go.
+            if !hurt.is_empty() && context.runtime.block_on(look(&context.repository, version))?.is_none() {
+                report.forgotten.push(version.id());
+                explained.extend(hurt.into_keys());
+                continue;
+            }
+            for (id, version) in hurt {
                 affected.entry(id).or_default().push(version);
             }
         }
     }
+    bad.retain(|id, _| affected.contains_key(id) || !explained.contains(id));
     report.damages.extend(bad.into_iter().map(|(id, bad)| Damage {
         object: names::container(id),
         why: bad.why,

@@ -16,8 +16,8 @@ use super::CheckError;
 use crate::context::Context;
 use crate::version::MetaChunks;
 
-/// Tables kept while records are compared with them (bytes).
-const INDEX_CACHE: usize = 48 << 20;
+/// Of a check's memory, one part in so many for tables that records are compared with.
+const TABLES_ONE_IN: usize = 3;
 
 /// What is known to be bad about one container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl<'a> Structure<'a> {
             used: HashSet::new(),
             bad: BTreeMap::new(),
             seen: HashSet::new(),
-            indexes: ByteLru::new(INDEX_CACHE),
+            indexes: ByteLru::new(context.memory / TABLES_ONE_IN),
             tables_checked: HashSet::new(),
         })
     }
@@ -96,6 +96,13 @@ impl<'a> Structure<'a> {
             Some(part) if !bad.parts.is_empty() && !bad.parts.contains(&part) => bad.parts.push(part),
             Some(_) => {}
         }
+    }
+
+    /// The structure was looked at: gives its caches back.
+    pub(super) fn free_tables(&mut self) {
+        self.indexes = ByteLru::new(0);
+        self.seen = HashSet::new();
+        self.chunks = MetaChunks::new(self.context);
     }
 
     /// Looks at one version.

@@ -1,22 +1,25 @@
 //! Carries out a window: containers fetched ahead, opened frame by frame, and written to all the places they belong.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::{Receiver, unbounded};
 use larder_format::compress::Decompressor;
 use larder_format::entry::{Entry, EntryKind};
 use larder_format::ids::ContainerId;
+use larder_format::manifest::ContainerUsage;
 use larder_source::target::{FileDecision, PutDecision, Target, TargetError, TargetErrorKind};
 use larder_store::RepositoryError;
 use larder_store::container_reader::OpenContainer;
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::RestoreError;
 use super::plan::{FileTask, Progressing, Run, Window};
 use crate::context::{Context, Problem};
+use crate::version::{Reading, is_missing};
 
 /// A container is read by frames, not whole, when less than one byte in this many of its payload is wanted.
 const SPARSE_ONE_IN: u64 = 4;
@@ -29,6 +32,7 @@ pub(super) struct Counters {
     pub(super) files_kept: AtomicU64,
     pub(super) bytes_restored: AtomicU64,
     pub(super) errors: AtomicU64,
+    pub(super) damaged: AtomicU64,
     pub(super) containers_read: AtomicU64,
     pub(super) container_bytes_read: AtomicU64,
 }
@@ -42,12 +46,23 @@ pub(super) struct Execution<'a> {
     pub(super) context: &'a Context,
     pub(super) target: &'a Target,
     pub(super) counters: &'a Counters,
-    pub(super) prefetch: usize,
-    /// Uncompressed bytes each container holds, from the manifest: tells which are used sparsely.
-    pub(super) held_bytes: &'a std::collections::HashMap<ContainerId, u64>,
+    /// What tells damage from a version that was forgotten.
+    pub(super) reading: &'a Reading,
+    /// Bytes of containers fetched or being written out.
+    pub(super) memory: usize,
+    /// What the manifest says of each container: tells which are used sparsely, and what memory they take.
+    pub(super) usage: &'a HashMap<ContainerId, ContainerUsage>,
 }
 
-type Fetched = (u32, Result<OpenContainer, RepositoryError>);
+/// A container of the window, and the memory it takes until it is written out.
+struct Fetched {
+    number: u32,
+    container: Result<OpenContainer, RepositoryError>,
+    _memory: OwnedSemaphorePermit,
+}
+
+/// Memory is given out in units of this many bytes.
+const MEMORY_UNIT: u64 = 1 << 10;
 
 impl Execution<'_> {
     /// Restores the files of a window.
@@ -55,8 +70,8 @@ impl Execution<'_> {
         window.sort();
         let window = &*window;
         let spans = spans(window);
-        // A fetched container keeps its place among the prefetched until a thread takes it.
-        let (fetched, fetches) = bounded(0);
+        // Bounded by the memory that every container on its way holds.
+        let (fetched, fetches) = unbounded();
         let feeder = self.fetch(window, &spans, fetched);
         let fatal = Mutex::new(None);
         std::thread::scope(|scope| {
@@ -74,7 +89,7 @@ impl Execution<'_> {
         }
     }
 
-    /// Fetches the window's containers in their order, `prefetch` of them at a time.
+    /// Fetches the window's containers in their order, as many at a time as there is memory for.
     fn fetch(
         &self,
         window: &Window,
@@ -82,27 +97,30 @@ impl Execution<'_> {
         out: crossbeam_channel::Sender<Fetched>,
     ) -> tokio::task::JoinHandle<()> {
         let repository = self.context.repository.clone();
-        let wanted = |number: usize| -> Option<Vec<Range<u32>>> {
+        let units_max = u32::try_from(self.memory as u64 / MEMORY_UNIT).unwrap_or(u32::MAX);
+        let fetch = |number: usize, id: ContainerId| {
             let runs = &window.runs[spans[number].clone()];
-            let bytes: u64 = runs.iter().map(|run| u64::from(run.length)).sum();
-            let held = self.held_bytes.get(&window.containers[number]).copied().unwrap_or(0);
-            (bytes * SPARSE_ONE_IN < held).then(|| runs.iter().map(|run| run.offset..run.offset + run.length).collect())
+            let wanted: u64 = runs.iter().map(|run| u64::from(run.length)).sum();
+            let (held, object) = self.usage.get(&id).map_or((0, 0), |usage| (usage.bytes_held, usage.object_bytes));
+            let is_sparse = wanted * SPARSE_ONE_IN < held;
+            let ranges: Option<Vec<_>> =
+                is_sparse.then(|| runs.iter().map(|run| run.offset..run.offset + run.length).collect());
+            let units = u32::try_from(object / MEMORY_UNIT).unwrap_or(u32::MAX).clamp(1, units_max);
+            (number as u32, id, ranges, units)
         };
-        let tasks: Vec<_> =
-            window.containers.iter().enumerate().map(|(number, id)| (number as u32, *id, wanted(number))).collect();
-        let places = Arc::new(Semaphore::new(self.prefetch));
+        let tasks: Vec<_> = window.containers.iter().enumerate().map(|(number, id)| fetch(number, *id)).collect();
+        let memory = Arc::new(Semaphore::new(units_max as usize));
         self.context.runtime.spawn(async move {
-            for (number, id, wanted) in tasks {
-                let Ok(place) = places.clone().acquire_owned().await else { return };
+            for (number, id, ranges, units) in tasks {
+                let Ok(permit) = memory.clone().acquire_many_owned(units).await else { return };
                 let (repository, out) = (repository.clone(), out.clone());
                 tokio::spawn(async move {
-                    let result = match wanted {
+                    let container = match ranges {
                         Some(ranges) => repository.read_container_frames(id, &ranges).await,
                         None => repository.read_container(id).await,
                     };
-                    // Waits for a free worker, and is told when they are gone.
-                    let _ = tokio::task::spawn_blocking(move || drop(out.send((number, result)))).await;
-                    drop(place);
+                    // Fails when the workers are gone, after an error.
+                    let _ = out.send(Fetched { number, container, _memory: permit });
                 });
             }
         })
@@ -116,18 +134,14 @@ impl Execution<'_> {
         fatal: &Mutex<Option<RestoreError>>,
     ) {
         let mut opener = Opener::default();
-        for (number, result) in fetches {
+        for Fetched { number, container, _memory } in fetches {
             if fatal.lock().is_some() || self.context.cancel.is_cancelled() {
                 return;
             }
             let runs = &window.runs[spans[number as usize].clone()];
-            let done = match result {
+            let done = match container {
                 Ok(container) => self.container(window, runs, &container, &mut opener),
-                Err(error) if error.is_damage() => {
-                    self.damaged(window, runs, &error);
-                    Ok(())
-                }
-                Err(error) => Err(error.into()),
+                Err(error) => self.expect_damage(error).map(|error| self.lose(window, runs, &error)),
             };
             if let Err(error) = done {
                 fatal.lock().get_or_insert(error);
@@ -166,7 +180,7 @@ impl Execution<'_> {
                     match opened {
                         Ok(()) => opener.frame = Some(frame.number),
                         Err(error) => {
-                            self.fail(task, &error.to_string());
+                            self.lose_file(task, &error.to_string());
                             continue;
                         }
                     }
@@ -178,7 +192,7 @@ impl Execution<'_> {
                 offset = to;
             }
             if offset < end {
-                self.fail(task, "a chunk lies outside of its container");
+                self.lose_file(task, "a chunk lies outside of its container");
             }
             self.settle(task, u64::from(run.length))?;
         }
@@ -263,8 +277,10 @@ impl Execution<'_> {
         let state = std::mem::replace(&mut *task.state.lock(), Progressing::Settled);
         if let Progressing::Writing(writer) = state {
             let result = writer.finish(&task.entry);
-            if result.is_ok() {
-                self.restored(task);
+            match &result {
+                Ok(()) if writer.has_changed() => self.restored(task),
+                Ok(()) => add(&self.counters.files_up_to_date, 1),
+                Err(_) => {}
             }
             return self.only_fatal(task, result);
         }
@@ -273,24 +289,42 @@ impl Execution<'_> {
 
     fn restored(&self, task: &FileTask) {
         add(&self.counters.files_restored, 1);
-        add(&self.counters.bytes_restored, task.stored);
+        add(&self.counters.bytes_restored, task.stored - task.kept);
         self.context.progress.item(&task.entry.path, "restored", task.stored);
     }
 
-    fn damaged(&self, window: &Window, runs: &[Run], error: &RepositoryError) {
+    /// See [`expect_damage`].
+    pub(super) fn expect_damage(&self, error: RepositoryError) -> Result<RepositoryError, RestoreError> {
+        expect_damage(self.reading, error)
+    }
+
+    fn lose(&self, window: &Window, runs: &[Run], error: &RepositoryError) {
         for run in runs {
             let task = &window.files[run.file as usize];
-            self.fail(task, &error.to_string());
+            self.lose_file(task, &error.to_string());
             // Cannot fail: a failed file is not finished.
             let _ = self.settle(task, u64::from(run.length));
         }
     }
 
     /// Gives a file up, once.
-    pub(super) fn fail(&self, task: &FileTask, message: &str) {
+    fn fail(&self, task: &FileTask, message: &str) {
         if !task.failed.swap(true, Ordering::Relaxed) {
             self.problem(&task.entry.path, message);
         }
+    }
+
+    /// Gives a file up because of damage, once.
+    pub(super) fn lose_file(&self, task: &FileTask, message: &str) {
+        if !task.failed.swap(true, Ordering::Relaxed) {
+            self.damage(&task.entry.path, message);
+        }
+    }
+
+    /// Reports something that the repository has lost.
+    pub(super) fn damage(&self, path: &[u8], message: &str) {
+        add(&self.counters.damaged, 1);
+        self.problem(path, message);
     }
 
     pub(super) fn problem(&self, path: &[u8], message: &str) {
@@ -299,16 +333,31 @@ impl Execution<'_> {
         self.context.progress.problem(&problem);
     }
 
-    fn only_fatal(&self, task: &FileTask, result: Result<(), TargetError>) -> Result<(), RestoreError> {
+    pub(super) fn only_fatal(&self, task: &FileTask, result: Result<(), TargetError>) -> Result<(), RestoreError> {
         match result {
             Ok(()) => Ok(()),
             Err(error) if is_fatal(&error) => Err(error.into()),
+            Err(error) if error.kind() == TargetErrorKind::Damaged => {
+                self.lose_file(task, &with_causes(&error));
+                Ok(())
+            }
             Err(error) => {
                 self.fail(task, &with_causes(&error));
                 Ok(())
             }
         }
     }
+}
+
+/// Passes damage on. Anything else ends the restore, and so does that the version is gone as a whole.
+pub(super) fn expect_damage(reading: &Reading, error: RepositoryError) -> Result<RepositoryError, RestoreError> {
+    if !error.is_damage() {
+        return Err(error.into());
+    }
+    if is_missing(&error) {
+        reading.expect_there()?;
+    }
+    Ok(error)
 }
 
 /// Whether going on makes no sense: no space, or the whole target is in trouble.
@@ -349,7 +398,7 @@ fn spans(window: &Window) -> Vec<Range<usize>> {
 }
 
 /// Where stored bytes `at..at + length` of a file belong: offsets in the file, around its holes.
-fn places(entry: &Entry, at: u64, length: u64) -> Vec<(u64, u64)> {
+pub(super) fn places(entry: &Entry, at: u64, length: u64) -> Vec<(u64, u64)> {
     let EntryKind::File { extents: Some(extents), .. } = &entry.kind else { return vec![(at, length)] };
     let mut places = Vec::new();
     let mut stored = 0;

@@ -1,23 +1,23 @@
 //! The plan of one window of a restore: which bytes of which containers go where.
 //!
-//! A window is as many entries as their plan takes memory for: about a million runs, which is 4 GiB of scattered pages or
-//! any amount of data that lies in order. Within it every container is read once, however often its chunks are used.
+//! A window is as many entries as their plan may take memory for: by default about half a million runs, which is 2 GiB of
+//! scattered pages or any amount of data that lies in order. Within it every container is read once, however often its
+//! chunks are used.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use larder_chunking::Fingerprinter;
+use larder_format::ChunkRef;
 use larder_format::entry::Entry;
 use larder_format::ids::ContainerId;
-use larder_source::target::FileWriter;
+use larder_source::target::{FileWriter, TargetError};
 use larder_store::RepositoryError;
 use parking_lot::Mutex;
 
+use super::budget::Budget;
+use super::existing::{BATCH_BYTES, Existing};
 use crate::version::RecordCursor;
-
-/// Runs after which a window is carried out: 32 bytes each.
-const RUNS_MAX: usize = 1 << 20;
-/// Files after which a window is carried out: about 400 bytes each.
-const FILES_MAX: usize = 1 << 16;
 
 /// Bytes of a container's payload that belong into a file, back to back in both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +50,8 @@ pub(super) enum Progressing {
 pub(super) struct FileTask {
     pub(super) entry: Entry,
     pub(super) stored: u64,
+    /// Of these, what was there already.
+    pub(super) kept: u64,
     /// Stored bytes not dealt with yet; whoever brings it to 0 finishes the file.
     pub(super) remaining: AtomicU64,
     pub(super) state: Mutex<Progressing>,
@@ -62,11 +64,45 @@ impl FileTask {
         Self {
             entry,
             stored,
+            kept: 0,
             remaining: AtomicU64::new(stored),
             state: Mutex::new(state),
             failed: AtomicBool::new(false),
         }
     }
+}
+
+/// What a window is asked to add: a file, or the rest of one that is larger than a window may be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    /// Number of the file in the window.
+    pub(super) file: u32,
+    /// Its stored bytes.
+    pub(super) stored: u64,
+    /// Where they begin in the data stream.
+    pub(super) data_offset: u64,
+    /// Where among them to begin.
+    pub(super) from: u64,
+}
+
+/// What was added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Added {
+    /// How far in the file's stored bytes the window reaches.
+    pub(super) to: u64,
+    /// Bytes on the way there that are right already.
+    pub(super) kept: u64,
+}
+
+/// A file could not be planned.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PlanError {
+    /// The repository failed, or is damaged.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+    /// The target failed.
+    #[error(transparent)]
+    Target(#[from] TargetError),
 }
 
 /// See the module header.
@@ -81,51 +117,71 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub(super) fn is_full(&self) -> bool {
-        self.runs.len() >= RUNS_MAX || self.files.len() + self.links.len() >= FILES_MAX
+    pub(super) fn is_full(&self, budget: &Budget) -> bool {
+        self.runs.len() >= budget.runs || self.files.len() + self.links.len() >= budget.files
     }
 
-    /// Adds a file whose stored bytes begin at `data_offset` of the data stream.
-    ///
-    /// A file larger than a window may be comes in several calls: `from` is where in its stored bytes to go on, and the
-    /// result how far this window reaches.
+    /// Adds what `wanted` asks for, as far as the window has room for it. What is right in `existing` content is left out.
     pub(super) fn add_runs(
         &mut self,
-        file: u32,
-        stored: u64,
-        data_offset: u64,
-        from: u64,
+        wanted: &Wanted,
+        existing: Option<(&mut Existing, &Fingerprinter)>,
+        budget: &Budget,
         cursor: &mut RecordCursor,
-    ) -> Result<u64, RepositoryError> {
-        let mut at = from;
-        if !cursor.seek(data_offset + from)? {
-            return Err(misplaced());
+    ) -> Result<Added, PlanError> {
+        let mut added = Added { to: wanted.from, kept: 0 };
+        if !cursor.seek(wanted.data_offset + wanted.from)? {
+            return Err(misplaced().into());
         }
-        while at < stored && self.runs.len() < RUNS_MAX {
-            let Some(record) = cursor.next()? else { return Err(misplaced()) };
-            let chunk = record.chunk;
-            let next = at + u64::from(chunk.size);
-            if next > stored {
-                return Err(misplaced());
-            }
-            let container = *self.numbers.entry(chunk.container).or_insert_with(|| {
-                self.containers.push(chunk.container);
-                self.containers.len() as u32 - 1
-            });
-            match self.runs.last_mut() {
-                Some(run)
-                    if run.file == file
-                        && run.container == container
-                        && run.offset + run.length == chunk.offset
-                        && run.at + u64::from(run.length) == at =>
-                {
-                    run.length += chunk.size;
+        let mut existing = existing;
+        let mut records = Vec::new();
+        while added.to < wanted.stored && self.runs.len() < budget.runs {
+            let at = added.to;
+            records.clear();
+            let batch = if existing.is_some() { BATCH_BYTES } else { 1 };
+            while added.to < wanted.stored && added.to - at < batch {
+                let Some(record) = cursor.next()? else { return Err(misplaced().into()) };
+                added.to += u64::from(record.chunk.size);
+                if added.to > wanted.stored {
+                    return Err(misplaced().into());
                 }
-                _ => self.runs.push(Run { container, offset: chunk.offset, length: chunk.size, file, at }),
+                records.push(record);
             }
-            at = next;
+            let kept = match &mut existing {
+                Some((existing, fingerprinter)) => {
+                    let entry = &self.files[wanted.file as usize].entry;
+                    existing.keep(fingerprinter, entry, at, &records)?
+                }
+                None => Vec::new(),
+            };
+            let mut at = at;
+            for (number, record) in records.iter().enumerate() {
+                match kept.get(number) {
+                    Some(true) => added.kept += u64::from(record.chunk.size),
+                    _ => self.add_run(wanted.file, at, record.chunk),
+                }
+                at += u64::from(record.chunk.size);
+            }
         }
-        Ok(at)
+        Ok(added)
+    }
+
+    fn add_run(&mut self, file: u32, at: u64, chunk: ChunkRef) {
+        let container = *self.numbers.entry(chunk.container).or_insert_with(|| {
+            self.containers.push(chunk.container);
+            self.containers.len() as u32 - 1
+        });
+        match self.runs.last_mut() {
+            Some(run)
+                if run.file == file
+                    && run.container == container
+                    && run.offset + run.length == chunk.offset
+                    && run.at + u64::from(run.length) == at =>
+            {
+                run.length += chunk.size;
+            }
+            _ => self.runs.push(Run { container, offset: chunk.offset, length: chunk.size, file, at }),
+        }
     }
 
     /// Brings the runs into the order in which they are carried out: by container in order of first use, then by place.

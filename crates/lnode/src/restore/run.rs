@@ -3,75 +3,65 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
+use larder_chunking::Fingerprinter;
 use larder_format::entry::{Entry, EntryKind};
-use larder_format::ids::{ContainerKind, JobId};
-use larder_format::lease::{JobKind, Lease, Pin};
-use larder_source::target::{DirDecision, LinkDecision, NodeDecision, Overwrite, Target, TargetError};
+use larder_format::ids::{ContainerId, ContainerKind};
+use larder_format::manifest::ContainerUsage;
+use larder_source::PathText;
+use larder_source::target::{DirDecision, LinkDecision, NodeDecision, Target, TargetError, TargetErrorKind};
+use larder_store::RepositoryError;
 use larder_store::catalog::Version;
-use larder_store::jobs::{OpenLease, RENEW_EVERY};
-use larder_store::repository::random;
 
-use super::execute::{Counters, Execution, add, is_fatal, with_causes};
-use super::plan::{FileTask, Progressing, Window};
+use super::budget::Budget;
+use super::execute::{Counters, Execution, add, expect_damage, is_fatal, with_causes};
+use super::existing::Existing;
+use super::plan::{FileTask, PlanError, Progressing, Wanted, Window};
 use super::{RestoreError, RestoreOptions, RestoreReport};
 use crate::context::Context;
-use crate::version::{PlacedEntry, RecordCursor, VersionReader};
-
-/// Containers fetched ahead of the threads that open them.
-const PREFETCH: usize = 4;
+use crate::version::{EntriesBelow, PlacedEntry, Reading, RecordCursor, VersionReader, is_missing};
 
 /// Restores a version, or a part of it, into a target.
 ///
 /// Damage and trouble with single files are reported to the context's progress and counted; the rest is restored. Running it
-/// again continues where it stopped.
+/// again continues where it stopped. What is reported as done survives a power cut.
 pub fn restore(
     context: &Context,
     version: &Version,
     target: &Target,
     options: &RestoreOptions,
 ) -> Result<RestoreReport, RestoreError> {
-    let lease = pin(context, version);
-    let result = Restore::new(context, version, target, options).and_then(Restore::run);
-    if let Some(lease) = lease
-        && let Err(error) = context.runtime.block_on(context.repository.close_lease(&lease))
-    {
-        tracing::warn!(%error, "the lease could not be closed; it will expire");
-    }
-    result
-}
-
-/// Announces that the version is being read, where the store lets us: a full or read-only store must still restore.
-fn pin(context: &Context, version: &Version) -> Option<OpenLease> {
-    let lease = Lease {
-        kind: JobKind::Read,
-        series: version.summary.series.clone(),
-        pins: vec![Pin { series: version.series, job: version.id() }],
-        adopts: Vec::new(),
-        host: context.host.clone(),
-        process: std::process::id(),
-        written_ms: context.clock.now_ms(),
-        renew_seconds: RENEW_EVERY.as_secs() as u32,
-    };
-    let job = JobId::new(lease.written_ms, random(context.repository.entropy()).ok()?);
-    match context.runtime.block_on(context.repository.open_lease(job, lease)) {
-        Ok(lease) => Some(lease),
-        Err(error) => {
-            tracing::debug!(%error, "restoring without a lease");
-            None
+    let (reading, manifest) = Reading::begin(context, version)?;
+    let reader = VersionReader::new(context, manifest);
+    let result = Restore::new(context, reader, &reading, target, options).and_then(Restore::run);
+    let result = match result {
+        Err(RestoreError::Repository(error)) if is_missing(&error) => {
+            reading.expect_there().map_err(RestoreError::from).and(Err(error.into()))
         }
-    }
+        result => result,
+    };
+    reading.end();
+    result
 }
 
 struct Restore<'a> {
     context: &'a Context,
+    reading: &'a Reading,
     target: &'a Target,
     options: &'a RestoreOptions,
     reader: VersionReader,
     cursor: RecordCursor,
+    fingerprinter: Fingerprinter,
     root: Root,
     counters: Counters,
-    held_bytes: HashMap<larder_format::ids::ContainerId, u64>,
+    usage: HashMap<ContainerId, ContainerUsage>,
+    budget: Budget,
     window: Window,
+    /// The newest folder that was made and does not lie in another one that was: nothing lies below it yet.
+    made: Option<Vec<u8>>,
+    /// The newest entry's path, in the version.
+    last_path: Vec<u8>,
+    /// Some entries are not known, because metadata is damaged.
+    has_gaps: bool,
     /// Directories above the next entry that are not made yet.
     waiting_dirs: Vec<Entry>,
     others: u64,
@@ -95,40 +85,48 @@ impl Root {
 impl<'a> Restore<'a> {
     fn new(
         context: &'a Context,
-        version: &Version,
+        reader: VersionReader,
+        reading: &'a Reading,
         target: &'a Target,
         options: &'a RestoreOptions,
     ) -> Result<Self, RestoreError> {
-        let reader = VersionReader::open(context, version)?;
         let subpath = options.subpath.clone().unwrap_or_default();
-        let root = match reader.entry(&subpath)? {
-            _ if subpath.is_empty() => Root { subpath, strip: 0 },
-            None => return Err(RestoreError::NoSuchPath { path: subpath }),
-            Some(entry) => {
-                let strip = match entry.kind {
-                    EntryKind::Directory => subpath.len() + 1,
-                    _ => subpath.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1),
-                };
-                Root { subpath, strip }
+        let inside = subpath.len() + 1;
+        let strip = match reader.entry(&subpath) {
+            _ if subpath.is_empty() => 0,
+            Ok(Some(Entry { kind: EntryKind::Directory, .. })) => inside,
+            Ok(Some(_)) => subpath.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1),
+            Ok(None) => return Err(RestoreError::NoSuchPath { path: subpath }),
+            // What lies below it may be known all the same. That it is not itself is reported on the way.
+            Err(error) => {
+                expect_damage(reading, error)?;
+                inside
             }
         };
-        let held_bytes = reader
+        let root = Root { subpath, strip };
+        let usage = reader
             .manifest()
             .containers
             .iter()
             .filter(|usage| usage.container.kind == ContainerKind::Data)
-            .map(|usage| (usage.container, usage.bytes_held))
+            .map(|usage| (usage.container, *usage))
             .collect();
         Ok(Self {
             context,
+            reading,
             target,
             options,
             cursor: reader.data_cursor(),
             reader,
+            fingerprinter: Fingerprinter::new(&context.repository.keys().fingerprint),
             root,
             counters: Counters::default(),
-            held_bytes,
+            usage,
+            budget: Budget::of(context.memory),
             window: Window::default(),
+            made: None,
+            last_path: Vec::new(),
+            has_gaps: false,
             waiting_dirs: Vec::new(),
             others: 0,
         })
@@ -141,18 +139,24 @@ impl<'a> Restore<'a> {
             self.context.progress.expect(files, statistics.stream_bytes);
             self.context.progress.expectation_is_complete();
         }
-        for placed in self.reader.placed_below(&self.root.subpath) {
+        let mut entries = self.reader.placed_below(&self.root.subpath);
+        while let Some(placed) = entries.next() {
             if self.context.cancel.is_cancelled() {
                 return Err(RestoreError::Interrupted);
             }
-            self.entry(placed?)?;
-            if self.window.is_full() {
+            match placed {
+                Ok(placed) => self.entry(placed)?,
+                Err(error) => self.gap(error, &mut entries)?,
+            }
+            if self.window.is_full(&self.budget) {
                 self.flush()?;
             }
         }
         self.flush()?;
         let deleted = if self.options.delete { self.delete()? } else { 0 };
         self.target.finish_dirs()?;
+        // Before the comparison, which may take long.
+        self.target.sync()?;
         let mismatches = if self.options.verify { self.verify()? } else { 0 };
         let counters = &self.counters;
         let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
@@ -164,6 +168,7 @@ impl<'a> Restore<'a> {
             bytes_restored: get(&counters.bytes_restored),
             deleted,
             errors: get(&counters.errors),
+            damaged: get(&counters.damaged),
             mismatches,
             containers_read: get(&counters.containers_read),
             container_bytes_read: get(&counters.container_bytes_read),
@@ -175,9 +180,23 @@ impl<'a> Restore<'a> {
             context: self.context,
             target: self.target,
             counters: &self.counters,
-            prefetch: if self.options.prefetch == 0 { PREFETCH } else { self.options.prefetch },
-            held_bytes: &self.held_bytes,
+            reading: self.reading,
+            memory: self.budget.containers,
+            usage: &self.usage,
         }
+    }
+
+    /// Entries are missing because metadata is damaged: says which, as far as that can be known, and goes on behind them.
+    fn gap(&mut self, error: RepositoryError, entries: &mut EntriesBelow) -> Result<(), RestoreError> {
+        let error = self.execution().expect_damage(error)?;
+        self.has_gaps = true;
+        let until = match entries.recover()? {
+            Some(next) => format!("before {}", PathText(&next)),
+            None => "to the end".to_owned(),
+        };
+        let message = format!("what follows it, {until}, is not known and cannot be restored: {error}");
+        self.execution().damage(&self.last_path, &message);
+        Ok(())
     }
 
     fn wants(&self, entry: &Entry) -> bool {
@@ -188,6 +207,7 @@ impl<'a> Restore<'a> {
     fn entry(&mut self, placed: PlacedEntry) -> Result<(), RestoreError> {
         let wanted = self.wants(&placed.entry);
         let PlacedEntry { mut entry, data_offset } = placed;
+        self.last_path.clone_from(&entry.path);
         let Some(path) = self.root.path(&entry.path) else { return Ok(()) };
         entry.path = path;
         // Directories that do not lead to this entry had nothing that was wanted.
@@ -233,7 +253,13 @@ impl<'a> Restore<'a> {
         if let Some(decision) = self.single(&entry.path, result)? {
             match decision {
                 DirDecision::Kept(_) => add(&self.counters.files_kept, 1),
-                _ => self.others += 1,
+                DirDecision::Existing => self.others += 1,
+                DirDecision::Made => {
+                    self.others += 1;
+                    if !self.is_new(&entry.path) {
+                        self.made = Some(entry.path.clone());
+                    }
+                }
             }
         }
         Ok(())
@@ -244,6 +270,10 @@ impl<'a> Restore<'a> {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(error) if is_fatal(&error) => Err(error.into()),
+            Err(error) if error.kind() == TargetErrorKind::Damaged => {
+                self.execution().damage(path, &with_causes(&error));
+                Ok(None)
+            }
             Err(error) => {
                 self.execution().problem(path, &with_causes(&error));
                 Ok(None)
@@ -251,11 +281,16 @@ impl<'a> Restore<'a> {
         }
     }
 
+    /// Whether nothing can have been at a path before.
+    fn is_new(&self, path: &[u8]) -> bool {
+        self.made.as_ref().is_some_and(|made| is_below(path, made))
+    }
+
     fn file(&mut self, entry: Entry, data_offset: u64) -> Result<(), RestoreError> {
-        // Trusting what is there saves reading its containers, so where that is allowed it is asked first.
-        let look_first = self.target.options().overwrite != Overwrite::Always;
         let mut state = Progressing::Waiting;
-        if look_first && self.target.existing_content(&entry).is_some() {
+        let mut existing = None;
+        // Trusting what is there, or comparing with it, saves reading containers, so it is asked first.
+        if !self.is_new(&entry.path) && self.target.existing_content(&entry).is_some() {
             match self.single(&entry.path, self.execution().begin(&entry))? {
                 Some(Progressing::Settled) => {
                     self.context.progress.done(1, entry.stored_bytes());
@@ -265,6 +300,9 @@ impl<'a> Restore<'a> {
                 None => return Ok(()),
             }
         }
+        if let Progressing::Writing(writer) = &state {
+            existing = Existing::of(writer);
+        }
         let task = FileTask::new(entry, state);
         let stored = task.stored;
         if stored == 0 {
@@ -272,23 +310,42 @@ impl<'a> Restore<'a> {
         }
         self.window.files.push(task);
         let mut from = 0;
-        loop {
+        while from < stored {
             let file = self.window.files.len() as u32 - 1;
-            let added = self.window.add_runs(file, stored, data_offset, from, &mut self.cursor);
-            match added {
-                Ok(to) if to >= stored => return Ok(()),
-                Ok(to) => {
-                    from = to;
-                    self.flush_but_last()?;
+            let wanted = Wanted { file, stored, data_offset, from };
+            let existing = existing.as_mut().map(|existing| (existing, &self.fingerprinter));
+            match self.window.add_runs(&wanted, existing, &self.budget, &mut self.cursor) {
+                Ok(added) => {
+                    from = added.to;
+                    if let Some(task) = self.window.files.last_mut().filter(|_| added.kept > 0) {
+                        task.kept += added.kept;
+                        self.execution().settle(&self.window.files[file as usize], added.kept)?;
+                    }
                 }
-                Err(error) if error.is_damage() => {
-                    let task = &self.window.files[file as usize];
-                    self.execution().fail(task, &error.to_string());
+                Err(PlanError::Repository(error)) => {
+                    let execution = self.execution();
+                    let error = execution.expect_damage(error)?;
+                    execution.lose_file(&self.window.files[file as usize], &error.to_string());
                     return Ok(());
                 }
-                Err(error) => return Err(error.into()),
+                Err(PlanError::Target(error)) => {
+                    self.execution().only_fatal(&self.window.files[file as usize], Err(error))?;
+                    return Ok(());
+                }
+            }
+            if self.context.cancel.is_cancelled() {
+                return Err(RestoreError::Interrupted);
+            }
+            if from < stored && self.window.is_full(&self.budget) {
+                self.flush_but_last()?;
             }
         }
+        // What was right as a whole needs no place in the window.
+        let file = self.window.files.len() as u32 - 1;
+        if self.window.runs.last().is_none_or(|run| run.file != file) {
+            self.window.files.pop();
+        }
+        Ok(())
     }
 
     fn empty_file(&self, task: &FileTask) -> Result<(), RestoreError> {
@@ -318,7 +375,7 @@ impl<'a> Restore<'a> {
             }
         };
         let Some(first) = original else {
-            self.execution().problem(&entry.path, "the file it is a hard link to is not in the version");
+            self.execution().damage(&entry.path, "the file it is a hard link to is not in the version");
             return Ok(());
         };
         entry.kind = first.entry.kind;
@@ -368,6 +425,10 @@ impl<'a> Restore<'a> {
     ///
     /// Only where the version has the whole directory: folders that merely lead to what was backed up hold other things.
     fn delete(&self) -> Result<u64, RestoreError> {
+        if self.has_gaps {
+            self.execution().problem(b"", "nothing is deleted: damaged metadata hides what the version has");
+            return Ok(0);
+        }
         let mut open = vec![OpenDir { path: Vec::new(), whole: self.is_whole(&self.root.subpath), names: Vec::new() }];
         let mut deleted = 0;
         let mut close = |dir: OpenDir| -> Result<(), RestoreError> {
@@ -410,6 +471,10 @@ impl<'a> Restore<'a> {
 
     /// Reads the version and the target once more and compares everything.
     fn verify(&self) -> Result<u64, RestoreError> {
+        if self.has_gaps {
+            self.execution().problem(b"", "nothing is verified: damaged metadata hides what the version has");
+            return Ok(0);
+        }
         let mut mismatches = 0;
         self.reader.visit_readers(&self.root.subpath, |entry, content| {
             if self.context.cancel.is_cancelled() {

@@ -1,43 +1,32 @@
 //! File contents in stream order, for pipes: containers are fetched ahead and opened frames kept for a while.
 //!
-//! The recipe says which containers the next segments use, so they are asked for before they are needed. Restores to disk
-//! do not come here: they go by container (`restore/`).
+//! The recipe says what the next segments use (`ahead`). Restores to disk do not come here: they go by container (`restore/`).
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
 use larder_format::compress::Decompressor;
 use larder_format::ids::ContainerId;
-use larder_format::recipe::Recipe;
 use larder_format::segment::ChunkRecord;
 use larder_store::container_reader::{ByteLru, OpenContainer};
 use larder_store::{Repository, RepositoryError};
-use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
 
-use super::recipe_reader::{MetaChunks, RecipeReader, RecordCursor, damaged};
+use super::VersionReader;
+use super::ahead::Ahead;
+use super::recipe_reader::{RecordCursor, damaged};
 
-/// Sealed containers kept (bytes).
-const CONTAINER_CACHE: usize = 64 << 20;
-/// Opened frames kept (bytes).
-const FRAME_CACHE: usize = 32 << 20;
-/// Containers asked for ahead at once.
-const AHEAD_MAX: usize = 6;
-/// Segments looked ahead.
-const SEGMENTS_AHEAD: u32 = 4;
-
-type Fetch = JoinHandle<Result<OpenContainer, RepositoryError>>;
+/// Of a job's memory, one part in so many for sealed containers.
+const CONTAINERS_ONE_IN: usize = 6;
+/// And for opened frames.
+const FRAMES_ONE_IN: usize = 8;
 
 /// See the module header.
 pub(crate) struct DataReader {
     repository: Repository,
-    runtime: Handle,
     cursor: RecordCursor,
+    ahead: Ahead,
     containers: ByteLru<ContainerId, Arc<OpenContainer>>,
     frames: ByteLru<(ContainerId, u32), Arc<Vec<u8>>>,
-    fetches: HashMap<ContainerId, Fetch>,
-    looked_at: Option<u32>,
     decompressor: Decompressor,
     scratch: Vec<u8>,
 }
@@ -48,24 +37,15 @@ impl std::fmt::Debug for DataReader {
     }
 }
 
-impl Drop for DataReader {
-    fn drop(&mut self) {
-        for fetch in self.fetches.values() {
-            fetch.abort();
-        }
-    }
-}
-
 impl DataReader {
-    pub(crate) fn new(context: &crate::Context, recipe: Arc<Recipe>, chunks: MetaChunks) -> Self {
+    pub(crate) fn new(reader: &VersionReader) -> Self {
+        let context = &reader.context;
         Self {
             repository: context.repository.clone(),
-            runtime: context.runtime.clone(),
-            cursor: RecordCursor::new(RecipeReader::new(recipe, chunks)),
-            containers: ByteLru::new(CONTAINER_CACHE),
-            frames: ByteLru::new(FRAME_CACHE),
-            fetches: HashMap::new(),
-            looked_at: None,
+            cursor: reader.data_cursor(),
+            ahead: Ahead::new(context, reader.manifest(), reader.data_recipe()),
+            containers: ByteLru::new(context.memory / CONTAINERS_ONE_IN),
+            frames: ByteLru::new(context.memory / FRAMES_ONE_IN),
             decompressor: Decompressor::new(),
             scratch: Vec::new(),
         }
@@ -91,7 +71,8 @@ impl DataReader {
 
     /// Appends the next chunk of the stream to `out`; `false` at the end.
     pub(crate) fn next_chunk(&mut self, out: &mut Vec<u8>) -> Result<bool, RepositoryError> {
-        self.look_ahead()?;
+        let containers = &self.containers;
+        self.ahead.look(self.cursor.segment(), |id| containers.contains(&id))?;
         let Some(record) = self.cursor.next()? else { return Ok(false) };
         self.read(&record, out)?;
         Ok(true)
@@ -99,10 +80,21 @@ impl DataReader {
 
     fn read(&mut self, record: &ChunkRecord, out: &mut Vec<u8>) -> Result<(), RepositoryError> {
         let chunk = record.chunk;
-        let container = self.container(chunk.container)?;
         let outside = |why| damaged(&chunk, larder_format::DecodeError::Invalid { what: "chunk record", why });
-        let frame =
-            *container.index.frame_at(chunk.offset).ok_or_else(|| outside("it lies outside of its container"))?;
+        let not_there = || outside("it lies outside of its container");
+        let held = self.containers.get(&chunk.container).filter(|container| {
+            let frame = container.index.frame_at(chunk.offset);
+            frame.is_none_or(|frame| self.frames.contains(&(chunk.container, frame.number)) || container.holds(frame))
+        });
+        let container = match held {
+            Some(container) => container,
+            None => {
+                let container = Arc::new(self.ahead.take(chunk.container)?);
+                self.containers.put(chunk.container, container.clone(), container.bytes_read as usize);
+                container
+            }
+        };
+        let frame = *container.index.frame_at(chunk.offset).ok_or_else(not_there)?;
         let key = (chunk.container, frame.number);
         let raw = match self.frames.get(&key) {
             Some(raw) => raw,
@@ -117,47 +109,6 @@ impl DataReader {
         let from = (chunk.offset - frame.payload_offset) as usize;
         let bytes = raw.get(from..from + chunk.size as usize);
         out.extend_from_slice(bytes.ok_or_else(|| outside("it lies across the border of a frame"))?);
-        Ok(())
-    }
-
-    fn container(&mut self, id: ContainerId) -> Result<Arc<OpenContainer>, RepositoryError> {
-        if let Some(container) = self.containers.get(&id) {
-            return Ok(container);
-        }
-        let container = match self.fetches.remove(&id) {
-            Some(fetch) => match self.runtime.block_on(fetch) {
-                Ok(result) => result?,
-                // Cancelled with the runtime, or a panic: ask again in the open.
-                Err(_) => self.runtime.block_on(self.repository.read_container(id))?,
-            },
-            None => self.runtime.block_on(self.repository.read_container(id))?,
-        };
-        let bytes = container.bytes_read as usize;
-        let container = Arc::new(container);
-        self.containers.put(id, container.clone(), bytes);
-        Ok(container)
-    }
-
-    fn look_ahead(&mut self) -> Result<(), RepositoryError> {
-        let here = self.cursor.segment();
-        if self.looked_at == Some(here) {
-            return Ok(());
-        }
-        self.looked_at = Some(here);
-        for number in here..here.saturating_add(SEGMENTS_AHEAD) {
-            let Some((segment, _)) = self.cursor.reader().segment_ref(number)? else { break };
-            for used in segment.uses {
-                let id = used.container;
-                if self.fetches.len() >= AHEAD_MAX {
-                    return Ok(());
-                }
-                if !self.containers.contains(&id) && !self.fetches.contains_key(&id) {
-                    let repository = self.repository.clone();
-                    let fetch = self.runtime.spawn(async move { repository.read_container(id).await });
-                    self.fetches.insert(id, fetch);
-                }
-            }
-        }
         Ok(())
     }
 }

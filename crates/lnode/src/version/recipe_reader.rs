@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use larder_format::recipe::{Recipe, SegmentRef, decode_node};
 use larder_format::segment::{self, ChunkRecord, Segment};
-use larder_format::{ChunkRef, names};
+use larder_format::{ChunkRef, Fingerprint, names};
 use larder_store::RepositoryError;
 use larder_store::container_reader::ChunkReader;
 use lru::LruCache;
 use tokio::runtime::Handle;
 
-/// Sealed metadata containers a job keeps in memory (bytes).
-const CONTAINER_CACHE: NonZeroUsize = NonZeroUsize::new(24 << 20).unwrap();
-/// Opened frames of metadata containers a job keeps in memory (bytes).
-const FRAME_CACHE: NonZeroUsize = NonZeroUsize::new(8 << 20).unwrap();
+/// Of a job's memory, one part in so many for sealed metadata containers.
+const CONTAINERS_ONE_IN: usize = 6;
+/// And for opened frames of metadata containers.
+const FRAMES_ONE_IN: usize = 12;
 /// Decoded nodes a reader keeps: the one being read and, for cursors that go back, a few before it.
 const NODE_CACHE: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 
@@ -29,7 +29,8 @@ pub(crate) struct MetaChunks {
 
 impl MetaChunks {
     pub(crate) fn new(context: &crate::Context) -> Self {
-        let reader = ChunkReader::new(context.repository.clone(), CONTAINER_CACHE, FRAME_CACHE);
+        let part = |one_in| NonZeroUsize::new(context.memory / one_in).unwrap_or(NonZeroUsize::MIN);
+        let reader = ChunkReader::new(context.repository.clone(), part(CONTAINERS_ONE_IN), part(FRAMES_ONE_IN));
         Self { runtime: context.runtime.clone(), reader: Arc::new(reader) }
     }
 
@@ -51,6 +52,16 @@ pub(crate) struct RecipeReader {
     node_segments: Vec<u32>,
     chunks: MetaChunks,
     nodes: LruCache<usize, Arc<Node>>,
+}
+
+/// A segment and the part of the stream that it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SegmentPlace {
+    pub(crate) number: SegmentNumber,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// Names its records, and so what it holds.
+    pub(crate) fingerprint: Fingerprint,
 }
 
 /// A decoded node.
@@ -88,10 +99,15 @@ impl RecipeReader {
     }
 
     /// The node that holds a segment, and the segment's place in it.
-    fn node_of(&self, segment: SegmentNumber) -> Option<(usize, usize)> {
+    pub(crate) fn node_of(&self, segment: SegmentNumber) -> Option<(usize, usize)> {
         // The last node that begins at or before it; empty nodes share their beginning with the next.
         let node = self.node_segments.partition_point(|first| *first <= segment).checked_sub(1)?;
         (node < self.recipe.nodes.len()).then(|| (node, (segment - self.node_segments[node]) as usize))
+    }
+
+    /// Number of the first segment behind a node.
+    pub(crate) fn segments_through(&self, node: usize) -> SegmentNumber {
+        self.node_segments[node + 1]
     }
 
     pub(crate) fn node(&mut self, number: usize) -> Result<Arc<Node>, RepositoryError> {
@@ -153,6 +169,15 @@ impl RecipeReader {
         let node = self.node(number)?;
         let place = node.starts.partition_point(|start| *start <= offset) - 1;
         Ok(Some((self.node_segments[number] + place as u32, node.starts[place])))
+    }
+
+    /// The segment that holds the stream byte at `offset`.
+    pub(crate) fn segment_around(&mut self, offset: u64) -> Result<Option<SegmentPlace>, RepositoryError> {
+        let Some((number, start)) = self.segment_at(offset)? else { return Ok(None) };
+        let Some((node, place)) = self.node_of(number) else { return Ok(None) };
+        let node = self.node(node)?;
+        let Some(segment) = node.segments.get(place) else { return Ok(None) };
+        Ok(Some(SegmentPlace { number, start, end: start + segment.bytes, fingerprint: segment.chunk.fingerprint }))
     }
 
     /// Metadata chunks, for what the records of a metadata stream point to.

@@ -79,6 +79,8 @@ pub fn context(runtime: &tokio::runtime::Runtime, repository: Repository) -> Con
         runtime: runtime.handle().clone(),
         clock: clock(),
         threads: NonZeroUsize::new(2).unwrap(),
+        memory: 32 << 20,
+        renew_every: larder_store::jobs::RENEW_EVERY,
         cancel: Cancel::default(),
         progress: Arc::new(NoProgress),
         host: "host".to_owned(),

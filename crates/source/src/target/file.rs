@@ -197,6 +197,11 @@ impl FileWriter {
         self.reopen(OFlags::RDONLY).ok().map(File::from)
     }
 
+    /// Whether anything of its content was changed, or it was made.
+    pub fn has_changed(&self) -> bool {
+        self.existing == 0 || self.touched.is_completed()
+    }
+
     /// Ends the file: size, holes, metadata, and at last the mode that tells it is finished.
     ///
     /// Takes `&self`, because the thread that writes the last piece usually shares the writer with others; nothing may be written
@@ -448,7 +453,7 @@ impl Inner {
         let mut stat = Stat::of(fd).map_err(TargetError::step("look at", path))?;
         let old_bytes = writer.existing.min(layout.size);
         if old_bytes > 0 {
-            for hole in layout.holes(old_bytes) {
+            for hole in layout.holes(old_bytes).filter(|hole| !sparse::is_hole(fd, *hole)) {
                 writer.touch(fd);
                 sparse::clear(fd, hole.offset, hole.length).map_err(TargetError::step("make a hole in", path))?;
             }

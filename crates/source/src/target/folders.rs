@@ -29,6 +29,7 @@ pub(super) struct Folder {
     pub(super) path_only: bool,
     /// New files get an access control list from this directory, which must go when their entry has none.
     pub(super) gives_acl: bool,
+    device: u64,
 }
 
 impl Folder {
@@ -40,7 +41,8 @@ impl Folder {
         };
         // Not able to tell counts as yes: the price is one more look at each new file.
         let gives_acl = !matches!(acl, Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS));
-        Self { fd, path_only, gives_acl }
+        let device = rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_dev);
+        Self { fd, path_only, gives_acl, device }
     }
 }
 
@@ -71,17 +73,40 @@ pub(super) struct Folders {
     root: Arc<Folder>,
     open: Mutex<Cache>,
     by_component: AtomicBool,
+    /// The first open directory of each file system other than the root's, with its device.
+    mounted: Mutex<Vec<(u64, Arc<Folder>)>>,
 }
 
 impl Folders {
     /// `limit`: directories kept open beside the root.
     pub(super) fn new(root: OwnedFd, limit: usize) -> Self {
         let root = Arc::new(Folder::new(root, false));
-        Self { root, open: Mutex::new(Cache::new(limit)), by_component: AtomicBool::new(false) }
+        let by_component = AtomicBool::new(false);
+        Self { root, open: Mutex::new(Cache::new(limit)), by_component, mounted: Mutex::default() }
     }
 
-    pub(super) fn root(&self) -> &Arc<Folder> {
-        &self.root
+    /// Waits until every file system that was reached has everything on disk. One call for each, whatever was written: it
+    /// costs the writing itself, and one commit of the journal instead of one a file.
+    pub(super) fn sync(&self) -> Result<(), Errno> {
+        rustix::fs::syncfs(&*self.root)?;
+        for (_, folder) in self.mounted.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            match folder.path_only {
+                false => rustix::fs::syncfs(&**folder)?,
+                // A descriptor that is only a place cannot ask for its file system.
+                true => rustix::fs::sync(),
+            }
+        }
+        Ok(())
+    }
+
+    fn note_file_system(&self, folder: &Arc<Folder>) {
+        if folder.device == self.root.device {
+            return;
+        }
+        let mut mounted = self.mounted.lock().unwrap_or_else(PoisonError::into_inner);
+        if !mounted.iter().any(|(device, _)| *device == folder.device) {
+            mounted.push((folder.device, folder.clone()));
+        }
     }
 
     /// The directory at `path`, a valid path of a version or empty for the root.
@@ -128,6 +153,7 @@ impl Folders {
             };
             (at, rest) = (Arc::new(folder), after);
         }
+        self.note_file_system(&at);
         self.lock().insert(path, at.clone());
         Ok(at)
     }

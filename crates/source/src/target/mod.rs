@@ -6,7 +6,8 @@
 //! 2. for regular files [`Target::put_file`] when the content is at hand, else [`Target::begin_file`] and a [`FileWriter`] that
 //!    takes the bytes in any order from any thread; [`Target::make_node`] for symlinks, FIFOs and devices;
 //! 3. [`Target::make_link`] for hard links, when the files they name are finished;
-//! 4. [`Target::delete_extra`] where the user asked for it, then [`Target::finish_dirs`], and [`Target::notes`] for the report.
+//! 4. [`Target::delete_extra`] where the user asked for it, then [`Target::finish_dirs`] and [`Target::sync`], and
+//!    [`Target::notes`] for the report.
 //!
 //! Invariants
 //! * Nothing outside the root is touched. No symlink below the root is followed, whatever the version says, whatever lies in the
@@ -147,11 +148,12 @@ impl Target {
         &self.inner.notes
     }
 
-    /// Waits until everything restored so far is on disk.
+    /// Waits until everything restored so far is on disk, in every file system below the root that was reached, so that a
+    /// power cut takes nothing of it back. Nothing else is synced before, except where a server has to be asked file by file.
     pub fn sync(&self) -> Result<(), TargetError> {
         match &self.inner.folders {
             Some(folders) if !self.inner.options.dry_run => {
-                rustix::fs::syncfs(&**folders.root()).map_err(TargetError::step("write to disk all of", b"."))
+                folders.sync().map_err(TargetError::step("write to disk all of", b"."))
             }
             _ => Ok(()),
         }

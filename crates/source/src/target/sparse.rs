@@ -2,7 +2,7 @@
 
 use larder_format::entry::{Entry, EntryKind, Extent};
 use rustix::fd::BorrowedFd;
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::error::TargetError;
@@ -82,6 +82,14 @@ pub(super) fn write(fd: BorrowedFd<'_>, data: &[u8], offset: u64, zeros: Zeros) 
         at += data_bytes;
     }
     Ok(())
+}
+
+/// Whether a range is a hole already, so that clearing it would only change the file's times.
+pub(super) fn is_hole(fd: BorrowedFd<'_>, range: Extent) -> bool {
+    match rustix::fs::seek(fd, SeekFrom::Data(range.offset)) {
+        Ok(data) => data >= range.offset + range.length,
+        Err(errno) => errno == Errno::NXIO,
+    }
 }
 
 /// Makes a range of existing content read as zeros: a hole where the file system knows them.

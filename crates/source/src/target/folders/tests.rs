@@ -82,3 +82,18 @@ fn the_number_of_open_folders_is_bounded() {
         assert!(cache.places.contains_key(&b"d0"[..]), "the one used all the time stays");
     }
 }
+
+/// Every file system that was reached must be asked at the end, each once.
+#[test]
+fn one_folder_of_each_file_system_is_remembered() {
+    let root = rustix::fs::open("/", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).expect("opens");
+    let folders = Folders::new(root, 1);
+    for path in [&b"proc"[..], b"usr", b"proc/sys", b"proc/bus"] {
+        folders.get(path, Missing::Fail).expect("opens");
+    }
+    let proc = rustix::fs::stat("/proc").expect("there").st_dev;
+    let devices: Vec<_> = folders.mounted.lock().expect("whole").iter().map(|(device, _)| *device).collect();
+    assert_eq!(devices.iter().filter(|device| **device == proc).count(), 1, "{devices:?}");
+    assert!(!devices.contains(&folders.root.device));
+    folders.sync().expect("synced");
+}

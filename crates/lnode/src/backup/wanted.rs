@@ -1,0 +1,101 @@
+//! Whether a backup of a tree has read anything that it was asked for.
+//!
+//! The folders above what was asked for are in the version in any case, and so is a folder that could not be opened: a version
+//! of nothing else would look like a backup and be none.
+
+use larder_format::entry::{Entry, EntryKind};
+
+use crate::context::Problem;
+use crate::version::is_at_or_below;
+
+/// See the module header.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    /// What was asked for, relative to `/`; none: everything that comes.
+    roots: Vec<Vec<u8>>,
+    /// Folders that were asked for and are in the version, which may turn out to be all that could be read of them.
+    bare: u64,
+    has_read: bool,
+}
+
+impl Wanted {
+    /// `paths`: absolute, as they are recorded in the version.
+    pub(super) fn new(paths: &[Vec<u8>]) -> Self {
+        let roots = paths.iter().filter_map(|path| path.strip_prefix(b"/")).map(<[u8]>::to_vec).collect();
+        Self { roots, bare: 0, has_read: false }
+    }
+
+    pub(super) fn entry(&mut self, entry: &Entry) {
+        if self.has_read {
+            return;
+        }
+        let is_folder = entry.kind == EntryKind::Directory;
+        let is_below = |root: &Vec<u8>| entry.path != *root && is_at_or_below(&entry.path, root);
+        if !is_folder || self.roots.iter().any(is_below) {
+            self.has_read = true;
+        } else if self.roots.contains(&entry.path) {
+            self.bare += 1;
+        } else {
+            // Above everything that was asked for, unless what was asked for is not all recorded.
+            self.has_read = !self.roots.iter().any(|root| is_at_or_below(root, &entry.path));
+        }
+    }
+
+    pub(super) fn problem(&mut self, problem: &Problem) {
+        if problem.during == "walk" && self.roots.contains(&problem.path) {
+            self.bare = self.bare.saturating_sub(1);
+        }
+    }
+
+    pub(super) fn is_any(&self) -> bool {
+        self.has_read || self.bare > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(path: &str, kind: EntryKind) -> Entry {
+        let time = larder_format::entry::Timestamp::default();
+        Entry {
+            path: path.as_bytes().to_vec(),
+            kind,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            user: None,
+            group: None,
+            mtime: time,
+            ctime: time,
+            atime: None,
+            inode: 0,
+            xattrs: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn folders_above_and_folders_that_stay_shut_are_nothing() {
+        let any = |roots: &[&str], folders: &[&str], shut: &[&str]| {
+            let roots: Vec<_> = roots.iter().map(|root| root.as_bytes().to_vec()).collect();
+            let mut wanted = Wanted::new(&roots);
+            folders.iter().for_each(|path| wanted.entry(&entry(path, EntryKind::Directory)));
+            for path in shut {
+                let (path, message) = (path.as_bytes().to_vec(), String::new());
+                wanted.problem(&Problem { path, during: "walk", message });
+            }
+            wanted.is_any()
+        };
+        assert!(!any(&["/a/b"], &[], &[]));
+        assert!(!any(&["/a/b"], &["a"], &["a/b"]), "not there");
+        assert!(!any(&["/a/b"], &["a", "a/b"], &["a/b"]), "not opened");
+        assert!(any(&["/a/b"], &["a", "a/b"], &[]), "an empty folder");
+        assert!(any(&["/a/b", "/c"], &["a", "a/b", "c"], &["c"]));
+        assert!(any(&["/a/b"], &["a", "a/b", "a/b/c"], &["a/b"]), "listed in part");
+        assert!(any(&["/"], &["a"], &[]));
+        assert!(any(&[], &["a"], &[]));
+        let mut file = Wanted::new(&[b"/a/b".to_vec()]);
+        file.entry(&entry("a/b", EntryKind::File { size: 0, extents: None }));
+        assert!(file.is_any());
+    }
+}

@@ -1,0 +1,46 @@
+//! How a restore divides its memory: metadata (a quarter, `version`), the plan of a window, containers between store and disk.
+
+use super::plan::{FileTask, Run};
+
+/// Bytes of an entry's path, attributes and owner that are reckoned with.
+const ENTRY_BYTES: usize = 200;
+/// Least memory for containers: the largest one that a writer makes must pass.
+const CONTAINERS_MIN: usize = 32 << 20;
+
+/// What each part may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Budget {
+    /// Runs after which a window is carried out.
+    pub(super) runs: usize,
+    /// Files and links after which a window is carried out.
+    pub(super) files: usize,
+    /// Bytes of containers fetched or being written out.
+    pub(super) containers: usize,
+}
+
+impl Budget {
+    /// Divides `memory` bytes.
+    pub(super) fn of(memory: usize) -> Self {
+        Self {
+            // Both tables double when they grow, so that for a moment one and a half of it is there.
+            runs: (memory / 6 / size_of::<Run>()).max(1 << 12),
+            files: (memory / 12 / (size_of::<FileTask>() + ENTRY_BYTES)).max(1 << 8),
+            containers: (memory / 12 * 5).max(CONTAINERS_MIN),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_fit_into_the_whole_unless_it_is_tiny() {
+        for memory in [96 << 20, 1 << 30] {
+            let budget = Budget::of(memory);
+            let plan = budget.runs * size_of::<Run>() + budget.files * (size_of::<FileTask>() + ENTRY_BYTES);
+            assert!(plan + budget.containers + memory / 4 <= memory);
+        }
+        assert!(Budget::of(0).containers >= CONTAINERS_MIN);
+    }
+}

@@ -1,0 +1,200 @@
+//! What a job that reads announces, and what it finds when it looks again.
+//!
+//! The reader's part of `docs/concurrency.md`: the lease that names the versions comes first, then each version is looked at
+//! in the store itself (the mark, then the register), and only what is still there is read. The lease is renewed while the
+//! job runs and closed when it ends. A store that takes no lease is read all the same, with a note. What is not found then
+//! is looked at again before it is called damage: a mark, or a register that is gone, means "forgotten meanwhile".
+//!
+//! Called by restore, check and dump. Not here: which versions are read, and what is done about damage.
+
+use std::time::Duration;
+
+use larder_format::ids::JobId;
+use larder_format::lease::{JobKind, Lease, Pin};
+use larder_format::manifest::{MANIFEST_MAX, Manifest, Register};
+use larder_format::names;
+use larder_store::catalog::Version;
+use larder_store::jobs::OpenLease;
+use larder_store::repository::random;
+use larder_store::{Repository, RepositoryError, StoreErrorKind};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::context::Context;
+
+/// Why a version cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It was forgotten after it had been listed.
+    #[error("snapshot {} was forgotten meanwhile", id.short())]
+    Forgotten {
+        /// Which.
+        id: JobId,
+    },
+    /// The repository failed.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+}
+
+/// How a lease and the looks after it name a version.
+pub(crate) fn pin_of(version: &Version) -> Pin {
+    Pin { series: version.series, job: version.id() }
+}
+
+/// Looks at a version in the store itself, mark first: its manifest, or `None` when it is forgotten.
+pub(crate) async fn look(repository: &Repository, version: &Version) -> Result<Option<Manifest>, RepositoryError> {
+    match repository.forgotten(pin_of(version)).await {
+        Ok(None) => {}
+        Ok(Some(_)) => return Ok(None),
+        // Anyone may put something under the mark's name. Taken for a mark it would keep what is there from being restored;
+        // if it was one once, what is missing will show.
+        Err(error) if error.is_of_object() => tracing::warn!(%error, "a mark cannot be read, and does not count"),
+        Err(error) => return Err(error),
+    }
+    let store = repository.store().without_cache();
+    let name = names::version(version.series, version.id(), version.generation);
+    let bytes = match store.get_up_to(&name, MANIFEST_MAX).await {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    match Manifest::decode(repository.keys(), version.series, version.id(), version.generation, &bytes) {
+        Ok(Register::Committed(manifest)) => Ok(Some(manifest)),
+        // A fence that came late, after everything else of the version was removed.
+        Ok(Register::Aborted) => Ok(None),
+        Err(source) => Err(RepositoryError::Damaged { name, source }),
+    }
+}
+
+/// The lease of a job that reads. Dropped without [`ReadLease::close`] it is renewed no more, and expires.
+#[derive(Debug)]
+pub(crate) struct ReadLease {
+    runtime: Handle,
+    /// Renews until it is told to stop, then gives the lease back. `None`: the store took no lease.
+    keeper: Option<(oneshot::Sender<()>, JoinHandle<OpenLease>)>,
+    repository: Repository,
+}
+
+impl ReadLease {
+    /// Announces that `pins` are read. Never fails: a store that takes nothing new must still give back what it has.
+    pub(crate) fn take(context: &Context, series: String, pins: Vec<Pin>) -> Self {
+        let (repository, runtime) = (context.repository.clone(), context.runtime.clone());
+        let keeper = match open(context, series, pins) {
+            Ok(lease) => {
+                let (stop, stopped) = oneshot::channel();
+                let renewals = renew(repository.clone(), context.clock.clone(), context.renew_every, lease, stopped);
+                Some((stop, runtime.spawn(renewals)))
+            }
+            Err(error) => {
+                tracing::warn!(%error, "reading without a lease");
+                context.progress.note(&format!(
+                    "reading without announcing it ({error}): what is forgotten and collected meanwhile cannot be read"
+                ));
+                None
+            }
+        };
+        Self { runtime, keeper, repository }
+    }
+
+    /// The job is over.
+    pub(crate) fn close(mut self) {
+        let Some((stop, keeper)) = self.keeper.take() else { return };
+        let _ = stop.send(());
+        let closed = self.runtime.block_on(async {
+            match keeper.await {
+                Ok(lease) => self.repository.close_lease(&lease).await,
+                // Cancelled together with its runtime.
+                Err(_) => Ok(()),
+            }
+        });
+        if let Err(error) = closed {
+            tracing::warn!(%error, "the lease could not be closed; it will expire");
+        }
+    }
+}
+
+fn open(context: &Context, series: String, pins: Vec<Pin>) -> Result<OpenLease, RepositoryError> {
+    let lease = Lease {
+        kind: JobKind::Read,
+        series,
+        pins,
+        adopts: Vec::new(),
+        host: context.host.clone(),
+        process: std::process::id(),
+        written_ms: context.clock.now_ms(),
+        renew_seconds: u32::try_from(context.renew_every.as_secs()).unwrap_or(u32::MAX).max(1),
+    };
+    let job = JobId::new(lease.written_ms, random(context.repository.entropy())?);
+    context.runtime.block_on(context.repository.open_lease(job, lease))
+}
+
+async fn renew(
+    repository: Repository,
+    clock: std::sync::Arc<dyn crate::Clock>,
+    every: Duration,
+    mut lease: OpenLease,
+    mut stopped: oneshot::Receiver<()>,
+) -> OpenLease {
+    loop {
+        tokio::select! {
+            _ = &mut stopped => return lease,
+            () = tokio::time::sleep(every) => {}
+        }
+        // Waiting for the store must not keep the end of the job waiting. A renewal that fails or is given up is nobody's
+        // concern: the next is soon, and expiry takes several of them.
+        tokio::select! {
+            _ = &mut stopped => return lease,
+            renewed = repository.renew_lease(&mut lease, clock.now_ms()) => if let Err(error) = renewed {
+                tracing::warn!(%error, "the lease could not be renewed");
+            }
+        }
+    }
+}
+
+/// One version being read: announced, seen to be there after that, and looked at again when something is missing.
+#[derive(Debug)]
+pub struct Reading {
+    lease: ReadLease,
+    runtime: Handle,
+    repository: Repository,
+    version: Version,
+}
+
+impl Reading {
+    pub(crate) fn begin(context: &Context, version: &Version) -> Result<(Self, Manifest), ReadError> {
+        let lease = ReadLease::take(context, version.summary.series.clone(), vec![pin_of(version)]);
+        let (runtime, repository) = (context.runtime.clone(), context.repository.clone());
+        let reading = Self { lease, runtime, repository, version: version.clone() };
+        match reading.runtime.block_on(look(&reading.repository, version)) {
+            Ok(Some(manifest)) => Ok((reading, manifest)),
+            other => {
+                reading.end();
+                other?;
+                Err(ReadError::Forgotten { id: version.id() })
+            }
+        }
+    }
+
+    /// Whether the version is forgotten by now. To be asked before something missing is called damage.
+    ///
+    /// When the store cannot tell, it is not: damage that is none is found out sooner than damage that nobody heard of.
+    pub fn is_forgotten(&self) -> bool {
+        matches!(self.runtime.block_on(look(&self.repository, &self.version)), Ok(None))
+    }
+
+    /// An error when the version is forgotten by now.
+    pub(crate) fn expect_there(&self) -> Result<(), ReadError> {
+        if self.is_forgotten() { Err(ReadError::Forgotten { id: self.version.id() }) } else { Ok(()) }
+    }
+
+    /// The version was read: closes the lease.
+    pub fn end(self) {
+        self.lease.close();
+    }
+}
+
+/// Whether an error says that an object is not there, which forgetting explains and damage does not.
+pub(crate) fn is_missing(error: &RepositoryError) -> bool {
+    matches!(error, RepositoryError::Store(error) if error.kind == StoreErrorKind::NotFound)
+}
