@@ -4,6 +4,7 @@
 //! the crates below and prints, and `exit` says how the process ends. Everything that could be useful to another program lies
 //! further down. Carries `DESIGN.md` section 9 and the CLI part of section 1.3. Below: `lnode`, `source`, `store`.
 
+mod allocator;
 mod app;
 mod args;
 mod commands;
@@ -32,6 +33,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 
 fn main() {
+    allocator::set_up();
     std::panic::set_hook(Box::new(logging::report_bug));
     // The runtime's threads may still wait for a store that does not answer; there is nothing left to wait for.
     std::process::exit(run().code());
