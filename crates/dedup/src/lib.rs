@@ -21,7 +21,7 @@ mod sampled_index;
 mod segmenter;
 mod sketch;
 
-pub use group_filter::{Group, GroupFilter, LoadGroup};
+pub use group_filter::{AHEAD_MAX, Group, GroupFilter, Held, LoadGroup};
 pub use history::{Cut, History, HistoryCutter, Skips, Tools};
 pub use own_chunks::OwnChunks;
 pub use sampled_index::{SampledIndex, sample};

@@ -29,6 +29,7 @@ const FOLDERS_MAX: usize = 128;
 const BASES_MAX: usize = 3;
 
 /// An input whose head may have been looked at.
+#[expect(clippy::large_enum_variant, reason = "one a job")]
 pub(super) enum Sampled {
     /// The items taken from the walk, and the walk.
     Tree(std::iter::Chain<std::vec::IntoIter<Item>, Walk>),

@@ -12,6 +12,7 @@ use larder_store::RepositoryError;
 use larder_store::container_reader::ChunkReader;
 use lru::LruCache;
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 /// Of a job's memory, one part in so many for sealed metadata containers.
 const CONTAINERS_ONE_IN: usize = 6;
@@ -36,6 +37,25 @@ impl MetaChunks {
 
     pub(crate) fn read(&self, chunk: &ChunkRef) -> Result<bytes::Bytes, RepositoryError> {
         self.runtime.block_on(self.reader.read(chunk))
+    }
+
+    /// Begins to read chunks one after the other, so that [`Self::read`] finds what they lie in at hand. Each has been tried when its
+    /// channel ends; a failure is for whoever reads in earnest.
+    pub(crate) fn read_ahead(&self, chunks: Vec<ChunkRef>) -> Vec<oneshot::Receiver<()>> {
+        let (done, promises): (Vec<_>, Vec<_>) = chunks.iter().map(|_| oneshot::channel()).unzip();
+        let reader = self.reader.clone();
+        self.runtime.spawn(async move {
+            for (chunk, done) in chunks.iter().zip(done) {
+                let _ = reader.read(chunk).await;
+                let _ = done.send(());
+            }
+        });
+        promises
+    }
+
+    /// Waits for the end of one of [`Self::read_ahead`].
+    pub(crate) fn wait(&self, promise: oneshot::Receiver<()>) {
+        let _ = self.runtime.block_on(promise);
     }
 }
 
