@@ -364,6 +364,7 @@ fn a_renamed_series_finds_its_data_and_says_where() {
     let play = Play::with_repository();
     play.write("source/large", tree::noise(1, 2_000_000));
     play.write("source/small", "small");
+    play.settle();
     let first = play.backup(["source", "--series", "old name"]);
     let report = play.larder(["backup", "source", "--series", "new name", "--dry-run", "--json"]).ok();
     let report = report.messages("summary").pop().expect("a summary");
