@@ -211,8 +211,11 @@ impl<L: LoadGroup> GroupFilter<L> {
             return;
         }
         self.announced = Some(*number);
-        let next = number + 1;
+        let mut next = *number + 1;
         let end = next.saturating_add(AHEAD_MAX).min(self.loader.groups());
+        while next < end && self.loaded.contains(&next) {
+            next += 1;
+        }
         if next < end {
             self.loader.expect(next..end);
         }

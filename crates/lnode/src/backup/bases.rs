@@ -4,13 +4,13 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
+use crossbeam_channel::{Receiver, TryRecvError};
 use larder_dedup::{AHEAD_MAX, Group, LoadGroup, SampledIndex, sample};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::names;
 use larder_format::segment::ChunkRecord;
 use larder_store::{Repository, RepositoryError};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 
 use super::uploads::Held;
 use crate::version::RecipeReader;
@@ -19,8 +19,8 @@ use crate::version::RecipeReader;
 #[derive(Debug)]
 pub(super) struct BaseSegments {
     pub(super) reader: RecipeReader,
-    /// Segments that are being fetched, or were and have not been asked for yet; the oldest first, at most [`AHEAD_MAX`].
-    ahead: VecDeque<(u32, oneshot::Receiver<()>)>,
+    /// Segments that are being fetched, at most [`AHEAD_MAX`], or were lately and have not been asked for; the oldest first.
+    ahead: VecDeque<(u32, Receiver<()>)>,
 }
 
 impl BaseSegments {
@@ -28,6 +28,9 @@ impl BaseSegments {
         Self { reader, ahead: VecDeque::new() }
     }
 }
+
+/// Segments fetched ahead that are remembered: a stream that goes to and fro between two places does not fetch them again and again.
+const REMEMBERED: usize = 8;
 
 impl LoadGroup for BaseSegments {
     type Error = RepositoryError;
@@ -41,14 +44,16 @@ impl LoadGroup for BaseSegments {
             && let Some((_, promise)) = self.ahead.remove(place)
         {
             // Two requests for one container at a time would cost more than they save.
-            self.reader.chunks().wait(promise);
+            let _ = promise.recv();
         }
         self.reader.segment(group)
     }
 
     fn expect(&mut self, groups: Range<u32>) {
+        let is_pending = |promise: &Receiver<()>| promise.try_recv() == Err(TryRecvError::Empty);
+        let pending = self.ahead.iter().filter(|(_, promise)| is_pending(promise)).count();
         let mut wanted = Vec::new();
-        for group in groups {
+        for group in groups.take((AHEAD_MAX as usize).saturating_sub(pending)) {
             if self.ahead.iter().any(|(number, _)| *number == group) {
                 continue;
             }
@@ -57,9 +62,12 @@ impl LoadGroup for BaseSegments {
                 wanted.push((group, segment.chunk));
             }
         }
+        if wanted.is_empty() {
+            return;
+        }
         let promises = self.reader.chunks().read_ahead(wanted.iter().map(|(_, chunk)| *chunk).collect());
         self.ahead.extend(wanted.iter().map(|(group, _)| *group).zip(promises));
-        while self.ahead.len() > AHEAD_MAX as usize {
+        while self.ahead.len() > REMEMBERED {
             self.ahead.pop_front();
         }
     }
@@ -81,7 +89,7 @@ impl LoadGroup for BaseSegments {
                 ahead.extend(chunks.read_ahead(next[..1].to_vec()));
             }
             if let Some(promise) = ahead.pop_front() {
-                chunks.wait(promise);
+                let _ = promise.recv();
             }
             for _ in *run {
                 number = self.fill_from(node, number, exact, index)?;

@@ -5,6 +5,7 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use crossbeam_channel::{Receiver, bounded};
 use larder_format::recipe::{Recipe, SegmentRef, decode_node};
 use larder_format::segment::{self, ChunkRecord, Segment};
 use larder_format::{ChunkRef, Fingerprint, names};
@@ -12,7 +13,6 @@ use larder_store::RepositoryError;
 use larder_store::container_reader::ChunkReader;
 use lru::LruCache;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 
 /// Of a job's memory, one part in so many for sealed metadata containers.
 const CONTAINERS_ONE_IN: usize = 6;
@@ -39,23 +39,18 @@ impl MetaChunks {
         self.runtime.block_on(self.reader.read(chunk))
     }
 
-    /// Begins to read chunks one after the other, so that [`Self::read`] finds what they lie in at hand. Each has been tried when its
-    /// channel ends; a failure is for whoever reads in earnest.
-    pub(crate) fn read_ahead(&self, chunks: Vec<ChunkRef>) -> Vec<oneshot::Receiver<()>> {
-        let (done, promises): (Vec<_>, Vec<_>) = chunks.iter().map(|_| oneshot::channel()).unzip();
+    /// Begins to read chunks one after the other, so that [`Self::read`] finds what they lie in at hand. A chunk has been tried when
+    /// its channel is disconnected; a failure is for whoever reads in earnest.
+    pub(crate) fn read_ahead(&self, chunks: Vec<ChunkRef>) -> Vec<Receiver<()>> {
+        let (begun, promises): (Vec<_>, Vec<_>) = chunks.iter().map(|_| bounded(0)).unzip();
         let reader = self.reader.clone();
         self.runtime.spawn(async move {
-            for (chunk, done) in chunks.iter().zip(done) {
+            for (chunk, begun) in chunks.iter().zip(begun) {
                 let _ = reader.read(chunk).await;
-                let _ = done.send(());
+                drop(begun);
             }
         });
         promises
-    }
-
-    /// Waits for the end of one of [`Self::read_ahead`].
-    pub(crate) fn wait(&self, promise: oneshot::Receiver<()>) {
-        let _ = self.runtime.block_on(promise);
     }
 }
 
