@@ -75,6 +75,9 @@ pub struct GroupFilter<L> {
     /// The group under the cursor, held here so that following it needs no look-up.
     current: Option<(u32, Group)>,
     next_record: u32,
+    /// Whether the stream went from one group into the next by itself. Only then the next ones are likely to be asked for: a stream
+    /// that is told where to go on, place after place, is known by other means in between.
+    goes_on: bool,
     /// The group whose successors were announced last.
     announced: Option<u32>,
     /// Before the first chunk nothing is followed, but the first group is what to expect.
@@ -94,6 +97,7 @@ impl<L: LoadGroup> GroupFilter<L> {
             records_max: (budget / 2 / RECORD_BYTES).max(1),
             current: None,
             next_record: 0,
+            goes_on: false,
             announced: None,
             started: false,
         }
@@ -146,6 +150,7 @@ impl<L: LoadGroup> GroupFilter<L> {
         let record = group.get(place.record as usize).copied();
         // 64 bits led here; only all of the fingerprint counts.
         let Some(record) = record.filter(|record| record.chunk.fingerprint == *fingerprint) else { return Ok(None) };
+        self.goes_on &= self.current_group() == Some(place.group);
         self.current = Some((place.group, group));
         self.next_record = place.record + 1;
         self.announce();
@@ -180,6 +185,7 @@ impl<L: LoadGroup> GroupFilter<L> {
         if group < self.loader.groups() {
             self.current = Some((group, self.load(group)?));
             self.next_record = record;
+            self.goes_on = false;
         }
         Ok(())
     }
@@ -201,13 +207,14 @@ impl<L: LoadGroup> GroupFilter<L> {
         let first = group.first().copied();
         self.current = Some((next, group));
         self.next_record = 0;
+        self.goes_on = true;
         Ok(first)
     }
 
     /// Announces the groups behind the current one as soon as the stream has gone through half of it: then it is likely to go on.
     fn announce(&mut self) {
         let Some((number, group)) = &self.current else { return };
-        if (self.next_record as usize) * 2 < group.len() || self.announced == Some(*number) {
+        if !self.goes_on || (self.next_record as usize) * 2 < group.len() || self.announced == Some(*number) {
             return;
         }
         self.announced = Some(*number);
@@ -407,8 +414,8 @@ mod tests {
         assert!(most.samples * 17 <= BUDGET / 2 && most.samples > 50_000, "{most:?}");
         assert!(most.records * RECORD_BYTES <= BUDGET / 2 && most.records > 20_000, "{most:?}");
         assert!(most.places <= most.records, "{most:?}");
-        // Only the beginning of each run was not seen coming.
-        assert!(filter.loader().unannounced <= 2 * 60, "{} loads", filter.loader().unannounced);
+        // Only the first two groups of each run were not seen coming.
+        assert!(filter.loader().unannounced <= 3 * 60, "{} loads", filter.loader().unannounced);
     }
 
     proptest! {
