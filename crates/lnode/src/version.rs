@@ -14,9 +14,9 @@ pub use diff::{Change, diff};
 pub(crate) use entries::{Entries, EntriesBelow, PlacedEntry};
 pub use reading::{ReadError, Reading};
 pub(crate) use reading::{ReadLease, is_missing, look, pin_of};
+pub(crate) use recipe_reader::{MetaChunks, RecipeReader, RecordCursor, SegmentPlace};
 pub(crate) use vision::{FetchCounters, parts};
 pub use vision::{FetchOptions, FetchReport};
-pub(crate) use recipe_reader::{MetaChunks, RecipeReader, RecordCursor, SegmentPlace};
 
 use std::sync::Arc;
 

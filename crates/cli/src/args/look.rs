@@ -201,6 +201,10 @@ pub(crate) struct DumpArgs {
     #[arg(short = 't', long, value_name = "FILE")]
     pub(crate) target: Option<PathBuf>,
 
+    /// How contents are fetched
+    #[command(flatten)]
+    pub(crate) fetch: FetchArgs,
+
     /// Which snapshots `latest` may mean
     #[command(flatten)]
     pub(crate) filter: FilterArgs,

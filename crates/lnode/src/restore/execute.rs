@@ -164,6 +164,7 @@ impl Execution<'_> {
         opener: &mut Opener,
     ) -> Result<(), RestoreError> {
         self.fetched.read(container.index.id, container);
+        self.fetched.used(runs.iter().map(|run| u64::from(run.length)).sum());
         opener.frame = None;
         for run in runs {
             if self.context.cancel.is_cancelled() {

@@ -118,7 +118,7 @@ impl DataReader {
             Err(error) if error.is_damage() => recipe.segments(),
             Err(error) => return Err(error),
         };
-        self.containers.plan(first..end)?;
+        self.containers.plan(first..end, self.reach == Reach::Files)?;
         self.planned = wanted;
         (self.is_planned, self.entered) = (true, None);
         Ok(())
@@ -134,7 +134,7 @@ impl DataReader {
         }
         self.containers.look_ahead();
         self.read(&record, out)?;
-        self.containers.used(record.chunk.container, place);
+        self.containers.used(record.chunk.container, place, u64::from(record.chunk.size));
         Ok(true)
     }
 

@@ -54,6 +54,16 @@ pub struct FetchReport {
     pub again: u64,
     /// Containers that came from the disk tier.
     pub disk_hits: u64,
+    /// Bytes of contents that were made of it.
+    pub used: u64,
+}
+
+impl FetchReport {
+    /// Bytes read for a byte of contents. Compression makes it smaller, bytes that are read and not used larger; 0 when nothing
+    /// was read.
+    pub fn per_byte(&self) -> f64 {
+        if self.used == 0 { 0.0 } else { self.bytes as f64 / self.used as f64 }
+    }
 }
 
 /// Counts; shared by threads.
@@ -64,6 +74,7 @@ pub(crate) struct FetchCounters {
     bytes: AtomicU64,
     again: AtomicU64,
     disk_hits: AtomicU64,
+    used: AtomicU64,
 }
 
 impl FetchCounters {
@@ -81,6 +92,11 @@ impl FetchCounters {
         self.disk_hits.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// So many bytes of contents were made.
+    pub(crate) fn used(&self, bytes: u64) {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// The counts so far.
     pub(crate) fn report(&self) -> FetchReport {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -90,6 +106,7 @@ impl FetchCounters {
             bytes: get(&self.bytes),
             again: get(&self.again),
             disk_hits: get(&self.disk_hits),
+            used: get(&self.used),
         }
     }
 }

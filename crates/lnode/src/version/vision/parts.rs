@@ -82,7 +82,7 @@ mod tests {
         let whole = |wanted, bytes| {
             assert_eq!(choose(wanted, &usage(bytes)), Part { ranges: None, bytes: bytes / 2 });
         };
-        whole(vec![0..12 << 20], 16 << 20);
+        whole(vec![0..15 << 20], 16 << 20);
         whole((0..8).map(|n| n << 21..(n << 21) + 10).collect(), 16 << 20);
         whole(vec![0..10], 2 << 20);
         whole(Vec::new(), 0);

@@ -101,11 +101,11 @@ impl Containers {
         }
     }
 
-    /// From now on these segments are read, in order.
-    pub(crate) fn plan(&mut self, segments: Range<SegmentNumber>) -> Result<(), RepositoryError> {
+    /// From now on these segments are read, in order; `more_follows`: then others.
+    pub(crate) fn plan(&mut self, segments: Range<SegmentNumber>, more_follows: bool) -> Result<(), RepositoryError> {
         let folder = &self.options.scratch;
         let uses = Uses::plan(&mut self.recipe, segments, &mut self.numbers, self.touches_max, folder)?;
-        self.schedule.replan(uses);
+        self.schedule.replan(uses, more_follows);
         self.planned = None;
         self.collect();
         Ok(())
@@ -171,8 +171,9 @@ impl Containers {
     }
 
     /// A record of the current segment was read.
-    pub(crate) fn used(&mut self, id: ContainerId, record: usize) {
+    pub(crate) fn used(&mut self, id: ContainerId, record: usize, bytes: u64) {
         let number = self.numbers.of(id);
+        self.counters.used(bytes);
         self.schedule.used(number, record as u32);
         self.collect();
     }

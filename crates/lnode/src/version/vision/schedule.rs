@@ -16,6 +16,9 @@ use super::disk::rounded;
 use super::uses::{NEVER, Number, Touch, TouchNumber, Uses};
 use crate::version::recipe_reader::SegmentNumber;
 
+/// "Perhaps again": kept until its room is wanted, and then no loss.
+const PERHAPS: TouchNumber = NEVER - 1;
+
 /// Bytes that each tier may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limits {
@@ -47,7 +50,9 @@ pub(super) type Size<'a> = dyn FnMut(&mut Uses, Number, Option<TouchNumber>) -> 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// On its way; from disk, which has so many bytes of it until then.
-    Coming { disk: u64 },
+    Coming {
+        disk: u64,
+    },
     Memory,
     Disk,
 }
@@ -84,6 +89,10 @@ pub(super) struct Schedule {
     then: HashMap<Number, TouchNumber>,
     /// Containers of which nothing is needed any more, to be collected.
     gone: Vec<Number>,
+    /// Whether more may be read than is planned, so that what is over may be of use yet.
+    keeps: bool,
+    /// Counts what was kept so.
+    kept: u32,
     /// Something had to be dropped that was needed again: there is too little room anyway.
     is_short: bool,
 }
@@ -105,20 +114,26 @@ impl Schedule {
             inside: HashMap::new(),
             then: HashMap::new(),
             gone: Vec::new(),
+            keeps: false,
+            kept: 0,
             is_short: false,
         }
     }
 
-    /// Begins with another plan; what is at hand is let go.
-    pub(super) fn replan(&mut self, uses: Uses) {
-        let limits = self.limits;
-        let mut gone = std::mem::take(&mut self.gone);
-        gone.extend(self.slots.keys());
-        *self = Self { gone, ..Self::new(uses, limits) };
-    }
-
-    pub(super) fn uses(&mut self) -> &mut Uses {
-        &mut self.uses
+    /// Begins with another plan. What is at hand stays if that may be of use: `keeps` says that more plans follow.
+    pub(super) fn replan(&mut self, uses: Uses, keeps: bool) {
+        self.leave();
+        self.uses = uses;
+        (self.here, self.after, self.ahead, self.keeps, self.is_short) = (0, 0, 0, keeps, false);
+        let slots: Vec<_> = self.slots.iter().map(|(number, slot)| (*number, slot.place, slot.key)).collect();
+        for (number, place, key) in slots {
+            match self.uses.first(number) {
+                Some(touch) => self.rekey(number, (touch, 0)),
+                None if place != Place::Memory => self.let_go(number),
+                None if key.0 == PERHAPS && keeps => {}
+                None => self.rekey(number, (NEVER, 0)),
+            }
+        }
     }
 
     /// Bytes at hand and on their way, and on disk.
@@ -156,6 +171,7 @@ impl Schedule {
     /// The reader comes to records that are not part of the plan, which goes on behind them.
     pub(super) fn detour(&mut self, records: impl Iterator<Item = (u32, Number)>) {
         self.leave();
+        self.keeps = true;
         self.then = self.slots.iter().map(|(number, slot)| (*number, slot.key.0)).collect();
         self.after = self.here;
         self.place_records(records);
@@ -165,7 +181,8 @@ impl Schedule {
         for (record, number) in records {
             self.inside.entry(number).or_default().push_back(record);
         }
-        let first: Vec<_> = self.inside.iter().filter_map(|(number, records)| Some((*number, *records.front()?))).collect();
+        let first: Vec<_> =
+            self.inside.iter().filter_map(|(number, records)| Some((*number, *records.front()?))).collect();
         for (number, record) in first {
             self.rekey(number, (self.here, record));
         }
@@ -238,11 +255,9 @@ impl Schedule {
         if ahead > self.limits.memory / 2 {
             return None;
         }
-        let (_, victim) = *self.in_memory.last().filter(|(farthest, _)| *farthest > key)?;
-        if self.fits_on_disk(victim) {
-            return Some(self.spill(victim));
-        }
-        (self.is_short && ahead <= self.limits.memory / 4).then(|| self.drop_farthest(victim))
+        let (farthest, victim) = *self.in_memory.last().filter(|(farthest, _)| *farthest > key)?;
+        let may_drop = self.is_short && ahead <= self.limits.memory / 4;
+        (farthest.0 == PERHAPS || may_drop || self.fits_on_disk(victim)).then(|| self.evict(farthest, victim))
     }
 
     /// What to do to have a container now; `None`: it is at hand.
@@ -265,8 +280,8 @@ impl Schedule {
             }
         };
         if self.memory.saturating_add(bytes) > self.limits.memory {
-            if let Some((_, victim)) = self.in_memory.last().copied() {
-                return Some(if self.fits_on_disk(victim) { self.spill(victim) } else { self.drop_farthest(victim) });
+            if let Some((farthest, victim)) = self.in_memory.last().copied() {
+                return Some(self.evict(farthest, victim));
             }
             // What comes is needed later; once it is there it can leave.
             let coming = self.slots.iter().filter(|(_, slot)| matches!(slot.place, Place::Coming { .. }));
@@ -282,8 +297,8 @@ impl Schedule {
         if self.memory <= self.limits.memory {
             return None;
         }
-        let (_, victim) = *self.in_memory.iter().rev().find(|(_, number)| *number != needed)?;
-        Some(if self.fits_on_disk(victim) { self.spill(victim) } else { self.drop_farthest(victim) })
+        let (farthest, victim) = *self.in_memory.iter().rev().find(|(_, number)| *number != needed)?;
+        Some(self.evict(farthest, victim))
     }
 
     /// A container has come and takes so many bytes.
@@ -338,6 +353,14 @@ impl Schedule {
         Action::Spill(number)
     }
 
+    fn evict(&mut self, key: Key, victim: Number) -> Action {
+        if key.0 == PERHAPS {
+            self.remove(victim);
+            return Action::Drop(victim);
+        }
+        if self.fits_on_disk(victim) { self.spill(victim) } else { self.drop_farthest(victim) }
+    }
+
     /// Lets the farthest one go: of what is on disk, or this one in memory.
     fn drop_farthest(&mut self, victim: Number) -> Action {
         self.is_short = true;
@@ -352,12 +375,14 @@ impl Schedule {
         Action::Drop(dropped)
     }
 
-    fn rekey(&mut self, number: Number, key: Key) {
+    fn rekey(&mut self, number: Number, mut key: Key) {
         if key.0 == NEVER {
-            if self.remove(number).is_some() {
-                self.gone.push(number);
+            if !self.keeps {
+                return self.let_go(number);
             }
-            return;
+            // The longest kept is the farthest.
+            self.kept = self.kept.wrapping_add(1);
+            key = (PERHAPS, u32::MAX - self.kept);
         }
         let Some(slot) = self.slots.get_mut(&number) else { return };
         let places = match slot.place {
@@ -370,6 +395,12 @@ impl Schedule {
             places.insert((key, number));
         }
         slot.key = key;
+    }
+
+    fn let_go(&mut self, number: Number) {
+        if self.remove(number).is_some() {
+            self.gone.push(number);
+        }
     }
 
     fn remove(&mut self, number: Number) -> Option<Slot> {

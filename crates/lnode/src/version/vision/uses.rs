@@ -53,16 +53,15 @@ const TOUCH_BYTES: usize = 16;
 impl Touch {
     fn encode(self) -> [u8; TOUCH_BYTES] {
         let mut bytes = [0; TOUCH_BYTES];
-        for (place, field) in
-            bytes.chunks_exact_mut(4).zip([self.segment, self.container, self.next, self.bytes])
-        {
+        for (place, field) in bytes.chunks_exact_mut(4).zip([self.segment, self.container, self.next, self.bytes]) {
             place.copy_from_slice(&field.to_le_bytes());
         }
         bytes
     }
 
     fn decode(bytes: &[u8]) -> Self {
-        let mut fields = bytes.chunks_exact(4).map(|field| field.iter().rev().fold(0, |sum, byte| (sum << 8) | u32::from(*byte)));
+        let mut fields =
+            bytes.chunks_exact(4).map(|field| field.iter().rev().fold(0, |sum, byte| (sum << 8) | u32::from(*byte)));
         let mut field = || fields.next().unwrap_or(NEVER);
         Self { segment: field(), container: field(), next: field(), bytes: field() }
     }
@@ -98,6 +97,8 @@ pub(crate) struct Uses {
     blocks: Option<LruCache<usize, Arc<Vec<Touch>>>>,
     /// Bytes that are still wanted of each container.
     wanted: HashMap<Number, u64>,
+    /// Where each container was touched last on the way back, counted from the end: its first touch.
+    newest: HashMap<Number, TouchNumber>,
 }
 
 impl Uses {
@@ -160,6 +161,11 @@ impl Uses {
         Some(touch)
     }
 
+    /// The first touch of a container.
+    pub(crate) fn first(&self, container: Number) -> Option<TouchNumber> {
+        self.newest.get(&container).map(|place| self.len() - 1 - place)
+    }
+
     /// A touch is over: what it wanted is not wanted any more.
     pub(crate) fn pass(&mut self, touch: &Touch) {
         if let Some(wanted) = self.wanted.get_mut(&touch.container) {
@@ -193,8 +199,6 @@ impl Uses {
 #[derive(Debug)]
 pub(super) struct Builder<'a> {
     uses: Uses,
-    /// Where each container was touched last, counted from the end.
-    newest: HashMap<Number, TouchNumber>,
     in_memory_max: usize,
     folder: &'a Path,
     cannot_spill: bool,
@@ -203,7 +207,7 @@ pub(super) struct Builder<'a> {
 impl<'a> Builder<'a> {
     pub(super) fn new(touches_max: usize, folder: &'a Path) -> Self {
         let in_memory_max = touches_max.max(IN_MEMORY_MIN);
-        Self { uses: Uses::default(), newest: HashMap::new(), in_memory_max, folder, cannot_spill: false }
+        Self { uses: Uses::default(), in_memory_max, folder, cannot_spill: false }
     }
 
     pub(super) fn push(&mut self, segment: SegmentNumber, container: Number, bytes: u64) {
@@ -212,7 +216,7 @@ impl<'a> Builder<'a> {
             // No stream is that long; the rest is read without a plan.
             return;
         }
-        let next = self.newest.insert(container, place).unwrap_or(NEVER);
+        let next = self.uses.newest.insert(container, place).unwrap_or(NEVER);
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         *self.uses.wanted.entry(container).or_default() += u64::from(bytes);
         self.uses.memory.push(Touch { segment, container, next, bytes });
@@ -267,7 +271,8 @@ mod tests {
     #[test]
     fn every_touch_knows_the_next_of_its_container_also_from_the_file() {
         let dir = tempfile::tempdir().expect("a folder");
-        let touches: Vec<(u32, u32)> = (0..30_000).map(|n: u32| (n / 3, n.wrapping_mul(2_654_435_761) % 1000)).collect();
+        let touches: Vec<(u32, u32)> =
+            (0..30_000).map(|n: u32| (n / 3, n.wrapping_mul(2_654_435_761) % 1000)).collect();
         for touches_max in [usize::MAX, 0] {
             let mut uses = build(&touches, touches_max, dir.path());
             assert_eq!(uses.is_spilled(), touches_max == 0);
