@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use larder_lnode::check::ReadData;
 
+use super::FetchArgs;
 use crate::{sizes, time};
 
 /// Which snapshots are meant.
