@@ -62,6 +62,11 @@ pub trait Chunker: Send + Sync {
     /// IV-B). The algorithms of the papers decide by what lies before a cut, so the look costs them one window; MinCDC's cuts
     /// depend on what follows as well, and looking is all but cutting.
     fn confirms(&self, data: &[u8], length: usize) -> bool;
+
+    /// Whether [`Chunker::confirms`] is much cheaper than [`Chunker::next_cut`], so that predicting cuts saves time.
+    fn is_worth_predicting(&self) -> bool {
+        false
+    }
 }
 
 /// Makes the chunker for these parameters. `seed` is secret and belongs to the repository: without it nobody can tell

@@ -94,6 +94,10 @@ impl Chunker for FastCdc {
         last
     }
 
+    fn is_worth_predicting(&self) -> bool {
+        true
+    }
+
     fn confirms(&self, data: &[u8], length: usize) -> bool {
         let min = self.params.min as usize;
         let last = data.len().min(self.params.max as usize);

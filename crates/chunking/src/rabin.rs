@@ -100,6 +100,10 @@ impl Chunker for Rabin {
         last
     }
 
+    fn is_worth_predicting(&self) -> bool {
+        true
+    }
+
     fn confirms(&self, data: &[u8], length: usize) -> bool {
         let min = self.params.min as usize;
         let last = data.len().min(self.params.max as usize);

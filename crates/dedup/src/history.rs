@@ -117,6 +117,16 @@ impl std::fmt::Debug for Tools<'_> {
     }
 }
 
+/// What is left to cut.
+#[derive(Clone, Copy)]
+struct Rest<'a> {
+    data: &'a [u8],
+    /// With so many bytes a cut is decided.
+    decided: usize,
+    /// No chunk begins here or behind.
+    stop: usize,
+}
+
 impl HistoryCutter {
     /// Nothing cut yet.
     #[must_use]
@@ -130,7 +140,7 @@ impl HistoryCutter {
         self.skips
     }
 
-    /// Cuts as many whole chunks as `data` decides, as [`Chunker::cut_all`] does, and looks each up in `history`. Appends to
+    /// Cuts as many whole chunks as `data` decides, as [`Chunker::cut_until`] does, and looks each up in `history`. Appends to
     /// `cuts`; returns the bytes they cover.
     pub fn cut<H: History>(
         &mut self,
@@ -138,6 +148,7 @@ impl HistoryCutter {
         history: &mut H,
         data: &[u8],
         end: StreamEnd,
+        stop: usize,
         cuts: &mut Vec<Cut>,
     ) -> Result<usize, H::Error> {
         let decided = match end {
@@ -145,28 +156,29 @@ impl HistoryCutter {
             StreamEnd::Reached => 1,
         };
         let mut at = 0;
-        while data.len() - at >= decided {
+        while at < stop && data.len() - at >= decided {
             self.expected.clear();
             history.expect(self.run, &mut self.expected)?;
-            let rest = &data[at..];
-            at += match self.predict(tools, rest, decided) {
-                0 => self.plain(tools, history, rest, decided, cuts)?,
-                bytes => self.compare(tools, history, &rest[..bytes], rest, cuts)?,
+            let rest = Rest { data: &data[at..], decided, stop: stop - at };
+            at += match self.predict(tools, rest) {
+                0 => self.plain(tools, history, rest, cuts)?,
+                bytes => self.compare(tools, history, &rest.data[..bytes], rest.data, cuts)?,
             };
         }
         Ok(at)
     }
 
     /// Fills `lengths` with the expected lengths that are possible here; returns the bytes they cover.
-    fn predict(&mut self, tools: Tools<'_>, data: &[u8], decided: usize) -> usize {
+    fn predict(&mut self, tools: Tools<'_>, rest: Rest<'_>) -> usize {
         self.lengths.clear();
         let mut at = 0;
         for record in &self.expected {
             let length = record.chunk.size as usize;
-            if data.len() - at < decided || length == 0 || length > data.len() - at {
+            let data = &rest.data[at..];
+            if at >= rest.stop || data.len() < rest.decided || length == 0 || length > data.len() {
                 break;
             }
-            if !tools.chunker.confirms(&data[at..], length) {
+            if !tools.chunker.confirms(data, length) {
                 break;
             }
             self.lengths.push(record.chunk.size);
@@ -222,16 +234,16 @@ impl HistoryCutter {
         &mut self,
         tools: Tools<'_>,
         history: &mut H,
-        data: &[u8],
-        decided: usize,
+        rest: Rest<'_>,
         cuts: &mut Vec<Cut>,
     ) -> Result<usize, H::Error> {
+        let Rest { data, decided, stop } = rest;
         // An expected record that is impossible here was a miss, found out for nearly nothing.
         self.skips.misses += u64::from(!self.expected.is_empty());
         self.run = RUN_MIN;
         self.lengths.clear();
         let mut at = 0;
-        while self.lengths.len() < self.plain && data.len() - at >= decided {
+        while self.lengths.len() < self.plain && at < stop && data.len() - at >= decided {
             let cut = tools.chunker.next_cut(&data[at..]);
             self.lengths.push(cut as u32);
             at += cut;

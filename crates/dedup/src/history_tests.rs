@@ -71,7 +71,7 @@ fn with_history(algorithm: Algorithm, base: Base, data: &[u8], piece: usize) -> 
     while at < data.len() || read < data.len() {
         read = (read + piece).min(data.len());
         let end = if read == data.len() { StreamEnd::Reached } else { StreamEnd::Open };
-        let Ok(consumed) = cutter.cut(tools, &mut filter, &data[at..read], end, &mut cuts);
+        let Ok(consumed) = cutter.cut(tools, &mut filter, &data[at..read], end, usize::MAX, &mut cuts);
         at += consumed;
     }
     (cuts, cutter.skips())

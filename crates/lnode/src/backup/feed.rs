@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use larder_dedup::Tools;
 use larder_format::entry::{Entry, EntryKind, Timestamp};
 use larder_source::{Found, Item, Walk};
 
@@ -228,7 +229,7 @@ impl Feeder {
                         continue;
                     }
                     self.send(Fed::Mispredicted(1))?;
-                    changed = predictor.changed(&predicted).map(|changed| (changed, predictor.mac()));
+                    changed = predictor.changed(&predicted, chunker).map(|changed| (changed, predictor.mac()));
                 }
                 predictor.look_around();
                 stop = predictor.next_start(at).map_or(usize::MAX, |next| (next - at) as usize);
@@ -237,7 +238,8 @@ impl Feeder {
             let mut wrong = 0;
             let chunks = incoming.cut(self.spare.try_recv().unwrap_or_default(), |data, end, pieces| match &changed {
                 Some((changed, empty)) => {
-                    let broken = changed.cut(data, end, chunker, empty, pieces);
+                    let broken =
+                        changed.cut(data, end, Tools { chunker, fingerprinter: &cutting.fingerprinter }, empty, pieces);
                     wrong = broken.wrong;
                     broken.consumed
                 }

@@ -8,10 +8,13 @@
 //!
 //! A wrong prediction costs its MAC and nothing else.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use larder_chunking::{Chunker, RunMac, StreamEnd};
+use larder_dedup::{Cut, History, HistoryCutter, Tools};
+use larder_format::Fingerprint;
 use larder_format::recipe::{Proof, TAIL_MAX};
 use larder_format::segment::{ChunkRecord, Superchunk};
 use larder_store::RepositoryError;
@@ -94,15 +97,17 @@ impl Changed {
         &self,
         data: &[u8],
         end: StreamEnd,
-        chunker: &dyn Chunker,
+        tools: Tools<'_>,
         empty: &RunMac,
         pieces: &mut Pieces,
     ) -> Broken {
+        let chunker = tools.chunker;
+        let mut past = Past::new(self, tools);
         let max = chunker.params().max;
         let mut broken = Broken::default();
         let mut at = 0;
         for (offset, length, superchunk) in &self.superchunks {
-            at += chunker.cut_until(&data[at..], end, offset.saturating_sub(at), &mut pieces.lengths);
+            at += past.cut(&data[at..], end, offset.saturating_sub(at), pieces);
             let decided = end == StreamEnd::Reached || at + length + max as usize <= data.len();
             if at != *offset || !decided || at + length > data.len() {
                 continue;
@@ -125,11 +130,89 @@ impl Changed {
                 segment: self.number,
             });
             at += length;
+            past.next = superchunk.first + superchunk.records;
         }
         let rest = (self.bytes as usize).saturating_sub(at);
-        at += chunker.cut_until(&data[at..], end, rest, &mut pieces.lengths);
+        at += past.cut(&data[at..], end, rest, pieces);
+        broken.wrong += past.wrong();
         broken.consumed = at;
         broken
+    }
+}
+
+/// Cuts what is between superchunks: where the chunker is slow, by predicting the segment's chunks one by one (skip chunking).
+struct Past<'a> {
+    changed: &'a Changed,
+    tools: Tools<'a>,
+    cutter: Option<HistoryCutter>,
+    cuts: Vec<Cut>,
+    /// The record expected next.
+    next: usize,
+    places: HashMap<Fingerprint, usize>,
+}
+
+impl<'a> Past<'a> {
+    fn new(changed: &'a Changed, tools: Tools<'a>) -> Self {
+        let cutter = tools.chunker.is_worth_predicting().then(HistoryCutter::new);
+        let mut places = HashMap::new();
+        if cutter.is_some() {
+            // Of equal chunks the first is the better place to go on from.
+            for (place, record) in changed.records.iter().enumerate().rev() {
+                places.insert(record.chunk.fingerprint, place);
+            }
+        }
+        Self { changed, tools, cutter, cuts: Vec::new(), next: 0, places }
+    }
+
+    fn cut(&mut self, data: &[u8], end: StreamEnd, stop: usize, pieces: &mut Pieces) -> usize {
+        let Some(mut cutter) = self.cutter.take() else {
+            return self.tools.chunker.cut_until(data, end, stop, &mut pieces.lengths);
+        };
+        let mut cuts = std::mem::take(&mut self.cuts);
+        cuts.clear();
+        let Ok(consumed) = cutter.cut(self.tools, self, data, end, stop, &mut cuts);
+        for cut in &cuts {
+            let chunk = pieces.lengths.len();
+            pieces.lengths.push(cut.length);
+            let Some(place) = cut.known.and_then(|known| self.places.get(&known.chunk.fingerprint)) else { continue };
+            match pieces.known.last_mut() {
+                Some(run) if run.chunks.end == chunk && run.first + run.chunks.len() == *place => run.chunks.end += 1,
+                _ => pieces.known.push(KnownRun {
+                    chunks: chunk..chunk + 1,
+                    records: self.changed.records.clone(),
+                    first: *place,
+                    segment: self.changed.number,
+                }),
+            }
+        }
+        (self.cuts, self.cutter) = (cuts, Some(cutter));
+        consumed
+    }
+
+    fn wrong(&self) -> u64 {
+        self.cutter.as_ref().map_or(0, |cutter| cutter.skips().misses)
+    }
+}
+
+impl History for Past<'_> {
+    type Error = std::convert::Infallible;
+
+    fn expect(&mut self, most: usize, run: &mut Vec<ChunkRecord>) -> Result<(), Self::Error> {
+        run.extend(self.changed.records.iter().skip(self.next).take(most));
+        Ok(())
+    }
+
+    fn pass(&mut self, count: usize) {
+        self.next += count;
+    }
+
+    fn find(&mut self, fingerprint: &Fingerprint, size: u32) -> Result<Option<ChunkRecord>, Self::Error> {
+        let expected = self.changed.records.get(self.next).filter(|record| record.chunk.fingerprint == *fingerprint);
+        let place = if expected.is_some() { Some(self.next) } else { self.places.get(fingerprint).copied() };
+        let found = place.map(|place| (place, self.changed.records[place]));
+        let Some((place, record)) = found.filter(|(_, record)| record.chunk.size == size) else { return Ok(None) };
+        self.next = place + 1;
+        Ok(Some(record))
     }
 }
 
@@ -200,10 +283,10 @@ impl Predictor {
         Some(Predicted { offset, bytes: found.0.bytes, number: segment, proof })
     }
 
-    /// The parts of a segment that turned out to have changed; `None` when it has no superchunks.
-    pub(super) fn changed(&mut self, predicted: &Predicted) -> Option<Changed> {
+    /// The parts of a segment that turned out to have changed; `None` when knowing them saves nothing.
+    pub(super) fn changed(&mut self, predicted: &Predicted, chunker: &dyn Chunker) -> Option<Changed> {
         let segment = self.read(|base| base.whole_segment(predicted.number))?;
-        if segment.superchunks.is_empty() {
+        if segment.superchunks.is_empty() && !chunker.is_worth_predicting() {
             return None;
         }
         let mut superchunks = Vec::with_capacity(segment.superchunks.len());
