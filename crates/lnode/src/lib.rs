@@ -23,4 +23,4 @@ pub use backup::{BackupError, BackupOptions, BackupReport, Base, Input, WhyBase,
 pub use check::{CheckOptions, CheckReport, check};
 pub use context::{Cancel, Clock, Context, NoProgress, Problem, Progress, SystemClock};
 pub use restore::{RestoreError, RestoreOptions, RestoreReport, restore};
-pub use version::{ReadError, Reading, VersionReader};
+pub use version::{FetchOptions, FetchReport, ReadError, Reading, VersionReader};

@@ -241,9 +241,9 @@ impl RecordCursor {
         self.offset
     }
 
-    /// Number of the segment that holds the next record, or of the next segment.
-    pub(crate) fn segment(&self) -> SegmentNumber {
-        if self.record < self.records.len() { self.segment - 1 } else { self.segment }
+    /// The segment of the record that was given last, that record's place in it, and all its records.
+    pub(crate) fn last(&self) -> (SegmentNumber, usize, &Arc<Vec<ChunkRecord>>) {
+        (self.segment.saturating_sub(1), self.record.saturating_sub(1), &self.records)
     }
 
     pub(crate) fn reader(&mut self) -> &mut RecipeReader {
