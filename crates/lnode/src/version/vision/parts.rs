@@ -79,12 +79,13 @@ mod tests {
 
     #[test]
     fn much_of_it_or_a_small_one_is_read_whole() {
-        let whole = |wanted, bytes| {
-            assert_eq!(choose(wanted, &usage(bytes)), Part { ranges: None, bytes: bytes / 2 });
+        let whole = |wanted: &[Range<u32>], bytes| {
+            assert_eq!(choose(wanted.to_vec(), &usage(bytes)), Part { ranges: None, bytes: bytes / 2 });
         };
-        whole(vec![0..15 << 20], 16 << 20);
-        whole((0..8).map(|n| n << 21..(n << 21) + 10).collect(), 16 << 20);
-        whole(vec![0..10], 2 << 20);
-        whole(Vec::new(), 0);
+        let here_and_there: Vec<_> = (0..8).map(|n| n << 21..(n << 21) + 10).collect();
+        whole(&[Range { start: 0, end: 15 << 20 }], 16 << 20);
+        whole(&here_and_there, 16 << 20);
+        whole(&[Range { start: 0, end: 10 }], 2 << 20);
+        whole(&[], 0);
     }
 }

@@ -119,7 +119,7 @@ impl Model {
                     steps += 1;
                     assert!(steps < 1000, "looking ahead goes on for ever");
                 }
-                if *luck.next().expect("cycles") % 2 == 0
+                if luck.next().expect("cycles").is_multiple_of(2)
                     && let Some(coming) = model.coming.iter().min().copied()
                 {
                     model.land(coming, &mut schedule);
