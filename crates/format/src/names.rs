@@ -68,6 +68,11 @@ pub fn series_versions(series: SeriesKey) -> String {
     format!("{VERSIONS}{series}/")
 }
 
+/// Prefix of all generations of one version.
+pub fn generations(series: SeriesKey, job: JobId) -> String {
+    format!("{VERSIONS}{series}/{job}/")
+}
+
 /// Reads a name made by [`version`].
 pub fn parse_version(name: &str) -> Option<(SeriesKey, JobId, u32)> {
     let mut parts = name.strip_prefix(VERSIONS)?.split('/');

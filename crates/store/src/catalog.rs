@@ -309,6 +309,22 @@ impl Repository {
         }
     }
 
+    /// The same version by its newest generation that can be read now, past the cache; `None` when nothing is left of it.
+    ///
+    /// For whoever has announced what it builds on: the generation that a listing showed before may be superseded and collected,
+    /// the newest one at the time of the announcement stays (`docs/concurrency.md`).
+    pub async fn newest_generation(&self, version: &Version) -> Result<Option<Version>, RepositoryError> {
+        let (series, job) = (version.series, version.id());
+        let store = self.store.without_cache();
+        let mut generations = Vec::new();
+        for object in store.list(&names::generations(series, job)).await? {
+            if let Some((_, _, generation)) = names::parse_version(&object.name) {
+                generations.push((generation, object.size));
+            }
+        }
+        Ok(self.find(series, job, generations, false).await?.version)
+    }
+
     /// Reads the whole manifest of a version.
     pub async fn manifest(&self, version: &Version) -> Result<Manifest, RepositoryError> {
         match self.read_manifest(&self.store, version).await {

@@ -23,16 +23,14 @@ use super::compare::{Comparison, Rules};
 use super::cutting::Cutting;
 use super::feed::Feeder;
 use super::filters::ByteComparison;
-use super::packer::{Destination, Packer};
-use super::pool::Pool;
 use super::prediction::{Predictor, Track};
 use super::sequence::{BaseReaders, Parts, Sequencer, Streams};
 use super::similar::{Sampled, find_similar};
-use super::uploads::Uploads;
 use super::wanted::Wanted;
 use super::{BackupError, BackupOptions, BackupReport, Base, IN_FLIGHT, Input, WhyBase};
 use crate::context::Context;
 use crate::version::{Entries, MetaChunks, RecipeReader};
+use crate::writing::{Destination, Held, Packer, Pool, Uploads};
 
 /// Backs up `input` as a new version.
 ///
@@ -153,9 +151,13 @@ fn announce(
     // Only now: what was there before the lease was written may have been given up meanwhile, what is there now stays.
     let checked = context.runtime.block_on(async {
         let mut bases = Vec::new();
-        for candidate in candidates.drain(..) {
-            if repository.is_retained(candidate.pin()).await? {
-                bases.push(candidate);
+        for Candidate { version, why } in candidates.drain(..) {
+            if !repository.is_retained(Pin { series: version.series, job: version.id() }).await? {
+                continue;
+            }
+            // The lease keeps the generation that is newest now; the one that was listed may have been superseded before.
+            if let Some(version) = repository.newest_generation(&version).await? {
+                bases.push(Candidate { version, why });
             }
         }
         let mut adoptable = Vec::new();
@@ -442,7 +444,7 @@ fn container_table(
 ) -> Result<Vec<ContainerUsage>, BackupError> {
     let mut held = uploads.stored();
     for usage in bases.iter().flat_map(|base| &base.manifest.containers) {
-        held.entry(usage.container).or_insert(super::uploads::Held {
+        held.entry(usage.container).or_insert(Held {
             chunks: usage.chunks_held,
             bytes: usage.bytes_held,
             object_bytes: usage.object_bytes,

@@ -42,7 +42,7 @@ pub(crate) fn pin_of(version: &Version) -> Pin {
     Pin { series: version.series, job: version.id() }
 }
 
-/// Looks at a version in the store itself, mark first: its manifest, or `None` when it is forgotten.
+/// Looks at a version in the store itself, mark first: its newest manifest, or `None` when it is forgotten.
 pub(crate) async fn look(repository: &Repository, version: &Version) -> Result<Option<Manifest>, RepositoryError> {
     match repository.forgotten(pin_of(version)).await {
         Ok(None) => {}
@@ -52,14 +52,18 @@ pub(crate) async fn look(repository: &Repository, version: &Version) -> Result<O
         Err(error) if error.is_of_object() => tracing::warn!(%error, "a mark cannot be read, and does not count"),
         Err(error) => return Err(error),
     }
+    // Not the generation that was listed: it may have been superseded before anybody announced to read it. When none can be
+    // read now, that one says why.
+    let newest = repository.newest_generation(version).await?;
+    let Version { series, generation, .. } = newest.as_ref().unwrap_or(version);
     let store = repository.store().without_cache();
-    let name = names::version(version.series, version.id(), version.generation);
+    let name = names::version(*series, version.id(), *generation);
     let bytes = match store.get_up_to(&name, MANIFEST_MAX).await {
         Ok(bytes) => bytes,
         Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    match Manifest::decode(repository.keys(), version.series, version.id(), version.generation, &bytes) {
+    match Manifest::decode(repository.keys(), *series, version.id(), *generation, &bytes) {
         Ok(Register::Committed(manifest)) => Ok(Some(manifest)),
         // A fence that came late, after everything else of the version was removed.
         Ok(Register::Aborted) => Ok(None),
