@@ -21,6 +21,7 @@ pub mod metadata;
 pub mod names;
 mod places;
 pub mod recipe;
+pub mod run;
 pub mod seal;
 pub mod segment;
 pub mod sketch;
