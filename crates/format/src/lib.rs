@@ -18,6 +18,7 @@ pub mod manifest;
 pub mod mark;
 pub mod metadata;
 pub mod names;
+pub mod pinning;
 mod places;
 pub mod recipe;
 pub mod seal;
