@@ -19,6 +19,7 @@ pub mod manifest;
 pub mod mark;
 pub mod metadata;
 pub mod names;
+pub mod pinning;
 mod places;
 pub mod recipe;
 pub mod run;

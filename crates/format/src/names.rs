@@ -14,6 +14,8 @@ pub const JOBS: &str = "jobs/";
 pub const VERSIONS: &str = "versions/";
 /// Prefix of the marks of forgotten versions.
 pub const FORGOTTEN: &str = "forgotten/";
+/// Prefix of the pins of versions.
+pub const PINS: &str = "pins/";
 /// Prefix of data containers.
 pub const DATA: &str = "data/";
 /// Prefix of metadata containers.
@@ -95,6 +97,23 @@ pub fn forgotten(series: SeriesKey, job: JobId) -> String {
 pub fn parse_forgotten(name: &str) -> Option<(SeriesKey, JobId)> {
     let (series, job) = name.strip_prefix(FORGOTTEN)?.split_once('/')?;
     Some((series.parse().ok()?, job.parse().ok()?))
+}
+
+/// `pins/<series>/<job-id>/<n>`: the n-th change of whether a version is pinned.
+pub fn pin(series: SeriesKey, job: JobId, number: u32) -> String {
+    format!("{}{number}", pins_of(series, job))
+}
+
+/// Prefix of all changes of one version's pin.
+pub fn pins_of(series: SeriesKey, job: JobId) -> String {
+    format!("{PINS}{series}/{job}/")
+}
+
+/// Reads a name made by [`pin`].
+pub fn parse_pin(name: &str) -> Option<(SeriesKey, JobId, u32)> {
+    let mut parts = name.strip_prefix(PINS)?.split('/');
+    let found = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?, parse_number(parts.next()?)?);
+    parts.next().is_none().then_some(found)
 }
 
 /// `data/<job-id>/<seq>` or `meta/<job-id>/<seq>`
@@ -180,6 +199,8 @@ mod tests {
         assert_eq!(parse_run(&run(id)), Some(id));
         assert_eq!(parse_run(&format!("{}012", runs_of(job))), None);
         assert_eq!(parse_index(&run(id)), None);
+        assert_eq!(parse_pin(&pin(series, job, 2)), Some((series, job, 2)));
+        assert_eq!(parse_pin(&format!("{}02", pins_of(series, job))), None);
         let shouting = version(series, JobId([0xab; 16]), 0).to_uppercase().replacen("VERSIONS", "versions", 1);
         assert_eq!(parse_version(&shouting), None);
     }

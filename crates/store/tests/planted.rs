@@ -133,6 +133,7 @@ fn lease(process: u32) -> Lease {
         process,
         written_ms: 0,
         renew_seconds: 300,
+        claims: None,
     }
 }
 

@@ -128,6 +128,7 @@ fn open(context: &Context, series: String, pins: Vec<Pin>) -> Result<OpenLease, 
         process: std::process::id(),
         written_ms: context.clock.now_ms(),
         renew_seconds: u32::try_from(context.renew_every.as_secs()).unwrap_or(u32::MAX).max(1),
+        claims: None,
     };
     let job = JobId::new(lease.written_ms, random(context.repository.entropy())?);
     context.runtime.block_on(context.repository.open_lease(job, lease))
