@@ -13,6 +13,8 @@
 
 #[path = "protocol_model/collector.rs"]
 mod collector;
+#[path = "protocol_model/generations.rs"]
+mod generations;
 #[path = "protocol_model/job.rs"]
 mod job;
 #[path = "protocol_model/model.rs"]
@@ -27,6 +29,8 @@ mod scenario;
 mod sets;
 #[path = "protocol_model/state.rs"]
 mod state;
+#[path = "protocol_model/tasks.rs"]
+mod tasks;
 #[path = "protocol_model/without_rules.rs"]
 mod without_rules;
 
