@@ -6,10 +6,11 @@
 //! Object names are those of `larder_format::names`; one letter stands for a job's id and the series is left out.
 //!
 //! Two groups of tests. Here: under all rules the invariants hold in every scenario, and what should be possible is.
-//! In `without_rules.rs`: switch off any one rule and the checker finds the loss that the rule prevents.
+//! In `without_rules.rs`: switch off any one rule and the checker finds the loss that the rule prevents. `tasks.rs` has both for
+//! tasks of the G-node that move chunks: compaction, reverse dedup, rewriting.
 //!
 //! Not drawn, because no step depends on it: renewals (whether a lease is *thought* expired is open anyway), the content
-//! of containers, the index (winning its next number is one step, `Publish`), and clocks.
+//! of containers, the number of the index (winning the next is one step, `Publish`), and clocks.
 
 #[path = "protocol_model/collector.rs"]
 mod collector;

@@ -237,7 +237,8 @@ impl Protocol {
         let (place, given_up) = (Containers::at(new), state.bucket.index.given_up);
         // The copy was read, at some time since the pass began.
         let verified = place.within(pass.listed);
-        let movable = Containers::at(old).within(pass.movable);
+        let copies = state.bucket.index.copies;
+        let movable = Containers::at(old).within(pass.movable.minus(copies)) && !place.within(copies);
         movable && verified && place.within(allowed) && !(self.rules.hold(Rule::NotToGivenUp) && place.within(given_up))
     }
 

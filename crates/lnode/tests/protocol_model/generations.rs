@@ -84,6 +84,29 @@ impl Protocol {
         }
     }
 
+    /// The newest index is lost, and with it what was given up and where it is now. A new one is made from what is there.
+    pub(crate) fn rebuild(&self, state: &mut State) {
+        let lost = std::mem::take(&mut state.bucket.index);
+        state.bucket.deletes_in_flight = lost.given_up;
+        state.history.rebuilt = true;
+        let containers = state.bucket.containers;
+        let index = &mut state.bucket.index;
+        for (one, other) in &self.scenario.equal {
+            let [has_one, has_other] = [one, other].map(|at| Containers::at(*at).within(containers));
+            match (has_one, has_other) {
+                (true, true) if self.rules.hold(Rule::RebuiltKeepsCopies) => {
+                    index.forwards[*one] = Some(*other as u8);
+                    index.forwards[*other] = Some(*one as u8);
+                    index.copies = index.copies.union(Containers::at(*one)).union(Containers::at(*other));
+                }
+                (false, true) => index.forwards[*one] = Some(*other as u8),
+                (true, false) => index.forwards[*other] = Some(*one as u8),
+                _ => {}
+            }
+        }
+        self.published(state, None);
+    }
+
     /// The newest index says from now on that the chunks of `old` are in `new`.
     pub(crate) fn redirect(&self, state: &mut State, old: usize, new: usize) {
         if !self.rules.hold(Rule::LaterReferencesInherit) {

@@ -229,7 +229,8 @@ impl Protocol {
     /// Whether `job` may decide now to end without a version.
     pub(crate) fn may_give_up(&self, state: &State, job: usize) -> bool {
         let next = self.programs[job].get(state.jobs[job].next as usize);
-        self.scenario.gives_up.has(job) && matches!(next, Some(Step::Commit)) && !state.jobs[job].unanswered
+        let answered = !state.jobs[job].unanswered || !self.rules.hold(Rule::CloseOnlyAnswered);
+        self.scenario.gives_up.has(job) && matches!(next, Some(Step::Commit)) && answered
     }
 
     /// `job` ends without a version; only closing its lease is left to do.
@@ -305,7 +306,7 @@ impl Protocol {
         if state.bucket.registers[job] != Register::Absent {
             return;
         }
-        // The number was free, but only because the index of that number was deleted: there are higher ones.
+        // The number is free, but only because the index of that number was deleted: there are higher ones.
         if state.history.removed.has(job) {
             if self.rules.hold(Rule::HighestAfterWin) {
                 state.bucket.registers[job] = Register::Aborted;
@@ -318,6 +319,14 @@ impl Protocol {
         state.history.committed.insert(job);
         self.redirect(state, old, new);
         self.published(state, Some(job));
+    }
+
+    /// An unanswered create of an index is applied. Where the number was taken and deleted, there are higher ones, and nobody
+    /// looks at it.
+    pub(crate) fn index_lands(&self, state: &mut State, job: usize) {
+        if !state.history.removed.has(job) {
+            self.publish_rewriting(state, job);
+        }
     }
 
     /// Puts `job` where the scenario wants it to begin.

@@ -50,6 +50,8 @@ pub(crate) enum Act {
     Pass(usize, PassStep),
     /// Somebody deletes a container whose chunks were moved.
     DropGivenUp(usize),
+    /// The index is lost; somebody makes a new one from containers and versions alone.
+    Rebuild,
     /// The index whose number a rewriting wanted is deleted, because there are newer ones.
     OldIndexDeleted(usize),
 }
@@ -146,7 +148,11 @@ impl Protocol {
                 acts.push(Act::OldIndexDeleted(job));
             }
         }
-        acts.extend(state.bucket.index.given_up.and(state.bucket.containers).iter().map(Act::DropGivenUp));
+        let droppable = state.bucket.index.given_up.union(state.bucket.deletes_in_flight);
+        acts.extend(droppable.and(state.bucket.containers).iter().map(Act::DropGivenUp));
+        if self.scenario.index_lost && !state.history.rebuilt {
+            acts.push(Act::Rebuild);
+        }
         let mut steps = Vec::new();
         for g in 0..state.g_nodes.len() {
             self.pass_steps(state, g, &mut steps);
@@ -165,7 +171,9 @@ impl Protocol {
             }
             Act::CommitLands(job) => {
                 state.bucket.commits_in_flight.remove(job);
-                if state.bucket.registers[job] == Register::Absent {
+                if self.scenario.jobs[job].kind == Kind::Rewriting {
+                    self.index_lands(state, job);
+                } else if state.bucket.registers[job] == Register::Absent {
                     state.bucket.registers[job] = Register::Manifest;
                     state.history.committed.insert(job);
                 }
@@ -184,6 +192,7 @@ impl Protocol {
             Act::DropGivenUp(container) => {
                 state.bucket.containers = state.bucket.containers.minus(Containers::at(container));
             }
+            Act::Rebuild => self.rebuild(state),
             Act::OldIndexDeleted(job) => {
                 state.bucket.registers[job] = Register::Absent;
                 state.history.removed.insert(job);

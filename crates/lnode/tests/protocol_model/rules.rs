@@ -86,6 +86,9 @@ pub(crate) enum Rule {
     NotToGivenUp,
     /// When a redirect's target is given up, the redirects that led to it are set anew.
     OneHop,
+    /// An index that is made from containers and versions alone keeps all copies of a chunk, and none is given up or built on:
+    /// of any of them a delete may be under way that nobody remembers.
+    RebuiltKeepsCopies,
     /// An old place goes only after the index that redirects it was published.
     RedirectBeforeRemoval,
     /// Who has created an index looks whether its number is the highest before it counts as published.

@@ -116,6 +116,8 @@ pub(crate) struct Scenario {
     pub(crate) late_fences: bool,
     /// Containers that hold the same chunk: reverse dedup may give up the first for the second, as jobs' first containers.
     pub(crate) equal: Vec<(usize, usize)>,
+    /// The index may be lost once, and rebuilt.
+    pub(crate) index_lost: bool,
 }
 
 impl Scenario {
@@ -135,6 +137,7 @@ impl Scenario {
             gives_up: Jobs::default(),
             late_fences: false,
             equal: Vec::new(),
+            index_lost: false,
         }
     }
 
@@ -246,6 +249,11 @@ impl Scenario {
         Self { equal: Self::first_of(&[(0, 1), (1, 0)]), ..Self::reverse_dedup(g_nodes) }
     }
 
+    /// The same, and the index is lost once.
+    pub(crate) fn rebuilt(g_nodes: usize) -> Self {
+        Self { index_lost: true, ..Self::reverse_dedup_to_and_fro(g_nodes) }
+    }
+
     /// A third has the chunk as well.
     pub(crate) fn reverse_dedup_twice(g_nodes: usize) -> Self {
         let scenario = Self::new(&[Plan::VERSION, Plan::VERSION, Plan::VERSION], g_nodes);
@@ -294,6 +302,12 @@ impl Scenario {
     /// A container of a version is written anew.
     pub(crate) fn rewriting(g_nodes: usize) -> Self {
         Self::new(&[Plan::VERSION, Plan::rewriting(0)], g_nodes)
+    }
+
+    /// The index that makes it count may be created late, or given up.
+    pub(crate) fn late_index(g_nodes: usize) -> Self {
+        let task = Jobs::of(&[1]);
+        Self { unanswered_commit: task, gives_up: task, ..Self::rewriting(g_nodes) }
     }
 
     /// By two who do not know of each other.

@@ -48,6 +48,8 @@ pub(crate) struct Bucket {
     pub(crate) leases_in_flight: Jobs,
     /// Unanswered creates of commit registers that the store may still apply.
     pub(crate) commits_in_flight: Jobs,
+    /// Deletes of containers that were given up, by an index that was lost since. The store may apply them at any time.
+    pub(crate) deletes_in_flight: Containers,
     /// The newest index.
     pub(crate) index: Index,
 }
@@ -61,6 +63,8 @@ pub(crate) struct Index {
     pub(crate) forwards: Forwards,
     /// Containers whose chunks were moved, and which anybody may delete now.
     pub(crate) given_up: Containers,
+    /// Containers that had copies of one another when the index was rebuilt.
+    pub(crate) copies: Containers,
     /// Only without [`crate::rules::Rule::LaterReferencesInherit`]: versions that were there when a redirect was published.
     pub(crate) ingested: Jobs,
 }
@@ -98,6 +102,8 @@ pub(crate) struct History {
     pub(crate) forgotten: Jobs,
     /// Readers whose lease a G-node took for expired.
     pub(crate) expired_readers: Jobs,
+    /// The index was lost and rebuilt.
+    pub(crate) rebuilt: bool,
     /// Readers that reported something as lost.
     pub(crate) alarmed: Jobs,
     /// Without [`crate::rules::Rule::OwnRegister`]: compactions whose number of the index somebody took.

@@ -104,6 +104,43 @@ fn a_base_is_written_anew() {
 }
 
 #[test]
+fn an_index_without_answer_may_land_at_any_time() {
+    holds(Scenario::late_index(1), vec![lives_in_what_was_written_anew(), late_create_wins(), collected()]);
+}
+
+#[test]
+fn a_lost_index_is_made_anew() {
+    holds(Scenario::rebuilt(1), vec![lives_in_what_others_left(), collected()]);
+}
+
+#[test]
+fn a_lost_index_is_made_anew_beside_two_g_nodes() {
+    holds(Scenario::rebuilt(2), vec![lives_in_what_others_left(), collected()]);
+}
+
+/// Two G-nodes beside three jobs.
+#[test]
+#[ignore = "minutes and some gigabytes; meant for --release"]
+fn two_g_nodes_beside_every_task() {
+    let scenarios = [
+        Scenario::two_generations(2),
+        Scenario::compacted_while_read(2),
+        Scenario::compacted_base(2),
+        Scenario::reverse_dedup_twice(2),
+        Scenario::redirected_while_read(2),
+        Scenario::redirected_base(2),
+        Scenario::redirected_to_the_compacted(2),
+        Scenario::late_index(2),
+        Scenario::two_rewritings(2),
+        Scenario::rewritten_base(2),
+        Scenario::redirected_adopted(2),
+    ];
+    for scenario in scenarios {
+        holds(scenario, Vec::new());
+    }
+}
+
+#[test]
 fn compaction_not_fenced() {
     breaks(Rule::Fence, Scenario::compaction(1), WHOLE);
 }
@@ -195,4 +232,9 @@ fn container_of_a_running_job_given_up() {
 #[test]
 fn adopted_container_given_up() {
     breaks(Rule::GiveUpNotAdopted, Scenario::redirected_adopted(1), WHOLE);
+}
+
+#[test]
+fn rebuilt_index_that_gives_copies_up() {
+    breaks(Rule::RebuiltKeepsCopies, Scenario::rebuilt(1), WHOLE);
 }
