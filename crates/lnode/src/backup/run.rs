@@ -146,6 +146,7 @@ fn announce(
         written_ms: context.clock.now_ms(),
         renew_seconds: RENEW_EVERY.as_secs() as u32,
         claims: None,
+        generation: None,
     };
     let open = context.runtime.block_on(repository.open_lease(job, lease))?;
     let keeper = LeaseKeeper::start(context, open);

@@ -129,6 +129,7 @@ fn open(context: &Context, series: String, pins: Vec<Pin>) -> Result<OpenLease, 
         written_ms: context.clock.now_ms(),
         renew_seconds: u32::try_from(context.renew_every.as_secs()).unwrap_or(u32::MAX).max(1),
         claims: None,
+        generation: None,
     };
     let job = JobId::new(lease.written_ms, random(context.repository.entropy())?);
     context.runtime.block_on(context.repository.open_lease(job, lease))
