@@ -16,6 +16,7 @@
 pub mod backup;
 pub mod check;
 pub mod context;
+pub mod lease;
 pub mod relayout;
 pub mod restore;
 pub mod stats;
