@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use futures::{StreamExt, TryStreamExt};
 use larder_format::ids::{JobId, SeriesKey};
+use larder_format::lease::Pin;
 use larder_format::manifest::{HEAD_GUESS, Head, MANIFEST_MAX, Manifest, Register, Summary};
 use larder_format::names;
 use larder_format::sketch::Sketch;
@@ -323,6 +324,14 @@ impl Repository {
             }
         }
         Ok(self.find(series, job, generations, false).await?.version)
+    }
+
+    /// The number after the highest generation of a version, be that a manifest or the mark of a task that was fenced off.
+    pub async fn next_generation(&self, version: Pin) -> Result<u32, RepositoryError> {
+        let store = self.store.without_cache();
+        let listed = store.list(&names::generations(version.series, version.job)).await?;
+        let highest = listed.iter().filter_map(|object| names::parse_version(&object.name)).map(|found| found.2).max();
+        Ok(highest.map_or(0, |highest| highest.saturating_add(1)))
     }
 
     /// Reads the whole manifest of a version.
