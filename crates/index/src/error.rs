@@ -1,6 +1,7 @@
 //! What can go wrong with the index.
 
-use larder_format::EncodeError;
+use larder_format::ids::{JobId, RunId};
+use larder_format::{DecodeError, EncodeError, names};
 use larder_store::{RepositoryError, StoreError};
 
 /// A failure of the index.
@@ -29,6 +30,31 @@ pub enum IndexError {
         /// The highest number.
         highest: u64,
     },
+    /// One pass cannot write that many objects.
+    #[error("pass {job} has used all numbers of its runs")]
+    TooManyRuns {
+        /// The pass.
+        job: JobId,
+    },
+    /// A temporary file of a sorter failed.
+    #[error("cannot {doing} a temporary file for sorting: {source}")]
+    Spill {
+        /// What was being done.
+        doing: &'static str,
+        /// The operating system's words.
+        source: std::io::Error,
+    },
+    /// A temporary file of a sorter is not what was written to it.
+    #[error("a temporary file for sorting was damaged while it was in use: {source}")]
+    SpillDamaged {
+        /// What is wrong with it.
+        source: DecodeError,
+    },
+}
+
+/// An object of a run is not what it should be.
+pub(crate) fn damaged(id: RunId) -> impl FnOnce(DecodeError) -> IndexError {
+    move |source| RepositoryError::Damaged { name: names::run(id), source }.into()
 }
 
 impl From<StoreError> for IndexError {
@@ -48,7 +74,7 @@ impl IndexError {
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Repository(error) | Self::NewestUnreadable { source: error } => error.is_damage(),
-            Self::Unstable { .. } | Self::NumbersExhausted { .. } => false,
+            _ => false,
         }
     }
 }
