@@ -1,6 +1,7 @@
 //! What can go wrong with the index.
 
 use larder_format::ids::{JobId, RunId};
+use larder_format::index_manifest::Table;
 use larder_format::{DecodeError, EncodeError, names};
 use larder_store::{RepositoryError, StoreError};
 
@@ -36,6 +37,16 @@ pub enum IndexError {
         /// The pass.
         job: JobId,
     },
+    /// The value of a record cannot be read, although its run is whole: a mistake of the program that wrote it.
+    #[error("the index has a wrong record in table {table:?} under {}: {source}", Hex(key))]
+    WrongRecord {
+        /// Which table.
+        table: Table,
+        /// Its key.
+        key: Vec<u8>,
+        /// What is wrong with it.
+        source: DecodeError,
+    },
     /// A temporary file of a sorter failed.
     #[error("cannot {doing} a temporary file for sorting: {source}")]
     Spill {
@@ -50,6 +61,15 @@ pub enum IndexError {
         /// What is wrong with it.
         source: DecodeError,
     },
+}
+
+/// Bytes for people.
+struct Hex<'a>(&'a [u8]);
+
+impl std::fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
 }
 
 /// An object of a run is not what it should be.
@@ -74,6 +94,7 @@ impl IndexError {
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Repository(error) | Self::NewestUnreadable { source: error } => error.is_damage(),
+            Self::WrongRecord { .. } => true,
             _ => false,
         }
     }

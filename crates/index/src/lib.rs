@@ -19,6 +19,7 @@ mod partition;
 mod scan;
 pub mod snapshot;
 mod sorter;
+pub mod tables;
 mod writer;
 
 pub use compaction::{Compaction, TIER_RATIO, compact};
@@ -32,4 +33,5 @@ pub use partition::{in_parallel, partitions};
 pub use scan::{Readahead, RunScan};
 pub use snapshot::{FaultyIndex, IndexSnapshot, Newest, Published, publish};
 pub use sorter::{Sorted, Sorter};
+pub use tables::{Changes, Chunks, Containers, Holes, Records, Streams, TableView, TypedTable};
 pub use writer::{OBJECT_TARGET, PassRuns, RunWriter};

@@ -1,5 +1,6 @@
 //! Cutting a table into ranges of keys that can be worked on apart, and working on them in threads.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,9 +9,15 @@ use larder_format::index_manifest::RunRef;
 use parking_lot::Mutex;
 
 /// Cuts the keys of a table into at most `count` ranges of prefixes with about equal numbers of bytes. They cover everything.
-/// Borders are where objects begin, so a table of few objects has few partitions.
+/// Borders are where objects of the largest age begin, so a table of few objects has few partitions.
 pub fn partitions(runs: &[RunRef], count: NonZeroUsize) -> Vec<RangeInclusive<u64>> {
-    let mut objects: Vec<(u64, u64)> = runs.iter().map(|run| (run.first, run.object_bytes)).collect();
+    let mut bytes_of: BTreeMap<u64, u64> = BTreeMap::new();
+    for run in runs {
+        *bytes_of.entry(run.age).or_default() += run.object_bytes;
+    }
+    let largest = bytes_of.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(age, _)| age);
+    let mut objects: Vec<(u64, u64)> =
+        runs.iter().filter(|run| Some(run.age) == largest).map(|run| (run.first, run.object_bytes)).collect();
     objects.sort_unstable();
     let total: u128 = objects.iter().map(|(_, bytes)| u128::from(*bytes)).sum();
     let mut partitions = Vec::new();

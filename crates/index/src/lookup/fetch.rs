@@ -103,12 +103,18 @@ enum OpeningState {
     Asked(Task<Result<Arc<OpenedRun>, IndexError>>),
 }
 
+/// A span that will be fetched.
 #[derive(Debug)]
-struct Fetching {
+struct Planned {
     run: RunRef,
     opened: Arc<OpenedRun>,
     range: Range<u64>,
     wanted: Vec<Wanted>,
+}
+
+#[derive(Debug)]
+struct Fetching {
+    span: Planned,
     task: Task<Result<Bytes, IndexError>>,
 }
 
@@ -124,7 +130,7 @@ pub(super) struct Fetches<'a> {
     /// By falling order.
     objects: Vec<(RunRef, Range<usize>)>,
     opening: VecDeque<Opening>,
-    planned: VecDeque<(RunRef, Arc<OpenedRun>, Range<u64>, Vec<Wanted>)>,
+    planned: VecDeque<Planned>,
     fetching: VecDeque<Fetching>,
 }
 
@@ -154,16 +160,16 @@ impl<'a> Fetches<'a> {
                 self.fetch(planned, cost);
             }
             // Objects are planned only when requests run out, so that what is planned stays little.
-            if self.fetching.len() < self.options.requests.max(1) && self.planned.is_empty() {
-                if let Some(opening) = self.opening.pop_front() {
-                    self.plan(opening, choose).await?;
-                    continue;
-                }
+            if self.fetching.len() < self.options.requests.max(1)
+                && self.planned.is_empty()
+                && let Some(opening) = self.opening.pop_front()
+            {
+                self.plan(opening, choose).await?;
+                continue;
             }
-            let Some(Fetching { run, opened, range, wanted, task }) = self.fetching.pop_front() else {
-                return Ok(None);
-            };
+            let Some(Fetching { span, task }) = self.fetching.pop_front() else { return Ok(None) };
             let bytes = task.join().await?;
+            let Planned { run, opened, range, wanted } = span;
             return Ok(Some(FetchedSpan { run, opened, bytes, from: range.start, wanted }));
         }
     }
@@ -196,35 +202,31 @@ impl<'a> Fetches<'a> {
                 opened
             }
         };
-        let mut span: Option<(Range<u64>, Vec<Wanted>)> = None;
+        let options = self.options;
+        let before = self.planned.len();
         for wanted in choose(&opened, pending) {
             let range = opened.index.bytes_of(wanted.block..wanted.block + 1);
-            match &mut span {
-                Some((bytes, all))
-                    if range.start - bytes.end <= self.options.gap && range.end - bytes.start <= self.options.span =>
-                {
-                    bytes.end = range.end;
-                    all.push(wanted);
+            let last = self.planned.range_mut(before..).next_back().filter(|last| {
+                range.start - last.range.end <= options.gap && range.end - last.range.start <= options.span
+            });
+            match last {
+                Some(last) => {
+                    last.range.end = range.end;
+                    last.wanted.push(wanted);
                 }
-                _ => {
-                    let done = span.replace((range, vec![wanted]));
-                    self.planned.extend(done.map(|(range, wanted)| (run, opened.clone(), range, wanted)));
+                None => {
+                    self.planned.push_back(Planned { run, opened: opened.clone(), range, wanted: vec![wanted] });
                 }
             }
         }
-        self.planned.extend(span.map(|(range, wanted)| (run, opened.clone(), range, wanted)));
         Ok(())
     }
 
-    fn fetch(
-        &mut self,
-        (run, opened, range, wanted): (RunRef, Arc<OpenedRun>, Range<u64>, Vec<Wanted>),
-        cost: &mut LookupCost,
-    ) {
+    fn fetch(&mut self, span: Planned, cost: &mut LookupCost) {
         cost.spans += 1;
-        cost.span_bytes += range.end - range.start;
-        let (store, name, bytes) = (self.repository.store().clone(), names::run(run.id), range.clone());
-        let task = Task(tokio::spawn(async move { Ok(store.get_range(&name, bytes).await?) }));
-        self.fetching.push_back(Fetching { run, opened, range, wanted, task });
+        cost.span_bytes += span.range.end - span.range.start;
+        let (store, name, range) = (self.repository.store().clone(), names::run(span.run.id), span.range.clone());
+        let task = Task(tokio::spawn(async move { Ok(store.get_range(&name, range).await?) }));
+        self.fetching.push_back(Fetching { span, task });
     }
 }
