@@ -13,6 +13,7 @@ pub mod container;
 pub mod entry;
 pub mod ids;
 pub mod index_manifest;
+pub mod index_tables;
 pub mod key_file;
 pub mod lease;
 pub mod manifest;

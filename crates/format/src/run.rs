@@ -48,7 +48,7 @@ pub const VALUE_MAX: usize = 16 << 20;
 /// Longest key.
 pub const KEY_MAX: usize = 64;
 /// Most bytes of an object that a reader accepts.
-pub const RUN_OBJECT_MAX: u64 = 1 << 32;
+pub const RUN_OBJECT_MAX: u64 = 1 << 36;
 /// Bytes of the sealed trailer and the magic.
 pub const RUN_TRAILER_LEN: usize = TRAILER_PLAIN_LEN + TAG_LEN + MAGIC.len();
 

@@ -170,23 +170,32 @@ impl RunIndex {
 
     /// The block in which a key is, if it is in any.
     pub fn block_of(&self, key: &[u8]) -> Option<usize> {
-        if key > self.last_key() {
+        self.block_from(0, key)
+    }
+
+    /// The same when it is known to be in no block before `start`. Looks near that first.
+    pub fn block_from(&self, start: usize, key: &[u8]) -> Option<usize> {
+        if key > self.last_key() || key < self.fence(start) {
             return None;
         }
-        self.behind(0, |first| first <= key).checked_sub(1)
+        let (mut low, mut step) = (start + 1, 1);
+        while low + step <= self.blocks() && self.fence(low + step - 1) <= key {
+            low += step;
+            step *= 2;
+        }
+        Some(self.behind(low, (low + step - 1).min(self.blocks()), |first| first <= key) - 1)
     }
 
     /// The blocks that hold keys with these prefixes, both included, and maybe one more.
     pub fn blocks_within(&self, first: u64, last: u64) -> Range<usize> {
-        let end = self.behind(0, |key| prefix(key) <= last);
+        let end = self.behind(0, self.blocks(), |key| prefix(key) <= last);
         // Keys with the prefix `first` may stand before the first fence that has it.
-        let start = self.behind(0, |key| prefix(key) < first).saturating_sub(1);
+        let start = self.behind(0, self.blocks(), |key| prefix(key) < first).saturating_sub(1);
         if prefix(self.last_key()) < first { end..end } else { start.min(end)..end }
     }
 
-    /// The first block, from `low` on, whose first key does not pass.
-    fn behind(&self, mut low: usize, passes: impl Fn(&[u8]) -> bool) -> usize {
-        let mut high = self.blocks();
+    /// The first block of `low..high` whose first key does not pass, or `high`.
+    fn behind(&self, mut low: usize, mut high: usize, passes: impl Fn(&[u8]) -> bool) -> usize {
         while low < high {
             let middle = low.midpoint(high);
             if passes(self.fence(middle)) {
