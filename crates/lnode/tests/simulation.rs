@@ -74,11 +74,12 @@ fn run(seed: u64, broken: Broken) -> Result<Ran, String> {
     let mut dice = Rng::new(seed ^ 0x5eed);
     let rough = Weather::ROUGH;
     let weather = match dice.below(4) {
-        0 => Weather { fails: 0, fails_after: 0, hangs: 0, ..rough },
-        1 => Weather { fails_after: 500, hangs: 300, crashes: 10, ..rough },
+        0 => Weather { fails: 0, fails_after: 0, hangs: 0, crashes: 10, ..rough },
+        1 => Weather { fails_after: 600, hangs: 300, crashes: 10, ..rough },
         2 => Weather { crashes: 150, ..rough },
         _ => rough,
     };
+    let weather = Weather { late: *dice.pick(&[10, 50, 200]), freezes: *dice.pick(&[0, 300, 1000]), ..weather };
     let mut sim = Sim::new(seed, weather);
     let world = sim.world();
     init(&world);
@@ -117,7 +118,8 @@ fn run(seed: u64, broken: Broken) -> Result<Ran, String> {
     for _ in 0..2 {
         Sim::alone(pass::pass(&keeper, Death::Certain))
             .map_err(|stop| failed(format!("quiet pass: {stop}"), &trace))?;
-        Sim::alone(async { checks.end(&world) }).map_err(|what| failed(format!("after a quiet pass: {what}"), &trace))?;
+        Sim::alone(async { checks.end(&world) })
+            .map_err(|what| failed(format!("after a quiet pass: {what}"), &trace))?;
     }
     let (there, referenced) = checks.containers(&world).map_err(|what| failed(what, &trace))?;
     if there != referenced {
@@ -192,6 +194,26 @@ fn is_found(broken: Broken, within: u64) {
     let found = seeds("", within).into_iter().find_map(|seed| run(seed, broken).err());
     println!("{broken:?}: {found:?}");
     assert!(found.is_some(), "{broken:?} is not found within {within} seeds");
+}
+
+#[test]
+fn rates() {
+    let all = [
+        Broken::LookBeforeLease,
+        Broken::CommitBeforeDurable,
+        Broken::CloseUnanswered,
+        Broken::AdoptUnseen,
+        Broken::NoFence,
+        Broken::MarksAfterLeases,
+        Broken::VersionsBeforeLeases,
+        Broken::PinsIgnored,
+        Broken::AdoptionIgnored,
+        Broken::MarkRemovedFirst,
+    ];
+    for b in all {
+        let found: Vec<_> = (0..200).filter_map(|seed| run(seed, b).err()).collect();
+        println!("{b:?}: {} first {:?}", found.len(), found.first());
+    }
 }
 
 #[test]

@@ -68,13 +68,13 @@ impl Ledger {
     pub fn edited(&self, series: &'static str, rng: &mut Rng) -> Content {
         let mut blocks = match self.0.borrow().series.get(series) {
             Some(content) => content.as_ref().clone(),
-            None => (0..6).map(|_| block(rng)).collect(),
+            None => (0..4).map(|_| block(rng)).collect(),
         };
-        for _ in 0..rng.within(1..4) {
+        for _ in 0..rng.within(1..3) {
             let at = rng.below(blocks.len() as u64) as usize;
             match rng.below(4) {
-                0 if blocks.len() < 10 => blocks.insert(at, block(rng)),
-                1 if blocks.len() > 3 => drop(blocks.remove(at)),
+                0 if blocks.len() < 6 => blocks.insert(at, block(rng)),
+                1 if blocks.len() > 2 => drop(blocks.remove(at)),
                 _ => blocks[at] = block(rng),
             }
         }

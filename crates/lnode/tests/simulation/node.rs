@@ -101,7 +101,7 @@ impl Node {
 
     /// Some time passes.
     pub async fn pause(&self) {
-        let seconds = self.below(200) as u64;
+        let seconds = self.below(60) as u64;
         tokio::time::sleep(Duration::from_secs(seconds)).await;
     }
 

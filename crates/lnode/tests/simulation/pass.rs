@@ -290,7 +290,14 @@ pub async fn forget(node: &Node) -> Result<(), Stop> {
     if catalog.versions.len() < 3 {
         return Ok(());
     }
-    let version: Pin = pin_of(&catalog.versions[node.below(catalog.versions.len())]);
+    // What somebody is about to use is the more interesting.
+    let unfinished = if node.one_in(2) { node.repository.unfinished_jobs().await? } else { Vec::new() };
+    let named: Vec<Pin> = unfinished.into_iter().flat_map(|job| job.lease.pins).collect();
+    let named: Vec<Pin> = named.into_iter().filter(|pin| catalog.versions.iter().any(|v| v.id() == pin.job)).collect();
+    let version = match named.is_empty() {
+        true => pin_of(&catalog.versions[node.below(catalog.versions.len())]),
+        false => named[node.below(named.len())],
+    };
     node.ledger.begins_to_forget(version.job);
     let mark = Forgotten { time_ms: node.now_ms(), host: "node".to_owned(), reason: "simulated".to_owned() };
     node.repository.forget(version, &mark).await?;

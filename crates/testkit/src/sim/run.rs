@@ -125,7 +125,7 @@ impl Sim {
             let mut state = self.world.0.lock();
             let weather = state.weather;
             let crash = (state.rng.below(10_000) < weather.crashes).then(|| state.rng.below(self.actors.len() as u64));
-            let delay = (state.rng.below(10_000) < weather.delays).then(|| state.rng.within(1..600));
+            let delay = (state.rng.below(10_000) < weather.delays).then(|| state.rng.within(1..60));
             (crash, delay)
         };
         if let Some(at) = crash {

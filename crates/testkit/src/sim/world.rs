@@ -28,13 +28,16 @@ pub struct Weather {
     pub delays: u64,
     /// Steps at which a request that nobody waits for any more reaches the store.
     pub late: u64,
+    /// Requests before which an actor becomes slow: for a while nothing of it is carried out unless there is nothing else.
+    pub freezes: u64,
 }
 
 impl Weather {
     /// Nothing goes wrong.
-    pub const FINE: Self = Self { fails: 0, fails_after: 0, hangs: 0, crashes: 0, delays: 0, late: 0 };
+    pub const FINE: Self = Self { fails: 0, fails_after: 0, hangs: 0, crashes: 0, delays: 0, late: 0, freezes: 0 };
     /// A store on a bad day.
-    pub const ROUGH: Self = Self { fails: 150, fails_after: 100, hangs: 100, crashes: 40, delays: 150, late: 200 };
+    pub const ROUGH: Self =
+        Self { fails: 150, fails_after: 100, hangs: 100, crashes: 40, delays: 150, late: 200, freezes: 300 };
 }
 
 /// An object that was created or deleted.
@@ -117,6 +120,8 @@ pub(super) struct State {
     /// Answers that somebody waits for and that will not come.
     unanswered: Vec<Reply>,
     changes: Vec<Change>,
+    /// For how many more requests each actor waits.
+    frozen: BTreeMap<usize, u64>,
     pub(super) rng: Rng,
     pub(super) weather: Weather,
     pub(super) trace: Trace,
@@ -134,6 +139,7 @@ impl World {
             under_way: Vec::new(),
             unanswered: Vec::new(),
             changes: Vec::new(),
+            frozen: BTreeMap::new(),
             rng: Rng::new(seed),
             weather,
             trace: Trace::default(),
@@ -209,7 +215,18 @@ impl World {
         if awaited.is_empty() {
             return false;
         }
-        let at = *state.rng.pick(&awaited);
+        state.frozen.retain(|_, left| {
+            *left -= 1;
+            *left > 0
+        });
+        let quick = awaited.iter().copied().filter(|at| !state.frozen.contains_key(&state.under_way[*at].actor));
+        let quick: Vec<_> = quick.collect();
+        let mut at = if quick.is_empty() { *state.rng.pick(&awaited) } else { *state.rng.pick(&quick) };
+        if quick.len() > 1 && state.chance(|weather| weather.freezes) {
+            // Stopped just before this request, which is where it matters.
+            state.freeze(at);
+            at = *state.rng.pick(&quick);
+        }
         state.meet_fate(at);
         true
     }
@@ -227,6 +244,17 @@ impl State {
     fn chance(&mut self, of: impl Fn(&Weather) -> u64) -> bool {
         let chance = of(&self.weather);
         self.rng.below(10_000) < chance
+    }
+
+    /// The actor of a request becomes slow.
+    fn freeze(&mut self, at: usize) {
+        let actor = self.under_way[at].actor;
+        // For a few requests of others, or for so many that everything is different afterwards.
+        let most = *self.rng.pick(&[20, 200, 400]);
+        let left = self.rng.within(1..most);
+        self.frozen.insert(actor, left);
+        let (name, ask) = (self.name(actor), self.under_way[at].ask.told());
+        self.trace.push(format!("{name}: is slow for {left} requests before {ask}"));
     }
 
     /// One request that nobody waits for takes effect, or is lost.
@@ -287,7 +315,8 @@ impl State {
             }
             return;
         }
-        let page = 1 + self.rng.below(6) as usize;
+        let most = *self.rng.pick(&[3, 12, 40]);
+        let page = 1 + self.rng.below(most) as usize;
         let result = self.carry_out(&request.ask, page);
         self.trace.push(format!("{told}: {}", outcome(&result)));
         answer(&mut request, result);
