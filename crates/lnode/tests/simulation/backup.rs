@@ -131,6 +131,8 @@ pub async fn backup(node: &Node) -> Result<(), Stop> {
         process: 1,
         written_ms: node.now_ms(),
         renew_seconds: 300,
+        claims: None,
+        generation: None,
     };
     let (mut open, base, adopts) = if node.broken == Broken::LookBeforeLease {
         let (base, adopts) = look(node, base, adopts).await?;

@@ -151,7 +151,7 @@ async fn fence(
             taken_for_dead.insert(job);
             continue;
         }
-        let aborted = encode_aborted(node.repository.keys(), series, job, random(node.repository.entropy())?);
+        let aborted = encode_aborted(node.repository.keys(), series, job, 0, random(node.repository.entropy())?);
         match store.create(&names::version(series, job, 0), aborted.into()).await {
             Ok(_) => node.ledger.count("fences"),
             Err(error) if error.kind == StoreErrorKind::AlreadyExists => {}

@@ -69,6 +69,8 @@ pub async fn read(node: &Node) -> Result<(), Stop> {
         process: 1,
         written_ms: node.now_ms(),
         renew_seconds: 300,
+        claims: None,
+        generation: None,
     };
     let open = repository.open_lease(reader, lease).await?;
     if repository.is_retained(pin_of(version)).await? {
