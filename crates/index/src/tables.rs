@@ -185,7 +185,7 @@ impl<T: TypedTable, C: Cursor> Records<T, C> {
 
     /// The next record; `None` at the end. A value of `None` is a removal.
     #[expect(clippy::type_complexity, reason = "a record is a key and maybe a value")]
-    pub fn next(&mut self) -> Result<Option<(T::Key, Option<T::Value>)>, IndexError> {
+    pub fn next_record(&mut self) -> Result<Option<(T::Key, Option<T::Value>)>, IndexError> {
         if !self.cursor.advance()? {
             return Ok(None);
         }

@@ -11,6 +11,7 @@ use larder_store::RepositoryError;
 use larder_store::container_reader::OpenContainer;
 
 use super::{Relayout, RelayoutError};
+use crate::version::is_missing;
 
 /// Containers read at once.
 const CONCURRENT_READS: usize = 4;
@@ -31,12 +32,31 @@ impl Relayout {
             };
             let (batch, later) = rest.split_at(rest.iter().take_while(fits).count().max(1));
             rest = later;
-            self.copy_batch(batch, &mut copies)?;
+            let mut batch = batch.to_vec();
+            self.chunks.moved().lead_on(&mut batch)?;
+            let contents = loop {
+                match self.read_batch(&batch) {
+                    // Somebody may have moved it.
+                    Err(RelayoutError::Repository(error))
+                        if is_missing(&error) && self.chunks.moved().learn(missing_of(&error))? =>
+                    {
+                        self.chunks.moved().lead_on(&mut batch)?;
+                    }
+                    contents => break contents?,
+                }
+            };
+            let mut from = 0;
+            for chunk in &batch {
+                let to = from + chunk.size as usize;
+                copies.push(self.data.push(chunk.fingerprint, &contents[from..to])?);
+                from = to;
+            }
         }
         Ok(copies)
     }
 
-    fn copy_batch(&mut self, batch: &[ChunkRef], copies: &mut Vec<ChunkRef>) -> Result<(), RelayoutError> {
+    /// The bytes of these chunks, one after the other.
+    fn read_batch(&self, batch: &[ChunkRef]) -> Result<Vec<u8>, RelayoutError> {
         let mut by_container: BTreeMap<ContainerId, Vec<usize>> = BTreeMap::new();
         let mut starts = Vec::with_capacity(batch.len());
         let mut total = 0;
@@ -74,10 +94,15 @@ impl Relayout {
             }
         }
         drop(reads);
-        for (chunk, start) in batch.iter().zip(starts) {
-            copies.push(self.data.push(chunk.fingerprint, &contents[start..][..chunk.size as usize])?);
-        }
-        Ok(())
+        Ok(contents)
+    }
+}
+
+/// The container that an error is about.
+fn missing_of(error: &RepositoryError) -> Option<ContainerId> {
+    match error {
+        RepositoryError::Store(error) => names::parse_container(&error.name),
+        _ => None,
     }
 }
 

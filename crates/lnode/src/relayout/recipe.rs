@@ -2,7 +2,7 @@
 //!
 //! Segments that lie in none of these containers are shared with the old recipe, and so are nodes of which every segment is.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use larder_format::ChunkRef;
@@ -55,6 +55,7 @@ impl Relayout {
             places: HashMap::new(),
             moves: Vec::new(),
         };
+        let known: HashSet<_> = manifest.containers.iter().map(|usage| usage.container).collect();
         let mut reader = RecipeReader::new(Arc::new(manifest.data.clone()), self.chunks.clone());
         for number in 0..reader.segments() {
             self.stop_if_asked()?;
@@ -62,7 +63,9 @@ impl Relayout {
             let moves = reference.uses.iter().any(|used| gives_up(&used.container));
             let contents = if moves { reader.whole_segment(number)? } else { None };
             for record in contents.iter().flat_map(|segment| &segment.records) {
-                if gives_up(&record.chunk.container) {
+                let container = &record.chunk.container;
+                // Where the index leads to is not this version's: it may be given up in its turn.
+                if gives_up(container) || !known.contains(container) {
                     rewriting.want(record.chunk);
                 }
             }
