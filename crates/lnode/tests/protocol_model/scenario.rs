@@ -223,6 +223,11 @@ impl Scenario {
         Self::new(&[Plan { used: 2, ..Plan::VERSION }, Plan::compaction(0)], g_nodes)
     }
 
+    /// The same, and its generation may be created late.
+    pub(crate) fn late_generation(g_nodes: usize) -> Self {
+        Self { unanswered_commit: Jobs::of(&[1]), ..Self::compaction(g_nodes) }
+    }
+
     /// The same, and a job that uses the version as base.
     pub(crate) fn compacted_base(g_nodes: usize) -> Self {
         Self::new(&[Plan { used: 2, ..Plan::VERSION }, Plan::compaction(0), Plan::BACKUP.on(0)], g_nodes)
