@@ -29,6 +29,11 @@ fn a_generation_without_answer_may_land_at_any_time() {
 }
 
 #[test]
+fn two_tasks_want_one_generation() {
+    holds(Scenario::one_generation_for_two(1), vec![lives_in_a_newer_generation(), fenced_generation(), collected()]);
+}
+
+#[test]
 fn a_base_is_compacted() {
     holds(Scenario::compacted_base(1), vec![lives_in_a_newer_generation(), outlives_base(), collected()]);
 }
@@ -161,8 +166,8 @@ fn generation_void_with_its_pass() {
 }
 
 #[test]
-fn compaction_closed_with_its_generation_unanswered() {
-    breaks(Rule::CloseOnlyAnswered, Scenario::late_generation(1), WHOLE);
+fn aborted_generation_removed() {
+    breaks(Rule::AbortedGenerationStays, Scenario::one_generation_for_two(1), WHOLE);
 }
 
 #[test]
