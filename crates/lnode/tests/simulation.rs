@@ -216,6 +216,7 @@ fn broken_rules_are_found() {
     is_found(Broken::VersionsBeforeLeases, SEEDS);
     is_found(Broken::PinsIgnored, SEEDS);
     is_found(Broken::MarkRemovedFirst, SEEDS);
+    is_found(Broken::NoFenceOfTasks, SEEDS);
 }
 
 /// These need several coincidences in one run: found in about one run of a hundred.
@@ -226,4 +227,7 @@ fn rarer_losses_are_found() {
     is_found(Broken::AdoptUnseen, 3000);
     is_found(Broken::MarksAfterLeases, 3000);
     is_found(Broken::AdoptionIgnored, 3000);
+    is_found(Broken::GenerationBeforeLease, 3000);
+    is_found(Broken::SupersededAfterLeases, 3000);
+    is_found(Broken::OldGenerationsOfPinsIgnored, 3000);
 }
