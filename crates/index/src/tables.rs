@@ -183,20 +183,26 @@ impl<T: TypedTable, C: Cursor> Records<T, C> {
         Self { cursor, table: PhantomData }
     }
 
-    /// The next record; `None` at the end. A value of `None` is a removal.
-    #[expect(clippy::type_complexity, reason = "a record is a key and maybe a value")]
-    pub fn next(&mut self) -> Result<Option<(T::Key, Option<T::Value>)>, IndexError> {
-        if !self.cursor.advance()? {
-            return Ok(None);
-        }
-        let key = self.cursor.key();
-        let value = self.cursor.value().map(T::decode_value).transpose().map_err(wrong_record::<T>(key))?;
-        Ok(Some((T::decode_key(key).map_err(wrong_record::<T>(key))?, value)))
-    }
-
     /// The cursor below.
     pub fn into_cursor(self) -> C {
         self.cursor
+    }
+}
+
+/// Keys rise. A value of `None` is a removal.
+impl<T: TypedTable, C: Cursor> Iterator for Records<T, C> {
+    type Item = Result<(T::Key, Option<T::Value>), IndexError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.cursor.advance() {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(error) => return Some(Err(error)),
+        }
+        let key = self.cursor.key();
+        let value = self.cursor.value().map(T::decode_value).transpose();
+        let record = value.and_then(|value| Ok((T::decode_key(key)?, value)));
+        Some(record.map_err(wrong_record::<T>(key)))
     }
 }
 

@@ -98,9 +98,9 @@ fn what_passes_write_is_what_the_next_reads() {
     let old = view::<Chunks>(&engine, &base);
     assert_eq!(engine.runtime.block_on(old.get(&[chunk(10)])).expect("read"), [Some(place(10))]);
     let containers = view::<Containers>(&engine, &newest(&engine));
-    let mut scan = containers.scan(0..=u64::MAX, 1 << 20);
     let mut numbers = Vec::new();
-    while let Some((number, found)) = scan.next().expect("read") {
+    for record in containers.scan(0..=u64::MAX, 1 << 20) {
+        let (number, found) = record.expect("read");
         let found = found.expect("no tombstones");
         assert_eq!((found.id.seq, found.given_up_chunks), (number, if number == 3 { 10 } else { 0 }));
         numbers.push(number);
@@ -139,7 +139,7 @@ fn a_wrong_record_is_named() {
     let containers: TableView<Containers> = TableView::new(engine.io.clone(), &runs, LookupOptions::default());
     let error = engine.runtime.block_on(containers.get(&[7])).expect_err("garbage");
     assert!(matches!(&error, IndexError::WrongRecord { .. }) && error.to_string().contains("00000007"), "{error}");
-    assert!(containers.scan(0..=u64::MAX, 1 << 20).next().is_err());
+    assert!(containers.scan(0..=u64::MAX, 1 << 20).next().is_some_and(|record| record.is_err()));
     assert!(containers.join(&mut InMemory::new(&records), 1 << 20, |_, _, _| Ok(())).is_err());
     assert!(error.is_damage());
     assert!(!InMemory::new(&Oracle::new()).advance().expect("empty"));
