@@ -17,8 +17,7 @@ use larder_format::index_manifest::{RunRef, Table};
 use larder_format::index_tables::{ChunkKey, ChunkPlace};
 use larder_format::key_file::{KdfCost, KeyFields};
 use larder_index::{
-    Changes, Chunks, Compaction, Cursor, IndexError, IndexIo, LookupOptions, OBJECT_TARGET, PassRuns, TableView,
-    compact, in_parallel,
+    Chunks, Compaction, Cursor, Draft, IndexError, IndexIo, IndexPass, LookupOptions, PassRuns, TableView, in_parallel,
 };
 use larder_store::repository::SystemEntropy;
 use larder_store::{Location, Repository, Store, StoreOptions};
@@ -124,21 +123,22 @@ fn main() -> Result<(), Failure> {
     std::fs::create_dir_all(&folder)?;
     let folder = Path::new(&folder);
     let (runtime, io) = open(&folder.join("repository"))?;
-    let ids = PassRuns::new(JobId([1; 16]));
-    let write = |from: u64, count: u64, age: u64| -> Result<Vec<RunRef>, Failure> {
-        let mut changes = Changes::<Chunks>::new(&io, MEMORY, folder)?;
-        for number in from..from + count {
-            changes.put(&key(number), &ChunkPlace { container: number as u32 >> 11, chunk: number as u32 & 2047 })?;
-        }
-        Ok(changes.write(&io, &ids, age)?)
-    };
-    let base = entries / 10 * 8;
-    let mut runs = measured("a run of 80 %, from unsorted entries", base, || write(0, base, 0))?;
-    for (age, share) in [(1, 15), (2, 4), (3, 1)] {
-        let from = base + [0, 15, 19][age as usize - 1] * entries / 100;
-        let (small, what) = (entries * share / 100, format!("a run of {share} %"));
-        runs.extend(measured(&what, small, || write(from, small, age))?);
+    let pass = IndexPass::new(io.clone(), PassRuns::new(JobId([1; 16])), threads, MEMORY, folder.to_owned());
+    let mut draft = Draft::empty(&pass);
+    let mut next = 0;
+    for share in [80, 15, 4, 1] {
+        let count = entries * share / 100;
+        measured(&format!("a run of {share} %, from unsorted entries"), count, || {
+            let mut changes = pass.changes::<Chunks>()?;
+            for number in next..next + count {
+                changes
+                    .put(&key(number), &ChunkPlace { container: number as u32 >> 11, chunk: number as u32 & 2047 })?;
+            }
+            Ok(draft.apply(changes)?)
+        })?;
+        next += count;
     }
+    let runs = draft.manifest.runs.clone();
     let bytes: u64 = runs.iter().map(|run| run.object_bytes).sum();
     println!(
         "{} objects, {:.1} MB, {:.2} bytes an entry",
@@ -148,12 +148,9 @@ fn main() -> Result<(), Failure> {
     );
     measure_reads(&io, &runtime, &runs, entries, threads)?;
     let plan = Compaction::full(&runs).ok_or("nothing to merge")?;
-    let everything = 0..=u64::MAX;
-    let merged = measured("all four runs merged", entries, || {
-        Ok(compact(&io, &ids, Table::Chunks, &runs, &plan, everything, threads, MEMORY, OBJECT_TARGET)?)
-    })?;
-    println!("{} objects after the merge", merged.len());
-    measure_reads(&io, &runtime, &merged, entries, threads)
+    measured("all four runs merged", entries, || Ok(draft.carry_out(Table::Chunks, &plan, 0..=u64::MAX)?))?;
+    println!("{} objects after the merge", draft.manifest.runs.len());
+    measure_reads(&io, &runtime, &draft.manifest.runs, entries, threads)
 }
 
 fn measure_reads(
