@@ -12,6 +12,7 @@ pub mod config;
 pub mod container;
 pub mod entry;
 pub mod ids;
+pub mod index_manifest;
 pub mod key_file;
 pub mod lease;
 pub mod manifest;

@@ -2,7 +2,7 @@
 //!
 //! Every key is made here and nowhere else, and parsed by the function beside its maker.
 
-use crate::ids::{ContainerId, ContainerKind, JobId, KeyId, SeriesKey};
+use crate::ids::{ContainerId, ContainerKind, JobId, KeyId, RunId, SeriesKey};
 
 /// The repository's configuration.
 pub const CONFIG: &str = "config";
@@ -20,6 +20,10 @@ pub const PINS: &str = "pins/";
 pub const DATA: &str = "data/";
 /// Prefix of metadata containers.
 pub const META: &str = "meta/";
+/// Prefix of the global index: its manifests, and below [`RUNS`] its runs.
+pub const INDEX: &str = "index/";
+/// Prefix of the runs of the global index.
+pub const RUNS: &str = "index/runs/";
 
 /// `keys/<key-id>`
 pub fn key(id: KeyId) -> String {
@@ -132,9 +136,35 @@ pub fn parse_container(name: &str) -> Option<ContainerId> {
     Some(ContainerId { kind, job: job.parse().ok()?, seq: parse_number(seq)? })
 }
 
+/// `index/<n>`: the n-th manifest of the global index, counted from 1.
+pub fn index(number: u64) -> String {
+    format!("{INDEX}{number}")
+}
+
+/// Reads a name made by [`index()`]. Number 0 stands for "no index yet" and has no object.
+pub fn parse_index(name: &str) -> Option<u64> {
+    parse_number(name.strip_prefix(INDEX)?).filter(|number| *number > 0)
+}
+
+/// `index/runs/<job-id>/<seq>`
+pub fn run(id: RunId) -> String {
+    format!("{}{}", runs_of(id.job), id.seq)
+}
+
+/// Prefix of all runs of the index that one pass wrote.
+pub fn runs_of(job: JobId) -> String {
+    format!("{RUNS}{job}/")
+}
+
+/// Reads a name made by [`run`].
+pub fn parse_run(name: &str) -> Option<RunId> {
+    let (job, seq) = name.strip_prefix(RUNS)?.split_once('/')?;
+    Some(RunId { job: job.parse().ok()?, seq: parse_number(seq)? })
+}
+
 /// A decimal number in its only spelling: no sign, no leading zero.
-fn parse_number(text: &str) -> Option<u32> {
-    let number: u32 = text.parse().ok()?;
+fn parse_number<N: std::str::FromStr + ToString>(text: &str) -> Option<N> {
+    let number: N = text.parse().ok()?;
     (number.to_string() == text).then_some(number)
 }
 
@@ -158,6 +188,14 @@ mod tests {
         assert_eq!(parse_forgotten(&forgotten(series, job)), Some((series, job)));
         assert_eq!(parse_pin(&pin(series, job, 2)), Some((series, job, 2)));
         assert_eq!(parse_pin(&format!("{}02", pins_of(series, job))), None);
+        assert_eq!(parse_index(&index(u64::MAX)), Some(u64::MAX));
+        for no_index in ["index/0", "index/01", "index/+1", "index/18446744073709551616", "index/runs/1", "index/"] {
+            assert_eq!(parse_index(no_index), None, "{no_index}");
+        }
+        let id = RunId { job, seq: 12 };
+        assert_eq!(parse_run(&run(id)), Some(id));
+        assert_eq!(parse_run(&format!("{}012", runs_of(job))), None);
+        assert_eq!(parse_index(&run(id)), None);
         let shouting = version(series, JobId([0xab; 16]), 0).to_uppercase().replacen("VERSIONS", "versions", 1);
         assert_eq!(parse_version(&shouting), None);
     }
