@@ -180,7 +180,7 @@ impl From<PinError> for Failure {
                 Self::of(Exit::Failed, &error).advise("`larder pin` or `larder unpin` says what holds from now on")
             }
             PinError::Contended => Self::of(Exit::Busy, &error).advise("run the command again"),
-            PinError::Forgotten { .. } => Self::of(Exit::Failed, &error),
+            PinError::Forgotten { .. } | PinError::Gone => Self::of(Exit::Failed, &error),
         }
     }
 }

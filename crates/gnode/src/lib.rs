@@ -1,12 +1,14 @@
 //! The G-node: everything that runs offline and makes room.
 //!
 //! * [`forget`]: marks versions that a policy does not keep.
+//! * [`pass`]: collects what no version needs.
 //! * [`shares`]: how much each version has to itself.
 //! * [`retention`]: which versions of a series a policy keeps. A pure decision.
 //!
 //! Any number of L-nodes and G-nodes may work on one repository at once; `docs/concurrency.md` says why that is safe. Carries
-//! `DESIGN.md` section 5. Above: `cli`. Below: `store`, `format`.
+//! `DESIGN.md` section 5. Above: `cli`. Below: `index`, `store`, `format`.
 
 pub mod forget;
+pub mod pass;
 pub mod retention;
 pub mod shares;
