@@ -23,6 +23,15 @@ fn a_pass_without_anything_to_do_leaves_no_trace() {
     let report = scene.pass().unwrap();
     assert_eq!((report.outcome, report.plan.deletions()), (Outcome::Nothing, 0));
     assert_eq!(scene.runtime.block_on(scene.memory.paths()), before);
+    // Nor do old indexes make new ones.
+    for _ in 0..3 {
+        scene.version("a", 1);
+        assert!(matches!(scene.pass().unwrap().outcome, Outcome::Published(_)));
+    }
+    scene.is_clean("after several passes");
+    for _ in 0..3 {
+        assert_eq!(scene.pass().unwrap().outcome, Outcome::Nothing);
+    }
 }
 
 /// Story S5 of deletion: a container used by N-1 and N, and N is forgotten first. Every order, the newest too, and backups between.

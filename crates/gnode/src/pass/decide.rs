@@ -77,8 +77,9 @@ pub(super) struct Decision {
 }
 
 impl Decision {
+    /// Whether it is not worth an index. Older indexes go along when there is a newer one; alone they would make one each.
     pub(super) fn is_empty(&self) -> bool {
-        self.containers.is_empty() && self.removals.is_empty() && self.runs.is_empty() && self.indexes.is_empty()
+        self.containers.is_empty() && self.removals.is_empty() && self.runs.is_empty()
     }
 }
 

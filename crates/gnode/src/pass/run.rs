@@ -211,7 +211,10 @@ impl Pass<'_> {
         let kept = proposal.kept().map(|(version, by, lease)| kept(version, by, lease)).collect();
         let live_jobs = proposal.live() as u64;
         let needs = IndexNeeds { base: self.base.number, runs: manifest.runs.iter().map(|run| run.id).collect() };
-        let decision = proposal.decide(&registers, &closed, &needs);
+        let mut decision = proposal.decide(&registers, &closed, &needs);
+        if decision.is_empty() {
+            decision.indexes.clear();
+        }
         let report = PassReport {
             outcome: Outcome::Planned,
             plan: Plan::of(&decision, fenced),

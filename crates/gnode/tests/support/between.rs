@@ -12,7 +12,7 @@ use futures::TryStreamExt;
 use futures::stream::{self, BoxStream};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
@@ -84,6 +84,7 @@ impl State {
 #[async_trait]
 impl ObjectStore for Between {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        assert_eq!(opts.mode, PutMode::Create, "{location} might overwrite something");
         self.state.meet().await;
         self.inner.put_opts(location, payload, opts).await
     }
