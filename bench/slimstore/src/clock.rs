@@ -51,6 +51,13 @@ impl Traffic {
     }
 }
 
+impl std::ops::AddAssign for Traffic {
+    fn add_assign(&mut self, other: Self) {
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+    }
+}
+
 impl std::ops::Sub for Traffic {
     type Output = Self;
 

@@ -1,4 +1,7 @@
 //! The experiments of the SlimStore paper, rerun.
+mod backup;
+mod clock;
+mod restore;
 mod rng;
 mod sdb;
 use std::io::Write as _;

@@ -1,116 +1,54 @@
 //! Larder's own duplicate detection: the real filters of `larder-dedup`, over recipes that are kept in memory.
 //!
-//! What the adapter stands in for is the store: segments lie encoded in metadata containers; loading one reads its whole container
-//! unless it is among the last [`CACHE_BYTES`] read, and decodes it. Everything else (cursor, sampled index, segments shared with
-//! the base, the job's own chunks, cutting with history) is the code that `larder backup` runs.
+//! As a [`Detector`] it looks chunks up that are cut and named already. [`Larder::back_up`] also cuts, with what history predicts:
+//! chunk by chunk with the real [`HistoryCutter`], run by run with superchunks, segment by segment with proofs. How runs and
+//! segments are proved lives in the L-node between its reader and its threads, and cannot be called from here; [`Larder::prove`]
+//! is the same procedure with the same parts (`RunMac`, `Chunker::confirms`) on data in memory.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use larder_chunking::{Chunker, ChunkerParams, Fingerprint, Fingerprinter, StreamEnd};
-use larder_dedup::{Group, GroupFilter, History, HistoryCutter, LoadGroup, OwnChunks, SampledIndex, Segmenter};
-use larder_dedup::{Skips, Tools, sample, samples_of};
+use larder_chunking::{Chunker, ChunkerParams, Fingerprint, RunMac, StreamEnd};
+use larder_dedup::{Cut, GroupFilter, History, HistoryCutter, OwnChunks, Skips, Tools};
 use larder_format::segment::ChunkRecord;
-use lru::LruCache;
 
-use super::{CACHE_BYTES, Detector, Front, Outcome, Output, Piece, Stages, manifest};
-use crate::SEED;
+use super::base::{Base, Proof};
+use super::recipe::{Proving, RecipeWriter, empty_mac, tail_of};
+use super::{Detector, Front, Outcome, Output, Piece, Stages};
 use crate::clock::{Traffic, timed};
 
-/// Encoded bytes of a metadata container.
-const META_CONTAINER: usize = 8 << 20;
-
-/// A segment on the simulated store.
-#[derive(Debug, Clone)]
-struct Stored {
-    bytes: Arc<[u8]>,
-    container: u32,
-    chunks: usize,
-    samples: Vec<u64>,
-}
-
-/// The base version's recipe, and the cache of what was read of it.
-#[derive(Debug)]
-struct Base {
-    segments: Arc<Vec<Stored>>,
-    container_bytes: Arc<HashMap<u32, usize>>,
-    cache: LruCache<u32, usize>,
-    cached_bytes: usize,
-    traffic: Traffic,
-}
-
-impl Base {
-    fn read(&mut self, container: u32) {
-        if self.cache.get(&container).is_some() {
-            return;
-        }
-        let bytes = self.container_bytes[&container];
-        self.traffic.add(bytes);
-        self.cache.put(container, bytes);
-        self.cached_bytes += bytes;
-        while self.cached_bytes > CACHE_BYTES && self.cache.len() > 1 {
-            let Some((_, bytes)) = self.cache.pop_lru() else { break };
-            self.cached_bytes -= bytes;
-        }
-    }
-}
-
-impl LoadGroup for Base {
-    type Error = Infallible;
-
-    fn groups(&self) -> u32 {
-        self.segments.len() as u32
-    }
-
-    fn load(&mut self, group: u32) -> Result<Group, Infallible> {
-        let segments = self.segments.clone();
-        let segment = &segments[group as usize];
-        self.read(segment.container);
-        Ok(Arc::new(manifest::decode(&segment.bytes)))
-    }
-
-    /// As the L-node does it: all chunks when they fit, else the samples that the recipe's nodes keep. The nodes' own few
-    /// kilobytes are not counted.
-    fn fill(&mut self, index: &mut SampledIndex) -> Result<(), Infallible> {
-        let exact = self.segments.iter().map(|segment| segment.chunks).sum::<usize>() <= index.capacity();
-        for (number, segment) in self.segments.clone().iter().enumerate() {
-            let number = number as u32;
-            if exact {
-                let records = self.load(number)?;
-                records.iter().for_each(|record| index.insert(sample(&record.chunk.fingerprint), number));
-            } else {
-                segment.samples.iter().for_each(|sample| index.insert(*sample, number));
-            }
-        }
-        Ok(())
-    }
+/// What of the history [`Larder::back_up`] uses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct With {
+    /// Chunks are predicted one by one (skip chunking).
+    pub(crate) skipping: bool,
+    /// Chunks duplicate for so many versions are predicted as superchunks.
+    pub(crate) merge_after: Option<u32>,
+    /// Whole segments are predicted.
+    pub(crate) proofs: bool,
 }
 
 /// Whether CPU time inside [`Larder::back_up`] is told apart by stage. Looking at the clock costs a few percent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Skipping {
+pub(crate) enum Detail {
     Whole,
     ByStage,
 }
+
+/// Bytes cut in the ordinary way before it is asked again whether a run begins here.
+const STRETCH: usize = 256 << 10;
 
 /// See the module header.
 pub(crate) struct Larder {
     index_memory: usize,
     filter: Option<GroupFilter<Base>>,
     own: OwnChunks,
-    segmenter: Segmenter,
-    fingerprinter: Fingerprinter,
-    base: Arc<Vec<Stored>>,
-    /// The base's segments by name: one that is written again is shared.
-    base_names: HashMap<Fingerprint, usize>,
-    written: Vec<Stored>,
-    written_names: HashMap<Fingerprint, usize>,
-    container_bytes: HashMap<u32, usize>,
-    container: u32,
+    recipe: RecipeWriter,
+    empty: RunMac,
     traffic: Traffic,
     skips: Skips,
+    proved_bytes: u64,
 }
 
 impl Larder {
@@ -120,78 +58,59 @@ impl Larder {
             index_memory,
             filter: None,
             own: OwnChunks::new(index_memory / 4),
-            segmenter: Segmenter::new(),
-            fingerprinter: Fingerprinter::new(&SEED),
-            base: Arc::default(),
-            base_names: HashMap::new(),
-            written: Vec::new(),
-            written_names: HashMap::new(),
-            container_bytes: HashMap::new(),
-            container: 0,
+            recipe: RecipeWriter::new(),
+            empty: empty_mac(),
             traffic: Traffic::default(),
             skips: Skips::default(),
+            proved_bytes: 0,
         }
     }
 
-    /// What prediction did so far.
+    /// What prediction of single chunks did in the newest version.
     pub(crate) fn skips(&self) -> Skips {
         self.skips
     }
 
-    /// Backs a version up with history: cutting, naming and looking up are one.
-    pub(crate) fn back_up(&mut self, front: &Front, files: &[&[u8]], output: &mut Output) -> Outcome {
-        self.back_up_timed(front, files, output, Skipping::Whole)
+    /// Bytes that runs and segments proved in the newest version.
+    pub(crate) fn proved_bytes(&self) -> u64 {
+        self.proved_bytes
     }
 
-    /// The same; by stage the outcome's `fingerprinting` holds everything that is neither a chunker's call nor a look-up.
-    pub(crate) fn back_up_timed(
+    /// Superchunks that the newest version's recipe has, and chunks in them. Those of shared segments are not counted.
+    pub(crate) fn merged(&self) -> (u64, u64) {
+        self.recipe.merged
+    }
+
+    /// Backs a version up: cutting, naming and looking up are one. By stage the outcome's `fingerprinting` is all time that is
+    /// neither a chunker's nor a look-up's: naming, MACs, and the loop around them.
+    pub(crate) fn back_up(
         &mut self,
         front: &Front,
         files: &[&[u8]],
+        with: With,
+        detail: Detail,
         output: &mut Output,
-        detail: Skipping,
     ) -> Outcome {
         let mut outcome = Outcome::default();
         let (before, traffic) = (output.stored_bytes(), self.traffic);
         let mut whole = Duration::ZERO;
-        let mut known = Duration::ZERO;
-        let chunker = TimedChunker { inner: &*front.chunker, spent: std::sync::Mutex::default() };
+        let spent = Spent::new(detail);
+        let timed_chunker = TimedChunker { inner: &*front.chunker, spent: &spent };
+        let chunker: &dyn Chunker = if detail == Detail::ByStage { &timed_chunker } else { &*front.chunker };
+        let tools = Tools { chunker, fingerprinter: &front.fingerprinter };
         timed(&mut whole, || {
             output.begin_version();
-            self.begin();
-            let mut cutter = HistoryCutter::new();
-            let mut cuts = Vec::new();
+            let max = chunker.params().max;
+            self.start(Proving { merge_after: with.merge_after, segments: with.proofs, max }, output);
+            let mut job = Job { tools, with, cutter: HistoryCutter::new(), cuts: Vec::new(), spent: &spent };
             for file in files {
-                cuts.clear();
-                if let Some(filter) = &mut self.filter {
-                    let chunker: &dyn Chunker = if detail == Skipping::ByStage { &chunker } else { &*front.chunker };
-                    let tools = Tools { chunker, fingerprinter: &front.fingerprinter };
-                    let Ok(_) = if detail == Skipping::ByStage {
-                        let mut history = TimedHistory { inner: filter, spent: &mut known };
-                        cutter.cut(tools, &mut history, file, StreamEnd::Reached, &mut cuts)
-                    } else {
-                        cutter.cut(tools, filter, file, StreamEnd::Reached, &mut cuts)
-                    };
-                    let start = Instant::now();
-                    for cut in &cuts {
-                        let piece = Piece { fingerprint: cut.fingerprint, size: cut.length };
-                        self.settle(&piece, cut.known, output);
-                    }
-                    known += start.elapsed();
-                } else {
-                    let mut stages = Stages::default();
-                    let pieces = front.run(file, &mut stages);
-                    chunker.add(stages.chunking);
-                    let start = Instant::now();
-                    pieces.iter().for_each(|piece| self.settle(piece, None, output));
-                    known += start.elapsed();
-                }
+                self.file(&mut job, file, output);
             }
-            self.skips = add(self.skips, cutter.skips());
+            self.skips = job.cutter.skips();
             self.finish(output);
         });
-        let chunking = chunker.spent().min(whole);
-        let lookup = known.min(whole - chunking);
+        let chunking = spent.of(Stage::Chunking).min(whole);
+        let lookup = spent.of(Stage::Lookup).min(whole - chunking);
         outcome.stages = Stages { chunking, lookup, fingerprinting: whole - chunking - lookup };
         outcome.bytes = files.iter().map(|file| file.len() as u64).sum();
         outcome.chunks = output.recipe().len() as u64;
@@ -200,8 +119,129 @@ impl Larder {
         outcome
     }
 
+    fn start(&mut self, proving: Proving, output: &Output) {
+        self.recipe.begin(output.version(), proving);
+        self.own = OwnChunks::new(self.index_memory / 4);
+        self.proved_bytes = 0;
+        self.filter = (!self.recipe.base.is_empty()).then(|| {
+            let base = Base::new(self.recipe.base.clone(), self.recipe.container_bytes.clone());
+            GroupFilter::new(base, self.index_memory / 2)
+        });
+    }
+
+    fn file(&mut self, job: &mut Job<'_>, file: &[u8], output: &mut Output) {
+        let mut at = 0;
+        while at < file.len() {
+            let data = &file[at..];
+            let (bytes, stop) = self.prove(job, data, output);
+            if bytes > 0 {
+                at += bytes;
+                continue;
+            }
+            let mut cuts = std::mem::take(&mut job.cuts);
+            cuts.clear();
+            at += self.cut(job, data, stop.min(STRETCH), &mut cuts);
+            let mut offset = 0;
+            job.spent.measure(Stage::Lookup, || {
+                for cut in &cuts {
+                    let content = &data[offset..offset + cut.length as usize];
+                    offset += content.len();
+                    let piece = Piece { fingerprint: cut.fingerprint, size: cut.length };
+                    self.settle(&piece, cut.known, content, output);
+                }
+            });
+            job.cuts = cuts;
+        }
+    }
+
+    /// Cuts at least `stop` bytes, with or without prediction of single chunks.
+    fn cut(&mut self, job: &mut Job<'_>, data: &[u8], stop: usize, cuts: &mut Vec<Cut>) -> usize {
+        let Job { tools, with, cutter, spent, .. } = job;
+        if let (true, Some(filter)) = (with.skipping, &mut self.filter) {
+            let mut history = TimedHistory { inner: filter, spent };
+            let Ok(consumed) = cutter.cut(*tools, &mut history, data, StreamEnd::Reached, stop, cuts);
+            return consumed;
+        }
+        let (mut lengths, mut names) = (Vec::new(), Vec::new());
+        let consumed = tools.chunker.cut_until(data, StreamEnd::Reached, stop, &mut lengths);
+        tools.fingerprinter.many(data, &lengths, &mut names);
+        spent.measure(Stage::Lookup, || {
+            for (length, fingerprint) in lengths.into_iter().zip(names) {
+                let known = self.filter.as_mut().and_then(|filter| {
+                    let Ok(known) = filter.find(&fingerprint, length);
+                    known
+                });
+                cuts.push(Cut { length, fingerprint, known });
+            }
+        });
+        consumed
+    }
+
+    /// Tries to settle a whole segment or superchunk that is expected here. Gives its bytes, or 0 and how far to go on
+    /// otherwise before it is worth asking again.
+    fn prove(&mut self, job: &Job<'_>, data: &[u8], output: &mut Output) -> (usize, usize) {
+        let With { merge_after, proofs, .. } = job.with;
+        let Some(filter) = self.filter.as_mut().filter(|_| proofs || merge_after.is_some()) else { return (0, usize::MAX) };
+        let expected = job.spent.measure(Stage::Lookup, || {
+            // Asking for what follows moves the cursor into the next segment when it is at the end of one.
+            let Ok(following) = filter.following(usize::MAX);
+            let following = following.to_vec();
+            filter.position().map(|(group, offset)| (group, offset, following))
+        });
+        let Some((group, offset, following)) = expected else { return (0, usize::MAX) };
+        let base = filter.loader();
+        if offset == 0
+            && let Some(proof) = &base.segments[group as usize].proof
+            && job.is_proved(proof, data, &self.empty)
+        {
+            let bytes = proof.bytes;
+            filter.skip(following.len());
+            job.spent.measure(Stage::Lookup, || {
+                if self.recipe.is_at_start() {
+                    following.iter().for_each(|record| output.reuse(record.chunk));
+                    self.recipe.share(group);
+                } else {
+                    self.take(&following, data, output);
+                }
+            });
+            self.proved_bytes += bytes as u64;
+            return (bytes, 0);
+        }
+        let rest: usize = following.iter().map(|record| record.chunk.size as usize).sum();
+        let Some(superchunks) = base.superchunks.get(&group) else { return (0, rest) };
+        let here = base.segments[group as usize].chunks - following.len();
+        let bytes_until = |record: usize| following[..record - here].iter().map(|r| r.chunk.size as usize).sum::<usize>();
+        let mut coming = superchunks.iter().filter(|superchunk| superchunk.first >= here);
+        let Some(superchunk) = coming.next() else { return (0, rest) };
+        if superchunk.first > here {
+            return (0, bytes_until(superchunk.first));
+        }
+        let records = &following[..superchunk.records];
+        let bytes = bytes_until(superchunk.first + superchunk.records);
+        let proof = Proof { bytes, mac: superchunk.mac, tail: tail_of(records, job.tools.chunker.params().max) };
+        if job.is_proved(&proof, data, &self.empty) {
+            filter.skip(records.len());
+            job.spent.measure(Stage::Lookup, || self.take(records, data, output));
+            self.proved_bytes += bytes as u64;
+            return (bytes, 0);
+        }
+        // A broken one is cut chunk by chunk, and not tried again.
+        (0, coming.next().map_or(rest, |next| bytes_until(next.first)))
+    }
+
+    /// Notes records that are proved.
+    fn take(&mut self, records: &[ChunkRecord], data: &[u8], output: &mut Output) {
+        let mut offset = 0;
+        for record in records {
+            let content = &data[offset..offset + record.chunk.size as usize];
+            offset += content.len();
+            output.reuse(record.chunk);
+            self.recipe.push(*record, content);
+        }
+    }
+
     /// Stores a chunk unless it is known or was stored by this job, and notes its record.
-    fn settle(&mut self, piece: &Piece, known: Option<ChunkRecord>, output: &mut Output) {
+    fn settle(&mut self, piece: &Piece, known: Option<ChunkRecord>, content: &[u8], output: &mut Output) {
         let record = match known {
             Some(record) => {
                 output.reuse(record.chunk);
@@ -219,72 +259,30 @@ impl Larder {
                 }
             },
         };
-        if let Some(records) = self.segmenter.push(record) {
-            self.end_segment(&records);
-        }
-    }
-
-    /// Shares the segment with the base, or writes it.
-    fn end_segment(&mut self, records: &[ChunkRecord]) {
-        let bytes = manifest::encode(records);
-        let name = self.fingerprinter.one(&bytes);
-        if let Some(shared) = self.base_names.get(&name) {
-            self.written_names.insert(name, self.written.len());
-            self.written.push(self.base[*shared].clone());
-            return;
-        }
-        let fill = self.container_bytes.entry(self.container).or_default();
-        if *fill + bytes.len() > META_CONTAINER {
-            self.container += 1;
-        }
-        *self.container_bytes.entry(self.container).or_default() += bytes.len();
-        self.written_names.insert(name, self.written.len());
-        let samples = samples_of(records);
-        self.written.push(Stored { bytes: bytes.into(), container: self.container, chunks: records.len(), samples });
+        self.recipe.push(record, content);
     }
 }
 
 impl Detector for Larder {
-    fn begin(&mut self) {
-        // A job's metadata lies in containers of its own.
-        self.container += 1;
-        self.own = OwnChunks::new(self.index_memory / 4);
-        self.filter = (!self.base.is_empty()).then(|| {
-            let base = Base {
-                segments: self.base.clone(),
-                container_bytes: Arc::new(self.container_bytes.clone()),
-                cache: LruCache::unbounded(),
-                cached_bytes: 0,
-                traffic: Traffic::default(),
-            };
-            GroupFilter::new(base, self.index_memory / 2)
-        });
+    fn begin(&mut self, output: &Output) {
+        self.start(Proving::default(), output);
     }
 
     fn detect(&mut self, pieces: &[Piece], output: &mut Output) {
         for piece in pieces {
-            let known = match &mut self.filter {
-                Some(filter) => {
-                    let Ok(known) = filter.find(&piece.fingerprint, piece.size);
-                    known
-                }
-                None => None,
-            };
-            self.settle(piece, known, output);
+            let known = self.filter.as_mut().and_then(|filter| {
+                let Ok(known) = filter.find(&piece.fingerprint, piece.size);
+                known
+            });
+            self.settle(piece, known, &[], output);
         }
     }
 
     fn finish(&mut self, _: &mut Output) {
-        if let Some(records) = self.segmenter.finish() {
-            self.end_segment(&records);
-        }
+        self.recipe.finish();
         if let Some(filter) = self.filter.take() {
-            let read = filter.loader().traffic;
-            self.traffic.requests += read.requests;
-            self.traffic.bytes += read.bytes;
+            self.traffic += filter.loader().traffic;
         }
-        self.base = Arc::new(std::mem::take(&mut self.written));
-        self.base_names = std::mem::take(&mut self.written_names);
     }
 
     fn traffic(&self) -> Traffic {
@@ -296,29 +294,71 @@ impl Detector for Larder {
     }
 }
 
-fn add(a: Skips, b: Skips) -> Skips {
-    Skips {
-        hits: a.hits + b.hits,
-        misses: a.misses + b.misses,
-        skipped_bytes: a.skipped_bytes + b.skipped_bytes,
-        scanned_bytes: a.scanned_bytes + b.scanned_bytes,
+/// What one backup works with.
+struct Job<'a> {
+    tools: Tools<'a>,
+    with: With,
+    cutter: HistoryCutter,
+    cuts: Vec<Cut>,
+    spent: &'a Spent,
+}
+
+impl Job<'_> {
+    /// Whether `data` begins with the bytes of the proof, and they are cut as they were.
+    fn is_proved(&self, proof: &Proof, data: &[u8], empty: &RunMac) -> bool {
+        if proof.bytes > data.len() {
+            return false;
+        }
+        let mut mac = empty.clone();
+        mac.update(&data[..proof.bytes]);
+        if mac.finish() != proof.mac {
+            return false;
+        }
+        let mut at = proof.bytes - proof.tail.iter().map(|length| *length as usize).sum::<usize>();
+        proof.tail.iter().all(|length| {
+            let confirmed = self.tools.chunker.confirms(&data[at..], *length as usize);
+            at += *length as usize;
+            confirmed
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    Chunking,
+    Lookup,
+}
+
+/// Time spent by stage. Behind a lock because chunkers must be shareable; nobody else takes it.
+struct Spent {
+    detail: Detail,
+    times: Mutex<[Duration; 2]>,
+}
+
+impl Spent {
+    fn new(detail: Detail) -> Self {
+        Self { detail, times: Mutex::default() }
+    }
+
+    fn measure<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
+        if self.detail == Detail::Whole {
+            return work();
+        }
+        let start = Instant::now();
+        let result = work();
+        self.times.lock().expect("nobody panics while holding it")[stage as usize] += start.elapsed();
+        result
+    }
+
+    fn of(&self, stage: Stage) -> Duration {
+        self.times.lock().expect("nobody panics while holding it")[stage as usize]
     }
 }
 
 /// A chunker that notes the time its calls take.
 struct TimedChunker<'a> {
     inner: &'a dyn Chunker,
-    spent: std::sync::Mutex<Duration>,
-}
-
-impl TimedChunker<'_> {
-    fn add(&self, time: Duration) {
-        *self.spent.lock().expect("nobody panics while holding it") += time;
-    }
-
-    fn spent(&self) -> Duration {
-        *self.spent.lock().expect("nobody panics while holding it")
-    }
+    spent: &'a Spent,
 }
 
 impl Chunker for TimedChunker<'_> {
@@ -327,34 +367,29 @@ impl Chunker for TimedChunker<'_> {
     }
 
     fn next_cut(&self, data: &[u8]) -> usize {
-        let start = Instant::now();
-        let cut = self.inner.next_cut(data);
-        self.add(start.elapsed());
-        cut
+        self.spent.measure(Stage::Chunking, || self.inner.next_cut(data))
+    }
+
+    fn cut_until(&self, data: &[u8], end: StreamEnd, stop: usize, lengths: &mut Vec<u32>) -> usize {
+        self.spent.measure(Stage::Chunking, || self.inner.cut_until(data, end, stop, lengths))
     }
 
     fn confirms(&self, data: &[u8], length: usize) -> bool {
-        let start = Instant::now();
-        let confirmed = self.inner.confirms(data, length);
-        self.add(start.elapsed());
-        confirmed
+        self.spent.measure(Stage::Chunking, || self.inner.confirms(data, length))
     }
 }
 
 /// A history that notes the time its calls take.
 struct TimedHistory<'a> {
     inner: &'a mut GroupFilter<Base>,
-    spent: &'a mut Duration,
+    spent: &'a Spent,
 }
 
 impl History for TimedHistory<'_> {
     type Error = Infallible;
 
     fn expect(&mut self, most: usize, run: &mut Vec<ChunkRecord>) -> Result<(), Infallible> {
-        let start = Instant::now();
-        let result = History::expect(self.inner, most, run);
-        *self.spent += start.elapsed();
-        result
+        self.spent.measure(Stage::Lookup, || History::expect(self.inner, most, run))
     }
 
     fn pass(&mut self, count: usize) {
@@ -362,9 +397,6 @@ impl History for TimedHistory<'_> {
     }
 
     fn find(&mut self, fingerprint: &Fingerprint, size: u32) -> Result<Option<ChunkRecord>, Infallible> {
-        let start = Instant::now();
-        let result = self.inner.find(fingerprint, size);
-        *self.spent += start.elapsed();
-        result
+        self.spent.measure(Stage::Lookup, || self.inner.find(fingerprint, size))
     }
 }

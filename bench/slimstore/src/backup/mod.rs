@@ -6,10 +6,12 @@
 //!
 //! Nothing is uploaded. What is read from the store while deciding is counted as [`Traffic`], to be turned into simulated time.
 
+mod base;
 mod exact;
 mod larder;
 mod manifest;
 mod output;
+mod recipe;
 mod silo;
 mod sparse;
 
@@ -19,7 +21,7 @@ use anyhow::Context as _;
 use larder_chunking::{Algorithm, Chunker, ChunkerParams, Fingerprint, Fingerprinter, StreamEnd, chunker};
 
 pub(crate) use exact::Exact;
-pub(crate) use larder::{Larder, Skipping};
+pub(crate) use larder::{Detail, Larder, With};
 pub(crate) use output::{CONTAINER_BYTES, Output};
 pub(crate) use silo::SiLo;
 pub(crate) use sparse::SparseIndexing;
@@ -40,7 +42,7 @@ pub(crate) struct Piece {
 /// Finds duplicates among what earlier versions stored.
 pub(crate) trait Detector {
     /// A job starts: caches are empty.
-    fn begin(&mut self);
+    fn begin(&mut self, output: &Output);
 
     /// The next pieces of the stream: each is found or stored, in order. A detector may hold pieces back.
     fn detect(&mut self, pieces: &[Piece], output: &mut Output);
@@ -137,8 +139,7 @@ impl std::ops::AddAssign for Outcome {
         self.stored += other.stored;
         self.chunks += other.chunks;
         self.stages += other.stages;
-        self.traffic.requests += other.traffic.requests;
-        self.traffic.bytes += other.traffic.bytes;
+        self.traffic += other.traffic;
     }
 }
 
@@ -148,7 +149,7 @@ pub(crate) fn detect(detector: &mut dyn Detector, files: &[Vec<Piece>], output: 
     let (before, traffic) = (output.stored_bytes(), detector.traffic());
     timed(&mut outcome.stages.lookup, || {
         output.begin_version();
-        detector.begin();
+        detector.begin(output);
         for pieces in files {
             detector.detect(pieces, output);
         }
@@ -221,23 +222,35 @@ mod tests {
         }
     }
 
-    /// The cuts with history are those without.
+    /// The cuts with history are those without, whatever of it is used; and no chunk is missed by it.
     #[test]
-    fn skipping_changes_no_cut_and_stores_no_more() {
+    fn history_changes_no_cut_and_stores_no_more() {
+        let uses = [
+            With { skipping: true, ..With::default() },
+            With { merge_after: Some(1), ..With::default() },
+            With { skipping: true, merge_after: Some(2), proofs: true },
+        ];
         for algorithm in [Algorithm::Rabin, Algorithm::FastCdc, Algorithm::MinCdc] {
             let front = Front::new(algorithm, 4096).expect("valid");
             let mut plain = (Larder::new(64 << 20), Output::new(1 << 20));
-            let mut skipping = (Larder::new(64 << 20), Output::new(1 << 20));
-            for files in versions(3) {
+            let mut others = uses.map(|with| (with, Larder::new(64 << 20), Output::new(1 << 20)));
+            for files in versions(4) {
                 let pieces: Vec<_> = files.iter().map(|file| front.run(file, &mut Stages::default())).collect();
                 detect(&mut plain.0, &pieces, &mut plain.1);
                 let slices: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();
-                skipping.0.back_up(&front, &slices, &mut skipping.1);
-                let names = |output: &Output| output.recipe().iter().map(|chunk| chunk.fingerprint).collect::<Vec<_>>();
-                assert!(names(&plain.1) == names(&skipping.1), "{algorithm}");
+                for (with, larder, output) in &mut others {
+                    larder.back_up(&front, &slices, *with, Detail::Whole, output);
+                    let names =
+                        |output: &Output| output.recipe().iter().map(|chunk| chunk.fingerprint).collect::<Vec<_>>();
+                    assert!(names(&plain.1) == names(output), "{algorithm} {with:?}");
+                }
             }
-            let (plain, skipping) = (plain.1.stored_bytes() as f64, skipping.1.stored_bytes() as f64);
-            assert!((skipping / plain - 1.0).abs() < 0.01, "{algorithm}: {plain} and {skipping}");
+            for (with, larder, output) in &others {
+                let (expected, got) = (plain.1.stored_bytes() as f64, output.stored_bytes() as f64);
+                assert!((got / expected - 1.0).abs() < 0.01, "{algorithm} {with:?}: {expected} and {got}");
+                assert!(!with.skipping || larder.skips().hits > 100, "{algorithm} {with:?}");
+                assert!(with.merge_after.is_none() || larder.proved_bytes() > 1 << 20, "{algorithm} {with:?}");
+            }
         }
     }
 }

@@ -33,6 +33,11 @@ impl Output {
         self.recipe.clear();
     }
 
+    /// Number of the version, from 1.
+    pub(crate) fn version(&self) -> u32 {
+        self.version
+    }
+
     /// The job that is running.
     pub(crate) fn job(&self) -> JobId {
         let mut id = [0; 16];

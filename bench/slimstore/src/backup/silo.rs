@@ -88,7 +88,7 @@ impl SiLo {
         }
         let number = self.blocks.len() as u32;
         let records: Vec<_> = self.block.drain(..).map(manifest::ageless).collect();
-        let bytes = manifest::encode(&records);
+        let bytes = manifest::encode(&records, &[]);
         for representative in self.representatives.drain(..) {
             self.similar.insert(representative, number);
         }
@@ -105,7 +105,7 @@ impl SiLo {
         let bytes = &self.blocks[number as usize];
         self.traffic.add(bytes.len());
         let length = bytes.len();
-        let records = manifest::decode(bytes);
+        let records = manifest::decode(bytes).records;
         self.admit(number, records.iter().map(|record| record.chunk), length);
     }
 
@@ -130,7 +130,7 @@ impl SiLo {
 }
 
 impl Detector for SiLo {
-    fn begin(&mut self) {
+    fn begin(&mut self, _: &Output) {
         self.cache.clear();
         self.cached_bytes = 0;
         self.located.clear();

@@ -81,7 +81,7 @@ impl SparseIndexing {
             records.push(manifest::ageless(chunk));
         }
         let number = self.manifests.len() as u32;
-        let bytes = manifest::encode(&records);
+        let bytes = manifest::encode(&records, &[]);
         self.admit(number, Arc::new(own), bytes.len());
         self.manifests.push(bytes);
         for hook in hooks {
@@ -125,7 +125,7 @@ impl SparseIndexing {
         let bytes = &self.manifests[number as usize];
         let length = bytes.len();
         self.traffic.add(length);
-        let chunks = manifest::decode(bytes).into_iter().map(|record| (record.chunk.fingerprint, record.chunk));
+        let chunks = manifest::decode(bytes).records.into_iter().map(|record| (record.chunk.fingerprint, record.chunk));
         let manifest: Arc<Manifest> = Arc::new(chunks.collect());
         self.admit(number, manifest.clone(), length);
         manifest
@@ -142,7 +142,7 @@ impl SparseIndexing {
 }
 
 impl Detector for SparseIndexing {
-    fn begin(&mut self) {
+    fn begin(&mut self, _: &Output) {
         self.cache.clear();
         self.cached_bytes = 0;
     }
