@@ -1,30 +1,90 @@
-//! The experiments of the SlimStore paper, rerun.
+//! The experiments of the SlimStore paper (ICDE 2021, section VII), rerun: one subcommand each.
+//!
+//! Every experiment prints a markdown page (what was done, tables, the paper's figures beside ours) and writes the same page and its
+//! plots below a folder. CPU time is real, of one thread, on data in memory. Everything about the store is simulated and called so.
+//!
+//! * [`sdb`] makes the data: database files like the paper's S-DB.
+//! * [`backup`] cuts, names and finds duplicates: Larder's own code, an exact index, SiLo, Sparse Indexing.
+//! * [`restore`] plays restores in virtual time under the caches that are compared.
+//! * [`experiments`] puts them together.
+
 mod backup;
 mod clock;
+mod experiments;
+mod plot;
 mod restore;
 mod rng;
 mod sdb;
-use std::io::Write as _;
+mod table;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use larder_chunking::Algorithm;
+
+/// Secret of the harness's chunkers and names. It is no secret.
 pub(crate) const SEED: [u8; 32] = *b"larder slimstore bench, not keys";
+
+#[derive(Debug, Parser)]
+#[command(about = "The experiments of the SlimStore paper, rerun", version)]
+struct Arguments {
+    #[command(subcommand)]
+    experiment: Experiment,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// What all experiments take.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Settings {
+    /// Multiplies the size of all data
+    #[arg(long, default_value_t = 1.0, global = true)]
+    pub(crate) scale: f64,
+    /// Seed of the data
+    #[arg(long, default_value_t = 20_210_419, global = true)]
+    pub(crate) seed: u64,
+    /// Versions, where an experiment goes through many
+    #[arg(long, default_value_t = 25, global = true)]
+    pub(crate) versions: usize,
+    /// Cutter of the experiments that use one for all
+    #[arg(long, default_value = "fastcdc", global = true, value_parser = str::parse::<Algorithm>)]
+    pub(crate) chunker: Algorithm,
+    /// Mean chunk of these (KiB)
+    #[arg(long, default_value_t = 4, global = true)]
+    pub(crate) chunk_kib: u32,
+    /// Where pages and plots go
+    #[arg(long, default_value = "bench/slimstore/results", global = true)]
+    pub(crate) out: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, Subcommand)]
+enum Experiment {
+    /// Table I: what the data is like, measured
+    Data,
+    /// Figure 5: skip chunking, by chunk size and by duplication
+    Fig5,
+    /// Figure 6: merging into superchunks
+    Fig6,
+    /// Figure 7: throughput and ratio by version beside SiLo and Sparse Indexing
+    Fig7,
+    /// Figure 8 and Table II: restores by cache, version and prefetching threads (simulated)
+    Fig8,
+    /// All of them
+    All,
+}
+
 fn main() -> anyhow::Result<()> {
-    let spec = sdb::Spec { files: 8, file_bytes: 8 << 20, duplication: sdb::Duplication::Spread, self_reference: 0.2, seed: 1 };
-    let t = std::time::Instant::now();
-    let mut sdb = sdb::SDb::new(spec);
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{:?} {}", t.elapsed(), sdb.bytes())?;
-    let mut m: Vec<_> = (0..8).map(|_| sdb::measure::Measurer::new()).collect();
-    for v in 0..25 {
-        let mut all = sdb::measure::Measured::default();
-        let mut line = String::new();
-        for (i, f) in sdb.files().enumerate() {
-            let x = m[i].version(f);
-            all.add(x);
-            line += &format!(" {:.3}/{:.3}", x.duplication()-sdb::Duplication::Spread.of(i, 8), x.self_reference());
-        }
-        writeln!(out, "{v} {:.3} {:.3} u{} {} |{line}", all.duplication(), all.self_reference(), all.unique >> 20, all.bytes >> 20)?;
-        let t = std::time::Instant::now();
-        sdb.advance();
-        if v == 0 { writeln!(out, "{:?}", t.elapsed())?; }
+    let Arguments { experiment, settings } = Arguments::parse();
+    anyhow::ensure!(settings.scale > 0.0 && settings.versions > 1, "a scale above 0 and at least two versions are needed");
+    let run = |experiment| match experiment {
+        Experiment::Data => experiments::data(&settings),
+        Experiment::Fig5 => experiments::fig5(&settings),
+        Experiment::Fig6 => experiments::fig6(&settings),
+        Experiment::Fig7 => experiments::fig7(&settings),
+        Experiment::Fig8 | Experiment::All => experiments::fig8(&settings),
+    };
+    if let Experiment::All = experiment {
+        [Experiment::Data, Experiment::Fig5, Experiment::Fig6, Experiment::Fig7].into_iter().try_for_each(run)?;
     }
-    Ok(())
+    run(experiment)
 }

@@ -49,6 +49,8 @@ pub(crate) struct Larder {
     traffic: Traffic,
     skips: Skips,
     proved_bytes: u64,
+    /// Runs and segments that were proved, and the chunks in them.
+    proved_runs: (u64, u64),
 }
 
 impl Larder {
@@ -63,6 +65,7 @@ impl Larder {
             traffic: Traffic::default(),
             skips: Skips::default(),
             proved_bytes: 0,
+            proved_runs: (0, 0),
         }
     }
 
@@ -76,9 +79,9 @@ impl Larder {
         self.proved_bytes
     }
 
-    /// Superchunks that the newest version's recipe has, and chunks in them. Those of shared segments are not counted.
-    pub(crate) fn merged(&self) -> (u64, u64) {
-        self.recipe.merged
+    /// Runs and segments that were proved in the newest version, and the chunks in them.
+    pub(crate) fn proved_runs(&self) -> (u64, u64) {
+        self.proved_runs
     }
 
     /// Backs a version up: cutting, naming and looking up are one. By stage the outcome's `fingerprinting` is all time that is
@@ -123,6 +126,7 @@ impl Larder {
         self.recipe.begin(output.version(), proving);
         self.own = OwnChunks::new(self.index_memory / 4);
         self.proved_bytes = 0;
+        self.proved_runs = (0, 0);
         self.filter = (!self.recipe.base.is_empty()).then(|| {
             let base = Base::new(self.recipe.base.clone(), self.recipe.container_bytes.clone());
             GroupFilter::new(base, self.index_memory / 2)
@@ -204,7 +208,7 @@ impl Larder {
                     self.take(&following, data, output);
                 }
             });
-            self.proved_bytes += bytes as u64;
+            self.note(bytes, following.len());
             return (bytes, 0);
         }
         let rest: usize = following.iter().map(|record| record.chunk.size as usize).sum();
@@ -222,11 +226,17 @@ impl Larder {
         if job.is_proved(&proof, data, &self.empty) {
             filter.skip(records.len());
             job.spent.measure(Stage::Lookup, || self.take(records, data, output));
-            self.proved_bytes += bytes as u64;
+            self.note(bytes, records.len());
             return (bytes, 0);
         }
         // A broken one is cut chunk by chunk, and not tried again.
         (0, coming.next().map_or(rest, |next| bytes_until(next.first)))
+    }
+
+    fn note(&mut self, bytes: usize, chunks: usize) {
+        self.proved_bytes += bytes as u64;
+        self.proved_runs.0 += 1;
+        self.proved_runs.1 += chunks as u64;
     }
 
     /// Notes records that are proved.

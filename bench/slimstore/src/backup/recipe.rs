@@ -74,8 +74,6 @@ pub(super) struct RecipeWriter {
     run: Option<Run>,
     runs: Vec<Superchunk>,
     next: usize,
-    /// Superchunks written so far, and chunks in them.
-    pub(super) merged: (u64, u64),
 }
 
 struct Run {
@@ -104,7 +102,6 @@ impl RecipeWriter {
             run: None,
             runs: Vec::new(),
             next: 0,
-            merged: (0, 0),
         }
     }
 
@@ -113,7 +110,6 @@ impl RecipeWriter {
         self.container += 1;
         self.version = version;
         self.proving = proving;
-        self.merged = (0, 0);
     }
 
     pub(super) fn is_at_start(&self) -> bool {
@@ -167,8 +163,6 @@ impl RecipeWriter {
 
     fn end_run(&mut self) {
         if let Some(run) = self.run.take().filter(|run| run.records >= RUN_RECORDS_MIN) {
-            self.merged.0 += 1;
-            self.merged.1 += run.records as u64;
             self.runs.push(Superchunk { first: run.first, records: run.records, mac: run.mac.finish() });
         }
     }
