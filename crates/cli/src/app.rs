@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use larder_format::compress::Compression;
-use larder_lnode::{Cancel, Context, Progress, SystemClock};
+use larder_lnode::{Cancel, Context, FetchOptions, Progress, SystemClock};
 use larder_store::jobs::RENEW_EVERY;
 use larder_store::repository::{SystemEntropy, random, read_config};
 use larder_store::{CacheOptions, Location, Repository, RepositoryError, Store, StoreOptions};
 
-use crate::args::Global;
+use crate::args::{FetchArgs, Global};
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -27,6 +27,9 @@ const PROMPTS: usize = 3;
 /// Memory for caches, for containers read ahead, for plans and for finding duplicates when nothing else is said: with buffers
 /// and the program itself, every command stays under 200 MB.
 const MEMORY_DEFAULT: u64 = 96 << 20;
+
+/// Disk space for containers of a remote repository that are needed again.
+const CACHE_DISK_DEFAULT: u64 = 1 << 30;
 
 /// Less would make every job crawl.
 const MEMORY_MIN: u64 = 16 << 20;
@@ -184,6 +187,20 @@ impl App {
             progress: Arc::new(Remarks(self.out.clone())),
             host: environment::host(),
         }
+    }
+
+    /// How contents are fetched.
+    pub(crate) fn fetching(&self, args: &FetchArgs) -> Result<FetchOptions, Failure> {
+        let is_near = matches!(environment::location(&self.global)?, Location::Local(_) | Location::Memory);
+        let mut options = FetchOptions::default();
+        options.prefetch = args.prefetch.unwrap_or(options.prefetch);
+        options.cache_memory = args.cache_memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        // A local repository is a disk already.
+        options.cache_disk = args.cache_disk.unwrap_or(if is_near { 0 } else { CACHE_DISK_DEFAULT });
+        if let Some(dir) = environment::cache_dir(&self.global) {
+            options.scratch = dir.join("scratch");
+        }
+        Ok(options)
     }
 
     fn threads(&self) -> std::num::NonZeroUsize {

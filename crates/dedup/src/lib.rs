@@ -7,6 +7,7 @@
 //! * [`OwnChunks`]: is it among those this job has stored itself?
 //! * [`Segmenter`] and [`NodeCutter`]: where segments and nodes end, by content alone, so that versions share them.
 //!
+//! * [`Sketcher`] and [`choose`]: which other streams a new one resembles.
 //! * [`chain`]: asks such filters one after the other.
 //!
 //! What flows in: fingerprints in stream order, and a loader for groups. What flows out: chunk records. Everything is
@@ -18,9 +19,11 @@ mod history;
 mod own_chunks;
 mod sampled_index;
 mod segmenter;
+mod sketch;
 
-pub use group_filter::{Group, GroupFilter, LoadGroup};
+pub use group_filter::{AHEAD_MAX, Group, GroupFilter, Held, LoadGroup};
 pub use history::{Cut, History, HistoryCutter, Skips, Tools};
 pub use own_chunks::OwnChunks;
 pub use sampled_index::{SampledIndex, sample};
 pub use segmenter::{NodeCutter, Segmenter, samples_of};
+pub use sketch::{SKETCH_HEAD, Sketcher, choose};

@@ -9,9 +9,7 @@ use larder_format::segment::ChunkRecord;
 use larder_format::{ChunkRef, Fingerprint};
 
 use crate::chain::{Chunk, Filter, Verdict};
-
-/// Bytes of memory an entry takes, with the slack of a hash table that has just grown.
-const ENTRY_BYTES: usize = 160;
+use crate::sampled_index::entries_within;
 
 /// See the module header.
 #[derive(Debug)]
@@ -24,7 +22,7 @@ pub struct OwnChunks {
 impl OwnChunks {
     /// Remembers as many chunks as about `budget` bytes hold.
     pub fn new(budget: usize) -> Self {
-        let generation_max = (budget / 2 / ENTRY_BYTES).max(16);
+        let generation_max = entries_within::<(Fingerprint, ChunkRef)>(budget / 2);
         Self { young: HashMap::new(), old: HashMap::new(), generation_max }
     }
 

@@ -22,6 +22,7 @@ mod places;
 pub mod recipe;
 pub mod seal;
 pub mod segment;
+pub mod sketch;
 mod wire;
 
 pub use container::ChunkRef;

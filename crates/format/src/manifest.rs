@@ -23,6 +23,7 @@ use crate::names;
 use crate::places::{Places, PlacesWriter};
 use crate::recipe::Recipe;
 use crate::seal::{Keys, ObjectType, first_part_end, first_part_len, magic, open_object, seal_empty, seal_object};
+use crate::sketch::Sketch;
 use crate::wire::{DecodeError, EncodeError, Put, Reader};
 
 /// Most bytes of a manifest: room for the containers of some 200 TB.
@@ -162,6 +163,9 @@ pub struct Summary {
     #[n(13)]
     #[cbor(with = "minicbor::bytes")]
     pub attempt: [u8; 16],
+    /// Samples of the head of the data stream (`sketch.rs`); left out when there are none.
+    #[n(14)]
+    pub sketch: Sketch,
 }
 
 /// Lists of byte strings.

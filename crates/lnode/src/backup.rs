@@ -24,6 +24,7 @@ mod prediction;
 mod recipe_writer;
 mod run;
 mod sequence;
+mod similar;
 mod uploads;
 mod wanted;
 
@@ -99,6 +100,8 @@ pub struct BackupOptions {
     pub base: Option<JobId>,
     /// A run of chunks that is duplicate for so many versions in a row becomes a superchunk; `None`: never.
     pub merge_after: Option<NonZeroUsize>,
+    /// Look for similar versions of other series when the series has none of its own.
+    pub find_similar: bool,
     /// Bytes of memory for finding duplicates.
     pub index_memory: usize,
 }
@@ -110,10 +113,32 @@ pub struct BackupReport {
     pub version: Option<Summary>,
     /// What was counted, also without a version.
     pub statistics: Statistics,
-    /// The version compared with.
-    pub base: Option<JobId>,
+    /// The versions in which duplicates were looked for, the most important one first.
+    pub bases: Vec<Base>,
     /// Unfinished jobs whose uploads were reused.
     pub adopted: Vec<JobId>,
+}
+
+/// A version in which a backup looked for duplicates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Base {
+    /// Its id.
+    pub id: JobId,
+    /// Its series.
+    pub series: String,
+    /// Why this one.
+    pub why: WhyBase,
+}
+
+/// Why a version was taken for a base.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhyBase {
+    /// It was asked for.
+    Asked,
+    /// It is the newest version of the series.
+    Newest,
+    /// It is of another series, and the head of the input resembles its head.
+    Similar,
 }
 
 /// A backup that made no version.

@@ -19,8 +19,8 @@ pub mod restore;
 pub mod stats;
 pub mod version;
 
-pub use backup::{BackupError, BackupOptions, BackupReport, Input, backup};
+pub use backup::{BackupError, BackupOptions, BackupReport, Base, Input, WhyBase, backup};
 pub use check::{CheckOptions, CheckReport, check};
 pub use context::{Cancel, Clock, Context, NoProgress, Problem, Progress, SystemClock};
 pub use restore::{RestoreError, RestoreOptions, RestoreReport, restore};
-pub use version::{ReadError, Reading, VersionReader};
+pub use version::{FetchOptions, FetchReport, ReadError, Reading, VersionReader};

@@ -41,6 +41,8 @@ pub struct RestoreOptions {
     pub delete: bool,
     /// Read everything again at the end and compare.
     pub verify: bool,
+    /// How containers are fetched.
+    pub fetch: crate::FetchOptions,
 }
 
 impl std::fmt::Debug for RestoreOptions {
@@ -70,10 +72,8 @@ pub struct RestoreReport {
     pub damaged: u64,
     /// Differences found by `verify`.
     pub mismatches: u64,
-    /// Containers read.
-    pub containers_read: u64,
-    /// Bytes of containers read.
-    pub container_bytes_read: u64,
+    /// What was fetched of data containers.
+    pub fetched: crate::FetchReport,
 }
 
 /// A restore that stopped.

@@ -2,19 +2,21 @@
 //!
 //! What reads contents announces itself first ([`Reading`]); listings do without, and what they show is a hint.
 
-mod ahead;
 mod data_reader;
 mod diff;
 mod entries;
 mod reading;
 mod recipe_reader;
+mod vision;
 
-pub(crate) use data_reader::{ContentReader, DataReader};
+pub(crate) use data_reader::{ContentReader, DataReader, Reach};
 pub use diff::{Change, diff};
 pub(crate) use entries::{Entries, EntriesBelow, PlacedEntry};
 pub use reading::{ReadError, Reading};
 pub(crate) use reading::{ReadLease, is_missing, look, pin_of};
 pub(crate) use recipe_reader::{MetaChunks, RecipeReader, RecordCursor, SegmentPlace};
+pub(crate) use vision::{FetchCounters, parts};
+pub use vision::{FetchOptions, FetchReport};
 
 use std::sync::Arc;
 
@@ -34,6 +36,8 @@ pub struct VersionReader {
     data: Arc<Recipe>,
     metadata: Arc<Recipe>,
     chunks: MetaChunks,
+    options: FetchOptions,
+    counters: Arc<FetchCounters>,
 }
 
 impl VersionReader {
@@ -50,7 +54,30 @@ impl VersionReader {
 
     pub(crate) fn new(context: &Context, manifest: Manifest) -> Self {
         let (data, metadata) = (Arc::new(manifest.data.clone()), Arc::new(manifest.metadata.clone()));
-        Self { context: context.clone(), manifest, data, metadata, chunks: MetaChunks::new(context) }
+        Self {
+            context: context.clone(),
+            manifest,
+            data,
+            metadata,
+            chunks: MetaChunks::new(context),
+            options: FetchOptions::default(),
+            counters: Arc::default(),
+        }
+    }
+
+    /// The same reader, fetching contents as the options say.
+    #[must_use]
+    pub fn fetching(self, options: FetchOptions) -> Self {
+        Self { options, ..self }
+    }
+
+    /// What was fetched of contents so far.
+    pub fn fetched(&self) -> FetchReport {
+        self.counters.report()
+    }
+
+    pub(crate) fn counters(&self) -> &Arc<FetchCounters> {
+        &self.counters
     }
 
     /// The manifest.
@@ -106,18 +133,38 @@ impl VersionReader {
     where
         E: From<RepositoryError>,
     {
-        self.visit_readers(path, |entry, content| visitor(entry, content))
+        let reach = Reach::Range(self.data_range(path)?);
+        self.visit_readers(path, reach, |entry, content| visitor(entry, content))
+    }
+
+    /// What the data stream has of the entry at `path` and all below it. Damage to metadata makes it larger than it is.
+    pub(crate) fn data_range(&self, path: &[u8]) -> Result<std::ops::Range<u64>, RepositoryError> {
+        let all = 0..u64::MAX;
+        if path.is_empty() {
+            return Ok(all);
+        }
+        let start = match self.placed_below(path).next().transpose() {
+            Ok(first) => first.map_or(0, |first| first.data_offset),
+            Err(error) if error.is_damage() => return Ok(all),
+            Err(error) => return Err(error),
+        };
+        match Entries::new(self.metadata.clone(), self.chunks.clone()).end_of(path) {
+            Ok(end) => Ok(start..end),
+            Err(error) if error.is_damage() => Ok(start..u64::MAX),
+            Err(error) => Err(error),
+        }
     }
 
     pub(crate) fn visit_readers<E>(
         &self,
         path: &[u8],
+        reach: Reach,
         mut visitor: impl FnMut(&Entry, &mut ContentReader<'_>) -> Result<(), E>,
     ) -> Result<(), E>
     where
         E: From<RepositoryError>,
     {
-        let mut data = DataReader::new(self);
+        let mut data = DataReader::new(self, reach);
         let mut stand_ins = std::collections::HashMap::new();
         for placed in self.placed_below(path) {
             let PlacedEntry { mut entry, mut data_offset } = placed?;

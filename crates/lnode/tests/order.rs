@@ -118,6 +118,7 @@ fn read_back(blocks: &[&[&str]]) -> (Vec<String>, Option<String>) {
         source: SourceKind::Tree,
         statistics: Statistics::default(),
         attempt: [0; 16],
+        sketch: larder_format::sketch::Sketch::default(),
     };
     let manifest = Manifest { summary, data: Recipe::default(), metadata, containers: vec![usage] };
     runtime.block_on(repository.commit(repository.keys().series_key("series"), &manifest)).unwrap();

@@ -89,7 +89,7 @@ fn equal_files_are_neither_fetched_nor_touched_under_any_policy() {
         let report = scene.restore(overwrite);
         assert_eq!((report.files_restored, report.bytes_restored), (0, 0), "{overwrite:?}");
         assert_eq!(report.files_up_to_date + report.files_kept, 3, "{overwrite:?}");
-        assert_eq!(report.containers_read, 0, "{overwrite:?}");
+        assert_eq!(report.fetched.containers, 0, "{overwrite:?}");
         assert_eq!(FILES.map(|name| state(&scene.target().join(name))), before, "{overwrite:?}");
     }
     scene.is_equal();
@@ -108,7 +108,7 @@ fn a_file_that_only_looks_changed_is_not_written() {
     }
     for overwrite in [Overwrite::IfChanged, Overwrite::Always] {
         let report = scene.restore(overwrite);
-        assert_eq!((report.files_restored, report.containers_read), (0, 0), "{overwrite:?}");
+        assert_eq!((report.files_restored, report.fetched.containers), (0, 0), "{overwrite:?}");
         scene.is_equal();
     }
 }
@@ -129,7 +129,7 @@ fn one_changed_chunk_in_the_middle_is_repaired_and_nothing_else_written() {
         file.set_times(fs::FileTimes::new().set_modified(time)).unwrap();
         assert_eq!(scene.restore(Overwrite::IfChanged).files_restored, 0, "{name}");
         let report = scene.restore(Overwrite::Always);
-        assert_eq!((report.files_restored, report.files_up_to_date, report.containers_read), (1, 2, 1), "{name}");
+        assert_eq!((report.files_restored, report.files_up_to_date, report.fetched.containers), (1, 2, 1), "{name}");
         assert!((6..100_000).contains(&report.bytes_restored), "{name}: {} bytes", report.bytes_restored);
         let after = state(&path);
         assert_eq!((inode, blocks), (after.0, after.3), "{name}");

@@ -60,7 +60,7 @@ fn three_versions_of_a_tree_come_back_as_they_were() {
     assert_eq!((files_unmodified, read_bytes), (309, 0));
     // The folders above the tree belong to everybody and may have changed: that is one block of metadata.
     assert!(added_bytes < 50_000, "{added_bytes} bytes added");
-    assert_eq!(second.base, first.version.as_ref().map(|version| version.id));
+    assert_eq!(second.bases.first().map(|base| base.id), first.version.as_ref().map(|version| version.id));
 
     // A bit of everything changes.
     let mut large = pseudo_random(7_000_000, 3);

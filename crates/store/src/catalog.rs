@@ -6,10 +6,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use larder_format::ids::{JobId, SeriesKey};
 use larder_format::manifest::{HEAD_GUESS, Head, MANIFEST_MAX, Manifest, Register, Summary};
 use larder_format::names;
+use larder_format::sketch::Sketch;
 
 use crate::marks::FaultyObject;
 use crate::repository::{Repository, RepositoryError};
@@ -50,7 +51,8 @@ pub struct DamagedVersion {
 /// All versions of a repository.
 #[derive(Debug, Default)]
 pub struct Catalog {
-    /// Oldest first, by time and then by id.
+    /// Oldest first, by time and then by id. Without their sketches, which would be most of what a long list takes;
+    /// [`Repository::newest_of_every_series`] and [`Repository::manifest`] give them.
     pub versions: Vec<Version>,
     /// Versions none of whose manifests could be read.
     pub damaged: Vec<DamagedVersion>,
@@ -64,6 +66,12 @@ struct Found {
     version: Option<Version>,
     damaged: Option<DamagedVersion>,
     faulty: Vec<FaultyObject>,
+}
+
+/// What listings show: generations and sizes of every register, and which versions have a mark.
+struct Listed {
+    versions: BTreeMap<(SeriesKey, JobId), Vec<(u32, u64)>>,
+    forgotten: HashSet<(SeriesKey, JobId)>,
 }
 
 /// Which versions are meant.
@@ -157,28 +165,18 @@ impl Repository {
     }
 
     async fn catalog_below(&self, prefix: &str) -> Result<Catalog, RepositoryError> {
-        // Marks before versions: a version collected between the two listings is then missing, never back from the dead.
-        let forgotten: HashSet<_> = self
-            .store
-            .list(names::FORGOTTEN)
-            .await?
-            .iter()
-            .filter_map(|object| names::parse_forgotten(&object.name))
-            .collect();
-        let mut listed: BTreeMap<_, Vec<(u32, u64)>> = BTreeMap::new();
-        for object in self.store.list(prefix).await? {
-            if let Some((series, job, generation)) = names::parse_version(&object.name) {
-                listed.entry((series, job)).or_default().push((generation, object.size));
-            }
-        }
+        let Listed { versions, forgotten } = self.listed_below(prefix).await?;
         let forgotten = &forgotten;
-        let reads = listed.into_iter().map(|((series, job), generations)| async move {
+        let reads = versions.into_iter().map(|((series, job), generations)| async move {
             self.find(series, job, generations, forgotten.contains(&(series, job))).await
         });
         let mut reads = futures::stream::iter(reads).buffer_unordered(CONCURRENT_READS);
         let mut catalog = Catalog::default();
         while let Some(found) = reads.next().await {
-            let found = found?;
+            let mut found = found?;
+            if let Some(version) = &mut found.version {
+                version.summary.sketch = Sketch::default();
+            }
             catalog.versions.extend(found.version);
             catalog.damaged.extend(found.damaged);
             catalog.faulty.extend(found.faulty);
@@ -187,6 +185,43 @@ impl Repository {
         catalog.damaged.sort_by(|a, b| a.name.cmp(&b.name));
         catalog.faulty.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(catalog)
+    }
+
+    /// The newest version of every series that can be read and is not forgotten, with its sketch. Newest by the order in which the
+    /// jobs began. Reads the summary of one version a series, as a rule.
+    pub async fn newest_of_every_series(&self) -> Result<Vec<Version>, RepositoryError> {
+        let Listed { versions, forgotten } = self.listed_below(names::VERSIONS).await?;
+        let mut by_series: BTreeMap<SeriesKey, Vec<_>> = BTreeMap::new();
+        for ((series, job), generations) in versions {
+            by_series.entry(series).or_default().push((job, generations));
+        }
+        let forgotten = &forgotten;
+        let reads = by_series.into_iter().map(|(series, mut jobs)| async move {
+            // They come by rising id.
+            while let Some((job, generations)) = jobs.pop() {
+                let found = self.find(series, job, generations, forgotten.contains(&(series, job))).await?;
+                if found.version.is_some() {
+                    return Ok(found.version);
+                }
+            }
+            Ok::<_, RepositoryError>(None)
+        });
+        let reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
+        let found: Vec<_> = reads.try_collect().await?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    async fn listed_below(&self, prefix: &str) -> Result<Listed, RepositoryError> {
+        // Marks before versions: a version collected between the two listings is then missing, never back from the dead.
+        let marks = self.store.list(names::FORGOTTEN).await?;
+        let forgotten = marks.iter().filter_map(|object| names::parse_forgotten(&object.name)).collect();
+        let mut versions: BTreeMap<_, Vec<(u32, u64)>> = BTreeMap::new();
+        for object in self.store.list(prefix).await? {
+            if let Some((series, job, generation)) = names::parse_version(&object.name) {
+                versions.entry((series, job)).or_default().push((generation, object.size));
+            }
+        }
+        Ok(Listed { versions, forgotten })
     }
 
     /// Finds what there is of one version: its newest readable manifest, unless its mark is genuine.
@@ -321,6 +356,7 @@ mod tests {
             source: SourceKind::Tree,
             statistics: Statistics::default(),
             attempt: [0; 16],
+            sketch: Sketch::default(),
         };
         Version { summary, series: SeriesKey([0; 16]), generation: 0 }
     }

@@ -114,6 +114,7 @@ fn manifest(id: u8) -> Manifest {
         source: SourceKind::Tree,
         statistics: Statistics::default(),
         attempt: [id; 16],
+        sketch: larder_format::sketch::Sketch::default(),
     };
     Manifest { summary, data: Recipe::default(), metadata: Recipe::default(), containers: Vec::new() }
 }
@@ -147,6 +148,10 @@ async fn a_genuine_mark_hides_its_version_and_no_other() {
     assert_eq!(play.repository.forgotten(play.pin(2)).await.expect("reads"), Some(forgotten()));
     assert_eq!(play.repository.forgotten(play.pin(1)).await.expect("reads"), None);
     assert!(!play.repository.is_retained(play.pin(2)).await.expect("reads"));
+    let newest = async || play.repository.newest_of_every_series().await.expect("reads");
+    assert_eq!(newest().await.iter().map(|version| version.id().0[0]).collect::<Vec<_>>(), [3]);
+    play.repository.forget(play.pin(3), &forgotten()).await.expect("is marked");
+    assert_eq!(newest().await.iter().map(|version| version.id().0[0]).collect::<Vec<_>>(), [1]);
     assert!(play.repository.is_retained(play.pin(1)).await.expect("reads"));
     // Somebody who copies a mark to another name hides nothing with it.
     let mark = play.memory.get(&play.mark(2)).await.expect("there");

@@ -109,6 +109,10 @@ pub(crate) struct BackupArgs {
     #[arg(long, value_name = "SNAPSHOT", help_heading = "What to compare with")]
     pub(crate) parent: Option<OsString>,
 
+    /// Do not look for similar snapshots of other series when the series has none of its own
+    #[arg(long, help_heading = "What to compare with")]
+    pub(crate) no_similar: bool,
+
     /// Read every file, also those that look unchanged
     #[arg(short = 'f', long, help_heading = "What to compare with")]
     pub(crate) force: bool,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use larder_lnode::check::ReadData;
 
+use super::FetchArgs;
 use crate::{sizes, time};
 
 /// Which snapshots are meant.
@@ -200,6 +201,10 @@ pub(crate) struct DumpArgs {
     /// Write to this file or device instead of standard output
     #[arg(short = 't', long, value_name = "FILE")]
     pub(crate) target: Option<PathBuf>,
+
+    /// How contents are fetched
+    #[command(flatten)]
+    pub(crate) fetch: FetchArgs,
 
     /// Which snapshots `latest` may mean
     #[command(flatten)]

@@ -4,6 +4,7 @@
 //! are the help texts and the manual pages.
 
 mod backup;
+mod fetch;
 mod global;
 mod init;
 mod keys;
@@ -14,6 +15,7 @@ mod tools;
 use clap::{Parser, Subcommand};
 
 pub(crate) use backup::BackupArgs;
+pub(crate) use fetch::FetchArgs;
 pub(crate) use global::Global;
 pub(crate) use init::{ChunkerName, InitArgs};
 pub(crate) use keys::{KeyArgs, KeyCommand, NewKey, NewPassword};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::FilterArgs;
+use super::{FetchArgs, FilterArgs};
 
 /// Bring a snapshot, or a part of it, back into a folder.
 ///
@@ -71,6 +71,10 @@ pub(crate) struct RestoreArgs {
     /// Do not restore owners: everything belongs to you
     #[arg(long)]
     pub(crate) no_owner: bool,
+
+    /// How contents are fetched
+    #[command(flatten)]
+    pub(crate) fetch: FetchArgs,
 
     /// Which snapshots `latest` may mean
     #[command(flatten)]

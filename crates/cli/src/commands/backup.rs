@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 
 use larder_format::ids::JobId;
 use larder_format::manifest::Statistics;
-use larder_lnode::{BackupOptions, BackupReport, Clock, SystemClock, backup};
+use larder_lnode::{BackupOptions, BackupReport, Base, Clock, SystemClock, WhyBase, backup};
 use larder_store::{Repository, StoreStats};
 use serde_json::{Value, json};
 
@@ -46,6 +46,7 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
         ignore_inode: args.ignore_inode,
         base: parent(app, &opened.repository, args)?,
         merge_after: NonZeroUsize::new(args.merge_after),
+        find_similar: !args.no_similar,
         index_memory: app.memory() / 2,
     };
     if options.series.is_empty() {
@@ -116,13 +117,29 @@ impl Ended<'_> {
         if let Some(version) = &self.report.version {
             put("snapshot_id", json!(version.id.to_string()));
         }
-        if let Some(base) = self.report.base {
-            put("parent", json!(base.to_string()));
+        if let Some(base) = self.report.bases.first() {
+            put("parent", json!(base.id.to_string()));
         }
+        let why = |base: &Base| match base.why {
+            WhyBase::Asked => "asked",
+            WhyBase::Newest => "newest",
+            WhyBase::Similar => "similar",
+        };
+        let base = |base: &Base| json!({ "id": base.id.to_string(), "series": base.series, "why": why(base) });
+        put("bases", self.report.bases.iter().map(base).collect());
         let adopted: Vec<_> = self.report.adopted.iter().map(ToString::to_string).collect();
         put("adopted_jobs", json!(adopted));
         summary::put_requests(&mut object, &self.requests);
         Value::Object(object)
+    }
+
+    fn compared_with(&self) -> String {
+        let similar = |base: &Base| format!("{} ({})", safe(&base.series), base.id.short());
+        match &*self.report.bases {
+            [] => "first snapshot".to_owned(),
+            [base, ..] if base.why != WhyBase::Similar => format!("compared with {}", base.id.short()),
+            bases => format!("similar to {}", bases.iter().map(similar).collect::<Vec<_>>().join(", ")),
+        }
     }
 
     fn print(&self, out: &Output) -> Result<(), Failure> {
@@ -137,10 +154,7 @@ impl Ended<'_> {
             ..
         } = &self.report.statistics;
         let statistics = &self.report.statistics;
-        match self.report.base {
-            Some(base) => out.info(format!("series {}, compared with {}", safe(&self.options.series), base.short()))?,
-            None => out.info(format!("series {}, first snapshot", safe(&self.options.series)))?,
-        }
+        out.info(format!("series {}, {}", safe(&self.options.series), self.compared_with()))?;
         if !self.report.adopted.is_empty() {
             out.info("uploads of an interrupted run were reused")?;
         }

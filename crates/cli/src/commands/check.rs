@@ -156,7 +156,7 @@ impl Ended<'_> {
 /// What helps after damage, in the order in which to try it.
 const ADVICE: [&str; 3] = [
     "1. Everything not named above is whole and can be restored: `larder restore` goes on past damaged files and names them.",
-    "2. Back up the damaged files under a new --series, while they still exist: a new series shares nothing with what is damaged.",
+    "2. Back up the damaged files under a new --series with --no-similar, while they still exist: that shares nothing with what is damaged.",
     "3. If the storage keeps old versions or replicas of its objects, put the named objects back as they were and check again.",
 ];
 

@@ -16,7 +16,7 @@ use crate::args::{DumpArgs, DumpFormat};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::entries::kind_word;
-use crate::output::{absolute, output_failed};
+use crate::output::{absolute, output_failed, summary};
 use crate::refs::{self, Versions};
 
 /// Bytes copied at once.
@@ -30,6 +30,7 @@ pub(super) fn run(app: &App, args: &DumpArgs) -> Result<Exit, Failure> {
     let version = versions.find(app, &reference.snapshot)?;
     let context = app.reading(opened.repository);
     let (reader, reading) = VersionReader::announce(&context, &version)?;
+    let reader = reader.fetching(app.fetching(&args.fetch)?);
     let dumped = dump_to(app, args, &reader, &path);
     let dumped = match dumped {
         // What is missing because nobody wants it any more is not damaged.
@@ -64,6 +65,18 @@ fn dump_to(app: &App, args: &DumpArgs, reader: &VersionReader, path: &[u8]) -> R
             dumped?;
             target.target.finish()?;
         }
+    }
+    let fetched = reader.fetched();
+    if app.out.verbose() > 0 {
+        // Standard output has the contents.
+        app.out.remark(&summary::fetched(&fetched));
+    }
+    if args.target.is_some() && app.out.is_json() {
+        let mut object = serde_json::Map::new();
+        object.insert("message_type".to_owned(), "summary".into());
+        object.insert("bytes_dumped".to_owned(), fetched.used.into());
+        summary::put_fetched(&mut object, &fetched);
+        app.out.json(&object)?;
     }
     Ok(Exit::Done)
 }

@@ -36,6 +36,7 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
         selection: selection.map(|wanted| Arc::new(wanted) as Arc<dyn Selection>),
         delete: args.delete,
         verify: args.verify && !args.dry_run,
+        fetch: app.fetching(&args.fetch)?,
     };
     let of = format!("{} of {}", version.id().short(), time::show(version.summary.time_ms));
     app.out.info(format!("restoring {of} into {}", PathText(args.target.as_os_str().as_encoded_bytes())))?;
@@ -181,8 +182,6 @@ impl Ended<'_> {
         put("damaged", json!(report.damaged));
         put("verified", json!(self.args.verify && !self.args.dry_run));
         put("mismatches", json!(report.mismatches));
-        put("containers_read", json!(report.containers_read));
-        put("container_bytes_read", json!(report.container_bytes_read));
         let notes: Vec<_> = self
             .target
             .notes()
@@ -199,6 +198,7 @@ impl Ended<'_> {
             })
             .collect();
         put("notes", json!(notes));
+        summary::put_fetched(&mut object, &report.fetched);
         summary::put_requests(&mut object, &self.requests);
         Value::Object(object)
     }
@@ -224,6 +224,9 @@ impl Ended<'_> {
         }
         if self.args.verify && report.mismatches == 0 && !self.args.dry_run {
             out.info("read again and compared: everything is as in the snapshot")?;
+        }
+        if out.verbose() > 0 {
+            out.info(summary::fetched(&report.fetched))?;
         }
         for note in self.target.notes().summary() {
             let example = note.examples.first().map(|example| {

@@ -1,11 +1,12 @@
 //! Versions and statistics as JSON, with restic's field names and ours beside them.
 
 use larder_format::manifest::{Statistics, Summary};
+use larder_lnode::FetchReport;
 use larder_store::StoreStats;
 use larder_store::catalog::Version;
 use serde_json::{Map, Value, json};
 
-use crate::time;
+use crate::{sizes, time};
 
 /// A version as one object of `snapshots --json`.
 pub(crate) fn version(version: &Version) -> Map<String, Value> {
@@ -103,6 +104,35 @@ pub(crate) fn files(statistics: &Statistics) -> u64 {
 /// Bytes of the data stream that were in the repository before. Metadata counts as added, so this may be a little too low.
 pub(crate) fn shared(statistics: &Statistics) -> u64 {
     statistics.stream_bytes.saturating_sub(statistics.added_bytes)
+}
+
+/// Adds what was fetched of contents.
+pub(crate) fn put_fetched(object: &mut Map<String, Value>, fetched: &FetchReport) {
+    let FetchReport { containers, requests, bytes, again, disk_hits, used: _ } = *fetched;
+    for (key, value) in [
+        ("containers_read", json!(containers)),
+        ("container_requests", json!(requests)),
+        ("container_bytes_read", json!(bytes)),
+        ("bytes_read_per_byte", json!(fetched.per_byte())),
+        ("containers_read_again", json!(again)),
+        ("disk_tier_hits", json!(disk_hits)),
+    ] {
+        object.insert(key.to_owned(), value);
+    }
+}
+
+/// The same in words.
+pub(crate) fn fetched(fetched: &FetchReport) -> String {
+    let (containers, bytes) = (sizes::count(fetched.containers, "container"), sizes::show(fetched.bytes));
+    let requests = sizes::count(fetched.requests, "request");
+    let mut text = format!("read {containers}: {bytes} in {requests}, {:.2} bytes a byte", fetched.per_byte());
+    if fetched.again > 0 {
+        text += &format!("; {} of them again, because there was no memory to keep them", fetched.again);
+    }
+    if fetched.disk_hits > 0 {
+        text += &format!("; {} came from the disk tier", sizes::count(fetched.disk_hits, "container"));
+    }
+    text
 }
 
 /// Adds what was asked of the store.

@@ -358,3 +358,29 @@ fn a_folder_that_cannot_be_opened_makes_no_snapshot() {
     std::fs::set_permissions(play.path("above/secret"), open).expect("it is ours");
     assert_eq!(play.larder(["snapshots", "--json"]).ok().json(), serde_json::json!([]));
 }
+
+#[test]
+fn a_renamed_series_finds_its_data_and_says_where() {
+    let play = Play::with_repository();
+    play.write("source/large", tree::noise(1, 2_000_000));
+    play.write("source/small", "small");
+    play.settle();
+    let first = play.backup(["source", "--series", "old name"]);
+    let report = play.larder(["backup", "source", "--series", "new name", "--dry-run", "--json"]).ok();
+    let report = report.messages("summary").pop().expect("a summary");
+    schema::check("backup_summary", &report);
+    assert_eq!(report["bases"], json!([{ "id": first, "series": "old name", "why": "similar" }]));
+    assert_eq!((&report["parent"], &report["files_new"]), (&json!(first), &json!(2)));
+    assert_eq!(report["read_bytes"], 2_000_005, "times and inodes of another series prove nothing");
+    let text = play.larder(["backup", "source", "--series", "new name"]).ok().text();
+    assert!(text.contains(&format!("similar to old name ({})", &first[24..])), "{text}");
+    let again = play.larder(["backup", "source", "--series", "new name", "--json"]).ok().messages("summary");
+    assert_eq!((&again[0]["bases"][0]["why"], &again[0]["read_bytes"]), (&json!("newest"), &json!(0)));
+    let alone =
+        play.larder(["backup", "source", "--series", "alone", "--no-similar", "--json"]).ok().messages("summary");
+    assert_eq!(alone[0]["bases"], json!([]));
+    assert!(alone[0]["data_added"].as_u64() > Some(2_000_000), "{alone:?}");
+    let asked =
+        play.larder(["backup", "source", "--parent", &first, "--json", "--series", "asked"]).ok().messages("summary");
+    assert_eq!((&asked[0]["bases"][0]["why"], &asked[0]["read_bytes"]), (&json!("asked"), &json!(0)));
+}

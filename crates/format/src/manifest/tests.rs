@@ -42,6 +42,7 @@ fn manifest() -> Manifest {
         source: SourceKind::Tree,
         statistics: Statistics { files_new: 3, stored_bytes: 77, ..Statistics::default() },
         attempt: [4; 16],
+        sketch: Sketch::default(),
     };
     let usage =
         ContainerUsage { container, chunks_used: 1, bytes_used: 6, chunks_held: 2, bytes_held: 11, object_bytes: 300 };
@@ -58,6 +59,18 @@ fn version_1_bytes_never_change() {
     let golden = hex::decode(include_str!("../golden/manifest_v1.hex").trim()).expect("valid hex");
     assert_eq!(hex::encode(encode(&manifest(), 9)), hex::encode(&golden));
     assert_eq!(decode(&golden), Ok(Register::Committed(manifest())));
+}
+
+/// The sketch came later: it is a further key of the summary's map, absent when empty.
+#[test]
+fn a_sketch_is_the_last_key_of_the_summary() {
+    let without = cbor::encode(&manifest().summary);
+    let summary = Summary { sketch: Sketch::new(vec![0x0123_4567_89ab_cdef, 64]), ..manifest().summary };
+    let with = cbor::encode(&summary);
+    assert_eq!(cbor::decode::<Summary>(&with, "summary"), Ok(summary));
+    assert_eq!(with[0], without[0] + 1);
+    assert_eq!(&with[1..without.len()], &without[1..]);
+    assert_eq!(hex::encode(&with[without.len()..]), "0e504000000000000000efcdab8967452301");
 }
 
 #[test]

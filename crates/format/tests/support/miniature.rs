@@ -238,6 +238,7 @@ pub fn write() -> Objects {
         source: SourceKind::Tree,
         statistics: Statistics { files_new: 6, ..Statistics::default() },
         attempt: [18; 16],
+        sketch: larder_format::sketch::Sketch::default(),
     };
     let manifest = Manifest {
         summary,

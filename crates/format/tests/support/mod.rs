@@ -301,6 +301,7 @@ pub fn manifest() -> Manifest {
         source: SourceKind::Tree,
         statistics: Statistics { files_new: 3, stored_bytes: 77, ..Statistics::default() },
         attempt: [4; 16],
+        sketch: larder_format::sketch::Sketch::default(),
     };
     let usage =
         ContainerUsage { container, chunks_used: 1, bytes_used: 6, chunks_held: 2, bytes_held: 11, object_bytes: 300 };

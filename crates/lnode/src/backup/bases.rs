@@ -1,9 +1,11 @@
 //! What a backup finds duplicates in: the streams of its base version, and the containers that unfinished jobs left behind.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
-use larder_dedup::{Group, LoadGroup, SampledIndex, sample};
+use crossbeam_channel::{Receiver, TryRecvError};
+use larder_dedup::{AHEAD_MAX, Group, LoadGroup, SampledIndex, sample};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::names;
 use larder_format::segment::ChunkRecord;
@@ -13,17 +15,22 @@ use tokio::runtime::Handle;
 use super::uploads::Held;
 use crate::version::RecipeReader;
 
-/// The segments of one stream of the base.
+/// The segments of one stream of the base. Those announced are fetched ahead of need.
 #[derive(Debug)]
 pub(super) struct BaseSegments {
     pub(super) reader: RecipeReader,
+    /// Segments that are being fetched, at most [`AHEAD_MAX`], or were lately and have not been asked for; the oldest first.
+    ahead: VecDeque<(u32, Receiver<()>)>,
 }
 
 impl BaseSegments {
     pub(super) fn new(reader: RecipeReader) -> Self {
-        Self { reader }
+        Self { reader, ahead: VecDeque::new() }
     }
 }
+
+/// Segments fetched ahead that are remembered: a stream that goes to and fro between two places does not fetch them again and again.
+const REMEMBERED: usize = 8;
 
 impl LoadGroup for BaseSegments {
     type Error = RepositoryError;
@@ -33,29 +40,91 @@ impl LoadGroup for BaseSegments {
     }
 
     fn load(&mut self, group: u32) -> Result<Group, RepositoryError> {
+        if let Some(place) = self.ahead.iter().position(|(number, _)| *number == group)
+            && let Some((_, promise)) = self.ahead.remove(place)
+        {
+            // Two requests for one container at a time would cost more than they save.
+            let _ = promise.recv();
+        }
         self.reader.segment(group)
+    }
+
+    fn expect(&mut self, groups: Range<u32>) {
+        let is_pending = |promise: &Receiver<()>| promise.try_recv() == Err(TryRecvError::Empty);
+        let pending = self.ahead.iter().filter(|(_, promise)| is_pending(promise)).count();
+        let mut wanted = Vec::new();
+        for group in groups.take((AHEAD_MAX as usize).saturating_sub(pending)) {
+            if self.ahead.iter().any(|(number, _)| *number == group) {
+                continue;
+            }
+            // What cannot be read is told when it is needed.
+            if let Ok(Some((segment, _))) = self.reader.segment_ref(group) {
+                wanted.push((group, segment.chunk));
+            }
+        }
+        if wanted.is_empty() {
+            return;
+        }
+        let promises = self.reader.chunks().read_ahead(wanted.iter().map(|(_, chunk)| *chunk).collect());
+        self.ahead.extend(wanted.iter().map(|(group, _)| *group).zip(promises));
+        while self.ahead.len() > REMEMBERED {
+            self.ahead.pop_front();
+        }
     }
 
     /// All chunks when they fit; else the samples that the nodes keep, which needs no segment to be read.
     fn fill(&mut self, index: &mut SampledIndex) -> Result<(), RepositoryError> {
         let exact = self.reader.recipe().chunks() <= index.capacity() as u64;
-        let mut number = 0;
-        for node in 0..self.reader.recipe().nodes.len() {
-            let node = self.reader.node(node)?;
-            for segment in &node.segments {
-                if exact {
-                    for record in self.reader.segment(number)?.iter() {
-                        index.insert(sample(&record.chunk.fingerprint), number);
-                    }
-                } else {
-                    for sample in &segment.samples {
-                        index.insert(*sample, number);
-                    }
-                }
-                number += 1;
+        let chunks = self.reader.chunks().clone();
+        let nodes: Vec<_> = self.reader.recipe().nodes.iter().map(|node| node.chunk).collect();
+        // Containers are read whole: the first node of each brings the others.
+        let runs: Vec<_> = nodes.chunk_by(|a, b| a.container == b.container).collect();
+        let mut waiting = runs.iter();
+        let mut ahead = VecDeque::new();
+        let (mut node, mut number) = (0, 0);
+        for run in &runs {
+            while ahead.len() <= CONTAINERS_AHEAD
+                && let Some(next) = waiting.next()
+            {
+                ahead.extend(chunks.read_ahead(next[..1].to_vec()));
+            }
+            if let Some(promise) = ahead.pop_front() {
+                let _ = promise.recv();
+            }
+            for _ in *run {
+                number = self.fill_from(node, number, exact, index)?;
+                node += 1;
             }
         }
         Ok(())
+    }
+}
+
+/// Containers fetched ahead while the index is filled: they stay in the cache until their turn, which is no larger than three.
+const CONTAINERS_AHEAD: usize = 1;
+
+impl BaseSegments {
+    /// Fills the index from one node, whose first segment has this number; gives that of the next node's.
+    fn fill_from(
+        &mut self,
+        node: usize,
+        mut number: u32,
+        exact: bool,
+        index: &mut SampledIndex,
+    ) -> Result<u32, RepositoryError> {
+        for segment in &self.reader.node(node)?.segments {
+            if exact {
+                for record in self.reader.segment(number)?.iter() {
+                    index.insert(sample(&record.chunk.fingerprint), number);
+                }
+            } else {
+                for sample in &segment.samples {
+                    index.insert(*sample, number);
+                }
+            }
+            number += 1;
+        }
+        Ok(number)
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use larder_dedup::Tools;
 use larder_format::entry::{Entry, EntryKind, Timestamp};
-use larder_source::{Found, Item, Walk};
+use larder_source::{Found, Item};
 
 use super::batch::{Batch, BatchDone};
 use super::compare::{Comparison, Known};
@@ -81,7 +81,11 @@ struct Gone;
 
 impl Feeder {
     /// Feeds a tree. Ends early when cancelled or when the sequencer is gone.
-    pub(super) fn tree(mut self, walk: Walk, mut comparison: Comparison) -> Option<larder_store::RepositoryError> {
+    pub(super) fn tree(
+        mut self,
+        walk: impl Iterator<Item = Item>,
+        mut comparison: Comparison,
+    ) -> Option<larder_store::RepositoryError> {
         let mut batch = Batch::new();
         for item in walk {
             if self.cancel.is_cancelled() {

@@ -15,59 +15,84 @@ use crate::version::RecipeReader;
 /// Chunks of one stream of a base version. Says nothing more once the base turns out to be damaged: nothing is lost by storing
 /// again what it cannot give any more, and `check` tells about the base.
 #[derive(Debug)]
-pub(super) struct BaseFilter {
+struct BaseFilter {
     filter: Option<GroupFilter<BaseSegments>>,
-    /// Whether the chunk asked about last was there.
-    found_last: bool,
 }
 
 impl BaseFilter {
-    /// A filter that takes about `budget` bytes of memory.
-    pub(super) fn new(reader: RecipeReader, budget: usize) -> Self {
-        Self { filter: Some(GroupFilter::new(BaseSegments::new(reader), budget)), found_last: false }
-    }
-
-    /// The segment that the stream is following: the one a segment written now may be equal to.
-    pub(super) fn followed(&mut self) -> Result<Option<SegmentRef>, RepositoryError> {
+    /// Asks the base, unless it is damaged.
+    fn ask<T>(
+        &mut self,
+        ask: impl FnOnce(&mut GroupFilter<BaseSegments>) -> Result<Option<T>, RepositoryError>,
+    ) -> Result<Option<T>, RepositoryError> {
         let Some(filter) = &mut self.filter else { return Ok(None) };
-        let Some(group) = filter.current_group() else { return Ok(None) };
-        Ok(filter.loader_mut().reader.segment_ref(group)?.map(|(segment, _)| segment))
-    }
-
-    /// The next chunk is expected to be this record of this segment.
-    pub(super) fn expect(&mut self, segment: u32, record: u32) -> Result<(), RepositoryError> {
-        match &mut self.filter {
-            Some(filter) => {
-                self.found_last = true;
-                filter.expect(segment, record)
+        match ask(filter) {
+            Err(error) if error.is_damage() => {
+                tracing::warn!(%error, "a base version is damaged; its duplicates are stored anew");
+                self.filter = None;
+                Ok(None)
             }
-            None => Ok(()),
+            answer => answer,
         }
     }
 }
 
-impl BaseFilter {
-    /// The offset in the base's stream that corresponds to where the stream is now, if the last chunk was found there.
+/// Chunks of one stream of several base versions. The one that had the last duplicate is asked first, so that a run goes on
+/// where it began; positions are told only of the first, which is the one that is taken over from.
+#[derive(Debug)]
+pub(super) struct BaseFilters {
+    bases: Vec<BaseFilter>,
+    /// The base that had a duplicate last.
+    last: usize,
+    /// Whether the chunk asked about last was there.
+    found_last: bool,
+}
+
+impl BaseFilters {
+    /// Filters that take about `budget` bytes of memory together; `None` when there is no base.
+    pub(super) fn new(readers: Vec<RecipeReader>, budget: usize) -> Option<Self> {
+        let share = budget.checked_div(readers.len())?;
+        let new = |reader| BaseFilter { filter: Some(GroupFilter::new(BaseSegments::new(reader), share)) };
+        Some(Self { bases: readers.into_iter().map(new).collect(), last: 0, found_last: false })
+    }
+
+    /// The segment that the stream is following: the one a segment written now may be equal to.
+    pub(super) fn followed(&mut self) -> Result<Option<SegmentRef>, RepositoryError> {
+        self.bases[self.last].ask(|filter| {
+            let Some(group) = filter.current_group() else { return Ok(None) };
+            Ok(filter.loader_mut().reader.segment_ref(group)?.map(|(segment, _)| segment))
+        })
+    }
+
+    /// The next chunk is expected to be this record of this segment of the first base.
+    pub(super) fn expect(&mut self, segment: u32, record: u32) -> Result<(), RepositoryError> {
+        (self.last, self.found_last) = (0, true);
+        self.bases[0].ask(|filter| filter.expect(segment, record).map(Some)).map(drop)
+    }
+
+    /// The offset in the first base's stream that corresponds to where the stream is now, if the last chunk was found there.
     pub(super) fn position(&mut self) -> Result<Option<u64>, RepositoryError> {
-        let Some(filter) = self.filter.as_mut().filter(|_| self.found_last) else { return Ok(None) };
-        let Some((segment, inside)) = filter.position() else { return Ok(None) };
-        Ok(filter.loader_mut().reader.segment_ref(segment)?.map(|(_, start)| start + inside))
+        if !self.found_last || self.last != 0 {
+            return Ok(None);
+        }
+        self.bases[0].ask(|filter| {
+            let Some((segment, inside)) = filter.position() else { return Ok(None) };
+            Ok(filter.loader_mut().reader.segment_ref(segment)?.map(|(_, start)| start + inside))
+        })
     }
 }
 
-impl Filter<RepositoryError> for BaseFilter {
-    fn check(&mut self, chunk: &Chunk<'_>, found: Option<&ChunkRecord>) -> Result<Verdict, RepositoryError> {
-        let Some(filter) = &mut self.filter else { return Ok(Verdict::WeakMaybe) };
-        let verdict = filter.check(chunk, found).or_else(|error| {
-            if !error.is_damage() {
-                return Err(error);
+impl Filter<RepositoryError> for BaseFilters {
+    fn check(&mut self, chunk: &Chunk<'_>, _: Option<&ChunkRecord>) -> Result<Verdict, RepositoryError> {
+        let count = self.bases.len();
+        for number in (self.last..count).chain(0..self.last) {
+            if let Some(record) = self.bases[number].ask(|filter| filter.find(chunk.fingerprint, chunk.size()))? {
+                (self.last, self.found_last) = (number, true);
+                return Ok(Verdict::StrongMaybe(record));
             }
-            tracing::warn!(%error, "a base version is damaged; its duplicates are stored anew");
-            self.filter = None;
-            Ok(Verdict::WeakMaybe)
-        })?;
-        self.found_last = matches!(verdict, Verdict::StrongMaybe(_));
-        Ok(verdict)
+        }
+        self.found_last = false;
+        Ok(Verdict::WeakMaybe)
     }
 }
 

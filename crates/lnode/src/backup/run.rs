@@ -10,6 +10,7 @@ use larder_format::entry::{Timestamp, path_order};
 use larder_format::ids::{ContainerKind, JobId};
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Summary};
+use larder_format::recipe::Recipe;
 use larder_store::catalog::Version;
 use larder_store::container_reader::ChunkReader;
 use larder_store::jobs::{OpenLease, RENEW_EVERY};
@@ -26,9 +27,10 @@ use super::packer::{Destination, Packer};
 use super::pool::Pool;
 use super::prediction::{Predictor, Track};
 use super::sequence::{BaseReaders, Parts, Sequencer, Streams};
+use super::similar::{Sampled, find_similar};
 use super::uploads::Uploads;
 use super::wanted::Wanted;
-use super::{BackupError, BackupOptions, BackupReport, IN_FLIGHT, Input};
+use super::{BackupError, BackupOptions, BackupReport, Base, IN_FLIGHT, Input, WhyBase};
 use crate::context::Context;
 use crate::version::{Entries, MetaChunks, RecipeReader};
 
@@ -38,14 +40,16 @@ use crate::version::{Entries, MetaChunks, RecipeReader};
 /// made all the same. Interrupted at any moment, everything committed before is intact, and what was uploaded is reused by the
 /// next backup of the series.
 pub fn backup(context: &Context, input: Input, options: &BackupOptions) -> Result<BackupReport, BackupError> {
+    let repository = &context.repository;
     let started_ms = context.clock.now_ms();
-    let job = JobId::new(started_ms, random(context.repository.entropy())?);
-    let (base, merge_before) = find_base(context, options, job)?;
+    let job = JobId::new(started_ms, random(repository.entropy())?);
+    let cutting = Cutting::new(repository.config(), repository.keys()).ok_or(BackupError::WorkerDied)?;
+    let (candidates, merge_before, input) = find_bases(context, options, job, input, &cutting)?;
     let announced = match options.dry_run {
-        true => Announced { base, adopts: Vec::new(), merge_before, keeper: None },
-        false => Announced { merge_before, ..announce(context, options, job, base)? },
+        true => Announced { bases: candidates, adopts: Vec::new(), merge_before, keeper: None },
+        false => Announced { merge_before, ..announce(context, options, job, candidates)? },
     };
-    let result = run(context, input, options, job, started_ms, &announced);
+    let result = run(context, input, options, job, started_ms, &cutting, &announced);
     // The lease of a job that failed stays open: that is what tells the next run where its uploads are.
     // So does that of a job of whose commit an attempt is still under way.
     let close = result.as_ref().is_ok_and(|(_, committed)| committed.is_none_or(|created| created.all_answered));
@@ -58,21 +62,36 @@ pub fn backup(context: &Context, input: Input, options: &BackupOptions) -> Resul
 /// Bytes of sealed containers, and of opened frames, that `--paranoid` keeps at hand.
 const COMPARISON_CACHE: NonZeroUsize = NonZeroUsize::new(32 << 20).expect("not zero");
 
+/// A version that may be built on.
+struct Candidate {
+    version: Version,
+    why: WhyBase,
+}
+
+impl Candidate {
+    fn pin(&self) -> Pin {
+        Pin { series: self.version.series, job: self.version.id() }
+    }
+}
+
 /// What the job may build on: checked to be there *after* the lease that pins it was written.
 struct Announced {
-    base: Option<Version>,
+    bases: Vec<Candidate>,
     adopts: Vec<Pin>,
     /// Chunks born before this version have stayed duplicate long enough to be merged.
     merge_before: Option<JobId>,
     keeper: Option<LeaseKeeper>,
 }
 
-/// The version to build on, and the one before which chunks must have been born to be merged.
-fn find_base(
+/// What the job would build on: the version asked for, else the newest of the series, else similar ones of other series; the
+/// version before which chunks must have been born to be merged; and the input.
+fn find_bases(
     context: &Context,
     options: &BackupOptions,
     job: JobId,
-) -> Result<(Option<Version>, Option<JobId>), BackupError> {
+    input: Input,
+    cutting: &Cutting,
+) -> Result<(Vec<Candidate>, Option<JobId>, Sampled), BackupError> {
     let repository = &context.repository;
     let mut catalog = match options.base {
         Some(_) => context.runtime.block_on(repository.catalog())?,
@@ -89,21 +108,27 @@ fn find_base(
         1 => Some(job),
         times => of_series.map(Version::id).nth(times - 2),
     });
-    let base = match options.base {
+    let mut versions = catalog.versions.into_iter();
+    let own = match options.base {
         Some(id) => {
-            let found = catalog.versions.into_iter().find(|version| version.id() == id);
-            Some(found.ok_or(BackupError::NoSuchBase { id })?)
+            let version = versions.find(|version| version.id() == id).ok_or(BackupError::NoSuchBase { id })?;
+            Some(Candidate { version, why: WhyBase::Asked })
         }
-        None => catalog.versions.into_iter().next(),
+        None => versions.next().map(|version| Candidate { version, why: WhyBase::Newest }),
     };
-    Ok((base, merge_before))
+    if own.is_some() || !options.find_similar {
+        return Ok((own.into_iter().collect(), merge_before, Sampled::untouched(input)));
+    }
+    let (similar, input) = find_similar(context, input, cutting)?;
+    let similar = similar.into_iter().map(|version| Candidate { version, why: WhyBase::Similar });
+    Ok((similar.collect(), merge_before, input))
 }
 
 fn announce(
     context: &Context,
     options: &BackupOptions,
     job: JobId,
-    base: Option<Version>,
+    mut candidates: Vec<Candidate>,
 ) -> Result<Announced, BackupError> {
     let repository = &context.repository;
     let series = repository.keys().series_key(&options.series);
@@ -113,11 +138,10 @@ fn announce(
         .filter(|other| other.lease.kind == JobKind::Backup && other.lease.series == options.series)
         .map(|other| Pin { series, job: other.job })
         .collect();
-    let base_pin = base.as_ref().map(|base| Pin { series: base.series, job: base.id() });
     let lease = Lease {
         kind: JobKind::Backup,
         series: options.series.clone(),
-        pins: base_pin.into_iter().collect(),
+        pins: candidates.iter().map(Candidate::pin).collect(),
         adopts: adopts.clone(),
         host: context.host.clone(),
         process: std::process::id(),
@@ -128,20 +152,22 @@ fn announce(
     let keeper = LeaseKeeper::start(context, open);
     // Only now: what was there before the lease was written may have been given up meanwhile, what is there now stays.
     let checked = context.runtime.block_on(async {
-        let base_stays = match base_pin {
-            Some(pin) => repository.is_retained(pin).await?,
-            None => false,
-        };
+        let mut bases = Vec::new();
+        for candidate in candidates.drain(..) {
+            if repository.is_retained(candidate.pin()).await? {
+                bases.push(candidate);
+            }
+        }
         let mut adoptable = Vec::new();
         for pin in adopts.drain(..) {
             if repository.is_adoptable(pin).await? {
                 adoptable.push(pin);
             }
         }
-        Ok::<_, RepositoryError>((base_stays, adoptable))
+        Ok::<_, RepositoryError>((bases, adoptable))
     });
-    let (base_stays, adopts) = checked?;
-    Ok(Announced { base: base.filter(|_| base_stays), adopts, merge_before: None, keeper: Some(keeper) })
+    let (bases, adopts) = checked?;
+    Ok(Announced { bases, adopts, merge_before: None, keeper: Some(keeper) })
 }
 
 /// Renews a lease in the background until it is ended.
@@ -182,53 +208,87 @@ impl LeaseKeeper {
     }
 }
 
+/// A base whose manifest was read.
+struct OpenBase {
+    manifest: Manifest,
+    why: WhyBase,
+    /// Whether bytes of its data stream may be taken over unread: it is the first, and of this series, or the input is a stream.
+    is_followed: bool,
+}
+
+impl OpenBase {
+    /// Whether its files are those of the input, so that equal metadata mean equal contents. Inode numbers and times of another
+    /// series mean nothing here.
+    fn has_same_files(&self) -> bool {
+        self.why != WhyBase::Similar
+    }
+}
+
+/// Reads the manifests; damaged versions are not built on.
+fn open_bases(context: &Context, announced: &Announced, source: SourceKind) -> Result<Vec<OpenBase>, BackupError> {
+    let mut bases = Vec::new();
+    for candidate in &announced.bases {
+        match context.runtime.block_on(context.repository.manifest(&candidate.version)) {
+            Ok(manifest) => {
+                let why = candidate.why;
+                let is_followed = bases.is_empty() && (why != WhyBase::Similar || source == SourceKind::Stream);
+                bases.push(OpenBase { manifest, why, is_followed });
+            }
+            Err(error) if error.is_damage() => {
+                tracing::warn!(%error, "a base version is damaged and not built on");
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(bases)
+}
+
 fn run(
     context: &Context,
-    input: Input,
+    input: Sampled,
     options: &BackupOptions,
     job: JobId,
     started_ms: u64,
+    cutting: &Arc<Cutting>,
     announced: &Announced,
 ) -> Result<(BackupReport, Option<Created>), BackupError> {
     let repository = &context.repository;
-    let base = match &announced.base {
-        Some(version) => match context.runtime.block_on(repository.manifest(version)) {
-            Ok(manifest) => Some(manifest),
-            Err(error) if error.is_damage() => {
-                tracing::warn!(%error, "the base version is damaged and not built on");
-                None
-            }
-            Err(error) => return Err(error.into()),
-        },
-        None => None,
-    };
     let source = match &input {
-        Input::Tree(_) => SourceKind::Tree,
-        Input::Stream { .. } => SourceKind::Stream,
+        Sampled::Tree(_) => SourceKind::Tree,
+        Sampled::Stream { .. } => SourceKind::Stream,
     };
+    let bases = open_bases(context, announced, source)?;
     let uploads = Uploads::new(repository.clone(), context.runtime.clone());
-    let streams = pipeline(context, input, options, job, started_ms, announced, base.as_ref(), &uploads)?;
+    let streams = pipeline(context, input, options, job, started_ms, cutting, announced, &bases, &uploads)?;
     uploads.wait()?;
     let mut statistics = streams.statistics.clone();
     statistics.stored_bytes = uploads.stored_bytes();
-    let unchanged = base.as_ref().is_some_and(|base| base.data == streams.data && base.metadata == streams.metadata);
+    let unchanged = bases.first().is_some_and(|OpenBase { manifest, why, .. }| {
+        *why != WhyBase::Similar && manifest.data == streams.data && manifest.metadata == streams.metadata
+    });
+    let used = bases.iter().map(|OpenBase { manifest, why, .. }| {
+        let Summary { id, series, .. } = &manifest.summary;
+        Base { id: *id, series: series.clone(), why: *why }
+    });
     let mut report = BackupReport {
         version: None,
         statistics,
-        base: base.as_ref().map(|base| base.summary.id),
+        bases: used.collect(),
         adopted: announced.adopts.iter().map(|pin| pin.job).collect(),
     };
     if options.dry_run || (options.skip_if_unchanged && unchanged) {
         return Ok((report, None));
     }
-    let containers = container_table(&streams, base.as_ref(), &uploads)?;
+    let containers = container_table(&streams, &bases, &uploads)?;
+    let followed = bases.first().filter(|base| base.is_followed).map(|base| &base.manifest);
+    let sketch = streams.sketcher.finish(followed.map(|base| (&base.summary.sketch, base.data.bytes())));
     let mut tags = options.tags.clone();
     tags.sort();
     tags.dedup();
     let summary = Summary {
         id: job,
         series: options.series.clone(),
-        base: report.base,
+        base: report.bases.first().map(|base| base.id),
         time_ms: options.time_ms.unwrap_or(started_ms),
         started_ms,
         ended_ms: context.clock.now_ms(),
@@ -240,6 +300,7 @@ fn run(
         source,
         statistics: report.statistics.clone(),
         attempt: random(repository.entropy())?,
+        sketch,
     };
     let manifest = Manifest { summary: summary.clone(), data: streams.data, metadata: streams.metadata, containers };
     let series = repository.keys().series_key(&options.series);
@@ -251,16 +312,16 @@ fn run(
 #[expect(clippy::too_many_arguments, reason = "called once; a struct for it would only be taken apart again")]
 fn pipeline(
     context: &Context,
-    input: Input,
+    input: Sampled,
     options: &BackupOptions,
     job: JobId,
     started_ms: u64,
+    cutting: &Arc<Cutting>,
     announced: &Announced,
-    base: Option<&Manifest>,
+    bases: &[OpenBase],
     uploads: &Arc<Uploads>,
 ) -> Result<Streams, BackupError> {
     let repository = &context.repository;
-    let cutting = Cutting::new(repository.config(), repository.keys()).ok_or(BackupError::WorkerDied)?;
     let pool = Pool::new(context.threads, options.compression);
     let handle = pool.handle().ok_or(BackupError::WorkerDied)?;
     let destination = match options.dry_run {
@@ -268,19 +329,17 @@ fn pipeline(
         false => Destination::Store { pool: handle.clone(), uploads: uploads.clone() },
     };
     let chunks = MetaChunks::new(context);
-    let readers = base.map(|base| {
-        let (data, metadata) = (Arc::new(base.data.clone()), Arc::new(base.metadata.clone()));
-        let readers = BaseReaders {
-            data: RecipeReader::new(data.clone(), chunks.clone()),
-            unread: RecipeReader::new(data, chunks.clone()),
-            metadata: RecipeReader::new(metadata.clone(), chunks.clone()),
-        };
-        (readers, Entries::new(metadata, chunks.clone()), base.summary.started_ms)
-    });
-    let (readers, entries, base_started_ms) = match readers {
-        Some((readers, entries, started)) => (Some(readers), Some(entries), started),
-        None => (None, None, 0),
-    };
+    let recipes: Vec<_> = bases
+        .iter()
+        .map(|base| (Arc::new(base.manifest.data.clone()), Arc::new(base.manifest.metadata.clone())))
+        .collect();
+    let reader = |recipe: &Arc<Recipe>| RecipeReader::new(recipe.clone(), chunks.clone());
+    let readers = recipes.iter().map(|(data, metadata)| BaseReaders { data: reader(data), metadata: reader(metadata) });
+    let first = bases.first().zip(recipes.first());
+    let followed = first.filter(|(base, _)| base.is_followed);
+    let files = first.filter(|(base, _)| base.has_same_files());
+    let entries = files.map(|(_, (_, metadata))| Entries::new(metadata.clone(), chunks.clone()));
+    let base_started_ms = files.map_or(0, |(base, _)| base.manifest.summary.started_ms);
     let dead: Vec<_> = announced.adopts.iter().map(|pin| pin.job).collect();
     let orphans = OrphanedContainers::list(repository, &context.runtime, job, &dead)?;
     let (spare, spares) = unbounded();
@@ -288,9 +347,12 @@ fn pipeline(
     let track = Track::default();
     // Who distrusts fingerprints will not trust a MAC.
     let run_mac = cutting.run_mac.clone().filter(|_| !options.paranoid);
-    let predictor = base.zip(run_mac).map(|(base, run_mac)| {
-        Predictor::new(RecipeReader::new(Arc::new(base.data.clone()), chunks.clone()), run_mac, track.clone())
-    });
+    let predictor =
+        followed.zip(run_mac).map(|((_, (data, _)), run_mac)| Predictor::new(reader(data), run_mac, track.clone()));
+    // Of a version that is one stream all of it is the predecessor, whatever its name was.
+    let whole_stream = followed
+        .filter(|(base, _)| base.manifest.summary.source == SourceKind::Stream)
+        .map(|(base, _)| 0..base.manifest.data.bytes());
     let feeder = Feeder {
         pool: handle,
         cutting: cutting.clone(),
@@ -307,10 +369,11 @@ fn pipeline(
     };
     let mut sequencer = Sequencer::new(Parts {
         job,
-        cutting,
+        cutting: cutting.clone(),
         data_packer: Packer::new(destination.clone(), ContainerKind::Data, job),
         meta_packer: Packer::new(destination, ContainerKind::Meta, job),
-        base: readers,
+        bases: readers.collect(),
+        unread: followed.map(|(_, (data, _))| reader(data)),
         orphans: (!orphans.is_empty()).then_some(orphans),
         comparison: options.paranoid.then(|| {
             let reader = ChunkReader::new(repository.clone(), COMPARISON_CACHE, COMPARISON_CACHE);
@@ -325,13 +388,15 @@ fn pipeline(
         spare,
     });
     let feeding = std::thread::Builder::new().name("feed".to_owned()).spawn(move || match input {
-        Input::Tree(walk) => feeder.tree(walk, Comparison::new(entries, rules)),
-        Input::Stream { path, reader, size } => {
+        Sampled::Tree(walk) => feeder.tree(walk, Comparison::new(entries, rules)),
+        Sampled::Stream { path, reader, size } => {
             let now = Timestamp { seconds: (started_ms / 1000) as i64, nanos: (started_ms % 1000) as u32 * 1_000_000 };
-            let (known, failure) = match entries.map(|entries| range_of(entries, &path)) {
-                Some(Err(error)) => (None, Some(error)),
-                Some(Ok(range)) => (range, None),
-                None => (None, None),
+            let (known, failure) = match entries.filter(|_| whole_stream.is_none()) {
+                Some(entries) => match range_of(entries, &path) {
+                    Err(error) => (None, Some(error)),
+                    Ok(range) => (range, None),
+                },
+                None => (whole_stream, None),
             };
             feeder.stream(path, reader, size, now, known.as_ref());
             failure
@@ -372,11 +437,11 @@ fn range_of(mut entries: Entries, path: &[u8]) -> Result<Option<Range<u64>>, Rep
 /// The version's container table: what it uses of each container, out of how much.
 fn container_table(
     streams: &Streams,
-    base: Option<&Manifest>,
+    bases: &[OpenBase],
     uploads: &Uploads,
 ) -> Result<Vec<ContainerUsage>, BackupError> {
     let mut held = uploads.stored();
-    for usage in base.iter().flat_map(|base| &base.containers) {
+    for usage in bases.iter().flat_map(|base| &base.manifest.containers) {
         held.entry(usage.container).or_insert(super::uploads::Held {
             chunks: usage.chunks_held,
             bytes: usage.bytes_held,

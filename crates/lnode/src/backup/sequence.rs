@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
 use larder_dedup::chain::{self, Chunk, Filter};
-use larder_dedup::{GroupFilter, OwnChunks};
+use larder_dedup::{GroupFilter, OwnChunks, Sketcher};
 use larder_format::Fingerprint;
 use larder_format::entry::{Entry, EntryKind};
 use larder_format::ids::JobId;
@@ -24,7 +24,7 @@ use super::bases::OrphanedContainers;
 use super::batch::{self, BatchDone, Ready};
 use super::cutting::{Chunks, Cutter, Cutting};
 use super::feed::{Fate, Fed};
-use super::filters::{BaseFilter, ByteComparison};
+use super::filters::{BaseFilters, ByteComparison};
 use super::packer::Packer;
 use super::prediction::{Sighting, Track};
 use super::recipe_writer::{MetaSink, RecipeWriter, Usage};
@@ -38,8 +38,10 @@ pub(super) struct Parts {
     pub(super) cutting: Arc<Cutting>,
     pub(super) data_packer: Packer,
     pub(super) meta_packer: Packer,
-    /// Readers of the base's data stream (two: for duplicates, and for what is taken over unread) and metadata stream.
-    pub(super) base: Option<BaseReaders>,
+    /// Where duplicates are looked for.
+    pub(super) bases: Vec<BaseReaders>,
+    /// The data stream of the first base, if bytes may be taken over from it unread.
+    pub(super) unread: Option<RecipeReader>,
     pub(super) orphans: Option<OrphanedContainers>,
     /// Compares bytes of what the others find.
     pub(super) comparison: Option<ByteComparison>,
@@ -54,10 +56,9 @@ pub(super) struct Parts {
     pub(super) spare: Sender<Chunks>,
 }
 
-/// See [`Parts`].
+/// The streams of one base.
 pub(super) struct BaseReaders {
     pub(super) data: RecipeReader,
-    pub(super) unread: RecipeReader,
     pub(super) metadata: RecipeReader,
 }
 
@@ -67,6 +68,7 @@ pub(super) struct Streams {
     pub(super) metadata: Recipe,
     pub(super) usage: Usage,
     pub(super) statistics: Statistics,
+    pub(super) sketcher: Sketcher,
     pub(super) orphans: Option<GroupFilter<OrphanedContainers>>,
 }
 
@@ -86,13 +88,14 @@ pub(super) struct Sequencer {
     data: RecipeWriter,
     metadata: RecipeWriter,
     blocks: BlockBuilder,
-    data_base: Option<BaseFilter>,
-    meta_base: Option<BaseFilter>,
+    data_base: Option<BaseFilters>,
+    meta_base: Option<BaseFilters>,
     own: OwnChunks,
     orphans: Option<GroupFilter<OrphanedContainers>>,
     comparison: Option<ByteComparison>,
     unread: Option<RecipeReader>,
     kept: Option<Kept>,
+    sketcher: Sketcher,
     usage: Usage,
     statistics: Statistics,
     /// Bytes of the large file under way.
@@ -114,13 +117,10 @@ pub(super) struct Sequencer {
 
 impl Sequencer {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { base, index_memory, .. } = parts;
-        let (data_base, meta_base, unread) = match base {
-            Some(base) => (Some(base.data), Some(base.metadata), Some(base.unread)),
-            None => (None, None, None),
-        };
-        let data = RecipeWriter::new(data_base.as_ref().map(RecipeReader::recipe));
-        let metadata = RecipeWriter::new(meta_base.as_ref().map(RecipeReader::recipe));
+        let Parts { bases, index_memory, .. } = parts;
+        let data = RecipeWriter::new(bases.first().map(|base| base.data.recipe()));
+        let metadata = RecipeWriter::new(bases.first().map(|base| base.metadata.recipe()));
+        let (data_bases, meta_bases) = bases.into_iter().map(|base| (base.data, base.metadata)).unzip();
         Self {
             job: parts.job,
             cutting: parts.cutting,
@@ -129,13 +129,14 @@ impl Sequencer {
             data,
             metadata,
             blocks: BlockBuilder::new(),
-            data_base: data_base.map(|reader| BaseFilter::new(reader, index_memory / 2)),
-            meta_base: meta_base.map(|reader| BaseFilter::new(reader, index_memory / 8)),
+            data_base: BaseFilters::new(data_bases, index_memory / 2),
+            meta_base: BaseFilters::new(meta_bases, index_memory / 8),
             own: OwnChunks::new(index_memory / 4),
             orphans: parts.orphans.map(|orphans| GroupFilter::new(orphans, index_memory / 8)),
             comparison: parts.comparison,
-            unread,
+            unread: parts.unread,
             kept: None,
+            sketcher: Sketcher::new(),
             usage: Usage::new(),
             statistics: Statistics::default(),
             pending_bytes: 0,
@@ -329,6 +330,7 @@ impl Sequencer {
             };
             self.stream_bytes += u64::from(*length);
             self.statistics.read_bytes += u64::from(*length);
+            self.sketcher.chunk(&record.chunk.fingerprint, *length, None);
             self.push_data(record, Some(bytes))?;
         }
         Ok(offset)
@@ -399,6 +401,7 @@ impl Sequencer {
                     added_bytes: &mut self.statistics.added_bytes,
                 };
                 self.data.border(candidate, &mut sink)?;
+                self.sketcher.unseen(&segment.samples, segment.bytes, segment.chunks, start);
                 self.data.push_segment(segment, &mut sink)?;
                 position = end;
                 continue;
@@ -406,6 +409,7 @@ impl Sequencer {
             let mut at = start;
             for record in reader.segment(number)?.iter() {
                 if at >= position && at < to {
+                    self.sketcher.chunk(&record.chunk.fingerprint, record.chunk.size, Some(at));
                     self.push_data(*record, None)?;
                 }
                 at += u64::from(record.chunk.size);
@@ -521,13 +525,14 @@ impl Sequencer {
         self.data_packer.close()?;
         self.meta_packer.close()?;
         self.statistics.stream_bytes = self.stream_bytes;
-        Ok(Streams { data, metadata, usage: self.usage, statistics: self.statistics, orphans: self.orphans })
+        let Self { usage, statistics, sketcher, orphans, .. } = self;
+        Ok(Streams { data, metadata, usage, statistics, sketcher, orphans })
     }
 }
 
 /// The chain of a data stream, nearest and cheapest first.
 fn data_filters<'a>(
-    base: &'a mut Option<BaseFilter>,
+    base: &'a mut Option<BaseFilters>,
     own: &'a mut OwnChunks,
     orphans: &'a mut Option<GroupFilter<OrphanedContainers>>,
     comparison: &'a mut Option<ByteComparison>,
@@ -541,8 +546,8 @@ fn data_filters<'a>(
     filters.into_iter().flatten()
 }
 
-fn followed(base: &mut Option<BaseFilter>) -> Result<Option<larder_format::recipe::SegmentRef>, RepositoryError> {
-    base.as_mut().map_or(Ok(None), BaseFilter::followed)
+fn followed(base: &mut Option<BaseFilters>) -> Result<Option<larder_format::recipe::SegmentRef>, RepositoryError> {
+    base.as_mut().map_or(Ok(None), BaseFilters::followed)
 }
 
 /// Waits for work of the pool.

@@ -19,13 +19,13 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Divides `memory` bytes.
-    pub(super) fn of(memory: usize) -> Self {
+    /// Divides `memory` bytes; containers may have been given their own.
+    pub(super) fn of(memory: usize, containers: Option<usize>) -> Self {
         Self {
             // Both tables double when they grow, so that for a moment one and a half of it is there.
             runs: (memory / 6 / size_of::<Run>()).max(1 << 12),
             files: (memory / 12 / (size_of::<FileTask>() + ENTRY_BYTES)).max(1 << 8),
-            containers: (memory / 12 * 5).max(CONTAINERS_MIN),
+            containers: containers.unwrap_or((memory / 12 * 5).max(CONTAINERS_MIN)),
         }
     }
 }
@@ -37,10 +37,10 @@ mod tests {
     #[test]
     fn the_parts_fit_into_the_whole_unless_it_is_tiny() {
         for memory in [96 << 20, 1 << 30] {
-            let budget = Budget::of(memory);
+            let budget = Budget::of(memory, None);
             let plan = budget.runs * size_of::<Run>() + budget.files * (size_of::<FileTask>() + ENTRY_BYTES);
             assert!(plan + budget.containers + memory / 4 <= memory);
         }
-        assert!(Budget::of(0).containers >= CONTAINERS_MIN);
+        assert!(Budget::of(0, None).containers >= CONTAINERS_MIN);
     }
 }

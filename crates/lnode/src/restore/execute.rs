@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_channel::{Receiver, unbounded};
 use larder_format::compress::Decompressor;
+use larder_format::container::CONTAINER_TARGET;
 use larder_format::entry::{Entry, EntryKind};
 use larder_format::ids::ContainerId;
 use larder_format::manifest::ContainerUsage;
@@ -19,10 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::RestoreError;
 use super::plan::{FileTask, Progressing, Run, Window};
 use crate::context::{Context, Problem};
-use crate::version::{Reading, is_missing};
-
-/// A container is read by frames, not whole, when less than one byte in this many of its payload is wanted.
-const SPARSE_ONE_IN: u64 = 4;
+use crate::version::{FetchCounters, Reading, is_missing, parts};
 
 /// Counters that threads share.
 #[derive(Debug, Default)]
@@ -33,8 +31,6 @@ pub(super) struct Counters {
     pub(super) bytes_restored: AtomicU64,
     pub(super) errors: AtomicU64,
     pub(super) damaged: AtomicU64,
-    pub(super) containers_read: AtomicU64,
-    pub(super) container_bytes_read: AtomicU64,
 }
 
 pub(super) fn add(counter: &AtomicU64, n: u64) {
@@ -52,6 +48,10 @@ pub(super) struct Execution<'a> {
     pub(super) memory: usize,
     /// What the manifest says of each container: tells which are used sparsely, and what memory they take.
     pub(super) usage: &'a HashMap<ContainerId, ContainerUsage>,
+    /// Requests under way; 0: one, and only when what came before is written out.
+    pub(super) prefetch: usize,
+    /// Counts what is read.
+    pub(super) fetched: &'a FetchCounters,
 }
 
 /// A container of the window, and the memory it takes until it is written out.
@@ -59,6 +59,8 @@ struct Fetched {
     number: u32,
     container: Result<OpenContainer, RepositoryError>,
     _memory: OwnedSemaphorePermit,
+    /// Held until the container is written out, where nothing is read ahead.
+    _turn: Option<OwnedSemaphorePermit>,
 }
 
 /// Memory is given out in units of this many bytes.
@@ -97,30 +99,34 @@ impl Execution<'_> {
         out: crossbeam_channel::Sender<Fetched>,
     ) -> tokio::task::JoinHandle<()> {
         let repository = self.context.repository.clone();
-        let units_max = u32::try_from(self.memory as u64 / MEMORY_UNIT).unwrap_or(u32::MAX);
+        let units_max = u32::try_from(self.memory as u64 / MEMORY_UNIT).unwrap_or(u32::MAX).max(1);
         let fetch = |number: usize, id: ContainerId| {
             let runs = &window.runs[spans[number].clone()];
-            let wanted: u64 = runs.iter().map(|run| u64::from(run.length)).sum();
-            let (held, object) = self.usage.get(&id).map_or((0, 0), |usage| (usage.bytes_held, usage.object_bytes));
-            let is_sparse = wanted * SPARSE_ONE_IN < held;
-            let ranges: Option<Vec<_>> =
-                is_sparse.then(|| runs.iter().map(|run| run.offset..run.offset + run.length).collect());
-            let units = u32::try_from(object / MEMORY_UNIT).unwrap_or(u32::MAX).clamp(1, units_max);
-            (number as u32, id, ranges, units)
+            let wanted = runs.iter().map(|run| run.offset..run.offset.saturating_add(run.length)).collect();
+            let part = match self.usage.get(&id) {
+                Some(usage) => parts::choose(wanted, usage),
+                None => parts::Part { ranges: None, bytes: CONTAINER_TARGET as u64 },
+            };
+            let units = part.bytes.div_ceil(MEMORY_UNIT).clamp(1, u64::from(units_max)) as u32;
+            (number as u32, id, part.ranges, units)
         };
         let tasks: Vec<_> = window.containers.iter().enumerate().map(|(number, id)| fetch(number, *id)).collect();
         let memory = Arc::new(Semaphore::new(units_max as usize));
+        let turns = Arc::new(Semaphore::new(self.prefetch.max(1)));
+        let is_ahead = self.prefetch > 0;
         self.context.runtime.spawn(async move {
             for (number, id, ranges, units) in tasks {
                 let Ok(permit) = memory.clone().acquire_many_owned(units).await else { return };
+                let Ok(turn) = turns.clone().acquire_owned().await else { return };
                 let (repository, out) = (repository.clone(), out.clone());
                 tokio::spawn(async move {
                     let container = match ranges {
                         Some(ranges) => repository.read_container_frames(id, &ranges).await,
                         None => repository.read_container(id).await,
                     };
+                    let turn = if is_ahead { None } else { Some(turn) };
                     // Fails when the workers are gone, after an error.
-                    let _ = out.send(Fetched { number, container, _memory: permit });
+                    let _ = out.send(Fetched { number, container, _memory: permit, _turn: turn });
                 });
             }
         })
@@ -134,7 +140,7 @@ impl Execution<'_> {
         fatal: &Mutex<Option<RestoreError>>,
     ) {
         let mut opener = Opener::default();
-        for Fetched { number, container, _memory } in fetches {
+        for Fetched { number, container, _memory, _turn } in fetches {
             if fatal.lock().is_some() || self.context.cancel.is_cancelled() {
                 return;
             }
@@ -157,8 +163,8 @@ impl Execution<'_> {
         container: &OpenContainer,
         opener: &mut Opener,
     ) -> Result<(), RestoreError> {
-        add(&self.counters.containers_read, 1);
-        add(&self.counters.container_bytes_read, container.bytes_read);
+        self.fetched.read(container.index.id, container);
+        self.fetched.used(runs.iter().map(|run| u64::from(run.length)).sum());
         opener.frame = None;
         for run in runs {
             if self.context.cancel.is_cancelled() {

@@ -18,7 +18,7 @@ use super::existing::Existing;
 use super::plan::{FileTask, PlanError, Progressing, Wanted, Window};
 use super::{RestoreError, RestoreOptions, RestoreReport};
 use crate::context::Context;
-use crate::version::{EntriesBelow, PlacedEntry, Reading, RecordCursor, VersionReader, is_missing};
+use crate::version::{EntriesBelow, PlacedEntry, Reach, Reading, RecordCursor, VersionReader, is_missing};
 
 /// Restores a version, or a part of it, into a target.
 ///
@@ -31,7 +31,7 @@ pub fn restore(
     options: &RestoreOptions,
 ) -> Result<RestoreReport, RestoreError> {
     let (reading, manifest) = Reading::begin(context, version)?;
-    let reader = VersionReader::new(context, manifest);
+    let reader = VersionReader::new(context, manifest).fetching(options.fetch.clone());
     let result = Restore::new(context, reader, &reading, target, options).and_then(Restore::run);
     let result = match result {
         Err(RestoreError::Repository(error)) if is_missing(&error) => {
@@ -122,7 +122,7 @@ impl<'a> Restore<'a> {
             root,
             counters: Counters::default(),
             usage,
-            budget: Budget::of(context.memory),
+            budget: Budget::of(context.memory, options.fetch.cache_memory),
             window: Window::default(),
             made: None,
             last_path: Vec::new(),
@@ -170,8 +170,7 @@ impl<'a> Restore<'a> {
             errors: get(&counters.errors),
             damaged: get(&counters.damaged),
             mismatches,
-            containers_read: get(&counters.containers_read),
-            container_bytes_read: get(&counters.container_bytes_read),
+            fetched: self.reader.fetched(),
         })
     }
 
@@ -183,6 +182,8 @@ impl<'a> Restore<'a> {
             reading: self.reading,
             memory: self.budget.containers,
             usage: &self.usage,
+            prefetch: self.options.fetch.prefetch,
+            fetched: self.reader.counters(),
         }
     }
 
@@ -476,7 +477,11 @@ impl<'a> Restore<'a> {
             return Ok(0);
         }
         let mut mismatches = 0;
-        self.reader.visit_readers(&self.root.subpath, |entry, content| {
+        let reach = match self.options.selection {
+            None => Reach::Range(self.reader.data_range(&self.root.subpath)?),
+            Some(_) => Reach::Files,
+        };
+        self.reader.visit_readers(&self.root.subpath, reach, |entry, content| {
             if self.context.cancel.is_cancelled() {
                 return Err(RestoreError::Interrupted);
             }

@@ -1,34 +1,48 @@
-//! File contents in stream order, for pipes: containers are fetched ahead and opened frames kept for a while.
+//! File contents in stream order, for pipes and comparisons: chunks from the containers that `vision` has at hand.
 //!
-//! The recipe says what the next segments use (`ahead`). Restores to disk do not come here: they go by container (`restore/`).
+//! Restores to disk do not come here: they go by container (`restore/`).
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use larder_format::compress::Decompressor;
 use larder_format::ids::ContainerId;
 use larder_format::segment::ChunkRecord;
-use larder_store::container_reader::{ByteLru, OpenContainer};
+use larder_store::container_reader::ByteLru;
 use larder_store::{Repository, RepositoryError};
 
 use super::VersionReader;
-use super::ahead::Ahead;
-use super::recipe_reader::{RecordCursor, damaged};
+use super::recipe_reader::{RecordCursor, SegmentNumber, damaged};
+use super::vision::Containers;
 
-/// Of a job's memory, one part in so many for sealed containers.
-const CONTAINERS_ONE_IN: usize = 6;
-/// And for opened frames.
+/// Of a job's memory, one part in so many for opened frames.
 const FRAMES_ONE_IN: usize = 8;
+
+/// What is going to be read of the data stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// All of this, nearly: looking ahead pays, across files.
+    Range(Range<u64>),
+    /// Files here and there: looking ahead ends with each.
+    Files,
+}
 
 /// See the module header.
 pub(crate) struct DataReader {
     repository: Repository,
     cursor: RecordCursor,
-    ahead: Ahead,
-    containers: ByteLru<ContainerId, Arc<OpenContainer>>,
+    containers: Containers,
     frames: ByteLru<(ContainerId, u32), Arc<Vec<u8>>>,
     decompressor: Decompressor,
     scratch: Vec<u8>,
+    reach: Reach,
+    /// What the plan is for.
+    planned: Range<u64>,
+    /// Whether what is read now is in the plan.
+    is_planned: bool,
+    /// The segment that the containers are told of.
+    entered: Option<SegmentNumber>,
 }
 
 impl std::fmt::Debug for DataReader {
@@ -38,21 +52,45 @@ impl std::fmt::Debug for DataReader {
 }
 
 impl DataReader {
-    pub(crate) fn new(reader: &VersionReader) -> Self {
+    pub(crate) fn new(reader: &VersionReader, reach: Reach) -> Self {
         let context = &reader.context;
+        let recipe = reader.data_recipe();
         Self {
             repository: context.repository.clone(),
             cursor: reader.data_cursor(),
-            ahead: Ahead::new(context, reader.manifest(), reader.data_recipe()),
-            containers: ByteLru::new(context.memory / CONTAINERS_ONE_IN),
+            containers: Containers::new(context, reader.manifest(), recipe, &reader.options, &reader.counters),
             frames: ByteLru::new(context.memory / FRAMES_ONE_IN),
             decompressor: Decompressor::new(),
             scratch: Vec::new(),
+            reach,
+            planned: 0..0,
+            is_planned: false,
+            entered: None,
         }
     }
 
-    /// Goes to an offset at which a file begins.
-    pub(crate) fn seek(&mut self, offset: u64) -> Result<(), RepositoryError> {
+    /// Goes to an offset at which a file begins that has so many stored bytes.
+    pub(crate) fn seek(&mut self, offset: u64, stored: u64) -> Result<(), RepositoryError> {
+        let end = offset.saturating_add(stored);
+        // What is planned is read from its beginning to its end; what lies behind the reader is not in it any more.
+        let was_planned = self.is_planned;
+        self.is_planned = self.planned.contains(&offset);
+        if !self.is_planned {
+            let wanted = match &self.reach {
+                Reach::Range(range) if self.planned.is_empty() && range.contains(&offset) => Some(offset..range.end),
+                Reach::Range(_) => None,
+                Reach::Files => Some(offset..end),
+            };
+            if let Some(wanted) = wanted {
+                self.plan(wanted)?;
+            }
+        }
+        if self.is_planned {
+            self.planned.start = end;
+        }
+        if was_planned != self.is_planned {
+            self.entered = None;
+        }
         match self.cursor.seek(offset)? {
             true => Ok(()),
             false => {
@@ -69,12 +107,34 @@ impl DataReader {
         }
     }
 
+    fn plan(&mut self, wanted: Range<u64>) -> Result<(), RepositoryError> {
+        let recipe = self.cursor.reader();
+        let Some((first, _)) = recipe.segment_at(wanted.start)? else { return Ok(()) };
+        let last = recipe.segment_at(wanted.end.saturating_sub(1));
+        let end = match last {
+            Ok(Some((last, _))) => last.saturating_add(1),
+            Ok(None) => recipe.segments(),
+            // Whoever reads on until there will see it.
+            Err(error) if error.is_damage() => recipe.segments(),
+            Err(error) => return Err(error),
+        };
+        self.containers.plan(first..end, self.reach == Reach::Files)?;
+        self.planned = wanted;
+        (self.is_planned, self.entered) = (true, None);
+        Ok(())
+    }
+
     /// Appends the next chunk of the stream to `out`; `false` at the end.
     pub(crate) fn next_chunk(&mut self, out: &mut Vec<u8>) -> Result<bool, RepositoryError> {
-        let containers = &self.containers;
-        self.ahead.look(self.cursor.segment(), |id| containers.contains(&id))?;
         let Some(record) = self.cursor.next()? else { return Ok(false) };
+        let (segment, place, records) = self.cursor.last();
+        if self.entered != Some(segment) {
+            self.containers.enter(segment, records, place, self.is_planned);
+            self.entered = Some(segment);
+        }
+        self.containers.look_ahead();
         self.read(&record, out)?;
+        self.containers.used(record.chunk.container, place, u64::from(record.chunk.size));
         Ok(true)
     }
 
@@ -82,18 +142,9 @@ impl DataReader {
         let chunk = record.chunk;
         let outside = |why| damaged(&chunk, larder_format::DecodeError::Invalid { what: "chunk record", why });
         let not_there = || outside("it lies outside of its container");
-        let held = self.containers.get(&chunk.container).filter(|container| {
-            let frame = container.index.frame_at(chunk.offset);
-            frame.is_none_or(|frame| self.frames.contains(&(chunk.container, frame.number)) || container.holds(frame))
-        });
-        let container = match held {
-            Some(container) => container,
-            None => {
-                let container = Arc::new(self.ahead.take(chunk.container)?);
-                self.containers.put(chunk.container, container.clone(), container.bytes_read as usize);
-                container
-            }
-        };
+        let container = self.containers.get(chunk.container, |container| {
+            container.index.frame_at(chunk.offset).is_none_or(|frame| container.holds(frame))
+        })?;
         let frame = *container.index.frame_at(chunk.offset).ok_or_else(not_there)?;
         let key = (chunk.container, frame.number);
         let raw = match self.frames.get(&key) {
@@ -117,6 +168,7 @@ impl DataReader {
 pub(crate) struct ContentReader<'a> {
     data: Option<&'a mut DataReader>,
     data_offset: u64,
+    stored: u64,
     /// Runs left, the next last: length, and whether it is stored.
     runs: Vec<(u64, bool)>,
     buffer: Vec<u8>,
@@ -143,7 +195,8 @@ impl<'a> ContentReader<'a> {
             }
         }
         runs.reverse();
-        Self { data: Some(data), data_offset, runs, buffer: Vec::new(), taken: 0, started: false }
+        let stored = entry.stored_bytes();
+        Self { data: Some(data), data_offset, stored, runs, buffer: Vec::new(), taken: 0, started: false }
     }
 }
 
@@ -171,7 +224,7 @@ impl io::Read for ContentReader<'_> {
             self.taken = 0;
             let Some(data) = &mut self.data else { return Ok(0) };
             if !self.started {
-                data.seek(self.data_offset).map_err(io::Error::other)?;
+                data.seek(self.data_offset, self.stored).map_err(io::Error::other)?;
                 self.started = true;
             }
             if !data.next_chunk(&mut self.buffer).map_err(io::Error::other)? {

@@ -73,6 +73,25 @@ impl Entries {
         Ok(())
     }
 
+    /// Where in the data stream that ends what lies at and below `path`, which is not empty.
+    pub(crate) fn end_of(mut self, path: &[u8]) -> Result<u64, RepositoryError> {
+        let is_beyond = |entry: &[u8]| path_order(entry, path) == Ordering::Greater && !is_at_or_below(entry, path);
+        let begins_beyond = |cover: &Option<Cover>| cover.as_ref().is_none_or(|cover| is_beyond(&cover.first_path));
+        let nodes = &self.reader.recipe().nodes;
+        let Some(number) = nodes.iter().rposition(|node| !begins_beyond(&node.cover)) else { return Ok(0) };
+        let first = nodes[..number].iter().fold(0u32, |sum, node| sum.saturating_add(node.segments));
+        let node = self.reader.node(number)?;
+        let place = node.segments.iter().rposition(|segment| !begins_beyond(&segment.cover)).unwrap_or(0);
+        self.go_to(number, &node, place);
+        self.segment = first.saturating_add(place as u32);
+        while let Some(placed) = self.step()? {
+            if is_beyond(&placed.entry.path) {
+                return Ok(placed.data_offset);
+            }
+        }
+        Ok(self.data_offset)
+    }
+
     /// After an error: goes on with what comes next and has a known place in the data stream. That is the rest of the segment
     /// behind its last damaged block, counted from its end, or else the next segment that can be found, as the covers tell.
     ///

@@ -5,6 +5,7 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use crossbeam_channel::{Receiver, bounded};
 use larder_format::recipe::{Recipe, SegmentRef, decode_node};
 use larder_format::segment::{self, ChunkRecord, Segment};
 use larder_format::{ChunkRef, Fingerprint, names};
@@ -36,6 +37,20 @@ impl MetaChunks {
 
     pub(crate) fn read(&self, chunk: &ChunkRef) -> Result<bytes::Bytes, RepositoryError> {
         self.runtime.block_on(self.reader.read(chunk))
+    }
+
+    /// Begins to read chunks one after the other, so that [`Self::read`] finds what they lie in at hand. A chunk has been tried when
+    /// its channel is disconnected; a failure is for whoever reads in earnest.
+    pub(crate) fn read_ahead(&self, chunks: Vec<ChunkRef>) -> Vec<Receiver<()>> {
+        let (begun, promises): (Vec<_>, Vec<_>) = chunks.iter().map(|_| bounded(0)).unzip();
+        let reader = self.reader.clone();
+        self.runtime.spawn(async move {
+            for (chunk, begun) in chunks.iter().zip(begun) {
+                let _ = reader.read(chunk).await;
+                drop(begun);
+            }
+        });
+        promises
     }
 }
 
@@ -226,9 +241,9 @@ impl RecordCursor {
         self.offset
     }
 
-    /// Number of the segment that holds the next record, or of the next segment.
-    pub(crate) fn segment(&self) -> SegmentNumber {
-        if self.record < self.records.len() { self.segment - 1 } else { self.segment }
+    /// The segment of the record that was given last, that record's place in it, and all its records.
+    pub(crate) fn last(&self) -> (SegmentNumber, usize, &Arc<Vec<ChunkRecord>>) {
+        (self.segment.saturating_sub(1), self.record.saturating_sub(1), &self.records)
     }
 
     pub(crate) fn reader(&mut self) -> &mut RecipeReader {

@@ -115,6 +115,7 @@ pub fn options(series: &str) -> BackupOptions {
         ignore_inode: false,
         base: None,
         merge_after: None,
+        find_similar: true,
         index_memory: 64 << 20,
     }
 }

@@ -1,0 +1,23 @@
+//! How `restore` and `dump` fetch what they write.
+
+use clap::Args;
+
+use crate::sizes;
+
+/// How contents are fetched.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "How to fetch")]
+pub(crate) struct FetchArgs {
+    /// Requests under way for what is needed later; 0 asks only for what is needed now [default: 6]
+    #[arg(long, value_name = "N")]
+    pub(crate) prefetch: Option<usize>,
+
+    /// Memory for containers fetched and not written out yet [default: 5/12 of --memory-limit]
+    #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
+    pub(crate) cache_memory: Option<u64>,
+
+    /// Disk space for containers that are needed again later when there is no memory for them, in the cache folder; 0 is none
+    /// [default: 1GiB, none for a local repository]
+    #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
+    pub(crate) cache_disk: Option<u64>,
+}

@@ -1,0 +1,91 @@
+//! Whether a container is better read as a whole or by the parts that are wanted of it.
+//!
+//! A request is worth as much as the bytes that could come in its place ([`GAP_MAX`]); reading parts takes one for the tables
+//! and one for every part.
+
+use std::ops::Range;
+
+use larder_format::container::{FRAME_TARGET, TAIL_GUESS};
+use larder_format::manifest::ContainerUsage;
+use larder_store::container_reader::GAP_MAX;
+
+/// How to read a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// Ranges of its payload, in rising order; `None`: all of it.
+    pub(crate) ranges: Option<Vec<Range<u32>>>,
+    /// Bytes that this takes, at most; of parts nearly, because the frames are not known yet.
+    pub(crate) bytes: u64,
+}
+
+/// Chooses for a container of which `wanted` is wanted, in any order.
+pub(crate) fn choose(mut wanted: Vec<Range<u32>>, usage: &ContainerUsage) -> Part {
+    wanted.sort_unstable_by_key(|range| range.start);
+    wanted.dedup_by(|next, last| {
+        let joins = next.start <= last.end;
+        if joins {
+            last.end = last.end.max(next.end);
+        }
+        joins
+    });
+    let frame = FRAME_TARGET as u64;
+    let scaled = |bytes: u64| match usage.bytes_held {
+        0 => 0,
+        held => (u128::from(bytes) * u128::from(usage.object_bytes) / u128::from(held)) as u64,
+    };
+    let (mut requests, mut bytes, mut end) = (1, TAIL_GUESS as u64, None);
+    for range in &wanted {
+        let from = u64::from(range.start) / frame * frame;
+        let to = u64::from(range.end).div_ceil(frame) * frame;
+        match end {
+            Some(last) if from <= last => bytes += scaled(to.saturating_sub(last)),
+            Some(last) if scaled(from - last) <= GAP_MAX => bytes += scaled(to.saturating_sub(last)),
+            _ => {
+                requests += 1;
+                // Frames do not begin where this reckons that they do.
+                bytes += scaled(to - from) + scaled(frame);
+            }
+        }
+        end = Some(end.unwrap_or(0).max(to));
+    }
+    match bytes + requests * GAP_MAX < usage.object_bytes + GAP_MAX {
+        true => Part { ranges: Some(wanted), bytes },
+        false => Part { ranges: None, bytes: usage.object_bytes },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_format::ids::{ContainerId, ContainerKind, JobId};
+
+    fn usage(bytes: u64) -> ContainerUsage {
+        ContainerUsage {
+            container: ContainerId { kind: ContainerKind::Data, job: JobId([0; 16]), seq: 0 },
+            chunks_used: 1,
+            bytes_used: 1,
+            chunks_held: 2,
+            bytes_held: bytes,
+            object_bytes: bytes / 2,
+        }
+    }
+
+    #[test]
+    fn little_of_a_large_container_is_read_by_parts() {
+        let part = choose(vec![3 << 20..4 << 20, 0..10], &usage(16 << 20));
+        assert_eq!(part.ranges, Some(vec![0..10, 3 << 20..4 << 20]));
+        assert!(part.bytes < 4 << 20, "{part:?}");
+    }
+
+    #[test]
+    fn much_of_it_or_a_small_one_is_read_whole() {
+        let whole = |wanted: &[Range<u32>], bytes| {
+            assert_eq!(choose(wanted.to_vec(), &usage(bytes)), Part { ranges: None, bytes: bytes / 2 });
+        };
+        let here_and_there: Vec<_> = (0..8).map(|n| n << 21..(n << 21) + 10).collect();
+        whole(&[Range { start: 0, end: 15 << 20 }], 16 << 20);
+        whole(&here_and_there, 16 << 20);
+        whole(&[Range { start: 0, end: 10 }], 2 << 20);
+        whole(&[], 0);
+    }
+}

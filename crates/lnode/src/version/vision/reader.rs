@@ -1,0 +1,348 @@
+//! Carries out the schedule: asks the store, keeps containers in memory and on disk, counts.
+//!
+//! Called by `data_reader` for every chunk, in stream order. Requests run on the job's runtime, so many at once as the options
+//! say, in the order in which they are needed; beside them the one for what the reader waits for and nobody had looked ahead to.
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::sync::Arc;
+
+use larder_chunking::Fingerprinter;
+use larder_format::container::CONTAINER_TARGET;
+use larder_format::ids::ContainerId;
+use larder_format::manifest::{ContainerUsage, Manifest};
+use larder_format::segment::ChunkRecord;
+use larder_store::container_reader::OpenContainer;
+use larder_store::{Repository, RepositoryError};
+use lru::LruCache;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+use super::disk::{DiskTier, Spilled};
+use super::parts::{self, Part};
+use super::schedule::{Action, Limits, Schedule};
+use super::uses::{NEVER, Number, Numbers, TouchNumber, Uses};
+use super::{FetchCounters, FetchOptions};
+use crate::context::Context;
+use crate::version::recipe_reader::{RecipeReader, SegmentNumber};
+
+/// Of a job's memory, one part in so many for touches; 16 bytes each.
+const TOUCHES_ONE_IN: usize = 32 * 16;
+/// A container that is used by more segments than this is read whole: finding out its parts would cost more.
+const CHAIN_MAX: usize = 64;
+/// Segments whose records are kept, for finding out parts.
+const SEGMENTS_KEPT: NonZeroUsize = NonZeroUsize::new(32).unwrap();
+
+/// Something on its way; dropped, it is given up.
+struct Coming {
+    task: JoinHandle<Option<Result<OpenContainer, RepositoryError>>>,
+    /// What it is read from, when that is the disk tier.
+    spilled: Option<Arc<Spilled>>,
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// See the module header.
+pub(crate) struct Containers {
+    repository: Repository,
+    runtime: Handle,
+    recipe: RecipeReader,
+    usage: HashMap<ContainerId, ContainerUsage>,
+    numbers: Numbers,
+    schedule: Schedule,
+    held: HashMap<Number, Arc<OpenContainer>>,
+    coming: HashMap<Number, Coming>,
+    spilled: HashMap<Number, Arc<Spilled>>,
+    disk: Option<DiskTier>,
+    summer: Arc<Fingerprinter>,
+    requests: Arc<Semaphore>,
+    options: FetchOptions,
+    touches_max: usize,
+    /// Records of segments that lie ahead.
+    segments: LruCache<SegmentNumber, Arc<Vec<ChunkRecord>>>,
+    /// How what was last asked about is read.
+    planned: Option<(Number, Option<TouchNumber>, Part)>,
+    counters: Arc<FetchCounters>,
+}
+
+impl Containers {
+    pub(crate) fn new(
+        context: &Context,
+        manifest: &Manifest,
+        recipe: RecipeReader,
+        options: &FetchOptions,
+        counters: &Arc<FetchCounters>,
+    ) -> Self {
+        let limits = Limits { memory: options.memory(context.memory) as u64, disk: options.cache_disk };
+        Self {
+            repository: context.repository.clone(),
+            runtime: context.runtime.clone(),
+            recipe,
+            usage: manifest.containers.iter().map(|usage| (usage.container, *usage)).collect(),
+            numbers: Numbers::default(),
+            schedule: Schedule::new(Uses::default(), limits),
+            held: HashMap::new(),
+            coming: HashMap::new(),
+            spilled: HashMap::new(),
+            disk: None,
+            summer: Arc::new(Fingerprinter::new(&context.repository.keys().fingerprint)),
+            requests: Arc::new(Semaphore::new(options.prefetch.max(1))),
+            options: options.clone(),
+            touches_max: context.memory / TOUCHES_ONE_IN,
+            segments: LruCache::new(SEGMENTS_KEPT),
+            planned: None,
+            counters: counters.clone(),
+        }
+    }
+
+    /// From now on these segments are read, in order; `more_follows`: then others.
+    pub(crate) fn plan(&mut self, segments: Range<SegmentNumber>, more_follows: bool) -> Result<(), RepositoryError> {
+        let folder = &self.options.scratch;
+        let uses = Uses::plan(&mut self.recipe, segments, &mut self.numbers, self.touches_max, folder)?;
+        self.schedule.replan(uses, more_follows);
+        self.planned = None;
+        self.collect();
+        Ok(())
+    }
+
+    /// The reader comes to record `from` of a segment that was planned, or that was not.
+    pub(crate) fn enter(&mut self, segment: SegmentNumber, records: &[ChunkRecord], from: usize, is_planned: bool) {
+        let numbers = &mut self.numbers;
+        let rest = records.iter().enumerate().skip(from);
+        let rest = rest.map(|(place, record)| (place as u32, numbers.of(record.chunk.container)));
+        match is_planned {
+            true => self.schedule.enter(segment, rest),
+            false => self.schedule.detour(rest),
+        }
+        self.collect();
+    }
+
+    /// Asks for what comes next, as far as there is room.
+    pub(crate) fn look_ahead(&mut self) {
+        if self.options.prefetch == 0 {
+            return;
+        }
+        while let Some(action) = self.decide(|schedule, size| schedule.look(size)) {
+            self.carry_out(action);
+        }
+    }
+
+    /// The container of a record of the current segment. `holds`: whether what is at hand of it is enough.
+    pub(crate) fn get(
+        &mut self,
+        id: ContainerId,
+        holds: impl Fn(&OpenContainer) -> bool,
+    ) -> Result<Arc<OpenContainer>, RepositoryError> {
+        let number = self.numbers.of(id);
+        while let Some(action) = self.decide(|schedule, size| schedule.need(number, size)) {
+            match action {
+                Action::Wait(coming) => {
+                    let landed = self.land(coming);
+                    if coming == number {
+                        landed?;
+                    }
+                }
+                action => self.carry_out(action),
+            }
+        }
+        while let Some(action) = self.schedule.trim(number) {
+            self.carry_out(action);
+        }
+        match self.held.get(&number) {
+            Some(container) if holds(container) => Ok(container.clone()),
+            // Parts were read, and others are needed: the plan was wrong.
+            _ => {
+                let container = self.count(number, self.runtime.block_on(self.repository.read_container(id)))?;
+                let container = Arc::new(container);
+                self.schedule.landed(number, container.bytes_held());
+                self.held.insert(number, container.clone());
+                while let Some(action) = self.schedule.trim(number) {
+                    self.carry_out(action);
+                }
+                Ok(container)
+            }
+        }
+    }
+
+    /// A record of the current segment was read.
+    pub(crate) fn used(&mut self, id: ContainerId, record: usize, bytes: u64) {
+        let number = self.numbers.of(id);
+        self.counters.used(bytes);
+        self.schedule.used(number, record as u32);
+        self.collect();
+    }
+
+    fn decide(
+        &mut self,
+        decide: impl FnOnce(&mut Schedule, &mut super::schedule::Size<'_>) -> Option<Action>,
+    ) -> Option<Action> {
+        let Self { schedule, recipe, usage, numbers, segments, planned, .. } = self;
+        decide(schedule, &mut |uses, number, touch| {
+            if let Some((asked, at, part)) = planned
+                && (*asked, *at) == (number, touch)
+            {
+                return part.bytes;
+            }
+            let part = part_of(uses, recipe, segments, numbers.id(number), usage, number, touch);
+            planned.insert((number, touch, part)).2.bytes
+        })
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        match action {
+            Action::Fetch(number, touch) => self.fetch(number, touch),
+            Action::Promote(number) => self.promote(number),
+            Action::Spill(number) => self.spill(number),
+            Action::Drop(number) => self.forget(number),
+            Action::Wait(_) => {}
+        }
+    }
+
+    fn fetch(&mut self, number: Number, touch: Option<TouchNumber>) {
+        let id = self.numbers.id(number);
+        let planned = self.planned.take().filter(|(asked, at, _)| (*asked, *at) == (number, touch));
+        let ranges = planned.and_then(|(_, _, part)| part.ranges);
+        let (repository, requests) = (self.repository.clone(), self.requests.clone());
+        let task = self.runtime.spawn(async move {
+            let _permit = requests.acquire().await;
+            Some(match ranges {
+                Some(ranges) => repository.read_container_frames(id, &ranges).await,
+                None => repository.read_container(id).await,
+            })
+        });
+        self.coming.insert(number, Coming { task, spilled: None });
+    }
+
+    fn promote(&mut self, number: Number) {
+        let (Some(spilled), Some(disk)) = (self.spilled.remove(&number), &self.disk) else {
+            self.schedule.lost(number);
+            return;
+        };
+        let (file, repository, summer) = (disk.file(), self.repository.clone(), self.summer.clone());
+        let source = spilled.clone();
+        let task = self.runtime.spawn_blocking(move || source.read(&file, &repository, &summer).map(Ok));
+        self.coming.insert(number, Coming { task, spilled: Some(spilled) });
+    }
+
+    fn spill(&mut self, number: Number) {
+        let Some(container) = self.held.remove(&number) else { return self.schedule.lost(number) };
+        let disk = match &mut self.disk {
+            Some(disk) => Ok(disk),
+            none => DiskTier::new(&self.options.scratch).map(|disk| none.insert(disk)),
+        };
+        match disk.and_then(|disk| disk.spill(&container, &self.summer)) {
+            Ok(spilled) => drop(self.spilled.insert(number, Arc::new(spilled))),
+            Err(error) => {
+                let folder = self.options.scratch.display();
+                tracing::warn!(%error, %folder, "the disk tier cannot be written; going on without it");
+                self.schedule.lost(number);
+                self.schedule.without_disk();
+            }
+        }
+    }
+
+    /// Waits for something on its way.
+    fn land(&mut self, number: Number) -> Result<(), RepositoryError> {
+        let Some(mut coming) = self.coming.remove(&number) else {
+            self.schedule.lost(number);
+            return Ok(());
+        };
+        let result = self.runtime.block_on(&mut coming.task);
+        if let (Some(spilled), Some(disk)) = (&coming.spilled, &mut self.disk) {
+            disk.forget(spilled);
+        }
+        let container = match result {
+            Ok(Some(Ok(container))) if coming.spilled.is_some() => {
+                self.counters.disk_hit();
+                container
+            }
+            Ok(Some(result)) => match self.count(number, result) {
+                Ok(container) => container,
+                Err(error) => {
+                    self.schedule.lost(number);
+                    return Err(error);
+                }
+            },
+            // The disk tier has lost it: it will be asked for again.
+            Ok(None) => {
+                self.schedule.lost(number);
+                return Ok(());
+            }
+            Err(_) => {
+                let read = self.repository.read_container(self.numbers.id(number));
+                self.count(number, self.runtime.block_on(read)).inspect_err(|_| self.schedule.lost(number))?
+            }
+        };
+        self.schedule.landed(number, container.bytes_held());
+        self.held.insert(number, Arc::new(container));
+        Ok(())
+    }
+
+    fn count(
+        &self,
+        number: Number,
+        result: Result<OpenContainer, RepositoryError>,
+    ) -> Result<OpenContainer, RepositoryError> {
+        let container = result?;
+        self.counters.read(self.numbers.id(number), &container);
+        Ok(container)
+    }
+
+    fn collect(&mut self) {
+        for number in self.schedule.gone() {
+            self.forget(number);
+        }
+    }
+
+    fn forget(&mut self, number: Number) {
+        self.held.remove(&number);
+        let coming = self.coming.remove(&number).and_then(|coming| coming.spilled.clone());
+        if let (Some(spilled), Some(disk)) = (self.spilled.remove(&number).or(coming), &mut self.disk) {
+            disk.forget(&spilled);
+        }
+    }
+}
+
+/// How a container is read that is wanted from this touch on.
+fn part_of(
+    uses: &mut Uses,
+    recipe: &mut RecipeReader,
+    segments: &mut LruCache<SegmentNumber, Arc<Vec<ChunkRecord>>>,
+    id: ContainerId,
+    usage: &HashMap<ContainerId, ContainerUsage>,
+    number: Number,
+    touch: Option<TouchNumber>,
+) -> Part {
+    let Some(usage) = usage.get(&id) else { return Part { ranges: None, bytes: CONTAINER_TARGET as u64 } };
+    let whole = Part { ranges: None, bytes: usage.object_bytes };
+    // Chunks that are used twice count twice, so this may miss a sparse one and not the other way round.
+    let (Some(mut at), true) = (touch, uses.wanted(number) < usage.bytes_held / 4 * 3) else { return whole };
+    let mut wanted = Vec::new();
+    for _ in 0..CHAIN_MAX {
+        let Some(touch) = uses.touch(at) else { return whole };
+        let records = match segments.get(&touch.segment) {
+            Some(records) => records.clone(),
+            None => match recipe.segment(touch.segment) {
+                Ok(records) => {
+                    segments.put(touch.segment, records.clone());
+                    records
+                }
+                // Whoever comes there will see what is wrong.
+                Err(_) => return whole,
+            },
+        };
+        let chunks = records.iter().map(|record| record.chunk).filter(|chunk| chunk.container == id);
+        wanted.extend(chunks.map(|chunk| chunk.offset..chunk.offset.saturating_add(chunk.size)));
+        at = touch.next;
+        if at == NEVER {
+            return parts::choose(wanted, usage);
+        }
+    }
+    whole
+}

@@ -1,0 +1,249 @@
+//! The schedule against a model: streams of random uses, random sizes, tiny budgets; what arrives when is random as well.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::super::disk::BLOCK;
+use super::super::uses::Builder;
+use super::*;
+
+/// Containers that each record of each segment uses.
+type Stream = Vec<Vec<Number>>;
+
+fn uses_of(stream: &Stream, is_wrong: bool) -> Uses {
+    let mut builder = Builder::new(usize::MAX, Path::new("/"));
+    for (segment, records) in stream.iter().enumerate().rev() {
+        let mut seen = HashSet::new();
+        let mut row: Vec<_> = records.iter().filter(|number| seen.insert(**number)).collect();
+        if is_wrong && segment % 3 == 0 {
+            row.truncate(1);
+        }
+        for number in row.iter().rev() {
+            builder.push(segment as u32, **number, 1);
+        }
+    }
+    builder.finish()
+}
+
+struct Model {
+    sizes: Vec<u64>,
+    limits: Limits,
+    held: HashSet<Number>,
+    coming: HashSet<Number>,
+    disk: HashSet<Number>,
+    from_disk: HashSet<Number>,
+    reads: HashMap<Number, u32>,
+}
+
+impl Model {
+    fn bytes(&self, numbers: &HashSet<Number>) -> u64 {
+        numbers.iter().map(|number| self.sizes[*number as usize]).sum()
+    }
+
+    fn carry_out(&mut self, action: Action, schedule: &mut Schedule) {
+        match action {
+            Action::Fetch(number, _) => {
+                assert!(!self.disk.contains(&number) && !self.held.contains(&number));
+                assert!(self.coming.insert(number));
+                *self.reads.entry(number).or_default() += 1;
+            }
+            Action::Promote(number) => {
+                assert!(self.disk.contains(&number) && self.from_disk.insert(number));
+                assert!(self.coming.insert(number));
+            }
+            Action::Spill(number) => assert!(self.held.remove(&number) && self.disk.insert(number)),
+            Action::Drop(number) => assert!(self.held.remove(&number) || self.disk.remove(&number)),
+            Action::Wait(number) => self.land(number, schedule),
+        }
+        self.check(schedule);
+    }
+
+    fn land(&mut self, number: Number, schedule: &mut Schedule) {
+        assert!(self.coming.remove(&number), "what nobody asked for does not come");
+        if self.from_disk.remove(&number) {
+            self.disk.remove(&number);
+        }
+        self.held.insert(number);
+        schedule.landed(number, self.sizes[number as usize]);
+        self.check(schedule);
+    }
+
+    fn collect(&mut self, schedule: &mut Schedule) {
+        for number in schedule.gone() {
+            self.held.remove(&number);
+            self.coming.remove(&number);
+            self.disk.remove(&number);
+            self.from_disk.remove(&number);
+        }
+        self.check(schedule);
+    }
+
+    fn check(&self, schedule: &Schedule) {
+        let (memory, disk) = (self.bytes(&self.held) + self.bytes(&self.coming), self.bytes(&self.disk));
+        assert_eq!(schedule.taken(), (memory, disk));
+        let alone = self.held.len() + self.coming.len() <= 1;
+        assert!(memory <= self.limits.memory || alone, "{memory} of {}", self.limits.memory);
+        assert!(disk <= self.limits.disk);
+    }
+
+    /// Reads the stream, and tells how often each container was fetched.
+    fn read(
+        stream: &Stream,
+        sizes: &[u64],
+        limits: Limits,
+        is_ahead: bool,
+        is_wrong: bool,
+        luck: &[u8],
+    ) -> HashMap<Number, u32> {
+        let mut model = Self {
+            sizes: sizes.to_vec(),
+            limits,
+            held: HashSet::new(),
+            coming: HashSet::new(),
+            disk: HashSet::new(),
+            from_disk: HashSet::new(),
+            reads: HashMap::new(),
+        };
+        let mut schedule = Schedule::new(uses_of(stream, is_wrong), limits);
+        let mut size = |_: &mut Uses, number: Number, _: Option<TouchNumber>| sizes[number as usize];
+        let mut luck = luck.iter().cycle();
+        for (segment, records) in stream.iter().enumerate() {
+            schedule.enter(segment as u32, records.iter().enumerate().map(|(place, number)| (place as u32, *number)));
+            model.collect(&mut schedule);
+            for (place, number) in records.iter().enumerate() {
+                let mut steps = 0;
+                while is_ahead && let Some(action) = schedule.look(&mut size) {
+                    model.carry_out(action, &mut schedule);
+                    steps += 1;
+                    assert!(steps < 1000, "looking ahead goes on for ever");
+                }
+                if luck.next().expect("cycles").is_multiple_of(2)
+                    && let Some(coming) = model.coming.iter().min().copied()
+                {
+                    model.land(coming, &mut schedule);
+                }
+                while let Some(action) = schedule.need(*number, &mut size) {
+                    model.carry_out(action, &mut schedule);
+                    steps += 1;
+                    assert!(steps < 2000, "what is needed never comes");
+                }
+                assert!(model.held.contains(number), "what is needed is at hand");
+                schedule.used(*number, place as u32);
+                model.collect(&mut schedule);
+            }
+        }
+        schedule.enter(stream.len() as u32, std::iter::empty());
+        model.collect(&mut schedule);
+        if !is_wrong {
+            assert_eq!(schedule.taken(), (0, 0), "nothing stays behind");
+        }
+        model.reads
+    }
+}
+
+/// Most bytes that are at any record needed again, or now.
+fn peak(stream: &Stream, sizes: &[u64]) -> u64 {
+    let records: Vec<Number> = stream.iter().flatten().copied().collect();
+    let mut span: HashMap<Number, (usize, usize)> = HashMap::new();
+    for (place, number) in records.iter().enumerate() {
+        span.entry(*number).or_insert((place, place)).1 = place;
+    }
+    let at = |place: usize| -> u64 {
+        let live = span.iter().filter(|(_, (first, last))| (*first..=*last).contains(&place));
+        live.map(|(number, _)| sizes[*number as usize]).sum()
+    };
+    (0..records.len()).map(at).max().unwrap_or(0)
+}
+
+fn streams() -> impl Strategy<Value = Stream> {
+    let record = prop_oneof![4 => 0u32..12, 1 => 0u32..40];
+    prop::collection::vec(prop::collection::vec(record, 0..8), 1..30)
+}
+
+fn sizes() -> impl Strategy<Value = Vec<u64>> {
+    prop::collection::vec((1u64..5).prop_map(|blocks| blocks * BLOCK), 40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn what_is_needed_is_there_and_no_budget_is_exceeded(
+        stream in streams(), sizes in sizes(), memory in 0u64..40, disk in 0u64..40,
+        is_ahead: bool, is_wrong: bool, luck in prop::collection::vec(any::<u8>(), 1..9),
+    ) {
+        let limits = Limits { memory: memory * BLOCK, disk: disk * BLOCK };
+        Model::read(&stream, &sizes, limits, is_ahead, is_wrong, &luck);
+    }
+
+    #[test]
+    fn every_container_is_read_once_when_memory_holds_what_is_needed_again(
+        stream in streams(), sizes in sizes(), more in 0u64..40, is_ahead: bool, luck in prop::collection::vec(any::<u8>(), 1..9),
+    ) {
+        let limits = Limits { memory: peak(&stream, &sizes) + more * BLOCK, disk: 0 };
+        let reads = Model::read(&stream, &sizes, limits, is_ahead, false, &luck);
+        prop_assert!(reads.values().all(|reads| *reads == 1), "{:?}", reads);
+    }
+
+    /// A container on its way between the tiers is in both, so each needs room for one more.
+    #[test]
+    fn every_container_is_read_once_when_both_tiers_hold_what_is_needed_again(
+        stream in streams(), sizes in sizes(), memory in 4u64..40, is_ahead: bool, luck in prop::collection::vec(any::<u8>(), 1..9),
+    ) {
+        let disk = peak(&stream, &sizes).saturating_sub(memory * BLOCK) + 8 * BLOCK;
+        let limits = Limits { memory: memory * BLOCK, disk };
+        let reads = Model::read(&stream, &sizes, limits, is_ahead, false, &luck);
+        prop_assert!(reads.values().all(|reads| *reads == 1), "{:?}", reads);
+    }
+
+    #[test]
+    fn without_looking_ahead_nobody_reads_less(stream in streams(), memory in 1u64..12) {
+        // All of one size, so that Belady's choice is the best there is.
+        let sizes = vec![BLOCK; 40];
+        let reads = Model::read(&stream, &sizes, Limits { memory: memory * BLOCK, disk: 0 }, false, false, &[1]);
+        let records: Vec<Number> = stream.iter().flatten().copied().collect();
+        prop_assert_eq!(reads.values().sum::<u32>(), optimal(&records, memory as usize));
+    }
+}
+
+/// Misses of a cache of so many containers that knows the future.
+fn optimal(records: &[Number], room: usize) -> u32 {
+    let (mut held, mut misses) = (Vec::new(), 0);
+    for (place, number) in records.iter().enumerate() {
+        if held.contains(number) {
+            continue;
+        }
+        misses += 1;
+        if held.len() == room {
+            let next =
+                |number: &Number| records[place..].iter().position(|other| other == number).unwrap_or(usize::MAX);
+            let farthest = (0..held.len()).max_by_key(|at| next(&held[*at])).expect("not empty");
+            held.swap_remove(farthest);
+        }
+        held.push(*number);
+    }
+    misses
+}
+
+#[test]
+fn what_is_over_stays_for_the_next_plan_where_more_follow() {
+    let limits = Limits { memory: 3 * BLOCK, disk: 0 };
+    let mut schedule = Schedule::new(Uses::default(), limits);
+    let mut size = |_: &mut Uses, _: Number, _: Option<TouchNumber>| BLOCK;
+    let mut fetched = Vec::new();
+    for number in [1, 2, 1, 3, 4, 1, 2] {
+        schedule.replan(uses_of(&vec![vec![number]], false), true);
+        schedule.enter(0, [(0, number)].into_iter());
+        while let Some(action) = schedule.need(number, &mut size) {
+            match action {
+                Action::Fetch(number, _) => fetched.push(number),
+                Action::Wait(number) => schedule.landed(number, BLOCK),
+                _ => {}
+            }
+        }
+        schedule.used(number, 0);
+    }
+    assert_eq!(fetched, [1, 2, 3, 4, 2], "the longest unused one left");
+}
