@@ -75,7 +75,10 @@ enum Experiment {
 
 fn main() -> anyhow::Result<()> {
     let Arguments { experiment, settings } = Arguments::parse();
-    anyhow::ensure!(settings.scale > 0.0 && settings.versions > 1, "a scale above 0 and at least two versions are needed");
+    anyhow::ensure!(
+        settings.scale > 0.0 && settings.versions > 1,
+        "a scale above 0 and at least two versions are needed"
+    );
     let run = |experiment| match experiment {
         Experiment::Data => experiments::data(&settings),
         Experiment::Fig5 => experiments::fig5(&settings),

@@ -67,19 +67,33 @@ pub(crate) fn lines(labels: &Labels<'_>, axis: Axis, floor: Floor, lines: &[Line
     let shown = if xs.len() > 13 { xs.len().div_ceil(13) } else { 1 };
     for x in xs.iter().step_by(shown) {
         let at = place(*x);
-        let _ = writeln!(svg, r##"<line x1="{at:.1}" y1="{:.1}" x2="{at:.1}" y2="{:.1}" stroke="#444"/>"##, HEIGHT - BOTTOM, HEIGHT - BOTTOM + 5.0);
+        let _ = writeln!(
+            svg,
+            r##"<line x1="{at:.1}" y1="{:.1}" x2="{at:.1}" y2="{:.1}" stroke="#444"/>"##,
+            HEIGHT - BOTTOM,
+            HEIGHT - BOTTOM + 5.0
+        );
         text(&mut svg, at, HEIGHT - BOTTOM + 20.0, "middle", &number(*x));
     }
     for (index, line) in lines.iter().enumerate() {
         let (colour, dash) = (COLOURS[index % COLOURS.len()], DASHES[index / 2 % DASHES.len()]);
-        let path: Vec<String> = line.points.iter().map(|(x, y)| format!("{:.1},{:.1}", place(*x), scale.y(*y))).collect();
-        let _ = writeln!(svg, r#"<polyline points="{}" fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>"#, path.join(" "));
+        let path: Vec<String> =
+            line.points.iter().map(|(x, y)| format!("{:.1},{:.1}", place(*x), scale.y(*y))).collect();
+        let _ = writeln!(
+            svg,
+            r#"<polyline points="{}" fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>"#,
+            path.join(" ")
+        );
         for (x, y) in &line.points {
             marker(&mut svg, index, place(*x), scale.y(*y), colour);
         }
         let at = TOP + 12.0 + index as f64 * 20.0;
         let x = WIDTH - RIGHT + 14.0;
-        let _ = writeln!(svg, r#"<line x1="{x}" y1="{at}" x2="{}" y2="{at}" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>"#, x + 26.0);
+        let _ = writeln!(
+            svg,
+            r#"<line x1="{x}" y1="{at}" x2="{}" y2="{at}" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>"#,
+            x + 26.0
+        );
         marker(&mut svg, index, x + 13.0, at, colour);
         text(&mut svg, x + 32.0, at + 4.0, "start", &line.name);
     }
@@ -99,7 +113,10 @@ pub(crate) fn bars(labels: &Labels<'_>, parts: &[&str], bars: &[(String, Vec<f64
         for (part, value) in values.iter().enumerate() {
             let (top, bottom) = (scale.y(sum + value), scale.y(sum));
             let (colour, width, height) = (COLOURS[part % COLOURS.len()], step * 0.7, bottom - top);
-            let _ = writeln!(svg, r#"<rect x="{x:.1}" y="{top:.1}" width="{width:.1}" height="{height:.1}" fill="{colour}"/>"#);
+            let _ = writeln!(
+                svg,
+                r#"<rect x="{x:.1}" y="{top:.1}" width="{width:.1}" height="{height:.1}" fill="{colour}"/>"#
+            );
             sum += value;
         }
         for (line, word) in name.split('\n').enumerate() {
@@ -158,7 +175,11 @@ fn frame(labels: &Labels<'_>, scale: &Scale) -> String {
     let _ = writeln!(svg, r##"<path d="M{LEFT} {TOP}V{bottom}H{right}" fill="none" stroke="#444"/>"##);
     text(&mut svg, f64::midpoint(LEFT, right), HEIGHT - 10.0, "middle", labels.x);
     let middle = f64::midpoint(TOP, bottom);
-    let _ = writeln!(svg, r#"<text transform="translate(18 {middle}) rotate(-90)" text-anchor="middle">{}</text>"#, escape(labels.y));
+    let _ = writeln!(
+        svg,
+        r#"<text transform="translate(18 {middle}) rotate(-90)" text-anchor="middle">{}</text>"#,
+        escape(labels.y)
+    );
     svg
 }
 
@@ -167,7 +188,11 @@ fn marker(svg: &mut String, index: usize, x: f64, y: f64, colour: &str) {
         0 => writeln!(svg, r#"<circle cx="{x:.1}" cy="{y:.1}" r="3.5" fill="{colour}"/>"#),
         1 => writeln!(svg, r#"<rect x="{:.1}" y="{:.1}" width="7" height="7" fill="{colour}"/>"#, x - 3.5, y - 3.5),
         2 => writeln!(svg, r#"<path d="M{x:.1} {:.1}l4.5 8h-9z" fill="{colour}"/>"#, y - 5.0),
-        _ => writeln!(svg, r##"<path d="M{x:.1} {:.1}l5 5l-5 5l-5 -5z" fill="#fdfdfb" stroke="{colour}" stroke-width="2"/>"##, y - 5.0),
+        _ => writeln!(
+            svg,
+            r##"<path d="M{x:.1} {:.1}l5 5l-5 5l-5 -5z" fill="#fdfdfb" stroke="{colour}" stroke-width="2"/>"##,
+            y - 5.0
+        ),
     };
 }
 

@@ -185,7 +185,9 @@ impl Larder {
     /// otherwise before it is worth asking again.
     fn prove(&mut self, job: &Job<'_>, data: &[u8], output: &mut Output) -> (usize, usize) {
         let With { merge_after, proofs, .. } = job.with;
-        let Some(filter) = self.filter.as_mut().filter(|_| proofs || merge_after.is_some()) else { return (0, usize::MAX) };
+        let Some(filter) = self.filter.as_mut().filter(|_| proofs || merge_after.is_some()) else {
+            return (0, usize::MAX);
+        };
         let expected = job.spent.measure(Stage::Lookup, || {
             // Asking for what follows moves the cursor into the next segment when it is at the end of one.
             let Ok(following) = filter.following(usize::MAX);
@@ -214,7 +216,8 @@ impl Larder {
         let rest: usize = following.iter().map(|record| record.chunk.size as usize).sum();
         let Some(superchunks) = base.superchunks.get(&group) else { return (0, rest) };
         let here = base.segments[group as usize].chunks - following.len();
-        let bytes_until = |record: usize| following[..record - here].iter().map(|r| r.chunk.size as usize).sum::<usize>();
+        let bytes_until =
+            |record: usize| following[..record - here].iter().map(|r| r.chunk.size as usize).sum::<usize>();
         let mut coming = superchunks.iter().filter(|superchunk| superchunk.first >= here);
         let Some(superchunk) = coming.next() else { return (0, rest) };
         if superchunk.first > here {

@@ -169,13 +169,8 @@ mod tests {
     use std::collections::{HashMap, HashSet};
 
     fn versions(count: usize) -> Vec<Vec<Vec<u8>>> {
-        let spec = Spec {
-            files: 2,
-            file_bytes: 4 << 20,
-            duplication: Duplication::Fixed(0.8),
-            self_reference: 0.2,
-            seed: 9,
-        };
+        let spec =
+            Spec { files: 2, file_bytes: 4 << 20, duplication: Duplication::Fixed(0.8), self_reference: 0.2, seed: 9 };
         let mut sdb = SDb::new(spec);
         let mut next = || {
             let files = sdb.files().map(<[u8]>::to_vec).collect();
@@ -214,8 +209,12 @@ mod tests {
             }
             stored.push(output.stored_bytes());
         }
-        let distinct: HashSet<_> =
-            versions.iter().flatten().flat_map(|file| front.run(file, &mut Stages::default())).map(|p| (p.fingerprint, p.size)).collect();
+        let distinct: HashSet<_> = versions
+            .iter()
+            .flatten()
+            .flat_map(|file| front.run(file, &mut Stages::default()))
+            .map(|p| (p.fingerprint, p.size))
+            .collect();
         assert_eq!(stored[0], distinct.iter().map(|(_, size)| u64::from(*size)).sum::<u64>());
         for other in &stored[1..] {
             assert!(*other >= stored[0] && *other < stored[0] * 5 / 4, "{stored:?}");

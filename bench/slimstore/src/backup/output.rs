@@ -1,7 +1,7 @@
 //! Where new chunks would go, and the recipe of the version at hand. Only places are kept, no bytes.
 
-use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::ChunkRef;
+use larder_format::ids::{ContainerId, ContainerKind, JobId};
 
 use super::Piece;
 

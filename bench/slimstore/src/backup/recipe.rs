@@ -190,6 +190,12 @@ impl RecipeWriter {
             tail: tail_of(records, self.proving.max),
         });
         let samples = samples_of(records);
-        self.written.push(Stored { bytes: bytes.into(), container: self.container, chunks: records.len(), samples, proof });
+        self.written.push(Stored {
+            bytes: bytes.into(),
+            container: self.container,
+            chunks: records.len(),
+            samples,
+            proof,
+        });
     }
 }

@@ -55,13 +55,16 @@ impl SiLo {
 
     fn end_segment(&mut self, output: &mut Output) {
         let segment = std::mem::take(&mut self.segment);
-        let Some(representative) = segment.iter().map(|piece| piece.fingerprint).min_by_key(|name| name.0) else { return };
+        let Some(representative) = segment.iter().map(|piece| piece.fingerprint).min_by_key(|name| name.0) else {
+            return;
+        };
         if let Some(block) = self.similar.get(&representative).copied() {
             self.fetch(block);
         }
         for piece in &segment {
             let name = &piece.fingerprint;
-            let known = self.located.get(name).map(|(chunk, _)| *chunk).or_else(|| self.block_chunks.get(name).copied());
+            let known =
+                self.located.get(name).map(|(chunk, _)| *chunk).or_else(|| self.block_chunks.get(name).copied());
             let chunk = match known {
                 Some(chunk) => {
                     output.reuse(chunk);

@@ -63,7 +63,8 @@ impl SparseIndexing {
         if segment.is_empty() {
             return;
         }
-        let hooks: Vec<u64> = segment.iter().filter(|p| is_hook(&p.fingerprint)).map(|p| sample(&p.fingerprint)).collect();
+        let hooks: Vec<u64> =
+            segment.iter().filter(|p| is_hook(&p.fingerprint)).map(|p| sample(&p.fingerprint)).collect();
         let champions: Vec<_> = self.choose(&hooks).into_iter().map(|manifest| self.fetch(manifest)).collect();
         let mut own = Manifest::with_capacity(segment.len());
         let mut records = Vec::with_capacity(segment.len());

@@ -31,7 +31,11 @@ fn compare(front: &Front, spec: Spec) -> [Side; 2] {
     let mut sides = [With::default(), SKIPPING].map(|with| {
         let side = Side { with, whole: Outcome::default(), by_stage: Stages::default(), skips: (0, 0) };
         // A pair each: one is timed as a whole, the other by stage.
-        (side, [Detail::Whole, Detail::ByStage].map(|detail| (detail, Larder::new(INDEX_MEMORY), Output::new(CONTAINER_BYTES))))
+        (
+            side,
+            [Detail::Whole, Detail::ByStage]
+                .map(|detail| (detail, Larder::new(INDEX_MEMORY), Output::new(CONTAINER_BYTES))),
+        )
     });
     let mut sdb = SDb::new(spec);
     for version in 0..VERSIONS {
@@ -62,8 +66,16 @@ pub(crate) fn fig5(settings: &Settings) -> anyhow::Result<()> {
          Nothing is compressed, sealed or uploaded. Ratio: share of these versions' bytes that is not stored. Names are keyed BLAKE3 across \
          vector lanes, several times faster than the paper's SHA-1: what is left when chunking is gone is smaller here, so factors are larger.",
     );
-    let mut table =
-        Table::new(["cutter, chunk", "without MB/s", "with MB/s", "factor", "ratio without", "ratio with", "hits", "misses"]);
+    let mut table = Table::new([
+        "cutter, chunk",
+        "without MB/s",
+        "with MB/s",
+        "factor",
+        "ratio without",
+        "ratio with",
+        "hits",
+        "misses",
+    ]);
     let (mut speed, mut ratios, mut shares) = (Vec::new(), Vec::new(), Vec::new());
     for algorithm in ALGORITHMS {
         let mut points = [Vec::new(), Vec::new(), Vec::new()];
@@ -88,9 +100,11 @@ pub(crate) fn fig5(settings: &Settings) -> anyhow::Result<()> {
     }
     page.say("## By chunk size");
     page.table(&table);
-    let labels = Labels { title: "Skip chunking, throughput by chunk size", x: "mean chunk (KiB)", y: "MB/s of CPU time" };
+    let labels =
+        Labels { title: "Skip chunking, throughput by chunk size", x: "mean chunk (KiB)", y: "MB/s of CPU time" };
     page.plot("a-speed-by-size", &lines(&labels, Axis::Doubling, Floor::Zero, &speed))?;
-    let labels = Labels { title: "Deduplication ratio by chunk size", x: "mean chunk (KiB)", y: "share of bytes not stored" };
+    let labels =
+        Labels { title: "Deduplication ratio by chunk size", x: "mean chunk (KiB)", y: "share of bytes not stored" };
     page.plot("b-ratio-by-size", &lines(&labels, Axis::Doubling, Floor::Data, &ratios))?;
     by_duplication(settings, &mut page)?;
     breakdown(&mut page, &shares)?;
@@ -115,8 +129,16 @@ fn row(name: String, [without, with]: &[Side; 2]) -> [String; 8] {
 }
 
 fn by_duplication(settings: &Settings, page: &mut Page) -> anyhow::Result<()> {
-    let mut table =
-        Table::new(["cutter, duplication", "without MB/s", "with MB/s", "factor", "ratio without", "ratio with", "hits", "misses"]);
+    let mut table = Table::new([
+        "cutter, duplication",
+        "without MB/s",
+        "with MB/s",
+        "factor",
+        "ratio without",
+        "ratio with",
+        "hits",
+        "misses",
+    ]);
     let mut speed = Vec::new();
     for algorithm in ALGORITHMS {
         let front = Front::new(algorithm, 4 << 10)?;

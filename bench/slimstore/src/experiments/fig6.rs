@@ -63,9 +63,11 @@ pub(crate) fn fig6(settings: &Settings) -> anyhow::Result<()> {
     }
     page.table(&table);
     page.say("Factors are multiples of skip chunking alone.");
-    let labels = Labels { title: "Merging, throughput", x: "duplication between neighbouring versions", y: "MB/s of CPU time" };
+    let labels =
+        Labels { title: "Merging, throughput", x: "duplication between neighbouring versions", y: "MB/s of CPU time" };
     page.plot("a-speed", &lines(&labels, Axis::Linear, Floor::Zero, &speed))?;
-    let labels = Labels { title: "Mean piece that is looked at", x: "duplication between neighbouring versions", y: "KiB" };
+    let labels =
+        Labels { title: "Mean piece that is looked at", x: "duplication between neighbouring versions", y: "KiB" };
     page.plot("b-mean-piece", &lines(&labels, Axis::Linear, Floor::Zero, &sizes))?;
     page.say("The paper, at 0.95: 125 to 155 MB/s (+24 %) for 0.9 % of the ratio; less speed and more loss at lower duplication.");
     page.finish()
@@ -82,7 +84,8 @@ fn run(settings: &Settings, front: &Front, duplication: f64) -> Vec<Way> {
     let mut runs: Vec<_> = ways
         .into_iter()
         .map(|(name, with)| {
-            let way = Way { name, with, outcome: Outcome::default(), all_bytes: 0, all_stored: 0, merged: (0, 0), proved: 0 };
+            let way =
+                Way { name, with, outcome: Outcome::default(), all_bytes: 0, all_stored: 0, merged: (0, 0), proved: 0 };
             (way, Larder::new(INDEX_MEMORY), Output::new(CONTAINER_BYTES))
         })
         .collect();

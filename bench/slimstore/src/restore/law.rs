@@ -93,7 +93,8 @@ fn split(recipe: &Recipe, area_bytes: u64, memory: u64) -> Plan {
             let bytes = recipe.container_bytes(need.container);
             plan.reads.push(Read { container: need.container, at: place, ready: place, bytes, requests: 1 });
             let held = &recipe.containers[need.container as usize];
-            let (again, rest): (Vec<super::Held>, Vec<super::Held>) = held.iter().copied().partition(|held| window.contains_key(&held.chunk));
+            let (again, rest): (Vec<super::Held>, Vec<super::Held>) =
+                held.iter().copied().partition(|held| window.contains_key(&held.chunk));
             for held in rest.iter().filter(|held| held.chunk == need.chunk).chain(&again) {
                 if cache.put(held.chunk, held.size).is_none() {
                     cached += u64::from(held.size);

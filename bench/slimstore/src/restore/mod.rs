@@ -10,8 +10,8 @@ mod policies;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BinaryHeap, HashMap};
 use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 
 use larder_format::ChunkRef;
 

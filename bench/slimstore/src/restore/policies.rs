@@ -39,7 +39,10 @@ pub(crate) fn opt_containers(recipe: &Recipe, cache_bytes: u64, container_bytes:
                     cached.remove(&victim);
                 }
                 // A buffer is free again when the container read `depth` before has been taken into the cache.
-                let ready = reads.len().checked_sub(depth).map_or(0, |earlier| reads.get(earlier).map_or(*place, |read: &Read| read.at));
+                let ready = reads
+                    .len()
+                    .checked_sub(depth)
+                    .map_or(0, |earlier| reads.get(earlier).map_or(*place, |read: &Read| read.at));
                 let bytes = recipe.container_bytes(*container);
                 reads.push(Read { container: *container, at: *place, ready, bytes, requests: 1 });
             }

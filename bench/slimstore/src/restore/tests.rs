@@ -9,7 +9,8 @@ use super::*;
 /// A recipe over containers of `per` chunks of 10 bytes each; chunk n lies in container n / per.
 fn recipe(chunks: &[u32], per: u32) -> Recipe {
     let count = chunks.iter().max().map_or(0, |last| last / per + 1);
-    let containers = (0..count).map(|c| (0..per).map(|i| Held { chunk: c * per + i, offset: i * 10, size: 10 }).collect());
+    let containers =
+        (0..count).map(|c| (0..per).map(|i| Held { chunk: c * per + i, offset: i * 10, size: 10 }).collect());
     let needs = chunks.iter().map(|chunk| Need { container: chunk / per, chunk: *chunk, size: 10 });
     Recipe { needs: needs.collect(), containers: containers.collect() }
 }

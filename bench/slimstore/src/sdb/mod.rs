@@ -77,11 +77,6 @@ impl SDb {
     pub(crate) fn files(&self) -> impl Iterator<Item = &[u8]> {
         self.tables.iter().map(Table::bytes)
     }
-
-    /// Bytes of this version.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.files().map(|file| file.len() as u64).sum()
-    }
 }
 
 #[cfg(test)]

@@ -331,7 +331,8 @@ impl Table {
     /// Writes the neighbours' page numbers into the leaves from `first` to `last`.
     fn relink(&mut self, first: usize, last: usize) {
         for leaf in first..=last.min(self.leaves.len() - 1) {
-            let number = |leaf: Option<usize>| leaf.and_then(|leaf| self.leaves.get(leaf)).map_or(u32::MAX, |leaf| leaf.1);
+            let number =
+                |leaf: Option<usize>| leaf.and_then(|leaf| self.leaves.get(leaf)).map_or(u32::MAX, |leaf| leaf.1);
             let (previous, next) = (number(leaf.checked_sub(1)), number(Some(leaf + 1)));
             let at = self.leaves[leaf].1;
             page::set_neighbours(self.page(at), previous, next);
