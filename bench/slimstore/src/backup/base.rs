@@ -22,6 +22,8 @@ pub(super) struct Stored {
     pub(super) chunks: usize,
     pub(super) samples: Vec<u64>,
     pub(super) proof: Option<Proof>,
+    /// Superchunks that the codec has no room for.
+    pub(super) beside: Vec<Superchunk>,
 }
 
 /// Proves a run of chunks with one MAC: bytes, MAC over them, and lengths of the last chunks, which cuts look ahead from.
@@ -80,7 +82,9 @@ impl LoadGroup for Base {
 
     fn load(&mut self, group: u32) -> Result<Group, Infallible> {
         self.read(self.segments[group as usize].container);
-        let segment = manifest::decode(&self.segments[group as usize].bytes);
+        let Stored { bytes, beside, .. } = &self.segments[group as usize];
+        let mut segment = manifest::decode(bytes);
+        segment.superchunks.extend(beside);
         if !segment.superchunks.is_empty() {
             self.superchunks.insert(group, segment.superchunks);
         }

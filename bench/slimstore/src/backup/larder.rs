@@ -6,30 +6,42 @@
 //! is the same procedure with the same parts (`RunMac`, `Chunker::confirms`) on data in memory.
 
 use std::convert::Infallible;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use larder_chunking::{Chunker, ChunkerParams, Fingerprint, RunMac, StreamEnd};
 use larder_dedup::{Cut, GroupFilter, History, HistoryCutter, OwnChunks, Skips, Tools};
 use larder_format::segment::ChunkRecord;
 
 use super::base::{Base, Proof};
-use super::recipe::{Proving, RecipeWriter, empty_mac, tail_of};
+use super::recipe::{Across, Merging, Proving, RecipeWriter, empty_mac, tail_of};
 use super::{Detector, Front, Outcome, Output, Piece, Stages};
-use crate::clock::{Traffic, timed};
+use crate::clock::{Traffic, cpu, timed};
 
 /// What of the history [`Larder::back_up`] uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct With {
     /// Chunks are predicted one by one (skip chunking).
     pub(crate) skipping: bool,
-    /// Chunks duplicate for so many versions are predicted as superchunks.
-    pub(crate) merge_after: Option<u32>,
+    /// Chunks that stay duplicate are predicted as superchunks.
+    pub(crate) merging: Option<Merging>,
     /// Whole segments are predicted.
     pub(crate) proofs: bool,
 }
 
-/// Whether CPU time inside [`Larder::back_up`] is told apart by stage. Looking at the clock costs a few percent.
+impl With {
+    /// The same with merging as Larder does it.
+    pub(crate) const fn merging_after(self, after: u32) -> Self {
+        Self { merging: Some(Merging { after, across: Across::Nothing }), ..self }
+    }
+
+    /// The same with merging as Larder's format does not allow it.
+    pub(crate) const fn merging_across(self, after: u32) -> Self {
+        Self { merging: Some(Merging { after, across: Across::Containers }), ..self }
+    }
+}
+
+/// Whether CPU time inside [`Larder::back_up`] is told apart by stage. What looking at the clock costs is taken off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Detail {
     Whole,
@@ -104,7 +116,7 @@ impl Larder {
         timed(&mut whole, || {
             output.begin_version();
             let max = chunker.params().max;
-            self.start(Proving { merge_after: with.merge_after, segments: with.proofs, max }, output);
+            self.start(Proving { merging: with.merging, segments: with.proofs, max }, output);
             let mut job = Job { tools, with, cutter: HistoryCutter::new(), cuts: Vec::new(), spent: &spent };
             for file in files {
                 self.file(&mut job, file, output);
@@ -112,6 +124,7 @@ impl Larder {
             self.skips = job.cutter.skips();
             self.finish(output);
         });
+        let whole = whole.saturating_sub(spent.overhead());
         let chunking = spent.of(Stage::Chunking).min(whole);
         let lookup = spent.of(Stage::Lookup).min(whole - chunking);
         outcome.stages = Stages { chunking, lookup, fingerprinting: whole - chunking - lookup };
@@ -184,8 +197,8 @@ impl Larder {
     /// Tries to settle a whole segment or superchunk that is expected here. Gives its bytes, or 0 and how far to go on
     /// otherwise before it is worth asking again.
     fn prove(&mut self, job: &Job<'_>, data: &[u8], output: &mut Output) -> (usize, usize) {
-        let With { merge_after, proofs, .. } = job.with;
-        let Some(filter) = self.filter.as_mut().filter(|_| proofs || merge_after.is_some()) else {
+        let With { merging, proofs, .. } = job.with;
+        let Some(filter) = self.filter.as_mut().filter(|_| proofs || merging.is_some()) else {
             return (0, usize::MAX);
         };
         let expected = job.spent.measure(Stage::Lookup, || {
@@ -342,29 +355,51 @@ enum Stage {
     Lookup,
 }
 
-/// Time spent by stage. Behind a lock because chunkers must be shareable; nobody else takes it.
+/// CPU time spent by stage. Behind a lock because chunkers must be shareable; nobody else takes it.
 struct Spent {
     detail: Detail,
-    times: Mutex<[Duration; 2]>,
+    /// What one look at the clock costs.
+    look: Duration,
+    /// By stage: time, and how often it was measured.
+    times: Mutex<[(Duration, u32); 2]>,
 }
+
+/// Looks at the clock that tell what one costs.
+const LOOKS: u32 = 1000;
 
 impl Spent {
     fn new(detail: Detail) -> Self {
-        Self { detail, times: Mutex::default() }
+        let mut look = Duration::ZERO;
+        if detail == Detail::ByStage {
+            timed(&mut look, || (0..LOOKS).fold(Duration::ZERO, |_, _| std::hint::black_box(cpu())));
+        }
+        Self { detail, look: look / LOOKS, times: Mutex::default() }
     }
 
     fn measure<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
         if self.detail == Detail::Whole {
             return work();
         }
-        let start = Instant::now();
+        let start = cpu();
         let result = work();
-        self.times.lock().expect("nobody panics while holding it")[stage as usize] += start.elapsed();
+        let (time, count) = &mut self.times()[stage as usize];
+        *time += cpu().saturating_sub(start);
+        *count += 1;
         result
     }
 
+    fn times(&self) -> MutexGuard<'_, [(Duration, u32); 2]> {
+        self.times.lock().expect("nobody panics while holding it")
+    }
+
+    /// Half of either look falls into what they measure.
     fn of(&self, stage: Stage) -> Duration {
-        self.times.lock().expect("nobody panics while holding it")[stage as usize]
+        let (time, count) = self.times()[stage as usize];
+        time.saturating_sub(self.look * count)
+    }
+
+    fn overhead(&self) -> Duration {
+        self.times().iter().map(|(_, count)| self.look * *count * 2).sum()
     }
 }
 

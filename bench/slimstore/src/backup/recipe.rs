@@ -15,9 +15,34 @@ use crate::SEED;
 
 /// Encoded bytes of a metadata container.
 const META_CONTAINER: usize = 8 << 20;
-/// A run with fewer records, or more bytes, is no superchunk.
+/// A run with fewer records is no superchunk.
 const RUN_RECORDS_MIN: usize = 4;
-const RUN_BYTES_MAX: u64 = 1 << 20;
+
+/// How chunks are merged into superchunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Merging {
+    /// Chunks that are so many versions old are merged.
+    pub(crate) after: u32,
+    pub(crate) across: Across,
+}
+
+/// What ends a superchunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Across {
+    /// As in Larder's format: the records lie back to back in one container and were born together; at most 1 MiB.
+    Nothing,
+    /// What the format has no room for: any records in a row; at most 128 KiB.
+    Containers,
+}
+
+impl Across {
+    fn bytes_max(self) -> u64 {
+        match self {
+            Self::Nothing => 1 << 20,
+            Self::Containers => 128 << 10,
+        }
+    }
+}
 
 /// A number of the versions a chunk's record says it was born in.
 pub(super) fn version_of(record: &ChunkRecord) -> u32 {
@@ -48,8 +73,7 @@ pub(super) fn tail_of(records: &[ChunkRecord], max: u32) -> Vec<u32> {
 /// Proofs to be made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Proving {
-    /// Chunks that are so many versions old are merged into superchunks.
-    pub(super) merge_after: Option<u32>,
+    pub(super) merging: Option<Merging>,
     /// Whole segments get a proof.
     pub(super) segments: bool,
     /// No cut depends on more than this many bytes from its chunk's start.
@@ -121,8 +145,8 @@ impl RecipeWriter {
         if self.proving.segments {
             self.segment_mac.update(content);
         }
-        if let Some(versions) = self.proving.merge_after {
-            self.merge(&record, content, versions);
+        if let Some(merging) = self.proving.merging {
+            self.merge(&record, content, merging);
         }
         if let Some(records) = self.segmenter.push(record) {
             self.end_segment(&records);
@@ -143,14 +167,18 @@ impl RecipeWriter {
         self.base_names = std::mem::take(&mut self.written_names);
     }
 
-    fn merge(&mut self, record: &ChunkRecord, content: &[u8], versions: u32) {
+    fn merge(&mut self, record: &ChunkRecord, content: &[u8], Merging { after, across }: Merging) {
         let number = self.next;
         self.next += 1;
-        if version_of(record) + versions > self.version {
+        if version_of(record) + after > self.version {
             return self.end_run();
         }
         let bytes = content.len() as u64;
-        if !self.run.as_ref().is_some_and(|run| run.last.continues(record) && run.bytes + bytes <= RUN_BYTES_MAX) {
+        let goes_on = |run: &Run| {
+            let follows = across == Across::Containers || run.last.continues(record);
+            follows && run.bytes + bytes <= across.bytes_max()
+        };
+        if !self.run.as_ref().is_some_and(goes_on) {
             self.end_run();
         }
         let new = || Run { first: number, records: 0, bytes: 0, last: *record, mac: self.empty.clone() };
@@ -170,13 +198,16 @@ impl RecipeWriter {
     fn end_segment(&mut self, records: &[ChunkRecord]) {
         self.end_run();
         self.next = 0;
-        let bytes = manifest::encode(records, &std::mem::take(&mut self.runs));
+        let superchunks = std::mem::take(&mut self.runs);
+        let across = self.proving.merging.is_some_and(|merging| merging.across == Across::Containers);
+        let (inside, beside) = if across { (Vec::new(), superchunks) } else { (superchunks, Vec::new()) };
+        let bytes = manifest::encode(records, &inside);
         let name = self.fingerprinter.one(&bytes);
         let mac = std::mem::replace(&mut self.segment_mac, self.empty.clone());
         let number = self.written.len();
         self.written_names.insert(name, number);
         if let Some(shared) = self.base_names.get(&name) {
-            self.written.push(self.base[*shared].clone());
+            self.written.push(Stored { beside, ..self.base[*shared].clone() });
             return;
         }
         let fill = self.container_bytes.entry(self.container).or_default();
@@ -196,6 +227,7 @@ impl RecipeWriter {
             chunks: records.len(),
             samples,
             proof,
+            beside,
         });
     }
 }

@@ -3,7 +3,7 @@
 use larder_chunking::Algorithm;
 
 use super::page::Page;
-use super::{INDEX_MEMORY, spec, throughput};
+use super::{INDEX_MEMORY, REPEATS, spec, throughput};
 use crate::Settings;
 use crate::backup::{CONTAINER_BYTES, Detail, Front, Larder, Outcome, Output, Stages, With};
 use crate::plot::{Axis, Floor, Labels, Line, bars, lines};
@@ -16,7 +16,7 @@ const DUPLICATION: [f64; 7] = [0.65, 0.70, 0.75, 0.80, 0.85, 0.90, 0.95];
 /// Versions that are backed up; the first, which has no history, is not counted.
 const VERSIONS: usize = 4;
 
-pub(super) const SKIPPING: With = With { skipping: true, merge_after: None, proofs: false };
+pub(super) const SKIPPING: With = With { skipping: true, merging: None, proofs: false };
 
 /// One way of backing up, and what its versions came to.
 struct Side {
@@ -26,8 +26,20 @@ struct Side {
     skips: (u64, u64),
 }
 
-/// Without and with skip chunking, on the same bytes, taking turns version by version.
-fn compare(front: &Front, spec: Spec) -> [Side; 2] {
+/// Without and with skip chunking, the least disturbed of several runs.
+fn compare(front: &Front, spec: &Spec) -> [Side; 2] {
+    let mut best = compare_once(front, spec.clone());
+    for _ in 1..REPEATS {
+        for (best, again) in best.iter_mut().zip(compare_once(front, spec.clone())) {
+            best.whole = best.whole.least(again.whole);
+            best.by_stage = if again.by_stage.total() < best.by_stage.total() { again.by_stage } else { best.by_stage };
+        }
+    }
+    best
+}
+
+/// On the same bytes, taking turns version by version.
+fn compare_once(front: &Front, spec: Spec) -> [Side; 2] {
     let mut sides = [With::default(), SKIPPING].map(|with| {
         let side = Side { with, whole: Outcome::default(), by_stage: Stages::default(), skips: (0, 0) };
         // A pair each: one is timed as a whole, the other by stage.
@@ -62,7 +74,8 @@ fn compare(front: &Front, spec: Spec) -> [Side; 2] {
 pub(crate) fn fig5(settings: &Settings) -> anyhow::Result<()> {
     let mut page = Page::new("fig5", "Figure 5: history-aware skip chunking", settings)?;
     page.say(
-        "Throughput of cutting, naming and looking up, in MB a second of real CPU time of one thread, on data in memory; versions 2 to 4. \
+        "Throughput of cutting, naming and looking up, in MB a second of real CPU time of one thread, on data in memory; versions 2 to 4, \
+         the least disturbed of three runs. \
          Nothing is compressed, sealed or uploaded. Ratio: share of these versions' bytes that is not stored. Names are keyed BLAKE3 across \
          vector lanes, several times faster than the paper's SHA-1: what is left when chunking is gone is smaller here, so factors are larger.",
     );
@@ -81,7 +94,7 @@ pub(crate) fn fig5(settings: &Settings) -> anyhow::Result<()> {
         let mut points = [Vec::new(), Vec::new(), Vec::new()];
         for kib in SIZES_KIB {
             let front = Front::new(algorithm, kib << 10)?;
-            let sides = compare(&front, spec(settings, 4, 12.0, Duplication::Spread));
+            let sides = compare(&front, &spec(settings, 4, 12.0, Duplication::Spread));
             table.row(row(format!("{algorithm} {kib} KiB"), &sides));
             let [without, with] = &sides;
             points[0].push((f64::from(kib), throughput(&without.whole)));
@@ -144,7 +157,7 @@ fn by_duplication(settings: &Settings, page: &mut Page) -> anyhow::Result<()> {
         let front = Front::new(algorithm, 4 << 10)?;
         let mut points = [Vec::new(), Vec::new()];
         for duplication in DUPLICATION {
-            let sides = compare(&front, spec(settings, 2, 16.0, Duplication::Fixed(duplication)));
+            let sides = compare(&front, &spec(settings, 2, 16.0, Duplication::Fixed(duplication)));
             table.row(row(format!("{algorithm} {duplication:.2}"), &sides));
             for (points, side) in points.iter_mut().zip(&sides) {
                 points.push((duplication, throughput(&side.whole)));
@@ -181,7 +194,7 @@ fn breakdown(page: &mut Page, shares: &[(String, Stages, u64)]) -> anyhow::Resul
         let values = [stages.chunking, stages.fingerprinting, stages.lookup].map(per_gb).to_vec();
         parts.push((name.clone(), values));
     }
-    page.say("## Where the CPU time goes (timed apart from the runs above; looking at the clock costs a few percent)");
+    page.say("## Where the CPU time goes (timed apart from the runs above)");
     page.table(&table);
     let labels = Labels { title: "CPU time by stage (4 KiB)", x: "", y: "CPU seconds a GB" };
     page.plot("d-breakdown", &bars(&labels, &["chunking", "naming, loop", "look-up, recipe"], &parts))

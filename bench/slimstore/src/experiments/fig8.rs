@@ -80,7 +80,7 @@ impl Policy {
 /// The recipes of all versions, as Larder's backups leave them.
 fn recipes(settings: &Settings) -> anyhow::Result<Vec<Recipe>> {
     let front = Front::new(settings.chunker, settings.chunk_kib << 10)?;
-    let with = With { skipping: true, merge_after: Some(5), proofs: true };
+    let with = With { skipping: true, proofs: true, ..With::default() }.merging_after(5);
     let (mut larder, mut output) = (Larder::new(INDEX_MEMORY), Output::new(CONTAINER_BYTES));
     let mut sdb = SDb::new(spec(settings, 4, 32.0, Duplication::Spread));
     let mut versions = Vec::new();

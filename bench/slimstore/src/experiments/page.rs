@@ -22,7 +22,7 @@ impl Page {
         let Settings { scale, seed, versions, .. } = settings;
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         let text = format!(
-            "# {title}\n\nScale {scale}, seed {seed}, at most {versions} versions; {} on {cores} cores, one thread used.\n\n",
+            "# {title}\n\nScale {scale}, seed {seed}, at most {versions} versions; {} on {cores} cores.\n\n",
             processor()
         );
         Ok(Self { name, folder: settings.out.clone(), text })
