@@ -13,6 +13,7 @@ use crate::table::Table;
 pub(super) struct Page {
     name: &'static str,
     folder: PathBuf,
+    load: String,
     text: String,
 }
 
@@ -25,7 +26,7 @@ impl Page {
             "# {title}\n\nScale {scale}, seed {seed}, at most {versions} versions; {} on {cores} cores.\n\n",
             processor()
         );
-        Ok(Self { name, folder: settings.out.clone(), text })
+        Ok(Self { name, folder: settings.out.clone(), load: load(), text })
     }
 
     pub(super) fn say(&mut self, words: &str) {
@@ -48,12 +49,24 @@ impl Page {
     }
 
     /// Prints the page and writes it.
-    pub(super) fn finish(self) -> anyhow::Result<()> {
+    pub(super) fn finish(mut self) -> anyhow::Result<()> {
+        let words = format!(
+            "Load of the machine when this began {}, and when it ended {}; the run itself makes 1.",
+            self.load,
+            load()
+        );
+        self.say(&words);
         let path = self.folder.join(format!("{}.md", self.name));
         let text = format!("{}\n", self.text.trim_end());
         fs::write(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
         std::io::stdout().lock().write_all(text.as_bytes()).context("cannot print the page")
     }
+}
+
+/// How many processes wanted a core in the last minute: what was measured beside many others is slower than it need be.
+fn load() -> String {
+    let loads = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    loads.split_ascii_whitespace().next().unwrap_or("unknown").to_owned()
 }
 
 fn processor() -> String {

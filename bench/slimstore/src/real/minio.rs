@@ -93,6 +93,8 @@ impl Minio {
     /// curl fetching these objects, so many at once, through this address.
     pub(crate) fn fetch(through: SocketAddr, keys: &[String], at_once: usize) -> Command {
         let mut command = Command::new("curl");
+        // In parallel it shows progress even when asked to be silent.
+        command.stderr(Stdio::null());
         command.args(["--silent", "--fail", "--no-buffer", "--aws-sigv4", "aws:amz:us-east-1:s3"]);
         command.args(["--user", &format!("{KEY}:{SECRET}"), "--parallel", "--parallel-max", &at_once.to_string()]);
         for key in keys {

@@ -80,6 +80,12 @@ impl Tool {
         command
     }
 
+    pub(crate) fn list(&self) -> Command {
+        let mut command = self.command();
+        command.arg("snapshots");
+        command
+    }
+
     /// The newest version of a series.
     pub(crate) fn restore(&self, series: &str, target: &Path) -> Command {
         let mut command = self.command();
