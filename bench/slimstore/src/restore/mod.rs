@@ -17,7 +17,7 @@ use larder_format::ChunkRef;
 
 pub(crate) use full_vision::{FullVision, Reading, full_vision};
 pub(crate) use law::{alacc, forward_assembly};
-pub(crate) use policies::{chunk_lru, opt_containers};
+pub(crate) use policies::{chunk_lru, containers_with_disk, opt_containers};
 
 use crate::clock::Link;
 
@@ -110,7 +110,7 @@ pub(crate) struct Plan {
     pub(crate) reads: Vec<Read>,
     /// Reads in flight at once that the policy has room for; more threads than that do not help.
     pub(crate) depth: usize,
-    /// Bytes that went through the disk tier.
+    /// Bytes that came back from the disk tier.
     pub(crate) spilled: u64,
 }
 

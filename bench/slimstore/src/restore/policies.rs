@@ -1,6 +1,6 @@
 //! The rivals' caches that replace one at a time: whole containers by Belady's rule, and chunks by least recent use.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use lru::LruCache;
 
@@ -51,6 +51,19 @@ pub(crate) fn opt_containers(recipe: &Recipe, cache_bytes: u64, container_bytes:
         order.insert((next_use[access], *container));
     }
     Plan { reads, depth, spilled: 0 }
+}
+
+/// The same with a disk behind it for containers that are needed again, so that each is read from the store once: what Larder does
+/// for a stream. What is read back from the disk is whole containers, and counts as spilled.
+pub(crate) fn containers_with_disk(recipe: &Recipe, cache_bytes: u64, container_bytes: u64, threads: usize) -> Plan {
+    let mut plan = opt_containers(recipe, cache_bytes, container_bytes, threads);
+    let (mut read, mut spilled) = (HashSet::new(), 0);
+    plan.reads.retain(|again| {
+        let is_first = read.insert(again.container);
+        spilled += if is_first { 0 } else { again.bytes };
+        is_first
+    });
+    Plan { spilled, ..plan }
 }
 
 /// A cache of chunks that evicts the least recently used; a container that is read brings all its chunks.
