@@ -13,6 +13,7 @@ use larder_source::{PatternError, RootsError};
 use larder_store::catalog::RefError;
 use larder_store::jobs::CommitError;
 use larder_store::keyring::ImportError;
+use larder_store::pins::PinError;
 use larder_store::{LocationError, RepositoryError, StoreError, StoreErrorKind, StoreOp};
 
 use crate::exit::Exit;
@@ -166,6 +167,20 @@ impl From<CommitError> for Failure {
         match error {
             CommitError::Fenced => Self::of(Exit::Busy, &error),
             CommitError::Repository(error) => error.into(),
+        }
+    }
+}
+
+impl From<PinError> for Failure {
+    fn from(error: PinError) -> Self {
+        match error {
+            PinError::Repository(error) => error.into(),
+            PinError::Pinned { .. } => Self::of(Exit::Failed, &error).advise("`larder unpin` lets it be forgotten"),
+            PinError::Unclear { .. } => {
+                Self::of(Exit::Failed, &error).advise("`larder pin` or `larder unpin` says what holds from now on")
+            }
+            PinError::Contended => Self::of(Exit::Busy, &error).advise("run the command again"),
+            PinError::Forgotten { .. } => Self::of(Exit::Failed, &error),
         }
     }
 }

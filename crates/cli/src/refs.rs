@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use larder_format::lease::Pin;
 use larder_store::Repository;
 use larder_store::catalog::{Catalog, DamagedVersion, Filter, RefError, Version};
 use larder_store::marks::FaultyObject;
@@ -120,6 +121,14 @@ impl Versions {
             }
             Err(error) => Err(self.not_found(text, error)),
         }
+    }
+
+    /// The version that cannot be read and that `text` names, by the whole id or what listings show of it.
+    pub(crate) fn find_unreadable(&self, text: &str) -> Option<Pin> {
+        let wanted = text.to_ascii_lowercase();
+        let named = |damaged: &&DamagedVersion| wanted == damaged.id.to_string() || wanted == damaged.id.short();
+        let (series, job, _) = larder_format::names::parse_version(&self.damaged.iter().find(named)?.name)?;
+        Some(Pin { series, job })
     }
 
     /// Finds all of several names; without any, all that the filter admits.

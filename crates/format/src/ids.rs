@@ -147,6 +147,21 @@ pub struct ContainerId {
     pub seq: u32,
 }
 
+/// An object of a run of the global index: the job of the pass that wrote it and its number within that job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunId {
+    /// The pass that wrote it.
+    pub job: JobId,
+    /// Counts from 0 within `job`.
+    pub seq: u32,
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&crate::names::run(*self))
+    }
+}
+
 impl fmt::Display for ContainerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&crate::names::container(*self))

@@ -35,7 +35,7 @@ pub enum JobKind {
 }
 
 /// A version that a job builds on or reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 #[cbor(map)]
 pub struct Pin {
     /// Its series.
@@ -74,6 +74,14 @@ pub struct Lease {
     /// Within how many seconds the job means to renew.
     #[n(7)]
     pub renew_seconds: u32,
+    /// Of a task: the number of the index whose creation would make its work count. Once an index with that number or a higher one
+    /// was there, the task is over.
+    #[n(8)]
+    pub claims: Option<u64>,
+    /// Of a task that lays out the version of its first pin anew: the generation of that version's manifest whose creation would
+    /// make its work count. Once there is an object of that generation, the task is over.
+    #[n(9)]
+    pub generation: Option<u32>,
 }
 
 impl Lease {
@@ -119,6 +127,8 @@ mod tests {
             process: 99,
             written_ms: 1_790_000_000_000,
             renew_seconds: 300,
+            claims: None,
+            generation: None,
         }
     }
 
@@ -128,6 +138,20 @@ mod tests {
         let encoded = lease().encode(&keys(), JobId([2; 16]), 4, [9; 16]).expect("fits");
         assert_eq!(hex::encode(encoded), hex::encode(&golden));
         assert_eq!(Lease::decode(&keys(), JobId([2; 16]), 4, &golden), Ok(lease()));
+    }
+
+    #[test]
+    fn a_task_says_which_index_it_would_create() {
+        let task = Lease { kind: JobKind::Task, claims: Some(7), ..lease() };
+        let bytes = task.encode(&keys(), JobId([2; 16]), 0, [9; 16]).expect("fits");
+        assert_eq!(Lease::decode(&keys(), JobId([2; 16]), 0, &bytes), Ok(task));
+    }
+
+    #[test]
+    fn a_task_says_which_generation_it_would_create() {
+        let task = Lease { kind: JobKind::Task, generation: Some(2), ..lease() };
+        let bytes = task.encode(&keys(), JobId([2; 16]), 0, [9; 16]).expect("fits");
+        assert_eq!(Lease::decode(&keys(), JobId([2; 16]), 0, &bytes), Ok(task));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Every key is made here and nowhere else, and parsed by the function beside its maker.
 
-use crate::ids::{ContainerId, ContainerKind, JobId, KeyId, SeriesKey};
+use crate::ids::{ContainerId, ContainerKind, JobId, KeyId, RunId, SeriesKey};
 
 /// The repository's configuration.
 pub const CONFIG: &str = "config";
@@ -14,10 +14,16 @@ pub const JOBS: &str = "jobs/";
 pub const VERSIONS: &str = "versions/";
 /// Prefix of the marks of forgotten versions.
 pub const FORGOTTEN: &str = "forgotten/";
+/// Prefix of the pins of versions.
+pub const PINS: &str = "pins/";
 /// Prefix of data containers.
 pub const DATA: &str = "data/";
 /// Prefix of metadata containers.
 pub const META: &str = "meta/";
+/// Prefix of the global index: its manifests, and below [`RUNS`] its runs.
+pub const INDEX: &str = "index/";
+/// Prefix of the runs of the global index.
+pub const RUNS: &str = "index/runs/";
 
 /// `keys/<key-id>`
 pub fn key(id: KeyId) -> String {
@@ -68,6 +74,11 @@ pub fn series_versions(series: SeriesKey) -> String {
     format!("{VERSIONS}{series}/")
 }
 
+/// Prefix of all generations of one version.
+pub fn generations(series: SeriesKey, job: JobId) -> String {
+    format!("{VERSIONS}{series}/{job}/")
+}
+
 /// Reads a name made by [`version`].
 pub fn parse_version(name: &str) -> Option<(SeriesKey, JobId, u32)> {
     let mut parts = name.strip_prefix(VERSIONS)?.split('/');
@@ -86,6 +97,23 @@ pub fn forgotten(series: SeriesKey, job: JobId) -> String {
 pub fn parse_forgotten(name: &str) -> Option<(SeriesKey, JobId)> {
     let (series, job) = name.strip_prefix(FORGOTTEN)?.split_once('/')?;
     Some((series.parse().ok()?, job.parse().ok()?))
+}
+
+/// `pins/<series>/<job-id>/<n>`: the n-th change of whether a version is pinned.
+pub fn pin(series: SeriesKey, job: JobId, number: u32) -> String {
+    format!("{}{number}", pins_of(series, job))
+}
+
+/// Prefix of all changes of one version's pin.
+pub fn pins_of(series: SeriesKey, job: JobId) -> String {
+    format!("{PINS}{series}/{job}/")
+}
+
+/// Reads a name made by [`pin`].
+pub fn parse_pin(name: &str) -> Option<(SeriesKey, JobId, u32)> {
+    let mut parts = name.strip_prefix(PINS)?.split('/');
+    let found = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?, parse_number(parts.next()?)?);
+    parts.next().is_none().then_some(found)
 }
 
 /// `data/<job-id>/<seq>` or `meta/<job-id>/<seq>`
@@ -113,9 +141,35 @@ pub fn parse_container(name: &str) -> Option<ContainerId> {
     Some(ContainerId { kind, job: job.parse().ok()?, seq: parse_number(seq)? })
 }
 
+/// `index/<n>`: the n-th manifest of the global index, counted from 1.
+pub fn index(number: u64) -> String {
+    format!("{INDEX}{number}")
+}
+
+/// Reads a name made by [`index()`]. Number 0 stands for "no index yet" and has no object.
+pub fn parse_index(name: &str) -> Option<u64> {
+    parse_number(name.strip_prefix(INDEX)?).filter(|number| *number > 0)
+}
+
+/// `index/runs/<job-id>/<seq>`
+pub fn run(id: RunId) -> String {
+    format!("{}{}", runs_of(id.job), id.seq)
+}
+
+/// Prefix of all runs of the index that one pass wrote.
+pub fn runs_of(job: JobId) -> String {
+    format!("{RUNS}{job}/")
+}
+
+/// Reads a name made by [`run`].
+pub fn parse_run(name: &str) -> Option<RunId> {
+    let (job, seq) = name.strip_prefix(RUNS)?.split_once('/')?;
+    Some(RunId { job: job.parse().ok()?, seq: parse_number(seq)? })
+}
+
 /// A decimal number in its only spelling: no sign, no leading zero.
-fn parse_number(text: &str) -> Option<u32> {
-    let number: u32 = text.parse().ok()?;
+fn parse_number<N: std::str::FromStr + ToString>(text: &str) -> Option<N> {
+    let number: N = text.parse().ok()?;
     (number.to_string() == text).then_some(number)
 }
 
@@ -137,6 +191,16 @@ mod tests {
         assert_eq!(parse_lease(&lease(job, 5)), Some((job, LeaseObject::Renewal(5))));
         assert_eq!(parse_lease(&lease_done(job)), Some((job, LeaseObject::Done)));
         assert_eq!(parse_forgotten(&forgotten(series, job)), Some((series, job)));
+        assert_eq!(parse_index(&index(u64::MAX)), Some(u64::MAX));
+        for no_index in ["index/0", "index/01", "index/+1", "index/18446744073709551616", "index/runs/1", "index/"] {
+            assert_eq!(parse_index(no_index), None, "{no_index}");
+        }
+        let id = RunId { job, seq: 12 };
+        assert_eq!(parse_run(&run(id)), Some(id));
+        assert_eq!(parse_run(&format!("{}012", runs_of(job))), None);
+        assert_eq!(parse_index(&run(id)), None);
+        assert_eq!(parse_pin(&pin(series, job, 2)), Some((series, job, 2)));
+        assert_eq!(parse_pin(&format!("{}02", pins_of(series, job))), None);
         let shouting = version(series, JobId([0xab; 16]), 0).to_uppercase().replacen("VERSIONS", "versions", 1);
         assert_eq!(parse_version(&shouting), None);
     }

@@ -27,6 +27,7 @@ mod name;
 mod open;
 mod options;
 mod patience;
+pub mod pins;
 mod remote;
 pub mod repository;
 mod retry;

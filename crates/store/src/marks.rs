@@ -28,8 +28,9 @@ pub struct FaultyObject {
 }
 
 impl Repository {
-    /// Marks a version as forgotten. Done as well if somebody else has marked it before.
-    pub async fn forget(&self, version: Pin, mark: &Forgotten) -> Result<(), RepositoryError> {
+    /// Marks a version as forgotten. Done as well if somebody else has marked it before. Only for who knows that it is not pinned
+    /// and cannot be pinned any more: [`Repository::forget`](crate::Repository::forget).
+    pub(crate) async fn mark_forgotten(&self, version: Pin, mark: &Forgotten) -> Result<(), RepositoryError> {
         let name = names::forgotten(version.series, version.job);
         let bytes = mark.encode(&self.keys, version.series, version.job, random(self.entropy())?)?;
         match self.store.create(&name, bytes.into()).await {

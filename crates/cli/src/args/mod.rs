@@ -5,6 +5,7 @@
 
 mod backup;
 mod fetch;
+mod forget;
 mod global;
 mod init;
 mod keys;
@@ -16,6 +17,7 @@ use clap::{Parser, Subcommand};
 
 pub(crate) use backup::BackupArgs;
 pub(crate) use fetch::FetchArgs;
+pub(crate) use forget::{ForgetArgs, PinArgs, UnpinArgs};
 pub(crate) use global::Global;
 pub(crate) use init::{ChunkerName, InitArgs};
 pub(crate) use keys::{KeyArgs, KeyCommand, NewKey, NewPassword};
@@ -76,6 +78,13 @@ pub(crate) enum Command {
     Dump(DumpArgs),
     /// Find out whether every snapshot can be restored
     Check(CheckArgs),
+    /// Forget snapshots, by name or by a policy
+    #[command(alias = "delete")]
+    Forget(Box<ForgetArgs>),
+    /// Keep snapshots from being forgotten
+    Pin(PinArgs),
+    /// Let pinned snapshots be forgotten again
+    Unpin(UnpinArgs),
     /// Manage the passwords of a repository, and its paper key
     Key(KeyArgs),
     /// Find out whether a store keeps the promises that a repository needs
@@ -106,6 +115,9 @@ impl Command {
             Self::Restore(_) => "restore",
             Self::Dump(_) => "dump",
             Self::Check(_) => "check",
+            Self::Forget(_) => "forget",
+            Self::Pin(_) => "pin",
+            Self::Unpin(_) => "unpin",
             Self::Key(_) => "key",
             Self::ValidateStore(_) => "validate-store",
             Self::Unlock => "unlock",

@@ -7,10 +7,12 @@ mod completions;
 mod diff;
 mod dump;
 mod find;
+mod forget;
 mod init;
 mod key;
 mod ls;
 mod man;
+mod pin;
 mod restore;
 mod snapshots;
 mod stats;
@@ -36,6 +38,9 @@ pub(crate) fn run(app: &App, command: Command) -> Result<Exit, Failure> {
         Command::Restore(args) => restore::run(app, &args),
         Command::Dump(args) => dump::run(app, &args),
         Command::Check(args) => check::run(app, &args),
+        Command::Forget(args) => forget::run(app, &args),
+        Command::Pin(args) => pin::pin(app, &args),
+        Command::Unpin(args) => pin::unpin(app, &args),
         Command::Key(args) => key::run(app, &args),
         Command::ValidateStore(args) => validate_store::run(app, &args),
         Command::Unlock => unlock::run(app),

@@ -4,6 +4,7 @@ mod backing_up;
 mod command_line;
 mod damaged;
 mod dumping;
+mod forgetting;
 mod interrupted;
 mod keys;
 mod looking;

@@ -9,6 +9,7 @@ use larder_format::lease::{self, Lease};
 use larder_format::manifest::{Head, Manifest, Register, Summary};
 use larder_format::mark::Forgotten;
 use larder_format::metadata::{Block, BlockBuilder, decode_block};
+use larder_format::pinning::PinEntry;
 use larder_format::{key_file, names, recipe, segment};
 
 use super::{CONTAINER, ContainerParts, Forger, JOB, SERIES, keys};
@@ -88,11 +89,16 @@ pub fn mark(object: &[u8]) {
         let again = mark.encode(&keys(), SERIES, JOB, SALT).expect("it was read");
         assert_eq!(Forgotten::decode(&keys(), SERIES, JOB, &again), Ok(mark));
     }
+    if let Ok(entry) = PinEntry::decode(&keys(), SERIES, JOB, 2, object) {
+        let again = entry.encode(&keys(), SERIES, JOB, 2, SALT).expect("it was read");
+        assert_eq!(PinEntry::decode(&keys(), SERIES, JOB, 2, &again), Ok(entry));
+    }
 }
 
 /// The fields of a mark before they are sealed.
 pub fn mark_fields(plain: &[u8]) {
     mark(&Forger::new().object(&names::forgotten(SERIES, JOB), b"LFGT", &[plain]));
+    mark(&Forger::new().object(&names::pin(SERIES, JOB, 2), b"LPIN", &[plain]));
 }
 
 /// A container as it lies in the store.
@@ -178,6 +184,9 @@ pub fn object_name(name: &str) {
     }
     if let Some((series, job)) = names::parse_forgotten(name) {
         assert_eq!(names::forgotten(series, job), name);
+    }
+    if let Some((series, job, number)) = names::parse_pin(name) {
+        assert_eq!(names::pin(series, job, number), name);
     }
     if let Some(id) = names::parse_key(name) {
         assert_eq!(names::key(id), name);

@@ -169,6 +169,8 @@ pub fn lease() -> Lease {
         process: 99,
         written_ms: 1_790_000_000_000,
         renew_seconds: 300,
+        claims: None,
+        generation: None,
     }
 }
 

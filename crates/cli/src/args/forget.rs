@@ -1,0 +1,183 @@
+//! `larder forget`, `larder pin`, `larder unpin`.
+
+use clap::Args;
+use larder_gnode::retention::{GroupBy, Keep, Period};
+
+use super::FilterArgs;
+use crate::sizes;
+
+/// Forget snapshots, by name or by a policy.
+///
+/// Without names a policy says what is kept; everything else is forgotten, in groups of one series each. Rules add up: a snapshot
+/// stays if any of them keeps it. Hours, days, weeks (Monday to Sunday), months and years are those of the local time zone, and
+/// only those count that have a snapshot. Forgotten snapshots are gone from all lists at once and for good; what only they needed
+/// becomes free with the next pass of `larder optimize`, or now with --prune. Pinned snapshots are never forgotten.
+#[derive(Debug, Args)]
+pub(crate) struct ForgetArgs {
+    /// Forget these (latest, latest~2, an id or its beginning) and no others
+    #[arg(value_name = "SNAPSHOT")]
+    pub(crate) ids: Vec<String>,
+
+    /// Keep the newest N snapshots; "unlimited" is possible wherever N is
+    #[arg(short = 'l', long, value_name = "N", allow_negative_numbers = true, help_heading = "What to keep")]
+    pub(crate) keep_last: Option<Keep>,
+
+    /// Keep the newest snapshot of each of the last N hours that have one
+    #[arg(short = 'H', long, value_name = "N", allow_negative_numbers = true, help_heading = "What to keep")]
+    pub(crate) keep_hourly: Option<Keep>,
+
+    /// Keep the newest snapshot of each of the last N days that have one
+    #[arg(short = 'd', long, value_name = "N", allow_negative_numbers = true, help_heading = "What to keep")]
+    pub(crate) keep_daily: Option<Keep>,
+
+    /// Keep the newest snapshot of each of the last N weeks that have one
+    #[arg(short = 'w', long, value_name = "N", allow_negative_numbers = true, help_heading = "What to keep")]
+    pub(crate) keep_weekly: Option<Keep>,
+
+    /// Keep the newest snapshot of each of the last N months that have one
+    #[arg(short = 'm', long, value_name = "N", allow_negative_numbers = true, help_heading = "What to keep")]
+    pub(crate) keep_monthly: Option<Keep>,
+
+    /// Keep the newest snapshot of each of the last N years that have one
+    #[arg(short = 'y', long, value_name = "N", allow_negative_numbers = true, help_heading = "What to keep")]
+    pub(crate) keep_yearly: Option<Keep>,
+
+    /// Keep what was made within this time before the newest snapshot: 1y5m7d2h
+    #[arg(long, value_name = "PERIOD", help_heading = "What to keep")]
+    pub(crate) keep_within: Option<Period>,
+
+    /// Keep the newest of each hour within this time before the newest snapshot
+    #[arg(long, value_name = "PERIOD", help_heading = "What to keep")]
+    pub(crate) keep_within_hourly: Option<Period>,
+
+    /// Keep the newest of each day within this time
+    #[arg(long, value_name = "PERIOD", help_heading = "What to keep")]
+    pub(crate) keep_within_daily: Option<Period>,
+
+    /// Keep the newest of each week within this time
+    #[arg(long, value_name = "PERIOD", help_heading = "What to keep")]
+    pub(crate) keep_within_weekly: Option<Period>,
+
+    /// Keep the newest of each month within this time
+    #[arg(long, value_name = "PERIOD", help_heading = "What to keep")]
+    pub(crate) keep_within_monthly: Option<Period>,
+
+    /// Keep the newest of each year within this time
+    #[arg(long, value_name = "PERIOD", help_heading = "What to keep")]
+    pub(crate) keep_within_yearly: Option<Period>,
+
+    /// Keep snapshots with all of these tags; may be given several times for alternatives
+    #[arg(long, value_name = "TAG[,TAG…]", help_heading = "What to keep")]
+    pub(crate) keep_tag: Vec<String>,
+
+    /// Keep this snapshot; may be given several times
+    #[arg(long, value_name = "SNAPSHOT", help_heading = "What to keep")]
+    pub(crate) keep_id: Vec<String>,
+
+    /// Keep the newest snapshots whose containers together take no more than this
+    #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes, help_heading = "What to keep")]
+    pub(crate) keep_size: Option<u64>,
+
+    /// Decide about snapshots in groups of the same series, host, paths, tags, or several of these; '' for one group of all
+    #[arg(short = 'g', long, value_name = "WHAT", default_value = "series", value_parser = parse_group_by)]
+    pub(crate) group_by: GroupBy,
+
+    /// Change nothing, only say what would be forgotten
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+
+    /// Let a policy forget all snapshots of a group
+    #[arg(long)]
+    pub(crate) unsafe_allow_remove_all: bool,
+
+    /// Which snapshots the policy is about
+    #[command(flatten)]
+    pub(crate) filter: ForgetFilterArgs,
+}
+
+/// Which snapshots are meant. `-H` means hours here, as it does for restic.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ForgetFilterArgs {
+    /// Only snapshots of this host; may be given several times
+    #[arg(long, value_name = "NAME", help_heading = "Which snapshots")]
+    host: Vec<String>,
+
+    /// Only snapshots with all of these tags; may be given several times for alternatives
+    #[arg(long, value_name = "TAG[,TAG…]", help_heading = "Which snapshots")]
+    tag: Vec<String>,
+
+    /// Only snapshots of this path; may be given several times for snapshots of all of them
+    #[arg(long, value_name = "PATH", help_heading = "Which snapshots")]
+    path: Vec<std::ffi::OsString>,
+
+    /// Only snapshots of this series; may be given several times
+    #[arg(long, value_name = "NAME", help_heading = "Which snapshots")]
+    series: Vec<String>,
+}
+
+impl From<&ForgetFilterArgs> for FilterArgs {
+    fn from(args: &ForgetFilterArgs) -> Self {
+        let ForgetFilterArgs { host, tag, path, series } = args.clone();
+        Self { host, tag, path, series }
+    }
+}
+
+/// Reads `series`, `host,paths`, or nothing.
+fn parse_group_by(text: &str) -> Result<GroupBy, String> {
+    let mut by = GroupBy { series: false, host: false, paths: false, tags: false };
+    for what in text.split(',').map(str::trim).filter(|what| !what.is_empty()) {
+        match what {
+            "series" => by.series = true,
+            "host" | "hosts" => by.host = true,
+            "path" | "paths" => by.paths = true,
+            "tag" | "tags" => by.tags = true,
+            other => return Err(format!("{other:?} is none of series, host, paths, tags")),
+        }
+    }
+    Ok(by)
+}
+
+/// Keep snapshots from being forgotten.
+///
+/// A pinned snapshot stays whatever a policy says, until it is unpinned. Pins are shown by `larder snapshots`.
+#[derive(Debug, Args)]
+pub(crate) struct PinArgs {
+    /// Which (latest, latest~2, an id or its beginning)
+    #[arg(value_name = "SNAPSHOT", required = true)]
+    pub(crate) ids: Vec<String>,
+
+    /// Why, for whoever wonders later
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) reason: String,
+
+    /// Which snapshots `latest` may mean
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
+}
+
+/// Let pinned snapshots be forgotten again.
+#[derive(Debug, Args)]
+pub(crate) struct UnpinArgs {
+    /// Which (latest, latest~2, an id or its beginning)
+    #[arg(value_name = "SNAPSHOT", required = true)]
+    pub(crate) ids: Vec<String>,
+
+    /// Which snapshots `latest` may mean
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_read_as_restic_users_write_them() {
+        let none = GroupBy { series: false, host: false, paths: false, tags: false };
+        assert_eq!(parse_group_by("series"), Ok(GroupBy::default()));
+        assert_eq!(parse_group_by("host,paths"), Ok(GroupBy { host: true, paths: true, ..none }));
+        assert_eq!(parse_group_by("hosts, tag"), Ok(GroupBy { host: true, tags: true, ..none }));
+        assert_eq!(parse_group_by(""), Ok(none));
+        assert!(parse_group_by("color").is_err());
+    }
+}

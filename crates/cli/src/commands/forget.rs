@@ -1,0 +1,256 @@
+//! `larder forget`: shows what a policy keeps and why, and marks the rest.
+
+use std::collections::BTreeMap;
+
+use jiff::tz::TimeZone;
+use larder_format::ids::{ByteCount, JobId};
+use larder_format::lease::Pin;
+use larder_format::mark::Forgotten;
+use larder_gnode::forget::{Judged, JudgedGroup, Question, carry_out, decide, pin_of};
+use larder_gnode::retention::{GroupKey, Policy, Reason};
+use larder_lnode::Context;
+use larder_store::catalog::Version;
+use larder_store::pins::PinLine;
+use serde_json::{Map, Value, json};
+
+use crate::app::App;
+use crate::args::{FilterArgs, ForgetArgs};
+use crate::environment;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Align, Table, absolute, safe, summary};
+use crate::refs::{Versions, split_tags};
+use crate::{sizes, time};
+
+pub(super) fn run(app: &App, args: &ForgetArgs) -> Result<Exit, Failure> {
+    let filter = FilterArgs::from(&args.filter);
+    let opened = app.open()?;
+    let versions = Versions::load(app, &opened.repository, &filter)?;
+    let policy = policy(app, args, &versions)?;
+    let mut context = app.reading(opened.repository.clone());
+    // What is shown and what is done must be what the store holds, not what was copied here once.
+    context.repository = context.repository.through(context.repository.store().without_cache());
+    let chosen = if args.ids.is_empty() {
+        refuse_without_rules(args, &policy)?;
+        by_policy(app, args, &versions, &policy, &context)?
+    } else {
+        if !policy.is_empty() {
+            return Err(Failure::usage(
+                "snapshots were named, and a policy given as well: only one of them can decide",
+            ));
+        }
+        by_name(app, args, &versions)?
+    };
+    chosen.show(app, args)?;
+    let exit = if args.dry_run { Exit::Done } else { chosen.carry_out(app, &context)? };
+    versions.warn_of_damage(app);
+    Ok(exit)
+}
+
+/// What is to be done.
+struct Chosen {
+    groups: Vec<JudgedGroup>,
+    /// Versions that only their names are known of, because they cannot be read.
+    unreadable: Vec<Pin>,
+    reason: String,
+    is_by_name: bool,
+}
+
+fn policy(app: &App, args: &ForgetArgs, versions: &Versions) -> Result<Policy, Failure> {
+    let ids: Result<Vec<JobId>, Failure> = args.keep_id.iter().map(|text| Ok(versions.find(app, text)?.id())).collect();
+    Ok(Policy {
+        last: args.keep_last.unwrap_or_default(),
+        hourly: args.keep_hourly.unwrap_or_default(),
+        daily: args.keep_daily.unwrap_or_default(),
+        weekly: args.keep_weekly.unwrap_or_default(),
+        monthly: args.keep_monthly.unwrap_or_default(),
+        yearly: args.keep_yearly.unwrap_or_default(),
+        within: args.keep_within,
+        within_hourly: args.keep_within_hourly,
+        within_daily: args.keep_within_daily,
+        within_weekly: args.keep_within_weekly,
+        within_monthly: args.keep_within_monthly,
+        within_yearly: args.keep_within_yearly,
+        tags: args.keep_tag.iter().map(|tags| split_tags(tags)).filter(|tags| !tags.is_empty()).collect(),
+        ids: ids?,
+        size: args.keep_size.map(ByteCount),
+    })
+}
+
+fn refuse_without_rules(args: &ForgetArgs, policy: &Policy) -> Result<(), Failure> {
+    let filter = FilterArgs::from(&args.filter);
+    let is_filtered =
+        !(filter.host.is_empty() && filter.tag.is_empty() && filter.path.is_empty() && filter.series.is_empty());
+    match (policy.is_empty(), args.unsafe_allow_remove_all, is_filtered) {
+        (false, ..) | (true, true, true) => Ok(()),
+        (true, true, false) => Err(Failure::usage("--unsafe-allow-remove-all needs --host, --tag, --path or --series")
+            .advise("nothing was forgotten")),
+        (true, false, _) => Err(Failure::usage("neither snapshots nor a policy were given")
+            .advise("nothing was forgotten; name snapshots, or say what to keep, for instance --keep-daily 7")),
+    }
+}
+
+fn by_policy(
+    app: &App,
+    args: &ForgetArgs,
+    versions: &Versions,
+    policy: &Policy,
+    context: &Context,
+) -> Result<Chosen, Failure> {
+    let question = Question {
+        policy,
+        group_by: args.group_by,
+        zone: TimeZone::system(),
+        now_ms: context.clock.now_ms(),
+        memory: context.memory / 2,
+    };
+    let groups = app.block_on(async {
+        let pinned: BTreeMap<Pin, PinLine> = context.repository.pinned().await?;
+        decide(&context.repository, &question, versions.admitted.clone(), &pinned).await
+    })?;
+    if !args.unsafe_allow_remove_all
+        && let Some(group) = groups.iter().find(|group| group.loses_all())
+    {
+        let (count, key) = (sizes::count(group.versions.len() as u64, "snapshot"), key_text(&group.key));
+        return Err(Failure::new(
+            Exit::Failed,
+            format!("the policy keeps none of {count}{key}; nothing was forgotten"),
+        )
+        .advise("name the snapshots to forget them all, or use --unsafe-allow-remove-all"));
+    }
+    let reason = format!("{}: no rule of a policy keeps it", environment::user());
+    Ok(Chosen { groups, unreadable: Vec::new(), reason, is_by_name: false })
+}
+
+fn by_name(app: &App, args: &ForgetArgs, versions: &Versions) -> Result<Chosen, Failure> {
+    let (mut found, mut unreadable): (Vec<Version>, Vec<Pin>) = (Vec::new(), Vec::new());
+    for text in &args.ids {
+        match versions.find_unreadable(text) {
+            Some(pin) if !unreadable.contains(&pin) => unreadable.push(pin),
+            Some(_) => {}
+            None => {
+                let version = versions.find(app, text)?;
+                if !found.iter().any(|known| known.id() == version.id()) {
+                    found.push(version);
+                }
+            }
+        }
+    }
+    found.sort_by_key(|version| (version.summary.time_ms, version.id()));
+    let versions = found.into_iter().map(|version| Judged { version, reasons: Vec::new() }).collect();
+    let groups = vec![JudgedGroup { key: GroupKey::default(), versions }];
+    Ok(Chosen { groups, unreadable, reason: format!("{}: by name", environment::user()), is_by_name: true })
+}
+
+impl Chosen {
+    fn show(&self, app: &App, args: &ForgetArgs) -> Result<(), Failure> {
+        if app.out.is_json() {
+            return app.out.json(&self.groups.iter().map(|group| json_of(group, self)).collect::<Vec<_>>());
+        }
+        if !self.is_by_name {
+            for group in &self.groups {
+                let (kept, gone): (Vec<_>, Vec<_>) = group.versions.iter().partition(|judged| judged.is_kept());
+                let key = key_text(&group.key);
+                let shown = [("keep", kept, true), ("forget", gone, false)];
+                for (what, versions, with_reasons) in shown.into_iter().filter(|(_, versions, _)| !versions.is_empty())
+                {
+                    let count = sizes::count(versions.len() as u64, "snapshot");
+                    app.out.info(format!("{what} {count}{key}:"))?;
+                    print_table(app, &versions, with_reasons)?;
+                    app.out.info("")?;
+                }
+            }
+        }
+        if args.dry_run {
+            app.out.info(format!("{} would be forgotten", sizes::count(self.count(), "snapshot")))?;
+        }
+        Ok(())
+    }
+
+    fn count(&self) -> u64 {
+        let gone = self.groups.iter().flat_map(|group| &group.versions).filter(|judged| !judged.is_kept());
+        (gone.count() + self.unreadable.len()) as u64
+    }
+
+    fn carry_out(&self, app: &App, context: &Context) -> Result<Exit, Failure> {
+        let gone = self.groups.iter().flat_map(|group| &group.versions).filter(|judged| !judged.is_kept());
+        let pins = gone.map(|judged| pin_of(&judged.version)).chain(self.unreadable.iter().copied());
+        let mark =
+            Forgotten { time_ms: context.clock.now_ms(), host: environment::host(), reason: self.reason.clone() };
+        let forgot = app.block_on(carry_out(&context.repository, pins.map(|pin| (pin, mark.clone())).collect()));
+        if !app.out.is_json() {
+            app.out.info(format!("forgot {}", sizes::count(forgot.done.len() as u64, "snapshot")))?;
+        }
+        let mut failures = forgot.failed.into_iter().map(|(id, error)| {
+            (id, Failure::from(error).while_doing(&format!("snapshot {} was not forgotten", id.short())))
+        });
+        let Some((_, first)) = failures.next() else { return Ok(Exit::Done) };
+        for (id, failure) in failures {
+            app.out.item_error(&id.short(), "forget", &failure.message);
+        }
+        Err(first)
+    }
+}
+
+/// ` of series host:/home`, for the end of a sentence.
+fn key_text(key: &GroupKey) -> String {
+    let mut parts = Vec::new();
+    parts.extend(key.series.as_ref().map(|series| format!("series {}", safe(series))));
+    parts.extend(key.host.as_ref().map(|host| format!("host {}", safe(host))));
+    parts.extend(key.tags.as_ref().map(|tags| format!("tags [{}]", safe(&tags.join(", ")))));
+    let paths = |paths: &Vec<Vec<u8>>| paths.iter().map(|path| absolute(path)).collect::<Vec<_>>().join(", ");
+    parts.extend(key.paths.as_ref().map(|all| format!("paths [{}]", paths(all))));
+    if parts.is_empty() { String::new() } else { format!(" of {}", parts.join(", ")) }
+}
+
+fn json_of(group: &JudgedGroup, chosen: &Chosen) -> Value {
+    let mut object = Map::new();
+    let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
+    let GroupKey { series, host, paths, tags } = &group.key;
+    let paths = paths.as_ref().map(|paths| paths.iter().map(|path| absolute(path)).collect::<Vec<_>>());
+    put("series", json!(series));
+    put("host", json!(host));
+    put("paths", json!(paths));
+    put("tags", json!(tags));
+    let of = |is_kept: bool| -> Vec<_> {
+        let chosen = group.versions.iter().filter(|judged| judged.is_kept() == is_kept);
+        chosen.map(|judged| summary::version(&judged.version)).collect()
+    };
+    put("keep", json!(of(true)));
+    put("remove", json!(of(false)));
+    let reasons = group.versions.iter().filter(|judged| judged.is_kept()).map(|judged| {
+        let matches: Vec<_> = judged.reasons.iter().map(ToString::to_string).collect();
+        json!({"snapshot": summary::version(&judged.version), "matches": matches})
+    });
+    put("reasons", json!(reasons.collect::<Vec<_>>()));
+    let unreadable: Vec<_> = chosen.unreadable.iter().map(|pin| pin.job.to_string()).collect();
+    put("remove_unreadable", json!(unreadable));
+    Value::Object(object)
+}
+
+fn print_table(app: &App, versions: &[&Judged], with_reasons: bool) -> Result<(), Failure> {
+    let mut columns = vec![("ID", Align::Left), ("Time", Align::Left), ("Host", Align::Left), ("Tags", Align::Left)];
+    if with_reasons {
+        columns.push(("Reasons", Align::Left));
+    }
+    columns.extend([("Series", Align::Left), ("Size", Align::Right)]);
+    let mut table = Table::new(&columns);
+    for judged in versions {
+        let summary = &judged.version.summary;
+        let mut row =
+            vec![summary.id.short(), time::show(summary.time_ms), safe(&summary.host), safe(&summary.tags.join(","))];
+        if with_reasons {
+            row.push(judged.reasons.iter().map(reason_text).collect::<Vec<_>>().join(", "));
+        }
+        row.extend([safe(&summary.series), sizes::show(summary.statistics.logical_bytes)]);
+        table.row(row);
+    }
+    table.lines().iter().try_for_each(|line| app.out.info(line))
+}
+
+fn reason_text(reason: &Reason) -> String {
+    match reason {
+        Reason::Size(size) => format!("within {}", sizes::show(size.0)),
+        other => safe(&other.to_string()),
+    }
+}

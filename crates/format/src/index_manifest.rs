@@ -1,0 +1,449 @@
+//! Manifests of the global index: which versions it knows, of which runs its tables consist, and what is to be deleted.
+//!
+//! `index/<n>` is a sealed object (`seal.rs`), magic `LIDX`, created once if absent; the highest number is current and number
+//! 0, which has no object, is the empty index. A pass of the G-node counts if and only if the manifest under the number that it
+//! contested names its job. `docs/concurrency.md` says why (`PublishFirst`).
+//!
+//! | part | content                                                                                          |
+//! |-----:|--------------------------------------------------------------------------------------------------|
+//! |    0 | CBOR map, [`IndexHead`]                                                                          |
+//! |    1 | version (1 byte: 1), places (`places.rs`), series, versions, runs, queue; each a count and rows  |
+//!
+//! | row     | fields |
+//! |---------|--------|
+//! | series  | 16 bytes of key, in order of first use |
+//! | version | varint number less the one before it, varint series, varint job, varint generation, 1 byte state |
+//! | run     | 1 byte table, varint age, varint job, varint seq, u64 first, u64 last; varints: records, tombstones, bytes of object, tail, filter |
+//! | queue   | 1 byte what, its fields (`queue.rs`), 1 byte why, varint index number with which it was decided |
+//!
+//! Versions are in order of their numbers; runs in order of table, age and first key.
+
+mod queue;
+
+use std::collections::HashMap;
+
+use minicbor::{Decode, Encode};
+
+pub use queue::{Doomed, Queued, Reason};
+
+use crate::cbor;
+use crate::ids::{JobId, RunId, SeriesKey};
+use crate::names;
+use crate::places::{Places, PlacesWriter};
+use crate::seal::{Keys, ObjectType, first_part_end, first_part_len, open_object, seal_object};
+use crate::wire::{DecodeError, EncodeError, Put, Reader};
+
+/// Most bytes of a manifest of the index: room for some six million versions.
+pub const INDEX_MAX: u64 = 1 << 28;
+/// Most bytes of its header and head.
+pub const INDEX_HEAD_MAX: u64 = 1 << 20;
+/// Bytes to read of it to have its [`IndexHead`] in most cases.
+pub const INDEX_HEAD_GUESS: u64 = 4096;
+
+const INDEX: ObjectType = ObjectType { magic: *b"LIDX", version: 1, what: "index manifest", max_len: INDEX_MAX };
+const PARTS: usize = 2;
+
+/// What a pass counted. All of it is for people.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct PassStatistics {
+    /// Chunks that the index knows.
+    #[n(0)]
+    #[cbor(default)]
+    pub chunks: u64,
+    /// Containers that the index knows.
+    #[n(1)]
+    #[cbor(default)]
+    pub containers: u64,
+    /// Versions that this pass ingested.
+    #[n(2)]
+    #[cbor(default)]
+    pub versions_ingested: u64,
+    /// Containers that it ingested.
+    #[n(3)]
+    #[cbor(default)]
+    pub containers_ingested: u64,
+    /// Chunks that it ingested.
+    #[n(4)]
+    #[cbor(default)]
+    pub chunks_ingested: u64,
+    /// Chunks whose entry it moved to another container.
+    #[n(5)]
+    #[cbor(default)]
+    pub chunks_moved: u64,
+    /// Containers that it wrote.
+    #[n(6)]
+    #[cbor(default)]
+    pub containers_written: u64,
+    /// Bytes of them.
+    #[n(7)]
+    #[cbor(default)]
+    pub bytes_written: u64,
+    /// Containers that it queued for deletion.
+    #[n(8)]
+    #[cbor(default)]
+    pub containers_queued: u64,
+    /// Bytes of them.
+    #[n(9)]
+    #[cbor(default)]
+    pub bytes_queued: u64,
+}
+
+/// What people, and passes that look at nothing else, see of an index.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct IndexHead {
+    /// The number in its name.
+    #[n(0)]
+    pub number: u64,
+    /// The pass that made it.
+    #[n(1)]
+    pub pass: JobId,
+    /// Drawn at random for each attempt to publish, so that a pass whose create got no answer can see whether it won.
+    #[n(2)]
+    #[cbor(with = "minicbor::bytes")]
+    pub attempt: [u8; 16],
+    /// When, milliseconds since the epoch by the writer's clock. Nothing safe depends on it.
+    #[n(3)]
+    pub time_ms: u64,
+    /// On which host.
+    #[n(4)]
+    pub host: String,
+    /// Name and version of the program.
+    #[n(5)]
+    pub program: String,
+    /// The number that the next version to be ingested gets. Numbers are never used again.
+    #[n(6)]
+    pub next_version: u32,
+    /// The number that the next container to be ingested gets. Numbers are never used again.
+    #[n(7)]
+    pub next_container: u32,
+    /// The age that the next run gets. Ages are never used again, not even after a merge.
+    #[n(8)]
+    pub next_age: u64,
+    /// Counters.
+    #[n(9)]
+    pub statistics: PassStatistics,
+}
+
+/// What became of a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum VersionState {
+    /// It is to be restorable.
+    Retained,
+    /// A mark says it is forgotten; its containers are not collected yet.
+    Forgotten,
+    /// Nothing is kept for it any more. Its row may be left out as soon as nothing in the tables names its number.
+    Collected,
+}
+
+/// A version that the index knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexedVersion {
+    /// Its place in the order of ingestion, which is the order of versions everywhere in the index.
+    pub number: u32,
+    /// Its series.
+    pub series: SeriesKey,
+    /// Its job, which is its id.
+    pub job: JobId,
+    /// The generation of its manifest that was ingested.
+    pub generation: u32,
+    /// What became of it.
+    pub state: VersionState,
+}
+
+/// The tables of the index. What keys and values are is said by the crate `larder-index`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Table {
+    /// Fingerprint of a chunk to its place.
+    Chunks,
+    /// Number of a container to what is known of it.
+    Containers,
+    /// Number of a container to the set of its chunks that were given up; only of containers that have any.
+    Holes,
+    /// Sampled fingerprints to versions.
+    Streams,
+}
+
+impl Table {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Chunks, Self::Containers, Self::Holes, Self::Streams];
+
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Chunks => 1,
+            Self::Containers => 2,
+            Self::Holes => 3,
+            Self::Streams => 4,
+        }
+    }
+
+    pub(crate) fn of_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|table| table.code() == code)
+    }
+}
+
+/// A reference to an object of a run, or to a part of it.
+///
+/// Of two entries with one key, that in the run of the higher age holds. Of one age there may be several objects; their ranges
+/// are disjoint. A range is of *prefixes*: the first 8 bytes of keys, big-endian, shorter keys padded with zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunRef {
+    /// Which table it is of.
+    pub table: Table,
+    /// Orders the runs of a table: newer is higher.
+    pub age: u64,
+    /// The object.
+    pub id: RunId,
+    /// Lowest prefix of the keys that count. The object may hold lower ones: they were merged into other runs.
+    pub first: u64,
+    /// Highest prefix of the keys that count; the object may hold higher ones.
+    pub last: u64,
+    /// Records in the object, tombstones included.
+    pub records: u64,
+    /// Tombstones among them.
+    pub tombstones: u64,
+    /// Bytes of the object.
+    pub object_bytes: u64,
+    /// Bytes at its end that hold fences and trailer.
+    pub tail_bytes: u32,
+    /// Bytes before those that hold the filter.
+    pub filter_bytes: u32,
+}
+
+/// A whole manifest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexManifest {
+    /// What people see.
+    pub head: IndexHead,
+    /// Versions, by rising number.
+    pub versions: Vec<IndexedVersion>,
+    /// Runs of all tables, by table, age and first prefix; see [`IndexManifest::sort`].
+    pub runs: Vec<RunRef>,
+    /// What is to be deleted, in the order in which it was decided.
+    pub queue: Vec<Queued>,
+}
+
+impl IndexManifest {
+    /// Brings versions and runs into the order in which they are stored.
+    pub fn sort(&mut self) {
+        self.versions.sort_by_key(|version| version.number);
+        self.runs.sort_by_key(|run| (run.table, run.age, run.first));
+    }
+
+    /// The runs of one table, oldest first.
+    pub fn runs_of(&self, table: Table) -> &[RunRef] {
+        let from = self.runs.partition_point(|run| run.table < table);
+        let to = self.runs.partition_point(|run| run.table <= table);
+        &self.runs[from..to]
+    }
+
+    /// Seals the manifest under its number. `salt` must be fresh random bytes.
+    pub fn encode(&self, keys: &Keys, salt: [u8; 16]) -> Result<Vec<u8>, EncodeError> {
+        self.check()?;
+        let head = cbor::encode(&self.head);
+        if first_part_len(head.len()) as u64 > INDEX_HEAD_MAX {
+            return Err(EncodeError::new(INDEX.what, "its head is longer than a reader accepts"));
+        }
+        let mut places = PlacesWriter::default();
+        let mut series = SeriesWriter::default();
+        let mut rows = Vec::new();
+        rows.put_varint(self.versions.len() as u64);
+        let mut before = 0;
+        for version in &self.versions {
+            rows.put_varint(u64::from(version.number - before));
+            before = version.number;
+            rows.put_varint(series.number(version.series));
+            rows.put_varint(places.job(version.job));
+            rows.put_varint(u64::from(version.generation));
+            rows.put_u8(match version.state {
+                VersionState::Retained => 0,
+                VersionState::Forgotten => 1,
+                VersionState::Collected => 2,
+            });
+        }
+        rows.put_varint(self.runs.len() as u64);
+        for run in &self.runs {
+            rows.put_u8(run.table.code());
+            rows.put_varint(run.age);
+            put_run_id(&mut rows, &mut places, run.id);
+            rows.put_u64(run.first);
+            rows.put_u64(run.last);
+            rows.put_varint(run.records);
+            rows.put_varint(run.tombstones);
+            rows.put_varint(run.object_bytes);
+            rows.put_varint(u64::from(run.tail_bytes));
+            rows.put_varint(u64::from(run.filter_bytes));
+        }
+        rows.put_varint(self.queue.len() as u64);
+        for queued in &self.queue {
+            queued.encode(&mut rows, &mut places, &mut series);
+        }
+        let mut body = vec![1];
+        places.encode(&mut body);
+        series.encode(&mut body);
+        body.extend_from_slice(&rows);
+        seal_object(keys, &names::index(self.head.number), INDEX, salt, &[&head, &body])
+    }
+
+    /// Opens the manifest with a number.
+    pub fn decode(keys: &Keys, number: u64, bytes: &[u8]) -> Result<Self, DecodeError> {
+        let (_, parts) = open_object(keys, &names::index(number), INDEX, bytes, PARTS, PARTS)?;
+        let head = decode_head(&parts[0], number)?;
+        let mut reader = Reader::new(&parts[1], INDEX.what);
+        reader.version(1)?;
+        let places = Places::decode(&mut reader)?;
+        let series = decode_series(&mut reader)?;
+        let count = reader.count(5)?;
+        let mut versions = Vec::with_capacity(count);
+        let mut before = 0u32;
+        for _ in 0..count {
+            let step = reader.varint_u32()?;
+            let number = before.checked_add(step).ok_or(reader.invalid("a version number has more than 32 bits"))?;
+            before = number;
+            let series = series_of(&series, &mut reader)?;
+            let job = reader.varint()?;
+            let job = places.job(job, &reader)?;
+            let generation = reader.varint_u32()?;
+            let state = match reader.u8()? {
+                0 => VersionState::Retained,
+                1 => VersionState::Forgotten,
+                2 => VersionState::Collected,
+                _ => return Err(reader.invalid("unknown state of a version")),
+            };
+            versions.push(IndexedVersion { number, series, job, generation, state });
+        }
+        let count = reader.count(25)?;
+        let mut runs = Vec::with_capacity(count);
+        for _ in 0..count {
+            runs.push(RunRef {
+                table: Table::of_code(reader.u8()?).ok_or(reader.invalid("unknown table"))?,
+                age: reader.varint()?,
+                id: run_id(&places, &mut reader)?,
+                first: reader.u64()?,
+                last: reader.u64()?,
+                records: reader.varint()?,
+                tombstones: reader.varint()?,
+                object_bytes: reader.varint()?,
+                tail_bytes: reader.varint_u32()?,
+                filter_bytes: reader.varint_u32()?,
+            });
+        }
+        let count = reader.count(4)?;
+        let mut queue = Vec::with_capacity(count);
+        for _ in 0..count {
+            queue.push(Queued::decode(&places, &series, &mut reader)?);
+        }
+        reader.finish()?;
+        let manifest = Self { head, versions, runs, queue };
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    /// What writers and readers insist on.
+    fn check(&self) -> Result<(), DecodeError> {
+        let invalid = |why| Err(DecodeError::invalid(INDEX.what, why));
+        if self.head.number == 0 {
+            return invalid("its number is 0");
+        }
+        if !self.versions.is_sorted_by(|a, b| a.number < b.number) {
+            return invalid("its versions are not in order");
+        }
+        if self.versions.last().is_some_and(|version| version.number >= self.head.next_version) {
+            return invalid("it knows a version with a number that is not given yet");
+        }
+        let in_order = |a: &RunRef, b: &RunRef| {
+            (a.table, a.age) < (b.table, b.age) || { (a.table, a.age) == (b.table, b.age) && a.last < b.first }
+        };
+        if !self.runs.is_sorted_by(in_order) {
+            return invalid("its runs are not in order, or overlap");
+        }
+        if self.runs.iter().any(|run| run.age >= self.head.next_age) {
+            return invalid("a run has an age that is not given yet");
+        }
+        let fits = |run: &RunRef| {
+            run.first <= run.last
+                && u64::from(run.tail_bytes) + u64::from(run.filter_bytes) <= run.object_bytes
+                && run.tombstones <= run.records
+        };
+        if !self.runs.iter().all(fits) {
+            return invalid("a run ends before it begins, or its sums are impossible");
+        }
+        Ok(())
+    }
+}
+
+impl IndexHead {
+    /// Opens the head from the first bytes of a manifest; says how many it needs when they are too few.
+    pub fn decode_head(keys: &Keys, number: u64, bytes: &[u8]) -> Result<Result<Self, u64>, DecodeError> {
+        let needed = first_part_end(bytes, INDEX.what)? as u64;
+        // Not authenticated yet, so a planted length decides how much is fetched next.
+        if needed > INDEX_HEAD_MAX {
+            return Err(DecodeError::invalid(INDEX.what, "its head is longer than a reader accepts"));
+        }
+        if (bytes.len() as u64) < needed {
+            return Ok(Err(needed));
+        }
+        let (_, parts) = open_object(keys, &names::index(number), INDEX, bytes, 1, PARTS)?;
+        decode_head(&parts[0], number).map(Ok)
+    }
+}
+
+fn decode_head(bytes: &[u8], number: u64) -> Result<IndexHead, DecodeError> {
+    let head: IndexHead = cbor::decode(bytes, INDEX.what)?;
+    if head.number != number {
+        return Err(DecodeError::invalid(INDEX.what, "its number is not the one in its name"));
+    }
+    Ok(head)
+}
+
+/// Gives numbers to series while a manifest is encoded.
+#[derive(Debug, Default)]
+struct SeriesWriter {
+    series: Vec<SeriesKey>,
+    numbers: HashMap<SeriesKey, u64>,
+}
+
+impl SeriesWriter {
+    fn number(&mut self, series: SeriesKey) -> u64 {
+        *self.numbers.entry(series).or_insert_with(|| {
+            self.series.push(series);
+            self.series.len() as u64 - 1
+        })
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.series.len() as u64);
+        for series in &self.series {
+            out.extend_from_slice(&series.0);
+        }
+    }
+}
+
+fn decode_series(reader: &mut Reader<'_>) -> Result<Vec<SeriesKey>, DecodeError> {
+    let count = reader.count(16)?;
+    let mut series = Vec::with_capacity(count);
+    for _ in 0..count {
+        series.push(SeriesKey(reader.array()?));
+    }
+    Ok(series)
+}
+
+fn series_of(series: &[SeriesKey], reader: &mut Reader<'_>) -> Result<SeriesKey, DecodeError> {
+    let number = usize::try_from(reader.varint()?).ok();
+    let series = number.and_then(|number| series.get(number));
+    series.copied().ok_or_else(|| reader.invalid("it names a series it does not list"))
+}
+
+fn put_run_id(out: &mut Vec<u8>, places: &mut PlacesWriter, id: RunId) {
+    out.put_varint(places.job(id.job));
+    out.put_varint(u64::from(id.seq));
+}
+
+fn run_id(places: &Places, reader: &mut Reader<'_>) -> Result<RunId, DecodeError> {
+    let job = reader.varint()?;
+    Ok(RunId { job: places.job(job, reader)?, seq: reader.varint_u32()? })
+}
+
+#[cfg(test)]
+mod tests;

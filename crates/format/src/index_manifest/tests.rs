@@ -1,0 +1,185 @@
+use super::*;
+use crate::ids::{ContainerId, ContainerKind};
+use crate::seal::MasterKey;
+use proptest::prelude::*;
+
+fn keys() -> Keys {
+    Keys::derive(&MasterKey([1; 32]))
+}
+
+fn head(number: u64) -> IndexHead {
+    IndexHead {
+        number,
+        pass: JobId([7; 16]),
+        attempt: [4; 16],
+        time_ms: 1_790_000_000_000,
+        host: "host".to_owned(),
+        program: "larder 0.1.0".to_owned(),
+        next_version: 9,
+        next_container: 1000,
+        next_age: 12,
+        statistics: PassStatistics { chunks: 5, bytes_queued: 77, ..PassStatistics::default() },
+    }
+}
+
+fn version(number: u32, state: VersionState) -> IndexedVersion {
+    IndexedVersion { number, series: SeriesKey([3; 16]), job: JobId([number as u8; 16]), generation: number % 2, state }
+}
+
+fn run(table: Table, age: u64, first: u64, last: u64) -> RunRef {
+    let id = RunId { job: JobId([age as u8; 16]), seq: first as u32 };
+    RunRef {
+        table,
+        age,
+        id,
+        first,
+        last,
+        records: 1000,
+        tombstones: 7,
+        object_bytes: 28_300,
+        tail_bytes: 1200,
+        filter_bytes: 900,
+    }
+}
+
+fn manifest() -> IndexManifest {
+    let container = ContainerId { kind: ContainerKind::Meta, job: JobId([1; 16]), seq: 4 };
+    let (series, job) = (SeriesKey([6; 16]), JobId([2; 16]));
+    let queued = |what, reason, decided| Queued { what, reason, decided };
+    IndexManifest {
+        head: head(5),
+        versions: vec![
+            version(0, VersionState::Collected),
+            version(3, VersionState::Forgotten),
+            version(8, VersionState::Retained),
+        ],
+        runs: vec![
+            run(Table::Chunks, 3, 0, 1 << 63),
+            run(Table::Chunks, 3, (1 << 63) + 1, u64::MAX),
+            run(Table::Chunks, 11, 0, u64::MAX),
+            run(Table::Holes, 2, 5, 5),
+        ],
+        queue: vec![
+            queued(Doomed::Container(container), Reason::Moved, 4),
+            queued(Doomed::Generation { series, job, generation: 1 }, Reason::Superseded, 5),
+            queued(Doomed::Job { series, job }, Reason::Collected, 5),
+            queued(Doomed::Run(RunId { job, seq: 3 }), Reason::Superseded, 5),
+            queued(Doomed::Index(3), Reason::Superseded, 4),
+        ],
+    }
+}
+
+#[test]
+fn version_1_bytes_never_change() {
+    let golden = hex::decode(include_str!("../golden/index_manifest_v1.hex").trim()).expect("valid hex");
+    assert_eq!(hex::encode(manifest().encode(&keys(), [9; 16]).expect("valid")), hex::encode(&golden));
+    assert_eq!(IndexManifest::decode(&keys(), 5, &golden), Ok(manifest()));
+}
+
+#[test]
+fn the_head_opens_without_the_rest() {
+    let bytes = manifest().encode(&keys(), [9; 16]).expect("valid");
+    let Ok(Err(needed)) = IndexHead::decode_head(&keys(), 5, &bytes[..40]) else { panic!("40 bytes are too few") };
+    assert_eq!(IndexHead::decode_head(&keys(), 5, &bytes[..needed as usize]), Ok(Ok(head(5))));
+    assert!(IndexHead::decode_head(&keys(), 6, &bytes).is_err());
+    assert!(IndexHead::decode_head(&keys(), 5, &bytes[..20]).is_err());
+}
+
+#[test]
+fn a_manifest_is_bound_to_its_number_and_every_flipped_bit_is_noticed() {
+    let bytes = manifest().encode(&keys(), [9; 16]).expect("valid");
+    assert!(IndexManifest::decode(&keys(), 6, &bytes).is_err());
+    for bit in 0..bytes.len() * 8 {
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        assert!(IndexManifest::decode(&keys(), 5, &flipped).is_err(), "bit {bit}");
+    }
+    for len in 0..bytes.len() {
+        assert!(IndexManifest::decode(&keys(), 5, &bytes[..len]).is_err(), "cut to {len}");
+    }
+}
+
+#[test]
+fn what_no_reader_accepts_is_not_written() {
+    let written = |change: &dyn Fn(&mut IndexManifest)| {
+        let mut manifest = manifest();
+        change(&mut manifest);
+        manifest.encode(&keys(), [9; 16]).is_ok()
+    };
+    assert!(written(&|_| {}));
+    assert!(!written(&|m| m.head.number = 0));
+    assert!(!written(&|m| m.head.next_version = 8));
+    assert!(!written(&|m| m.head.next_age = 11));
+    assert!(!written(&|m| m.versions.swap(0, 1)));
+    assert!(!written(&|m| m.versions[1].number = 0));
+    assert!(!written(&|m| m.runs.swap(1, 2)));
+    assert!(!written(&|m| m.runs[0].last += 1));
+    assert!(!written(&|m| m.runs[3].last = 4));
+    assert!(!written(&|m| m.runs[3].tail_bytes = 27_401));
+    assert!(!written(&|m| m.runs[3].tombstones = 1001));
+    assert!(!written(&|m| m.head.host = "x".repeat(INDEX_HEAD_MAX as usize)));
+    assert!(written(&|m| {
+        m.runs.reverse();
+        m.versions.reverse();
+        m.sort();
+    }));
+}
+
+#[test]
+fn runs_are_found_by_table() {
+    let manifest = manifest();
+    assert_eq!(manifest.runs_of(Table::Chunks).len(), 3);
+    assert_eq!(manifest.runs_of(Table::Containers), []);
+    assert_eq!(manifest.runs_of(Table::Holes), &manifest.runs[3..]);
+}
+
+fn any_version() -> impl Strategy<Value = (u32, IndexedVersion)> {
+    let state = prop_oneof![Just(VersionState::Retained), Just(VersionState::Forgotten), Just(VersionState::Collected)];
+    (1u32..1000, 0u8..3, 0u8..9, any::<u32>(), state).prop_map(|(step, series, job, generation, state)| {
+        let (series, job) = (SeriesKey([series; 16]), JobId([job; 16]));
+        (step, IndexedVersion { number: 0, series, job, generation, state })
+    })
+}
+
+fn any_run() -> impl Strategy<Value = RunRef> {
+    (0usize..4, 0u64..1000, 0u8..9, any::<[u32; 3]>(), any::<[u64; 4]>()).prop_map(
+        |(table, age, job, [seq, tail, _], [a, b, records, bytes])| RunRef {
+            table: Table::ALL[table],
+            age,
+            id: RunId { job: JobId([job; 16]), seq },
+            first: a.min(b),
+            last: a.max(b),
+            records,
+            tombstones: records / 2,
+            object_bytes: bytes.max(u64::from(tail) * 2),
+            tail_bytes: tail,
+            filter_bytes: tail,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn what_is_encoded_is_decoded(
+        versions in prop::collection::vec(any_version(), 0..20),
+        mut runs in prop::collection::vec(any_run(), 0..20),
+        number in 1u64..,
+    ) {
+        let mut manifest = manifest();
+        manifest.head.number = number;
+        manifest.head.next_version = u32::MAX;
+        manifest.head.next_age = 1000;
+        let mut next = 0;
+        manifest.versions = versions.into_iter().map(|(step, mut version)| {
+            version.number = next;
+            next += step;
+            version
+        }).collect();
+        // Ranges of one age are disjoint.
+        runs.sort_by_key(|run| (run.table, run.age));
+        runs.dedup_by_key(|run| (run.table, run.age));
+        manifest.runs = runs;
+        let bytes = manifest.encode(&keys(), [3; 16]).expect("valid");
+        prop_assert_eq!(IndexManifest::decode(&keys(), number, &bytes), Ok(manifest));
+    }
+}

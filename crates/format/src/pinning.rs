@@ -1,0 +1,138 @@
+//! Whether a version is pinned: a line of entries of which the last one counts.
+//!
+//! `pins/<series>/<job>/<n>` is a sealed object (`seal.rs`), magic `LPIN`, one part: a CBOR map, [`PinEntry`]. Nothing may be
+//! overwritten, so each change is the next number, created if absent; of two who change at once one wins, and the other looks
+//! again. A version without entries is not pinned.
+//!
+//! Forgetting takes a number of the same line ([`PinState::Forgetting`]) before it makes the mark. After that number no pin
+//! counts, so a version is never pinned and marked at once, whoever was slow or died in between.
+
+use minicbor::{Decode, Encode};
+
+use crate::cbor;
+use crate::ids::{JobId, SeriesKey};
+use crate::mark::MARK_MAX;
+use crate::names;
+use crate::seal::{Keys, ObjectType, open_object, seal_object};
+use crate::wire::{DecodeError, EncodeError};
+
+const PIN: ObjectType = ObjectType { magic: *b"LPIN", version: 1, what: "pin of a version", max_len: MARK_MAX };
+
+/// What an entry says about its version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum PinState {
+    /// It must not be forgotten.
+    #[n(0)]
+    Pinned,
+    /// It may be forgotten again.
+    #[n(1)]
+    Unpinned,
+    /// It is being forgotten: no entry may follow.
+    #[n(2)]
+    Forgetting,
+}
+
+/// One change.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct PinEntry {
+    /// What holds from here on.
+    #[n(0)]
+    pub state: PinState,
+    /// When, milliseconds since the epoch by the writer's clock. For people.
+    #[n(1)]
+    pub time_ms: u64,
+    /// On which host. For people.
+    #[n(2)]
+    pub host: String,
+    /// By whom and why. For people.
+    #[n(3)]
+    pub reason: String,
+}
+
+impl PinEntry {
+    /// Seals entry `number` of one version. `salt` must be fresh random bytes.
+    pub fn encode(
+        &self,
+        keys: &Keys,
+        series: SeriesKey,
+        job: JobId,
+        number: u32,
+        salt: [u8; 16],
+    ) -> Result<Vec<u8>, EncodeError> {
+        seal_object(keys, &names::pin(series, job, number), PIN, salt, &[&cbor::encode(self)])
+    }
+
+    /// Opens entry `number` of one version.
+    pub fn decode(keys: &Keys, series: SeriesKey, job: JobId, number: u32, bytes: &[u8]) -> Result<Self, DecodeError> {
+        let (_, parts) = open_object(keys, &names::pin(series, job, number), PIN, bytes, 1, 1)?;
+        cbor::decode(&parts[0], PIN.what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seal::MasterKey;
+    use proptest::prelude::*;
+
+    const SERIES: SeriesKey = SeriesKey([6; 16]);
+    const JOB: JobId = JobId([7; 16]);
+
+    fn keys() -> Keys {
+        Keys::derive(&MasterKey([1; 32]))
+    }
+
+    fn entry() -> PinEntry {
+        PinEntry {
+            state: PinState::Pinned,
+            time_ms: 1_790_000_000_000,
+            host: "host".to_owned(),
+            reason: "alice: before the migration".to_owned(),
+        }
+    }
+
+    fn sealed() -> Vec<u8> {
+        entry().encode(&keys(), SERIES, JOB, 3, [9; 16]).expect("fits")
+    }
+
+    #[test]
+    fn version_1_bytes_never_change() {
+        let golden = hex::decode(include_str!("golden/pin_v1.hex").trim()).expect("valid hex");
+        assert_eq!(hex::encode(sealed()), hex::encode(&golden));
+        assert_eq!(PinEntry::decode(&keys(), SERIES, JOB, 3, &golden), Ok(entry()));
+    }
+
+    #[test]
+    fn an_entry_is_bound_to_its_version_and_its_number() {
+        let bytes = sealed();
+        assert!(PinEntry::decode(&keys(), SERIES, JOB, 4, &bytes).is_err());
+        assert!(PinEntry::decode(&keys(), SERIES, JobId([8; 16]), 3, &bytes).is_err());
+        assert!(PinEntry::decode(&keys(), SeriesKey([8; 16]), JOB, 3, &bytes).is_err());
+        assert!(PinEntry::decode(&Keys::derive(&MasterKey([2; 32])), SERIES, JOB, 3, &bytes).is_err());
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_noticed() {
+        let bytes = sealed();
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(PinEntry::decode(&keys(), SERIES, JOB, 3, &flipped).is_err(), "bit {bit}");
+        }
+        for len in 0..bytes.len() {
+            assert!(PinEntry::decode(&keys(), SERIES, JOB, 3, &bytes[..len]).is_err(), "cut to {len}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(state in 0..3u8, time_ms: u64, host in ".{0,40}", reason in ".{0,200}") {
+            let state = [PinState::Pinned, PinState::Unpinned, PinState::Forgetting][usize::from(state)];
+            let entry = PinEntry { state, time_ms, host, reason };
+            let bytes = entry.encode(&keys(), SERIES, JOB, 0, [3; 16]).expect("fits");
+            prop_assert_eq!(PinEntry::decode(&keys(), SERIES, JOB, 0, &bytes), Ok(entry));
+        }
+    }
+}

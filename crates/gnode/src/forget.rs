@@ -1,0 +1,136 @@
+//! Forgetting by a policy: which versions go is decided here, shown by the caller, and then carried out.
+//!
+//! Forgetting marks versions and deletes nothing; what becomes free is for a pass to collect. It may run beside everything else,
+//! and needs no more rights than a backup.
+
+use std::collections::BTreeMap;
+
+use futures::StreamExt;
+use jiff::tz::TimeZone;
+use larder_format::ids::JobId;
+use larder_format::lease::Pin;
+use larder_format::mark::Forgotten;
+use larder_store::catalog::Version;
+use larder_store::pins::{PinError, PinLine};
+use larder_store::{Repository, RepositoryError};
+
+use crate::retention::{Candidate, GroupBy, GroupKey, Policy, Reason, judge};
+use crate::shares::shares;
+
+/// Marks that are made at once.
+const CONCURRENT_MARKS: usize = 16;
+
+/// A version and what the policy says about it.
+#[derive(Debug, Clone)]
+pub struct Judged {
+    /// The version.
+    pub version: Version,
+    /// Why it is kept; empty: it goes.
+    pub reasons: Vec<Reason>,
+}
+
+impl Judged {
+    /// Whether it stays.
+    pub fn is_kept(&self) -> bool {
+        !self.reasons.is_empty()
+    }
+}
+
+/// What a policy says about the versions of one group.
+#[derive(Debug, Clone)]
+pub struct JudgedGroup {
+    /// What they have in common.
+    pub key: GroupKey,
+    /// They, oldest first.
+    pub versions: Vec<Judged>,
+}
+
+impl JudgedGroup {
+    /// Whether nothing of the group would be left, which a policy was hardly meant to do.
+    pub fn loses_all(&self) -> bool {
+        !self.versions.iter().any(Judged::is_kept)
+    }
+}
+
+/// Everything a decision needs to know besides the versions.
+#[derive(Debug, Clone)]
+pub struct Question<'a> {
+    /// What is to be kept.
+    pub policy: &'a Policy,
+    /// In groups of what.
+    pub group_by: GroupBy,
+    /// Whose calendar counts.
+    pub zone: TimeZone,
+    /// What time it is.
+    pub now_ms: u64,
+    /// Bytes of memory for finding out sizes.
+    pub memory: usize,
+}
+
+/// The version as leases, marks and pins name it.
+pub fn pin_of(version: &Version) -> Pin {
+    Pin { series: version.series, job: version.id() }
+}
+
+/// Decides which of the versions go. Changes nothing.
+pub async fn decide(
+    repository: &Repository,
+    question: &Question<'_>,
+    versions: Vec<Version>,
+    pinned: &BTreeMap<Pin, PinLine>,
+) -> Result<Vec<JudgedGroup>, RepositoryError> {
+    let mut groups: BTreeMap<GroupKey, Vec<Version>> = BTreeMap::new();
+    for version in versions {
+        groups.entry(question.group_by.key(&version.summary)).or_default().push(version);
+    }
+    let mut judged = Vec::new();
+    for (key, mut versions) in groups {
+        versions.sort_by_key(|version| std::cmp::Reverse((version.summary.time_ms, version.id())));
+        let sizes = match question.policy.size {
+            Some(_) => shares(repository, &versions, question.memory).await?,
+            None => Vec::new(),
+        };
+        let candidates: Vec<_> = versions
+            .iter()
+            .enumerate()
+            .map(|(place, version)| Candidate {
+                id: version.id(),
+                time_ms: version.summary.time_ms,
+                tags: &version.summary.tags,
+                is_pinned: pinned.contains_key(&pin_of(version)),
+                bytes: sizes.get(place).map(|share| share.added).unwrap_or_default(),
+            })
+            .collect();
+        let reasons = judge(question.policy, &question.zone, question.now_ms, &candidates);
+        let mut versions: Vec<_> =
+            versions.into_iter().zip(reasons).map(|(version, reasons)| Judged { version, reasons }).collect();
+        versions.reverse();
+        judged.push(JudgedGroup { key, versions });
+    }
+    Ok(judged)
+}
+
+/// What became of versions that were to be forgotten.
+#[derive(Debug, Default)]
+pub struct Forgot {
+    /// Those that are forgotten now.
+    pub done: Vec<JobId>,
+    /// Those that are not, and why: pinned since the decision, or the store failed.
+    pub failed: Vec<(JobId, PinError)>,
+}
+
+/// Forgets versions, several at once. One that fails does not keep the others.
+pub async fn carry_out(repository: &Repository, versions: Vec<(Pin, Forgotten)>) -> Forgot {
+    let marks = versions
+        .into_iter()
+        .map(|(version, mark)| async move { (version.job, repository.forget(version, &mark).await) });
+    let mut marks = futures::stream::iter(marks).buffered(CONCURRENT_MARKS);
+    let mut forgot = Forgot::default();
+    while let Some((job, result)) = marks.next().await {
+        match result {
+            Ok(()) => forgot.done.push(job),
+            Err(error) => forgot.failed.push((job, error)),
+        }
+    }
+    forgot
+}

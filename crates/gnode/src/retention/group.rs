@@ -1,0 +1,55 @@
+//! What versions of one group have in common.
+
+use larder_format::manifest::Summary;
+
+/// By what versions are put into groups. Without any, all are one group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupBy {
+    /// The series.
+    pub series: bool,
+    /// The host.
+    pub host: bool,
+    /// The paths, all of them.
+    pub paths: bool,
+    /// The tags, all of them.
+    pub tags: bool,
+}
+
+impl Default for GroupBy {
+    fn default() -> Self {
+        Self { series: true, host: false, paths: false, tags: false }
+    }
+}
+
+/// What the versions of a group share. What they are not grouped by is `None`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupKey {
+    /// Their series.
+    pub series: Option<String>,
+    /// Their host.
+    pub host: Option<String>,
+    /// Their paths, sorted.
+    pub paths: Option<Vec<Vec<u8>>>,
+    /// Their tags, sorted.
+    pub tags: Option<Vec<String>>,
+}
+
+impl GroupBy {
+    /// The group of a version.
+    pub fn key(self, summary: &Summary) -> GroupKey {
+        let sorted = |mut paths: Vec<Vec<u8>>| {
+            paths.sort();
+            paths
+        };
+        GroupKey {
+            series: self.series.then(|| summary.series.clone()),
+            host: self.host.then(|| summary.host.clone()),
+            paths: self.paths.then(|| sorted(summary.paths.clone())),
+            tags: self.tags.then(|| {
+                let mut tags = summary.tags.clone();
+                tags.sort();
+                tags
+            }),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The decision about the versions of one group.
+
+use std::fmt;
+
+use jiff::tz::TimeZone;
+use jiff::{Span, Timestamp, Zoned};
+use larder_format::ids::{ByteCount, JobId};
+
+use super::policy::{Keep, Period, Policy};
+
+/// A version to decide about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate<'a> {
+    /// Its id.
+    pub id: JobId,
+    /// Its time, milliseconds since the epoch.
+    pub time_ms: u64,
+    /// Its tags.
+    pub tags: &'a [String],
+    /// Whether it must be kept whatever the policy says.
+    pub is_pinned: bool,
+    /// Bytes of the containers that it uses and no newer version of the group does. Only looked at for [`Policy::size`].
+    pub bytes: ByteCount,
+}
+
+/// A part of the calendar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Calendar {
+    /// Every version is a period of its own.
+    Last,
+    /// Hours.
+    Hourly,
+    /// Days.
+    Daily,
+    /// ISO weeks.
+    Weekly,
+    /// Months.
+    Monthly,
+    /// Years.
+    Yearly,
+}
+
+impl fmt::Display for Calendar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Last => "last",
+            Self::Hourly => "hourly",
+            Self::Daily => "daily",
+            Self::Weekly => "weekly",
+            Self::Monthly => "monthly",
+            Self::Yearly => "yearly",
+        })
+    }
+}
+
+/// Why a version is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// It is the newest of its period.
+    Newest(Calendar),
+    /// It is the oldest there is, and the rule has periods left.
+    Oldest(Calendar),
+    /// It is young enough.
+    Within(Period),
+    /// It is the newest of its period and young enough.
+    NewestWithin(Calendar, Period),
+    /// It is the oldest there is and young enough.
+    OldestWithin(Calendar, Period),
+    /// It has these tags.
+    Tags(Vec<String>),
+    /// It was named.
+    Id,
+    /// It and all newer ones take no more than this.
+    Size(ByteCount),
+    /// It is pinned.
+    Pinned,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Newest(calendar) => write!(f, "{calendar} snapshot"),
+            Self::Oldest(calendar) => write!(f, "oldest {calendar} snapshot"),
+            Self::Within(period) => write!(f, "within {period}"),
+            Self::NewestWithin(calendar, period) => write!(f, "{calendar} within {period}"),
+            Self::OldestWithin(calendar, period) => write!(f, "oldest {calendar} within {period}"),
+            Self::Tags(tags) => write!(f, "has tags [{}]", tags.join(", ")),
+            Self::Id => f.write_str("named"),
+            Self::Size(_) => f.write_str("within size"),
+            Self::Pinned => f.write_str("pinned"),
+        }
+    }
+}
+
+/// A rule that keeps the newest version of each period, and where it stands on its way to older versions.
+struct Rule {
+    calendar: Calendar,
+    limit: Limit,
+    last: Option<i64>,
+}
+
+enum Limit {
+    Count(Keep),
+    Within(Period, Option<Timestamp>),
+}
+
+impl Rule {
+    /// Whether the rule keeps this version, the next older one, and why.
+    fn look(&mut self, version: &Zoned, number: usize, is_oldest: bool) -> Option<Reason> {
+        match &self.limit {
+            Limit::Count(keep) if !keep.has_left() => return None,
+            Limit::Within(_, Some(after)) if version.timestamp() <= *after => return None,
+            _ => {}
+        }
+        let period = self.calendar.period_of(version, number);
+        let is_newest = self.last != Some(period);
+        if !is_newest && !is_oldest {
+            return None;
+        }
+        self.last = Some(period);
+        Some(match &mut self.limit {
+            Limit::Count(keep) => {
+                *keep = keep.less_one();
+                if is_newest { Reason::Newest(self.calendar) } else { Reason::Oldest(self.calendar) }
+            }
+            Limit::Within(within, _) if is_newest => Reason::NewestWithin(self.calendar, *within),
+            Limit::Within(within, _) => Reason::OldestWithin(self.calendar, *within),
+        })
+    }
+}
+
+impl Calendar {
+    /// A number that two versions share if and only if they are of the same period.
+    fn period_of(self, time: &Zoned, number: usize) -> i64 {
+        let (year, month) = (i64::from(time.year()), i64::from(time.month()));
+        let day = (year * 100 + month) * 100 + i64::from(time.day());
+        match self {
+            Self::Last => number as i64,
+            Self::Hourly => day * 100 + i64::from(time.hour()),
+            Self::Daily => day,
+            Self::Weekly => {
+                let week = time.date().iso_week_date();
+                i64::from(week.year()) * 100 + i64::from(week.week())
+            }
+            Self::Monthly => year * 100 + month,
+            Self::Yearly => year,
+        }
+    }
+}
+
+/// Says for each version, in the order given, why it is kept; without reasons it is to be forgotten. A policy without rules keeps
+/// nothing: the caller asks [`Policy::is_empty`] first. `now_ms` only tells which versions lie in the future.
+pub fn judge(policy: &Policy, zone: &TimeZone, now_ms: u64, candidates: &[Candidate<'_>]) -> Vec<Vec<Reason>> {
+    let mut order: Vec<usize> = (0..candidates.len()).collect();
+    order.sort_by_key(|place| std::cmp::Reverse((candidates[*place].time_ms, candidates[*place].id)));
+    let newest = order.iter().map(|place| candidates[*place].time_ms).find(|time_ms| *time_ms <= now_ms);
+    let newest = newest.map(|time_ms| zoned(time_ms, zone));
+    let after = |period: Period| newest.as_ref().and_then(|newest| before(newest, period));
+    let count = |calendar, keep| Rule { calendar, limit: Limit::Count(keep), last: None };
+    let within = |calendar, period: Option<Period>| {
+        period.map(|period| Rule { calendar, limit: Limit::Within(period, after(period)), last: None })
+    };
+    let mut rules = vec![
+        count(Calendar::Last, policy.last),
+        count(Calendar::Hourly, policy.hourly),
+        count(Calendar::Daily, policy.daily),
+        count(Calendar::Weekly, policy.weekly),
+        count(Calendar::Monthly, policy.monthly),
+        count(Calendar::Yearly, policy.yearly),
+    ];
+    let within_rules = [
+        within(Calendar::Hourly, policy.within_hourly),
+        within(Calendar::Daily, policy.within_daily),
+        within(Calendar::Weekly, policy.within_weekly),
+        within(Calendar::Monthly, policy.within_monthly),
+        within(Calendar::Yearly, policy.within_yearly),
+    ];
+    rules.extend(within_rules.into_iter().flatten());
+    let mut judged = vec![Vec::new(); candidates.len()];
+    let mut bytes = Some(0u64);
+    for (number, place) in order.iter().enumerate() {
+        let candidate = &candidates[*place];
+        let time = zoned(candidate.time_ms, zone);
+        let reasons = &mut judged[*place];
+        if candidate.is_pinned {
+            reasons.push(Reason::Pinned);
+        }
+        if policy.ids.contains(&candidate.id) {
+            reasons.push(Reason::Id);
+        }
+        let has = |tags: &&Vec<String>| tags.iter().all(|tag| candidate.tags.contains(tag));
+        reasons.extend(policy.tags.iter().filter(has).map(|tags| Reason::Tags(tags.clone())));
+        if let Some(period) = policy.within
+            && after(period).is_none_or(|after| time.timestamp() > after)
+        {
+            reasons.push(Reason::Within(period));
+        }
+        let is_oldest = number + 1 == order.len();
+        reasons.extend(rules.iter_mut().filter_map(|rule| rule.look(&time, number, is_oldest)));
+        if let Some(size) = policy.size {
+            // The first that does not fit ends it: a history with holes is not what was asked for.
+            bytes = bytes.and_then(|sum| sum.checked_add(candidate.bytes.0)).filter(|sum| *sum <= size.0);
+            reasons.extend(bytes.map(|_| Reason::Size(size)));
+        }
+    }
+    judged
+}
+
+fn zoned(time_ms: u64, zone: &TimeZone) -> Zoned {
+    let ms = i64::try_from(time_ms).unwrap_or(i64::MAX);
+    // A damaged or absurd time is the last there is.
+    Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX).to_zoned(zone.clone())
+}
+
+/// The moment that lies a period before another, or `None` when that is before all time: then everything is after it.
+fn before(time: &Zoned, period: Period) -> Option<Timestamp> {
+    let calendar = Span::new()
+        .try_years(period.years)
+        .and_then(|span| span.try_months(period.months))
+        .and_then(|span| span.try_days(period.days));
+    let day = time.checked_sub(calendar.ok()?).ok()?;
+    let before = day.checked_sub(Span::new().try_hours(period.hours).ok()?).ok()?;
+    Some(before.timestamp())
+}

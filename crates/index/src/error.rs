@@ -1,0 +1,101 @@
+//! What can go wrong with the index.
+
+use larder_format::ids::{JobId, RunId};
+use larder_format::index_manifest::Table;
+use larder_format::{DecodeError, EncodeError, names};
+use larder_store::{RepositoryError, StoreError};
+
+/// A failure of the index.
+#[derive(Debug, thiserror::Error)]
+pub enum IndexError {
+    /// An object is damaged or missing, or the store failed. The message names the object.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+    /// The highest number is taken by something that does not open. It may have been an index that somebody acted on, so nothing
+    /// is built on an older one.
+    #[error("the newest index cannot be read, and nothing is built on an older one; `repair index` makes it anew")]
+    NewestUnreadable {
+        /// What is wrong with it, and its name.
+        #[source]
+        source: RepositoryError,
+    },
+    /// Manifests appear and vanish faster than they can be read.
+    #[error("manifests of the index were deleted while they were read, {attempts} times in a row")]
+    Unstable {
+        /// How often it was tried.
+        attempts: u32,
+    },
+    /// There is no number above the highest one in use, which somebody must have planted.
+    #[error("index/{highest} leaves no number for the next index; remove it if it is none of yours")]
+    NumbersExhausted {
+        /// The highest number.
+        highest: u64,
+    },
+    /// One pass cannot write that many objects.
+    #[error("pass {job} has used all numbers of its runs")]
+    TooManyRuns {
+        /// The pass.
+        job: JobId,
+    },
+    /// The value of a record cannot be read, although its run is whole: a mistake of the program that wrote it.
+    #[error("the index has a wrong record in table {table:?} under {}: {source}", Hex(key))]
+    WrongRecord {
+        /// Which table.
+        table: Table,
+        /// Its key.
+        key: Vec<u8>,
+        /// What is wrong with it.
+        source: DecodeError,
+    },
+    /// A temporary file of a sorter failed.
+    #[error("cannot {doing} a temporary file for sorting: {source}")]
+    Spill {
+        /// What was being done.
+        doing: &'static str,
+        /// The operating system's words.
+        source: std::io::Error,
+    },
+    /// A temporary file of a sorter is not what was written to it.
+    #[error("a temporary file for sorting was damaged while it was in use: {source}")]
+    SpillDamaged {
+        /// What is wrong with it.
+        source: DecodeError,
+    },
+}
+
+/// Bytes for people.
+struct Hex<'a>(&'a [u8]);
+
+impl std::fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// An object of a run is not what it should be.
+pub(crate) fn damaged(id: RunId) -> impl FnOnce(DecodeError) -> IndexError {
+    move |source| RepositoryError::Damaged { name: names::run(id), source }.into()
+}
+
+impl From<StoreError> for IndexError {
+    fn from(error: StoreError) -> Self {
+        Self::Repository(error.into())
+    }
+}
+
+impl From<EncodeError> for IndexError {
+    fn from(error: EncodeError) -> Self {
+        Self::Repository(error.into())
+    }
+}
+
+impl IndexError {
+    /// Whether this is about the bytes of an object, damaged or missing, and not about reaching the store.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Repository(error) | Self::NewestUnreadable { source: error } => error.is_damage(),
+            Self::WrongRecord { .. } => true,
+            _ => false,
+        }
+    }
+}

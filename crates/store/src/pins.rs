@@ -1,0 +1,196 @@
+//! Pins: versions that must not be forgotten, and forgetting, which must not happen to them.
+//!
+//! Whether a version is pinned is a line of numbered entries (`larder_format::pinning`) of which the highest that opens counts.
+//! Every change is a create-if-absent of the next number, after reading those there are. Of two changes at once one wins, and the
+//! other reads again. Forgetting is a change like the others, the last one there is; only who holds it makes the mark. Whatever
+//! dies in between, a version is never pinned and marked at once:
+//! * a pin that exists makes forgetting fail before the mark;
+//! * forgetting that exists makes a pin fail, also when the mark does not exist yet or never will. Forgetting again finishes it.
+//!
+//! Anybody may put entries there that do not open. They pin nothing and hide nothing, but what they may have said is not acted
+//! against: a version with one above its last entry is not forgotten before somebody has said by another entry what is to hold.
+
+use std::collections::BTreeMap;
+
+use futures::StreamExt;
+use larder_format::lease::Pin;
+use larder_format::mark::{Forgotten, MARK_MAX};
+use larder_format::names;
+use larder_format::pinning::{PinEntry, PinState};
+
+use crate::StoreErrorKind;
+use crate::catalog::CONCURRENT_READS;
+use crate::marks::{FaultyObject, read_if_there};
+use crate::repository::{Repository, RepositoryError, random};
+
+/// How often a change is tried while others change the same pin, or hold numbers with garbage.
+const TRIES: u32 = 64;
+
+/// A pin could not be changed, or a version not be forgotten.
+#[derive(Debug, thiserror::Error)]
+pub enum PinError {
+    /// The version must not be forgotten.
+    #[error("the version is pinned (on {}: {})", entry.host, entry.reason)]
+    Pinned {
+        /// Who pinned it, when and why.
+        entry: PinEntry,
+    },
+    /// An entry does not open, and might have pinned it.
+    #[error("{name} cannot be read, and it may say that the version is pinned")]
+    Unclear {
+        /// The entry.
+        name: String,
+    },
+    /// It is too late to pin it.
+    #[error("the version is forgotten, or about to be (on {}: {})", entry.host, entry.reason)]
+    Forgotten {
+        /// Who forgot it, when and why.
+        entry: PinEntry,
+    },
+    /// Others change the pin all the time.
+    #[error("somebody else changes the pin of this version all the time")]
+    Contended,
+    /// The repository failed.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+}
+
+/// What the entries of one version say.
+#[derive(Debug, Default)]
+pub struct PinLine {
+    /// The last entry that opens, if any.
+    pub last: Option<PinEntry>,
+    /// Entries after that which do not open.
+    pub faulty: Vec<FaultyObject>,
+    /// The number after the highest there is.
+    next: u32,
+}
+
+impl PinLine {
+    /// Whether the version is pinned.
+    pub fn is_pinned(&self) -> bool {
+        self.last.as_ref().is_some_and(|entry| entry.state == PinState::Pinned)
+    }
+
+    /// Whether the version must not be forgotten: it is pinned, or may be.
+    pub fn forbids_forgetting(&self) -> bool {
+        let is_going = self.last.as_ref().is_some_and(|entry| entry.state == PinState::Forgetting);
+        !is_going && (self.is_pinned() || !self.faulty.is_empty())
+    }
+}
+
+impl Repository {
+    /// Pins a version: it is not forgotten until it is unpinned. Done as well if it is pinned already.
+    pub async fn pin(&self, version: Pin, time_ms: u64, host: &str, reason: &str) -> Result<(), PinError> {
+        let entry = PinEntry { state: PinState::Pinned, time_ms, host: host.to_owned(), reason: reason.to_owned() };
+        self.change_pin(version, &entry).await
+    }
+
+    /// Lets a version be forgotten again. Done as well if it is not pinned.
+    pub async fn unpin(&self, version: Pin, time_ms: u64, host: &str, reason: &str) -> Result<(), PinError> {
+        let entry = PinEntry { state: PinState::Unpinned, time_ms, host: host.to_owned(), reason: reason.to_owned() };
+        self.change_pin(version, &entry).await
+    }
+
+    /// Forgets a version unless it is pinned. Done as well if somebody else has forgotten it before.
+    pub async fn forget(&self, version: Pin, mark: &Forgotten) -> Result<(), PinError> {
+        let Forgotten { time_ms, host, reason } = mark.clone();
+        self.change_pin(version, &PinEntry { state: PinState::Forgetting, time_ms, host, reason }).await?;
+        Ok(self.mark_forgotten(version, mark).await?)
+    }
+
+    /// Brings a pin into a state, or finds that it cannot be.
+    async fn change_pin(&self, version: Pin, wanted: &PinEntry) -> Result<(), PinError> {
+        for _ in 0..TRIES {
+            let line = self.pin_line(version).await?;
+            let unclear = line.faulty.into_iter().next();
+            match (line.last, wanted.state, unclear) {
+                // Nothing follows this one, so whatever does is garbage.
+                (Some(entry), state, _) if entry.state == PinState::Forgetting => match state {
+                    PinState::Forgetting => return Ok(()),
+                    _ => return Err(PinError::Forgotten { entry }),
+                },
+                (Some(entry), PinState::Forgetting, _) if entry.state == PinState::Pinned => {
+                    return Err(PinError::Pinned { entry });
+                }
+                (_, PinState::Forgetting, Some(object)) => return Err(PinError::Unclear { name: object.name }),
+                (Some(entry), state, None) if entry.state == state => return Ok(()),
+                (None, PinState::Unpinned, None) => return Ok(()),
+                _ => {}
+            }
+            let name = names::pin(version.series, version.job, line.next);
+            let salt = random(self.entropy())?;
+            let bytes = wanted
+                .encode(&self.keys, version.series, version.job, line.next, salt)
+                .map_err(RepositoryError::from)?;
+            match self.store.create(&name, bytes.into()).await {
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind == StoreErrorKind::AlreadyExists => {}
+                Err(error) => return Err(RepositoryError::from(error).into()),
+            }
+        }
+        Err(PinError::Contended)
+    }
+
+    /// What is known of one version's pin, asked of the store and never of a cache.
+    pub async fn pin_line(&self, version: Pin) -> Result<PinLine, RepositoryError> {
+        let store = self.store.without_cache();
+        let mut numbers = Vec::new();
+        for object in store.list(&names::pins_of(version.series, version.job)).await? {
+            numbers.extend(names::parse_pin(&object.name).map(|(.., number)| number));
+        }
+        self.read_pin_line(version, numbers).await
+    }
+
+    /// What is known of every version that must not be forgotten. Entries that do not open are told in the log.
+    pub async fn pinned(&self) -> Result<BTreeMap<Pin, PinLine>, RepositoryError> {
+        let mut lines: BTreeMap<Pin, Vec<u32>> = BTreeMap::new();
+        for object in self.store.without_cache().list(names::PINS).await? {
+            if let Some((series, job, number)) = names::parse_pin(&object.name) {
+                lines.entry(Pin { series, job }).or_default().push(number);
+            }
+        }
+        let reads = lines
+            .into_iter()
+            .map(|(version, numbers)| async move { Ok((version, self.read_pin_line(version, numbers).await?)) });
+        let mut reads = futures::stream::iter(reads).buffer_unordered(CONCURRENT_READS);
+        let mut pinned = BTreeMap::new();
+        while let Some(read) = reads.next().await {
+            let (version, line): (_, PinLine) = read.map_err(|error: RepositoryError| error)?;
+            for object in &line.faulty {
+                tracing::warn!(object = %object.name, error = %object.error, "not what its name says; it is ignored");
+            }
+            if line.forbids_forgetting() {
+                pinned.insert(version, line);
+            }
+        }
+        Ok(pinned)
+    }
+
+    async fn read_pin_line(&self, version: Pin, mut numbers: Vec<u32>) -> Result<PinLine, RepositoryError> {
+        let Pin { series, job } = version;
+        numbers.sort_unstable();
+        let next = numbers.last().map_or(0, |last| last.saturating_add(1));
+        let mut line = PinLine { next, ..PinLine::default() };
+        let store = self.store.without_cache();
+        while let Some(number) = numbers.pop() {
+            let name = names::pin(series, job, number);
+            let read = async {
+                let Some(bytes) = read_if_there(&store, &name, MARK_MAX).await? else { return Ok(None) };
+                let entry = PinEntry::decode(&self.keys, series, job, number, &bytes);
+                entry.map(Some).map_err(RepositoryError::damaged(&*name))
+            };
+            match read.await {
+                Ok(Some(entry)) => {
+                    line.last = Some(entry);
+                    break;
+                }
+                // Deleted since the listing, with everything else of its version.
+                Ok(None) => {}
+                Err(error) if error.is_of_object() => line.faulty.push(FaultyObject { name, job, error }),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(line)
+    }
+}
