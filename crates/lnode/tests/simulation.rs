@@ -11,6 +11,7 @@
 //! sets how many the soak test runs (`cargo test --test simulation -- --ignored`).
 
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "a test that cannot go on fails here")]
+#![allow(clippy::print_stdout, reason = "what a run found is for people")]
 
 #[path = "simulation/backup.rs"]
 mod backup;
@@ -85,25 +86,26 @@ fn run(seed: u64, broken: Broken) -> Result<Ran, String> {
     init(&world);
     let ledger = Ledger::default();
     let mut roles = vec![("L1", Role::Backs), ("L2", Role::Backs), ("G1", Role::Collects), ("F", Role::Forgets)];
-    roles.extend(
-        [("L3", Role::Backs), ("G2", Role::Collects), ("R", Role::Reads)].into_iter().filter(|_| !dice.one_in(3)),
-    );
+    // The fewer there are, the more each gets done while another is slow.
+    let more = [("L3", Role::Backs), ("G2", Role::Collects), ("R", Role::Reads)];
+    let crowded = dice.one_in(2);
+    roles.extend(more.into_iter().filter(|_| crowded && !dice.one_in(3)));
     for (name, role) in roles {
         let ledger = ledger.clone();
         sim.actor(name, move |life| {
             let ledger = ledger.clone();
-            let world = life.world.clone();
+            let machine = life.machine.clone();
             async move {
                 if let Err(stop) = live(role, life, ledger, broken).await {
-                    world.note(format!("{name}: stops: {stop}"));
+                    machine.note(&format!("{name}: stops: {stop}"));
                 }
             }
             .boxed_local()
         });
     }
 
-    let outside = Life { store: world.plain(), world: world.clone(), number: 0, seed };
-    let keeper = Sim::alone(Node::start(outside, &ledger, Broken::Nothing)).map_err(|stop| stop.to_string())?;
+    let keeper =
+        Sim::alone(Node::start(world.outside(seed), &ledger, Broken::Nothing)).map_err(|stop| stop.to_string())?;
     let mut checks = Checks::new(keeper.repository.clone(), ledger.clone());
     let failed = |what: String, trace: &Trace| {
         let told = if std::env::var_os("LARDER_SIM_SEED").is_some() { trace.to_string() } else { String::new() };
@@ -197,35 +199,21 @@ fn is_found(broken: Broken, within: u64) {
 }
 
 #[test]
-fn rates() {
-    let all = [
-        Broken::LookBeforeLease,
-        Broken::CommitBeforeDurable,
-        Broken::CloseUnanswered,
-        Broken::AdoptUnseen,
-        Broken::NoFence,
-        Broken::MarksAfterLeases,
-        Broken::VersionsBeforeLeases,
-        Broken::PinsIgnored,
-        Broken::AdoptionIgnored,
-        Broken::MarkRemovedFirst,
-    ];
-    for b in all {
-        let found: Vec<_> = (0..200).filter_map(|seed| run(seed, b).err()).collect();
-        println!("{b:?}: {} first {:?}", found.len(), found.first());
-    }
-}
-
-#[test]
 fn broken_rules_are_found() {
-    is_found(Broken::LookBeforeLease, SEEDS);
     is_found(Broken::CommitBeforeDurable, SEEDS);
     is_found(Broken::CloseUnanswered, SEEDS);
-    is_found(Broken::AdoptUnseen, SEEDS);
     is_found(Broken::NoFence, SEEDS);
-    is_found(Broken::MarksAfterLeases, SEEDS);
     is_found(Broken::VersionsBeforeLeases, SEEDS);
     is_found(Broken::PinsIgnored, SEEDS);
-    is_found(Broken::AdoptionIgnored, SEEDS);
     is_found(Broken::MarkRemovedFirst, SEEDS);
+}
+
+/// These need several coincidences in one run: found in about one run of a hundred.
+#[test]
+#[ignore = "minutes"]
+fn rarer_losses_are_found() {
+    is_found(Broken::LookBeforeLease, 3000);
+    is_found(Broken::AdoptUnseen, 3000);
+    is_found(Broken::MarksAfterLeases, 3000);
+    is_found(Broken::AdoptionIgnored, 3000);
 }

@@ -12,7 +12,6 @@ use larder_store::{Store, StoreErrorKind};
 
 use crate::ledger::Broken;
 use crate::node::{Node, Stop};
-use crate::reading::pin_of;
 
 const INDEX: &str = "index/";
 
@@ -64,8 +63,10 @@ pub async fn pass(node: &Node, death: Death) -> Result<(), Stop> {
         containers.extend(store.list(folder).await?.into_iter().map(|object| object.name));
     }
     // Everything above was seen before the leases below.
+    node.linger().await;
     let jobs = leases(&store).await?;
     let live = live(node, &store, death, &before, &jobs, &taken_for_dead).await?;
+    node.linger().await;
     if node.broken == Broken::MarksAfterLeases {
         before.marks = marks(&store).await?;
     }
@@ -75,6 +76,7 @@ pub async fn pass(node: &Node, death: Death) -> Result<(), Stop> {
     };
     let decision = decide(node, &store, &before, &jobs, &registers, &live, &taken_for_dead, containers).await?;
 
+    node.linger().await;
     let next = newest + 1;
     store.create(&format!("{INDEX}{next}"), random::<16>(node.repository.entropy())?.to_vec().into()).await?;
     if newest_index(&store).await? != next {
@@ -86,6 +88,7 @@ pub async fn pass(node: &Node, death: Death) -> Result<(), Stop> {
             store.delete(&format!("{INDEX}{old}")).await?;
         }
     }
+    node.linger().await;
     carry_out(node, &store, decision).await
 }
 
@@ -286,18 +289,19 @@ async fn remove_leases(store: &Store, job: JobId, leases: &Leases) -> Result<(),
 
 /// Forgets some version.
 pub async fn forget(node: &Node) -> Result<(), Stop> {
-    let catalog = node.repository.catalog().await?;
-    if catalog.versions.len() < 3 {
+    let store = node.repository.store().without_cache();
+    let marked = marks(&store).await?;
+    let mut versions: Vec<_> = registers(&store).await?.difference(&marked).copied().collect();
+    if versions.len() < 4 {
         return Ok(());
     }
-    // What somebody is about to use is the more interesting.
-    let unfinished = if node.one_in(2) { node.repository.unfinished_jobs().await? } else { Vec::new() };
-    let named: Vec<Pin> = unfinished.into_iter().flat_map(|job| job.lease.pins).collect();
-    let named: Vec<Pin> = named.into_iter().filter(|pin| catalog.versions.iter().any(|v| v.id() == pin.job)).collect();
-    let version = match named.is_empty() {
-        true => pin_of(&catalog.versions[node.below(catalog.versions.len())]),
-        false => named[node.below(named.len())],
+    // The newest is what a job is about to use, and so the more interesting.
+    versions.sort_by_key(|(_, job)| *job);
+    let (series, job) = match node.one_in(2) {
+        true => versions[versions.len() - 1 - node.below(2)],
+        false => versions[node.below(versions.len())],
     };
+    let version = Pin { series, job };
     node.ledger.begins_to_forget(version.job);
     let mark = Forgotten { time_ms: node.now_ms(), host: "node".to_owned(), reason: "simulated".to_owned() };
     node.repository.forget(version, &mark).await?;
