@@ -122,7 +122,7 @@ fn assert_readable(setup: &Setup, context: &Context, version: &Version) {
     // In stream order, and in pieces of one window each.
     let reader = VersionReader::open(context, version).unwrap();
     let mut seen = 0;
-    let path = setup.source().to_str().unwrap()[1..].as_bytes().to_vec();
+    let path = setup.source().to_str().unwrap().as_bytes()[1..].to_vec();
     reader
         .visit_contents(&path, |entry, content| {
             let name = String::from_utf8(entry.path.rsplit(|byte| *byte == b'/').next().unwrap().to_vec()).unwrap();
@@ -192,7 +192,7 @@ fn what_the_index_does_not_know_either_is_lost_and_named() {
     assert_eq!(report.damages[0].object, names::container(containers[0]));
     assert!(!report.damages[0].affected.is_empty());
     let target = tempfile::tempdir_in(setup.dir.path()).unwrap();
-    let subpath = setup.source().to_str().unwrap()[1..].as_bytes().to_vec();
+    let subpath = setup.source().to_str().unwrap().as_bytes()[1..].to_vec();
     let options = RestoreOptions { subpath: Some(subpath), ..RestoreOptions::default() };
     let report = larder_lnode::restore(
         &context,
