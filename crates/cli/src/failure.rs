@@ -4,6 +4,8 @@
 use std::error::Error;
 
 use larder_format::DecodeError;
+use larder_gnode::pass::PassError;
+use larder_index::IndexError;
 use larder_lnode::check::CheckError;
 use larder_lnode::{BackupError, ReadError, RestoreError};
 use larder_source::exclude::TagFileError;
@@ -180,7 +182,36 @@ impl From<PinError> for Failure {
                 Self::of(Exit::Failed, &error).advise("`larder pin` or `larder unpin` says what holds from now on")
             }
             PinError::Contended => Self::of(Exit::Busy, &error).advise("run the command again"),
-            PinError::Forgotten { .. } => Self::of(Exit::Failed, &error),
+            PinError::Forgotten { .. } | PinError::Gone => Self::of(Exit::Failed, &error),
+        }
+    }
+}
+
+impl From<PassError> for Failure {
+    fn from(error: PassError) -> Self {
+        match error {
+            PassError::Repository(error) => error.into(),
+            PassError::Index(error) => error.into(),
+            PassError::UnreadableManifest { id, .. } => {
+                let advice = format!("repair it, or give the snapshot up with `larder forget {id}`");
+                Self::of(Exit::Damage, &error).advise(advice)
+            }
+            PassError::UnreadableLease { .. } => Self::of(Exit::Damage, &error)
+                .advise("when no backup or restore is running, remove that object and run the command again"),
+            PassError::Overtaken => Self::of(Exit::Busy, &error).advise("run the command again"),
+            PassError::Interrupted => Self::of(Exit::Interrupted, &error).advise("nothing was deleted"),
+            PassError::UnknownTables => Self::of(Exit::Failed, &error).advise("update this program"),
+        }
+    }
+}
+
+impl From<IndexError> for Failure {
+    fn from(error: IndexError) -> Self {
+        match error {
+            IndexError::Repository(error) => error.into(),
+            IndexError::Unstable { .. } => Self::of(Exit::Busy, &error).advise("run the command again"),
+            error if error.is_damage() => Self::of(Exit::Damage, &error),
+            error => Self::of(Exit::Failed, &error),
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! * [`compaction`]: newest versions laid out anew, so that they are read fast.
 //! * [`forget`]: marks versions that a policy does not keep.
+//! * [`pass`]: collects what no version needs.
 //! * [`shares`]: how much each version has to itself.
 //! * [`retention`]: which versions of a series a policy keeps. A pure decision.
 //!
@@ -10,5 +11,6 @@
 
 pub mod compaction;
 pub mod forget;
+pub mod pass;
 pub mod retention;
 pub mod shares;

@@ -13,7 +13,6 @@ use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use larder_format::ids::ByteCount;
 use larder_format::index_manifest::{RunRef, Table};
 use larder_format::index_tables::{ChunkKey, ChunkPlace, ChunkSet, ContainerFacts, StreamKey};
 use larder_format::{DecodeError, EncodeError};
@@ -27,7 +26,6 @@ use crate::merge::{Merge, Tombstones};
 use crate::partition::partitions;
 use crate::scan::{Readahead, RunScan};
 use crate::sorter::{Sorted, Sorter};
-use crate::writer::{OBJECT_TARGET, PassRuns, RunWriter};
 
 /// What the keys and values of a table are.
 pub trait TypedTable: Debug {
@@ -183,20 +181,26 @@ impl<T: TypedTable, C: Cursor> Records<T, C> {
         Self { cursor, table: PhantomData }
     }
 
-    /// The next record; `None` at the end. A value of `None` is a removal.
-    #[expect(clippy::type_complexity, reason = "a record is a key and maybe a value")]
-    pub fn next_record(&mut self) -> Result<Option<(T::Key, Option<T::Value>)>, IndexError> {
-        if !self.cursor.advance()? {
-            return Ok(None);
-        }
-        let key = self.cursor.key();
-        let value = self.cursor.value().map(T::decode_value).transpose().map_err(wrong_record::<T>(key))?;
-        Ok(Some((T::decode_key(key).map_err(wrong_record::<T>(key))?, value)))
-    }
-
     /// The cursor below.
     pub fn into_cursor(self) -> C {
         self.cursor
+    }
+}
+
+/// Keys rise. A value of `None` is a removal.
+impl<T: TypedTable, C: Cursor> Iterator for Records<T, C> {
+    type Item = Result<(T::Key, Option<T::Value>), IndexError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.cursor.advance() {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(error) => return Some(Err(error)),
+        }
+        let key = self.cursor.key();
+        let value = self.cursor.value().map(T::decode_value).transpose();
+        let record = value.and_then(|value| Ok((T::decode_key(key)?, value)));
+        Some(record.map_err(wrong_record::<T>(key)))
     }
 }
 
@@ -238,24 +242,6 @@ impl<T: TypedTable> Changes<T> {
     /// All changes in order of their keys.
     pub fn sorted(self) -> Result<Records<T, Sorted>, IndexError> {
         Ok(Records::new(self.sorter.finish()?))
-    }
-
-    /// Writes them as a run of this age; none when there are none.
-    pub fn write(self, io: &IndexIo, ids: &PassRuns, age: u64) -> Result<Vec<RunRef>, IndexError> {
-        self.write_in(io, ids, age, OBJECT_TARGET)
-    }
-
-    /// The same in objects of about `target` bytes.
-    pub fn write_in(
-        self,
-        io: &IndexIo,
-        ids: &PassRuns,
-        age: u64,
-        target: ByteCount,
-    ) -> Result<Vec<RunRef>, IndexError> {
-        let mut writer = RunWriter::new(io, ids, T::TABLE, age, target);
-        writer.push_all(&mut self.sorter.finish()?)?;
-        writer.finish()
     }
 }
 

@@ -129,7 +129,7 @@ fn a_planted_run_stops_the_writer() {
     let engine = Engine::new();
     engine.runtime.block_on(engine.memory.put(&format!("index/runs/{PASS}/0"), &b"garbage"[..]));
     let mut writer =
-        larder_index::RunWriter::new(&engine.io, &engine.ids, Table::Chunks, 0, larder_index::OBJECT_TARGET);
+        larder_index::RunWriter::new(&engine.io, &engine.pass.ids, Table::Chunks, 0, larder_index::OBJECT_TARGET);
     writer.push(&[1; 20], Some(&[1; 8])).expect("collected");
     let error = writer.finish().expect_err("taken");
     assert!(error.to_string().contains("index/runs/"), "{error}");

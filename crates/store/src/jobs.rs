@@ -123,6 +123,19 @@ impl Repository {
         Ok(())
     }
 
+    /// Ends a task that has no register and of whose index every attempt was answered: closes its lease and removes what it left
+    /// below `jobs/`, the lease first. Not for jobs that others may adopt: those look at what this removes.
+    pub async fn end_task(&self, open: &OpenLease) -> Result<(), RepositoryError> {
+        self.close_lease(open).await?;
+        if open.all_answered {
+            for renewal in 0..open.renewal {
+                self.store.delete(&names::lease(open.job, renewal)).await?;
+            }
+            self.store.delete(&names::lease_done(open.job)).await?;
+        }
+        Ok(())
+    }
+
     /// Whether a version is still there to be built on or read: committed, readable and not forgotten. Never answered from a
     /// cache, which may remember what was deleted.
     pub async fn is_retained(&self, pin: Pin) -> Result<bool, RepositoryError> {

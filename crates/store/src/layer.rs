@@ -27,6 +27,8 @@ pub struct Listed {
     pub name: String,
     /// Its size in bytes.
     pub size: u64,
+    /// When it was made, milliseconds since the epoch by the store's clock. Nothing safe depends on it.
+    pub modified_ms: u64,
 }
 
 /// Objects of a folder, in the order of the store.

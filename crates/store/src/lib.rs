@@ -32,6 +32,7 @@ mod remote;
 pub mod repository;
 mod retry;
 mod store;
+pub mod survey;
 
 pub use counters::StoreStats;
 pub use error::{Oversized, ServerFailure, ShortRead, StoreError, StoreErrorKind, StoreOp};

@@ -21,7 +21,7 @@ use larder_format::pinning::{PinEntry, PinState};
 use crate::StoreErrorKind;
 use crate::catalog::CONCURRENT_READS;
 use crate::marks::{FaultyObject, read_if_there};
-use crate::repository::{Repository, RepositoryError, random};
+use crate::repository::{Repository, RepositoryError, exists, random};
 
 /// How often a change is tried while others change the same pin, or hold numbers with garbage.
 const TRIES: u32 = 64;
@@ -47,6 +47,9 @@ pub enum PinError {
         /// Who forgot it, when and why.
         entry: PinEntry,
     },
+    /// There is nothing left of it to be pinned.
+    #[error("the version is forgotten and being removed")]
+    Gone,
     /// Others change the pin all the time.
     #[error("somebody else changes the pin of this version all the time")]
     Contended,
@@ -83,7 +86,12 @@ impl Repository {
     /// Pins a version: it is not forgotten until it is unpinned. Done as well if it is pinned already.
     pub async fn pin(&self, version: Pin, time_ms: u64, host: &str, reason: &str) -> Result<(), PinError> {
         let entry = PinEntry { state: PinState::Pinned, time_ms, host: host.to_owned(), reason: reason.to_owned() };
-        self.change_pin(version, &entry).await
+        self.change_pin(version, &entry).await?;
+        // A pass removes the entries of a forgotten version after its register and before its mark, and then the line is as good
+        // as new. What was written into it means nothing.
+        let store = self.store.without_cache();
+        let is_there = exists(&store, &names::version(version.series, version.job, 0)).await;
+        if is_there.map_err(RepositoryError::from)? { Ok(()) } else { Err(PinError::Gone) }
     }
 
     /// Lets a version be forgotten again. Done as well if it is not pinned.

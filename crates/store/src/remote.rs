@@ -139,7 +139,11 @@ impl Layer for Remote {
             .try_filter_map(move |meta| {
                 // Foreign objects under the prefix are none of ours, whatever they are.
                 let name = meta.location.as_ref().strip_prefix(&prefix).filter(|name| name::is_valid(name));
-                let listed = name.map(|name| Listed { name: name.to_owned(), size: meta.size });
+                let listed = name.map(|name| Listed {
+                    name: name.to_owned(),
+                    size: meta.size,
+                    modified_ms: u64::try_from(meta.last_modified.timestamp_millis()).unwrap_or(0),
+                });
                 futures::future::ready(Ok(listed))
             })
             .boxed()

@@ -39,7 +39,9 @@ impl Play {
             KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 };
         let repository =
             Repository::init(store, config, b"a password", fields, Arc::new(SystemEntropy)).await.expect("is made");
-        Self { memory, repository, faults }
+        let play = Self { memory, repository, faults };
+        play.memory.put(&Self::register(), "only that it is there counts").await;
+        play
     }
 
     async fn pin(&self) -> Result<(), PinError> {
@@ -61,6 +63,10 @@ impl Play {
 
     async fn is_pinned(&self) -> bool {
         self.repository.pinned().await.expect("can be read").contains_key(&VERSION)
+    }
+
+    fn register() -> String {
+        names::version(VERSION.series, VERSION.job, 0)
     }
 
     fn entry(number: u32) -> String {
@@ -112,6 +118,7 @@ async fn whoever_dies_in_between_a_version_is_not_pinned_and_forgotten_at_once()
                 assert!(!(marked && pinned), "cut {cut}, {stop:?}");
                 let wanted = if forgetting_dies { pinned } else { marked };
                 assert_eq!(other.is_ok(), wanted, "what succeeded has its effect: cut {cut}, {stop:?}");
+                assert!(result.is_err() || other.is_err(), "only one of them succeeds: cut {cut}, {stop:?}");
                 // Whatever happened, a person gets out of it.
                 if pinned {
                     play.unpin().await.expect("unpins");
@@ -141,6 +148,13 @@ async fn of_many_at_once_forgetting_or_a_pin_wins_and_the_others_know() {
         assert_eq!(play.is_pinned().await, pin.is_ok());
         assert_eq!(play.is_marked().await, forget.is_ok());
     }
+}
+
+#[tokio::test]
+async fn what_was_removed_cannot_be_pinned() {
+    let play = Play::new().await;
+    play.memory.remove(&Play::register()).await;
+    assert!(matches!(play.pin().await, Err(PinError::Gone)));
 }
 
 /// Who may only create objects can keep a version from being forgotten until somebody says what holds, but pins and hides nothing.

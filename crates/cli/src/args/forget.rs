@@ -3,7 +3,7 @@
 use clap::Args;
 use larder_gnode::retention::{GroupBy, Keep, Period};
 
-use super::FilterArgs;
+use super::{FilterArgs, PassArgs};
 use crate::sizes;
 
 /// Forget snapshots, by name or by a policy.
@@ -85,6 +85,14 @@ pub(crate) struct ForgetArgs {
     /// Change nothing, only say what would be forgotten
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
+
+    /// Make a pass of `larder optimize` after that, which frees what only the forgotten snapshots needed
+    #[arg(long)]
+    pub(crate) prune: bool,
+
+    /// How that pass is made
+    #[command(flatten)]
+    pub(crate) pass: PassArgs,
 
     /// Let a policy forget all snapshots of a group
     #[arg(long)]

@@ -10,6 +10,7 @@ mod global;
 mod init;
 mod keys;
 mod look;
+mod optimize;
 mod restore;
 mod tools;
 
@@ -24,6 +25,7 @@ pub(crate) use keys::{KeyArgs, KeyCommand, NewKey, NewPassword};
 pub(crate) use look::{
     CheckArgs, DiffArgs, DumpArgs, DumpFormat, FilterArgs, FindArgs, GroupBy, LsArgs, SnapshotsArgs, StatsArgs, StatsBy,
 };
+pub(crate) use optimize::{GnodeArgs, OptimizeArgs, PassArgs};
 pub(crate) use restore::{OverwriteName, RestoreArgs};
 pub(crate) use tools::{CatArgs, CompletionsArgs, ManArgs, ValidateStoreArgs};
 
@@ -85,6 +87,11 @@ pub(crate) enum Command {
     Pin(PinArgs),
     /// Let pinned snapshots be forgotten again
     Unpin(UnpinArgs),
+    /// Make room: delete what no snapshot needs any more
+    #[command(aliases = ["prune", "maintenance", "compact"])]
+    Optimize(OptimizeArgs),
+    /// Run passes of `optimize` for as long as this process runs
+    Gnode(GnodeArgs),
     /// Manage the passwords of a repository, and its paper key
     Key(KeyArgs),
     /// Find out whether a store keeps the promises that a repository needs
@@ -118,6 +125,8 @@ impl Command {
             Self::Forget(_) => "forget",
             Self::Pin(_) => "pin",
             Self::Unpin(_) => "unpin",
+            Self::Optimize(_) => "optimize",
+            Self::Gnode(_) => "gnode",
             Self::Key(_) => "key",
             Self::ValidateStore(_) => "validate-store",
             Self::Unlock => "unlock",

@@ -13,6 +13,7 @@ use larder_store::catalog::Version;
 use larder_store::pins::PinLine;
 use serde_json::{Map, Value, json};
 
+use super::optimize;
 use crate::app::App;
 use crate::args::{FilterArgs, ForgetArgs};
 use crate::environment;
@@ -42,8 +43,15 @@ pub(super) fn run(app: &App, args: &ForgetArgs) -> Result<Exit, Failure> {
         by_name(app, args, &versions)?
     };
     chosen.show(app, args)?;
-    let exit = if args.dry_run { Exit::Done } else { chosen.carry_out(app, &context)? };
+    let mut exit = if args.dry_run { Exit::Done } else { chosen.carry_out(app, &context)? };
     versions.warn_of_damage(app);
+    if args.prune && args.dry_run {
+        app.out.remark(
+            "what a pass would free is known when the snapshots are forgotten; `larder snapshots` shows it for each",
+        );
+    } else if args.prune {
+        exit = optimize::pass(app, &opened.repository, &args.pass, false)?;
+    }
     Ok(exit)
 }
 

@@ -8,10 +8,12 @@ mod diff;
 mod dump;
 mod find;
 mod forget;
+mod gnode;
 mod init;
 mod key;
 mod ls;
 mod man;
+mod optimize;
 mod pin;
 mod restore;
 mod snapshots;
@@ -41,6 +43,8 @@ pub(crate) fn run(app: &App, command: Command) -> Result<Exit, Failure> {
         Command::Forget(args) => forget::run(app, &args),
         Command::Pin(args) => pin::pin(app, &args),
         Command::Unpin(args) => pin::unpin(app, &args),
+        Command::Optimize(args) => optimize::run(app, &args),
+        Command::Gnode(args) => gnode::run(app, &args),
         Command::Key(args) => key::run(app, &args),
         Command::ValidateStore(args) => validate_store::run(app, &args),
         Command::Unlock => unlock::run(app),

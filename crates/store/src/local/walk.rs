@@ -115,7 +115,11 @@ impl Walk {
 
     fn look_up(&self, name: String) -> io::Result<Option<Listed>> {
         match fs::metadata(self.root.join(&name)) {
-            Ok(metadata) if metadata.is_file() => Ok(Some(Listed { name, size: metadata.len() })),
+            Ok(metadata) if metadata.is_file() => {
+                let modified = metadata.modified()?.duration_since(std::time::UNIX_EPOCH);
+                let modified_ms = modified.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+                Ok(Some(Listed { name, size: metadata.len(), modified_ms }))
+            }
             Ok(_) => Ok(None),
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
             Err(error) => Err(error),

@@ -1,0 +1,69 @@
+//! `larder optimize` and `larder gnode`.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use larder_gnode::pass::cost::Prices;
+
+use crate::time;
+
+/// What a pass does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TaskName {
+    /// Delete what no snapshot needs: containers of forgotten ones, uploads of dead backups, leases of jobs that are over
+    Collect,
+}
+
+/// How passes are made.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PassArgs {
+    /// Only these tasks; all if not given
+    #[arg(long, value_name = "TASK", value_enum, value_delimiter = ',')]
+    pub(crate) task: Vec<TaskName>,
+
+    /// Begin nothing more after this time (30s, 5m, 2h); the next pass goes on
+    #[arg(long, value_name = "TIME", value_parser = time::parse_duration)]
+    pub(crate) max_duration: Option<Duration>,
+
+    /// Take backups and restores for dead that have not renewed their lease for this time, and collect what they uploaded. One that
+    /// was only slow loses its work, and nothing else
+    #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "1d")]
+    pub(crate) dead_after: Duration,
+
+    /// Prices for plans: a thousand creates, reads and deletes, a gigabyte and month of storage. Those of S3 Standard if not given
+    #[arg(long, value_name = "LIST", env = "LARDER_PRICES")]
+    pub(crate) prices: Option<Prices>,
+}
+
+/// Make room: delete what no snapshot needs any more.
+///
+/// What only forgotten snapshots needed, and what backups uploaded that never came to their end. May run beside everything else, on
+/// any number of machines, and be interrupted at any moment. The store's credentials must allow to delete.
+#[derive(Debug, Args)]
+pub(crate) struct OptimizeArgs {
+    /// Delete nothing, only say what would be done and what it costs
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+
+    /// How the pass is made
+    #[command(flatten)]
+    pub(crate) pass: PassArgs,
+}
+
+/// Run passes of `larder optimize` for as long as this process runs.
+///
+/// A pass is made when snapshots were added or forgotten, and at least every --every. SIGTERM or Ctrl-C ends it cleanly.
+#[derive(Debug, Args)]
+pub(crate) struct GnodeArgs {
+    /// Make a pass at least so often
+    #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "1d")]
+    pub(crate) every: Duration,
+
+    /// Look so often whether there are new or forgotten snapshots
+    #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "1m")]
+    pub(crate) poll: Duration,
+
+    /// How passes are made
+    #[command(flatten)]
+    pub(crate) pass: PassArgs,
+}

@@ -1,0 +1,186 @@
+//! `larder optimize`, and the pass that `larder forget --prune` makes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use larder_format::lease::JobKind;
+use larder_gnode::pass::cost::{Requests, saved_monthly};
+use larder_gnode::pass::{Kept, Outcome, PassError, PassOptions, PassReport, Surroundings, run as run_pass};
+use larder_lnode::{Cancel, Clock, SystemClock};
+use larder_store::{Repository, StoreStats};
+use serde_json::{Map, Value, json};
+
+use crate::app::App;
+use crate::args::{OptimizeArgs, PassArgs};
+use crate::environment;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Output, safe, summary};
+use crate::{sizes, time};
+
+/// How often a pass that lost against another one begins again.
+const TRIES: u32 = 5;
+
+pub(super) fn run(app: &App, args: &OptimizeArgs) -> Result<Exit, Failure> {
+    let opened = app.open()?;
+    pass(app, &opened.repository, &args.pass, args.dry_run)
+}
+
+/// Makes a pass and says what it did.
+pub(super) fn pass(app: &App, repository: &Repository, args: &PassArgs, dry_run: bool) -> Result<Exit, Failure> {
+    let cancel = app.interrupts.job_begins();
+    let made = make(app, repository, args, dry_run, &cancel)?;
+    made.show(&app.out, args)?;
+    Ok(if cancel.is_cancelled() && made.report.is_unfinished { Exit::Interrupted } else { Exit::Done })
+}
+
+/// A pass that was made.
+pub(super) struct Made {
+    pub(super) report: PassReport,
+    elapsed: Duration,
+    requests: StoreStats,
+}
+
+/// Makes a pass; tries again when others are faster.
+pub(super) fn make(
+    app: &App,
+    repository: &Repository,
+    args: &PassArgs,
+    dry_run: bool,
+    cancel: &Cancel,
+) -> Result<Made, Failure> {
+    let started = Instant::now();
+    let stop = cancel.clone();
+    let surroundings = Surroundings {
+        repository: repository.clone(),
+        now_ms: Arc::new(|| SystemClock.now_ms()),
+        stop: Arc::new(move || stop.is_cancelled()),
+        host: environment::host(),
+        program: format!("larder {}", env!("CARGO_PKG_VERSION")),
+        process: std::process::id(),
+    };
+    let options = PassOptions { dead_after: args.dead_after, dry_run, max_duration: args.max_duration };
+    for attempt in 1.. {
+        let result = app.block_on(run_pass(&surroundings, &options));
+        let is_lost = match &result {
+            Ok(report) => report.outcome == Outcome::Lost,
+            Err(error) => matches!(error, PassError::Overtaken),
+        };
+        if is_lost && attempt < TRIES {
+            tracing::info!(attempt, "another pass was faster; this one begins again");
+            continue;
+        }
+        let (report, elapsed) = (result?, started.elapsed());
+        return Ok(Made { report, elapsed, requests: repository.store().stats() });
+    }
+    unreachable!("the last attempt returns")
+}
+
+impl Made {
+    /// Says what was planned and done.
+    pub(super) fn show(&self, out: &Output, args: &PassArgs) -> Result<(), Failure> {
+        if out.is_json() { out.json_now(&self.json(args)) } else { self.print(out, args) }
+    }
+
+    fn json(&self, args: &PassArgs) -> Map<String, Value> {
+        let PassReport { outcome, plan, done, is_unfinished, kept, live_jobs, manifests_read } = &self.report;
+        let prices = args.prices.unwrap_or_default();
+        let requests = Requests::of(plan);
+        let (outcome, index) = match outcome {
+            Outcome::Planned => ("planned", None),
+            Outcome::Nothing => ("nothing_to_do", None),
+            Outcome::Published(number) => ("done", Some(number)),
+            Outcome::Lost => ("lost", None),
+        };
+        let fenced: Vec<_> = plan.fenced.iter().map(|pin| pin.job.to_string()).collect();
+        let mut object = Map::new();
+        let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
+        put("message_type", json!("summary"));
+        put("outcome", json!(outcome));
+        put("index", json!(index));
+        put(
+            "plan",
+            json!({
+                "data_containers": plan.data_containers,
+                "meta_containers": plan.meta_containers,
+                "container_bytes": plan.container_bytes.0,
+                "snapshots": plan.versions,
+                "entries": plan.entries,
+                "index_objects": plan.index_objects,
+                "deletions": plan.deletions(),
+                "fenced_jobs": fenced,
+                "requests": requests.creates + requests.reads + requests.deletes,
+                "cost": requests.price(&prices),
+                "saved_monthly": saved_monthly(plan, &prices),
+            }),
+        );
+        put(
+            "done",
+            json!({
+                "containers": done.containers,
+                "container_bytes": done.container_bytes.0,
+                "entries": done.entries,
+            }),
+        );
+        put("unfinished", json!(is_unfinished));
+        put("kept", json!(kept.iter().map(kept_json).collect::<Vec<_>>()));
+        put("live_jobs", json!(live_jobs));
+        put("manifests_read", json!(manifests_read));
+        put("total_duration", json!(self.elapsed.as_secs_f64()));
+        summary::put_requests(&mut object, &self.requests);
+        object
+    }
+
+    fn print(&self, out: &Output, args: &PassArgs) -> Result<(), Failure> {
+        let PassReport { outcome, plan, done, .. } = &self.report;
+        for pin in &plan.fenced {
+            let what = if *outcome == Outcome::Planned { "would be" } else { "was" };
+            out.info(format!("backup {} is thought dead and {what} fenced off", pin.job.short()))?;
+        }
+        for kept in &self.report.kept {
+            let (id, by) = (kept.version.job.short(), doing(kept));
+            out.info(format!("forgotten snapshot {id} stays for now: {by} on {} needs it", safe(&kept.host)))?;
+        }
+        let bytes = sizes::show(plan.container_bytes.0);
+        let containers = sizes::count(plan.data_containers + plan.meta_containers, "container");
+        let others = sizes::count(plan.entries + plan.index_objects, "other object");
+        match outcome {
+            Outcome::Nothing => return out.info("there is nothing to do"),
+            Outcome::Lost => return out.info("another pass was faster, again and again; this one did nothing"),
+            Outcome::Planned if plan.deletions() == 0 => return out.info("there would be nothing to do"),
+            Outcome::Planned => {
+                let prices = args.prices.unwrap_or_default();
+                let requests = Requests::of(plan);
+                out.info(format!("would delete {containers} ({bytes}) and {others}"))?;
+                let count = requests.creates + requests.reads + requests.deletes;
+                let (cost, saved) = (requests.price(&prices), saved_monthly(plan, &prices));
+                return out.info(format!("{}: {cost:.4}; saves {saved:.4} a month", sizes::count(count, "request")));
+            }
+            Outcome::Published(_) => {}
+        }
+        let (bytes, containers) = (sizes::show(done.container_bytes.0), sizes::count(done.containers, "container"));
+        let (others, duration) = (sizes::count(done.entries, "other object"), time::show_duration(self.elapsed));
+        out.info(format!("deleted {containers} ({bytes}) and {others} in {duration}"))?;
+        if self.report.is_unfinished {
+            out.info("stopped before everything was done; the next pass goes on")?;
+        }
+        Ok(())
+    }
+}
+
+fn doing(kept: &Kept) -> &'static str {
+    match kept.kind {
+        JobKind::Backup => "a backup",
+        JobKind::Read => "a restore or check",
+        JobKind::Task => "a pass",
+    }
+}
+
+fn kept_json(kept: &Kept) -> Value {
+    let kind = match kept.kind {
+        JobKind::Backup => "backup",
+        JobKind::Read => "read",
+        JobKind::Task => "task",
+    };
+    json!({"snapshot": kept.version.job.to_string(), "job": kept.by.to_string(), "kind": kind, "host": kept.host})
+}

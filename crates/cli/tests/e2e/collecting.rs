@@ -1,0 +1,108 @@
+//! `optimize`, `forget --prune`, `gnode`: the real binary frees what it says, and says what it freed.
+
+use std::time::{Duration, Instant};
+
+use larder_testkit::data;
+
+use crate::support::{Play, damage, schema};
+
+/// Versions of a file that has nothing in common with the one before.
+fn versions(count: u64) -> (Play, Vec<String>) {
+    let play = Play::with_repository();
+    let ids = (0..count).map(|number| {
+        play.write("source/file", data::random(number, 200_000));
+        play.backup(["source", "--series", "s"])
+    });
+    let ids = ids.collect();
+    (play, ids)
+}
+
+fn stored(play: &Play) -> u64 {
+    play.objects().iter().filter(|(name, _)| name.starts_with("data/")).map(|(_, bytes)| bytes.len() as u64).sum()
+}
+
+#[test]
+fn space_is_free_when_the_pass_ends() {
+    let (play, ids) = versions(4);
+    let before = stored(&play);
+    play.larder(["forget", &ids[1], &ids[3]]).ok();
+    assert_eq!(stored(&play), before, "forgetting deletes nothing");
+    let plan = play.larder(["optimize", "--dry-run", "--json"]).ok().json();
+    schema::check("optimize_summary", &plan);
+    assert_eq!((&plan["outcome"], &plan["plan"]["snapshots"]), (&"planned".into(), &2.into()));
+    assert_eq!(stored(&play), before);
+    let text = play.larder(["optimize", "-n", "--prices", "creates=0,reads=0,deletes=1000,storage=0"]).ok().text();
+    assert!(text.contains("would delete 4 containers") && text.contains("saves 0.0000 a month"), "{text}");
+    let done = play.larder(["optimize", "--json"]).ok().json();
+    schema::check("optimize_summary", &done);
+    assert_eq!((&done["outcome"], &done["index"]), (&"done".into(), &1.into()));
+    assert_eq!(done["plan"], plan["plan"]);
+    let freed = done["done"]["container_bytes"].as_u64().expect("a number");
+    assert!(before - stored(&play) > 400_000 && freed >= before - stored(&play));
+    for (number, id) in [(0, &ids[0]), (2, &ids[2])] {
+        play.larder(["restore", &format!("{id}:{}", play.path("source").display()), "--target", id]).ok();
+        assert_eq!(std::fs::read(play.path(id).join("file")).expect("restored"), data::random(number, 200_000));
+    }
+    let checked = play.larder(["check", "--read-data", "--json"]).ok().messages("summary").remove(0);
+    assert_eq!(checked["unused_containers"], 0);
+    assert_eq!(damage::named(&play.repository(), "forgotten/").len(), 0);
+    // The check left a closed lease.
+    play.larder(["prune"]).ok();
+    assert!(play.larder(["prune"]).ok().text().contains("nothing to do"));
+}
+
+#[test]
+fn forget_can_make_the_pass_itself() {
+    let (play, ids) = versions(3);
+    let before = stored(&play);
+    let ran = play.larder(["forget", "--keep-last", "1", "--prune", "--json"]).ok();
+    let lines = ran.json_lines();
+    schema::check("forget", &lines[0][0]);
+    schema::check("optimize_summary", &lines[1]);
+    assert_eq!(lines[1]["plan"]["snapshots"], 2);
+    assert!(stored(&play) < before / 2);
+    play.larder(["restore", &ids[2], "--target", "back"]).ok();
+    let text = play.larder(["forget", "latest", "--prune"]).ok().text();
+    assert!(text.contains("forgot 1 snapshot") && text.contains("deleted 2 containers"), "{text}");
+    assert_eq!(stored(&play), 0);
+}
+
+#[test]
+fn a_pass_that_cannot_know_what_is_needed_deletes_nothing() {
+    let (play, ids) = versions(2);
+    play.larder(["forget", &ids[0]]).ok();
+    let manifest = damage::named(&play.repository(), "versions/").into_iter().find(|name| name.contains(&ids[1]));
+    damage::flip(&play.repository(), &manifest.expect("a manifest"), 200);
+    let before = play.objects();
+    play.larder(["optimize"])
+        .code(13)
+        .says("nothing may be deleted")
+        .says(&format!("larder forget {}", ids[1]))
+        .in_two_lines();
+    assert_eq!(play.objects(), before);
+    // The way out that it names.
+    play.larder(["forget", &ids[1]]).code(13);
+    play.larder(["optimize"]).ok();
+    assert_eq!(stored(&play), 0);
+}
+
+#[test]
+fn a_gnode_collects_what_is_forgotten_and_ends_when_it_is_told() {
+    let (play, ids) = versions(2);
+    let before = stored(&play);
+    let mut command = play.command(["gnode", "--poll", "1s", "--json"]);
+    let child = play.spawn(&mut command);
+    play.larder(["forget", &ids[0]]).ok();
+    let begun = Instant::now();
+    while stored(&play) == before && begun.elapsed() < Duration::from_secs(30) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    let ran = crate::support::Ran::from(child.wait_with_output().expect("it ends")).ok();
+    for line in ran.json_lines() {
+        schema::check("optimize_summary", &line);
+    }
+    assert!(stored(&play) < before);
+    play.larder(["check", "--read-data"]).ok();
+}

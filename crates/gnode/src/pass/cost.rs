@@ -1,0 +1,119 @@
+//! What a plan takes and gives at a store's prices.
+
+use super::report::Plan;
+
+/// Prices of a store, in some currency. The defaults are those of Amazon S3 Standard in its cheapest regions, in US dollars.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Prices {
+    /// A thousand creates or listings.
+    pub creates: f64,
+    /// A thousand reads.
+    pub reads: f64,
+    /// A thousand deletions.
+    pub deletes: f64,
+    /// A gigabyte (10^9 bytes) kept for a month.
+    pub storage: f64,
+}
+
+impl Default for Prices {
+    fn default() -> Self {
+        Self { creates: 0.005, reads: 0.0004, deletes: 0.0, storage: 0.023 }
+    }
+}
+
+/// Text that is no list of prices.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a list of prices such as creates=0.005,reads=0.0004,deletes=0,storage=0.023")]
+pub struct ParsePricesError {
+    /// What was found.
+    pub text: String,
+}
+
+impl std::str::FromStr for Prices {
+    type Err = ParsePricesError;
+
+    fn from_str(text: &str) -> Result<Self, ParsePricesError> {
+        let wrong = || ParsePricesError { text: text.to_owned() };
+        let mut prices = Self { creates: 0.0, reads: 0.0, deletes: 0.0, storage: 0.0 };
+        for part in text.split(',') {
+            let (name, value) = part.split_once('=').ok_or_else(wrong)?;
+            let value: f64 = value.trim().parse().map_err(|_| wrong())?;
+            if !value.is_finite() || value < 0.0 {
+                return Err(wrong());
+            }
+            *match name.trim() {
+                "creates" => &mut prices.creates,
+                "reads" => &mut prices.reads,
+                "deletes" => &mut prices.deletes,
+                "storage" => &mut prices.storage,
+                _ => return Err(wrong()),
+            } = value;
+        }
+        Ok(prices)
+    }
+}
+
+/// Requests to a store.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// Creates and listings.
+    pub creates: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Deletions.
+    pub deletes: u64,
+}
+
+impl Requests {
+    /// What carrying out a plan takes besides looking: the lease and its end, the index and a look at its number, the fences.
+    pub fn of(plan: &Plan) -> Self {
+        let deletes = plan.deletions();
+        if deletes == 0 {
+            return Self::default();
+        }
+        Self { creates: 4 + plan.fenced.len() as u64, reads: 0, deletes: deletes + 2 }
+    }
+
+    /// Their price.
+    pub fn price(&self, prices: &Prices) -> f64 {
+        let thousands = |count: u64, price: f64| count as f64 / 1000.0 * price;
+        thousands(self.creates, prices.creates)
+            + thousands(self.reads, prices.reads)
+            + thousands(self.deletes, prices.deletes)
+    }
+}
+
+/// What a plan saves every month.
+pub fn saved_monthly(plan: &Plan, prices: &Prices) -> f64 {
+    plan.container_bytes.0 as f64 / 1e9 * prices.storage
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_format::ids::ByteCount;
+
+    #[test]
+    fn prices_are_read() {
+        let all: Prices = "creates=1,reads=2, deletes=3,storage=0.5".parse().expect("valid");
+        assert_eq!(all, Prices { creates: 1.0, reads: 2.0, deletes: 3.0, storage: 0.5 });
+        for bad in ["", "creates", "creates=x", "gets=1", "storage=-1", "storage=inf"] {
+            assert!(bad.parse::<Prices>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_plan_has_its_price() {
+        let plan = Plan {
+            data_containers: 1990,
+            meta_containers: 8,
+            container_bytes: ByteCount(2_000_000_000),
+            ..Plan::default()
+        };
+        let prices = Prices { creates: 5.0, reads: 1.0, deletes: 2.0, storage: 0.25 };
+        assert_eq!(Requests::of(&plan), Requests { creates: 4, reads: 0, deletes: 2000 });
+        assert!((Requests::of(&plan).price(&prices) - 4.02).abs() < 1e-9);
+        assert!((saved_monthly(&plan, &prices) - 0.5).abs() < 1e-9);
+        assert_eq!(Requests::of(&Plan::default()), Requests::default());
+    }
+}

@@ -1,0 +1,191 @@
+//! What a pass may delete, decided from what it saw and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use larder_format::ids::{ContainerId, JobId, RunId};
+use larder_format::lease::{Lease, Pin};
+use larder_format::manifest::ContainerUsage;
+use larder_store::survey::{ListedContainer, ListedJob};
+
+/// What was seen *before* the leases were listed (steps 1 to 3): rules `SettledBeforeLeases`, `MarksBeforeLeases`,
+/// `ContainersBeforeLeases`.
+#[derive(Debug, Default)]
+pub(super) struct Before {
+    /// Jobs of which nothing new can come: their register is decided, their lease closed, or, of a task, the number it claims taken.
+    pub(super) settled: HashSet<JobId>,
+    /// Versions with a genuine mark.
+    pub(super) marks: BTreeSet<Pin>,
+    /// Entries of pins.
+    pub(super) pins: BTreeMap<Pin, Vec<u32>>,
+    pub(super) containers: Vec<ListedContainer>,
+    /// Objects of runs of the index, with their bytes.
+    pub(super) runs: Vec<(RunId, u64)>,
+    /// Numbers of indexes.
+    pub(super) indexes: Vec<u64>,
+}
+
+/// What the listing of leases showed (step 4).
+#[derive(Debug, Default)]
+pub(super) struct Leases {
+    /// Every job that has any object below `jobs/`.
+    pub(super) jobs: BTreeMap<JobId, ListedJob>,
+    /// Jobs that were not settled before and may come to reference something, with what they say.
+    pub(super) live: BTreeMap<JobId, Lease>,
+    /// Readers that are thought dead.
+    pub(super) expired: HashSet<JobId>,
+}
+
+/// What the index needs.
+#[derive(Debug, Default)]
+pub(super) struct IndexNeeds {
+    /// The number that the decision is based on.
+    pub(super) base: u64,
+    /// Objects of its runs.
+    pub(super) runs: HashSet<RunId>,
+}
+
+/// Everything of one job that goes, in this order: leases from `0` on, generations down to the register, closing mark, pins, mark.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Removal {
+    pub(super) renewals: Vec<u32>,
+    /// Its registers and their generations. There is one, or none.
+    pub(super) registers: Vec<(Pin, Vec<u32>)>,
+    pub(super) has_done: bool,
+    pub(super) pins: Vec<(Pin, Vec<u32>)>,
+    pub(super) marks: Vec<Pin>,
+}
+
+impl Removal {
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    pub(super) fn objects(&self) -> u64 {
+        let numbered = |all: &[(Pin, Vec<u32>)]| all.iter().map(|(_, numbers)| numbers.len()).sum::<usize>();
+        let done = usize::from(self.has_done);
+        (self.renewals.len() + numbered(&self.registers) + done + numbered(&self.pins) + self.marks.len()) as u64
+    }
+}
+
+/// What goes.
+#[derive(Debug, Default)]
+pub(super) struct Decision {
+    pub(super) containers: Vec<ListedContainer>,
+    pub(super) removals: BTreeMap<JobId, Removal>,
+    pub(super) runs: Vec<(RunId, u64)>,
+    pub(super) indexes: Vec<u64>,
+}
+
+impl Decision {
+    /// Whether it is not worth an index. Older indexes go along when there is a newer one; alone they would make one each.
+    pub(super) fn is_empty(&self) -> bool {
+        self.containers.is_empty() && self.removals.is_empty() && self.runs.is_empty()
+    }
+}
+
+/// A decision on its way: proposed when the leases are known, then cut down by every version that is retained.
+#[derive(Debug)]
+pub(super) struct Proposal {
+    before: Before,
+    leases: Leases,
+    /// Versions that live leases name (`NamedVersionsRetained`).
+    named: BTreeSet<Pin>,
+    /// Containers that may go unless a retained version references them.
+    doomed: HashMap<ContainerId, u64>,
+    /// Versions that are retained.
+    retained: BTreeSet<Pin>,
+}
+
+impl Proposal {
+    pub(super) fn new(mut before: Before, leases: Leases) -> Self {
+        let named = leases.live.values().flat_map(|lease| lease.pins.iter().copied()).collect();
+        let adopted: HashSet<JobId> =
+            leases.live.values().flat_map(|lease| lease.adopts.iter().map(|pin| pin.job)).collect();
+        // A job without any lease was closed and cleaned up before: its containers were listed before its leases were.
+        let is_over = |job: &JobId| before.settled.contains(job) || !leases.jobs.contains_key(job);
+        let doomed = std::mem::take(&mut before.containers)
+            .into_iter()
+            .filter(|container| is_over(&container.id.job) && !adopted.contains(&container.id.job))
+            .map(|container| (container.id, container.bytes))
+            .collect();
+        Self { before, leases, named, doomed, retained: BTreeSet::new() }
+    }
+
+    /// Whether a version that is listed after the leases has to be read: all but those that were marked before, unless somebody
+    /// builds on them or reads them.
+    pub(super) fn must_read(&self, version: &Pin) -> bool {
+        !self.before.marks.contains(version) || self.named.contains(version)
+    }
+
+    /// A version is retained, and uses these containers.
+    pub(super) fn retain(&mut self, version: Pin, containers: &[ContainerUsage]) {
+        self.retained.insert(version);
+        for usage in containers {
+            self.doomed.remove(&usage.container);
+        }
+    }
+
+    /// Versions that are forgotten and stay all the same, each with a job that needs it.
+    pub(super) fn kept(&self) -> impl Iterator<Item = (Pin, JobId, &Lease)> {
+        let live = self.leases.live.iter();
+        let names = live.flat_map(|(job, lease)| lease.pins.iter().map(move |pin| (*pin, *job, lease)));
+        names.filter(|(pin, ..)| self.before.marks.contains(pin) && self.retained.contains(pin))
+    }
+
+    /// Settled jobs that are not needed any more and of which something has the name of a closing mark: whether it is one has to
+    /// be found out (`RemoveOnlyClosed`).
+    pub(super) fn closing(&self) -> Vec<JobId> {
+        let retained: HashSet<JobId> = self.retained.iter().map(|pin| pin.job).collect();
+        let listed = self.leases.jobs.iter();
+        listed
+            .filter(|(job, listed)| listed.has_done && self.before.settled.contains(job) && !retained.contains(job))
+            .map(|(job, _)| *job)
+            .collect()
+    }
+
+    /// Jobs that are live.
+    pub(super) fn live(&self) -> usize {
+        self.leases.live.len()
+    }
+
+    /// The decision. `registers` was listed after the leases, and `closed` are those of [`Proposal::closing`] that are closed.
+    pub(super) fn decide(
+        self,
+        registers: &BTreeMap<Pin, Vec<u32>>,
+        closed: &HashSet<JobId>,
+        needs: &IndexNeeds,
+    ) -> Decision {
+        let Self { before, leases, doomed, .. } = self;
+        let mut containers: Vec<_> = doomed.into_iter().map(|(id, bytes)| ListedContainer { id, bytes }).collect();
+        containers.sort_by_key(|container| container.id);
+        let mut removals: BTreeMap<JobId, Removal> = BTreeMap::new();
+        for (job, listed) in &leases.jobs {
+            // Leases of settled jobs mean nothing any more. Those of closed jobs go with everything else.
+            if before.settled.contains(job) || leases.expired.contains(job) {
+                let removal = removals.entry(*job).or_default();
+                removal.renewals.clone_from(&listed.renewals);
+                removal.has_done = closed.contains(job);
+            }
+        }
+        for (pin, generations) in registers.iter().filter(|(pin, _)| closed.contains(&pin.job)) {
+            removals.entry(pin.job).or_default().registers.push((*pin, generations.clone()));
+        }
+        // A mark goes with its register, or when it has none (`MarkRemovedLast`). So do pins.
+        let goes = |pin: &Pin| match registers.contains_key(pin) {
+            true => closed.contains(&pin.job),
+            false => closed.contains(&pin.job) || !leases.jobs.contains_key(&pin.job),
+        };
+        for (pin, numbers) in before.pins.into_iter().filter(|(pin, _)| goes(pin)) {
+            removals.entry(pin.job).or_default().pins.push((pin, numbers));
+        }
+        for pin in before.marks.iter().filter(|pin| goes(pin)) {
+            removals.entry(pin.job).or_default().marks.push(*pin);
+        }
+        removals.retain(|_, removal| !removal.is_empty());
+        let is_over = |job: &JobId| before.settled.contains(job) || !leases.jobs.contains_key(job);
+        let runs = before.runs.into_iter().filter(|(id, _)| is_over(&id.job) && !needs.runs.contains(id)).collect();
+        // Whoever reads the index it is based on may go on for a while.
+        let indexes = before.indexes.into_iter().filter(|number| *number < needs.base).collect();
+        Decision { containers, removals, runs, indexes }
+    }
+}

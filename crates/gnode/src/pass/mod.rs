@@ -1,0 +1,22 @@
+//! A pass: looks at the repository, decides what nobody can come to need, publishes the decision, deletes.
+//!
+//! The order of steps is the protocol of `docs/concurrency.md` ("What a collecting pass does"), whose rules are named where they
+//! are kept. A pass may run beside everything else, other passes included; of those that began from one index one wins, and the
+//! others have done nothing. It may be killed at any moment: what it published and did not finish, the next one decides afresh.
+//!
+//! * `survey`: steps 2 to 5, what is there, seen in the right order.
+//! * `decide`: step 6, from what was seen and nothing else. Pure.
+//! * `carry_out`: step 7, deletions in the right order.
+//! * [`cost`]: what it takes and gives, in requests and money.
+//!
+//! Not here: which versions are forgotten (`forget`, `retention`).
+
+mod carry_out;
+pub mod cost;
+mod decide;
+mod report;
+mod run;
+mod survey;
+
+pub use report::{Done, Kept, Outcome, PassReport, Plan};
+pub use run::{PassError, PassOptions, Surroundings, run};

@@ -1,0 +1,101 @@
+//! What a pass means to do and what it did.
+
+use larder_format::ids::{ByteCount, ContainerKind, JobId};
+use larder_format::lease::{JobKind, Pin};
+
+use super::decide::Decision;
+
+/// What goes when the pass is carried out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Data containers.
+    pub data_containers: u64,
+    /// Metadata containers.
+    pub meta_containers: u64,
+    /// Bytes of all containers.
+    pub container_bytes: ByteCount,
+    /// Forgotten versions of which nothing is left then.
+    pub versions: u64,
+    /// Objects of jobs: leases, registers, marks, pins.
+    pub entries: u64,
+    /// Objects of the index that are not used any more.
+    pub index_objects: u64,
+    /// Jobs that are thought dead and that were fenced, or would be.
+    pub fenced: Vec<Pin>,
+}
+
+impl Plan {
+    pub(super) fn of(decision: &Decision, fenced: Vec<Pin>) -> Self {
+        let of_kind = |kind| decision.containers.iter().filter(|container| container.id.kind == kind).count() as u64;
+        Self {
+            data_containers: of_kind(ContainerKind::Data),
+            meta_containers: of_kind(ContainerKind::Meta),
+            container_bytes: ByteCount(decision.containers.iter().map(|container| container.bytes).sum()),
+            versions: decision.removals.values().map(|removal| removal.marks.len() as u64).sum(),
+            entries: decision.removals.values().map(|removal| removal.objects()).sum(),
+            index_objects: (decision.runs.len() + decision.indexes.len()) as u64,
+            fenced,
+        }
+    }
+
+    /// Objects to be deleted.
+    pub fn deletions(&self) -> u64 {
+        self.data_containers + self.meta_containers + self.entries + self.index_objects
+    }
+}
+
+/// A forgotten version that stays for now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// The version.
+    pub version: Pin,
+    /// A job that builds on it or reads it.
+    pub by: JobId,
+    /// What that job does.
+    pub kind: JobKind,
+    /// Where it runs.
+    pub host: String,
+}
+
+/// How a pass ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It only looked.
+    Planned,
+    /// There was nothing to do, and so nothing was published.
+    Nothing,
+    /// It published this index, and carried it out.
+    Published(u64),
+    /// Another pass was faster. It did nothing.
+    Lost,
+}
+
+/// What was deleted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Containers.
+    pub containers: u64,
+    /// Their bytes.
+    pub container_bytes: ByteCount,
+    /// Objects of jobs and of the index.
+    pub entries: u64,
+}
+
+/// A pass that came to its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PassReport {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What it meant to do.
+    pub plan: Plan,
+    /// What it did.
+    pub done: Done,
+    /// Whether it stopped before the plan was carried out; the next pass goes on.
+    pub is_unfinished: bool,
+    /// Forgotten versions that others still need.
+    pub kept: Vec<Kept>,
+    /// Jobs that run beside it.
+    pub live_jobs: u64,
+    /// Manifests that it read.
+    pub manifests_read: u64,
+}

@@ -1,0 +1,264 @@
+//! The promise: a pass beside anything else, at any moment of it, loses nothing that is retained and nothing that is being made.
+//!
+//! Method: count the store operations of one job; then for every n run it again on a copy of the repository, and let the other
+//! happen, from start to end, just before operation n. Stories by their names in the list of known ways to lose data.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use larder_gnode::pass::{self, Outcome, PassOptions};
+use larder_lnode::{BackupError, ReadError, VersionReader};
+use larder_store::jobs::CommitError;
+use larder_testkit::{Failure, Fault, OpKind, Times, When};
+use support::*;
+
+/// Forgets all versions, or those of one series, and makes a pass.
+fn forget_and_collect(scene: &Scene, only: Option<&'static str>, dead_after: Duration) {
+    let repository = scene.repository(scene.memory.store());
+    let options = PassOptions { dead_after, ..PassOptions::default() };
+    scene.runtime.handle().block_on(async {
+        for version in repository.catalog().await.unwrap().versions {
+            if only.is_none_or(|series| version.summary.series == series) {
+                forget(&repository, version.id()).await;
+            }
+        }
+        pass::run(&surroundings(repository), &options).await.unwrap();
+    });
+}
+
+/// Runs `job` once for each of its operations, on a copy of the scene each, with `hook` before that operation.
+fn at_every_operation<T>(
+    scene: &Scene,
+    hook: impl Fn(&Scene) + Clone + Send + Sync + 'static,
+    job: impl Fn(&Scene, Arc<Between>) -> T,
+    check: impl Fn(&Scene, T, &str),
+) {
+    let mut happened = 0;
+    for n in 0.. {
+        let fork = Arc::new(scene.fork());
+        let (other, hook) = (fork.clone(), hook.clone());
+        let between = Between::new(fork.memory.store(), move || {
+            let (scene, hook) = (other.clone(), hook.clone());
+            async move { tokio::task::spawn_blocking(move || hook(&scene)).await.unwrap() }
+        });
+        between.happens_after(n);
+        let result = job(&fork, between.clone());
+        if !between.has_happened() {
+            break;
+        }
+        happened += 1;
+        check(&fork, result, &format!("before operation {n}"));
+    }
+    assert!(happened > 8, "{happened} operations");
+}
+
+fn with_versions() -> Scene {
+    let scene = Scene::new();
+    scene.version("a", 0);
+    scene.version("b", 0);
+    scene.version("a", 1);
+    scene
+}
+
+/// What the newest edition of a series holds, from a copy of the repository in which nothing disturbs its backup.
+fn edition(scene: &Scene, series: &str, number: u64) -> Contents {
+    let fork = scene.fork();
+    let id = fork.version(series, number);
+    fork.contents().remove(&id).unwrap()
+}
+
+/// S1, S2: the base of a backup is forgotten and collected while the backup runs.
+#[test]
+fn a_backup_whose_base_is_forgotten_and_collected_meanwhile_is_whole() {
+    let scene = with_versions();
+    let expected = edition(&scene, "a", 2);
+    at_every_operation(
+        &scene,
+        |scene| forget_and_collect(scene, None, Duration::from_secs(1 << 30)),
+        |scene, store| scene.backup(&scene.context_at(store), "a"),
+        |scene, result, at| {
+            let report = result.unwrap_or_else(|error| panic!("{at}: {error}"));
+            let id = report.version.unwrap().id;
+            let contents = scene.contents();
+            // When it all happens after the commit, the new version is forgotten as well.
+            if let Some(contents) = contents.get(&id) {
+                assert!(*contents == expected, "{at}");
+            }
+            assert!(contents.len() <= 1, "{at}");
+            scene.pass().unwrap();
+            scene.is_clean(at);
+        },
+    );
+}
+
+/// S1 with a similar base: the other series goes while a first backup takes over its chunks.
+#[test]
+fn a_backup_whose_similar_base_goes_meanwhile_is_whole() {
+    let scene = Scene::new();
+    scene.version("a", 0);
+    std::fs::rename(scene.source("a"), scene.source("c")).unwrap();
+    let fork = scene.fork();
+    let id = fork.backup(&fork.context(), "c").unwrap().version.unwrap().id;
+    let expected = fork.contents().remove(&id).unwrap();
+    at_every_operation(
+        &scene,
+        |scene| forget_and_collect(scene, Some("a"), Duration::from_secs(1 << 30)),
+        |scene, store| scene.backup(&scene.context_at(store), "c"),
+        |scene, result, at| {
+            let id = result.unwrap_or_else(|error| panic!("{at}: {error}")).version.unwrap().id;
+            assert!(scene.contents()[&id] == expected, "{at}");
+        },
+    );
+}
+
+/// A pass thinks that a running backup is dead. The backup may lose its work, and nobody loses anything else.
+#[test]
+fn a_backup_that_is_fenced_commits_nothing_or_commits_whole() {
+    let scene = with_versions();
+    let expected = edition(&scene, "a", 2);
+    let before = scene.contents();
+    let fenced = std::cell::Cell::new(0);
+    at_every_operation(
+        &scene,
+        |scene| forget_and_collect(scene, Some("b"), Duration::ZERO),
+        |scene, store| scene.backup(&scene.context_at(store), "a"),
+        |scene, result, at| {
+            let contents = scene.contents();
+            match result {
+                Ok(report) => assert!(contents[&report.version.unwrap().id] == expected, "{at}"),
+                Err(BackupError::Commit(CommitError::Fenced)) => fenced.set(fenced.get() + 1),
+                Err(error) => panic!("{at}: {error}"),
+            }
+            let of_a = before.iter().filter(|(id, _)| contents.contains_key(*id));
+            assert_eq!(of_a.clone().count(), 2, "{at}");
+            assert!(of_a.clone().all(|(id, was)| contents[id] == *was), "{at}");
+            // The next backup does not build on what the fenced one left.
+            let id = scene.backup(&scene.context(), "a").unwrap().version.unwrap().id;
+            scene.pass().unwrap();
+            assert!(scene.contents()[&id] == expected, "{at}");
+        },
+    );
+    assert!(fenced.get() > 0);
+}
+
+/// S3: a dead job's uploads are taken over by a backup while a pass thinks that job dead and collects.
+#[test]
+fn uploads_that_are_being_adopted_stay_or_are_not_used() {
+    let scene = with_versions();
+    scene.write("a", 2);
+    let (context, faults) = scene.faulty(&scene.memory);
+    faults.add(When::kind(OpKind::Put).path("versions/"), Fault::FailBefore(Failure::Status(403)), Times::Always);
+    scene.backup(&context, "a").expect_err("it cannot commit");
+    let fork = scene.fork();
+    let report = fork.backup(&fork.context(), "a").unwrap();
+    assert_eq!(report.adopted.len(), 1);
+    let expected = fork.contents().remove(&report.version.unwrap().id).unwrap();
+    at_every_operation(
+        &scene,
+        |scene| forget_and_collect(scene, None, Duration::ZERO),
+        |scene, store| scene.backup(&scene.context_at(store), "a"),
+        |scene, result, at| match result {
+            Ok(report) => {
+                if let Some(contents) = scene.contents().get(&report.version.unwrap().id) {
+                    assert!(*contents == expected, "{at}");
+                }
+            }
+            Err(BackupError::Commit(CommitError::Fenced)) => {}
+            Err(error) => panic!("{at}: {error}"),
+        },
+    );
+}
+
+/// S9: what is being read is forgotten and collected meanwhile.
+#[test]
+fn what_is_being_read_stays_until_it_was_read() {
+    let scene = with_versions();
+    let version = scene.versions().pop().unwrap();
+    let expected = scene.contents().remove(&version.id()).unwrap();
+    let late = std::cell::Cell::new(0);
+    let kept = std::cell::Cell::new(0);
+    at_every_operation(
+        &scene,
+        |scene| forget_and_collect(scene, None, Duration::from_secs(1 << 30)),
+        |scene, store| {
+            let context = scene.context_at(store);
+            let (_, reading) = VersionReader::announce(&context, &version)?;
+            let contents = contents_of(&context, &version);
+            reading.end();
+            Ok::<_, ReadError>(contents)
+        },
+        |scene, result, at| {
+            match result {
+                Ok(contents) => {
+                    kept.set(kept.get() + 1);
+                    assert!(contents == expected, "{at}");
+                }
+                Err(ReadError::Forgotten { .. }) => late.set(late.get() + 1),
+                Err(error) => panic!("{at}: {error}"),
+            }
+            scene.pass().unwrap();
+            scene.is_clean(at);
+        },
+    );
+    assert!(late.get() > 0 && kept.get() > 0);
+}
+
+/// S11: two passes at once, and one of them has other versions to collect.
+#[test]
+fn of_two_passes_at_once_one_does_the_work() {
+    let scene = with_versions();
+    let first = scene.versions()[0].id();
+    scene.forget(first);
+    let expected = scene.contents();
+    let lost = std::cell::Cell::new(0);
+    at_every_operation(
+        &scene,
+        |scene| forget_and_collect(scene, Some("b"), Duration::from_secs(1 << 30)),
+        |scene, store| {
+            let repository = scene.repository(store);
+            scene.runtime.block_on(pass::run(&surroundings(repository), &PassOptions::default()))
+        },
+        |scene, result, at| {
+            match result {
+                Ok(report) => lost.set(lost.get() + u32::from(report.outcome == Outcome::Lost)),
+                Err(pass::PassError::Overtaken) => {}
+                Err(error) => panic!("{at}: {error}"),
+            }
+            let contents = scene.contents();
+            assert_eq!(contents.len(), 1, "{at}");
+            assert!(contents.iter().all(|(id, contents)| expected[id] == *contents), "{at}");
+            scene.pass().unwrap();
+            scene.is_clean(at);
+        },
+    );
+    assert!(lost.get() > 0);
+}
+
+/// A whole backup at any moment of a pass, built on a version that another pass may be about to collect.
+#[test]
+fn a_backup_at_any_moment_of_a_pass_is_whole() {
+    let scene = with_versions();
+    let expected = edition(&scene, "a", 2);
+    let newest = scene.versions()[2].id();
+    scene.forget(newest);
+    at_every_operation(
+        &scene,
+        |scene| drop(scene.backup(&scene.context(), "a").unwrap()),
+        |scene, store| {
+            let repository = scene.repository(store);
+            scene.runtime.block_on(pass::run(&surroundings(repository), &PassOptions::default()))
+        },
+        |scene, result, at| {
+            result.unwrap_or_else(|error| panic!("{at}: {error}"));
+            let newest = scene.versions().pop().unwrap();
+            assert!(scene.contents()[&newest.id()] == expected, "{at}");
+            scene.pass().unwrap();
+            assert!(scene.contents()[&newest.id()] == expected, "{at}");
+            scene.is_clean(at);
+        },
+    );
+}

@@ -1,0 +1,142 @@
+//! A store in front of another that lets something happen before one chosen operation.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use futures::TryStreamExt;
+use futures::stream::{self, BoxStream};
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+
+type Hook = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
+/// See the module header. Operations are counted from 0 in the order in which they arrive.
+pub struct Between {
+    inner: Arc<dyn ObjectStore>,
+    state: Arc<State>,
+}
+
+struct State {
+    count: AtomicU64,
+    at: AtomicU64,
+    armed: AtomicBool,
+    hook: Hook,
+}
+
+impl fmt::Debug for Between {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Between")
+    }
+}
+
+impl fmt::Display for Between {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Between")
+    }
+}
+
+impl Between {
+    pub fn new<F: Future<Output = ()> + Send + 'static>(
+        inner: Arc<dyn ObjectStore>,
+        hook: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let state = State {
+            count: AtomicU64::new(0),
+            at: AtomicU64::new(0),
+            armed: AtomicBool::new(false),
+            hook: Box::new(move || Box::pin(hook())),
+        };
+        Arc::new(Self { inner, state: Arc::new(state) })
+    }
+
+    /// Before so many more operations it happens, once.
+    pub fn happens_after(&self, operations: u64) {
+        self.state.at.store(self.count() + operations, Ordering::SeqCst);
+        self.state.armed.store(true, Ordering::SeqCst);
+    }
+
+    pub fn count(&self) -> u64 {
+        self.state.count.load(Ordering::SeqCst)
+    }
+
+    pub fn has_happened(&self) -> bool {
+        !self.state.armed.load(Ordering::SeqCst)
+    }
+}
+
+impl State {
+    async fn meet(&self) {
+        let number = self.count.fetch_add(1, Ordering::SeqCst);
+        if number == self.at.load(Ordering::SeqCst) && self.armed.swap(false, Ordering::SeqCst) {
+            (self.hook)().await;
+        }
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Between {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        assert_eq!(opts.mode, PutMode::Create, "{location} might overwrite something");
+        self.state.meet().await;
+        self.inner.put_opts(location, payload, opts).await
+    }
+
+    async fn put_multipart_opts(&self, _: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        unreachable!("nobody uploads in parts")
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.state.meet().await;
+        self.inner.get_opts(location, options).await
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        let (inner, state) = (self.inner.clone(), self.state.clone());
+        locations
+            .then(move |location| {
+                let (inner, state) = (inner.clone(), state.clone());
+                async move {
+                    let location = location?;
+                    state.meet().await;
+                    inner.delete(&location).await?;
+                    Ok(location)
+                }
+            })
+            .boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let (inner, state, prefix) = (self.inner.clone(), self.state.clone(), prefix.cloned());
+        let listing = async move {
+            state.meet().await;
+            Ok::<_, object_store::Error>(inner.list(prefix.as_ref()))
+        };
+        stream::once(listing).try_flatten().boxed()
+    }
+
+    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
+        let (inner, state) = (self.inner.clone(), self.state.clone());
+        let (prefix, offset) = (prefix.cloned(), offset.clone());
+        let listing = async move {
+            state.meet().await;
+            Ok::<_, object_store::Error>(inner.list_with_offset(prefix.as_ref(), &offset))
+        };
+        stream::once(listing).try_flatten().boxed()
+    }
+
+    async fn list_with_delimiter(&self, _: Option<&Path>) -> Result<ListResult> {
+        unreachable!("nobody lists so")
+    }
+
+    async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
+        unreachable!("nobody copies")
+    }
+}

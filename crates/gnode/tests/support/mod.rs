@@ -1,0 +1,275 @@
+//! A repository in memory, small trees with several versions, passes, and a store that lets something else happen in between.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    unused_imports,
+    reason = "every test uses its own part"
+)]
+
+mod between;
+
+pub use between::Between;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use larder_chunking::{Algorithm, ChunkerParams};
+use larder_format::compress::Compression;
+use larder_format::config::Config;
+use larder_format::ids::{JobId, RepositoryId};
+use larder_format::key_file::{KdfCost, KeyFields};
+use larder_format::mark::Forgotten;
+use larder_format::names;
+use larder_gnode::forget::pin_of;
+use larder_gnode::pass::{self, PassError, PassOptions, PassReport, Surroundings};
+use larder_lnode::{
+    BackupError, BackupOptions, BackupReport, Cancel, Clock, Context, Input, NoProgress, VersionReader,
+};
+use larder_source::{Roots, Walk, WalkOptions};
+use larder_store::catalog::Version;
+use larder_store::repository::SystemEntropy;
+use larder_store::{Repository, Store, StoreOptions};
+use larder_testkit::{FaultStore, Faults, Memory, data};
+use object_store::ObjectStore;
+
+pub const PASSWORD: &[u8] = b"a password for tests";
+
+/// Moves by a second at every look.
+#[derive(Debug)]
+struct Ticking;
+
+static NOW_MS: AtomicU64 = AtomicU64::new(4_000_000_000_000);
+
+impl Clock for Ticking {
+    fn now_ms(&self) -> u64 {
+        NOW_MS.fetch_add(1000, Ordering::Relaxed)
+    }
+}
+
+/// What the files of a version hold, by path.
+pub type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Everything a test needs, with a repository in memory.
+pub struct Scene {
+    pub dir: Arc<tempfile::TempDir>,
+    pub runtime: Arc<tokio::runtime::Runtime>,
+    pub memory: Memory,
+}
+
+pub fn store_options() -> StoreOptions {
+    // What is stopped for good is not asked for long.
+    let soon = Duration::from_millis(1);
+    StoreOptions { retry_deadline: soon, first_deadline: soon, ..StoreOptions::default() }
+}
+
+pub fn store_over(store: Arc<dyn ObjectStore>) -> Store {
+    Store::from_object_store(store, "", &store_options()).unwrap()
+}
+
+impl Scene {
+    pub fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let memory = Memory::new();
+        let config = Config {
+            repository: RepositoryId([7; 16]),
+            created_ms: 0,
+            chunker: ChunkerParams::with_average(Algorithm::MinCdc, 4096),
+            page_cuts: true,
+        };
+        let fields =
+            KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 };
+        let made = Repository::init(store_over(memory.store()), config, PASSWORD, fields, Arc::new(SystemEntropy));
+        runtime.block_on(made).unwrap();
+        Self { dir: Arc::new(tempfile::tempdir().unwrap()), runtime: Arc::new(runtime), memory }
+    }
+
+    /// The same with a copy of the repository.
+    pub fn fork(&self) -> Self {
+        Self { dir: self.dir.clone(), runtime: self.runtime.clone(), memory: self.memory.snapshot() }
+    }
+
+    /// The same scene at another store.
+    pub fn repository(&self, store: Arc<dyn ObjectStore>) -> Repository {
+        let opened = Repository::open(store_over(store), PASSWORD, Arc::new(SystemEntropy));
+        self.runtime.handle().block_on(opened).unwrap()
+    }
+
+    pub fn context_at(&self, store: Arc<dyn ObjectStore>) -> Context {
+        self.context_of(self.repository(store))
+    }
+
+    pub fn context_of(&self, repository: Repository) -> Context {
+        Context {
+            repository,
+            runtime: self.runtime.handle().clone(),
+            clock: Arc::new(Ticking),
+            threads: NonZeroUsize::new(2).unwrap(),
+            memory: 32 << 20,
+            renew_every: larder_store::jobs::RENEW_EVERY,
+            cancel: Cancel::default(),
+            progress: Arc::new(NoProgress),
+            host: "host".to_owned(),
+        }
+    }
+
+    pub fn context(&self) -> Context {
+        self.context_at(self.memory.store())
+    }
+
+    pub fn faulty(&self, memory: &Memory) -> (Context, Faults) {
+        let (store, faults) = FaultStore::new(memory.store());
+        (self.context_at(store), faults)
+    }
+
+    pub fn source(&self, series: &str) -> PathBuf {
+        self.dir.path().join(series)
+    }
+
+    /// Writes an edition of the source of a series: some of it changes every time, some now and then, some never.
+    pub fn write(&self, series: &str, edition: u64) {
+        let root = self.source(series);
+        std::fs::create_dir_all(root.join("folder")).unwrap();
+        let salt = series.bytes().map(u64::from).sum::<u64>();
+        std::fs::write(root.join("always"), data::random(salt * 1000 + edition, 60_000)).unwrap();
+        std::fs::write(root.join("sometimes"), data::random(salt * 1000 + 500 + edition / 3, 80_000)).unwrap();
+        std::fs::write(root.join("folder/never"), data::random(salt, 120_000)).unwrap();
+        std::fs::write(root.join("shared"), data::random(7, 50_000)).unwrap();
+        std::fs::write(root.join("folder/edition"), edition.to_string()).unwrap();
+    }
+
+    pub fn backup(&self, context: &Context, series: &str) -> Result<BackupReport, BackupError> {
+        backup(context, &self.source(series), series)
+    }
+
+    /// A new edition and a version of it.
+    pub fn version(&self, series: &str, edition: u64) -> JobId {
+        self.write(series, edition);
+        self.backup(&self.context(), series).unwrap().version.unwrap().id
+    }
+
+    pub fn surroundings(&self, repository: Repository) -> Surroundings {
+        surroundings(repository)
+    }
+
+    pub fn pass(&self) -> Result<PassReport, PassError> {
+        self.runtime.block_on(pass::run(&surroundings(self.repository(self.memory.store())), &PassOptions::default()))
+    }
+
+    pub fn pass_with(&self, options: &PassOptions) -> Result<PassReport, PassError> {
+        self.runtime.block_on(pass::run(&surroundings(self.repository(self.memory.store())), options))
+    }
+
+    pub fn versions(&self) -> Vec<Version> {
+        versions(&self.context())
+    }
+
+    pub fn forget(&self, id: JobId) {
+        let repository = self.repository(self.memory.store());
+        self.runtime.block_on(forget(&repository, id));
+    }
+
+    /// What each visible version holds.
+    pub fn contents(&self) -> BTreeMap<JobId, Contents> {
+        contents(&self.context())
+    }
+
+    /// That there is nothing that no visible version needs, and everything that they need.
+    #[track_caller]
+    pub fn is_clean(&self, at: &str) {
+        let garbage = self.garbage();
+        assert_eq!(garbage, BTreeSet::new(), "{at}");
+    }
+
+    /// Objects without use when no job runs.
+    pub fn garbage(&self) -> BTreeSet<String> {
+        let context = self.context();
+        let mut useful = BTreeSet::from([names::CONFIG.to_owned()]);
+        for version in versions(&context) {
+            let manifest = self.runtime.block_on(context.repository.manifest(&version)).unwrap();
+            useful.extend(manifest.containers.iter().map(|usage| names::container(usage.container)));
+            useful.insert(names::version(version.series, version.id(), version.generation));
+            useful.insert(names::lease_done(version.id()));
+        }
+        let objects = self.runtime.block_on(self.memory.contents());
+        let numbers: BTreeSet<u64> = objects.keys().filter_map(|name| names::parse_index(name)).collect();
+        useful.extend(numbers.iter().rev().take(2).map(|number| names::index(*number)));
+        for name in &useful {
+            assert!(objects.contains_key(name) || name.starts_with("jobs/"), "{name} is missing");
+        }
+        objects.into_keys().filter(|name| !useful.contains(name) && !name.starts_with(names::KEYS)).collect()
+    }
+}
+
+pub fn surroundings(repository: Repository) -> Surroundings {
+    Surroundings {
+        repository,
+        now_ms: Arc::new(|| Ticking.now_ms()),
+        stop: Arc::new(|| false),
+        host: "g".to_owned(),
+        program: "test".to_owned(),
+        process: 1,
+    }
+}
+
+pub async fn forget(repository: &Repository, id: JobId) {
+    let catalog = repository.catalog().await.unwrap();
+    let Some(version) = catalog.versions.iter().find(|version| version.id() == id) else { return };
+    let mark = Forgotten { time_ms: 0, host: String::new(), reason: "test".to_owned() };
+    repository.forget(pin_of(version), &mark).await.unwrap();
+}
+
+pub fn versions(context: &Context) -> Vec<Version> {
+    context.runtime.block_on(context.repository.catalog()).unwrap().versions
+}
+
+pub fn contents(context: &Context) -> BTreeMap<JobId, Contents> {
+    versions(context).iter().map(|version| (version.id(), contents_of(context, version))).collect()
+}
+
+/// Reads a version from the store alone.
+pub fn contents_of(context: &Context, version: &Version) -> Contents {
+    let reader = VersionReader::open(context, version).unwrap();
+    let mut contents = Contents::new();
+    reader
+        .visit_contents::<larder_store::RepositoryError>(b"", |entry, content| {
+            let mut bytes = Vec::new();
+            content.read_to_end(&mut bytes).expect("what is retained can be read");
+            contents.insert(entry.path.clone(), bytes);
+            Ok(())
+        })
+        .unwrap();
+    contents
+}
+
+pub fn backup(context: &Context, path: &Path, series: &str) -> Result<BackupReport, BackupError> {
+    use std::os::unix::ffi::OsStrExt;
+    let roots = Roots::new([path.as_os_str().as_bytes()], b"/").unwrap();
+    let options = BackupOptions {
+        series: series.to_owned(),
+        host: "host".to_owned(),
+        user: "user".to_owned(),
+        tags: Vec::new(),
+        paths: vec![path.as_os_str().as_bytes().to_vec()],
+        time_ms: None,
+        program: "test".to_owned(),
+        compression: Compression::DEFAULT,
+        force: false,
+        paranoid: false,
+        dry_run: false,
+        skip_if_unchanged: false,
+        ignore_ctime: false,
+        ignore_inode: false,
+        base: None,
+        merge_after: None,
+        find_similar: true,
+        index_memory: 64 << 20,
+    };
+    larder_lnode::backup(context, Input::Tree(Walk::new(roots, WalkOptions::default())), &options)
+}

@@ -1,0 +1,177 @@
+//! What a pass of a G-node sees: listings of jobs, registers, marks, pins and containers, and single objects among them, always
+//! as the store has them and never as a cache remembers them.
+//!
+//! Which of them must be seen before which others is the pass's business (`docs/concurrency.md`). What does not open is told
+//! apart from what is not there, because a pass must treat the two differently.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use larder_format::ids::{ContainerId, JobId, RunId};
+use larder_format::lease::{LEASE_MAX, Lease, Pin};
+use larder_format::manifest::{MANIFEST_MAX, Manifest, Register, encode_aborted};
+use larder_format::names::{self, LeaseObject};
+
+use crate::StoreErrorKind;
+use crate::marks::read_if_there;
+use crate::repository::{Repository, RepositoryError, random};
+
+/// The objects below `jobs/<job>/`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListedJob {
+    /// Numbers of the renewals, rising; 0 is the lease itself.
+    pub renewals: Vec<u32>,
+    /// Whether something has the name of its closing mark.
+    pub has_done: bool,
+    /// When the newest of the renewals was made, by the store's clock.
+    pub renewed_ms: u64,
+}
+
+/// What the renewals of a job say.
+#[derive(Debug)]
+pub enum SeenLease {
+    /// The highest that opens.
+    Open(Lease),
+    /// They are gone since they were listed.
+    Gone,
+    /// None of them opens; this is the highest and what is wrong with it.
+    Unreadable {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        error: RepositoryError,
+    },
+}
+
+/// A container as a listing shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListedContainer {
+    /// Its id.
+    pub id: ContainerId,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+impl Repository {
+    /// Lists everything below `jobs/`.
+    pub async fn list_jobs(&self) -> Result<BTreeMap<JobId, ListedJob>, RepositoryError> {
+        let mut jobs: BTreeMap<JobId, ListedJob> = BTreeMap::new();
+        for object in self.store.without_cache().list(names::JOBS).await? {
+            match names::parse_lease(&object.name) {
+                Some((job, LeaseObject::Done)) => jobs.entry(job).or_default().has_done = true,
+                Some((job, LeaseObject::Renewal(number))) => {
+                    let listed = jobs.entry(job).or_default();
+                    listed.renewals.push(number);
+                    listed.renewed_ms = listed.renewed_ms.max(object.modified_ms);
+                }
+                None => {}
+            }
+        }
+        for listed in jobs.values_mut() {
+            listed.renewals.sort_unstable();
+        }
+        Ok(jobs)
+    }
+
+    /// Reads the renewals of a job from the highest down to the first that opens.
+    pub async fn see_lease(&self, job: JobId, renewals: &[u32]) -> Result<SeenLease, RepositoryError> {
+        let store = self.store.without_cache();
+        let mut unreadable = None;
+        for renewal in renewals.iter().rev() {
+            let name = names::lease(job, *renewal);
+            let read = async {
+                let Some(bytes) = read_if_there(&store, &name, LEASE_MAX).await? else { return Ok(None) };
+                let lease = Lease::decode(&self.keys, job, *renewal, &bytes);
+                lease.map(Some).map_err(RepositoryError::damaged(&*name))
+            };
+            match read.await {
+                Ok(Some(lease)) => return Ok(SeenLease::Open(lease)),
+                Ok(None) => {}
+                Err(error) if error.is_of_object() => {
+                    tracing::warn!(object = %name, %error, "not what its name says");
+                    unreadable.get_or_insert(SeenLease::Unreadable { name, error });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(unreadable.unwrap_or(SeenLease::Gone))
+    }
+
+    /// Lists the generations of every register, rising.
+    pub async fn list_registers(&self) -> Result<BTreeMap<Pin, Vec<u32>>, RepositoryError> {
+        let parse = |name: &str| names::parse_version(name);
+        self.list_numbered(names::VERSIONS, parse).await
+    }
+
+    /// Lists the entries of every pin, rising.
+    pub async fn list_pins(&self) -> Result<BTreeMap<Pin, Vec<u32>>, RepositoryError> {
+        self.list_numbered(names::PINS, names::parse_pin).await
+    }
+
+    async fn list_numbered(
+        &self,
+        prefix: &str,
+        parse: impl Fn(&str) -> Option<(larder_format::ids::SeriesKey, JobId, u32)>,
+    ) -> Result<BTreeMap<Pin, Vec<u32>>, RepositoryError> {
+        let mut found: BTreeMap<Pin, Vec<u32>> = BTreeMap::new();
+        for object in self.store.without_cache().list(prefix).await? {
+            if let Some((series, job, number)) = parse(&object.name) {
+                found.entry(Pin { series, job }).or_default().push(number);
+            }
+        }
+        for numbers in found.values_mut() {
+            numbers.sort_unstable();
+        }
+        Ok(found)
+    }
+
+    /// Lists what has the name of a mark, whether it opens or not.
+    pub async fn list_marks(&self) -> Result<BTreeSet<Pin>, RepositoryError> {
+        let marks = self.store.without_cache().list(names::FORGOTTEN).await?;
+        let parse = |name: &str| names::parse_forgotten(name).map(|(series, job)| Pin { series, job });
+        Ok(marks.iter().filter_map(|object| parse(&object.name)).collect())
+    }
+
+    /// Lists all containers.
+    pub async fn list_containers(&self) -> Result<Vec<ListedContainer>, RepositoryError> {
+        let mut found = Vec::new();
+        for prefix in [names::DATA, names::META] {
+            let objects = self.store.without_cache().list(prefix).await?;
+            let containers = objects.into_iter().filter_map(|object| {
+                Some(ListedContainer { id: names::parse_container(&object.name)?, bytes: object.size })
+            });
+            found.extend(containers);
+        }
+        Ok(found)
+    }
+
+    /// Lists the numbers of all indexes, and the objects of all runs with their bytes.
+    pub async fn list_index(&self) -> Result<(Vec<u64>, Vec<(RunId, u64)>), RepositoryError> {
+        let objects = self.store.without_cache().list(names::INDEX).await?;
+        let numbers = objects.iter().filter_map(|object| names::parse_index(&object.name)).collect();
+        let runs = objects.iter().filter_map(|object| Some((names::parse_run(&object.name)?, object.size))).collect();
+        Ok((numbers, runs))
+    }
+
+    /// Reads a generation of a version's manifest; `None` when it is not there.
+    pub async fn read_register(
+        &self,
+        version: Pin,
+        generation: u32,
+    ) -> Result<Option<Register<Manifest>>, RepositoryError> {
+        let Pin { series, job } = version;
+        let name = names::version(series, job, generation);
+        let Some(bytes) = read_if_there(&self.store.without_cache(), &name, MANIFEST_MAX).await? else {
+            return Ok(None);
+        };
+        Manifest::decode(&self.keys, series, job, generation, &bytes).map(Some).map_err(RepositoryError::damaged(name))
+    }
+
+    /// Fences a job off: what it does from now on does not count. Without effect on one whose register is decided.
+    pub async fn fence(&self, job: Pin) -> Result<(), RepositoryError> {
+        let bytes = encode_aborted(&self.keys, job.series, job.job, 0, random(self.entropy())?);
+        match self.store.create(&names::version(job.series, job.job, 0), bytes.into()).await {
+            Err(error) if error.kind != StoreErrorKind::AlreadyExists => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}
