@@ -212,10 +212,11 @@ impl Sim {
 
     async fn woken(&self) {
         let flags: Vec<_> = self.actors.iter().map(|actor| actor.flag.clone()).collect();
-        std::future::poll_fn(|context| {
+        let woken = std::future::poll_fn(|context| {
             self.scheduler.register(context.waker());
             if flags.iter().any(|flag| flag.set.load(Ordering::Relaxed)) { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
+        });
+        // Where all wait for ever, a day passes.
+        let _ = tokio::time::timeout(Duration::from_secs(86_400), woken).await;
     }
 }
