@@ -48,6 +48,12 @@ impl Compaction {
         Self::of(&ages, taken)
     }
 
+    /// The newest ages, so many of them.
+    pub fn newest(runs: &[RunRef], count: usize) -> Option<Self> {
+        let ages = ages(runs);
+        Self::of(&ages, count.min(ages.len()))
+    }
+
     /// All ages at once.
     pub fn full(runs: &[RunRef]) -> Option<Self> {
         let ages = ages(runs);

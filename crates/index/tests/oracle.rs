@@ -18,6 +18,8 @@ enum Step {
     Write(Vec<(u16, Option<u8>)>),
     /// Runs are merged as a plan says, for a part of the keys.
     Compact { first: u64, last: u64 },
+    /// The newest runs are merged, whatever their size.
+    CompactNewest(usize),
     /// All runs are merged.
     CompactAll,
 }
@@ -28,6 +30,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => prop::collection::vec(change, 1..120).prop_map(Step::Write),
         1 => any::<(u64, u64)>().prop_map(|(a, b)| Step::Compact { first: a.min(b), last: a.max(b) }),
         1 => Just(Step::Compact { first: 0, last: u64::MAX }),
+        2 => (2usize..4).prop_map(Step::CompactNewest),
         1 => Just(Step::CompactAll),
     ]
 }
@@ -114,6 +117,11 @@ fn follows_the_oracle(table: Table, steps: Vec<Step>, probes: RangeInclusive<u64
             Step::Compact { first, last } => {
                 if let Some(plan) = Compaction::plan(&runs) {
                     runs = compacted(&engine, table, &runs, &plan, first..=last);
+                }
+            }
+            Step::CompactNewest(count) => {
+                if let Some(plan) = Compaction::newest(&runs, count) {
+                    runs = compacted(&engine, table, &runs, &plan, 0..=u64::MAX);
                 }
             }
             Step::CompactAll => {
