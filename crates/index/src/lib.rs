@@ -20,7 +20,7 @@ mod pass;
 mod scan;
 mod snapshot;
 mod sorter;
-mod tables;
+pub mod tables;
 mod writer;
 
 pub use compaction::{Compaction, TIER_RATIO};

@@ -26,6 +26,7 @@ use crate::merge::{Merge, Tombstones};
 use crate::partition::partitions;
 use crate::scan::{Readahead, RunScan};
 use crate::sorter::{Sorted, Sorter};
+use crate::writer::{OBJECT_TARGET, PassRuns, RunWriter};
 
 /// What the keys and values of a table are.
 pub trait TypedTable: Debug {
@@ -242,6 +243,13 @@ impl<T: TypedTable> Changes<T> {
     /// All changes in order of their keys.
     pub fn sorted(self) -> Result<Records<T, Sorted>, IndexError> {
         Ok(Records::new(self.sorter.finish()?))
+    }
+
+    /// Writes them as a run of this age; none when there are none. A pass uses a [`Draft`](crate::Draft), which keeps the ages.
+    pub fn write(self, io: &IndexIo, ids: &PassRuns, age: u64) -> Result<Vec<RunRef>, IndexError> {
+        let mut writer = RunWriter::new(io, ids, T::TABLE, age, OBJECT_TARGET);
+        writer.push_all(&mut self.sorter.finish()?)?;
+        writer.finish()
     }
 }
 
