@@ -104,7 +104,7 @@ pub(crate) fn compact(
     let parts: Vec<_> = partitions(&merged, threads.saturating_mul(PARTS_A_THREAD)).iter().filter_map(clip).collect();
     let tombstones = if compaction.is_full { Tombstones::Drop } else { Tombstones::Keep };
     let readahead = Readahead::within(memory / threads, compaction.ages.len());
-    let written = in_parallel(threads, &parts, |part| {
+    let written = in_parallel(threads, parts, |part| {
         let scan = |age: &u64| {
             let mut runs: Vec<RunRef> = merged.iter().filter(|run| run.age == *age).copied().collect();
             runs.sort_unstable_by_key(|run| run.first);
