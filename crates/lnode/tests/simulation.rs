@@ -17,6 +17,8 @@
 mod backup;
 #[path = "simulation/checks.rs"]
 mod checks;
+#[path = "simulation/compaction.rs"]
+mod compaction;
 #[path = "simulation/ledger.rs"]
 mod ledger;
 #[path = "simulation/node.rs"]
@@ -48,6 +50,7 @@ enum Role {
     Reads,
     Forgets,
     Collects,
+    Compacts,
 }
 
 /// How a run ended well.
@@ -66,6 +69,7 @@ async fn live(role: Role, life: Life, ledger: Ledger, broken: Broken) -> Result<
             Role::Reads => reading::read(&node).await?,
             Role::Forgets => pass::forget(&node).await?,
             Role::Collects => pass::pass(&node, Death::Guessed).await?,
+            Role::Compacts => compaction::compact(&node).await?,
         }
     }
 }
@@ -87,7 +91,10 @@ fn run(seed: u64, broken: Broken) -> Result<Ran, String> {
     let ledger = Ledger::default();
     let mut roles = vec![("L1", Role::Backs), ("L2", Role::Backs), ("G1", Role::Collects), ("F", Role::Forgets)];
     // The fewer there are, the more each gets done while another is slow.
-    let more = [("L3", Role::Backs), ("G2", Role::Collects), ("R", Role::Reads)];
+    if dice.one_in(2) {
+        roles.push(("C1", Role::Compacts));
+    }
+    let more = [("L3", Role::Backs), ("G2", Role::Collects), ("R", Role::Reads), ("C2", Role::Compacts)];
     let crowded = dice.one_in(2);
     roles.extend(more.into_iter().filter(|_| crowded && !dice.one_in(3)));
     for (name, role) in roles {
@@ -164,6 +171,9 @@ fn nothing_is_lost_whatever_happens() {
             "fences",
             "forgotten",
             "passes",
+            "compacted",
+            "compaction fenced",
+            "superseded",
             "containers collected",
             "jobs removed",
             "restored",
@@ -206,6 +216,7 @@ fn broken_rules_are_found() {
     is_found(Broken::VersionsBeforeLeases, SEEDS);
     is_found(Broken::PinsIgnored, SEEDS);
     is_found(Broken::MarkRemovedFirst, SEEDS);
+    is_found(Broken::NoFenceOfTasks, SEEDS);
 }
 
 /// These need several coincidences in one run: found in about one run of a hundred.
@@ -216,4 +227,7 @@ fn rarer_losses_are_found() {
     is_found(Broken::AdoptUnseen, 3000);
     is_found(Broken::MarksAfterLeases, 3000);
     is_found(Broken::AdoptionIgnored, 3000);
+    is_found(Broken::GenerationBeforeLease, 3000);
+    is_found(Broken::SupersededAfterLeases, 3000);
+    is_found(Broken::OldGenerationsOfPinsIgnored, 3000);
 }

@@ -30,22 +30,22 @@ const RECORDS_PER_SEGMENT: usize = 3;
 
 /// What a container holds.
 #[derive(Clone, Copy)]
-struct Held {
-    chunks: u32,
-    bytes: u64,
-    object_bytes: u64,
+pub struct Held {
+    pub chunks: u32,
+    pub bytes: u64,
+    pub object_bytes: u64,
 }
 
 /// A container that is full, sealed, and not uploaded yet.
-type Object = (ContainerId, Vec<u8>, Held);
+pub type Object = (ContainerId, Vec<u8>, Held);
 
 /// What the job may reference.
 #[derive(Default)]
-struct Known {
-    chunks: HashMap<Fingerprint, ChunkRecord>,
+pub struct Known {
+    pub chunks: HashMap<Fingerprint, ChunkRecord>,
     /// Segments and nodes.
-    metadata: HashMap<Fingerprint, ChunkRef>,
-    held: BTreeMap<ContainerId, Held>,
+    pub metadata: HashMap<Fingerprint, ChunkRef>,
+    pub held: BTreeMap<ContainerId, Held>,
 }
 
 /// Containers that are being filled, and objects that are full.
@@ -229,7 +229,12 @@ async fn known(node: &Node, job: JobId, base: Option<&Version>, adopts: &[Pin]) 
         }
     }
     if let Some(version) = base {
-        let manifest = repository.manifest(version).await?;
+        let newest = match node.broken {
+            Broken::GenerationBeforeLease => Some(version.clone()),
+            _ => repository.newest_generation(version).await?,
+        };
+        let Some(newest) = newest else { return Ok(known) };
+        let manifest = repository.manifest(&newest).await?;
         let (nodes, found) = segments(&chunks_of(repository), &manifest).await?;
         known.metadata.extend(nodes.iter().map(|node| (node.fingerprint, *node)));
         for (segment, records) in found {
@@ -245,7 +250,7 @@ async fn known(node: &Node, job: JobId, base: Option<&Version>, adopts: &[Pin]) 
 }
 
 /// Makes containers of what is not known, and the manifest.
-fn pack(
+pub fn pack(
     node: &Node,
     job: JobId,
     series: &str,
