@@ -195,8 +195,8 @@ fn measure_reads(
         let view = view();
         let parts = view.partitions(threads.saturating_mul(threads));
         measured("join, all keys, in threads", entries, || {
-            in_parallel(threads, &parts, |part| {
-                let cursor = view.scan(part.clone(), MEMORY / 2 / threads).into_cursor();
+            in_parallel(threads, parts, |part| {
+                let cursor = view.scan(part, MEMORY / 2 / threads).into_cursor();
                 let mut keys = Some { cursor, step: 1, absent: false, key: [0; 20] };
                 view.join(&mut keys, 2 << 20, |_, _, _| Ok(())).map(drop)
             })?;

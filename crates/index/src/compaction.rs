@@ -48,6 +48,12 @@ impl Compaction {
         Self::of(&ages, taken)
     }
 
+    /// The newest ages, so many of them.
+    pub fn newest(runs: &[RunRef], count: usize) -> Option<Self> {
+        let ages = ages(runs);
+        Self::of(&ages, count.min(ages.len()))
+    }
+
     /// All ages at once.
     pub fn full(runs: &[RunRef]) -> Option<Self> {
         let ages = ages(runs);
@@ -98,7 +104,7 @@ pub(crate) fn compact(
     let parts: Vec<_> = partitions(&merged, threads.saturating_mul(PARTS_A_THREAD)).iter().filter_map(clip).collect();
     let tombstones = if compaction.is_full { Tombstones::Drop } else { Tombstones::Keep };
     let readahead = Readahead::within(memory / threads, compaction.ages.len());
-    let written = in_parallel(threads, &parts, |part| {
+    let written = in_parallel(threads, parts, |part| {
         let scan = |age: &u64| {
             let mut runs: Vec<RunRef> = merged.iter().filter(|run| run.age == *age).copied().collect();
             runs.sort_unstable_by_key(|run| run.first);

@@ -20,7 +20,8 @@ mod pass;
 mod scan;
 mod snapshot;
 mod sorter;
-mod tables;
+pub mod tables;
+mod verify;
 mod writer;
 
 pub use compaction::{Compaction, TIER_RATIO};
@@ -35,5 +36,8 @@ pub use pass::{Draft, IndexPass};
 pub use scan::{Readahead, RunScan};
 pub use snapshot::{FaultyIndex, IndexSnapshot, Newest, Published, publish};
 pub use sorter::{Sorted, Sorter};
-pub use tables::{Changes, Chunks, Containers, Holes, Records, Streams, TableView, TypedTable, merged};
+pub use tables::{
+    Changes, Chunks, Containers, Holes, PartitionedChanges, Records, Streams, TableView, TypedTable, merged,
+};
+pub use verify::verify_run;
 pub use writer::{OBJECT_TARGET, PassRuns, RunWriter};

@@ -17,7 +17,7 @@ use crate::error::IndexError;
 use crate::io::IndexIo;
 use crate::lookup::LookupOptions;
 use crate::snapshot::IndexSnapshot;
-use crate::tables::{Changes, TableView, TypedTable};
+use crate::tables::{Changes, PartitionedChanges, TableView, TypedTable};
 use crate::writer::{OBJECT_TARGET, PassRuns, RunWriter};
 
 /// What a pass writes and merges runs with.
@@ -47,6 +47,19 @@ impl IndexPass {
     pub fn changes<T: TypedTable>(&self) -> Result<Changes<T>, IndexError> {
         Changes::new(&self.io, self.memory, &self.folder)
     }
+
+    /// The same by partition.
+    pub fn partitioned<T: TypedTable>(
+        &self,
+        ranges: Vec<RangeInclusive<u64>>,
+    ) -> Result<PartitionedChanges<T>, IndexError> {
+        PartitionedChanges::new(&self.io, self.memory, &self.folder, ranges)
+    }
+
+    /// Begins a run. Several writers, of ranges of keys that are apart, may write runs of one age.
+    pub fn writer<T: TypedTable>(&self, age: u64) -> RunWriter<'_> {
+        RunWriter::new(&self.io, &self.ids, T::TABLE, age, self.object_target)
+    }
 }
 
 /// An index that is being made from another.
@@ -75,7 +88,7 @@ impl<'a> Draft<'a> {
     /// Makes changes of a table part of the draft. None at all are none.
     pub fn apply<T: TypedTable>(&mut self, changes: Changes<T>) -> Result<(), IndexError> {
         let age = self.manifest.head.next_age;
-        let mut writer = RunWriter::new(&self.pass.io, &self.pass.ids, T::TABLE, age, self.pass.object_target);
+        let mut writer = self.pass.writer::<T>(age);
         writer.push_all(&mut changes.sorted()?.into_cursor())?;
         self.add(writer.finish()?);
         Ok(())

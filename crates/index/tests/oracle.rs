@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use larder_format::ids::ByteCount;
 use larder_format::index_manifest::{RunRef, Table};
 use larder_format::run::prefix;
-use larder_index::{Compaction, Cursor, LookupOptions, SortedLookup, Tombstones};
+use larder_index::{Compaction, Cursor, LookupOptions, SortedLookup, Tombstones, verify_run};
 use proptest::prelude::*;
 use support::*;
 
@@ -18,6 +18,8 @@ enum Step {
     Write(Vec<(u16, Option<u8>)>),
     /// Runs are merged as a plan says, for a part of the keys.
     Compact { first: u64, last: u64 },
+    /// The newest runs are merged, whatever their size.
+    CompactNewest(usize),
     /// All runs are merged.
     CompactAll,
 }
@@ -28,6 +30,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => prop::collection::vec(change, 1..120).prop_map(Step::Write),
         1 => any::<(u64, u64)>().prop_map(|(a, b)| Step::Compact { first: a.min(b), last: a.max(b) }),
         1 => Just(Step::Compact { first: 0, last: u64::MAX }),
+        2 => (2usize..4).prop_map(Step::CompactNewest),
         1 => Just(Step::CompactAll),
     ]
 }
@@ -86,14 +89,13 @@ fn agrees(engine: &Engine, table: Table, runs: &[RunRef], oracle: &Oracle, probe
     for _ in 0..2 {
         assert_eq!(engine.lookup(&reader, &keys).expect("can be read"), wanted);
     }
-    for number in [0, 5, 80] {
-        let key = key(table, number);
-        let wanted: Vec<_> = living
-            .iter()
-            .filter(|(found, _)| prefix(found) == prefix(&key))
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect();
-        assert_eq!(engine.runtime.block_on(reader.with_prefix(prefix(&key))).expect("can be read"), wanted);
+    let mut prefixes = [0, 5, 6, 80, 417].map(|number| prefix(&key(table, number)));
+    prefixes.sort();
+    let of_prefixes = living.iter().filter(|(key, _)| prefixes.contains(&prefix(key)));
+    let wanted: Vec<_> = of_prefixes.map(|(key, value)| (key.clone(), value.clone())).collect();
+    assert_eq!(engine.runtime.block_on(reader.with_prefixes(&prefixes)).expect("can be read"), wanted);
+    for run in runs {
+        engine.runtime.block_on(verify_run(&engine.io.repository, run)).expect("whole");
     }
 }
 
@@ -114,6 +116,11 @@ fn follows_the_oracle(table: Table, steps: Vec<Step>, probes: RangeInclusive<u64
             Step::Compact { first, last } => {
                 if let Some(plan) = Compaction::plan(&runs) {
                     runs = compacted(&engine, table, &runs, &plan, first..=last);
+                }
+            }
+            Step::CompactNewest(count) => {
+                if let Some(plan) = Compaction::newest(&runs, count) {
+                    runs = compacted(&engine, table, &runs, &plan, 0..=u64::MAX);
                 }
             }
             Step::CompactAll => {

@@ -3,6 +3,7 @@
 mod support;
 
 use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
 
 use larder_format::ids::{ContainerId, ContainerKind, JobId, SeriesKey};
 use larder_format::index_manifest::Table;
@@ -11,7 +12,7 @@ use larder_format::index_tables::{
 };
 use larder_index::{
     Changes, Chunks, Compaction, Containers, Draft, Holes, IndexError, IndexSnapshot, LookupOptions, Published,
-    Streams, TableView, TypedTable, publish,
+    Streams, TableView, TypedTable, in_parallel, publish,
 };
 use larder_testkit::Stop;
 use support::*;
@@ -120,9 +121,10 @@ impl Engine {
         assert_eq!(numbers, (0..50).filter(|n| *n != 4).collect::<Vec<_>>());
         assert_eq!(self.get::<Holes>(index, &[2, 3]), [None, Some(holes())]);
         let streams = self.view::<Streams>(index);
-        let of_5 = self.runtime.block_on(streams.streams_of(5)).expect("read");
-        assert_eq!(of_5, [(stream(5, 1), 9), (stream(5, 2), 8)]);
-        assert_eq!(self.runtime.block_on(streams.streams_of(7)).expect("read"), []);
+        let of = |samples: &[u64]| self.runtime.block_on(streams.streams_of(samples)).expect("read");
+        assert_eq!(of(&[7, 5]), [(stream(5, 1), 9), (stream(5, 2), 8)]);
+        assert_eq!(of(&[6, 5, 6]), [(stream(5, 1), 9), (stream(5, 2), 8), (stream(6, 1), 7)]);
+        assert_eq!(of(&[7]), []);
     }
 }
 
@@ -173,6 +175,47 @@ fn a_join_tells_of_every_query_what_the_table_has() {
     assert_eq!(known, 4999);
     assert_eq!(chunks.records_at_most(), 5500);
     assert_eq!(chunks.partitions(NonZeroUsize::new(3).expect("not 0")).len(), 1);
+}
+
+/// Partitions are worked on in threads: each joins its queries with its part of the table and writes a run of its own, and the
+/// runs have one age.
+#[test]
+fn partitions_are_worked_on_in_parallel() {
+    let engine = Engine::with(1 << 20, larder_format::ids::ByteCount::kib(40));
+    won(engine.first_pass());
+    let base = engine.newest();
+    let mut draft = Draft::new(&engine.pass, &base);
+    let chunks = draft.view::<Chunks>(LookupOptions::streaming(1 << 20));
+    let parts = chunks.partitions(NonZeroUsize::new(4).expect("not 0"));
+    assert_eq!(parts.len(), 4);
+    let mut queries = engine.pass.partitioned::<Chunks>(parts).expect("begins");
+    for number in 0..10_000 {
+        let place = ChunkPlace { container: 99, chunk: number as u32 };
+        if number == 7 { queries.remove(&chunk(7)) } else { queries.put(&chunk(number), &place) }.expect("collected");
+    }
+    let age = draft.manifest.head.next_age;
+    let work = |(_, queries): (RangeInclusive<u64>, Changes<Chunks>)| {
+        let (mut writer, mut known) = (engine.pass.writer::<Chunks>(age), 0);
+        let mut new = Vec::new();
+        chunks.join(&mut queries.sorted()?.into_cursor(), 1 << 16, |key, query, found| {
+            known += u64::from(found.is_some());
+            if found.is_none() {
+                new.push((key, query.map(<[u8]>::to_vec)));
+            }
+            Ok(())
+        })?;
+        for (key, value) in &new {
+            writer.push(key.as_ref(), value.as_deref())?;
+        }
+        Ok::<_, IndexError>((known, writer.finish()?))
+    };
+    let done = in_parallel(engine.pass.threads, queries.into_parts(), work).expect("done");
+    assert_eq!(done.iter().map(|(known, _)| known).sum::<u64>(), 5000);
+    draft.add(done.into_iter().flat_map(|(_, runs)| runs).collect());
+    assert_eq!(draft.manifest.head.next_age, age + 1);
+    won(engine.runtime.block_on(publish(&engine.io.repository, 2, draft.manifest)));
+    let got = engine.get::<Chunks>(&engine.newest(), &[chunk(3), chunk(9000)]);
+    assert_eq!(got, [Some(place(3)), Some(ChunkPlace { container: 99, chunk: 9000 })]);
 }
 
 #[test]

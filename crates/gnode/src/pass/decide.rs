@@ -13,6 +13,8 @@ use larder_store::survey::{ListedContainer, ListedJob};
 pub(super) struct Before {
     /// Jobs of which nothing new can come: their register is decided, their lease closed, or, of a task, the number it claims taken.
     pub(super) settled: HashSet<JobId>,
+    /// Generations of every register.
+    pub(super) generations: BTreeMap<Pin, Vec<u32>>,
     /// Versions with a genuine mark.
     pub(super) marks: BTreeSet<Pin>,
     /// Entries of pins.
@@ -115,6 +117,16 @@ impl Proposal {
     /// builds on them or reads them.
     pub(super) fn must_read(&self, version: &Pin) -> bool {
         !self.before.marks.contains(version) || self.named.contains(version)
+    }
+
+    /// Whether a live lease names a version.
+    pub(super) fn is_named(&self, version: &Pin) -> bool {
+        self.named.contains(version)
+    }
+
+    /// The generations of a version that were there before the leases were listed.
+    pub(super) fn generations_before(&self, version: &Pin) -> &[u32] {
+        self.before.generations.get(version).map_or(&[], Vec::as_slice)
     }
 
     /// A version is retained, and uses these containers.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use larder_format::ids::JobId;
 use larder_format::lease::{JobKind, Pin};
-use larder_format::manifest::Register;
+use larder_format::manifest::{Manifest, Register};
 use larder_index::IndexSnapshot;
 use larder_store::Repository;
 use larder_store::survey::{ListedJob, SeenLease};
@@ -56,8 +56,9 @@ impl Survey<'_> {
         self.own.map(|own| jobs.remove(&own));
         // Whether each of these registers opens shows when the versions are read; one that does not stops the pass.
         before.settled = registers.keys().map(|pin| pin.job).collect();
+        before.generations.clone_from(&registers);
         let open = jobs.iter().filter(|(job, _)| !before.settled.contains(job));
-        let looks = open.map(|(job, listed)| self.is_settled(*job, listed, now_ms));
+        let looks = open.map(|(job, listed)| self.is_settled(*job, listed, now_ms, &registers));
         let looks: Vec<_> = futures::stream::iter(looks).buffer_unordered(CONCURRENT_READS).collect().await;
         let mut fenced = Vec::new();
         for look in looks {
@@ -93,7 +94,13 @@ impl Survey<'_> {
     }
 
     /// Whether nothing new can come of a job that has no register; if it is thought dead, nothing can from now on (`Fence`).
-    async fn is_settled(&self, job: JobId, listed: &ListedJob, now_ms: u64) -> Result<Settled, PassError> {
+    async fn is_settled(
+        &self,
+        job: JobId,
+        listed: &ListedJob,
+        now_ms: u64,
+        registers: &BTreeMap<Pin, Vec<u32>>,
+    ) -> Result<Settled, PassError> {
         if listed.has_done && self.is_closed(job).await? {
             return Ok(Settled::Yes(job));
         }
@@ -104,10 +111,24 @@ impl Survey<'_> {
             JobKind::Backup if self.is_dead(listed, now_ms) => {
                 let pin = Pin { series: self.repository.keys().series_key(&lease.series), job };
                 if !self.is_dry {
-                    self.repository.fence(pin).await?;
+                    self.repository.fence(pin, 0).await?;
                     tracing::info!(%job, host = %lease.host, "a job that is thought dead was fenced");
                 }
                 Ok(Settled::Fenced(pin))
+            }
+            // A task that lays a version out anew: its register is the generation that it would create (`OwnRegister`).
+            JobKind::Task if let (Some(generation), Some(version)) = (lease.generation, lease.pins.first()) => {
+                if registers.get(version).is_some_and(|generations| generations.contains(&generation)) {
+                    return Ok(Settled::Yes(job));
+                }
+                if !self.is_dead(listed, now_ms) {
+                    return Ok(Settled::No);
+                }
+                if !self.is_dry {
+                    self.repository.fence(*version, generation).await?;
+                    tracing::info!(%job, host = %lease.host, "a task that is thought dead was fenced");
+                }
+                Ok(Settled::Yes(job))
             }
             JobKind::Task if lease.claims.is_some_and(|number| number <= self.base.number) => Ok(Settled::Yes(job)),
             JobKind::Backup | JobKind::Read | JobKind::Task => Ok(Settled::No),
@@ -158,35 +179,62 @@ impl Survey<'_> {
     }
 
     /// Step 5: reads every manifest that is retained, and strikes out what it uses.
+    ///
+    /// Of a version's generations those count that are no lower than the highest which was there before the leases were listed
+    /// (`SupersededBeforeLeases`); of one that a live lease names, all (`NamedGenerationsRetained`). A version exists only with its
+    /// generation 0.
     pub(super) async fn versions(
         &self,
         registers: &BTreeMap<Pin, Vec<u32>>,
         proposal: &mut Proposal,
     ) -> Result<u64, PassError> {
-        let wanted: Vec<_> = registers
-            .iter()
-            .filter(|(pin, _)| proposal.must_read(pin))
-            .flat_map(|(pin, generations)| generations.iter().map(|generation| (*pin, *generation)))
-            .collect();
-        let mut manifests_read = 0;
-        let reads = wanted.into_iter().map(|(pin, generation)| async move {
-            (pin, generation, self.repository.read_register(pin, generation).await)
+        let wanted = registers.iter().filter(|(pin, generations)| generations.contains(&0) && proposal.must_read(pin));
+        let reads = wanted.map(|(pin, generations)| {
+            let (of_all, before) = (proposal.is_named(pin), proposal.generations_before(pin).to_vec());
+            async move { (*pin, self.containers_of(*pin, generations, of_all, &before).await) }
         });
+        let reads: Vec<_> = reads.collect();
+        let mut manifests_read = 0;
         let mut reads = futures::stream::iter(reads).buffered(MANIFESTS_AHEAD);
-        while let Some((pin, generation, read)) = reads.next().await {
-            manifests_read += 1;
-            match read {
-                Ok(Some(Register::Committed(manifest))) => proposal.retain(pin, &manifest.containers),
-                Ok(Some(Register::Aborted)) => {}
+        while let Some((pin, manifests)) = reads.next().await {
+            for manifest in manifests? {
+                manifests_read += 1;
+                if let Some(manifest) = manifest {
+                    proposal.retain(pin, &manifest.containers);
+                }
+            }
+        }
+        Ok(manifests_read)
+    }
+
+    /// What the generations of a version say, from the highest down to the first that needs no other; `None` for one that was
+    /// fenced.
+    async fn containers_of(
+        &self,
+        pin: Pin,
+        generations: &[u32],
+        of_all: bool,
+        before: &[u32],
+    ) -> Result<Vec<Option<Manifest>>, PassError> {
+        let mut found = Vec::new();
+        for generation in generations.iter().rev() {
+            match self.repository.read_register(pin, *generation).await {
+                Ok(Some(Register::Committed(manifest))) => {
+                    found.push(Some(manifest));
+                    if !of_all && before.contains(generation) {
+                        break;
+                    }
+                }
+                Ok(Some(Register::Aborted)) => found.push(None),
                 Ok(None) => return Err(PassError::Overtaken),
                 Err(error) if error.is_of_object() => {
-                    let name = larder_format::names::version(pin.series, pin.job, generation);
+                    let name = larder_format::names::version(pin.series, pin.job, *generation);
                     return Err(PassError::UnreadableManifest { name, id: pin.job, source: error });
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(manifests_read)
+        Ok(found)
     }
 
     /// Which of these jobs are closed.
