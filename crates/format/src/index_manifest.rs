@@ -9,12 +9,12 @@
 //! |    0 | CBOR map, [`IndexHead`]                                                                          |
 //! |    1 | version (1 byte: 1), places (`places.rs`), series, versions, runs, queue; each a count and rows  |
 //!
-//! | row     | fields                                                                                                    |
-//! |---------|-----------------------------------------------------------------------------------------------------------|
-//! | series  | 16 bytes of key, in order of first use                                                                    |
-//! | version | varint number less the one before it, varint series, varint job, varint generation, 1 byte state          |
-//! | run     | 1 byte table, varint age, varint job, varint seq, u64 first, u64 last, varint records, varint object bytes, varint tail bytes |
-//! | queue   | 1 byte what, its fields (`queue.rs`), 1 byte why, varint index number with which it was decided           |
+//! | row     | fields |
+//! |---------|--------|
+//! | series  | 16 bytes of key, in order of first use |
+//! | version | varint number less the one before it, varint series, varint job, varint generation, 1 byte state |
+//! | run     | 1 byte table, varint age, varint job, varint seq, u64 first, u64 last; varints: records, tombstones, bytes of object, tail, filter |
+//! | queue   | 1 byte what, its fields (`queue.rs`), 1 byte why, varint index number with which it was decided |
 //!
 //! Versions are in order of their numbers; runs in order of table, age and first key.
 
@@ -199,12 +199,16 @@ pub struct RunRef {
     pub first: u64,
     /// Highest prefix of the keys that count; the object may hold higher ones.
     pub last: u64,
-    /// Records in the object.
+    /// Records in the object, tombstones included.
     pub records: u64,
+    /// Tombstones among them.
+    pub tombstones: u64,
     /// Bytes of the object.
     pub object_bytes: u64,
-    /// Bytes at its end that hold filter, fences and trailer.
+    /// Bytes at its end that hold fences and trailer.
     pub tail_bytes: u32,
+    /// Bytes before those that hold the filter.
+    pub filter_bytes: u32,
 }
 
 /// A whole manifest.
@@ -266,8 +270,10 @@ impl IndexManifest {
             rows.put_u64(run.first);
             rows.put_u64(run.last);
             rows.put_varint(run.records);
+            rows.put_varint(run.tombstones);
             rows.put_varint(run.object_bytes);
             rows.put_varint(u64::from(run.tail_bytes));
+            rows.put_varint(u64::from(run.filter_bytes));
         }
         rows.put_varint(self.queue.len() as u64);
         for queued in &self.queue {
@@ -307,7 +313,7 @@ impl IndexManifest {
             };
             versions.push(IndexedVersion { number, series, job, generation, state });
         }
-        let count = reader.count(23)?;
+        let count = reader.count(25)?;
         let mut runs = Vec::with_capacity(count);
         for _ in 0..count {
             runs.push(RunRef {
@@ -317,8 +323,10 @@ impl IndexManifest {
                 first: reader.u64()?,
                 last: reader.u64()?,
                 records: reader.varint()?,
+                tombstones: reader.varint()?,
                 object_bytes: reader.varint()?,
                 tail_bytes: reader.varint_u32()?,
+                filter_bytes: reader.varint_u32()?,
             });
         }
         let count = reader.count(4)?;
@@ -353,8 +361,13 @@ impl IndexManifest {
         if self.runs.iter().any(|run| run.age >= self.head.next_age) {
             return invalid("a run has an age that is not given yet");
         }
-        if self.runs.iter().any(|run| run.first > run.last || u64::from(run.tail_bytes) > run.object_bytes) {
-            return invalid("a run ends before it begins");
+        let fits = |run: &RunRef| {
+            run.first <= run.last
+                && u64::from(run.tail_bytes) + u64::from(run.filter_bytes) <= run.object_bytes
+                && run.tombstones <= run.records
+        };
+        if !self.runs.iter().all(fits) {
+            return invalid("a run ends before it begins, or its sums are impossible");
         }
         Ok(())
     }

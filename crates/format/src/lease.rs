@@ -78,6 +78,10 @@ pub struct Lease {
     /// was there, the task is over.
     #[n(8)]
     pub claims: Option<u64>,
+    /// Of a task that lays out the version of its first pin anew: the generation of that version's manifest whose creation would
+    /// make its work count. Once there is an object of that generation, the task is over.
+    #[n(9)]
+    pub generation: Option<u32>,
 }
 
 impl Lease {
@@ -124,6 +128,7 @@ mod tests {
             written_ms: 1_790_000_000_000,
             renew_seconds: 300,
             claims: None,
+            generation: None,
         }
     }
 
@@ -138,6 +143,13 @@ mod tests {
     #[test]
     fn a_task_says_which_index_it_would_create() {
         let task = Lease { kind: JobKind::Task, claims: Some(7), ..lease() };
+        let bytes = task.encode(&keys(), JobId([2; 16]), 0, [9; 16]).expect("fits");
+        assert_eq!(Lease::decode(&keys(), JobId([2; 16]), 0, &bytes), Ok(task));
+    }
+
+    #[test]
+    fn a_task_says_which_generation_it_would_create() {
+        let task = Lease { kind: JobKind::Task, generation: Some(2), ..lease() };
         let bytes = task.encode(&keys(), JobId([2; 16]), 0, [9; 16]).expect("fits");
         assert_eq!(Lease::decode(&keys(), JobId([2; 16]), 0, &bytes), Ok(task));
     }

@@ -366,9 +366,10 @@ impl Summary {
     }
 }
 
-/// The mark that `job` was given up. `salt` must be fresh random bytes.
-pub fn encode_aborted(keys: &Keys, series: SeriesKey, job: JobId, salt: [u8; 16]) -> Vec<u8> {
-    seal_empty(keys, &names::version(series, job, 0), ABORTED, salt)
+/// The mark that nobody will create a generation of a version any more: of generation 0, that its job was given up; of a later one,
+/// that the task was. `salt` must be fresh random bytes.
+pub fn encode_aborted(keys: &Keys, series: SeriesKey, job: JobId, generation: u32, salt: [u8; 16]) -> Vec<u8> {
+    seal_empty(keys, &names::version(series, job, generation), ABORTED, salt)
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ mod tests {
         assert!(!opens(b""));
         assert!(!opens(&mark().encode(&keys(), SERIES, JobId([8; 16]), [9; 16]).expect("fits")));
         assert!(!opens(&mark().encode(&keys(), SeriesKey([8; 16]), JOB, [9; 16]).expect("fits")));
-        assert!(!opens(&encode_aborted(&keys(), SERIES, JOB, [9; 16])));
+        assert!(!opens(&encode_aborted(&keys(), SERIES, JOB, 0, [9; 16])));
         assert!(!opens(&encode_done(&keys(), JOB, [9; 16])));
         assert!(!opens(&mark().encode(&Keys::derive(&MasterKey([2; 32])), SERIES, JOB, [9; 16]).expect("fits")));
     }

@@ -74,6 +74,11 @@ pub fn series_versions(series: SeriesKey) -> String {
     format!("{VERSIONS}{series}/")
 }
 
+/// Prefix of all generations of one version.
+pub fn generations(series: SeriesKey, job: JobId) -> String {
+    format!("{VERSIONS}{series}/{job}/")
+}
+
 /// Reads a name made by [`version`].
 pub fn parse_version(name: &str) -> Option<(SeriesKey, JobId, u32)> {
     let mut parts = name.strip_prefix(VERSIONS)?.split('/');
@@ -186,8 +191,6 @@ mod tests {
         assert_eq!(parse_lease(&lease(job, 5)), Some((job, LeaseObject::Renewal(5))));
         assert_eq!(parse_lease(&lease_done(job)), Some((job, LeaseObject::Done)));
         assert_eq!(parse_forgotten(&forgotten(series, job)), Some((series, job)));
-        assert_eq!(parse_pin(&pin(series, job, 2)), Some((series, job, 2)));
-        assert_eq!(parse_pin(&format!("{}02", pins_of(series, job))), None);
         assert_eq!(parse_index(&index(u64::MAX)), Some(u64::MAX));
         for no_index in ["index/0", "index/01", "index/+1", "index/18446744073709551616", "index/runs/1", "index/"] {
             assert_eq!(parse_index(no_index), None, "{no_index}");
@@ -196,6 +199,8 @@ mod tests {
         assert_eq!(parse_run(&run(id)), Some(id));
         assert_eq!(parse_run(&format!("{}012", runs_of(job))), None);
         assert_eq!(parse_index(&run(id)), None);
+        assert_eq!(parse_pin(&pin(series, job, 2)), Some((series, job, 2)));
+        assert_eq!(parse_pin(&format!("{}02", pins_of(series, job))), None);
         let shouting = version(series, JobId([0xab; 16]), 0).to_uppercase().replacen("VERSIONS", "versions", 1);
         assert_eq!(parse_version(&shouting), None);
     }

@@ -3,6 +3,7 @@
 //! Cipher: AES-256-GCM. No key ever seals two different texts under one nonce:
 //! * a container has a key of its own, derived from its id; its parts are numbered, the number is the nonce. A container's
 //!   id is sealed once, by the job it names, so a resumed run must be a new job;
+//! * an object of a run of the index likewise (`run.rs`);
 //! * every other object has a key derived from its name and 16 random bytes that are stored in front of it.
 //!
 //! What is sealed is bound to its place: the object's name goes into the key, so a valid object under another's name does
@@ -24,7 +25,7 @@
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use crate::ids::{ContainerId, SeriesKey};
+use crate::ids::{ContainerId, RunId, SeriesKey};
 use crate::names;
 use crate::wire::{DecodeError, EncodeError, Put, Reader};
 
@@ -55,6 +56,7 @@ pub struct Keys {
     pub runs: [u8; 16],
     containers: [u8; 32],
     objects: [u8; 32],
+    index_runs: [u8; 32],
     config: [u8; 32],
     names: [u8; 32],
 }
@@ -75,6 +77,7 @@ impl Keys {
             runs: key("Larder format 1: runs of chunks")[..16].try_into().expect("half of 32 bytes"),
             containers: key("Larder format 1: container sealing"),
             objects: key("Larder format 1: object sealing"),
+            index_runs: key("Larder format 1: index run sealing"),
             config: key("Larder format 1: configuration authentication"),
             names: key("Larder format 1: series names"),
         }
@@ -91,6 +94,11 @@ impl Keys {
     /// The cipher of one container.
     pub fn container(&self, id: ContainerId) -> Sealer {
         Sealer::new(blake3::keyed_hash(&self.containers, names::container(id).as_bytes()).as_bytes())
+    }
+
+    /// The cipher of one object of a run of the index.
+    pub(crate) fn run(&self, id: RunId) -> Sealer {
+        Sealer::new(blake3::keyed_hash(&self.index_runs, names::run(id).as_bytes()).as_bytes())
     }
 
     /// Authenticates the configuration.

@@ -1,13 +1,15 @@
 //! The G-node: everything that runs offline and makes room.
 //!
+//! * [`compaction`]: newest versions laid out anew, so that they are read fast.
 //! * [`forget`]: marks versions that a policy does not keep.
 //! * [`pass`]: collects what no version needs.
 //! * [`shares`]: how much each version has to itself.
 //! * [`retention`]: which versions of a series a policy keeps. A pure decision.
 //!
 //! Any number of L-nodes and G-nodes may work on one repository at once; `docs/concurrency.md` says why that is safe. Carries
-//! `DESIGN.md` section 5. Above: `cli`. Below: `index`, `store`, `format`.
+//! `DESIGN.md` section 5. Above: `cli`. Below: `lnode`, `index`, `store`, `format`.
 
+pub mod compaction;
 pub mod forget;
 pub mod pass;
 pub mod retention;

@@ -1,6 +1,8 @@
 //! What can go wrong with the index.
 
-use larder_format::EncodeError;
+use larder_format::ids::{JobId, RunId};
+use larder_format::index_manifest::Table;
+use larder_format::{DecodeError, EncodeError, names};
 use larder_store::{RepositoryError, StoreError};
 
 /// A failure of the index.
@@ -29,6 +31,50 @@ pub enum IndexError {
         /// The highest number.
         highest: u64,
     },
+    /// One pass cannot write that many objects.
+    #[error("pass {job} has used all numbers of its runs")]
+    TooManyRuns {
+        /// The pass.
+        job: JobId,
+    },
+    /// The value of a record cannot be read, although its run is whole: a mistake of the program that wrote it.
+    #[error("the index has a wrong record in table {table:?} under {}: {source}", Hex(key))]
+    WrongRecord {
+        /// Which table.
+        table: Table,
+        /// Its key.
+        key: Vec<u8>,
+        /// What is wrong with it.
+        source: DecodeError,
+    },
+    /// A temporary file of a sorter failed.
+    #[error("cannot {doing} a temporary file for sorting: {source}")]
+    Spill {
+        /// What was being done.
+        doing: &'static str,
+        /// The operating system's words.
+        source: std::io::Error,
+    },
+    /// A temporary file of a sorter is not what was written to it.
+    #[error("a temporary file for sorting was damaged while it was in use: {source}")]
+    SpillDamaged {
+        /// What is wrong with it.
+        source: DecodeError,
+    },
+}
+
+/// Bytes for people.
+struct Hex<'a>(&'a [u8]);
+
+impl std::fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// An object of a run is not what it should be.
+pub(crate) fn damaged(id: RunId) -> impl FnOnce(DecodeError) -> IndexError {
+    move |source| RepositoryError::Damaged { name: names::run(id), source }.into()
 }
 
 impl From<StoreError> for IndexError {
@@ -48,7 +94,8 @@ impl IndexError {
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Repository(error) | Self::NewestUnreadable { source: error } => error.is_damage(),
-            Self::Unstable { .. } | Self::NumbersExhausted { .. } => false,
+            Self::WrongRecord { .. } => true,
+            _ => false,
         }
     }
 }

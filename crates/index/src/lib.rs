@@ -8,8 +8,30 @@
 //!
 //! Carries `DESIGN.md` section 5. Above this crate: `gnode`, and `lnode` for reading. Below: `store`, `format`.
 
+mod compaction;
+mod cursor;
 mod error;
+mod io;
+mod layout;
+mod lookup;
+mod merge;
+mod partition;
+mod scan;
 pub mod snapshot;
+mod sorter;
+pub mod tables;
+mod writer;
 
+pub use compaction::{Compaction, TIER_RATIO, compact};
+pub use cursor::Cursor;
 pub use error::IndexError;
+pub use io::IndexIo;
+pub use layout::layout_of;
+pub use lookup::{LookupCost, LookupOptions, SortedLookup, TableReader};
+pub use merge::{Merge, Tombstones};
+pub use partition::{in_parallel, partitions};
+pub use scan::{Readahead, RunScan};
 pub use snapshot::{FaultyIndex, IndexSnapshot, Newest, Published, publish};
+pub use sorter::{Sorted, Sorter};
+pub use tables::{Changes, Chunks, Containers, Holes, Records, Streams, TableView, TypedTable};
+pub use writer::{OBJECT_TARGET, PassRuns, RunWriter};

@@ -18,14 +18,11 @@ mod feed;
 mod filters;
 mod incoming;
 mod merging;
-mod packer;
-mod pool;
 mod prediction;
 mod recipe_writer;
 mod run;
 mod sequence;
 mod similar;
-mod uploads;
 mod wanted;
 
 pub use run::backup;

@@ -3,6 +3,7 @@
 //! * [`backup()`]: source, cutter, fingerprinter, duplicate filter, frames, containers, recipes, commit.
 //! * [`restore()`]: recipe, plan, containers read once each, files written wherever their chunks go.
 //! * [`version`]: reading a version's entries and contents, for listings, searches, comparisons and dumps.
+//! * [`relayout`]: chunks copied and recipes written again, for the tasks of the G-node.
 //! * [`check()`] and [`stats`]: what is in the repository, and whether it is whole.
 //!
 //! What flows in: an opened repository, a source or a target, options. What flows out: a report, and progress while it
@@ -15,9 +16,12 @@
 pub mod backup;
 pub mod check;
 pub mod context;
+pub mod lease;
+pub mod relayout;
 pub mod restore;
 pub mod stats;
 pub mod version;
+mod writing;
 
 pub use backup::{BackupError, BackupOptions, BackupReport, Base, Input, WhyBase, backup};
 pub use check::{CheckOptions, CheckReport, check};

@@ -5,6 +5,7 @@
 mod data_reader;
 mod diff;
 mod entries;
+mod moved;
 mod reading;
 mod recipe_reader;
 mod vision;

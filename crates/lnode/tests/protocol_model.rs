@@ -6,13 +6,16 @@
 //! Object names are those of `larder_format::names`; one letter stands for a job's id and the series is left out.
 //!
 //! Two groups of tests. Here: under all rules the invariants hold in every scenario, and what should be possible is.
-//! In `without_rules.rs`: switch off any one rule and the checker finds the loss that the rule prevents.
+//! In `without_rules.rs`: switch off any one rule and the checker finds the loss that the rule prevents. `tasks.rs` has both for
+//! tasks of the G-node that move chunks: compaction, reverse dedup, rewriting.
 //!
 //! Not drawn, because no step depends on it: renewals (whether a lease is *thought* expired is open anyway), the content
-//! of containers, the index (winning its next number is one step, `Publish`), and clocks.
+//! of containers, the number of the index (winning the next is one step, `Publish`), and clocks.
 
 #[path = "protocol_model/collector.rs"]
 mod collector;
+#[path = "protocol_model/generations.rs"]
+mod generations;
 #[path = "protocol_model/job.rs"]
 mod job;
 #[path = "protocol_model/model.rs"]
@@ -27,6 +30,8 @@ mod scenario;
 mod sets;
 #[path = "protocol_model/state.rs"]
 mod state;
+#[path = "protocol_model/tasks.rs"]
+mod tasks;
 #[path = "protocol_model/without_rules.rs"]
 mod without_rules;
 

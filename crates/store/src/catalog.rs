@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use futures::{StreamExt, TryStreamExt};
 use larder_format::ids::{JobId, SeriesKey};
+use larder_format::lease::Pin;
 use larder_format::manifest::{HEAD_GUESS, Head, MANIFEST_MAX, Manifest, Register, Summary};
 use larder_format::names;
 use larder_format::sketch::Sketch;
@@ -307,6 +308,30 @@ impl Repository {
                 }
             }
         }
+    }
+
+    /// The same version by its newest generation that can be read now, past the cache; `None` when nothing is left of it.
+    ///
+    /// For whoever has announced what it builds on: the generation that a listing showed before may be superseded and collected,
+    /// the newest one at the time of the announcement stays (`docs/concurrency.md`).
+    pub async fn newest_generation(&self, version: &Version) -> Result<Option<Version>, RepositoryError> {
+        let (series, job) = (version.series, version.id());
+        let store = self.store.without_cache();
+        let mut generations = Vec::new();
+        for object in store.list(&names::generations(series, job)).await? {
+            if let Some((_, _, generation)) = names::parse_version(&object.name) {
+                generations.push((generation, object.size));
+            }
+        }
+        Ok(self.find(series, job, generations, false).await?.version)
+    }
+
+    /// The number after the highest generation of a version, be that a manifest or the mark of a task that was fenced off.
+    pub async fn next_generation(&self, version: Pin) -> Result<u32, RepositoryError> {
+        let store = self.store.without_cache();
+        let listed = store.list(&names::generations(version.series, version.job)).await?;
+        let highest = listed.iter().filter_map(|object| names::parse_version(&object.name)).map(|found| found.2).max();
+        Ok(highest.map_or(0, |highest| highest.saturating_add(1)))
     }
 
     /// Reads the whole manifest of a version.

@@ -268,9 +268,20 @@ impl Repository {
     /// Commits a version: creates its register, or finds that the job was fenced off. The lease may be closed after it only when
     /// every attempt was answered.
     pub async fn commit(&self, series: SeriesKey, manifest: &Manifest) -> Result<Created, CommitError> {
+        self.commit_generation(series, manifest, 0).await
+    }
+
+    /// Commits a later generation of a version's manifest: the same content, laid out elsewhere. Somebody else's generation under
+    /// that number, or the mark that fenced this task off, is [`CommitError::Fenced`].
+    pub async fn commit_generation(
+        &self,
+        series: SeriesKey,
+        manifest: &Manifest,
+        generation: u32,
+    ) -> Result<Created, CommitError> {
         let salt = random(self.entropy())?;
-        let bytes = manifest.encode(&self.keys, series, 0, salt).map_err(RepositoryError::from)?;
-        match self.store.create(&names::version(series, manifest.summary.id, 0), bytes.into()).await {
+        let bytes = manifest.encode(&self.keys, series, generation, salt).map_err(RepositoryError::from)?;
+        match self.store.create(&names::version(series, manifest.summary.id, generation), bytes.into()).await {
             Ok(created) => Ok(created),
             Err(error) if error.kind == StoreErrorKind::AlreadyExists => Err(CommitError::Fenced),
             Err(error) => Err(RepositoryError::from(error).into()),

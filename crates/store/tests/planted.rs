@@ -134,6 +134,7 @@ fn lease(process: u32) -> Lease {
         written_ms: 0,
         renew_seconds: 300,
         claims: None,
+        generation: None,
     }
 }
 
@@ -233,7 +234,8 @@ async fn a_version_without_any_readable_generation_is_damaged_and_not_gone() {
     play.memory.put(&play.register(3, 1), &b"garbage"[..]).await;
     // A job that was given up has no version, whatever is put in front of it.
     let salt = [5; 16];
-    let aborted = larder_format::manifest::encode_aborted(play.repository.keys(), play.series(), JobId([4; 16]), salt);
+    let aborted =
+        larder_format::manifest::encode_aborted(play.repository.keys(), play.series(), JobId([4; 16]), 0, salt);
     let register = Manifest::decode(play.repository.keys(), play.series(), JobId([4; 16]), 0, &aborted);
     assert_eq!(register, Ok(Register::Aborted));
     play.memory.put(&play.register(4, 0), aborted).await;

@@ -5,6 +5,7 @@
 //! * [`FaultStore`] wraps any store and does to it what a [`Faults`] handle tells it: fail, hang, lie, stop for good.
 //! * [`Memory`] is a store whose whole state can be copied, looked at and damaged behind everybody's back.
 //! * [`data`] and [`tree`] make bytes and folders that are the same for the same seed, everywhere.
+//! * [`sim`] runs many actors over one faulty store in virtual time, the same for the same seed.
 //! * [`canned`] is an HTTP server that gives prepared answers, for the edges of a client library.
 
 pub mod canned;
@@ -12,6 +13,7 @@ pub mod data;
 mod fault;
 mod memory;
 mod plan;
+pub mod sim;
 pub mod tree;
 
 pub use fault::FaultStore;

@@ -28,7 +28,18 @@ fn version(number: u32, state: VersionState) -> IndexedVersion {
 
 fn run(table: Table, age: u64, first: u64, last: u64) -> RunRef {
     let id = RunId { job: JobId([age as u8; 16]), seq: first as u32 };
-    RunRef { table, age, id, first, last, records: 1000, object_bytes: 28_300, tail_bytes: 1200 }
+    RunRef {
+        table,
+        age,
+        id,
+        first,
+        last,
+        records: 1000,
+        tombstones: 7,
+        object_bytes: 28_300,
+        tail_bytes: 1200,
+        filter_bytes: 900,
+    }
 }
 
 fn manifest() -> IndexManifest {
@@ -104,7 +115,8 @@ fn what_no_reader_accepts_is_not_written() {
     assert!(!written(&|m| m.runs.swap(1, 2)));
     assert!(!written(&|m| m.runs[0].last += 1));
     assert!(!written(&|m| m.runs[3].last = 4));
-    assert!(!written(&|m| m.runs[3].tail_bytes = 30_000));
+    assert!(!written(&|m| m.runs[3].tail_bytes = 27_401));
+    assert!(!written(&|m| m.runs[3].tombstones = 1001));
     assert!(!written(&|m| m.head.host = "x".repeat(INDEX_HEAD_MAX as usize)));
     assert!(written(&|m| {
         m.runs.reverse();
@@ -138,8 +150,10 @@ fn any_run() -> impl Strategy<Value = RunRef> {
             first: a.min(b),
             last: a.max(b),
             records,
-            object_bytes: bytes.max(u64::from(tail)),
+            tombstones: records / 2,
+            object_bytes: bytes.max(u64::from(tail) * 2),
             tail_bytes: tail,
+            filter_bytes: tail,
         },
     )
 }

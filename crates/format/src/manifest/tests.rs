@@ -85,14 +85,14 @@ fn the_summary_reads_from_the_head_alone() {
 
 #[test]
 fn an_aborted_register_is_told_from_a_manifest() {
-    let bytes = encode_aborted(&keys(), series(), JOB, [9; 16]);
+    let bytes = encode_aborted(&keys(), series(), JOB, 0, [9; 16]);
     assert_eq!(decode(&bytes), Ok(Register::Aborted));
     assert_eq!(Summary::decode_head(&keys(), series(), JOB, 0, &bytes), Ok(Head::Complete(Register::Aborted)));
 }
 
 #[test]
 fn every_flipped_bit_and_every_cut_is_noticed() {
-    for bytes in [encode(&manifest(), 9), encode_aborted(&keys(), series(), JOB, [9; 16])] {
+    for bytes in [encode(&manifest(), 9), encode_aborted(&keys(), series(), JOB, 0, [9; 16])] {
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);

@@ -221,6 +221,7 @@ pub fn write() -> Objects {
         written_ms: 1_600_000_000_000,
         renew_seconds: 300,
         claims: None,
+        generation: None,
     };
     objects.insert(names::lease(JOB, 0), lease.encode(&keys, JOB, 0, [16; 16]).expect("short"));
     objects.insert(names::lease_done(JOB), encode_done(&keys, JOB, [17; 16]));

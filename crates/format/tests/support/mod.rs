@@ -170,6 +170,7 @@ pub fn lease() -> Lease {
         written_ms: 1_790_000_000_000,
         renew_seconds: 300,
         claims: None,
+        generation: None,
     }
 }
 

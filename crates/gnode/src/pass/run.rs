@@ -131,6 +131,7 @@ pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<P
         written_ms: started_ms,
         renew_seconds: u32::try_from(RENEW_EVERY.as_secs()).unwrap_or(u32::MAX),
         claims: Some(number),
+        generation: None,
     };
     let repository = pass.repository.clone();
     let mut open = repository.open_lease(job, lease).await?;

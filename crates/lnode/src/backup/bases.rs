@@ -12,8 +12,8 @@ use larder_format::segment::ChunkRecord;
 use larder_store::{Repository, RepositoryError};
 use tokio::runtime::Handle;
 
-use super::uploads::Held;
 use crate::version::RecipeReader;
+use crate::writing::Held;
 
 /// The segments of one stream of the base. Those announced are fetched ahead of need.
 #[derive(Debug)]

@@ -17,9 +17,9 @@ use super::batch::{Batch, BatchDone};
 use super::compare::{Comparison, Known};
 use super::cutting::{Chunks, Cutter, Cutting, HEAD_BYTES};
 use super::incoming::Incoming;
-use super::pool::PoolHandle;
 use super::prediction::{PROVED_MIN, Predictor};
 use crate::context::{Cancel, Problem};
+use crate::writing::PoolHandle;
 
 /// Files up to this size are read whole by the pool (bytes).
 pub(super) const SMALL_FILE_MAX: u64 = 256 << 10;

@@ -13,26 +13,24 @@ use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Summary};
 use larder_format::recipe::Recipe;
 use larder_store::catalog::Version;
 use larder_store::container_reader::ChunkReader;
-use larder_store::jobs::{OpenLease, RENEW_EVERY};
+use larder_store::jobs::RENEW_EVERY;
 use larder_store::repository::random;
 use larder_store::{Created, RepositoryError};
-use tokio::sync::{mpsc, oneshot};
 
 use super::bases::OrphanedContainers;
 use super::compare::{Comparison, Rules};
 use super::cutting::Cutting;
 use super::feed::Feeder;
 use super::filters::ByteComparison;
-use super::packer::{Destination, Packer};
-use super::pool::Pool;
 use super::prediction::{Predictor, Track};
 use super::sequence::{BaseReaders, Parts, Sequencer, Streams};
 use super::similar::{Sampled, find_similar};
-use super::uploads::Uploads;
 use super::wanted::Wanted;
 use super::{BackupError, BackupOptions, BackupReport, Base, IN_FLIGHT, Input, WhyBase};
 use crate::context::Context;
+use crate::lease::LeaseKeeper;
 use crate::version::{Entries, MetaChunks, RecipeReader};
+use crate::writing::{Destination, Held, Packer, Pool, Uploads};
 
 /// Backs up `input` as a new version.
 ///
@@ -54,7 +52,7 @@ pub fn backup(context: &Context, input: Input, options: &BackupOptions) -> Resul
     // So does that of a job of whose commit an attempt is still under way.
     let close = result.as_ref().is_ok_and(|(_, committed)| committed.is_none_or(|created| created.all_answered));
     if let Some(keeper) = announced.keeper {
-        context.runtime.block_on(keeper.end(close));
+        keeper.end(close);
     }
     result.map(|(report, _)| report)
 }
@@ -148,15 +146,19 @@ fn announce(
         written_ms: context.clock.now_ms(),
         renew_seconds: RENEW_EVERY.as_secs() as u32,
         claims: None,
+        generation: None,
     };
-    let open = context.runtime.block_on(repository.open_lease(job, lease))?;
-    let keeper = LeaseKeeper::start(context, open);
+    let keeper = LeaseKeeper::open(context, job, lease)?;
     // Only now: what was there before the lease was written may have been given up meanwhile, what is there now stays.
     let checked = context.runtime.block_on(async {
         let mut bases = Vec::new();
-        for candidate in candidates.drain(..) {
-            if repository.is_retained(candidate.pin()).await? {
-                bases.push(candidate);
+        for Candidate { version, why } in candidates.drain(..) {
+            if !repository.is_retained(Pin { series: version.series, job: version.id() }).await? {
+                continue;
+            }
+            // The lease keeps the generation that is newest now; the one that was listed may have been superseded before.
+            if let Some(version) = repository.newest_generation(&version).await? {
+                bases.push(Candidate { version, why });
             }
         }
         let mut adoptable = Vec::new();
@@ -169,44 +171,6 @@ fn announce(
     });
     let (bases, adopts) = checked?;
     Ok(Announced { bases, adopts, merge_before: None, keeper: Some(keeper) })
-}
-
-/// Renews a lease in the background until it is ended.
-struct LeaseKeeper {
-    stop: oneshot::Sender<bool>,
-    ended: mpsc::Receiver<()>,
-}
-
-impl LeaseKeeper {
-    fn start(context: &Context, mut open: OpenLease) -> Self {
-        let (stop, mut stopped) = oneshot::channel();
-        let (done, ended) = mpsc::channel(1);
-        let (repository, clock) = (context.repository.clone(), context.clock.clone());
-        context.runtime.spawn(async move {
-            let close = loop {
-                tokio::select! {
-                    close = &mut stopped => break close.unwrap_or(false),
-                    () = tokio::time::sleep(RENEW_EVERY) => {
-                        // A renewal that fails is tried again at the next: expiry takes several of them.
-                        if let Err(error) = repository.renew_lease(&mut open, clock.now_ms()).await {
-                            tracing::warn!(%error, "the lease could not be renewed");
-                        }
-                    }
-                }
-            };
-            if close && let Err(error) = repository.close_lease(&open).await {
-                tracing::warn!(%error, "the lease could not be closed; it will expire");
-            }
-            let _ = done.send(()).await;
-        });
-        Self { stop, ended }
-    }
-
-    /// Stops renewing, and closes the lease if asked to.
-    async fn end(mut self, close: bool) {
-        let _ = self.stop.send(close);
-        self.ended.recv().await;
-    }
 }
 
 /// A base whose manifest was read.
@@ -443,7 +407,7 @@ fn container_table(
 ) -> Result<Vec<ContainerUsage>, BackupError> {
     let mut held = uploads.stored();
     for usage in bases.iter().flat_map(|base| &base.manifest.containers) {
-        held.entry(usage.container).or_insert(super::uploads::Held {
+        held.entry(usage.container).or_insert(Held {
             chunks: usage.chunks_held,
             bytes: usage.bytes_held,
             object_bytes: usage.object_bytes,
@@ -466,10 +430,4 @@ fn container_table(
     }
     table.sort_by_key(|usage| usage.container);
     Ok(table)
-}
-
-impl std::fmt::Debug for LeaseKeeper {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("LeaseKeeper")
-    }
 }

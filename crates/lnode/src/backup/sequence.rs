@@ -25,12 +25,12 @@ use super::batch::{self, BatchDone, Ready};
 use super::cutting::{Chunks, Cutter, Cutting};
 use super::feed::{Fate, Fed};
 use super::filters::{BaseFilters, ByteComparison};
-use super::packer::Packer;
 use super::prediction::{Sighting, Track};
-use super::recipe_writer::{MetaSink, RecipeWriter, Usage};
+use super::recipe_writer::RecipeWriter;
 use super::wanted::Wanted;
 use crate::context::{Cancel, Problem, Progress};
 use crate::version::RecipeReader;
+use crate::writing::{MetaSink, Packer, Usage};
 
 /// What the sequencer is built from.
 pub(super) struct Parts {

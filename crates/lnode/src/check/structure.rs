@@ -107,9 +107,17 @@ impl<'a> Structure<'a> {
 
     /// Looks at one version.
     pub(super) fn version(&mut self, manifest: &Manifest) -> Result<(), CheckError> {
+        // What is not there may have been moved. Metadata is not.
+        let listed = &self.listed;
+        let missing = manifest.containers.iter().map(|usage| usage.container);
+        let missing = missing.filter(|id| id.kind == ContainerKind::Data && !listed.contains_key(id));
+        let mut missing = missing.filter(|id| !self.chunks.moved().is_gone(id)).peekable();
+        if missing.peek().is_some() {
+            self.chunks.moved().learn(missing)?;
+        }
         for usage in &manifest.containers {
             let id = usage.container;
-            if !self.used.insert(id) {
+            if self.chunks.moved().is_gone(&id) || !self.used.insert(id) {
                 continue;
             }
             match self.listed.get(&id) {
@@ -151,11 +159,33 @@ impl<'a> Structure<'a> {
                 self.context.progress.done(0, segment.bytes);
                 let Some(bytes) = self.read(&segment.chunk)? else { continue };
                 match segment::decode(&bytes) {
-                    Ok(segment) => self.records(&segment.records, kind)?,
+                    Ok(mut segment) => {
+                        self.lead_on(&mut segment.records)?;
+                        self.records(&segment.records, kind)?;
+                    }
                     Err(error) => {
                         self.found_bad(segment.chunk.container, error.to_string(), Some(range(&segment.chunk)));
                     }
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Leads records on that lie in containers which are not there. What nothing leads to is lost.
+    fn lead_on(&mut self, records: &mut [ChunkRecord]) -> Result<(), CheckError> {
+        let moved = self.chunks.moved();
+        let gone: Vec<_> = (0..records.len()).filter(|place| moved.is_gone(&records[*place].chunk.container)).collect();
+        moved.lead_on(records.iter_mut().map(|record| &mut record.chunk))?;
+        for chunk in gone.into_iter().map(|place| records[place].chunk) {
+            if self.listed.contains_key(&chunk.container) {
+                self.used.insert(chunk.container);
+            } else {
+                self.found_bad(
+                    chunk.container,
+                    "it is missing, and the index leads nowhere for its chunks",
+                    Some(range(&chunk)),
+                );
             }
         }
         Ok(())

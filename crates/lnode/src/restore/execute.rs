@@ -54,6 +54,15 @@ pub(super) struct Execution<'a> {
     pub(super) fetched: &'a FetchCounters,
 }
 
+/// What was not found.
+#[derive(Debug)]
+pub(super) struct Missing {
+    pub(super) runs: Vec<Run>,
+    pub(super) containers: Vec<ContainerId>,
+    /// The first error that said so.
+    pub(super) error: RepositoryError,
+}
+
 /// A container of the window, and the memory it takes until it is written out.
 struct Fetched {
     number: u32,
@@ -67,8 +76,9 @@ struct Fetched {
 const MEMORY_UNIT: u64 = 1 << 10;
 
 impl Execution<'_> {
-    /// Restores the files of a window.
-    pub(super) fn run(&self, window: &mut Window) -> Result<(), RestoreError> {
+    /// Restores the files of a window. Gives back the runs whose containers were not found, with the first of these errors: they
+    /// are not settled, and may have been moved.
+    pub(super) fn run(&self, window: &mut Window) -> Result<Option<Missing>, RestoreError> {
         window.sort();
         let window = &*window;
         let spans = spans(window);
@@ -76,9 +86,10 @@ impl Execution<'_> {
         let (fetched, fetches) = unbounded();
         let feeder = self.fetch(window, &spans, fetched);
         let fatal = Mutex::new(None);
+        let missing = Mutex::new(None);
         std::thread::scope(|scope| {
             for _ in 0..self.context.threads.get() {
-                scope.spawn(|| self.work(window, &spans, &fetches, &fatal));
+                scope.spawn(|| self.work(window, &spans, &fetches, &missing, &fatal));
             }
         });
         feeder.abort();
@@ -87,7 +98,7 @@ impl Execution<'_> {
         }
         match fatal.into_inner() {
             Some(error) => Err(error),
-            None => Ok(()),
+            None => Ok(missing.into_inner()),
         }
     }
 
@@ -137,6 +148,7 @@ impl Execution<'_> {
         window: &Window,
         spans: &[Range<usize>],
         fetches: &Receiver<Fetched>,
+        missing: &Mutex<Option<Missing>>,
         fatal: &Mutex<Option<RestoreError>>,
     ) {
         let mut opener = Opener::default();
@@ -147,6 +159,14 @@ impl Execution<'_> {
             let runs = &window.runs[spans[number as usize].clone()];
             let done = match container {
                 Ok(container) => self.container(window, runs, &container, &mut opener),
+                Err(error) if is_missing(&error) => {
+                    let mut missing = missing.lock();
+                    let missing =
+                        missing.get_or_insert_with(|| Missing { runs: Vec::new(), containers: Vec::new(), error });
+                    missing.runs.extend_from_slice(runs);
+                    missing.containers.push(window.containers[number as usize]);
+                    Ok(())
+                }
                 Err(error) => self.expect_damage(error).map(|error| self.lose(window, runs, &error)),
             };
             if let Err(error) = done {
@@ -304,7 +324,8 @@ impl Execution<'_> {
         expect_damage(self.reading, error)
     }
 
-    fn lose(&self, window: &Window, runs: &[Run], error: &RepositoryError) {
+    /// Gives up the files of these runs.
+    pub(super) fn lose(&self, window: &Window, runs: &[Run], error: &RepositoryError) {
         for run in runs {
             let task = &window.files[run.file as usize];
             self.lose_file(task, &error.to_string());

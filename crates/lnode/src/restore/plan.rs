@@ -49,6 +49,8 @@ pub(super) enum Progressing {
 #[derive(Debug)]
 pub(super) struct FileTask {
     pub(super) entry: Entry,
+    /// Where its stored bytes begin in the data stream.
+    pub(super) data_offset: u64,
     pub(super) stored: u64,
     /// Of these, what was there already.
     pub(super) kept: u64,
@@ -59,10 +61,11 @@ pub(super) struct FileTask {
 }
 
 impl FileTask {
-    pub(super) fn new(entry: Entry, state: Progressing) -> Self {
+    pub(super) fn new(entry: Entry, data_offset: u64, state: Progressing) -> Self {
         let stored = entry.stored_bytes();
         Self {
             entry,
+            data_offset,
             stored,
             kept: 0,
             remaining: AtomicU64::new(stored),
@@ -182,6 +185,27 @@ impl Window {
             }
             _ => self.runs.push(Run { container, offset: chunk.offset, length: chunk.size, file, at }),
         }
+    }
+
+    /// Plans runs anew whose containers were not found: by what the recipe says of their chunks now. Where that is the same place
+    /// as before, they stay as they are. Takes the place of all runs of the window.
+    pub(super) fn lead_on(&mut self, runs: &[Run], cursor: &mut RecordCursor) -> Result<(), RepositoryError> {
+        self.runs.clear();
+        self.containers.clear();
+        self.numbers.clear();
+        for run in runs {
+            let offset = self.files[run.file as usize].data_offset + run.at;
+            if !cursor.seek(offset)? {
+                return Err(misplaced());
+            }
+            let (mut at, end) = (run.at, run.at + u64::from(run.length));
+            while at < end {
+                let Some(record) = cursor.next()? else { return Err(misplaced()) };
+                self.add_run(run.file, at, record.chunk);
+                at += u64::from(record.chunk.size);
+            }
+        }
+        Ok(())
     }
 
     /// Brings the runs into the order in which they are carried out: by container in order of first use, then by place.

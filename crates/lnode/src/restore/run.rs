@@ -13,7 +13,7 @@ use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
 use super::budget::Budget;
-use super::execute::{Counters, Execution, add, expect_damage, is_fatal, with_causes};
+use super::execute::{Counters, Execution, Missing, add, expect_damage, is_fatal, with_causes};
 use super::existing::Existing;
 use super::plan::{FileTask, PlanError, Progressing, Wanted, Window};
 use super::{RestoreError, RestoreOptions, RestoreReport};
@@ -304,7 +304,7 @@ impl<'a> Restore<'a> {
         if let Progressing::Writing(writer) = &state {
             existing = Existing::of(writer);
         }
-        let task = FileTask::new(entry, state);
+        let task = FileTask::new(entry, data_offset, state);
         let stored = task.stored;
         if stored == 0 {
             return self.empty_file(&task);
@@ -394,7 +394,7 @@ impl<'a> Restore<'a> {
     fn flush(&mut self) -> Result<(), RestoreError> {
         loop {
             let mut window = std::mem::take(&mut self.window);
-            self.execution().run(&mut window)?;
+            self.carry_out(&mut window)?;
             for link in std::mem::take(&mut window.links) {
                 let result = self.target.make_link(&link);
                 match self.single(&link.path, result)? {
@@ -410,10 +410,32 @@ impl<'a> Restore<'a> {
         }
     }
 
+    /// Restores what is in the window. Chunks whose containers are not there are looked for in the index before they are lost.
+    fn carry_out(&mut self, window: &mut Window) -> Result<(), RestoreError> {
+        let mut missing = self.execution().run(window)?;
+        while let Some(Missing { runs, containers, error }) = missing.take() {
+            let moved = self.cursor.reader().chunks().moved();
+            if !moved.learn(containers)? {
+                let error = self.execution().expect_damage(error)?;
+                self.execution().lose(window, &runs, &error);
+                return Ok(());
+            }
+            self.cursor.read_again();
+            match window.lead_on(&runs, &mut self.cursor) {
+                Ok(()) => missing = self.execution().run(window)?,
+                Err(error) => {
+                    let error = self.execution().expect_damage(error)?;
+                    self.execution().lose(window, &runs, &error);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Carries out the window in the middle of its last file, which stays open for the next.
     fn flush_but_last(&mut self) -> Result<(), RestoreError> {
         let mut window = std::mem::take(&mut self.window);
-        self.execution().run(&mut window)?;
+        self.carry_out(&mut window)?;
         if let Some(last) = window.files.pop() {
             self.window.files.push(last);
         }

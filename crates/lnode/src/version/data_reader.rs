@@ -13,6 +13,7 @@ use larder_store::container_reader::ByteLru;
 use larder_store::{Repository, RepositoryError};
 
 use super::VersionReader;
+use super::reading::is_missing;
 use super::recipe_reader::{RecordCursor, SegmentNumber, damaged};
 use super::vision::Containers;
 
@@ -133,12 +134,27 @@ impl DataReader {
             self.entered = Some(segment);
         }
         self.containers.look_ahead();
-        self.read(&record, out)?;
+        self.read(record, out)?;
         self.containers.used(record.chunk.container, place, u64::from(record.chunk.size));
         Ok(true)
     }
 
-    fn read(&mut self, record: &ChunkRecord, out: &mut Vec<u8>) -> Result<(), RepositoryError> {
+    /// Reads a chunk, if need be from where the index leads for it.
+    fn read(&mut self, mut record: ChunkRecord, out: &mut Vec<u8>) -> Result<(), RepositoryError> {
+        loop {
+            let container = record.chunk.container;
+            let chunks = self.cursor.reader().chunks().clone();
+            if chunks.moved().is_gone(&container) {
+                chunks.moved().lead_on([&mut record.chunk])?;
+            }
+            match self.read_there(&record, out) {
+                Err(error) if is_missing(&error) && chunks.moved().learn([record.chunk.container])? => {}
+                read => return read,
+            }
+        }
+    }
+
+    fn read_there(&mut self, record: &ChunkRecord, out: &mut Vec<u8>) -> Result<(), RepositoryError> {
         let chunk = record.chunk;
         let outside = |why| damaged(&chunk, larder_format::DecodeError::Invalid { what: "chunk record", why });
         let not_there = || outside("it lies outside of its container");

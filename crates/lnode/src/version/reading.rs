@@ -7,21 +7,17 @@
 //!
 //! Called by restore, check and dump. Not here: which versions are read, and what is done about damage.
 
-use std::time::Duration;
-
 use larder_format::ids::JobId;
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::manifest::{MANIFEST_MAX, Manifest, Register};
 use larder_format::names;
 use larder_store::catalog::Version;
-use larder_store::jobs::OpenLease;
 use larder_store::repository::random;
 use larder_store::{Repository, RepositoryError, StoreErrorKind};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
 use crate::context::Context;
+use crate::lease::LeaseKeeper;
 
 /// Why a version cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +38,7 @@ pub(crate) fn pin_of(version: &Version) -> Pin {
     Pin { series: version.series, job: version.id() }
 }
 
-/// Looks at a version in the store itself, mark first: its manifest, or `None` when it is forgotten.
+/// Looks at a version in the store itself, mark first: its newest manifest, or `None` when it is forgotten.
 pub(crate) async fn look(repository: &Repository, version: &Version) -> Result<Option<Manifest>, RepositoryError> {
     match repository.forgotten(pin_of(version)).await {
         Ok(None) => {}
@@ -52,14 +48,18 @@ pub(crate) async fn look(repository: &Repository, version: &Version) -> Result<O
         Err(error) if error.is_of_object() => tracing::warn!(%error, "a mark cannot be read, and does not count"),
         Err(error) => return Err(error),
     }
+    // Not the generation that was listed: it may have been superseded before anybody announced to read it. When none can be
+    // read now, that one says why.
+    let newest = repository.newest_generation(version).await?;
+    let Version { series, generation, .. } = newest.as_ref().unwrap_or(version);
     let store = repository.store().without_cache();
-    let name = names::version(version.series, version.id(), version.generation);
+    let name = names::version(*series, version.id(), *generation);
     let bytes = match store.get_up_to(&name, MANIFEST_MAX).await {
         Ok(bytes) => bytes,
         Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    match Manifest::decode(repository.keys(), version.series, version.id(), version.generation, &bytes) {
+    match Manifest::decode(repository.keys(), *series, version.id(), *generation, &bytes) {
         Ok(Register::Committed(manifest)) => Ok(Some(manifest)),
         // A fence that came late, after everything else of the version was removed.
         Ok(Register::Aborted) => Ok(None),
@@ -70,22 +70,15 @@ pub(crate) async fn look(repository: &Repository, version: &Version) -> Result<O
 /// The lease of a job that reads. Dropped without [`ReadLease::close`] it is renewed no more, and expires.
 #[derive(Debug)]
 pub(crate) struct ReadLease {
-    runtime: Handle,
-    /// Renews until it is told to stop, then gives the lease back. `None`: the store took no lease.
-    keeper: Option<(oneshot::Sender<()>, JoinHandle<OpenLease>)>,
-    repository: Repository,
+    /// `None`: the store took no lease.
+    keeper: Option<LeaseKeeper>,
 }
 
 impl ReadLease {
     /// Announces that `pins` are read. Never fails: a store that takes nothing new must still give back what it has.
     pub(crate) fn take(context: &Context, series: String, pins: Vec<Pin>) -> Self {
-        let (repository, runtime) = (context.repository.clone(), context.runtime.clone());
         let keeper = match open(context, series, pins) {
-            Ok(lease) => {
-                let (stop, stopped) = oneshot::channel();
-                let renewals = renew(repository.clone(), context.clock.clone(), context.renew_every, lease, stopped);
-                Some((stop, runtime.spawn(renewals)))
-            }
+            Ok(keeper) => Some(keeper),
             Err(error) => {
                 tracing::warn!(%error, "reading without a lease");
                 context.progress.note(&format!(
@@ -94,27 +87,18 @@ impl ReadLease {
                 None
             }
         };
-        Self { runtime, keeper, repository }
+        Self { keeper }
     }
 
     /// The job is over.
-    pub(crate) fn close(mut self) {
-        let Some((stop, keeper)) = self.keeper.take() else { return };
-        let _ = stop.send(());
-        let closed = self.runtime.block_on(async {
-            match keeper.await {
-                Ok(lease) => self.repository.close_lease(&lease).await,
-                // Cancelled together with its runtime.
-                Err(_) => Ok(()),
-            }
-        });
-        if let Err(error) = closed {
-            tracing::warn!(%error, "the lease could not be closed; it will expire");
+    pub(crate) fn close(self) {
+        if let Some(keeper) = self.keeper {
+            keeper.end(true);
         }
     }
 }
 
-fn open(context: &Context, series: String, pins: Vec<Pin>) -> Result<OpenLease, RepositoryError> {
+fn open(context: &Context, series: String, pins: Vec<Pin>) -> Result<LeaseKeeper, RepositoryError> {
     let lease = Lease {
         kind: JobKind::Read,
         series,
@@ -125,32 +109,10 @@ fn open(context: &Context, series: String, pins: Vec<Pin>) -> Result<OpenLease, 
         written_ms: context.clock.now_ms(),
         renew_seconds: u32::try_from(context.renew_every.as_secs()).unwrap_or(u32::MAX).max(1),
         claims: None,
+        generation: None,
     };
     let job = JobId::new(lease.written_ms, random(context.repository.entropy())?);
-    context.runtime.block_on(context.repository.open_lease(job, lease))
-}
-
-async fn renew(
-    repository: Repository,
-    clock: std::sync::Arc<dyn crate::Clock>,
-    every: Duration,
-    mut lease: OpenLease,
-    mut stopped: oneshot::Receiver<()>,
-) -> OpenLease {
-    loop {
-        tokio::select! {
-            _ = &mut stopped => return lease,
-            () = tokio::time::sleep(every) => {}
-        }
-        // Waiting for the store must not keep the end of the job waiting. A renewal that fails or is given up is nobody's
-        // concern: the next is soon, and expiry takes several of them.
-        tokio::select! {
-            _ = &mut stopped => return lease,
-            renewed = repository.renew_lease(&mut lease, clock.now_ms()) => if let Err(error) = renewed {
-                tracing::warn!(%error, "the lease could not be renewed");
-            }
-        }
-    }
+    LeaseKeeper::open(context, job, lease)
 }
 
 /// One version being read: announced, seen to be there after that, and looked at again when something is missing.

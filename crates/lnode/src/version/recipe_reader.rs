@@ -14,6 +14,8 @@ use larder_store::container_reader::ChunkReader;
 use lru::LruCache;
 use tokio::runtime::Handle;
 
+use super::moved::Moved;
+
 /// Of a job's memory, one part in so many for sealed metadata containers.
 const CONTAINERS_ONE_IN: usize = 6;
 /// And for opened frames of metadata containers.
@@ -26,13 +28,20 @@ const NODE_CACHE: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 pub(crate) struct MetaChunks {
     runtime: Handle,
     reader: Arc<ChunkReader>,
+    moved: Arc<Moved>,
 }
 
 impl MetaChunks {
     pub(crate) fn new(context: &crate::Context) -> Self {
         let part = |one_in| NonZeroUsize::new(context.memory / one_in).unwrap_or(NonZeroUsize::MIN);
         let reader = ChunkReader::new(context.repository.clone(), part(CONTAINERS_ONE_IN), part(FRAMES_ONE_IN));
-        Self { runtime: context.runtime.clone(), reader: Arc::new(reader) }
+        let moved = Arc::new(Moved::new(context.repository.clone(), context.runtime.clone()));
+        Self { runtime: context.runtime.clone(), reader: Arc::new(reader), moved }
+    }
+
+    /// What is known of chunks that are not where records say.
+    pub(crate) fn moved(&self) -> &Moved {
+        &self.moved
     }
 
     pub(crate) fn read(&self, chunk: &ChunkRef) -> Result<bytes::Bytes, RepositoryError> {
@@ -204,7 +213,10 @@ impl RecipeReader {
 /// Reads and decodes a segment.
 fn read_segment(chunks: &MetaChunks, reference: &SegmentRef) -> Result<Segment, RepositoryError> {
     let bytes = chunks.read(&reference.chunk)?;
-    let segment = segment::decode(&bytes).map_err(|source| damaged(&reference.chunk, source))?;
+    let mut segment = segment::decode(&bytes).map_err(|source| damaged(&reference.chunk, source))?;
+    if reference.uses.iter().any(|used| chunks.moved.is_gone(&used.container)) {
+        chunks.moved.lead_on(segment.records.iter_mut().map(|record| &mut record.chunk))?;
+    }
     let records = &segment.records;
     let total: u64 = records.iter().map(|record| u64::from(record.chunk.size)).sum();
     if total != reference.bytes || records.len() != reference.chunks as usize {
@@ -274,6 +286,12 @@ impl RecordCursor {
             self.record += 1;
         }
         Ok(self.offset == offset)
+    }
+
+    /// Forgets the segment at hand: what it says of places may have changed.
+    pub(crate) fn read_again(&mut self) {
+        self.records = Arc::default();
+        self.record = 0;
     }
 
     /// The next record.

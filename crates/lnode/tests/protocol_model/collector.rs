@@ -30,6 +30,16 @@ pub(crate) enum Phase {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Collector {
     pub(crate) phase: Phase,
+    /// What existed when the leases began to be listed, while a redirect may still be decided.
+    listed: Containers,
+    /// Generations superseded by then; after the leases are listed, less those of versions that a live lease names.
+    superseded: Jobs,
+    /// Of these, what may be given up: its job is settled and not adopted.
+    movable: Containers,
+    /// Manifests marked or superseded by then, whoever names them.
+    leaving: Jobs,
+    /// What a redirect may lead to.
+    safe: Containers,
     /// Entries of the current listing that were read.
     read: Jobs,
     /// Jobs whose register was decided, or whose lease was closed, when the leases began to be listed.
@@ -60,6 +70,8 @@ pub(crate) enum PassStep {
     LeasesListed,
     /// All versions not read yet are read, and the decision is published.
     Publish,
+    /// The same, and the first container's chunks are found in the second from now on, which has them as well.
+    PublishRedirect(usize, usize),
     /// Every container of the decision. One by one would only leave more for longer.
     DeleteContainers,
     DeleteLease(usize),
@@ -92,7 +104,11 @@ impl Protocol {
                 steps.extend(expired.map(PassStep::Expire));
                 steps.push(PassStep::LeasesListed);
             }
-            Phase::ListVersions => steps.push(PassStep::Publish),
+            Phase::ListVersions => {
+                steps.push(PassStep::Publish);
+                let pairs = self.scenario.equal.iter().filter(|pair| state.bucket.index.forwards[pair.0].is_none());
+                steps.extend(pairs.map(|(old, new)| PassStep::PublishRedirect(*old, *new)));
+            }
             Phase::Deleting => self.deletions(state, pass, steps),
         }
     }
@@ -146,6 +162,15 @@ impl Protocol {
                 self.read_the_rest(state, g);
                 self.publish(state, g);
             }
+            PassStep::PublishRedirect(old, new) => {
+                self.read_the_rest(state, g);
+                if self.may_redirect(state, &state.g_nodes[g], old, new) {
+                    let pass = &mut state.g_nodes[g];
+                    pass.doomed = pass.doomed.minus(Containers::at(new));
+                    self.redirect(state, old, new);
+                }
+                self.publish(state, g);
+            }
             PassStep::DeleteContainers => {
                 state.bucket.containers = state.bucket.containers.minus(state.g_nodes[g].doomed);
             }
@@ -172,7 +197,9 @@ impl Protocol {
 
     /// G-node `g` reads one entry of the listing it is in.
     pub(crate) fn read_entry(&self, state: &mut State, g: usize, job: usize) {
-        let (lease, register, manifest) = (state.bucket.leases[job], state.bucket.registers[job], state.manifest(job));
+        let (lease, register) = (state.bucket.leases[job], state.bucket.registers[job]);
+        let manifest = self.kept_by(state, job);
+        let (is_task, is_generation) = (self.scenario.jobs[job].kind == Kind::Rewriting, self.compacts(job).is_some());
         let pass = &mut state.g_nodes[g];
         pass.read.insert(job);
         if pass.phase == Phase::ListLeases {
@@ -188,10 +215,31 @@ impl Protocol {
             pass.remove_mark.remove(job);
         }
         let version = pass.versions.map_or(register == Register::Manifest, |versions| versions.has(job));
-        if version && !pass.forgotten.has(job) {
-            pass.doomed = pass.doomed.minus(manifest);
-            pass.remove.remove(job);
+        if version && !pass.forgotten.has(job) && !is_task {
+            let superseded = pass.superseded.has(job);
+            if !superseded {
+                pass.doomed = pass.doomed.minus(manifest);
+            }
+            if !superseded && !self.scenario.equal.is_empty() {
+                let counts = !pass.leaving.has(job) || !self.rules.hold(Rule::RedirectToUnmarked);
+                pass.safe = if counts { pass.safe.union(manifest) } else { pass.safe };
+            }
+            // The commit register of a version stays as long as it has any generation.
+            if !superseded || !is_generation {
+                pass.remove.remove(job);
+            }
         }
+    }
+
+    /// Whether the chunks of another container may be given up for those in `new`.
+    fn may_redirect(&self, state: &State, pass: &Collector, old: usize, new: usize) -> bool {
+        let allowed = if self.rules.hold(Rule::RedirectToCommitted) { pass.safe } else { pass.listed };
+        let (place, given_up) = (Containers::at(new), state.bucket.index.given_up);
+        // The copy was read, at some time since the pass began.
+        let verified = place.within(pass.listed);
+        let copies = state.bucket.index.copies;
+        let movable = Containers::at(old).within(pass.movable.minus(copies)) && !place.within(copies);
+        movable && verified && place.within(allowed) && !(self.rules.hold(Rule::NotToGivenUp) && place.within(given_up))
     }
 
     fn read_the_rest(&self, state: &mut State, g: usize) {
@@ -206,9 +254,20 @@ impl Protocol {
     /// A pass begins to list leases, and knows from before what is settled and forgotten and which containers exist.
     fn begin(&self, state: &State) -> Collector {
         let bucket = &state.bucket;
-        let (mut settled, mut versions) = (Jobs::default(), Jobs::default());
+        let (mut settled, mut versions) = (state.history.void, Jobs::default());
+        let (mut forgotten, mut superseded) = (bucket.forgotten, Jobs::default());
         for job in 0..state.jobs.len() {
-            if bucket.registers[job] != Register::Absent || bucket.leases[job].done {
+            // A generation of a version that is forgotten or gone is as forgotten as that.
+            let gone = |version: usize| bucket.forgotten.has(version) || bucket.registers[version] == Register::Absent;
+            if self.compacts(job).is_some_and(gone) {
+                forgotten.insert(job);
+            }
+            if bucket.registers[job] == Register::Manifest && self.is_superseded(state, job) {
+                superseded.insert(job);
+            }
+            // Numbers of the index below the newest are taken, also those that were deleted.
+            let number_passed = self.scenario.jobs[job].kind == Kind::Rewriting && state.history.removed.has(job);
+            if bucket.registers[job] != Register::Absent || bucket.leases[job].done || number_passed {
                 settled.insert(job);
             }
             if bucket.registers[job] == Register::Manifest {
@@ -218,7 +277,10 @@ impl Protocol {
         Collector {
             phase: Phase::ListLeases,
             settled,
-            forgotten: bucket.forgotten,
+            forgotten,
+            superseded,
+            leaving: if self.scenario.equal.is_empty() { Jobs::default() } else { forgotten.union(superseded) },
+            listed: if self.scenario.equal.is_empty() { Containers::default() } else { bucket.containers },
             doomed: bucket.containers,
             versions: (!self.rules.hold(Rule::LeasesBeforeVersions)).then_some(versions),
             ..Collector::default()
@@ -234,35 +296,61 @@ impl Protocol {
             pass.settled.union(late.settled) // Also those of an expired reader.
         };
         let marks = if self.rules.hold(Rule::MarksBeforeLeases) { pass.forgotten } else { late.forgotten };
+        let before = self.rules.hold(Rule::SupersededBeforeLeases);
+        let superseded = if before { pass.superseded } else { late.superseded };
         let containers = if self.rules.hold(Rule::ContainersBeforeLeases) { pass.doomed } else { late.doomed };
 
         // A lease whose job was settled before it was listed is not live: that job will reference nothing new.
         let live = pass.open.minus(settled);
         let (mut named, mut adopted) = (Jobs::default(), Jobs::default());
+        let mut all_generations = Jobs::default();
         for job in live.iter() {
             self.scenario.jobs[job].base.iter().for_each(|base| named.insert(*base));
             adopted = adopted.union(self.scenario.jobs[job].adopts);
+        }
+        for version in named.iter() {
+            all_generations.insert(version);
+            self.generations(version).for_each(|job| all_generations.insert(job));
         }
         let held = |rule, jobs| if self.rules.hold(rule) { jobs } else { Jobs::default() };
         // A job without any lease was closed and cleaned up: its containers were listed before, so was its lease.
         let unsettled = held(Rule::UnsettledKept, Jobs(!0).minus(settled.union(pass.gone)));
         let kept = held(Rule::AdoptedKept, adopted).union(unsettled);
+        let not_given_up = Containers::of_jobs(held(Rule::GiveUpNotAdopted, adopted))
+            .union(Containers::of_jobs(held(Rule::GiveUpSettled, Jobs(!0).minus(settled.union(pass.gone)))));
         let closed = if self.rules.hold(Rule::RemoveOnlyClosed) { pass.closed } else { pass.closed.union(pass.open) };
         Collector {
             phase: Phase::ListVersions,
             versions: pass.versions,
-            forgotten: marks.minus(held(Rule::NamedVersionsRetained, named)),
+            forgotten: marks.minus(held(Rule::NamedVersionsRetained, all_generations)),
+            superseded: superseded.minus(held(Rule::NamedGenerationsRetained, all_generations)),
+            leaving: pass.leaving,
+            listed: pass.listed,
+            movable: pass.listed.minus(not_given_up),
             doomed: containers.minus(Containers::of_jobs(kept)),
             remove: settled.and(closed),
             remove_lease: settled.and(pass.open.union(pass.closed)),
-            remove_mark: pass.gone.and(marks),
+            remove_mark: pass.gone.and(marks).and(state.bucket.forgotten),
             ..Collector::default()
         }
     }
 
     fn publish(&self, state: &mut State, g: usize) {
         let pass = state.g_nodes[g];
-        state.g_nodes[g] = Collector { phase: Phase::Deleting, forgotten: Jobs::default(), versions: None, ..pass };
+        state.g_nodes[g] = Collector {
+            phase: Phase::Deleting,
+            doomed: pass.doomed,
+            remove: pass.remove,
+            remove_lease: pass.remove_lease,
+            remove_mark: pass.remove_mark,
+            ..Collector::default()
+        };
+        self.published(state, None);
+    }
+
+    /// The next number of the index was created.
+    pub(crate) fn published(&self, state: &mut State, winner: Option<usize>) {
+        self.number_taken(state, winner);
         if self.rules.hold(Rule::PublishFirst) {
             // Creating index manifest n+1 makes every other pass that began from n lose when it gets so far; until
             // then it changes nothing in the bucket, so it may as well stop now.

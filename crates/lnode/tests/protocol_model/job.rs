@@ -4,7 +4,7 @@ use crate::model::Protocol;
 use crate::rules::{Rule, Rules};
 use crate::scenario::{Kind, Plan, Start};
 use crate::sets::{Containers, Jobs};
-use crate::state::{Register, State};
+use crate::state::{Forwards, Register, State, resolves};
 
 /// One step of a job's program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +19,10 @@ pub(crate) enum Step {
     Commit,
     /// Create `jobs/<job>/done`.
     Close,
+    /// Read the newest index.
+    ReadIndex,
+    /// Read the containers.
+    Read,
 }
 
 /// What a job looks at before it relies on another.
@@ -26,7 +30,7 @@ pub(crate) enum Step {
 pub(crate) enum Look {
     /// Base: `forgotten/<series>/<base>` must be absent.
     Mark,
-    /// Base: the register must hold a manifest, whose containers may be referenced from now on.
+    /// Base: the register must hold a manifest; the containers of its newest generation may be referenced from now on.
     Manifest,
     /// Adopted: the register must be undecided.
     Undecided,
@@ -60,6 +64,8 @@ pub(crate) struct JobState {
     pub(crate) outcome: Outcome,
     /// A create of its lease or of its register has no answer yet, and the job did not find that attempt applied.
     pub(crate) unanswered: bool,
+    /// What the index said that a reader read.
+    pub(crate) forwards: Forwards,
 }
 
 /// The program of a job under `rules`.
@@ -100,6 +106,9 @@ pub(crate) fn program(plan: &Plan, rules: Rules) -> Vec<Step> {
         steps = looks;
     }
     if plan.kind == Kind::Reader {
+        if plan.resolves {
+            steps.extend([Step::ReadIndex, Step::Read]);
+        }
         steps.push(Step::Close);
         return steps;
     }
@@ -126,7 +135,12 @@ impl Protocol {
         let begins = state.jobs[job].next == 0;
         let base_seen = plan.base.is_none_or(|base| state.history.committed.has(base));
         let adopted_seen = plan.adopts.iter().all(|adopted| self.began(state, adopted));
-        (!begins || base_seen && adopted_seen).then_some(step)
+        // And a generation has the number after those there are, of which an `aborted` one is one.
+        let older_seen = plan.base.filter(|_| self.compacts(job).is_some()).is_none_or(|version| {
+            let decided = state.history.committed.union(state.history.aborted);
+            self.generations(version).filter(|older| *older < job).all(|older| decided.has(older))
+        });
+        (!begins || base_seen && adopted_seen && older_seen).then_some(step)
     }
 
     /// Whether the lease of `job` existed at some time.
@@ -145,7 +159,8 @@ impl Protocol {
     /// Everything the manifest of `job` references if it commits now.
     pub(crate) fn references(&self, state: &State, job: usize) -> Containers {
         let own = (0..self.scenario.jobs[job].used).map(|n| Containers::one(job, n));
-        own.fold(state.jobs[job].taken, Containers::union)
+        let taken = state.jobs[job].taken.minus(self.scenario.jobs[job].replaces);
+        own.fold(taken, Containers::union)
     }
 
     /// `job` takes its next step and learns the answer.
@@ -160,7 +175,15 @@ impl Protocol {
                 state.bucket.leases[job].first = true;
             }
             Step::Look { at, what, last } => self.look(state, job, at, what, last),
+            // What it writes anew is gone already: there is nothing left to do.
+            Step::Upload(_) if self.is_rewriting(job) && !self.old(job).within(state.bucket.containers) => {
+                state.jobs[job].outcome = Outcome::GaveUp;
+                state.jobs[job].next = self.programs[job].len() as u8 - 1;
+            }
             Step::Upload(n) => {
+                if self.is_rewriting(job) && !self.rules.hold(Rule::RedirectBeforeRemoval) {
+                    state.bucket.index.given_up = state.bucket.index.given_up.union(self.old(job));
+                }
                 state.bucket.containers = state.bucket.containers.union(Containers::one(job, n));
             }
             Step::Commit => self.commit(state, job),
@@ -168,7 +191,26 @@ impl Protocol {
                 let settled = !state.jobs[job].unanswered || !self.rules.hold(Rule::CloseOnlyAnswered);
                 state.bucket.leases[job].done |= settled;
             }
+            Step::ReadIndex => state.jobs[job].forwards = state.bucket.index.forwards,
+            Step::Read => {
+                let (bucket, reader) = (&state.bucket, &state.jobs[job]);
+                let again = self.rules.hold(Rule::LookAgain)
+                    && resolves(reader.taken, &bucket.index.forwards, bucket.containers);
+                if !again && !resolves(reader.taken, &reader.forwards, bucket.containers) {
+                    state.history.alarmed.insert(job);
+                }
+                // Only the outcome of the reading matters from here on.
+                state.jobs[job].forwards = Forwards::default();
+            }
         }
+    }
+
+    fn is_rewriting(&self, job: usize) -> bool {
+        self.scenario.jobs[job].kind == Kind::Rewriting
+    }
+
+    fn old(&self, job: usize) -> Containers {
+        self.scenario.jobs[job].replaces
     }
 
     /// The create of the next step is sent and no answer comes; the job will try again.
@@ -187,7 +229,8 @@ impl Protocol {
     /// Whether `job` may decide now to end without a version.
     pub(crate) fn may_give_up(&self, state: &State, job: usize) -> bool {
         let next = self.programs[job].get(state.jobs[job].next as usize);
-        self.scenario.gives_up.has(job) && matches!(next, Some(Step::Commit)) && !state.jobs[job].unanswered
+        let answered = !state.jobs[job].unanswered || !self.rules.hold(Rule::CloseOnlyAnswered);
+        self.scenario.gives_up.has(job) && matches!(next, Some(Step::Commit)) && answered
     }
 
     /// `job` ends without a version; only closing its lease is left to do.
@@ -214,6 +257,11 @@ impl Protocol {
             while about_it(state.jobs[job].next) {
                 state.jobs[job].next += 1;
             }
+            if self.compacts(job).is_some() {
+                // There is nothing to lay out anew.
+                state.jobs[job].outcome = Outcome::GaveUp;
+                state.jobs[job].next = program.len() as u8 - 1;
+            }
             return;
         }
         if !last {
@@ -225,6 +273,8 @@ impl Protocol {
                 owners = owners.union(self.scenario.jobs[at].adopts);
             }
             Containers::of_jobs(owners).and(state.bucket.containers)
+        } else if self.rules.hold(Rule::GenerationAfterLease) {
+            state.manifest(self.newest_generation(state, at))
         } else {
             state.manifest(at)
         };
@@ -234,7 +284,9 @@ impl Protocol {
     fn commit(&self, state: &mut State, job: usize) {
         let found = state.bucket.registers[job];
         let free = found == Register::Absent || !self.rules.hold(Rule::CreateIfAbsent);
-        if free {
+        if self.is_rewriting(job) {
+            self.publish_rewriting(state, job);
+        } else if free {
             state.history.manifests[job] = self.references(state, job);
             state.bucket.registers[job] = Register::Manifest;
             state.history.committed.insert(job);
@@ -245,6 +297,36 @@ impl Protocol {
         state.jobs[job].taken = Containers::default();
         state.jobs[job].outcome =
             if state.bucket.registers[job] == Register::Manifest { Outcome::Committed } else { Outcome::Fenced };
+    }
+
+    /// Creates the index that makes a rewriting count, if its number is not taken.
+    fn publish_rewriting(&self, state: &mut State, job: usize) {
+        let old = self.old(job).iter().next().expect("a rewriting has something to write anew");
+        let new = Containers::one(job, 0).iter().next().expect("one container");
+        if state.bucket.registers[job] != Register::Absent {
+            return;
+        }
+        // The number is free, but only because the index of that number was deleted: there are higher ones.
+        if state.history.removed.has(job) {
+            if self.rules.hold(Rule::HighestAfterWin) {
+                state.bucket.registers[job] = Register::Aborted;
+            } else {
+                state.bucket.index.given_up = state.bucket.index.given_up.union(self.old(job));
+            }
+            return;
+        }
+        state.bucket.registers[job] = Register::Manifest;
+        state.history.committed.insert(job);
+        self.redirect(state, old, new);
+        self.published(state, Some(job));
+    }
+
+    /// An unanswered create of an index is applied. Where the number was taken and deleted, there are higher ones, and nobody
+    /// looks at it.
+    pub(crate) fn index_lands(&self, state: &mut State, job: usize) {
+        if !state.history.removed.has(job) {
+            self.publish_rewriting(state, job);
+        }
     }
 
     /// Puts `job` where the scenario wants it to begin.

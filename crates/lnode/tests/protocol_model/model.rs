@@ -7,6 +7,7 @@ use crate::job::{JobState, Step, program};
 use crate::properties;
 use crate::rules::{Rule, Rules};
 use crate::scenario::{Kind, Scenario};
+use crate::sets::Containers;
 use crate::state::{Bucket, History, Register, State};
 
 /// The protocol under some rules, in one scenario.
@@ -47,6 +48,12 @@ pub(crate) enum Act {
     Fence(usize),
     /// A G-node takes a step.
     Pass(usize, PassStep),
+    /// Somebody deletes a container whose chunks were moved.
+    DropGivenUp(usize),
+    /// The index is lost; somebody makes a new one from containers and versions alone.
+    Rebuild,
+    /// The index whose number a rewriting wanted is deleted, because there are newer ones.
+    OldIndexDeleted(usize),
 }
 
 impl Act {
@@ -72,8 +79,9 @@ impl Protocol {
     pub(crate) fn quiet_pass(&self, state: &State) -> State {
         let mut state = state.clone();
         state.g_nodes = vec![Collector::default()];
+        self.number_taken(&mut state, None);
         for job in 0..state.jobs.len() {
-            if state.bucket.leases[job].open() && self.scenario.jobs[job].kind == Kind::Backup {
+            if state.bucket.leases[job].open() && self.has_own_register(job) {
                 self.apply(&mut state, Act::Fence(job));
             }
         }
@@ -86,6 +94,15 @@ impl Protocol {
             self.apply(&mut state, Act::Pass(0, step));
         }
         state
+    }
+
+    /// Whether a G-node can fence `job` by creating `aborted`.
+    fn has_own_register(&self, job: usize) -> bool {
+        match self.scenario.jobs[job].kind {
+            Kind::Backup => true,
+            Kind::Compaction => self.rules.hold(Rule::OwnRegister),
+            Kind::Reader | Kind::Rewriting => false,
+        }
     }
 
     /// What may happen next.
@@ -117,10 +134,24 @@ impl Protocol {
             }
             // A G-node may have listed the lease long ago, so the lease need not be open any more.
             let fences = expirable.has(job) && self.rules.hold(Rule::Fence) && self.began(state, job);
+            let fences = fences && self.has_own_register(job);
             let late = state.history.removed.has(job);
             if fences && state.bucket.registers[job] == Register::Absent && (!late || late_fences) {
                 acts.push(Act::Fence(job));
             }
+            // Only a job that still means to publish can be misled.
+            let waits = matches!(self.next_step(state, job), Some(Step::Commit));
+            if self.scenario.jobs[job].kind == Kind::Rewriting
+                && waits
+                && state.bucket.registers[job] == Register::Aborted
+            {
+                acts.push(Act::OldIndexDeleted(job));
+            }
+        }
+        let droppable = state.bucket.index.given_up.union(state.bucket.deletes_in_flight);
+        acts.extend(droppable.and(state.bucket.containers).iter().map(Act::DropGivenUp));
+        if self.scenario.index_lost && !state.history.rebuilt {
+            acts.push(Act::Rebuild);
         }
         let mut steps = Vec::new();
         for g in 0..state.g_nodes.len() {
@@ -140,7 +171,9 @@ impl Protocol {
             }
             Act::CommitLands(job) => {
                 state.bucket.commits_in_flight.remove(job);
-                if state.bucket.registers[job] == Register::Absent {
+                if self.scenario.jobs[job].kind == Kind::Rewriting {
+                    self.index_lands(state, job);
+                } else if state.bucket.registers[job] == Register::Absent {
                     state.bucket.registers[job] = Register::Manifest;
                     state.history.committed.insert(job);
                 }
@@ -156,6 +189,14 @@ impl Protocol {
                 }
             }
             Act::Pass(g, step) => self.take_pass_step(state, g, step),
+            Act::DropGivenUp(container) => {
+                state.bucket.containers = state.bucket.containers.minus(Containers::at(container));
+            }
+            Act::Rebuild => self.rebuild(state),
+            Act::OldIndexDeleted(job) => {
+                state.bucket.registers[job] = Register::Absent;
+                state.history.removed.insert(job);
+            }
         }
         self.tidy(state);
     }

@@ -5,13 +5,15 @@ use stateright::Property;
 use crate::job::Outcome;
 use crate::model::Protocol;
 use crate::scenario::{Kind, Plan};
-use crate::sets::Containers;
-use crate::state::{Register, State};
+use crate::sets::{CONTAINERS_PER_JOB, Containers};
+use crate::state::{Register, State, resolves};
 
 /// Nothing committed is lost: what the protocol is there for.
 pub(crate) const WHOLE: &str = "every visible version has all its containers";
 /// The same one step earlier: a job that may still commit, or a reader that no G-node gave up, misses nothing.
 pub(crate) const PINNED: &str = "what a running job relies on exists";
+/// A reader that no G-node gave up finds everything.
+pub(crate) const FOUND: &str = "nothing is reported as lost that is there";
 /// A job that was told its version is committed finds it there until somebody forgets it.
 pub(crate) const STAYS: &str = "a committed version stays until it is forgotten";
 /// Fencing is final.
@@ -24,15 +26,27 @@ pub(crate) const NO_LEAK: &str = "one quiet pass leaves exactly what visible ver
 /// The invariants, and the examples that `model` asks for.
 pub(crate) fn of(model: &Protocol) -> Vec<Property<Protocol>> {
     let mut properties = vec![
-        Property::always(WHOLE, |_: &Protocol, state: &State| state.referenced().within(state.bucket.containers)),
+        Property::always(WHOLE, |model: &Protocol, state: &State| {
+            resolves(model.referenced(state), &state.bucket.index.forwards, state.bucket.containers)
+        }),
         Property::always(PINNED, |model: &Protocol, state: &State| {
             let relying = (0..state.jobs.len()).filter(|job| model.relies(state, *job));
             let taken = relying.fold(Containers::default(), |all, job| all.union(state.jobs[job].taken));
-            taken.within(state.bucket.containers)
+            resolves(taken, &state.bucket.index.forwards, state.bucket.containers)
         }),
-        Property::always(STAYS, |_: &Protocol, state: &State| {
+        Property::always(FOUND, |_: &Protocol, state: &State| {
+            state.history.alarmed.minus(state.history.expired_readers).is_empty()
+        }),
+        Property::always(STAYS, |model: &Protocol, state: &State| {
             let mut told = (0..state.jobs.len()).filter(|job| state.jobs[*job].outcome == Outcome::Committed);
-            told.all(|job| state.history.forgotten.has(job) || state.bucket.registers[job] == Register::Manifest)
+            told.all(|job| match model.scenario.jobs[job].kind {
+                // Nobody looks for the index of a certain number.
+                Kind::Reader | Kind::Rewriting => true,
+                Kind::Compaction => model.compacts(job).is_none_or(|version| {
+                    !model.visible(state, version) || model.newest_generation(state, version) >= job
+                }),
+                Kind::Backup => state.history.forgotten.has(job) || state.bucket.registers[job] == Register::Manifest,
+            })
         }),
         Property::always(FENCED, |_: &Protocol, state: &State| {
             // A fence that comes after a version was forgotten and removed fences nobody.
@@ -54,13 +68,16 @@ pub(crate) fn of(model: &Protocol) -> Vec<Property<Protocol>> {
 /// has no visible version it leaves nothing at all, and of a lease that nobody closed nothing either.
 fn leaves_no_garbage(model: &Protocol, state: &State) -> bool {
     let left = model.quiet_pass(state);
-    let forgettable = |job: &usize| state.bucket.leases[*job].done && !left.visible(*job);
+    let forgettable = |job: &usize| state.bucket.leases[*job].done && !model.visible(&left, *job);
     let no_entries = (0..state.jobs.len()).filter(forgettable).all(|job| {
         let bucket = &left.bucket;
         bucket.registers[job] == Register::Absent && bucket.leases[job].absent() && !bucket.forgotten.has(job)
     });
     let no_leases = left.bucket.leases.iter().all(|lease| !lease.open());
-    left.bucket.containers == left.referenced() && no_entries && no_leases
+    // What was given up may lie there still; it goes when somebody carries that out.
+    let given_up = left.bucket.index.given_up;
+    let needed = left.bucket.index.closure(model.referenced(&left)).minus(given_up);
+    left.bucket.containers.minus(given_up) == needed && no_entries && no_leases
 }
 
 /// Some backup for which `test` holds.
@@ -86,7 +103,8 @@ pub(crate) fn outlives_base() -> Property<Protocol> {
     Property::sometimes("a version lives on when its base is gone", |model: &Protocol, state: &State| {
         some_job(model, state, |job, plan| {
             let base = plan.base.filter(|base| state.history.removed.has(*base));
-            state.visible(job) && base.is_some_and(|base| !state.manifest(job).and(state.manifest(base)).is_empty())
+            model.visible(state, job)
+                && base.is_some_and(|base| !state.manifest(job).and(state.manifest(base)).is_empty())
         })
     })
 }
@@ -105,7 +123,7 @@ pub(crate) fn adopted_from_the_dead() -> Property<Protocol> {
     Property::sometimes("containers of an aborted job live on in a version", |model: &Protocol, state: &State| {
         some_job(model, state, |job, plan| {
             let dead = plan.adopts.and(state.history.aborted);
-            state.visible(job) && !state.manifest(job).and(Containers::of_jobs(dead)).is_empty()
+            model.visible(state, job) && !state.manifest(job).and(Containers::of_jobs(dead)).is_empty()
         })
     })
 }
@@ -115,7 +133,7 @@ pub(crate) fn adopted_from_the_slow() -> Property<Protocol> {
     Property::sometimes("an adopted job and its adopter both commit", |model: &Protocol, state: &State| {
         some_job(model, state, |job, plan| {
             let slow = plan.adopts.and(state.history.committed);
-            state.visible(job) && !state.manifest(job).and(Containers::of_jobs(slow)).is_empty()
+            model.visible(state, job) && !state.manifest(job).and(Containers::of_jobs(slow)).is_empty()
         })
     })
 }
@@ -141,6 +159,62 @@ pub(crate) fn reads_to_the_end() -> Property<Protocol> {
         plans.any(|(job, plan)| {
             let read = state.bucket.leases[job].done && !state.jobs[job].taken.is_empty();
             read && plan.base.is_some_and(|base| state.history.forgotten.has(base))
+        })
+    })
+}
+
+/// What an older generation referenced is collected, and the version is there.
+pub(crate) fn lives_in_a_newer_generation() -> Property<Protocol> {
+    Property::sometimes("a version lives on in a newer generation", |model: &Protocol, state: &State| {
+        some_job(model, state, |job, plan| {
+            let replaced = plan.replaces.and(state.bucket.containers);
+            plan.kind == Kind::Compaction && model.is_current(state, job) && replaced.is_empty()
+        })
+    })
+}
+
+/// A slow compaction is fenced, and collected.
+pub(crate) fn fenced_generation() -> Property<Protocol> {
+    Property::sometimes("a compaction is fenced and its containers collected", |model: &Protocol, state: &State| {
+        let mut fenced = state.history.aborted.iter().filter(|job| model.compacts(*job).is_some());
+        fenced.any(|job| {
+            let ended = state.jobs[job].outcome == Outcome::Fenced;
+            ended && Containers::of_job(job).and(state.bucket.containers).is_empty()
+        })
+    })
+}
+
+/// A version whose chunks are found in a container of a version that is gone.
+pub(crate) fn lives_in_what_others_left() -> Property<Protocol> {
+    Property::sometimes("a version lives in containers of one that is gone", |model: &Protocol, state: &State| {
+        let forwards = &state.bucket.index.forwards;
+        let away: Vec<_> = model.scenario.equal.iter().filter(|pair| forwards[pair.0] == Some(pair.1 as u8)).collect();
+        away.iter().any(|(old, new)| {
+            let owner = new / CONTAINERS_PER_JOB;
+            let gone = Containers::at(*old).and(state.bucket.containers).is_empty();
+            let read_there = Containers::at(*old).within(model.referenced(state));
+            gone && read_there && state.history.removed.has(owner)
+        })
+    })
+}
+
+/// A version whose chunks were moved to a container of a task.
+pub(crate) fn lives_in_what_was_written_anew() -> Property<Protocol> {
+    Property::sometimes("a version lives in a container that was written anew", |model: &Protocol, state: &State| {
+        some_job(model, state, |_, plan| {
+            let gone = plan.replaces.and(state.bucket.containers).is_empty();
+            plan.kind == Kind::Rewriting && gone && plan.replaces.within(model.referenced(state))
+        })
+    })
+}
+
+/// A rewriting loses its number, and what it wrote is collected.
+pub(crate) fn void_rewriting() -> Property<Protocol> {
+    Property::sometimes("a rewriting loses its number and is collected", |model: &Protocol, state: &State| {
+        let mut plans = model.scenario.jobs.iter().enumerate().filter(|(_, plan)| plan.kind == Kind::Rewriting);
+        plans.any(|(job, _)| {
+            let ended = state.jobs[job].outcome == Outcome::Fenced;
+            ended && Containers::of_job(job).and(state.bucket.containers).is_empty()
         })
     })
 }

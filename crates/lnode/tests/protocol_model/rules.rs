@@ -30,6 +30,10 @@ pub(crate) enum Rule {
     CreateIfAbsent,
     /// `jobs/<job>/done` is the last thing a job creates: the commit was answered, or will never be tried.
     CloseLast,
+    /// The newest generation of the base is read after the lease, not when the base was chosen.
+    GenerationAfterLease,
+    /// A reader that does not find a container reads the index again before it calls the container lost.
+    LookAgain,
     /// `jobs/<job>/done` is never written when a create of the lease or of the register stayed without an answer.
     CloseOnlyAnswered,
 
@@ -58,6 +62,37 @@ pub(crate) enum Rule {
     LeaseRemovedFirst,
     /// `forgotten/<series>/<job>` goes after the register.
     MarkRemovedLast,
+
+    // What tasks that move chunks obey, and a pass because of them.
+    /// A compaction is a job of its own whose register is the generation it makes; it is not void with the pass it is part of.
+    OwnRegister,
+    /// A generation counts as superseded only if the newer one was visible before the leases were listed.
+    SupersededBeforeLeases,
+    /// A live lease that names a version retains all its generations.
+    NamedGenerationsRetained,
+    /// Only containers of jobs settled before the leases were listed are given up.
+    GiveUpSettled,
+    /// And of jobs that no live lease adopts.
+    GiveUpNotAdopted,
+    /// What a redirect leads to is kept for every retained version that references the old place.
+    RedirectIsReference,
+    /// Also for versions that were committed after the redirect was published.
+    LaterReferencesInherit,
+    /// A redirect leads to containers that retained versions reference, not to any that exist.
+    RedirectToCommitted,
+    /// And these versions are not marked, and their generation is not superseded: a lease that names them is not enough.
+    RedirectToUnmarked,
+    /// A redirect never leads to a container that was given up itself.
+    NotToGivenUp,
+    /// When a redirect's target is given up, the redirects that led to it are set anew.
+    OneHop,
+    /// An index that is made from containers and versions alone keeps all copies of a chunk, and none is given up or built on:
+    /// of any of them a delete may be under way that nobody remembers.
+    RebuiltKeepsCopies,
+    /// An old place goes only after the index that redirects it was published.
+    RedirectBeforeRemoval,
+    /// Who has created an index looks whether its number is the highest before it counts as published.
+    HighestAfterWin,
 }
 
 /// The rules in force.

@@ -1,6 +1,6 @@
 //! What may happen in one run of the checker: which jobs there are, what they want, and what may go wrong.
 
-use crate::sets::Jobs;
+use crate::sets::{CONTAINERS_PER_JOB, Containers, Jobs};
 
 /// What a job does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,6 +9,11 @@ pub(crate) enum Kind {
     Backup,
     /// Restore or check: reads the version named as its base, commits nothing.
     Reader,
+    /// Lays out the version named as its base anew: its commit register is the version's next generation.
+    Compaction,
+    /// Writes one container anew and publishes an index that redirects the old one: its commit register is the index's next
+    /// number, which any pass of a G-node may take before it.
+    Rewriting,
 }
 
 /// How far a job has come when the scenario begins.
@@ -35,12 +40,24 @@ pub(crate) struct Plan {
     pub(crate) used: usize,
     /// Containers it uploads after those and does not reference (their file changed while it was read).
     pub(crate) left_over: usize,
+    /// Containers whose chunks it moves to its own: of the version it compacts, or any one that it writes anew.
+    pub(crate) replaces: Containers,
+    /// Whether this reader goes through the index for what it does not find.
+    pub(crate) resolves: bool,
 }
 
 impl Plan {
     /// A backup without base that uploads one container.
-    pub(crate) const BACKUP: Self =
-        Self { kind: Kind::Backup, start: Start::Nothing, base: None, adopts: Jobs(0), used: 1, left_over: 0 };
+    pub(crate) const BACKUP: Self = Self {
+        kind: Kind::Backup,
+        start: Start::Nothing,
+        base: None,
+        adopts: Jobs(0),
+        used: 1,
+        left_over: 0,
+        replaces: Containers(0),
+        resolves: false,
+    };
 
     /// A version that lies in the repository from the start.
     pub(crate) const VERSION: Self = Self { start: Start::Closed, ..Self::BACKUP };
@@ -51,6 +68,21 @@ impl Plan {
     /// A restore or check of `version`.
     pub(crate) const fn reader(version: usize) -> Self {
         Self { kind: Kind::Reader, base: Some(version), used: 0, ..Self::BACKUP }
+    }
+
+    /// A restore or check of `version` that reads the index.
+    pub(crate) const fn resolving_reader(version: usize) -> Self {
+        Self { resolves: true, ..Self::reader(version) }
+    }
+
+    /// A task that moves what is in the first container of `version` to its own, as a new generation of the manifest.
+    pub(crate) fn compaction(version: usize) -> Self {
+        Self { kind: Kind::Compaction, base: Some(version), replaces: Containers::one(version, 0), ..Self::BACKUP }
+    }
+
+    /// A task that writes the first container of `job` anew.
+    pub(crate) fn rewriting(job: usize) -> Self {
+        Self { kind: Kind::Rewriting, replaces: Containers::one(job, 0), ..Self::BACKUP }
     }
 
     /// The same job with a base.
@@ -82,21 +114,30 @@ pub(crate) struct Scenario {
     pub(crate) gives_up: Jobs,
     /// G-nodes also fence on leases they listed long ago, after the register was removed.
     pub(crate) late_fences: bool,
+    /// Containers that hold the same chunk: reverse dedup may give up the first for the second, as jobs' first containers.
+    pub(crate) equal: Vec<(usize, usize)>,
+    /// The index may be lost once, and rebuilt.
+    pub(crate) index_lost: bool,
 }
 
 impl Scenario {
     /// Every backup may be found expired, every version forgotten, every create is answered.
     pub(crate) fn new(jobs: &[Plan], g_nodes: usize) -> Self {
-        let backups: Vec<_> = (0..jobs.len()).filter(|job| jobs[*job].kind == Kind::Backup).collect();
+        let of = |kinds: &[Kind]| {
+            let jobs: Vec<_> = (0..jobs.len()).filter(|job| kinds.contains(&jobs[*job].kind)).collect();
+            Jobs::of(&jobs)
+        };
         Self {
             jobs: jobs.to_vec(),
             g_nodes,
-            forgettable: Jobs::of(&backups),
-            expirable: Jobs::of(&backups),
+            forgettable: of(&[Kind::Backup]),
+            expirable: of(&[Kind::Backup, Kind::Compaction]),
             unanswered_commit: Jobs::default(),
             unanswered_lease: Jobs::default(),
             gives_up: Jobs::default(),
             late_fences: false,
+            equal: Vec::new(),
+            index_lost: false,
         }
     }
 
@@ -175,5 +216,112 @@ impl Scenario {
     pub(crate) fn late_creates_adopted() -> Self {
         let scenario = Self::new(&[Plan::BACKUP, Plan::BACKUP.adopting(&[0])], 1);
         Self { unanswered_lease: Jobs::of(&[0]), unanswered_commit: Jobs::of(&[0]), ..scenario }
+    }
+
+    /// A version of two containers, and a task that lays out one of them anew.
+    pub(crate) fn compaction(g_nodes: usize) -> Self {
+        Self::new(&[Plan { used: 2, ..Plan::VERSION }, Plan::compaction(0)], g_nodes)
+    }
+
+    /// The same, and a job that uses the version as base.
+    pub(crate) fn compacted_base(g_nodes: usize) -> Self {
+        Self::new(&[Plan { used: 2, ..Plan::VERSION }, Plan::compaction(0), Plan::BACKUP.on(0)], g_nodes)
+    }
+
+    /// The same with somebody who reads the version.
+    pub(crate) fn compacted_while_read(g_nodes: usize) -> Self {
+        Self::new(&[Plan { used: 2, ..Plan::VERSION }, Plan::compaction(0), Plan::reader(0)], g_nodes)
+    }
+
+    /// A version is compacted twice.
+    pub(crate) fn two_generations(g_nodes: usize) -> Self {
+        let second = Plan { replaces: Containers::one(1, 0), ..Plan::compaction(0) };
+        Self::new(&[Plan { used: 2, ..Plan::VERSION }, Plan::compaction(0), second], g_nodes)
+    }
+
+    /// Two versions that share nothing and hold the same chunk: that of the first may be given up.
+    pub(crate) fn reverse_dedup(g_nodes: usize) -> Self {
+        Self { equal: Self::first_of(&[(0, 1)]), ..Self::new(&[Plan::VERSION, Plan::VERSION], g_nodes) }
+    }
+
+    /// The same, and one goes to the other as the other to the one.
+    pub(crate) fn reverse_dedup_to_and_fro(g_nodes: usize) -> Self {
+        Self { equal: Self::first_of(&[(0, 1), (1, 0)]), ..Self::reverse_dedup(g_nodes) }
+    }
+
+    /// The same, and the index is lost once.
+    pub(crate) fn rebuilt(g_nodes: usize) -> Self {
+        Self { index_lost: true, ..Self::reverse_dedup_to_and_fro(g_nodes) }
+    }
+
+    /// A third has the chunk as well.
+    pub(crate) fn reverse_dedup_twice(g_nodes: usize) -> Self {
+        let scenario = Self::new(&[Plan::VERSION, Plan::VERSION, Plan::VERSION], g_nodes);
+        Self { equal: Self::first_of(&[(0, 1), (1, 2)]), ..scenario }
+    }
+
+    /// The old version is the base of a job.
+    pub(crate) fn redirected_base(g_nodes: usize) -> Self {
+        let scenario = Self::new(&[Plan::VERSION, Plan::VERSION, Plan::BACKUP.on(0)], g_nodes);
+        Self { equal: Self::first_of(&[(0, 1)]), ..scenario }
+    }
+
+    /// The version with the newer copy is the base of a job, and may be forgotten.
+    pub(crate) fn redirected_to_a_base(g_nodes: usize) -> Self {
+        let scenario = Self::new(&[Plan::VERSION, Plan::VERSION, Plan::BACKUP.on(1)], g_nodes);
+        let forgettable = Jobs::of(&[1]);
+        Self { equal: Self::first_of(&[(0, 1)]), forgettable, expirable: Jobs::default(), ..scenario }
+    }
+
+    /// The newer copy is that of a job that may never commit.
+    pub(crate) fn redirected_to_the_unfinished(g_nodes: usize) -> Self {
+        let scenario = Self::new(&[Plan::VERSION, Plan { left_over: 0, ..Plan::UPLOADED }], g_nodes);
+        Self { equal: Self::first_of(&[(0, 1)]), ..scenario }
+    }
+
+    /// The old copy is that of a job that is adopted.
+    pub(crate) fn redirected_adopted(g_nodes: usize) -> Self {
+        let adopted = Plan { left_over: 0, ..Plan::UPLOADED };
+        let scenario = Self::new(&[adopted, Plan::VERSION, Plan::BACKUP.adopting(&[0])], g_nodes);
+        Self { equal: Self::first_of(&[(0, 1)]), ..scenario }
+    }
+
+    /// The newer copy is laid out anew meanwhile.
+    pub(crate) fn redirected_to_the_compacted(g_nodes: usize) -> Self {
+        let newer = Plan { used: 2, ..Plan::VERSION };
+        let scenario = Self::new(&[Plan::VERSION, newer, Plan::compaction(1)], g_nodes);
+        Self { equal: Self::first_of(&[(0, 1)]), ..scenario }
+    }
+
+    /// The old version is read by somebody who goes through the index.
+    pub(crate) fn redirected_while_read(g_nodes: usize) -> Self {
+        let scenario = Self::new(&[Plan::VERSION, Plan::VERSION, Plan::resolving_reader(0)], g_nodes);
+        Self { equal: Self::first_of(&[(0, 1)]), ..scenario }
+    }
+
+    /// A container of a version is written anew.
+    pub(crate) fn rewriting(g_nodes: usize) -> Self {
+        Self::new(&[Plan::VERSION, Plan::rewriting(0)], g_nodes)
+    }
+
+    /// The index that makes it count may be created late, or given up.
+    pub(crate) fn late_index(g_nodes: usize) -> Self {
+        let task = Jobs::of(&[1]);
+        Self { unanswered_commit: task, gives_up: task, ..Self::rewriting(g_nodes) }
+    }
+
+    /// By two who do not know of each other.
+    pub(crate) fn two_rewritings(g_nodes: usize) -> Self {
+        Self::new(&[Plan::VERSION, Plan::rewriting(0), Plan::rewriting(0)], g_nodes)
+    }
+
+    /// The version is the base of a job.
+    pub(crate) fn rewritten_base(g_nodes: usize) -> Self {
+        Self::new(&[Plan::VERSION, Plan::rewriting(0), Plan::BACKUP.on(0)], g_nodes)
+    }
+
+    /// The first containers of these jobs.
+    fn first_of(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
+        pairs.iter().map(|(old, new)| (old * CONTAINERS_PER_JOB, new * CONTAINERS_PER_JOB)).collect()
     }
 }

@@ -7,6 +7,9 @@ pub(crate) const JOBS_MAX: usize = 4;
 /// Containers each job may upload.
 pub(crate) const CONTAINERS_PER_JOB: usize = 2;
 
+/// Most containers a scenario may have.
+pub(crate) const CONTAINERS_MAX: usize = JOBS_MAX * CONTAINERS_PER_JOB;
+
 /// A set of jobs. A job's number stands for its id; the model never relies on the order of ids.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Jobs(pub(crate) u8);
@@ -64,6 +67,15 @@ impl Containers {
         Self(1 << (job * CONTAINERS_PER_JOB + number))
     }
 
+    /// The container of this number in [`Containers::iter`].
+    pub(crate) fn at(number: usize) -> Self {
+        Self(1 << number)
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
+        (0..CONTAINERS_MAX).filter(move |number| Self::at(*number).within(self))
+    }
+
     /// Everything under `data/<job>/`.
     pub(crate) fn of_job(job: usize) -> Self {
         (0..CONTAINERS_PER_JOB).fold(Self::default(), |all, number| all.union(Self::one(job, number)))
@@ -97,7 +109,7 @@ impl Containers {
 
 impl fmt::Debug for Containers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = (0..JOBS_MAX * CONTAINERS_PER_JOB).filter(|bit| self.0 & (1 << bit) != 0).map(|bit| {
+        let names = self.iter().map(|bit| {
             let (job, number) = (bit / CONTAINERS_PER_JOB, bit % CONTAINERS_PER_JOB);
             format!("data/{job}/{number}")
         });
@@ -105,4 +117,4 @@ impl fmt::Debug for Containers {
     }
 }
 
-const _: () = assert!(JOBS_MAX * CONTAINERS_PER_JOB <= 8, "a container set is one byte");
+const _: () = assert!(CONTAINERS_MAX <= 8, "a container set is one byte");

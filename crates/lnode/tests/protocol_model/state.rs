@@ -4,7 +4,7 @@ use stateright::Representative;
 
 use crate::collector::Collector;
 use crate::job::JobState;
-use crate::sets::{Containers, JOBS_MAX, Jobs};
+use crate::sets::{CONTAINERS_MAX, Containers, JOBS_MAX, Jobs};
 
 /// The commit register `versions/<series>/<job>/0`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -48,6 +48,43 @@ pub(crate) struct Bucket {
     pub(crate) leases_in_flight: Jobs,
     /// Unanswered creates of commit registers that the store may still apply.
     pub(crate) commits_in_flight: Jobs,
+    /// Deletes of containers that were given up, by an index that was lost since. The store may apply them at any time.
+    pub(crate) deletes_in_flight: Containers,
+    /// The newest index.
+    pub(crate) index: Index,
+}
+
+/// For each container where its chunks are now, if they were moved: by fingerprint, so one hop.
+pub(crate) type Forwards = [Option<u8>; CONTAINERS_MAX];
+
+/// What the newest index says. Its number is not drawn: who does not build on the newest index cannot publish.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Index {
+    pub(crate) forwards: Forwards,
+    /// Containers whose chunks were moved, and which anybody may delete now.
+    pub(crate) given_up: Containers,
+    /// Containers that had copies of one another when the index was rebuilt.
+    pub(crate) copies: Containers,
+    /// Only without [`crate::rules::Rule::LaterReferencesInherit`]: versions that were there when a redirect was published.
+    pub(crate) ingested: Jobs,
+}
+
+impl Index {
+    /// Everything that `manifest` needs, with the places where its chunks are now.
+    pub(crate) fn closure(&self, manifest: Containers) -> Containers {
+        manifest
+            .iter()
+            .filter_map(|old| self.forwards[old])
+            .fold(manifest, |all, new| all.union(Containers::at(new.into())))
+    }
+}
+
+/// Whether all chunks of `wanted` are found in `containers`, with the help of an index.
+pub(crate) fn resolves(wanted: Containers, forwards: &Forwards, containers: Containers) -> bool {
+    wanted.iter().all(|old| {
+        let moved = forwards[old].is_some_and(|new| Containers::at(new.into()).within(containers));
+        Containers::at(old).within(containers) || moved
+    })
 }
 
 /// What happened so far, kept for the invariants only; no process reads it, except [`History::manifests`].
@@ -65,6 +102,12 @@ pub(crate) struct History {
     pub(crate) forgotten: Jobs,
     /// Readers whose lease a G-node took for expired.
     pub(crate) expired_readers: Jobs,
+    /// The index was lost and rebuilt.
+    pub(crate) rebuilt: bool,
+    /// Readers that reported something as lost.
+    pub(crate) alarmed: Jobs,
+    /// Without [`crate::rules::Rule::OwnRegister`]: compactions whose number of the index somebody took.
+    pub(crate) void: Jobs,
 }
 
 /// Everything.
@@ -80,18 +123,6 @@ impl State {
     /// What the manifest of `job` references.
     pub(crate) fn manifest(&self, job: usize) -> Containers {
         self.history.manifests[job]
-    }
-
-    /// A version is visible when its manifest is in its register and no mark forgets it.
-    pub(crate) fn visible(&self, job: usize) -> bool {
-        self.bucket.registers[job] == Register::Manifest && !self.bucket.forgotten.has(job)
-    }
-
-    /// What all visible versions reference.
-    pub(crate) fn referenced(&self) -> Containers {
-        (0..self.jobs.len())
-            .filter(|job| self.visible(*job))
-            .fold(Containers::default(), |all, job| all.union(self.manifest(job)))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::scenario::Scenario;
 
 /// Without `rule`, the scenario breaks `property`. Breadth first, so that the counterexample is a shortest one.
 #[track_caller]
-fn breaks(rule: Rule, scenario: Scenario, property: &'static str) {
+pub(crate) fn breaks(rule: Rule, scenario: Scenario, property: &'static str) {
     let protocol = Protocol::new(scenario, Rules::without(rule));
     let search = protocol.checker().finish_when(HasDiscoveries::AllOf([property].into()));
     let checker = search.spawn_bfs().join();

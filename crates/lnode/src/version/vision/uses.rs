@@ -153,7 +153,7 @@ impl Uses {
         let place = self.len().checked_sub(1)?.checked_sub(number)? as usize;
         let mut touch = match place.checked_sub(self.in_file) {
             Some(place) => *self.memory.get(place)?,
-            None => self.from_file(place)?,
+            None => self.read_spilled(place)?,
         };
         if touch.next != NEVER {
             touch.next = self.len() - 1 - touch.next;
@@ -178,7 +178,7 @@ impl Uses {
         self.wanted.get(&container).copied().unwrap_or(0)
     }
 
-    fn from_file(&mut self, place: usize) -> Option<Touch> {
+    fn read_spilled(&mut self, place: usize) -> Option<Touch> {
         let block = place / BLOCK;
         let blocks = self.blocks.as_mut()?;
         if !blocks.contains(&block) {

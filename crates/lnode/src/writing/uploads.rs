@@ -19,10 +19,10 @@ const _: () = assert!(WAITING_MAX >= 2 * super::packer::PAYLOAD_MAX + (16 << 20)
 
 /// What a container holds, for the version's container table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Held {
-    pub(super) chunks: u32,
-    pub(super) bytes: u64,
-    pub(super) object_bytes: u64,
+pub(crate) struct Held {
+    pub(crate) chunks: u32,
+    pub(crate) bytes: u64,
+    pub(crate) object_bytes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ struct State {
 
 /// See the module header. Shared by the packers and the pool's threads.
 #[derive(Debug)]
-pub(super) struct Uploads {
+pub(crate) struct Uploads {
     repository: Repository,
     runtime: Handle,
     state: Mutex<State>,
@@ -44,16 +44,16 @@ pub(super) struct Uploads {
 }
 
 impl Uploads {
-    pub(super) fn new(repository: Repository, runtime: Handle) -> Arc<Self> {
+    pub(crate) fn new(repository: Repository, runtime: Handle) -> Arc<Self> {
         Arc::new(Self { repository, runtime, state: Mutex::default(), changed: Condvar::new() })
     }
 
-    pub(super) fn repository(&self) -> &Repository {
+    pub(crate) fn repository(&self) -> &Repository {
         &self.repository
     }
 
     /// Waits for room for `bytes` more, then takes it; fails when an upload has failed.
-    pub(super) fn take(&self, bytes: usize) -> Result<(), RepositoryError> {
+    pub(crate) fn take(&self, bytes: usize) -> Result<(), RepositoryError> {
         let mut state = self.state.lock();
         while state.waiting + bytes > WAITING_MAX && state.failure.is_none() {
             self.changed.wait(&mut state);
@@ -64,24 +64,24 @@ impl Uploads {
     }
 
     /// Gives room back.
-    pub(super) fn give_back(&self, bytes: usize) {
+    pub(crate) fn give_back(&self, bytes: usize) {
         self.state.lock().waiting -= bytes;
         self.changed.notify_all();
     }
 
     /// A container is being filled.
-    pub(super) fn opened(&self) {
+    pub(crate) fn opened(&self) {
         self.state.lock().open_containers += 1;
     }
 
     /// A container will never be whole: whoever waits, and whoever comes next, is told why.
-    pub(super) fn fail(&self, error: RepositoryError) {
+    pub(crate) fn fail(&self, error: RepositoryError) {
         self.state.lock().failure.get_or_insert(error);
         self.changed.notify_all();
     }
 
     /// Uploads a finished container, of which `accounted` bytes are taken.
-    pub(super) fn upload(
+    pub(crate) fn upload(
         self: &Arc<Self>,
         id: ContainerId,
         object: Vec<u8>,
@@ -109,7 +109,7 @@ impl Uploads {
     }
 
     /// Waits until every container that was opened is acknowledged by the store.
-    pub(super) fn wait(&self) -> Result<(), RepositoryError> {
+    pub(crate) fn wait(&self) -> Result<(), RepositoryError> {
         let mut state = self.state.lock();
         while state.open_containers > 0 && state.failure.is_none() {
             self.changed.wait(&mut state);
@@ -118,12 +118,12 @@ impl Uploads {
     }
 
     /// What each stored container holds.
-    pub(super) fn stored(&self) -> HashMap<ContainerId, Held> {
+    pub(crate) fn stored(&self) -> HashMap<ContainerId, Held> {
         self.state.lock().stored.clone()
     }
 
     /// Bytes of all stored containers.
-    pub(super) fn stored_bytes(&self) -> u64 {
+    pub(crate) fn stored_bytes(&self) -> u64 {
         self.state.lock().stored_bytes
     }
 }

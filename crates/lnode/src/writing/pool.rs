@@ -10,15 +10,15 @@ use crossbeam_channel::{Receiver, Sender, select_biased, unbounded};
 use larder_format::compress::{Compression, Compressor};
 
 /// What each thread has of its own.
-pub(super) struct Worker {
-    pub(super) compressor: Compressor,
+pub(crate) struct Worker {
+    pub(crate) compressor: Compressor,
 }
 
 type Job = Box<dyn FnOnce(&mut Worker) + Send>;
 
 /// See the module header.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(crate) struct Pool {
     urgent: Option<Sender<Job>>,
     normal: Option<Sender<Job>>,
     threads: Vec<JoinHandle<()>>,
@@ -26,13 +26,13 @@ pub(super) struct Pool {
 
 /// Hands work in. Does not keep the pool alive.
 #[derive(Debug, Clone)]
-pub(super) struct PoolHandle {
+pub(crate) struct PoolHandle {
     urgent: Sender<Job>,
     normal: Sender<Job>,
 }
 
 impl Pool {
-    pub(super) fn new(threads: NonZeroUsize, compression: Compression) -> Self {
+    pub(crate) fn new(threads: NonZeroUsize, compression: Compression) -> Self {
         let (urgent, urgent_jobs) = unbounded();
         let (normal, normal_jobs) = unbounded();
         let threads = (0..threads.get()).map(|number| {
@@ -47,18 +47,18 @@ impl Pool {
     }
 
     /// `None` after the pool was closed.
-    pub(super) fn handle(&self) -> Option<PoolHandle> {
+    pub(crate) fn handle(&self) -> Option<PoolHandle> {
         Some(PoolHandle { urgent: self.urgent.clone()?, normal: self.normal.clone()? })
     }
 }
 
 impl PoolHandle {
-    pub(super) fn urgent(&self, job: impl FnOnce(&mut Worker) + Send + 'static) {
+    pub(crate) fn urgent(&self, job: impl FnOnce(&mut Worker) + Send + 'static) {
         // Fails only when every thread has panicked; whoever waits for the result sees that.
         let _ = self.urgent.send(Box::new(job));
     }
 
-    pub(super) fn normal(&self, job: impl FnOnce(&mut Worker) + Send + 'static) {
+    pub(crate) fn normal(&self, job: impl FnOnce(&mut Worker) + Send + 'static) {
         let _ = self.normal.send(Box::new(job));
     }
 }

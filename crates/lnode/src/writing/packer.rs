@@ -20,11 +20,11 @@ use super::pool::PoolHandle;
 use super::uploads::Uploads;
 
 /// Payload bytes at which a container is closed however well it compresses.
-pub(super) const PAYLOAD_MAX: usize = 4 * CONTAINER_TARGET;
+pub(crate) const PAYLOAD_MAX: usize = 4 * CONTAINER_TARGET;
 
 /// What is done with full frames.
 #[derive(Debug, Clone)]
-pub(super) enum Destination {
+pub(crate) enum Destination {
     /// Sealed and uploaded.
     Store {
         /// Seals.
@@ -38,7 +38,7 @@ pub(super) enum Destination {
 
 /// See the module header.
 #[derive(Debug)]
-pub(super) struct Packer {
+pub(crate) struct Packer {
     destination: Destination,
     kind: ContainerKind,
     job: JobId,
@@ -92,12 +92,12 @@ struct Frames {
 }
 
 impl Packer {
-    pub(super) fn new(destination: Destination, kind: ContainerKind, job: JobId) -> Self {
+    pub(crate) fn new(destination: Destination, kind: ContainerKind, job: JobId) -> Self {
         Self { destination, kind, job, next_seq: 0, open: None, ratio: Arc::default() }
     }
 
     /// Appends a chunk and says where it will be.
-    pub(super) fn push(&mut self, fingerprint: Fingerprint, chunk: &[u8]) -> Result<ChunkRef, RepositoryError> {
+    pub(crate) fn push(&mut self, fingerprint: Fingerprint, chunk: &[u8]) -> Result<ChunkRef, RepositoryError> {
         // A chunk never spans two frames, and a frame target is far below the largest frame a reader accepts.
         let open = match &mut self.open {
             Some(open) => open,
@@ -134,7 +134,7 @@ impl Packer {
     }
 
     /// Closes the open container, if there is one. Its upload goes on in the background.
-    pub(super) fn close(&mut self) -> Result<(), RepositoryError> {
+    pub(crate) fn close(&mut self) -> Result<(), RepositoryError> {
         self.seal_frame()?;
         let Some(open) = self.open.take() else { return Ok(()) };
         if let Destination::Store { uploads, .. } = &self.destination {

@@ -1,0 +1,229 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::ids::{JobId, RunId};
+use crate::index_manifest::Table;
+use crate::seal::{Keys, MasterKey};
+use crate::wire::DecodeError;
+use proptest::prelude::*;
+
+const ID: RunId = RunId { job: JobId([7; 16]), seq: 3 };
+const FIXED: RecordLayout = RecordLayout { key_len: 20, value: ValueWidth::Fixed(8) };
+const VARYING: RecordLayout = RecordLayout { key_len: 4, value: ValueWidth::Variable };
+
+type Records = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+fn keys() -> Keys {
+    Keys::derive(&MasterKey([1; 32]))
+}
+
+fn build(layout: RecordLayout, records: &Records, with_filter: bool) -> FinishedRun {
+    let mut builder = RunBuilder::new(&keys(), ID, Table::Chunks, layout, with_filter).expect("valid");
+    for (key, value) in records {
+        builder.push(key, value.as_deref()).expect("in order");
+    }
+    builder.finish().expect("has records")
+}
+
+fn read(object: &[u8]) -> Result<Records, DecodeError> {
+    let index = RunIndex::decode(&keys(), ID, object, object.len() as u64)?;
+    let filter = index.filter_range();
+    let filter = index.open_filter(&object[filter.start as usize..filter.end as usize])?;
+    let mut records = Records::new();
+    for number in 0..index.blocks() {
+        let range = index.bytes_of(number..number + 1);
+        let block = index.open_block(number, &object[range.start as usize..range.end as usize], Vec::new())?;
+        for record in 0..block.count() {
+            let key = block.key(record);
+            assert!(filter.as_ref().is_none_or(|filter| filter.admits(key_hash(key))));
+            assert_eq!(index.block_of(key), Some(number));
+            assert!(index.blocks_within(prefix(key), prefix(key)).contains(&number));
+            records.insert(key.to_vec(), block.value(record).map(<[u8]>::to_vec));
+        }
+    }
+    Ok(records)
+}
+
+fn uniform(number: u64) -> Vec<u8> {
+    let bytes = blake3::hash(&number.to_le_bytes());
+    bytes.as_bytes()[..20].to_vec()
+}
+
+fn many(count: u64) -> Records {
+    (0..count).map(|n| (uniform(n), (n % 10 != 3).then(|| n.to_le_bytes().to_vec()))).collect()
+}
+
+fn small() -> Records {
+    (0..5u8).map(|n| (vec![0, 0, n, 7], (n != 2).then(|| vec![n; usize::from(n)]))).collect()
+}
+
+fn golden(text: &str) -> Vec<u8> {
+    hex::decode(text.trim()).expect("valid hex")
+}
+
+#[test]
+fn version_1_bytes_never_change() {
+    let fixed = build(FIXED, &many(3), true);
+    assert_eq!(hex::encode(&fixed.bytes), include_str!("../golden/run_v1.hex").trim());
+    assert_eq!(read(&golden(include_str!("../golden/run_v1.hex"))), Ok(many(3)));
+    let varying = build(VARYING, &small(), false);
+    assert_eq!(hex::encode(&varying.bytes), include_str!("../golden/run_variable_v1.hex").trim());
+    assert_eq!(read(&golden(include_str!("../golden/run_variable_v1.hex"))), Ok(small()));
+}
+
+#[test]
+fn a_run_of_many_blocks_is_read_back_and_its_reference_is_true() {
+    let records = many(20_000);
+    let FinishedRun { bytes, run } = build(FIXED, &records, true);
+    assert_eq!(read(&bytes).as_ref(), Ok(&records));
+    assert_eq!((run.records, run.tombstones, run.object_bytes), (20_000, 2000, bytes.len() as u64));
+    let (first, last) = (records.keys().next().expect("some"), records.keys().next_back().expect("some"));
+    assert_eq!((run.first, run.last), (prefix(first), prefix(last)));
+    let tail = &bytes[bytes.len() - run.tail_bytes as usize..];
+    let index = RunIndex::decode(&keys(), ID, tail, run.object_bytes).expect("the tail is enough");
+    assert!(index.blocks() > 8);
+    assert_eq!(index.filter_range().end, run.object_bytes - u64::from(run.tail_bytes));
+    assert_eq!(index.filter_range().end - index.filter_range().start, u64::from(run.filter_bytes));
+    assert_eq!(index.blocks_within(0, u64::MAX), 0..index.blocks());
+    assert_eq!(index.blocks_within(prefix(last) + 1, u64::MAX).len(), 0);
+    assert_eq!(index.blocks_within(0, prefix(first) - 1).len(), 0);
+    assert_eq!((index.block_of(&[0; 20]), index.block_of(&[255; 20])), (None, None));
+}
+
+#[test]
+fn bytes_taken_while_it_grows_are_the_same() {
+    let records = many(9000);
+    let mut builder = RunBuilder::new(&keys(), ID, Table::Chunks, FIXED, true).expect("valid");
+    let mut bytes = Vec::new();
+    for (number, (key, value)) in records.iter().enumerate() {
+        builder.push(key, value.as_deref()).expect("in order");
+        if number % 1000 == 0 {
+            bytes.extend(builder.take());
+        }
+    }
+    let estimate = builder.len();
+    bytes.extend(builder.finish().expect("has records").bytes);
+    assert_eq!(bytes, build(FIXED, &records, true).bytes);
+    assert!(estimate.abs_diff(bytes.len() as u64) < bytes.len() as u64 / 50, "{estimate}");
+}
+
+#[test]
+fn filters_are_small_and_rarely_wrong() {
+    for count in [1u64, 2, 3, 10, 100, 1000, 30_000, 300_000] {
+        let mut hashes: Vec<u64> = (0..count).map(|n| key_hash(&uniform(n))).collect();
+        let filter = Filter::build(&mut hashes);
+        assert!(hashes.iter().all(|hash| filter.admits(*hash)));
+        let wrong = (0..50_000).filter(|n| filter.admits(key_hash(&uniform(count + n)))).count();
+        assert!(wrong < 50_000 / 256 * 2, "{wrong} of {count}");
+        let bits = filter.bytes_held() as u64 * 8 / count;
+        assert!(count < 1000 || bits < 14, "{bits} bits a key for {count}");
+        assert!(count < 300_000 || bits < 10, "{bits} bits a key for {count}");
+        let mut bytes = Vec::new();
+        filter.encode(&mut bytes);
+        assert_eq!(Filter::decode(&bytes), Ok(filter));
+    }
+}
+
+#[test]
+fn a_filter_that_cannot_be_made_admits_everything() {
+    let none = Filter::decode(&[&[0; 8][..], &[255], &[0; 4]].concat()).expect("valid");
+    assert!(none.admits(1) && none.admits(2));
+    // Equal hashes are no obstacle.
+    let filter = Filter::build(&mut vec![5, 5, 5, 9]);
+    assert!(filter.admits(5) && filter.admits(9) && filter != none);
+}
+
+#[test]
+fn what_no_reader_accepts_is_not_written() {
+    let new = |layout| RunBuilder::new(&keys(), ID, Table::Chunks, layout, true);
+    for key_len in [0, 65] {
+        assert!(new(RecordLayout { key_len, ..FIXED }).is_err());
+    }
+    assert!(new(RecordLayout { value: ValueWidth::Fixed(u16::MAX), ..FIXED }).is_err());
+    assert!(new(FIXED).expect("valid").finish().is_err(), "no records");
+    let mut builder = new(FIXED).expect("valid");
+    assert!(builder.push(&[1; 19], Some(&[0; 8])).is_err());
+    assert!(builder.push(&[1; 20], Some(&[0; 7])).is_err());
+    assert!(builder.push(&[1; 20], Some(&[0; 8])).is_ok());
+    assert!(builder.push(&[1; 20], None).is_err(), "the same key");
+    assert!(builder.push(&[0; 20], None).is_err(), "a lower key");
+    let mut builder = new(VARYING).expect("valid");
+    assert!(builder.push(&[1; 4], Some(&vec![0; VALUE_MAX + 1])).is_err());
+    assert!(builder.push(&[1; 4], Some(&vec![0; VALUE_MAX])).is_ok());
+    assert!(builder.push(&[2; 4], Some(&[0; 3])).is_ok());
+    let bytes = builder.finish().expect("has records").bytes;
+    assert_eq!(read(&bytes).map(|records| records.len()), Ok(2));
+}
+
+#[test]
+fn every_flipped_bit_and_every_cut_is_noticed() {
+    let bytes = build(FIXED, &many(3), true).bytes;
+    for bit in 0..bytes.len() * 8 {
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        assert!(read(&flipped).is_err(), "bit {bit}");
+    }
+    for len in 0..bytes.len() {
+        assert!(read(&bytes[..len]).is_err(), "cut to {len}");
+        assert!(RunIndex::decode(&keys(), ID, &bytes[len..], bytes.len() as u64).is_err() || len < bytes.len() - 100);
+    }
+    assert!(RunIndex::decode(&keys(), RunId { seq: 4, ..ID }, &bytes, bytes.len() as u64).is_err());
+}
+
+#[test]
+fn blocks_do_not_open_in_each_others_place() {
+    let bytes = build(FIXED, &many(20_000), true).bytes;
+    let index = RunIndex::decode(&keys(), ID, &bytes, bytes.len() as u64).expect("reads");
+    let range = index.bytes_of(1..2);
+    let sealed = &bytes[range.start as usize..range.end as usize];
+    assert!(index.open_block(1, sealed, Vec::new()).is_ok());
+    assert!(index.open_block(2, sealed, Vec::new()).is_err());
+}
+
+fn any_layout() -> impl Strategy<Value = RecordLayout> {
+    let value = prop_oneof![Just(ValueWidth::Variable), (0u16..40).prop_map(ValueWidth::Fixed)];
+    (1u8..33, value).prop_map(|(key_len, value)| RecordLayout { key_len, value })
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(
+        layout in any_layout(),
+        records in prop::collection::btree_map(any::<[u8; 32]>(), prop::option::weighted(0.9, 0usize..40), 1..300),
+        with_filter: bool,
+    ) {
+        let width = |len| if let ValueWidth::Fixed(width) = layout.value { usize::from(width) } else { len };
+        let records: Records = records.into_iter().map(|(key, len)| {
+            (key[..usize::from(layout.key_len)].to_vec(), len.map(|len| vec![key[1]; width(len)]))
+        }).collect();
+        let object = build(layout, &records, with_filter).bytes;
+        prop_assert_eq!(read(&object), Ok(records));
+    }
+
+    #[test]
+    fn seeking_finds_what_a_sorted_list_has(
+        numbers in prop::collection::btree_set(0u8..200, 1..60), from: prop::sample::Index, wanted in 0u8..201,
+    ) {
+        let records: Records = numbers.iter().map(|n| (vec![*n, 0, 0, 0], None)).collect();
+        let object = build(VARYING, &records, false).bytes;
+        let index = RunIndex::decode(&keys(), ID, &object, object.len() as u64).expect("reads");
+        let range = index.bytes_of(0..1);
+        let block = index.open_block(0, &object[..range.end as usize], Vec::new()).expect("opens");
+        let right = numbers.iter().filter(|n| **n < wanted).count();
+        let from = from.index(right + 1);
+        prop_assert_eq!(block.seek(from, &[wanted, 0, 0, 0]), right);
+    }
+
+    #[test]
+    fn any_bytes_are_a_block_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200), layout in any_layout()) {
+        for form in [0, 1] {
+            let plain = [&[form, bytes.len() as u8 / 8, 0, 0, 0], &bytes[..]].concat();
+            if let Ok(block) = Block::decode(layout, plain.clone()) {
+                for record in 0..block.count() {
+                    let _ = (block.key(record), block.value(record));
+                }
+            }
+        }
+        let _ = Filter::decode(&bytes);
+    }
+}

@@ -1,0 +1,13 @@
+//! What the records of each table look like.
+
+use larder_format::index_manifest::Table;
+use larder_format::run::{RecordLayout, ValueWidth};
+
+/// Keys and values of a table's records; the typed views say what is in them.
+pub const fn layout_of(table: Table) -> RecordLayout {
+    match table {
+        Table::Chunks => RecordLayout { key_len: 20, value: ValueWidth::Fixed(8) },
+        Table::Containers | Table::Holes => RecordLayout { key_len: 4, value: ValueWidth::Variable },
+        Table::Streams => RecordLayout { key_len: 24, value: ValueWidth::Fixed(4) },
+    }
+}

@@ -1,0 +1,186 @@
+//! Looking up keys: many at once, sorted, in one pass over what is needed of the runs.
+//!
+//! The runs are asked newest first, and what one has settled the older ones are not asked for. Of every object filter and
+//! fences are read once and kept while there is room; the filter leaves few keys that are not there, and the fences tell
+//! which blocks the others are in. Those blocks are fetched in spans, ahead of need. So a few keys cost a few requests, and a stream of
+//! sorted keys becomes a merge with the runs ([`SortedLookup`]).
+
+mod cache;
+mod fetch;
+mod stream;
+
+use std::sync::Arc;
+
+use larder_format::index_manifest::{RunRef, Table};
+use larder_format::run::{key_hash, prefix};
+use larder_store::Repository;
+
+pub use fetch::LookupOptions;
+pub use stream::SortedLookup;
+
+use crate::error::IndexError;
+use crate::io::OpenedRun;
+use cache::OpenedRuns;
+use fetch::{Fetches, Wanted};
+
+/// Looks up keys in one table of one index. Cheap to clone; clones share what is cached.
+#[derive(Debug, Clone)]
+pub struct TableReader {
+    repository: Repository,
+    /// Newest age first, each by range.
+    ages: Arc<Vec<Vec<RunRef>>>,
+    opened: Arc<OpenedRuns>,
+    options: LookupOptions,
+}
+
+/// What lookups have cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LookupCost {
+    /// Requests for the tails of objects.
+    pub tails: u64,
+    /// Requests for spans of blocks.
+    pub spans: u64,
+    /// Bytes of those spans.
+    pub span_bytes: u64,
+    /// Blocks that were opened.
+    pub blocks: u64,
+}
+
+impl TableReader {
+    /// Reads these runs of one table.
+    pub fn new(repository: Repository, runs: &[RunRef], options: LookupOptions) -> Self {
+        let mut runs = runs.to_vec();
+        runs.sort_unstable_by_key(|run| (std::cmp::Reverse(run.age), run.first));
+        let ages = runs.chunk_by(|a, b| a.age == b.age).map(<[_]>::to_vec).collect();
+        Self { repository, ages: Arc::new(ages), opened: Arc::new(OpenedRuns::new(options.cache_bytes)), options }
+    }
+
+    /// Reads one table of a snapshot.
+    pub fn of(repository: Repository, index: &crate::IndexSnapshot, table: Table, options: LookupOptions) -> Self {
+        Self::new(repository, index.runs_of(table), options)
+    }
+
+    /// Looks up keys, which must not fall. Calls `found` with the place in `keys` and the value of each that is there, in no
+    /// particular order of places.
+    ///
+    /// The work between requests is done where this future is polled: some 10 ns a key and 30 µs a block.
+    pub async fn lookup<K: AsRef<[u8]> + Sync>(
+        &self,
+        keys: &[K],
+        mut found: impl FnMut(usize, &[u8]) + Send,
+    ) -> Result<LookupCost, IndexError> {
+        let mut cost = LookupCost::default();
+        let mut open: Vec<Pending> = Vec::with_capacity(keys.len());
+        for (place, key) in keys.iter().enumerate() {
+            debug_assert!(place == 0 || keys[place - 1].as_ref() <= key.as_ref(), "keys are sorted");
+            open.push(Pending { prefix: prefix(key.as_ref()), hash: key_hash(key.as_ref()), place, is_settled: false });
+        }
+        for runs in self.ages.iter() {
+            self.lookup_age(runs, keys, &mut open, &mut found, &mut cost).await?;
+            open.retain(|pending| !pending.is_settled);
+            if open.is_empty() {
+                break;
+            }
+        }
+        Ok(cost)
+    }
+
+    async fn lookup_age<K: AsRef<[u8]> + Sync>(
+        &self,
+        runs: &[RunRef],
+        keys: &[K],
+        open: &mut [Pending],
+        found: &mut (impl FnMut(usize, &[u8]) + Send),
+        cost: &mut LookupCost,
+    ) -> Result<(), IndexError> {
+        let mut objects = Vec::new();
+        for run in runs {
+            let from = open.partition_point(|pending| pending.prefix < run.first);
+            let to = open.partition_point(|pending| pending.prefix <= run.last);
+            if from < to {
+                objects.push((*run, from..to));
+            }
+        }
+        let choose = |index: &OpenedRun, pending: std::ops::Range<usize>| {
+            let mut wanted: Vec<Wanted> = Vec::new();
+            let mut block = 0;
+            for at in pending {
+                let Pending { hash, place, .. } = open[at];
+                if index.filter.as_ref().is_some_and(|filter| !filter.admits(hash)) {
+                    continue;
+                }
+                match index.index.block_from(block, keys[place].as_ref()) {
+                    Some(number) => block = number,
+                    None => continue,
+                }
+                match wanted.last_mut() {
+                    Some(last) if last.block == block => last.pending.push(at),
+                    _ => wanted.push(Wanted { block, pending: vec![at] }),
+                }
+            }
+            wanted
+        };
+        let mut settled: Vec<usize> = Vec::new();
+        let mut fetches = Fetches::new(&self.repository, &self.opened, self.options, objects);
+        let mut buffer = Vec::new();
+        while let Some(span) = fetches.next(&choose, cost).await? {
+            for wanted in &span.wanted {
+                let block = span.open(wanted.block, buffer)?;
+                cost.blocks += 1;
+                let mut at = 0;
+                for pending in &wanted.pending {
+                    let place = open[*pending].place;
+                    let key = keys[place].as_ref();
+                    at = block.seek(at, key);
+                    if at < block.count() && block.key(at) == key {
+                        if let Some(value) = block.value(at) {
+                            found(place, value);
+                        }
+                        settled.push(*pending);
+                    }
+                }
+                buffer = block.into_buffer();
+            }
+        }
+        for at in settled {
+            open[at].is_settled = true;
+        }
+        Ok(())
+    }
+
+    /// All records whose keys have this prefix (of 8 bytes), by key. Meant for few.
+    pub async fn with_prefix(&self, wanted: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>, IndexError> {
+        let mut records = std::collections::BTreeMap::new();
+        let mut cost = LookupCost::default();
+        for runs in self.ages.iter() {
+            let objects = runs.iter().filter(|run| run.first <= wanted && wanted <= run.last).map(|run| (*run, 0..1));
+            let choose = |run: &OpenedRun, _| {
+                let blocks = run.index.blocks_within(wanted, wanted);
+                blocks.map(|block| Wanted { block, pending: Vec::new() }).collect()
+            };
+            let mut fetches = Fetches::new(&self.repository, &self.opened, self.options, objects.collect());
+            while let Some(span) = fetches.next(&choose, &mut cost).await? {
+                for chosen in &span.wanted {
+                    let block = span.open(chosen.block, Vec::new())?;
+                    let mut at = block.seek(0, &wanted.to_be_bytes()[..block.key(0).len().min(8)]);
+                    while at < block.count() && prefix(block.key(at)) == wanted {
+                        // Newer ages came first.
+                        let value = || block.value(at).map(<[u8]>::to_vec);
+                        records.entry(block.key(at).to_vec()).or_insert_with(value);
+                        at += 1;
+                    }
+                }
+            }
+        }
+        Ok(records.into_iter().filter_map(|(key, value)| Some((key, value?))).collect())
+    }
+}
+
+/// A key that no newer age has settled.
+#[derive(Debug, Clone, Copy)]
+struct Pending {
+    prefix: u64,
+    hash: u64,
+    place: usize,
+    is_settled: bool,
+}

@@ -1,0 +1,75 @@
+//! A lease that is kept: opened, renewed while its job runs, and closed when it ends.
+
+use std::time::Duration;
+
+use larder_format::ids::JobId;
+use larder_format::lease::Lease;
+use larder_store::jobs::OpenLease;
+use larder_store::{Repository, RepositoryError};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::context::{Clock, Context};
+
+/// Renews a lease in the background. Dropped without [`LeaseKeeper::end`] it is renewed no more, and expires.
+#[derive(Debug)]
+pub struct LeaseKeeper {
+    runtime: Handle,
+    repository: Repository,
+    /// Tells the keeper to stop.
+    stop: oneshot::Sender<()>,
+    /// Gives the lease back.
+    kept: JoinHandle<OpenLease>,
+}
+
+impl LeaseKeeper {
+    /// Writes the lease of a job that starts now, and renews it as often as it says.
+    pub fn open(context: &Context, job: JobId, lease: Lease) -> Result<Self, RepositoryError> {
+        let (repository, runtime) = (context.repository.clone(), context.runtime.clone());
+        let every = Duration::from_secs(u64::from(lease.renew_seconds).max(1));
+        let open = runtime.block_on(repository.open_lease(job, lease))?;
+        let (stop, stopped) = oneshot::channel();
+        let kept = runtime.spawn(renew(repository.clone(), context.clock.clone(), every, open, stopped));
+        Ok(Self { runtime, repository, stop, kept })
+    }
+
+    /// The job is over. Closes the lease if `close` says that the job will create nothing any more and that all it created was
+    /// answered; else it is left to expire.
+    pub fn end(self, close: bool) {
+        let _ = self.stop.send(());
+        let closed = self.runtime.block_on(async {
+            match self.kept.await {
+                Ok(lease) if close => self.repository.close_lease(&lease).await,
+                // Left open, or cancelled together with its runtime.
+                _ => Ok(()),
+            }
+        });
+        if let Err(error) = closed {
+            tracing::warn!(%error, "the lease could not be closed; it will expire");
+        }
+    }
+}
+
+async fn renew(
+    repository: Repository,
+    clock: std::sync::Arc<dyn Clock>,
+    every: Duration,
+    mut lease: OpenLease,
+    mut stopped: oneshot::Receiver<()>,
+) -> OpenLease {
+    loop {
+        tokio::select! {
+            _ = &mut stopped => return lease,
+            () = tokio::time::sleep(every) => {}
+        }
+        // Waiting for the store must not keep the end of the job waiting. A renewal that fails or is given up is nobody's
+        // concern: the next is soon, and expiry takes several of them.
+        tokio::select! {
+            _ = &mut stopped => return lease,
+            renewed = repository.renew_lease(&mut lease, clock.now_ms()) => if let Err(error) = renewed {
+                tracing::warn!(%error, "the lease could not be renewed");
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Laying versions out anew: chunks copied into fresh containers, and recipes written again over them.
+//!
+//! What offline tasks do with contents (SlimStore section V-B, sparse container compaction; rewriting of stale containers).
+//! Everything written belongs to the job of the task; nothing here commits or deletes. Called by the G-node.
+//!
+//! Invariants: a chunk is copied only after its fingerprint was computed again from the bytes that were read, so damage is
+//! found before another copy is given up for this one; a recipe that was written again names the same chunks in the same
+//! order, only elsewhere.
+
+mod copying;
+mod recipe;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use larder_chunking::Fingerprinter;
+use larder_format::ChunkRef;
+use larder_format::compress::Compression;
+use larder_format::ids::{ContainerId, ContainerKind, JobId};
+use larder_format::manifest::{ContainerUsage, Manifest};
+use larder_format::recipe::Recipe;
+use larder_store::RepositoryError;
+
+use crate::context::Context;
+use crate::version::MetaChunks;
+use crate::writing::{Destination, Packer, Pool, Uploads, Usage};
+
+/// Of a job's memory, one part in so many for chunks on their way from one container to another.
+const BATCH_ONE_IN: usize = 4;
+
+/// A version could not be laid out anew. Nothing that was there before has changed.
+#[derive(Debug, thiserror::Error)]
+pub enum RelayoutError {
+    /// The repository failed, or what was to be copied is damaged.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+    /// No thread could be started for compressing.
+    #[error("no thread could be started; is there a limit on threads or memory?")]
+    NoThreads,
+    /// Stopped on request.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// What a container holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holding {
+    /// Chunks.
+    pub chunks: u32,
+    /// Their bytes, uncompressed.
+    pub bytes: u64,
+    /// Bytes of the object.
+    pub object_bytes: u64,
+}
+
+/// Containers that a task wrote, all of them acknowledged by the store.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Written {
+    /// What each of them holds.
+    pub containers: HashMap<ContainerId, Holding>,
+    /// Bytes of all these objects.
+    pub stored_bytes: u64,
+}
+
+/// A chunk that was copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Move {
+    /// The container it was copied from.
+    pub from: ContainerId,
+    /// Its place there.
+    pub from_offset: u32,
+    /// Where it is now too.
+    pub to: ChunkRef,
+}
+
+/// A version whose recipe was written again.
+#[derive(Debug)]
+pub struct Relaid {
+    data: Recipe,
+    metadata: Recipe,
+    usage: Usage,
+    /// Chunks that were copied, in the order of the stream, each once.
+    pub moves: Vec<Move>,
+    /// Bytes of these.
+    pub moved_bytes: u64,
+}
+
+impl Relaid {
+    /// The version's manifest over its new recipe. `attempt` must be fresh random bytes; `None` when a container is in neither
+    /// table, which damage alone explains.
+    pub fn manifest(self, old: &Manifest, written: &Written, attempt: [u8; 16]) -> Option<Manifest> {
+        let held: HashMap<_, _> = old.containers.iter().map(|usage| (usage.container, usage)).collect();
+        let mut containers = Vec::with_capacity(self.usage.len());
+        for (container, (chunks, bytes)) in self.usage {
+            let holding = match (written.containers.get(&container), held.get(&container)) {
+                (Some(holding), _) => *holding,
+                (None, Some(usage)) => {
+                    Holding { chunks: usage.chunks_held, bytes: usage.bytes_held, object_bytes: usage.object_bytes }
+                }
+                (None, None) => return None,
+            };
+            containers.push(ContainerUsage {
+                container,
+                chunks_used: u32::try_from(chunks).unwrap_or(u32::MAX).min(holding.chunks),
+                bytes_used: bytes.min(holding.bytes),
+                chunks_held: holding.chunks,
+                bytes_held: holding.bytes,
+                object_bytes: holding.object_bytes,
+            });
+        }
+        containers.sort_by_key(|usage| usage.container);
+        let mut summary = old.summary.clone();
+        summary.attempt = attempt;
+        Some(Manifest { summary, data: self.data, metadata: self.metadata, containers })
+    }
+}
+
+/// Writes the containers of one task. See the module header.
+pub struct Relayout {
+    context: Context,
+    fingerprinter: Fingerprinter,
+    chunks: MetaChunks,
+    uploads: Arc<Uploads>,
+    data: Packer,
+    metadata: Packer,
+    /// Last, so that it ends after those that hand work in.
+    _pool: Pool,
+}
+
+impl std::fmt::Debug for Relayout {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Relayout").field("context", &self.context).finish_non_exhaustive()
+    }
+}
+
+impl Relayout {
+    /// Begins to write under the id of a task, which has announced itself.
+    pub fn new(context: &Context, job: JobId, compression: Compression) -> Result<Self, RelayoutError> {
+        let uploads = Uploads::new(context.repository.clone(), context.runtime.clone());
+        let pool = Pool::new(context.threads, compression);
+        let handle = pool.handle().ok_or(RelayoutError::NoThreads)?;
+        let destination = Destination::Store { pool: handle, uploads: uploads.clone() };
+        Ok(Self {
+            context: context.clone(),
+            fingerprinter: Fingerprinter::new(&context.repository.keys().fingerprint),
+            chunks: MetaChunks::new(context),
+            uploads,
+            data: Packer::new(destination.clone(), ContainerKind::Data, job),
+            metadata: Packer::new(destination, ContainerKind::Meta, job),
+            _pool: pool,
+        })
+    }
+
+    /// Closes the containers and waits until the store has acknowledged all of them.
+    pub fn finish(mut self) -> Result<Written, RelayoutError> {
+        self.data.close()?;
+        self.metadata.close()?;
+        self.uploads.wait()?;
+        let holding = |held: crate::writing::Held| Holding {
+            chunks: held.chunks,
+            bytes: held.bytes,
+            object_bytes: held.object_bytes,
+        };
+        let containers = self.uploads.stored().into_iter().map(|(id, held)| (id, holding(held))).collect();
+        Ok(Written { containers, stored_bytes: self.uploads.stored_bytes() })
+    }
+
+    fn batch_bytes(&self) -> usize {
+        self.context.memory / BATCH_ONE_IN
+    }
+
+    fn stop_if_asked(&self) -> Result<(), RelayoutError> {
+        if self.context.cancel.is_cancelled() { Err(RelayoutError::Interrupted) } else { Ok(()) }
+    }
+}

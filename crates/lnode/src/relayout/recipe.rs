@@ -1,0 +1,166 @@
+//! Writing a version's recipe again, with the chunks of some containers elsewhere.
+//!
+//! Segments that lie in none of these containers are shared with the old recipe, and so are nodes of which every segment is.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use larder_format::ChunkRef;
+use larder_format::ids::ContainerId;
+use larder_format::manifest::Manifest;
+use larder_format::recipe::{Recipe, SegmentRef};
+use larder_format::segment::{self, Segment, Superchunk};
+
+use super::{Move, Relaid, Relayout, RelayoutError};
+use crate::version::RecipeReader;
+use crate::writing::{MetaSink, NodeWriter, Usage, uses_of};
+
+/// Segments that wait for the copies of their chunks: their records take memory.
+const WAITING_SEGMENTS: usize = 1024;
+
+/// A segment that is written when the chunks before it are copied.
+struct Waiting {
+    reference: SegmentRef,
+    /// Its records, when some of them move.
+    contents: Option<Segment>,
+}
+
+/// One recipe being written again.
+struct Rewriting {
+    nodes: NodeWriter,
+    usage: Usage,
+    waiting: Vec<Waiting>,
+    /// Chunks to be copied for those that wait, in stream order.
+    wanted: Vec<ChunkRef>,
+    wanted_bytes: usize,
+    /// Where the chunks that were copied, or will be with the next batch, are.
+    places: HashMap<(ContainerId, u32), usize>,
+    moves: Vec<Move>,
+}
+
+impl Relayout {
+    /// Copies what a version uses of the containers for which `gives_up` says so, in the order of its stream, and writes its
+    /// recipe over the copies. Memory: 100 bytes for each chunk that moves, beside the batches.
+    pub fn relay(
+        &mut self,
+        manifest: &Manifest,
+        gives_up: impl Fn(&ContainerId) -> bool,
+    ) -> Result<Relaid, RelayoutError> {
+        let mut rewriting = Rewriting {
+            nodes: NodeWriter::new(Some(&manifest.data)),
+            usage: Usage::new(),
+            waiting: Vec::new(),
+            wanted: Vec::new(),
+            wanted_bytes: 0,
+            places: HashMap::new(),
+            moves: Vec::new(),
+        };
+        let known: HashSet<_> = manifest.containers.iter().map(|usage| usage.container).collect();
+        let mut reader = RecipeReader::new(Arc::new(manifest.data.clone()), self.chunks.clone());
+        for number in 0..reader.segments() {
+            self.stop_if_asked()?;
+            let Some((reference, _)) = reader.segment_ref(number)? else { break };
+            let moves = reference.uses.iter().any(|used| gives_up(&used.container));
+            let contents = if moves { reader.whole_segment(number)? } else { None };
+            for record in contents.iter().flat_map(|segment| &segment.records) {
+                let container = &record.chunk.container;
+                // Where the index leads to is not this version's: it may be given up in its turn.
+                if gives_up(container) || !known.contains(container) {
+                    rewriting.want(record.chunk);
+                }
+            }
+            rewriting.waiting.push(Waiting { reference, contents });
+            if rewriting.wanted_bytes >= self.batch_bytes() || rewriting.waiting.len() >= WAITING_SEGMENTS {
+                self.flush(&mut rewriting)?;
+            }
+        }
+        self.flush(&mut rewriting)?;
+        let Rewriting { nodes, mut usage, moves, .. } = rewriting;
+        let mut added_bytes = 0;
+        let mut sink = MetaSink {
+            packer: &mut self.metadata,
+            fingerprinter: &self.fingerprinter,
+            usage: &mut usage,
+            added_bytes: &mut added_bytes,
+        };
+        let data = nodes.finish(&mut sink)?;
+        let metadata = self.count(&manifest.metadata, &mut usage)?;
+        let moved_bytes = moves.iter().map(|moved| u64::from(moved.to.size)).sum();
+        Ok(Relaid { data, metadata, usage, moves, moved_bytes })
+    }
+
+    /// Copies what is wanted, then writes the segments that wait for it.
+    fn flush(&mut self, rewriting: &mut Rewriting) -> Result<(), RelayoutError> {
+        let copies = self.copy(&rewriting.wanted)?;
+        let moved = rewriting.wanted.drain(..).zip(copies).map(|(from, to)| Move {
+            from: from.container,
+            from_offset: from.offset,
+            to,
+        });
+        rewriting.moves.extend(moved);
+        rewriting.wanted_bytes = 0;
+        let mut added_bytes = 0;
+        for Waiting { mut reference, contents } in rewriting.waiting.drain(..) {
+            let mut sink = MetaSink {
+                packer: &mut self.metadata,
+                fingerprinter: &self.fingerprinter,
+                usage: &mut rewriting.usage,
+                added_bytes: &mut added_bytes,
+            };
+            if let Some(mut contents) = contents {
+                for record in &mut contents.records {
+                    if let Some(place) = rewriting.places.get(&(record.chunk.container, record.chunk.offset)) {
+                        record.chunk = rewriting.moves[*place].to;
+                    }
+                }
+                let superchunks = whole_runs(&contents);
+                let bytes =
+                    segment::encode(&contents.records, &superchunks).map_err(larder_store::RepositoryError::from)?;
+                let fingerprint = self.fingerprinter.one(&bytes);
+                // What its bytes are has not changed, so its samples and its proof hold.
+                reference.chunk = sink.push(fingerprint, &bytes)?;
+                reference.uses = uses_of(&contents.records);
+            }
+            rewriting.nodes.push(reference, &mut sink)?;
+        }
+        Ok(())
+    }
+
+    /// Counts what a recipe uses of each container. Writes nothing: all its nodes are known.
+    fn count(&mut self, recipe: &Recipe, usage: &mut Usage) -> Result<Recipe, RelayoutError> {
+        let mut nodes = NodeWriter::new(Some(recipe));
+        let mut reader = RecipeReader::new(Arc::new(recipe.clone()), self.chunks.clone());
+        let mut added_bytes = 0;
+        let mut sink = MetaSink {
+            packer: &mut self.metadata,
+            fingerprinter: &self.fingerprinter,
+            usage,
+            added_bytes: &mut added_bytes,
+        };
+        for number in 0..reader.segments() {
+            let Some((reference, _)) = reader.segment_ref(number)? else { break };
+            nodes.push(reference, &mut sink)?;
+        }
+        Ok(nodes.finish(&mut sink)?)
+    }
+}
+
+impl Rewriting {
+    fn want(&mut self, chunk: ChunkRef) {
+        let next = self.moves.len() + self.wanted.len();
+        if let std::collections::hash_map::Entry::Vacant(place) = self.places.entry((chunk.container, chunk.offset)) {
+            place.insert(next);
+            self.wanted.push(chunk);
+            self.wanted_bytes += chunk.size as usize;
+        }
+    }
+}
+
+/// The superchunks whose records still lie back to back. Their bytes are the same, so their MACs hold.
+fn whole_runs(segment: &Segment) -> Vec<Superchunk> {
+    let is_whole = |superchunk: &&Superchunk| {
+        let run = &segment.records[superchunk.first..superchunk.first + superchunk.records];
+        run.windows(2).all(|pair| pair[0].continues(&pair[1]))
+    };
+    segment.superchunks.iter().filter(is_whole).copied().collect()
+}

@@ -1,0 +1,18 @@
+//! Writing containers and recipes: what a backup and everything that lays versions out anew have in common.
+//!
+//! ```text
+//! chunks --> Packer --frames--> Pool (CPU) --containers--> Uploads --> store
+//! segments --> NodeWriter --new nodes--> Packer of metadata
+//! ```
+//!
+//! Nothing here commits: what is written belongs to a job, and counts when that job's register does.
+
+pub(crate) mod node_writer;
+pub(crate) mod packer;
+pub(crate) mod pool;
+pub(crate) mod uploads;
+
+pub(crate) use node_writer::{MetaSink, NodeWriter, Usage, uses_of};
+pub(crate) use packer::{Destination, Packer};
+pub(crate) use pool::{Pool, PoolHandle};
+pub(crate) use uploads::{Held, Uploads};

@@ -1,0 +1,231 @@
+//! Whole L-nodes, passes, forgets and restores over a faulty store in virtual time, one seed a run (`larder_testkit::sim`).
+//!
+//! The promise: whatever the store does, whoever crashes, however wrong the clocks are, at every moment every version that
+//! nobody forgot restores byte for byte from what is in the store, no fenced job has a version, nothing removed comes back, and
+//! in the end a pass leaves no garbage.
+//!
+//! Leases, looks, adoption, commit and closing are the real code of `larder_store`, formats are the real ones. Real backups use
+//! threads, which no seed decides about; so the L-node here packs its few chunks itself. What it stores, real readers read.
+//!
+//! A failing run tells its seed; `LARDER_SIM_SEED=<seed>` runs that one alone, with its whole trace. `LARDER_SIM_SEEDS=<n>`
+//! sets how many the soak test runs (`cargo test --test simulation -- --ignored`).
+
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "a test that cannot go on fails here")]
+
+#[path = "simulation/backup.rs"]
+mod backup;
+#[path = "simulation/checks.rs"]
+mod checks;
+#[path = "simulation/ledger.rs"]
+mod ledger;
+#[path = "simulation/node.rs"]
+mod node;
+#[path = "simulation/pass.rs"]
+mod pass;
+#[path = "simulation/reading.rs"]
+mod reading;
+
+use std::collections::BTreeMap;
+
+use futures::FutureExt;
+use larder_testkit::data::Rng;
+use larder_testkit::sim::{Life, Sim, Trace, Weather};
+
+use crate::checks::Checks;
+use crate::ledger::{Broken, Ledger};
+use crate::node::{Node, Stop, init};
+use crate::pass::Death;
+
+/// Steps of one run: about as many requests.
+const STEPS: u64 = 3000;
+/// Seeds of the normal test run.
+const SEEDS: u64 = 60;
+
+#[derive(Debug, Clone, Copy)]
+enum Role {
+    Backs,
+    Reads,
+    Forgets,
+    Collects,
+}
+
+/// How a run ended well.
+struct Ran {
+    trace: Trace,
+    counts: BTreeMap<&'static str, u64>,
+}
+
+/// One process: it does its work again and again until something goes wrong, and is then started anew.
+async fn live(role: Role, life: Life, ledger: Ledger, broken: Broken) -> Result<(), Stop> {
+    let node = Node::start(life, &ledger, broken).await?;
+    loop {
+        node.pause().await;
+        match role {
+            Role::Backs => backup::backup(&node).await?,
+            Role::Reads => reading::read(&node).await?,
+            Role::Forgets => pass::forget(&node).await?,
+            Role::Collects => pass::pass(&node, Death::Guessed).await?,
+        }
+    }
+}
+
+/// Runs one seed.
+fn run(seed: u64, broken: Broken) -> Result<Ran, String> {
+    let mut dice = Rng::new(seed ^ 0x5eed);
+    let rough = Weather::ROUGH;
+    let weather = match dice.below(4) {
+        0 => Weather { fails: 0, fails_after: 0, hangs: 0, crashes: 10, ..rough },
+        1 => Weather { fails_after: 600, hangs: 300, crashes: 10, ..rough },
+        2 => Weather { crashes: 150, ..rough },
+        _ => rough,
+    };
+    let weather = Weather { late: *dice.pick(&[10, 50, 200]), freezes: *dice.pick(&[0, 300, 1000]), ..weather };
+    let mut sim = Sim::new(seed, weather);
+    let world = sim.world();
+    init(&world);
+    let ledger = Ledger::default();
+    let mut roles = vec![("L1", Role::Backs), ("L2", Role::Backs), ("G1", Role::Collects), ("F", Role::Forgets)];
+    roles.extend(
+        [("L3", Role::Backs), ("G2", Role::Collects), ("R", Role::Reads)].into_iter().filter(|_| !dice.one_in(3)),
+    );
+    for (name, role) in roles {
+        let ledger = ledger.clone();
+        sim.actor(name, move |life| {
+            let ledger = ledger.clone();
+            let world = life.world.clone();
+            async move {
+                if let Err(stop) = live(role, life, ledger, broken).await {
+                    world.note(format!("{name}: stops: {stop}"));
+                }
+            }
+            .boxed_local()
+        });
+    }
+
+    let outside = Life { store: world.plain(), world: world.clone(), number: 0, seed };
+    let keeper = Sim::alone(Node::start(outside, &ledger, Broken::Nothing)).map_err(|stop| stop.to_string())?;
+    let mut checks = Checks::new(keeper.repository.clone(), ledger.clone());
+    let failed = |what: String, trace: &Trace| {
+        let told = if std::env::var_os("LARDER_SIM_SEED").is_some() { trace.to_string() } else { String::new() };
+        format!("{told}seed {seed}: {what}")
+    };
+    let trace = sim
+        .run(STEPS, |world, step| checks.step(world, step))
+        .map_err(|error| failed(format!("step {}: {}", error.step, error.what), &error.trace))?;
+
+    // All are dead now, and it is quiet.
+    Sim::alone(async { checks.end(&world) }).map_err(|what| failed(what, &trace))?;
+    for _ in 0..2 {
+        Sim::alone(pass::pass(&keeper, Death::Certain))
+            .map_err(|stop| failed(format!("quiet pass: {stop}"), &trace))?;
+        Sim::alone(async { checks.end(&world) })
+            .map_err(|what| failed(format!("after a quiet pass: {what}"), &trace))?;
+    }
+    let (there, referenced) = checks.containers(&world).map_err(|what| failed(what, &trace))?;
+    if there != referenced {
+        let garbage: Vec<_> = there.difference(&referenced).collect();
+        return Err(failed(format!("garbage that no pass collects: {garbage:?}"), &trace));
+    }
+    Ok(Ran { trace, counts: ledger.counts() })
+}
+
+/// The seeds that are asked for, or these.
+fn seeds(variable: &str, default: u64) -> Vec<u64> {
+    let asked = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    match asked("LARDER_SIM_SEED") {
+        Some(seed) => vec![seed],
+        None => (0..asked(variable).unwrap_or(default)).collect(),
+    }
+}
+
+fn run_all(seeds: Vec<u64>) -> BTreeMap<&'static str, u64> {
+    let mut counts = BTreeMap::new();
+    for seed in seeds {
+        let ran = run(seed, Broken::Nothing).unwrap_or_else(|failed| panic!("{failed}"));
+        for (what, count) in ran.counts {
+            *counts.entry(what).or_default() += count;
+        }
+    }
+    counts
+}
+
+#[test]
+fn nothing_is_lost_whatever_happens() {
+    let counts = run_all(seeds("", SEEDS));
+    println!("{counts:?}");
+    if std::env::var_os("LARDER_SIM_SEED").is_none() {
+        let witnesses = [
+            "committed",
+            "on a base",
+            "adopted",
+            "fenced",
+            "fences",
+            "forgotten",
+            "passes",
+            "containers collected",
+            "jobs removed",
+            "restored",
+        ];
+        let missing: Vec<_> = witnesses.iter().filter(|what| !counts.contains_key(*what)).collect();
+        assert!(missing.is_empty(), "never happened: {missing:?}");
+    }
+}
+
+#[test]
+#[ignore = "hours; LARDER_SIM_SEEDS says how many seeds"]
+fn soak() {
+    println!("{:?}", run_all(seeds("LARDER_SIM_SEEDS", 100_000)));
+}
+
+#[test]
+fn one_seed_is_one_run() {
+    for seed in [3, 4, 5] {
+        let [one, other] = [(); 2].map(|()| run(seed, Broken::Nothing).unwrap_or_else(|failed| panic!("{failed}")));
+        assert_eq!(one.trace.hash(), other.trace.hash(), "seed {seed}");
+        assert_eq!(one.trace, other.trace, "seed {seed}");
+    }
+    let [one, other] = [6, 7].map(|seed| run(seed, Broken::Nothing).unwrap_or_else(|failed| panic!("{failed}")));
+    assert_ne!(one.trace.hash(), other.trace.hash());
+}
+
+/// Within so many seeds the simulation finds that a rule is broken.
+#[track_caller]
+fn is_found(broken: Broken, within: u64) {
+    let found = seeds("", within).into_iter().find_map(|seed| run(seed, broken).err());
+    println!("{broken:?}: {found:?}");
+    assert!(found.is_some(), "{broken:?} is not found within {within} seeds");
+}
+
+#[test]
+fn rates() {
+    let all = [
+        Broken::LookBeforeLease,
+        Broken::CommitBeforeDurable,
+        Broken::CloseUnanswered,
+        Broken::AdoptUnseen,
+        Broken::NoFence,
+        Broken::MarksAfterLeases,
+        Broken::VersionsBeforeLeases,
+        Broken::PinsIgnored,
+        Broken::AdoptionIgnored,
+        Broken::MarkRemovedFirst,
+    ];
+    for b in all {
+        let found: Vec<_> = (0..200).filter_map(|seed| run(seed, b).err()).collect();
+        println!("{b:?}: {} first {:?}", found.len(), found.first());
+    }
+}
+
+#[test]
+fn broken_rules_are_found() {
+    is_found(Broken::LookBeforeLease, SEEDS);
+    is_found(Broken::CommitBeforeDurable, SEEDS);
+    is_found(Broken::CloseUnanswered, SEEDS);
+    is_found(Broken::AdoptUnseen, SEEDS);
+    is_found(Broken::NoFence, SEEDS);
+    is_found(Broken::MarksAfterLeases, SEEDS);
+    is_found(Broken::VersionsBeforeLeases, SEEDS);
+    is_found(Broken::PinsIgnored, SEEDS);
+    is_found(Broken::AdoptionIgnored, SEEDS);
+    is_found(Broken::MarkRemovedFirst, SEEDS);
+}

@@ -1,0 +1,155 @@
+//! What must hold at every moment, seen from the store alone and compared with what was promised.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use futures::FutureExt;
+use larder_format::ids::{JobId, SeriesKey};
+use larder_format::manifest::{Manifest, Register};
+use larder_format::names;
+use larder_store::Repository;
+use larder_testkit::sim::{Change, World};
+
+use crate::ledger::Ledger;
+use crate::reading::restore;
+
+/// Looks at the bucket between two steps.
+pub struct Checks {
+    repository: Repository,
+    ledger: Ledger,
+    /// Registers that were decoded: objects never change, but a name may be taken again.
+    decoded: BTreeMap<String, (usize, Option<Rc<Manifest>>)>,
+    /// Versions that were visible once, and are not any more.
+    gone: BTreeSet<JobId>,
+    visible: BTreeSet<JobId>,
+    last_restored: u64,
+}
+
+/// Steps between two restores of everything. Whether containers are there is looked at after every step that matters.
+const RESTORE_EVERY: u64 = 300;
+
+impl Checks {
+    pub fn new(repository: Repository, ledger: Ledger) -> Self {
+        Self {
+            repository,
+            ledger,
+            decoded: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            visible: BTreeSet::new(),
+            last_restored: 0,
+        }
+    }
+
+    /// After every step.
+    pub fn step(&mut self, world: &World, step: u64) -> Result<(), String> {
+        let lost = self.ledger.lost();
+        if let Some(lost) = lost.first() {
+            return Err(format!("what a lease names is gone: {lost}"));
+        }
+        let matters = world.take_changes().iter().any(|change| match change {
+            Change::Deleted(_) => true,
+            Change::Created(name) => name.starts_with(names::VERSIONS) || name.starts_with(names::FORGOTTEN),
+        });
+        if !matters {
+            return Ok(());
+        }
+        let versions = self.versions(world)?;
+        self.compare(&versions)?;
+        for manifest in versions.values() {
+            let missing = manifest.containers.iter().map(|usage| names::container(usage.container));
+            if let Some(missing) = missing.into_iter().find(|name| !world.has(name)) {
+                return Err(format!("version {} has lost {missing}", manifest.summary.id));
+            }
+        }
+        if step > self.last_restored + RESTORE_EVERY {
+            self.last_restored = step;
+            self.restore_all(&versions)?;
+        }
+        Ok(())
+    }
+
+    /// At the end.
+    pub fn end(&mut self, world: &World) -> Result<usize, String> {
+        let versions = self.versions(world)?;
+        self.compare(&versions)?;
+        self.restore_all(&versions)?;
+        Ok(versions.len())
+    }
+
+    /// All containers there are, and those that visible versions reference.
+    pub fn containers(&mut self, world: &World) -> Result<(BTreeSet<String>, BTreeSet<String>), String> {
+        let versions = self.versions(world)?;
+        let usages = versions.values().flat_map(|manifest| &manifest.containers);
+        let referenced = usages.map(|usage| names::container(usage.container)).collect();
+        let there = world.names().into_iter().filter(|name| names::parse_container(name).is_some()).collect();
+        Ok((there, referenced))
+    }
+
+    /// The manifests of all visible versions.
+    fn versions(&mut self, world: &World) -> Result<BTreeMap<JobId, Rc<Manifest>>, String> {
+        let mut versions = BTreeMap::new();
+        for name in world.names().iter().filter(|name| name.starts_with(names::VERSIONS)) {
+            let (series, job, _) = names::parse_version(name).ok_or(format!("an odd name: {name}"))?;
+            if world.has(&names::forgotten(series, job)) {
+                continue;
+            }
+            if let Some(manifest) = self.decode(world, name, series, job)? {
+                versions.insert(job, manifest);
+            }
+        }
+        Ok(versions)
+    }
+
+    fn decode(
+        &mut self,
+        world: &World,
+        name: &str,
+        series: SeriesKey,
+        job: JobId,
+    ) -> Result<Option<Rc<Manifest>>, String> {
+        let bytes = world.get(name).ok_or("the world stands still")?;
+        let place = bytes.as_ptr() as usize;
+        match self.decoded.get(name) {
+            Some((at, manifest)) if *at == place => Ok(manifest.clone()),
+            _ => {
+                let register = Manifest::decode(self.repository.keys(), series, job, 0, &bytes);
+                let manifest = match register.map_err(|error| format!("{name}: {error}"))? {
+                    Register::Committed(manifest) => Some(Rc::new(manifest)),
+                    Register::Aborted => None,
+                };
+                self.decoded.insert(name.to_owned(), (place, manifest.clone()));
+                Ok(manifest)
+            }
+        }
+    }
+
+    /// Compares what is visible with what was promised.
+    fn compare(&mut self, versions: &BTreeMap<JobId, Rc<Manifest>>) -> Result<(), String> {
+        if let Some(job) = self.ledger.must_be_there().iter().find(|job| !versions.contains_key(job)) {
+            return Err(format!("version {job} was committed, and it is gone"));
+        }
+        if let Some(job) = versions.keys().find(|job| self.ledger.is_fenced(**job)) {
+            return Err(format!("job {job} was told that it is fenced, and has a version"));
+        }
+        let visible: BTreeSet<_> = versions.keys().copied().collect();
+        self.gone.extend(self.visible.difference(&visible));
+        if let Some(job) = visible.intersection(&self.gone).next() {
+            return Err(format!("version {job} was gone, and came back"));
+        }
+        self.visible = visible;
+        Ok(())
+    }
+
+    fn restore_all(&self, versions: &BTreeMap<JobId, Rc<Manifest>>) -> Result<(), String> {
+        for (job, manifest) in versions {
+            let restored = restore(&self.repository, manifest).now_or_never();
+            let restored = restored.ok_or("a store that answers at once makes nobody wait")?;
+            let bytes = restored.map_err(|error| format!("version {job} cannot be restored: {error}"))?;
+            let expected = self.ledger.content(*job).ok_or(format!("nobody committed {job}"))?;
+            if bytes != expected.concat() {
+                return Err(format!("version {job} restores to other bytes"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,190 @@
+//! The scheduler: polls actors, lets requests be answered, makes actors crash and time pass, all from one seed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures::future::LocalBoxFuture;
+use futures::task::{ArcWake, AtomicWaker, waker};
+use object_store::ObjectStore;
+
+use super::trace::Trace;
+use super::world::{Weather, World};
+
+/// One life of an actor, from its start to its end or its crash.
+pub struct Life {
+    /// Its way to the bucket.
+    pub store: Arc<dyn ObjectStore>,
+    /// The bucket itself, to write notes into the trace.
+    pub world: World,
+    /// Counts an actor's lives from 0.
+    pub number: u64,
+    /// A seed of its own.
+    pub seed: u64,
+}
+
+type Begin = Box<dyn FnMut(Life) -> LocalBoxFuture<'static, ()>>;
+
+struct Actor {
+    begin: Begin,
+    lives: u64,
+    running: Option<LocalBoxFuture<'static, ()>>,
+    flag: Arc<Flag>,
+}
+
+/// Says that an actor can go on, and wakes the scheduler.
+#[derive(Default)]
+struct Flag {
+    set: AtomicBool,
+    scheduler: Arc<AtomicWaker>,
+}
+
+impl ArcWake for Flag {
+    fn wake_by_ref(flag: &Arc<Self>) {
+        flag.set.store(true, Ordering::Relaxed);
+        flag.scheduler.wake();
+    }
+}
+
+/// What must hold does not.
+#[derive(Debug)]
+pub struct Failed {
+    /// What the caller's check said.
+    pub what: String,
+    /// At which step.
+    pub step: u64,
+    /// What happened until then.
+    pub trace: Trace,
+}
+
+/// A simulation.
+pub struct Sim {
+    world: World,
+    actors: Vec<Actor>,
+    scheduler: Arc<AtomicWaker>,
+}
+
+impl Sim {
+    /// An empty bucket, and nobody there yet.
+    pub fn new(seed: u64, weather: Weather) -> Self {
+        Self { world: World::new(seed, weather), actors: Vec::new(), scheduler: Arc::default() }
+    }
+
+    /// The bucket.
+    pub fn world(&self) -> World {
+        self.world.clone()
+    }
+
+    /// Adds an actor. `begin` starts it, and starts it anew whenever it has crashed or ended.
+    pub fn actor(&mut self, name: &str, mut begin: impl FnMut(Life) -> LocalBoxFuture<'static, ()> + 'static) {
+        self.world.0.lock().names.push(name.to_owned());
+        self.actors.push(Actor {
+            begin: Box::new(move |life| begin(life)),
+            lives: 0,
+            running: None,
+            flag: Arc::new(Flag { set: AtomicBool::new(true), scheduler: self.scheduler.clone() }),
+        });
+    }
+
+    /// Runs so many steps and asks `check` after each of them. Afterwards all actors are gone, and what was under way has
+    /// arrived or never will.
+    pub fn run(
+        &mut self,
+        steps: u64,
+        mut check: impl FnMut(&World, u64) -> Result<(), String>,
+    ) -> Result<Trace, Box<Failed>> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        let runtime = runtime.expect("a runtime without I/O needs nothing");
+        let scheduled = tokio::task::unconstrained(async {
+            for step in 0..steps {
+                self.step().await;
+                self.ask(step, &mut check)?;
+            }
+            self.actors.iter_mut().for_each(|actor| actor.running = None);
+            self.world.settle();
+            self.ask(steps, &mut check)
+        });
+        runtime.block_on(scheduled)?;
+        Ok(self.world.trace())
+    }
+
+    /// Runs one future to its end on the clock of a simulation, undisturbed.
+    pub fn alone<T>(future: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.expect("a runtime without I/O needs nothing").block_on(future)
+    }
+
+    fn ask(&self, step: u64, check: &mut impl FnMut(&World, u64) -> Result<(), String>) -> Result<(), Box<Failed>> {
+        check(&self.world, step).map_err(|what| Box::new(Failed { what, step, trace: self.world.trace() }))
+    }
+
+    async fn step(&mut self) {
+        self.poll_all();
+        let (crash, delay) = {
+            let mut state = self.world.0.lock();
+            let weather = state.weather;
+            let crash = (state.rng.below(10_000) < weather.crashes).then(|| state.rng.below(self.actors.len() as u64));
+            let delay = (state.rng.below(10_000) < weather.delays).then(|| state.rng.within(1..60));
+            (crash, delay)
+        };
+        if let Some(at) = crash {
+            let name = self.world.0.lock().name(at as usize);
+            self.world.note(format!("{name}: crashes"));
+            self.actors[at as usize].running = None;
+            self.poll_all();
+        }
+        if let Some(seconds) = delay {
+            self.world.note(format!("{seconds} seconds pass"));
+            tokio::time::advance(Duration::from_secs(seconds)).await;
+            self.poll_all();
+        }
+        if !self.world.go_on() {
+            // All sleep, or wait for what will not come. tokio's clock jumps to the first who is to be woken.
+            self.woken().await;
+        }
+    }
+
+    /// Polls whoever can go on, until nobody can.
+    fn poll_all(&mut self) {
+        loop {
+            let mut polled = false;
+            for at in 0..self.actors.len() {
+                if self.actors[at].running.is_none() {
+                    self.begin(at);
+                }
+                let actor = &mut self.actors[at];
+                let Some(running) = &mut actor.running else { continue };
+                if !actor.flag.set.swap(false, Ordering::Relaxed) {
+                    continue;
+                }
+                polled = true;
+                let waker: Waker = waker(actor.flag.clone());
+                if running.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+                    actor.running = None;
+                }
+            }
+            if !polled {
+                return;
+            }
+        }
+    }
+
+    fn begin(&mut self, at: usize) {
+        let seed = self.world.0.lock().rng.next_u64();
+        let actor = &mut self.actors[at];
+        let life = Life { store: self.world.client(at), world: self.world.clone(), number: actor.lives, seed };
+        actor.lives += 1;
+        actor.running = Some((actor.begin)(life));
+        actor.flag.set.store(true, Ordering::Relaxed);
+    }
+
+    async fn woken(&self) {
+        let flags: Vec<_> = self.actors.iter().map(|actor| actor.flag.clone()).collect();
+        std::future::poll_fn(|context| {
+            self.scheduler.register(context.waker());
+            if flags.iter().any(|flag| flag.set.load(Ordering::Relaxed)) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}

@@ -1,0 +1,372 @@
+//! The bucket, and the requests on their way to it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use object_store::{Error, ObjectStore};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::store::SimStore;
+use super::trace::Trace;
+use crate::data::Rng;
+use crate::plan::Failure;
+
+/// How often what goes wrong: so many times in 10,000 requests or steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Weather {
+    /// A request fails and has no effect.
+    pub fails: u64,
+    /// A create or delete takes effect and is reported as failed.
+    pub fails_after: u64,
+    /// A request is never answered. It takes effect at once, later or never.
+    pub hangs: u64,
+    /// Steps at which an actor crashes.
+    pub crashes: u64,
+    /// Steps at which time passes although there are requests that could be answered.
+    pub delays: u64,
+    /// Steps at which a request that nobody waits for any more reaches the store.
+    pub late: u64,
+    /// Requests before which an actor becomes slow: for a while nothing of it is carried out unless there is nothing else.
+    pub freezes: u64,
+}
+
+impl Weather {
+    /// Nothing goes wrong.
+    pub const FINE: Self = Self { fails: 0, fails_after: 0, hangs: 0, crashes: 0, delays: 0, late: 0, freezes: 0 };
+    /// A store on a bad day.
+    pub const ROUGH: Self =
+        Self { fails: 150, fails_after: 100, hangs: 100, crashes: 40, delays: 150, late: 200, freezes: 300 };
+}
+
+/// An object that was created or deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// It is there now.
+    Created(String),
+    /// It is gone now.
+    Deleted(String),
+}
+
+/// What is asked of the bucket.
+#[derive(Debug, Clone)]
+pub(super) enum Ask {
+    Create(String, Bytes),
+    Put(String, Bytes),
+    Read(String),
+    /// The next names of a listing, after one.
+    Page(String, Option<String>),
+    Delete(String),
+}
+
+impl Ask {
+    fn has_effect(&self) -> bool {
+        matches!(self, Self::Create(..) | Self::Put(..) | Self::Delete(_))
+    }
+
+    fn told(&self) -> String {
+        match self {
+            Self::Create(path, _) => format!("create {path}"),
+            Self::Put(path, _) => format!("put {path}"),
+            Self::Read(path) => format!("read {path}"),
+            Self::Page(folder, Some(after)) => format!("list {folder} after {after}"),
+            Self::Page(folder, None) => format!("list {folder}"),
+            Self::Delete(path) => format!("delete {path}"),
+        }
+    }
+
+    fn path(&self) -> &str {
+        match self {
+            Self::Create(path, _)
+            | Self::Put(path, _)
+            | Self::Read(path)
+            | Self::Page(path, _)
+            | Self::Delete(path) => path,
+        }
+    }
+}
+
+/// What the bucket answers.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Done,
+    Bytes(Bytes),
+    /// Names and sizes, and whether there are more.
+    Page(Vec<(String, u64)>, bool),
+}
+
+type Reply = oneshot::Sender<Result<Answer, Error>>;
+
+#[derive(Debug)]
+struct UnderWay {
+    actor: usize,
+    ask: Ask,
+    /// `None` when no answer will come.
+    reply: Option<Reply>,
+}
+
+impl UnderWay {
+    /// Whether anybody waits for the answer.
+    fn is_awaited(&self) -> bool {
+        self.reply.as_ref().is_some_and(|reply| !reply.is_closed())
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    objects: BTreeMap<String, Bytes>,
+    under_way: Vec<UnderWay>,
+    /// Answers that somebody waits for and that will not come.
+    unanswered: Vec<Reply>,
+    changes: Vec<Change>,
+    /// For how many more requests each actor waits.
+    frozen: BTreeMap<usize, u64>,
+    pub(super) rng: Rng,
+    pub(super) weather: Weather,
+    pub(super) trace: Trace,
+    pub(super) names: Vec<String>,
+}
+
+/// The bucket of a simulation, and what is under way to it. Clones are the same one.
+#[derive(Debug, Clone)]
+pub struct World(pub(super) Arc<Mutex<State>>);
+
+impl World {
+    pub(super) fn new(seed: u64, weather: Weather) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            objects: BTreeMap::new(),
+            under_way: Vec::new(),
+            unanswered: Vec::new(),
+            changes: Vec::new(),
+            frozen: BTreeMap::new(),
+            rng: Rng::new(seed),
+            weather,
+            trace: Trace::default(),
+            names: Vec::new(),
+        })))
+    }
+
+    /// A client that is not part of the simulation: answered at once, never failed, and not in the trace.
+    pub fn plain(&self) -> Arc<dyn ObjectStore> {
+        Arc::new(SimStore { world: self.clone(), actor: None })
+    }
+
+    /// The client of an actor.
+    pub(super) fn client(&self, actor: usize) -> Arc<dyn ObjectStore> {
+        Arc::new(SimStore { world: self.clone(), actor: Some(actor) })
+    }
+
+    /// The names of all objects, in order.
+    pub fn names(&self) -> Vec<String> {
+        self.0.lock().objects.keys().cloned().collect()
+    }
+
+    /// Whether an object is there.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.lock().objects.contains_key(name)
+    }
+
+    /// An object's bytes.
+    pub fn get(&self, name: &str) -> Option<Bytes> {
+        self.0.lock().objects.get(name).cloned()
+    }
+
+    /// What was created and deleted since this was last asked.
+    pub fn take_changes(&self) -> Vec<Change> {
+        std::mem::take(&mut self.0.lock().changes)
+    }
+
+    /// Writes a line into the trace.
+    pub fn note(&self, line: impl Into<String>) {
+        self.0.lock().trace.push(line.into());
+    }
+
+    /// What happened so far.
+    pub fn trace(&self) -> Trace {
+        self.0.lock().trace.clone()
+    }
+
+    /// Another weather from now on.
+    pub fn set_weather(&self, weather: Weather) {
+        self.0.lock().weather = weather;
+    }
+
+    pub(super) fn ask(&self, actor: usize, ask: Ask) -> oneshot::Receiver<Result<Answer, Error>> {
+        let (reply, answer) = oneshot::channel();
+        self.0.lock().under_way.push(UnderWay { actor, ask, reply: Some(reply) });
+        answer
+    }
+
+    pub(super) fn answer_now(&self, ask: &Ask) -> Result<Answer, Error> {
+        self.0.lock().carry_out(ask, usize::MAX)
+    }
+
+    /// Carries out one request, in whatever way the dice say. False when nobody waits for anything.
+    pub(super) fn go_on(&self) -> bool {
+        let mut state = self.0.lock();
+        // What reads, and nobody waits for, is no more.
+        state.under_way.retain(|request| request.is_awaited() || request.ask.has_effect());
+        state.unanswered.retain(|reply| !reply.is_closed());
+        if state.chance(|weather| weather.late) {
+            state.apply_late();
+        }
+        let awaited: Vec<_> = (0..state.under_way.len()).filter(|at| state.under_way[*at].is_awaited()).collect();
+        if awaited.is_empty() {
+            return false;
+        }
+        state.frozen.retain(|_, left| {
+            *left -= 1;
+            *left > 0
+        });
+        let quick = awaited.iter().copied().filter(|at| !state.frozen.contains_key(&state.under_way[*at].actor));
+        let quick: Vec<_> = quick.collect();
+        let mut at = if quick.is_empty() { *state.rng.pick(&awaited) } else { *state.rng.pick(&quick) };
+        if quick.len() > 1 && state.chance(|weather| weather.freezes) {
+            // Stopped just before this request, which is where it matters.
+            state.freeze(at);
+            at = *state.rng.pick(&quick);
+        }
+        state.meet_fate(at);
+        true
+    }
+
+    /// All requests that nobody waits for reach the store now, or never.
+    pub(super) fn settle(&self) {
+        let mut state = self.0.lock();
+        while !state.under_way.is_empty() {
+            state.apply_late();
+        }
+    }
+}
+
+impl State {
+    fn chance(&mut self, of: impl Fn(&Weather) -> u64) -> bool {
+        let chance = of(&self.weather);
+        self.rng.below(10_000) < chance
+    }
+
+    /// The actor of a request becomes slow.
+    fn freeze(&mut self, at: usize) {
+        let actor = self.under_way[at].actor;
+        // For a few requests of others, or for so many that everything is different afterwards.
+        let most = *self.rng.pick(&[20, 200, 400]);
+        let left = self.rng.within(1..most);
+        self.frozen.insert(actor, left);
+        let (name, ask) = (self.name(actor), self.under_way[at].ask.told());
+        self.trace.push(format!("{name}: is slow for {left} requests before {ask}"));
+    }
+
+    /// One request that nobody waits for takes effect, or is lost.
+    fn apply_late(&mut self) {
+        let late: Vec<_> = (0..self.under_way.len()).filter(|at| !self.under_way[*at].is_awaited()).collect();
+        let Some(at) = (!late.is_empty()).then(|| *self.rng.pick(&late)) else { return };
+        let request = self.under_way.swap_remove(at);
+        let told = format!("{}: {}", self.name(request.actor), request.ask.told());
+        if self.rng.one_in(4) {
+            self.trace.push(format!("{told}: lost"));
+        } else {
+            let result = self.carry_out(&request.ask, 1);
+            self.trace.push(format!("{told}: late{}", if result.is_ok() { "" } else { ", without effect" }));
+        }
+    }
+
+    fn meet_fate(&mut self, at: usize) {
+        let mut request = self.under_way.swap_remove(at);
+        let told = format!("{}: {}", self.name(request.actor), request.ask.told());
+        let failure = *self.rng.pick(&[Failure::Status(503), Failure::Reset, Failure::Timeout, Failure::Status(500)]);
+        let error = failure.error(request.ask.path());
+        let answer = |request: &mut UnderWay, answer| {
+            if let Some(reply) = request.reply.take() {
+                // Whoever asked may be gone by now.
+                let _ = reply.send(answer);
+            }
+        };
+        if self.chance(|weather| weather.fails) {
+            self.trace.push(format!("{told}: fails"));
+            answer(&mut request, Err(error));
+            return;
+        }
+        let has_effect = request.ask.has_effect();
+        if has_effect && self.chance(|weather| weather.fails_after) {
+            if self.rng.one_in(2) {
+                let result = self.carry_out(&request.ask, 1);
+                self.trace.push(format!("{told}: fails after {}", outcome(&result)));
+                answer(&mut request, Err(error));
+            } else {
+                // The connection broke, but a gateway has it.
+                self.trace.push(format!("{told}: fails, and is still under way"));
+                answer(&mut request, Err(error));
+                self.under_way.push(request);
+            }
+            return;
+        }
+        if self.chance(|weather| weather.hangs) {
+            if has_effect && self.rng.one_in(2) {
+                let result = self.carry_out(&request.ask, 1);
+                self.trace.push(format!("{told}: hangs after {}", outcome(&result)));
+                self.unanswered.extend(request.reply.take());
+            } else {
+                self.trace.push(format!("{told}: hangs"));
+                self.unanswered.extend(request.reply.take());
+                if has_effect {
+                    self.under_way.push(request);
+                }
+            }
+            return;
+        }
+        let most = *self.rng.pick(&[3, 12, 40]);
+        let page = 1 + self.rng.below(most) as usize;
+        let result = self.carry_out(&request.ask, page);
+        self.trace.push(format!("{told}: {}", outcome(&result)));
+        answer(&mut request, result);
+    }
+
+    pub(super) fn name(&self, actor: usize) -> String {
+        self.names.get(actor).cloned().unwrap_or_default()
+    }
+
+    fn carry_out(&mut self, ask: &Ask, page: usize) -> Result<Answer, Error> {
+        let missing = |path: &str| Error::NotFound { path: path.to_owned(), source: "there is none".into() };
+        match ask {
+            Ask::Create(path, _) if self.objects.contains_key(path) => {
+                Err(Error::AlreadyExists { path: path.clone(), source: "there is one".into() })
+            }
+            Ask::Create(path, bytes) | Ask::Put(path, bytes) => {
+                self.objects.insert(path.clone(), bytes.clone());
+                self.changes.push(Change::Created(path.clone()));
+                Ok(Answer::Done)
+            }
+            Ask::Read(path) => self.objects.get(path).cloned().map(Answer::Bytes).ok_or_else(|| missing(path)),
+            Ask::Page(folder, after) => {
+                let below = format!("{folder}/");
+                let begin = after.clone().unwrap_or_default();
+                let mut found = self
+                    .objects
+                    .range(begin.clone()..)
+                    .filter(|(path, _)| (folder.is_empty() || path.starts_with(&below)) && **path > begin)
+                    .map(|(path, bytes)| (path.clone(), bytes.len() as u64));
+                let names: Vec<_> = found.by_ref().take(page).collect();
+                let more = found.next().is_some();
+                Ok(Answer::Page(names, more))
+            }
+            Ask::Delete(path) => {
+                if self.objects.remove(path).is_some() {
+                    self.changes.push(Change::Deleted(path.clone()));
+                }
+                Ok(Answer::Done)
+            }
+        }
+    }
+}
+
+fn outcome(result: &Result<Answer, Error>) -> String {
+    match result {
+        Ok(Answer::Done) => "done".to_owned(),
+        Ok(Answer::Bytes(bytes)) => format!("{} bytes", bytes.len()),
+        Ok(Answer::Page(names, more)) => format!("{} names{}", names.len(), if *more { " and more" } else { "" }),
+        Err(Error::NotFound { .. }) => "not found".to_owned(),
+        Err(Error::AlreadyExists { .. }) => "name taken".to_owned(),
+        Err(_) => "failed".to_owned(),
+    }
+}
