@@ -7,7 +7,7 @@
 #[path = "../../crates/format/tests/support/mod.rs"]
 mod support;
 
-pub use support::{ContainerParts, checks};
+pub use support::{ContainerParts, RunParts, checks};
 
 /// Takes what `len` bytes of the input say is the length of a part, and the part; the rest is another.
 pub fn split(input: &[u8]) -> (&[u8], &[u8]) {

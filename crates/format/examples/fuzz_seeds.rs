@@ -46,6 +46,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let frames: Vec<u8> = parts.frames.iter().flat_map(|frame| part(frame)).collect();
     let tables = [part(&parts.chunk_table), part(&parts.frame_table)].concat();
     write("container", "parts", &[&fields[..], &tables, &frames].concat())?;
+    write("index_manifest", "sealed", &support::index_manifest().encode(&keys, [9; 16])?)?;
+    let [head, body] = support::index_manifest_parts();
+    write("index_manifest", "parts", &[part(&head), body].concat())?;
+    let parts = support::run_parts();
+    write("index_run", "sealed", &Forger::new().run(&parts))?;
+    let blocks: Vec<u8> = parts.blocks.iter().flat_map(|block| part(block)).collect();
+    write(
+        "index_run",
+        "parts",
+        &[&parts.head[..], &[0], &part(&parts.filter), &part(&parts.fences), &blocks].concat(),
+    )?;
+    let mut facts = Vec::new();
+    support::container_facts().encode(&mut facts)?;
+    write("index_record", "facts", &facts)?;
+    write("index_record", "set", &[1, 11, 1, 4])?;
     let raw = b"compressed compressed compressed compressed compressed compressed";
     let mut stored = Vec::new();
     Compressor::new(Compression::DEFAULT).compress(raw, &mut stored);
@@ -71,6 +86,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("version", names::version(SERIES, JOB, 10)),
         ("forgotten", names::forgotten(SERIES, JOB)),
         ("key", names::key(KeyId([3; 8]))),
+        ("index", names::index(10)),
+        ("run", names::run(support::RUN)),
     ] {
         write("object_name", name, text.as_bytes())?;
     }

@@ -8,7 +8,7 @@
 //!
 //! | part    | number  | content                                                                     |
 //! |---------|--------:|-----------------------------------------------------------------------------|
-//! | blocks  | 0, 1, … | records, see `block.rs`; about 64 KiB each before sealing                   |
+//! | blocks  | 0, 1, … | records, see `block.rs`; about 32 KiB each before sealing                   |
 //! | filter  | 2³²     | which keys may be here, see `filter.rs`                                     |
 //! | fences  | 2³² + 1 | per block: its first key, varint sealed length, varint records; the last key |
 //! | trailer | 2³² + 2 | the fields below                                                            |
@@ -41,8 +41,8 @@ pub use read::RunIndex;
 
 use crate::seal::TAG_LEN;
 
-/// Size of a block before it is sealed at which it is closed. Smaller costs fences and requests, larger costs point lookups.
-pub const BLOCK_TARGET: usize = 64 << 10;
+/// Size of a block before it is sealed at which it is closed. Smaller costs fences, larger costs lookups of single keys.
+pub const BLOCK_TARGET: usize = 32 << 10;
 /// Longest value.
 pub const VALUE_MAX: usize = 16 << 20;
 /// Longest key.

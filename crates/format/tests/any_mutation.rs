@@ -10,9 +10,11 @@ mod support;
 use larder_format::compress::{Compression, Compressor};
 use larder_format::container::ContainerIndex;
 use larder_format::ids::{ContainerKind, KeyId};
+use larder_format::index_manifest::IndexManifest;
 use larder_format::key_file::{self, KdfCost, KeyFields};
 use larder_format::lease::encode_done;
 use larder_format::manifest::{Head, Manifest, Register, Summary};
+use larder_format::run::RunIndex;
 use larder_format::seal::MasterKey;
 use larder_format::{metadata, names, recipe, segment};
 use mutate::{damaged, damages};
@@ -29,6 +31,19 @@ fn the_forger_makes_what_the_crate_reads() {
     let [summary, body] = support::manifest_parts();
     let object = Forger::new().object(&names::version(SERIES, JOB, 0), b"LMAN", &[&summary, &body]);
     assert_eq!(Manifest::decode(&keys(), SERIES, JOB, 0, &object), Ok(Register::Committed(support::manifest())));
+    let [head, body] = support::index_manifest_parts();
+    let object = Forger::new().object(&names::index(5), b"LIDX", &[&head, &body]);
+    assert_eq!(IndexManifest::decode(&keys(), 5, &object), Ok(support::index_manifest()));
+    let object = Forger::new().run(&support::run_parts());
+    let index = RunIndex::decode(&keys(), support::RUN, &object, object.len() as u64).expect("reads");
+    let filter = index.filter_range();
+    assert!(index.open_filter(&object[filter.start as usize..filter.end as usize]).expect("opens").is_some());
+    for (number, records) in [(0, 3), (1, 2)] {
+        let range = index.bytes_of(number..number + 1);
+        let sealed = &object[range.start as usize..range.end as usize];
+        assert_eq!(index.open_block(number, sealed, Vec::new()).expect("opens").count(), records);
+    }
+    checks::run(&object);
 }
 
 #[test]
@@ -99,6 +114,61 @@ proptest! {
     }
 
     #[test]
+    fn of_the_parts_of_a_manifest_of_the_index(head_damages in damages(), body_damages in damages(), which in 0..3) {
+        let [mut head, mut body] = support::index_manifest_parts();
+        if which != 1 {
+            head = damaged(&head, &head_damages);
+        }
+        if which != 0 {
+            body = damaged(&body, &body_damages);
+        }
+        checks::index_manifest_parts(&head, &body);
+    }
+
+    #[test]
+    fn of_a_manifest_of_the_index_from_outside(damages in damages()) {
+        let valid = support::index_manifest().encode(&keys(), [9; 16]).expect("valid");
+        let object = damaged(&valid, &damages);
+        prop_assert!(object == valid || IndexManifest::decode(&keys(), 5, &object).is_err());
+        checks::index_manifest(&object);
+    }
+
+    #[test]
+    fn of_the_parts_of_a_run(damages in damages(), which in 0usize..5, tail: [u8; 2]) {
+        let mut parts = support::run_parts();
+        match which {
+            0 | 1 => {
+                parts.blocks[which] = damaged(&parts.blocks[which], &damages);
+                // The fences fit, so that what is inside the block matters.
+                parts.fences[2 + which * 4] = (parts.blocks[which].len() as u8).saturating_add(16);
+            }
+            2 => parts.filter = damaged(&parts.filter, &damages),
+            3 => parts.fences = damaged(&parts.fences, &damages),
+            _ => {
+                let head = damaged(&parts.head, &damages);
+                parts.head.iter_mut().zip(head).for_each(|(byte, to)| *byte = to);
+            }
+        }
+        if tail[0] < 8 {
+            parts.lens[usize::from(tail[0] % 2)] = Some(u32::from(tail[1]) << (tail[0] * 4));
+        }
+        checks::run_parts(&parts);
+    }
+
+    #[test]
+    fn of_a_run_from_outside(damages in damages()) {
+        checks::run(&damaged(&Forger::new().run(&support::run_parts()), &damages));
+    }
+
+    #[test]
+    fn of_a_record_of_the_index(damages in damages()) {
+        let mut facts = Vec::new();
+        support::container_facts().encode(&mut facts).expect("valid");
+        checks::index_record(&damaged(&facts, &damages));
+        checks::index_record(&damaged(&hex::decode("010b0104").expect("valid"), &damages));
+    }
+
+    #[test]
     fn of_the_tables_of_a_container(
         chunk_damages in damages(), frame_damages in damages(), which in 0..4, chunks in 0u32..5, frames in 0u32..4,
     ) {
@@ -162,7 +232,7 @@ proptest! {
     }
 
     #[test]
-    fn of_an_object_name(damages in damages(), which in 0usize..7) {
+    fn of_an_object_name(damages in damages(), which in 0usize..9) {
         let id = |kind| support::container_id(kind, JOB, 10);
         let valid = [
             names::container(id(ContainerKind::Data)),
@@ -172,6 +242,8 @@ proptest! {
             names::version(SERIES, JOB, 10),
             names::forgotten(SERIES, JOB),
             names::key(KeyId([3; 8])),
+            names::index(10),
+            names::run(support::RUN),
         ];
         checks::object_name(&valid[which]);
         checks::object_name(&String::from_utf8_lossy(&damaged(valid[which].as_bytes(), &damages)));

@@ -9,15 +9,14 @@
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 
-use larder_format::ids::ByteCount;
 use larder_format::index_manifest::{RunRef, Table};
 
 use crate::error::IndexError;
-use crate::io::IndexIo;
 use crate::merge::{Merge, Tombstones};
 use crate::partition::{in_parallel, partitions};
+use crate::pass::IndexPass;
 use crate::scan::{Readahead, RunScan};
-use crate::writer::{PassRuns, RunWriter};
+use crate::writer::RunWriter;
 
 /// An age that has at least so many times the bytes of all newer ones together is not merged with them.
 pub const TIER_RATIO: u64 = 3;
@@ -49,6 +48,12 @@ impl Compaction {
         Self::of(&ages, taken)
     }
 
+    /// The newest ages, so many of them.
+    pub fn newest(runs: &[RunRef], count: usize) -> Option<Self> {
+        let ages = ages(runs);
+        Self::of(&ages, count.min(ages.len()))
+    }
+
     /// All ages at once.
     pub fn full(runs: &[RunRef]) -> Option<Self> {
         let ages = ages(runs);
@@ -78,23 +83,17 @@ fn ages(runs: &[RunRef]) -> Vec<(u64, u64)> {
     ages
 }
 
-/// Carries a compaction out, for the keys with prefixes in `range`, on several threads, with `memory` bytes for what is read.
-/// Returns the table's runs as they are then. The new ones have the highest of the merged ages.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "each is a thing of its own, and a struct would only name them once more"
-)]
-pub fn compact(
-    io: &IndexIo,
-    ids: &PassRuns,
+/// Carries a compaction out, for the keys with prefixes in `range`, in threads. Returns the table's runs as they are then. The
+/// new ones have the highest of the merged ages.
+pub(crate) fn compact(
+    pass: &IndexPass,
     table: Table,
     runs: &[RunRef],
     compaction: &Compaction,
     range: RangeInclusive<u64>,
-    threads: NonZeroUsize,
-    memory: usize,
-    target: ByteCount,
 ) -> Result<Vec<RunRef>, IndexError> {
+    let IndexPass { io, ids, threads, memory, object_target, .. } = pass;
+    let (threads, memory, target) = (*threads, *memory, *object_target);
     let age = compaction.ages.iter().copied().max().unwrap_or(0);
     let (merged, mut left): (Vec<RunRef>, Vec<RunRef>) =
         runs.iter().partition(|run| compaction.ages.contains(&run.age));
@@ -105,7 +104,7 @@ pub fn compact(
     let parts: Vec<_> = partitions(&merged, threads.saturating_mul(PARTS_A_THREAD)).iter().filter_map(clip).collect();
     let tombstones = if compaction.is_full { Tombstones::Drop } else { Tombstones::Keep };
     let readahead = Readahead::within(memory / threads, compaction.ages.len());
-    let written = in_parallel(threads, &parts, |part| {
+    let written = in_parallel(threads, parts, |part| {
         let scan = |age: &u64| {
             let mut runs: Vec<RunRef> = merged.iter().filter(|run| run.age == *age).copied().collect();
             runs.sort_unstable_by_key(|run| run.first);

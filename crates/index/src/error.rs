@@ -47,6 +47,20 @@ pub enum IndexError {
         /// What is wrong with it.
         source: DecodeError,
     },
+    /// The partitions that a pass works with do not cover all keys: a mistake of the program.
+    #[error("no partition of table {table:?} has this key")]
+    NoPartition {
+        /// Which table.
+        table: Table,
+    },
+    /// A filter would hide a key that is there: a mistake of the program that wrote it.
+    #[error("{} hides the key {} from those who look it up", names::run(*id), Hex(key))]
+    Hidden {
+        /// The object.
+        id: RunId,
+        /// The key.
+        key: Vec<u8>,
+    },
     /// A temporary file of a sorter failed.
     #[error("cannot {doing} a temporary file for sorting: {source}")]
     Spill {
@@ -94,7 +108,7 @@ impl IndexError {
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Repository(error) | Self::NewestUnreadable { source: error } => error.is_damage(),
-            Self::WrongRecord { .. } => true,
+            Self::WrongRecord { .. } | Self::Hidden { .. } => true,
             _ => false,
         }
     }

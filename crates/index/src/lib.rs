@@ -1,7 +1,7 @@
 //! The global index: where every chunk of a repository lies, and what is known of every container.
 //!
-//! It is a storage engine of immutable objects. A numbered manifest ([`snapshot`]) names the runs of which the tables consist;
-//! a pass of the G-node writes new runs and publishes the next number, at which all its changes appear at once, or none.
+//! It is a storage engine of immutable objects. A numbered manifest ([`IndexSnapshot`]) names the runs of which the tables consist;
+//! a pass of the G-node drafts the next one ([`Draft`]), writing new runs, and publishes it: all its changes appear at once, or none.
 //!
 //! What flows in: records of fixed or variable width, sorted or not. What flows out: records by key, in order of key, newest
 //! first to win. Nothing here decides what a record means for a version, or what is deleted (`gnode`).
@@ -16,13 +16,15 @@ mod layout;
 mod lookup;
 mod merge;
 mod partition;
+mod pass;
 mod scan;
-pub mod snapshot;
+mod snapshot;
 mod sorter;
 pub mod tables;
+mod verify;
 mod writer;
 
-pub use compaction::{Compaction, TIER_RATIO, compact};
+pub use compaction::{Compaction, TIER_RATIO};
 pub use cursor::Cursor;
 pub use error::IndexError;
 pub use io::IndexIo;
@@ -30,8 +32,12 @@ pub use layout::layout_of;
 pub use lookup::{LookupCost, LookupOptions, SortedLookup, TableReader};
 pub use merge::{Merge, Tombstones};
 pub use partition::{in_parallel, partitions};
+pub use pass::{Draft, IndexPass};
 pub use scan::{Readahead, RunScan};
 pub use snapshot::{FaultyIndex, IndexSnapshot, Newest, Published, publish};
 pub use sorter::{Sorted, Sorter};
-pub use tables::{Changes, Chunks, Containers, Holes, Records, Streams, TableView, TypedTable};
+pub use tables::{
+    Changes, Chunks, Containers, Holes, PartitionedChanges, Records, Streams, TableView, TypedTable, merged,
+};
+pub use verify::verify_run;
 pub use writer::{OBJECT_TARGET, PassRuns, RunWriter};

@@ -9,6 +9,8 @@ mod cache;
 mod fetch;
 mod stream;
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use larder_format::index_manifest::{RunRef, Table};
@@ -101,7 +103,7 @@ impl TableReader {
                 objects.push((*run, from..to));
             }
         }
-        let choose = |index: &OpenedRun, pending: std::ops::Range<usize>| {
+        let choose = |index: &OpenedRun, pending: Range<usize>| {
             let mut wanted: Vec<Wanted> = Vec::new();
             let mut block = 0;
             for at in pending {
@@ -148,26 +150,42 @@ impl TableReader {
         Ok(())
     }
 
-    /// All records whose keys have this prefix (of 8 bytes), by key. Meant for few.
-    pub async fn with_prefix(&self, wanted: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>, IndexError> {
-        let mut records = std::collections::BTreeMap::new();
+    /// All records whose keys have one of these prefixes (of 8 bytes), which must not fall: by key. Meant for few.
+    pub async fn with_prefixes(&self, wanted: &[u64]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, IndexError> {
+        debug_assert!(wanted.is_sorted(), "prefixes are sorted");
+        let mut records = BTreeMap::new();
         let mut cost = LookupCost::default();
+        let choose = |run: &OpenedRun, pending: Range<usize>| {
+            let mut chosen: Vec<Wanted> = Vec::new();
+            for at in pending {
+                for block in run.index.blocks_within(wanted[at], wanted[at]) {
+                    match chosen.last_mut() {
+                        Some(last) if last.block == block => last.pending.push(at),
+                        _ => chosen.push(Wanted { block, pending: vec![at] }),
+                    }
+                }
+            }
+            chosen
+        };
         for runs in self.ages.iter() {
-            let objects = runs.iter().filter(|run| run.first <= wanted && wanted <= run.last).map(|run| (*run, 0..1));
-            let choose = |run: &OpenedRun, _| {
-                let blocks = run.index.blocks_within(wanted, wanted);
-                blocks.map(|block| Wanted { block, pending: Vec::new() }).collect()
+            let within = |run: &RunRef| {
+                let from = wanted.partition_point(|prefix| *prefix < run.first);
+                (*run, from..wanted.partition_point(|prefix| *prefix <= run.last))
             };
-            let mut fetches = Fetches::new(&self.repository, &self.opened, self.options, objects.collect());
+            let objects = runs.iter().map(within).filter(|(_, pending)| !pending.is_empty()).collect();
+            let mut fetches = Fetches::new(&self.repository, &self.opened, self.options, objects);
             while let Some(span) = fetches.next(&choose, &mut cost).await? {
                 for chosen in &span.wanted {
                     let block = span.open(chosen.block, Vec::new())?;
-                    let mut at = block.seek(0, &wanted.to_be_bytes()[..block.key(0).len().min(8)]);
-                    while at < block.count() && prefix(block.key(at)) == wanted {
-                        // Newer ages came first.
-                        let value = || block.value(at).map(<[u8]>::to_vec);
-                        records.entry(block.key(at).to_vec()).or_insert_with(value);
-                        at += 1;
+                    for wanted in chosen.pending.iter().map(|at| wanted[*at]) {
+                        let key_len = block.key(0).len();
+                        let mut at = block.seek(0, &wanted.to_be_bytes()[..key_len.min(8)]);
+                        while at < block.count() && prefix(block.key(at)) == wanted {
+                            // Newer ages came first.
+                            let value = || block.value(at).map(<[u8]>::to_vec);
+                            records.entry(block.key(at).to_vec()).or_insert_with(value);
+                            at += 1;
+                        }
                     }
                 }
             }

@@ -36,18 +36,19 @@ pub fn partitions(runs: &[RunRef], count: NonZeroUsize) -> Vec<RangeInclusive<u6
 
 /// Does `work` for every item on at most so many threads; the results are in the order of the items. After a failure no
 /// further item is begun, and the failure of the lowest item that failed is returned.
-pub fn in_parallel<I: Sync, T: Send, E: Send>(
+pub fn in_parallel<I: Send, T: Send, E: Send>(
     threads: NonZeroUsize,
-    items: &[I],
-    work: impl Fn(&I) -> Result<T, E> + Sync,
+    items: Vec<I>,
+    work: impl Fn(I) -> Result<T, E> + Sync,
 ) -> Result<Vec<T>, E> {
     let next = AtomicUsize::new(0);
     let failed = AtomicBool::new(false);
     let results: Vec<Mutex<Option<Result<T, E>>>> = items.iter().map(|_| Mutex::new(None)).collect();
+    let items: Vec<Mutex<Option<I>>> = items.into_iter().map(|item| Mutex::new(Some(item))).collect();
     let run = || {
         while !failed.load(Ordering::Relaxed) {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some(item) = items.get(number) else { break };
+            let Some(item) = items.get(number).and_then(|item| item.lock().take()) else { break };
             let result = work(item);
             if result.is_err() {
                 failed.store(true, Ordering::Relaxed);
@@ -105,13 +106,12 @@ mod tests {
     fn work_is_done_once_and_in_the_order_of_items() {
         let items: Vec<usize> = (0..100).collect();
         for threads in [1, 3] {
-            assert_eq!(
-                in_parallel(count(threads), &items, |n| Ok::<_, ()>(n * 2)),
-                Ok((0..100).map(|n| n * 2).collect())
-            );
-            assert_eq!(in_parallel(count(threads), &items, |n| if *n == 50 { Err(*n) } else { Ok(()) }), Err(50));
+            let doubled = in_parallel(count(threads), items.clone(), |n| Ok::<_, ()>(n * 2));
+            assert_eq!(doubled, Ok((0..100).map(|n| n * 2).collect()));
+            let failed = in_parallel(count(threads), items.clone(), |n| if n == 50 { Err(n) } else { Ok(()) });
+            assert_eq!(failed, Err(50));
         }
-        assert_eq!(in_parallel(count(2), &[], |()| Ok::<_, ()>(())), Ok(Vec::new()));
+        assert_eq!(in_parallel(count(2), Vec::new(), |()| Ok::<_, ()>(())), Ok(Vec::new()));
     }
 
     proptest! {

@@ -30,6 +30,8 @@ const PLACE_BYTES: usize = size_of::<(u64, u32)>();
 /// Bytes in front of a value: its length, or that it is a tombstone.
 const LEN_BYTES: usize = 4;
 const TOMBSTONE: u32 = u32::MAX;
+/// Bytes that are reserved at once, however large the budget: more may not be there.
+const RESERVE_MAX: usize = 1 << 30;
 /// Bytes of a spill that are written at once.
 const WRITE_BYTES: usize = 1 << 20;
 
@@ -210,7 +212,7 @@ impl Buffer {
         // What is not filled is not touched, and so takes no memory. Growing step by step would take twice as much.
         let value = if let ValueWidth::Fixed(width) = layout.value { usize::from(width) } else { 64 };
         let record = usize::from(layout.key_len) + LEN_BYTES + value;
-        let count = budget / (record + PLACE_BYTES);
+        let count = budget.min(RESERVE_MAX) / (record + PLACE_BYTES);
         let (records, places) = (Vec::with_capacity(count * record), Vec::with_capacity(count));
         Self { layout, budget, records, places }
     }

@@ -13,9 +13,9 @@ use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use larder_format::ids::ByteCount;
 use larder_format::index_manifest::{RunRef, Table};
 use larder_format::index_tables::{ChunkKey, ChunkPlace, ChunkSet, ContainerFacts, StreamKey};
+use larder_format::run::prefix;
 use larder_format::{DecodeError, EncodeError};
 
 use crate::cursor::Cursor;
@@ -183,20 +183,26 @@ impl<T: TypedTable, C: Cursor> Records<T, C> {
         Self { cursor, table: PhantomData }
     }
 
-    /// The next record; `None` at the end. A value of `None` is a removal.
-    #[expect(clippy::type_complexity, reason = "a record is a key and maybe a value")]
-    pub fn next_record(&mut self) -> Result<Option<(T::Key, Option<T::Value>)>, IndexError> {
-        if !self.cursor.advance()? {
-            return Ok(None);
-        }
-        let key = self.cursor.key();
-        let value = self.cursor.value().map(T::decode_value).transpose().map_err(wrong_record::<T>(key))?;
-        Ok(Some((T::decode_key(key).map_err(wrong_record::<T>(key))?, value)))
-    }
-
     /// The cursor below.
     pub fn into_cursor(self) -> C {
         self.cursor
+    }
+}
+
+/// Keys rise. A value of `None` is a removal.
+impl<T: TypedTable, C: Cursor> Iterator for Records<T, C> {
+    type Item = Result<(T::Key, Option<T::Value>), IndexError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.cursor.advance() {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(error) => return Some(Err(error)),
+        }
+        let key = self.cursor.key();
+        let value = self.cursor.value().map(T::decode_value).transpose();
+        let record = value.and_then(|value| Ok((T::decode_key(key)?, value)));
+        Some(record.map_err(wrong_record::<T>(key)))
     }
 }
 
@@ -240,22 +246,53 @@ impl<T: TypedTable> Changes<T> {
         Ok(Records::new(self.sorter.finish()?))
     }
 
-    /// Writes them as a run of this age; none when there are none.
+    /// Writes them as a run of this age; none when there are none. A pass uses a [`Draft`](crate::Draft), which keeps the ages.
     pub fn write(self, io: &IndexIo, ids: &PassRuns, age: u64) -> Result<Vec<RunRef>, IndexError> {
-        self.write_in(io, ids, age, OBJECT_TARGET)
-    }
-
-    /// The same in objects of about `target` bytes.
-    pub fn write_in(
-        self,
-        io: &IndexIo,
-        ids: &PassRuns,
-        age: u64,
-        target: ByteCount,
-    ) -> Result<Vec<RunRef>, IndexError> {
-        let mut writer = RunWriter::new(io, ids, T::TABLE, age, target);
+        let mut writer = RunWriter::new(io, ids, T::TABLE, age, OBJECT_TARGET);
         writer.push_all(&mut self.sorter.finish()?)?;
         writer.finish()
+    }
+}
+
+/// Changes of a table, collected by partition, so that the partitions can be worked on in parallel.
+#[derive(Debug)]
+pub struct PartitionedChanges<T> {
+    parts: Vec<(RangeInclusive<u64>, Changes<T>)>,
+}
+
+impl<T: TypedTable> PartitionedChanges<T> {
+    /// Collects into these ranges of prefixes, which are as [`TableView::partitions`] gives them: rising, and covering everything.
+    /// `memory` is for all of them.
+    pub fn new(
+        io: &IndexIo,
+        memory: usize,
+        folder: &Path,
+        ranges: Vec<RangeInclusive<u64>>,
+    ) -> Result<Self, IndexError> {
+        let memory = memory / ranges.len().max(1);
+        let begin = |range| Ok((range, Changes::new(io, memory, folder)?));
+        Ok(Self { parts: ranges.into_iter().map(begin).collect::<Result<_, IndexError>>()? })
+    }
+
+    fn part(&mut self, key: &T::Key) -> Option<&mut Changes<T>> {
+        let prefix = prefix(T::encode_key(key).as_ref());
+        let part = self.parts.partition_point(|(range, _)| *range.end() < prefix);
+        self.parts.get_mut(part).map(|(_, changes)| changes)
+    }
+
+    /// Sets a record.
+    pub fn put(&mut self, key: &T::Key, value: &T::Value) -> Result<(), IndexError> {
+        self.part(key).ok_or(IndexError::NoPartition { table: T::TABLE })?.put(key, value)
+    }
+
+    /// Removes a record.
+    pub fn remove(&mut self, key: &T::Key) -> Result<(), IndexError> {
+        self.part(key).ok_or(IndexError::NoPartition { table: T::TABLE })?.remove(key)
+    }
+
+    /// The partitions, each with its changes.
+    pub fn into_parts(self) -> Vec<(RangeInclusive<u64>, Changes<T>)> {
+        self.parts
     }
 }
 
@@ -339,9 +376,12 @@ impl<T: TypedTable> TableView<T> {
 }
 
 impl TableView<Streams> {
-    /// In which versions a sample was seen, one a series: the newest.
-    pub async fn streams_of(&self, sample: u64) -> Result<Vec<(StreamKey, u32)>, IndexError> {
-        let records = self.reader.with_prefix(sample).await?;
+    /// In which versions samples were seen, by sample and series: the newest of each series.
+    pub async fn streams_of(&self, samples: &[u64]) -> Result<Vec<(StreamKey, u32)>, IndexError> {
+        let mut samples = samples.to_vec();
+        samples.sort_unstable();
+        samples.dedup();
+        let records = self.reader.with_prefixes(&samples).await?;
         let read = |(key, value): (Vec<u8>, Vec<u8>)| {
             let version = Streams::decode_value(&value).map_err(wrong_record::<Streams>(&key))?;
             Ok((Streams::decode_key(&key).map_err(wrong_record::<Streams>(&key))?, version))

@@ -15,8 +15,9 @@ use crate::error::IndexError;
 use crate::io::IndexIo;
 use crate::layout::layout_of;
 
-/// Size at which an object of a run is closed. Smaller costs requests and rows of the manifest, larger costs memory of writers.
-pub const OBJECT_TARGET: ByteCount = ByteCount::mib(8);
+/// Size at which an object of a run is closed. Smaller costs requests and rows of the manifest; larger costs memory of writers, who
+/// have one object growing, one on its way, and the filter of the first being made.
+pub const OBJECT_TARGET: ByteCount = ByteCount::mib(4);
 
 /// Uploads of one writer that may be under way while the next object fills.
 const UPLOADS: usize = 1;

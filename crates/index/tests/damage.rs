@@ -47,7 +47,10 @@ impl Play {
     /// Both ways to read fail and name the object. A damaged filter hurts only those who ask it.
     fn fails_with(&self, name: &str, what: &str, is_filter: bool) {
         let scanned = if is_filter { None } else { Some(self.scan()) };
-        for result in scanned.into_iter().chain([self.lookup()]) {
+        let verified = self.runs.iter().try_for_each(|run| {
+            self.engine.runtime.block_on(larder_index::verify_run(&self.engine.io.repository, run))
+        });
+        for result in scanned.into_iter().chain([self.lookup(), verified.map(|()| 0)]) {
             let error = result.expect_err(what);
             assert!(error.to_string().contains(name), "{what}: {error} does not name {name}");
             assert!(error.is_damage(), "{what}: {error}");
@@ -123,13 +126,27 @@ fn a_run_that_is_not_what_the_manifest_says_is_noticed() {
     }
 }
 
+/// Such mistakes make readers miss records, and so only `check` sees them.
+#[test]
+fn a_range_that_is_wider_than_its_run_is_noticed_by_check() {
+    let play = Play::new();
+    let verify = |run: &RunRef| play.engine.runtime.block_on(larder_index::verify_run(&play.engine.io.repository, run));
+    let valid = play.runs[1];
+    assert!(verify(&valid).is_ok());
+    assert!(verify(&RunRef { first: valid.first + 1, last: valid.last - 1, ..valid }).is_ok(), "a part of it");
+    for wrong in [RunRef { first: valid.first - 1, ..valid }, RunRef { last: valid.last + 1, ..valid }] {
+        let error = verify(&wrong).expect_err("wider");
+        assert!(error.is_damage() && error.to_string().contains(&names::run(valid.id)), "{error}");
+    }
+}
+
 /// A name that is taken is not ours: what lies there would not open.
 #[test]
 fn a_planted_run_stops_the_writer() {
     let engine = Engine::new();
     engine.runtime.block_on(engine.memory.put(&format!("index/runs/{PASS}/0"), &b"garbage"[..]));
     let mut writer =
-        larder_index::RunWriter::new(&engine.io, &engine.ids, Table::Chunks, 0, larder_index::OBJECT_TARGET);
+        larder_index::RunWriter::new(&engine.io, &engine.pass.ids, Table::Chunks, 0, larder_index::OBJECT_TARGET);
     writer.push(&[1; 20], Some(&[1; 8])).expect("collected");
     let error = writer.finish().expect_err("taken");
     assert!(error.to_string().contains("index/runs/"), "{error}");

@@ -2,13 +2,12 @@
 
 mod support;
 
-use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 
 use larder_format::ids::ByteCount;
 use larder_format::index_manifest::{RunRef, Table};
 use larder_format::run::prefix;
-use larder_index::{Compaction, Cursor, LookupOptions, SortedLookup, Tombstones, compact};
+use larder_index::{Compaction, Cursor, LookupOptions, SortedLookup, Tombstones, verify_run};
 use proptest::prelude::*;
 use support::*;
 
@@ -19,6 +18,8 @@ enum Step {
     Write(Vec<(u16, Option<u8>)>),
     /// Runs are merged as a plan says, for a part of the keys.
     Compact { first: u64, last: u64 },
+    /// The newest runs are merged, whatever their size.
+    CompactNewest(usize),
     /// All runs are merged.
     CompactAll,
 }
@@ -29,6 +30,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => prop::collection::vec(change, 1..120).prop_map(Step::Write),
         1 => any::<(u64, u64)>().prop_map(|(a, b)| Step::Compact { first: a.min(b), last: a.max(b) }),
         1 => Just(Step::Compact { first: 0, last: u64::MAX }),
+        2 => (2usize..4).prop_map(Step::CompactNewest),
         1 => Just(Step::CompactAll),
     ]
 }
@@ -54,7 +56,6 @@ fn value(table: Table, value: u8) -> Vec<u8> {
     }
 }
 
-const THREADS: NonZeroUsize = NonZeroUsize::new(2).expect("not 0");
 const TARGET: ByteCount = ByteCount(1200);
 
 fn compacted(
@@ -63,9 +64,13 @@ fn compacted(
     runs: &[RunRef],
     plan: &Compaction,
     range: RangeInclusive<u64>,
-    target: ByteCount,
 ) -> Vec<RunRef> {
-    compact(&engine.io, &engine.ids, table, runs, plan, range, THREADS, 1 << 20, target).expect("can be merged")
+    let mut draft = engine.draft(runs);
+    draft.carry_out(table, plan, range).expect("can be merged");
+    let left: Vec<_> = draft.manifest.runs.iter().map(|run| run.id).collect();
+    let given_up = draft.superseded();
+    assert!(runs.iter().all(|run| left.contains(&run.id) != given_up.contains(&run.id)));
+    draft.manifest.runs
 }
 
 fn agrees(engine: &Engine, table: Table, runs: &[RunRef], oracle: &Oracle, probes: RangeInclusive<u64>) {
@@ -84,19 +89,18 @@ fn agrees(engine: &Engine, table: Table, runs: &[RunRef], oracle: &Oracle, probe
     for _ in 0..2 {
         assert_eq!(engine.lookup(&reader, &keys).expect("can be read"), wanted);
     }
-    for number in [0, 5, 80] {
-        let key = key(table, number);
-        let wanted: Vec<_> = living
-            .iter()
-            .filter(|(found, _)| prefix(found) == prefix(&key))
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect();
-        assert_eq!(engine.runtime.block_on(reader.with_prefix(prefix(&key))).expect("can be read"), wanted);
+    let mut prefixes = [0, 5, 6, 80, 417].map(|number| prefix(&key(table, number)));
+    prefixes.sort();
+    let of_prefixes = living.iter().filter(|(key, _)| prefixes.contains(&prefix(key)));
+    let wanted: Vec<_> = of_prefixes.map(|(key, value)| (key.clone(), value.clone())).collect();
+    assert_eq!(engine.runtime.block_on(reader.with_prefixes(&prefixes)).expect("can be read"), wanted);
+    for run in runs {
+        engine.runtime.block_on(verify_run(&engine.io.repository, run)).expect("whole");
     }
 }
 
 fn follows_the_oracle(table: Table, steps: Vec<Step>, probes: RangeInclusive<u64>) {
-    let engine = Engine::new();
+    let engine = Engine::with(1 << 20, TARGET);
     let (mut runs, mut oracle, mut age) = (Vec::new(), Oracle::new(), 0);
     for step in steps {
         match step {
@@ -111,12 +115,17 @@ fn follows_the_oracle(table: Table, steps: Vec<Step>, probes: RangeInclusive<u64
             }
             Step::Compact { first, last } => {
                 if let Some(plan) = Compaction::plan(&runs) {
-                    runs = compacted(&engine, table, &runs, &plan, first..=last, TARGET);
+                    runs = compacted(&engine, table, &runs, &plan, first..=last);
+                }
+            }
+            Step::CompactNewest(count) => {
+                if let Some(plan) = Compaction::newest(&runs, count) {
+                    runs = compacted(&engine, table, &runs, &plan, 0..=u64::MAX);
                 }
             }
             Step::CompactAll => {
                 if let Some(plan) = Compaction::full(&runs) {
-                    runs = compacted(&engine, table, &runs, &plan, 0..=u64::MAX, TARGET);
+                    runs = compacted(&engine, table, &runs, &plan, 0..=u64::MAX);
                     assert_eq!(runs.iter().map(|run| run.tombstones).sum::<u64>(), 0);
                 }
             }
@@ -152,7 +161,7 @@ proptest! {
 /// Objects of many blocks, more keys than one batch, several threads.
 #[test]
 fn large_tables_hold_what_a_sorted_map_holds() {
-    let engine = Engine::new();
+    let engine = Engine::with(1 << 20, ByteCount::kib(300));
     let (mut runs, mut oracle) = (Vec::new(), Oracle::new());
     for age in 0..4u64 {
         let changes: Oracle = (0..30_000 / (age + 1))
@@ -187,10 +196,10 @@ fn large_tables_hold_what_a_sorted_map_holds() {
     check(&runs, 1 << 14);
     let plan = Compaction::full(&runs).expect("several ages");
     let range = prefix(&chunk_key(5));
-    runs = compacted(&engine, Table::Chunks, &runs, &plan, 0..=range, ByteCount::kib(300));
+    runs = compacted(&engine, Table::Chunks, &runs, &plan, 0..=range);
     check(&runs, 1 << 20);
     let plan = Compaction::full(&runs).expect("several ages");
-    runs = compacted(&engine, Table::Chunks, &runs, &plan, 0..=u64::MAX, ByteCount::kib(300));
+    runs = compacted(&engine, Table::Chunks, &runs, &plan, 0..=u64::MAX);
     assert_eq!(runs.iter().map(|run| run.age).max(), runs.iter().map(|run| run.age).min());
     let after = check(&runs, 1 << 20);
     assert!(after.blocks < before.blocks, "{after:?} {before:?}");

@@ -10,10 +10,9 @@ use std::path::PathBuf;
 use larder_format::ChunkRef;
 use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
-use larder_format::index_manifest::IndexManifest;
 use larder_format::index_tables::{ChunkKey, ChunkPlace, ContainerFacts, ContainerState};
 use larder_format::names;
-use larder_index::{Changes, Chunks, Containers, IndexIo, IndexSnapshot, PassRuns, Published, publish};
+use larder_index::{Chunks, Containers, Draft, IndexIo, IndexPass, IndexSnapshot, PassRuns, Published, publish};
 use larder_lnode::check::ReadData;
 use larder_lnode::relayout::Relayout;
 use larder_lnode::{CheckOptions, CheckReport, Context, RestoreOptions, VersionReader};
@@ -74,13 +73,14 @@ fn move_away(context: &Context, containers: &[ContainerId], forgets: Option<usiz
     let io = IndexIo { repository: context.repository.clone(), runtime: context.runtime.clone() };
     let newest = context.runtime.block_on(IndexSnapshot::newest(&context.repository)).unwrap();
     let number = newest.next_number().unwrap();
-    let mut manifest: IndexManifest = (*newest.base().unwrap().manifest).clone();
-    let ids = PassRuns::new(job);
-    let mut places = Changes::<Chunks>::new(&io, 1 << 20, folder.path()).unwrap();
-    let mut facts = Changes::<Containers>::new(&io, 1 << 20, folder.path()).unwrap();
+    let threads = context.threads;
+    let pass = IndexPass::new(io, PassRuns::new(job), threads, 1 << 20, folder.path().to_owned());
+    let mut draft = Draft::new(&pass, &newest.base().unwrap());
+    let mut places = pass.changes::<Chunks>().unwrap();
+    let mut facts = pass.changes::<Containers>().unwrap();
     for (id, holding) in &written.containers {
-        let container = manifest.head.next_container;
-        manifest.head.next_container += 1;
+        let container = draft.manifest.head.next_container;
+        draft.manifest.head.next_container += 1;
         let fact = ContainerFacts {
             id: *id,
             state: ContainerState::Live,
@@ -99,12 +99,10 @@ fn move_away(context: &Context, containers: &[ContainerId], forgets: Option<usiz
             }
         }
     }
-    let age = manifest.head.next_age;
-    manifest.head.next_age += 2;
-    manifest.head.pass = job;
-    manifest.runs.extend(places.write(&io, &ids, age).unwrap());
-    manifest.runs.extend(facts.write(&io, &ids, age + 1).unwrap());
-    let published = context.runtime.block_on(publish(&context.repository, number, manifest)).unwrap();
+    draft.apply(places).unwrap();
+    draft.apply(facts).unwrap();
+    draft.manifest.head.pass = job;
+    let published = context.runtime.block_on(publish(&context.repository, number, draft.manifest)).unwrap();
     assert!(matches!(published, Published::Won { .. }));
     for id in containers {
         context.runtime.block_on(context.repository.store().delete(&names::container(*id))).unwrap();
@@ -124,7 +122,7 @@ fn assert_readable(setup: &Setup, context: &Context, version: &Version) {
     // In stream order, and in pieces of one window each.
     let reader = VersionReader::open(context, version).unwrap();
     let mut seen = 0;
-    let path = setup.source().to_str().unwrap()[1..].as_bytes().to_vec();
+    let path = setup.source().to_str().unwrap().as_bytes()[1..].to_vec();
     reader
         .visit_contents(&path, |entry, content| {
             let name = String::from_utf8(entry.path.rsplit(|byte| *byte == b'/').next().unwrap().to_vec()).unwrap();
@@ -194,7 +192,7 @@ fn what_the_index_does_not_know_either_is_lost_and_named() {
     assert_eq!(report.damages[0].object, names::container(containers[0]));
     assert!(!report.damages[0].affected.is_empty());
     let target = tempfile::tempdir_in(setup.dir.path()).unwrap();
-    let subpath = setup.source().to_str().unwrap()[1..].as_bytes().to_vec();
+    let subpath = setup.source().to_str().unwrap().as_bytes()[1..].to_vec();
     let options = RestoreOptions { subpath: Some(subpath), ..RestoreOptions::default() };
     let report = larder_lnode::restore(
         &context,

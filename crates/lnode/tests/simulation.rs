@@ -11,11 +11,14 @@
 //! sets how many the soak test runs (`cargo test --test simulation -- --ignored`).
 
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "a test that cannot go on fails here")]
+#![allow(clippy::print_stdout, reason = "what a run found is for people")]
 
 #[path = "simulation/backup.rs"]
 mod backup;
 #[path = "simulation/checks.rs"]
 mod checks;
+#[path = "simulation/compaction.rs"]
+mod compaction;
 #[path = "simulation/ledger.rs"]
 mod ledger;
 #[path = "simulation/node.rs"]
@@ -47,6 +50,7 @@ enum Role {
     Reads,
     Forgets,
     Collects,
+    Compacts,
 }
 
 /// How a run ended well.
@@ -65,6 +69,7 @@ async fn live(role: Role, life: Life, ledger: Ledger, broken: Broken) -> Result<
             Role::Reads => reading::read(&node).await?,
             Role::Forgets => pass::forget(&node).await?,
             Role::Collects => pass::pass(&node, Death::Guessed).await?,
+            Role::Compacts => compaction::compact(&node).await?,
         }
     }
 }
@@ -85,25 +90,29 @@ fn run(seed: u64, broken: Broken) -> Result<Ran, String> {
     init(&world);
     let ledger = Ledger::default();
     let mut roles = vec![("L1", Role::Backs), ("L2", Role::Backs), ("G1", Role::Collects), ("F", Role::Forgets)];
-    roles.extend(
-        [("L3", Role::Backs), ("G2", Role::Collects), ("R", Role::Reads)].into_iter().filter(|_| !dice.one_in(3)),
-    );
+    // The fewer there are, the more each gets done while another is slow.
+    if dice.one_in(2) {
+        roles.push(("C1", Role::Compacts));
+    }
+    let more = [("L3", Role::Backs), ("G2", Role::Collects), ("R", Role::Reads), ("C2", Role::Compacts)];
+    let crowded = dice.one_in(2);
+    roles.extend(more.into_iter().filter(|_| crowded && !dice.one_in(3)));
     for (name, role) in roles {
         let ledger = ledger.clone();
         sim.actor(name, move |life| {
             let ledger = ledger.clone();
-            let world = life.world.clone();
+            let machine = life.machine.clone();
             async move {
                 if let Err(stop) = live(role, life, ledger, broken).await {
-                    world.note(format!("{name}: stops: {stop}"));
+                    machine.note(&format!("{name}: stops: {stop}"));
                 }
             }
             .boxed_local()
         });
     }
 
-    let outside = Life { store: world.plain(), world: world.clone(), number: 0, seed };
-    let keeper = Sim::alone(Node::start(outside, &ledger, Broken::Nothing)).map_err(|stop| stop.to_string())?;
+    let keeper =
+        Sim::alone(Node::start(world.outside(seed), &ledger, Broken::Nothing)).map_err(|stop| stop.to_string())?;
     let mut checks = Checks::new(keeper.repository.clone(), ledger.clone());
     let failed = |what: String, trace: &Trace| {
         let told = if std::env::var_os("LARDER_SIM_SEED").is_some() { trace.to_string() } else { String::new() };
@@ -162,6 +171,9 @@ fn nothing_is_lost_whatever_happens() {
             "fences",
             "forgotten",
             "passes",
+            "compacted",
+            "compaction fenced",
+            "superseded",
             "containers collected",
             "jobs removed",
             "restored",
@@ -197,35 +209,25 @@ fn is_found(broken: Broken, within: u64) {
 }
 
 #[test]
-fn rates() {
-    let all = [
-        Broken::LookBeforeLease,
-        Broken::CommitBeforeDurable,
-        Broken::CloseUnanswered,
-        Broken::AdoptUnseen,
-        Broken::NoFence,
-        Broken::MarksAfterLeases,
-        Broken::VersionsBeforeLeases,
-        Broken::PinsIgnored,
-        Broken::AdoptionIgnored,
-        Broken::MarkRemovedFirst,
-    ];
-    for b in all {
-        let found: Vec<_> = (0..200).filter_map(|seed| run(seed, b).err()).collect();
-        println!("{b:?}: {} first {:?}", found.len(), found.first());
-    }
-}
-
-#[test]
 fn broken_rules_are_found() {
-    is_found(Broken::LookBeforeLease, SEEDS);
     is_found(Broken::CommitBeforeDurable, SEEDS);
     is_found(Broken::CloseUnanswered, SEEDS);
-    is_found(Broken::AdoptUnseen, SEEDS);
     is_found(Broken::NoFence, SEEDS);
-    is_found(Broken::MarksAfterLeases, SEEDS);
     is_found(Broken::VersionsBeforeLeases, SEEDS);
     is_found(Broken::PinsIgnored, SEEDS);
-    is_found(Broken::AdoptionIgnored, SEEDS);
     is_found(Broken::MarkRemovedFirst, SEEDS);
+    is_found(Broken::NoFenceOfTasks, SEEDS);
+}
+
+/// These need several coincidences in one run: found in about one run of a hundred.
+#[test]
+#[ignore = "minutes"]
+fn rarer_losses_are_found() {
+    is_found(Broken::LookBeforeLease, 3000);
+    is_found(Broken::AdoptUnseen, 3000);
+    is_found(Broken::MarksAfterLeases, 3000);
+    is_found(Broken::AdoptionIgnored, 3000);
+    is_found(Broken::GenerationBeforeLease, 3000);
+    is_found(Broken::SupersededAfterLeases, 3000);
+    is_found(Broken::OldGenerationsOfPinsIgnored, 3000);
 }

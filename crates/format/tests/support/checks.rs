@@ -5,14 +5,17 @@ use larder_format::compress::{Codec, Decompressor};
 use larder_format::config::UnverifiedConfig;
 use larder_format::container::{ContainerIndex, open_frame};
 use larder_format::entry::{Entry, is_valid_path, path_order};
+use larder_format::index_manifest::{IndexHead, IndexManifest};
+use larder_format::index_tables::{ChunkPlace, ChunkSet, ContainerFacts, StreamKey};
 use larder_format::lease::{self, Lease};
 use larder_format::manifest::{Head, Manifest, Register, Summary};
 use larder_format::mark::Forgotten;
 use larder_format::metadata::{Block, BlockBuilder, decode_block};
 use larder_format::pinning::PinEntry;
+use larder_format::run::{RunBuilder, RunIndex, prefix};
 use larder_format::{key_file, names, recipe, segment};
 
-use super::{CONTAINER, ContainerParts, Forger, JOB, SERIES, keys};
+use super::{CONTAINER, ContainerParts, Forger, JOB, RUN, RunParts, SERIES, keys};
 
 const SALT: [u8; 16] = [3; 16];
 
@@ -132,6 +135,71 @@ pub fn container_parts(parts: &ContainerParts) {
     container(&Forger::new().container(CONTAINER, parts));
 }
 
+/// A manifest of the index as it lies in the store.
+pub fn index_manifest(object: &[u8]) {
+    let head = IndexHead::decode_head(&keys(), 5, object);
+    if let Ok(manifest) = IndexManifest::decode(&keys(), 5, object) {
+        assert_eq!(head, Ok(Ok(manifest.head.clone())));
+        let again = manifest.encode(&keys(), SALT).expect("it was read");
+        assert_eq!(IndexManifest::decode(&keys(), 5, &again), Ok(manifest));
+    }
+}
+
+/// The two parts of a manifest of the index before they are sealed.
+pub fn index_manifest_parts(head: &[u8], body: &[u8]) {
+    index_manifest(&Forger::new().object(&names::index(5), b"LIDX", &[head, body]));
+}
+
+/// An object of a run of the index as it lies in the store.
+pub fn run(object: &[u8]) {
+    let Ok(index) = RunIndex::decode(&keys(), RUN, object, object.len() as u64) else { return };
+    let part = |range: std::ops::Range<u64>| &object[range.start as usize..range.end as usize];
+    let _ = index.open_filter(part(index.filter_range()));
+    let mut records = Vec::new();
+    for number in 0..index.blocks() {
+        let Ok(block) = index.open_block(number, part(index.bytes_of(number..number + 1)), Vec::new()) else { return };
+        for record in 0..block.count() {
+            let key = block.key(record);
+            assert_eq!((index.block_of(key), block.seek(0, key)), (Some(number), record));
+            assert!(index.blocks_within(prefix(key), prefix(key)).contains(&number));
+            records.push((key.to_vec(), block.value(record).map(<[u8]>::to_vec)));
+        }
+    }
+    assert!(records.is_sorted_by(|a, b| a.0 < b.0));
+    assert_eq!(records.len() as u64, index.records);
+    let mut again = RunBuilder::new(&keys(), RUN, index.table, index.layout, true).expect("it was read");
+    for (key, value) in &records {
+        again.push(key, value.as_deref()).expect("it was read");
+    }
+    assert_eq!(again.finish().expect("it has records").run.records, index.records);
+}
+
+/// An object of a run before it is sealed.
+pub fn run_parts(parts: &RunParts) {
+    run(&Forger::new().run(parts));
+}
+
+/// Values of records of the index. What is read is spelled in one way.
+pub fn index_record(bytes: &[u8]) {
+    if let Ok(facts) = ContainerFacts::decode(bytes) {
+        let mut again = Vec::new();
+        facts.encode(&mut again).expect("it was read");
+        assert_eq!(again, bytes);
+    }
+    if let Ok(set) = ChunkSet::decode(bytes) {
+        let mut again = Vec::new();
+        set.encode(&mut again);
+        assert_eq!(again, bytes);
+        assert!(set.count() <= set.chunks());
+    }
+    if let Ok(place) = ChunkPlace::decode(bytes) {
+        assert_eq!(place.encode(), bytes);
+    }
+    if let Ok(key) = StreamKey::decode(bytes) {
+        assert_eq!(key.encode(), bytes);
+    }
+}
+
 /// The stored bytes of one frame, opened.
 pub fn compressed_frame(stored: &[u8], raw_len: usize) {
     let mut raw = vec![0; raw_len];
@@ -187,6 +255,12 @@ pub fn object_name(name: &str) {
     }
     if let Some((series, job, number)) = names::parse_pin(name) {
         assert_eq!(names::pin(series, job, number), name);
+    }
+    if let Some(number) = names::parse_index(name) {
+        assert_eq!(names::index(number), name);
+    }
+    if let Some(id) = names::parse_run(name) {
+        assert_eq!(names::run(id), name);
     }
     if let Some(id) = names::parse_key(name) {
         assert_eq!(names::key(id), name);

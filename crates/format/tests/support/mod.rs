@@ -16,7 +16,11 @@ use larder_format::Fingerprint;
 use larder_format::config::Config;
 use larder_format::container::ChunkRef;
 use larder_format::entry::{Entry, EntryKind, Extent, Timestamp, Xattr};
-use larder_format::ids::{ContainerId, ContainerKind, JobId, RepositoryId, SeriesKey};
+use larder_format::ids::{ContainerId, ContainerKind, JobId, RepositoryId, RunId, SeriesKey};
+use larder_format::index_manifest::{
+    Doomed, IndexHead, IndexManifest, IndexedVersion, PassStatistics, Queued, Reason, RunRef, Table, VersionState,
+};
+use larder_format::index_tables::{ContainerFacts, ContainerState, Lifespan, SeriesLifespans};
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Statistics, Summary};
 use larder_format::mark::Forgotten;
@@ -40,6 +44,7 @@ pub fn keys() -> Keys {
 pub struct Forger {
     objects: [u8; 32],
     containers: [u8; 32],
+    runs: [u8; 32],
 }
 
 impl Forger {
@@ -47,6 +52,7 @@ impl Forger {
         Self {
             objects: blake3::derive_key("Larder format 1: object sealing", &MASTER),
             containers: blake3::derive_key("Larder format 1: container sealing", &MASTER),
+            runs: blake3::derive_key("Larder format 1: index run sealing", &MASTER),
         }
     }
 
@@ -103,6 +109,131 @@ impl Forger {
         out.extend_from_slice(&seal((1 << 32) + 2, &trailer));
         out.extend_from_slice(&MAGIC);
         out
+    }
+}
+
+impl Forger {
+    /// An object of a run of the index, of these plaintexts.
+    pub fn run(&self, parts: &RunParts) -> Vec<u8> {
+        const MAGIC: [u8; 4] = *b"LRN\x01";
+        let key = blake3::keyed_hash(&self.runs, larder_format::names::run(RUN).as_bytes());
+        let seal = |number: u64, plain: &[u8]| Self::seal(key.as_bytes(), number, &MAGIC, plain);
+        let mut out = Vec::new();
+        for (number, block) in parts.blocks.iter().enumerate() {
+            out.extend_from_slice(&seal(number as u64, block));
+        }
+        let filter = if parts.filter.is_empty() { Vec::new() } else { seal(1 << 32, &parts.filter) };
+        let fences = seal((1 << 32) + 1, &parts.fences);
+        out.extend_from_slice(&filter);
+        out.extend_from_slice(&fences);
+        let object_len = out.len() as u64 + 60;
+        let mut trailer = parts.head.to_vec();
+        for (given, real) in parts.lens.iter().zip([filter.len() as u32, fences.len() as u32]) {
+            trailer.extend_from_slice(&given.unwrap_or(real).to_le_bytes());
+        }
+        trailer.extend_from_slice(&object_len.to_le_bytes());
+        out.extend_from_slice(&seal((1 << 32) + 2, &trailer));
+        out.extend_from_slice(&MAGIC);
+        out
+    }
+}
+
+/// What a forged object of a run says.
+#[derive(Debug, Clone)]
+pub struct RunParts {
+    pub blocks: Vec<Vec<u8>>,
+    /// Empty: none.
+    pub filter: Vec<u8>,
+    pub fences: Vec<u8>,
+    /// The trailer's fields before the lengths: table, widths, counts.
+    pub head: [u8; 24],
+    /// Lengths of filter and fences, when the trailer is to lie about them.
+    pub lens: [Option<u32>; 2],
+}
+
+/// The object that forged runs pretend to be.
+pub const RUN: RunId = RunId { job: JOB, seq: 3 };
+
+/// A run of five records in two blocks: keys of 2 bytes, values of 3, the fourth a tombstone.
+pub fn run_parts() -> RunParts {
+    let even = [&[0, 3, 0, 0, 0][..], b"aaabac", &[1; 9]].concat();
+    let uneven = [&[1, 2, 0, 0, 0][..], b"baca", &[[3, 0, 0, 0], [3, 0, 0, 128]].concat(), &[2; 3]].concat();
+    // A filter that admits everything.
+    let filter = [&[0; 8][..], &[255], &[0; 4]].concat();
+    let fence = |key: &[u8], plain: &[u8], records: u8| [key, &[plain.len() as u8 + 16, records]].concat();
+    let fences = [fence(b"aa", &even, 3), fence(b"ba", &uneven, 2), b"ca".to_vec()].concat();
+    let mut head = [0; 24];
+    head[..5].copy_from_slice(&[1, 2, 3, 0, 2]);
+    (head[8], head[16]) = (5, 1);
+    RunParts { blocks: vec![even, uneven], filter, fences, head, lens: [None, None] }
+}
+
+/// A manifest of the index with a row of every kind.
+pub fn index_manifest() -> IndexManifest {
+    let head = IndexHead {
+        number: 5,
+        pass: JOB,
+        attempt: [4; 16],
+        time_ms: 1_790_000_000_000,
+        host: "host".to_owned(),
+        program: "larder 0.1.0".to_owned(),
+        next_version: 9,
+        next_container: 1000,
+        next_age: 12,
+        statistics: PassStatistics { chunks: 5, ..PassStatistics::default() },
+    };
+    let version = |number, state| IndexedVersion { number, series: SERIES, job: BASE, generation: 1, state };
+    let run = |table, age| RunRef {
+        table,
+        age,
+        id: RUN,
+        first: 5,
+        last: 1 << 63,
+        records: 1000,
+        tombstones: 7,
+        object_bytes: 28_300,
+        tail_bytes: 1200,
+        filter_bytes: 900,
+    };
+    let queued = |what, reason| Queued { what, reason, decided: 4 };
+    IndexManifest {
+        head,
+        versions: vec![
+            version(0, VersionState::Collected),
+            version(3, VersionState::Forgotten),
+            version(8, VersionState::Retained),
+        ],
+        runs: vec![run(Table::Chunks, 3), run(Table::Chunks, 11), run(Table::Streams, 2)],
+        queue: vec![
+            queued(Doomed::Container(CONTAINER), Reason::Moved),
+            queued(Doomed::Generation { series: SERIES, job: JOB, generation: 1 }, Reason::Superseded),
+            queued(Doomed::Job { series: SERIES, job: BASE }, Reason::Collected),
+            queued(Doomed::Run(RUN), Reason::Superseded),
+            queued(Doomed::Index(3), Reason::Superseded),
+        ],
+    }
+}
+
+/// The two plaintext parts of a sealed manifest of the index: the head and the body.
+pub fn index_manifest_parts() -> [Vec<u8>; 2] {
+    let sealed = index_manifest().encode(&keys(), [9; 16]).expect("valid");
+    let [head, body] = &open(&larder_format::names::index(5), &sealed)[..] else { panic!("it has two parts") };
+    [head.clone(), body.clone()]
+}
+
+/// A container's record in the index.
+pub fn container_facts() -> ContainerFacts {
+    let lifespans = vec![Lifespan { first: 0, last: Some(7) }, Lifespan { first: 300, last: None }];
+    ContainerFacts {
+        id: CONTAINER,
+        state: ContainerState::Live,
+        chunks: 2000,
+        bytes: 8 << 20,
+        object_bytes: 4_000_000,
+        given_up_chunks: 3,
+        given_up_bytes: 12_000,
+        users: vec![SeriesLifespans { series: SERIES, lifespans }],
+        forwards: vec![0, 5, 1000],
     }
 }
 

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "every user of this module uses a part of it")]
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -14,12 +15,14 @@ use larder_format::index_manifest::{
 };
 use larder_format::key_file::{KdfCost, KeyFields};
 use larder_index::{
-    Cursor, IndexError, IndexIo, LookupOptions, Merge, PassRuns, Readahead, RunScan, RunWriter, TableReader, Tombstones,
+    Cursor, Draft, IndexError, IndexIo, IndexPass, LookupOptions, Merge, PassRuns, Readahead, RunScan, RunWriter,
+    TableReader, Tombstones,
 };
 use larder_store::repository::SystemEntropy;
 use larder_store::{Repository, Store, StoreOptions};
 use larder_testkit::{FaultStore, Faults, Memory};
 
+const PASSWORD: &[u8] = b"a password";
 pub const PASS: JobId = JobId([7; 16]);
 
 /// A repository in memory, behind a store that fails on demand.
@@ -35,8 +38,7 @@ pub async fn repository() -> (Repository, Memory, Faults) {
     };
     let fields =
         KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 };
-    let repository =
-        Repository::init(store, config, b"a password", fields, Arc::new(SystemEntropy)).await.expect("is made");
+    let repository = Repository::init(store, config, PASSWORD, fields, Arc::new(SystemEntropy)).await.expect("is made");
     (repository, memory, faults)
 }
 
@@ -137,19 +139,54 @@ pub struct Engine {
     pub io: IndexIo,
     pub memory: Memory,
     pub faults: Faults,
-    pub ids: PassRuns,
+    pub pass: IndexPass,
+    pub folder: tempfile::TempDir,
 }
 
 impl Engine {
     pub fn new() -> Self {
         let runtime = runtime();
         let (repository, memory, faults) = runtime.block_on(repository());
+        Self::of(runtime, repository, memory, faults)
+    }
+
+    /// Over a store that has a repository already.
+    pub fn over(memory: &Memory) -> Self {
+        let runtime = runtime();
+        let (inner, faults) = FaultStore::new(memory.store());
+        let store = Store::from_object_store(inner, "", &StoreOptions::default()).expect("opens");
+        let opened = runtime.block_on(Repository::open(store, PASSWORD, Arc::new(SystemEntropy)));
+        let mut engine = Self::of(runtime, opened.expect("opens"), memory.clone(), faults);
+        // A pass that comes after another is a new job.
+        engine.pass.ids = PassRuns::new(JobId([8; 16]));
+        engine
+    }
+
+    fn of(runtime: tokio::runtime::Runtime, repository: Repository, memory: Memory, faults: Faults) -> Self {
         let io = IndexIo { repository, runtime: runtime.handle().clone() };
-        Self { runtime, io, memory, faults, ids: PassRuns::new(PASS) }
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let threads = NonZeroUsize::new(2).expect("not 0");
+        let ids = PassRuns::new(PASS);
+        let pass = IndexPass::new(io.clone(), ids, threads, 1 << 20, folder.path().to_owned());
+        Self { runtime, io, memory, faults, pass, folder }
+    }
+
+    /// The same with so much memory, and objects of such a size.
+    pub fn with(memory: usize, object_target: ByteCount) -> Self {
+        let mut engine = Self::new();
+        (engine.pass.memory, engine.pass.object_target) = (memory, object_target);
+        engine
+    }
+
+    /// A draft of an index with these runs.
+    pub fn draft(&self, runs: &[RunRef]) -> Draft<'_> {
+        let mut draft = Draft::empty(&self.pass);
+        draft.add(runs.to_vec());
+        draft
     }
 
     pub fn write(&self, table: Table, age: u64, target: ByteCount, records: &Oracle) -> Vec<RunRef> {
-        let mut writer = RunWriter::new(&self.io, &self.ids, table, age, target);
+        let mut writer = RunWriter::new(&self.io, &self.pass.ids, table, age, target);
         writer.push_all(&mut InMemory::new(records)).expect("sorted");
         writer.finish().expect("stored")
     }

@@ -15,7 +15,7 @@ use futures::{StreamExt, TryStreamExt};
 use larder_format::ChunkRef;
 use larder_format::ids::ContainerId;
 use larder_format::index_tables::ChunkKey;
-use larder_index::tables::{Chunks, Containers, TableView};
+use larder_index::{Chunks, Containers, TableView};
 use larder_index::{IndexError, IndexIo, IndexSnapshot, LookupOptions};
 use larder_store::{Repository, RepositoryError};
 use lru::LruCache;

@@ -36,6 +36,8 @@ pub(crate) struct Collector {
     superseded: Jobs,
     /// Of these, what may be given up: its job is settled and not adopted.
     movable: Containers,
+    /// `aborted` generations that had to stay by then.
+    barring: Jobs,
     /// Manifests marked or superseded by then, whoever names them.
     leaving: Jobs,
     /// What a redirect may lead to.
@@ -123,7 +125,7 @@ impl Protocol {
         let bucket = &state.bucket;
         for job in 0..state.jobs.len() {
             let (lease, all) = (bucket.leases[job], pass.remove.has(job));
-            let (registered, marked) = (bucket.registers[job] != Register::Absent, bucket.forgotten.has(job));
+            let (registered, marked) = (self.is_registered(state, job), bucket.forgotten.has(job));
             let lease_goes = self.rules.hold(Rule::LeaseRemovedFirst) || !registered && !lease.done;
             if lease.first && (all && lease_goes || pass.remove_lease.has(job)) {
                 steps.push(PassStep::DeleteLease(job));
@@ -178,6 +180,7 @@ impl Protocol {
             PassStep::DeleteRegister(job) => {
                 state.bucket.registers[job] = Register::Absent;
                 state.history.removed.insert(job);
+                self.register_changed(state, job);
             }
             PassStep::DeleteDone(job) => state.bucket.leases[job].done = false,
             PassStep::DeleteMark(job) => state.bucket.forgotten.remove(job),
@@ -227,6 +230,11 @@ impl Protocol {
             // The commit register of a version stays as long as it has any generation.
             if !superseded || !is_generation {
                 pass.remove.remove(job);
+            }
+            if !is_generation {
+                let barring: Vec<_> =
+                    self.generations(job).filter(|generation| pass.barring.has(*generation)).collect();
+                pass.remove = pass.remove.minus(Jobs::of(&barring));
             }
         }
     }
@@ -279,6 +287,7 @@ impl Protocol {
             settled,
             forgotten,
             superseded,
+            barring: self.barring(state),
             leaving: if self.scenario.equal.is_empty() { Jobs::default() } else { forgotten.union(superseded) },
             listed: if self.scenario.equal.is_empty() { Containers::default() } else { bucket.containers },
             doomed: bucket.containers,
@@ -329,6 +338,7 @@ impl Protocol {
             movable: pass.listed.minus(not_given_up),
             doomed: containers.minus(Containers::of_jobs(kept)),
             remove: settled.and(closed),
+            barring: pass.barring,
             remove_lease: settled.and(pass.open.union(pass.closed)),
             remove_mark: pass.gone.and(marks).and(state.bucket.forgotten),
             ..Collector::default()
@@ -362,12 +372,14 @@ impl Protocol {
 
     /// Forgets what is already done, so that equal futures are equal states.
     pub(crate) fn tidy(&self, state: &mut State) {
+        let mut registered = Jobs::default();
+        (0..state.jobs.len()).filter(|job| self.is_registered(state, *job)).for_each(|job| registered.insert(job));
         let bucket = &state.bucket;
         for pass in state.g_nodes.iter_mut().filter(|pass| pass.phase == Phase::Deleting) {
             pass.doomed = pass.doomed.and(bucket.containers);
             for job in 0..state.jobs.len() {
                 let lease = bucket.leases[job];
-                if lease.absent() && bucket.registers[job] == Register::Absent && !bucket.forgotten.has(job) {
+                if lease.absent() && !registered.has(job) && !bucket.forgotten.has(job) {
                     pass.remove.remove(job);
                 }
                 if pass.remove.has(job) || !lease.first {

@@ -28,6 +28,41 @@ impl Protocol {
         higher.any(|other| state.bucket.registers[other] == Register::Manifest)
     }
 
+    /// The compaction that wants the same number as `job`.
+    fn rival(&self, job: usize) -> Option<usize> {
+        let (one, other) = self.scenario.one_generation?;
+        [(one, other), (other, one)].into_iter().find(|pair| pair.0 == job).map(|pair| pair.1)
+    }
+
+    /// The register of `job` was decided, or deleted: so was that of its rival.
+    pub(crate) fn register_changed(&self, state: &mut State, job: usize) {
+        let Some(rival) = self.rival(job) else { return };
+        state.history.taken.insert(rival);
+        state.bucket.registers[rival] = match state.bucket.registers[job] {
+            // Whoever did not win finds the name taken.
+            Register::Manifest | Register::Aborted => Register::Aborted,
+            Register::Absent => Register::Absent,
+        };
+    }
+
+    /// Whether there is something under the register's name that is not its rival's generation.
+    pub(crate) fn is_registered(&self, state: &State, job: usize) -> bool {
+        let taken = self.rival(job).is_some_and(|rival| state.bucket.registers[rival] == Register::Manifest);
+        state.bucket.registers[job] != Register::Absent && !taken
+    }
+
+    /// `aborted` generations that still keep somebody from creating what would be the newest.
+    pub(crate) fn barring(&self, state: &State) -> Jobs {
+        let bucket = &state.bucket;
+        let bars = |job: &usize| {
+            let version = self.compacts(*job).is_some_and(|version| bucket.registers[version] == Register::Manifest);
+            let aborted = bucket.registers[*job] == Register::Aborted && self.is_registered(state, *job);
+            version && aborted && !self.is_superseded(state, *job)
+        };
+        let jobs: Vec<_> = (0..state.jobs.len()).filter(bars).collect();
+        if self.rules.hold(Rule::AbortedGenerationStays) { Jobs::of(&jobs) } else { Jobs::default() }
+    }
+
     /// The job whose manifest is the newest generation of `version`.
     pub(crate) fn newest_generation(&self, state: &State, version: usize) -> usize {
         let holding = self.generations(version).filter(|job| state.bucket.registers[*job] == Register::Manifest);

@@ -138,7 +138,8 @@ impl Protocol {
         // And a generation has the number after those there are, of which an `aborted` one is one.
         let older_seen = plan.base.filter(|_| self.compacts(job).is_some()).is_none_or(|version| {
             let decided = state.history.committed.union(state.history.aborted);
-            self.generations(version).filter(|older| *older < job).all(|older| decided.has(older))
+            let older = self.generations(version).filter(|older| *older < job);
+            older.filter(|older| self.scenario.one_generation != Some((*older, job))).all(|older| decided.has(older))
         });
         (!begins || base_seen && adopted_seen && older_seen).then_some(step)
     }
@@ -153,7 +154,8 @@ impl Protocol {
     pub(crate) fn relies(&self, state: &State, job: usize) -> bool {
         let undecided = state.jobs[job].outcome == Outcome::Open && state.bucket.registers[job] == Register::Absent;
         let ended = state.jobs[job].next as usize == self.programs[job].len();
-        undecided && !ended && !state.history.expired_readers.has(job)
+        let over = state.history.expired_readers.union(state.history.taken).has(job);
+        undecided && !ended && !over
     }
 
     /// Everything the manifest of `job` references if it commits now.
@@ -290,6 +292,7 @@ impl Protocol {
             state.history.manifests[job] = self.references(state, job);
             state.bucket.registers[job] = Register::Manifest;
             state.history.committed.insert(job);
+            self.register_changed(state, job);
         } else if found == Register::Manifest {
             // Read back: the attempt id in it is that of the attempt without an answer.
             state.jobs[job].unanswered = false;

@@ -186,6 +186,7 @@ impl Protocol {
                 if state.bucket.registers[job] == Register::Absent {
                     state.bucket.registers[job] = Register::Aborted;
                     state.history.aborted.insert(job);
+                    self.register_changed(state, job);
                 }
             }
             Act::Pass(g, step) => self.take_pass_step(state, g, step),

@@ -48,13 +48,13 @@ pub(crate) fn of(model: &Protocol) -> Vec<Property<Protocol>> {
                 Kind::Backup => state.history.forgotten.has(job) || state.bucket.registers[job] == Register::Manifest,
             })
         }),
-        Property::always(FENCED, |_: &Protocol, state: &State| {
+        Property::always(FENCED, |model: &Protocol, state: &State| {
             // A fence that comes after a version was forgotten and removed fences nobody.
             let mut fenced = state.history.aborted.minus(state.history.forgotten).iter();
-            fenced.all(|job| state.bucket.registers[job] != Register::Manifest)
+            fenced.all(|job| !comes_back(model, state, job))
         }),
-        Property::always(REMOVED, |_: &Protocol, state: &State| {
-            state.history.removed.iter().all(|job| state.bucket.registers[job] != Register::Manifest)
+        Property::always(REMOVED, |model: &Protocol, state: &State| {
+            state.history.removed.iter().all(|job| !comes_back(model, state, job))
         }),
     ];
     if model.look_for_leaks {
@@ -64,11 +64,20 @@ pub(crate) fn of(model: &Protocol) -> Vec<Property<Protocol>> {
     properties
 }
 
+/// Whether what `job` made is there. A generation of a version that is gone is nothing.
+fn comes_back(model: &Protocol, state: &State, job: usize) -> bool {
+    match model.compacts(job) {
+        Some(_) => model.is_current(state, job),
+        None => state.bucket.registers[job] == Register::Manifest,
+    }
+}
+
 /// A quiet pass leaves the containers that visible versions reference and no others; of a job that closed its lease and
 /// has no visible version it leaves nothing at all, and of a lease that nobody closed nothing either.
 fn leaves_no_garbage(model: &Protocol, state: &State) -> bool {
     let left = model.quiet_pass(state);
-    let forgettable = |job: &usize| state.bucket.leases[*job].done && !model.visible(&left, *job);
+    let barring = model.barring(&left);
+    let forgettable = |job: &usize| state.bucket.leases[*job].done && !model.visible(&left, *job) && !barring.has(*job);
     let no_entries = (0..state.jobs.len()).filter(forgettable).all(|job| {
         let bucket = &left.bucket;
         bucket.registers[job] == Register::Absent && bucket.leases[job].absent() && !bucket.forgotten.has(job)

@@ -68,6 +68,8 @@ pub(crate) enum Rule {
     OwnRegister,
     /// A generation counts as superseded only if the newer one was visible before the leases were listed.
     SupersededBeforeLeases,
+    /// An `aborted` generation stays as long as its version, or until there is a higher one.
+    AbortedGenerationStays,
     /// A live lease that names a version retains all its generations.
     NamedGenerationsRetained,
     /// Only containers of jobs settled before the leases were listed are given up.

@@ -116,6 +116,8 @@ pub(crate) struct Scenario {
     pub(crate) late_fences: bool,
     /// Containers that hold the same chunk: reverse dedup may give up the first for the second, as jobs' first containers.
     pub(crate) equal: Vec<(usize, usize)>,
+    /// Two compactions that chose the same number: their register is one.
+    pub(crate) one_generation: Option<(usize, usize)>,
     /// The index may be lost once, and rebuilt.
     pub(crate) index_lost: bool,
 }
@@ -137,6 +139,7 @@ impl Scenario {
             gives_up: Jobs::default(),
             late_fences: false,
             equal: Vec::new(),
+            one_generation: None,
             index_lost: false,
         }
     }
@@ -221,6 +224,18 @@ impl Scenario {
     /// A version of two containers, and a task that lays out one of them anew.
     pub(crate) fn compaction(g_nodes: usize) -> Self {
         Self::new(&[Plan { used: 2, ..Plan::VERSION }, Plan::compaction(0)], g_nodes)
+    }
+
+    /// Two such tasks that do not know of each other.
+    pub(crate) fn one_generation_for_two(g_nodes: usize) -> Self {
+        let version = Plan { used: 2, ..Plan::VERSION };
+        let scenario = Self::new(&[version, Plan::compaction(0), Plan::compaction(0)], g_nodes);
+        Self { one_generation: Some((1, 2)), ..scenario }
+    }
+
+    /// The same, and its generation may be created late.
+    pub(crate) fn late_generation(g_nodes: usize) -> Self {
+        Self { unanswered_commit: Jobs::of(&[1]), ..Self::compaction(g_nodes) }
     }
 
     /// The same, and a job that uses the version as base.

@@ -102,6 +102,8 @@ pub(crate) struct History {
     pub(crate) forgotten: Jobs,
     /// Readers whose lease a G-node took for expired.
     pub(crate) expired_readers: Jobs,
+    /// Compactions whose generation somebody else decided: they are over, whatever they do.
+    pub(crate) taken: Jobs,
     /// The index was lost and rebuilt.
     pub(crate) rebuilt: bool,
     /// Readers that reported something as lost.

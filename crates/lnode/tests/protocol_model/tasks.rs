@@ -24,6 +24,16 @@ fn a_version_is_compacted_twice() {
 }
 
 #[test]
+fn a_generation_without_answer_may_land_at_any_time() {
+    holds(Scenario::late_generation(1), vec![lives_in_a_newer_generation(), late_create_wins(), collected()]);
+}
+
+#[test]
+fn two_tasks_want_one_generation() {
+    holds(Scenario::one_generation_for_two(1), vec![lives_in_a_newer_generation(), fenced_generation(), collected()]);
+}
+
+#[test]
 fn a_base_is_compacted() {
     holds(Scenario::compacted_base(1), vec![lives_in_a_newer_generation(), outlives_base(), collected()]);
 }
@@ -153,6 +163,11 @@ fn generation_that_overwrites() {
 #[test]
 fn generation_void_with_its_pass() {
     breaks(Rule::OwnRegister, Scenario::compaction(1), WHOLE);
+}
+
+#[test]
+fn aborted_generation_removed() {
+    breaks(Rule::AbortedGenerationStays, Scenario::one_generation_for_two(1), WHOLE);
 }
 
 #[test]

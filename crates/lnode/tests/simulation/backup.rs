@@ -30,19 +30,22 @@ const RECORDS_PER_SEGMENT: usize = 3;
 
 /// What a container holds.
 #[derive(Clone, Copy)]
-struct Held {
-    chunks: u32,
-    bytes: u64,
-    object_bytes: u64,
+pub struct Held {
+    pub chunks: u32,
+    pub bytes: u64,
+    pub object_bytes: u64,
 }
+
+/// A container that is full, sealed, and not uploaded yet.
+pub type Object = (ContainerId, Vec<u8>, Held);
 
 /// What the job may reference.
 #[derive(Default)]
-struct Known {
-    chunks: HashMap<Fingerprint, ChunkRecord>,
+pub struct Known {
+    pub chunks: HashMap<Fingerprint, ChunkRecord>,
     /// Segments and nodes.
-    metadata: HashMap<Fingerprint, ChunkRef>,
-    held: BTreeMap<ContainerId, Held>,
+    pub metadata: HashMap<Fingerprint, ChunkRef>,
+    pub held: BTreeMap<ContainerId, Held>,
 }
 
 /// Containers that are being filled, and objects that are full.
@@ -52,7 +55,7 @@ struct Packer<'a> {
     kind: ContainerKind,
     seq: u32,
     open: Vec<(Fingerprint, Vec<u8>)>,
-    objects: Vec<(ContainerId, Vec<u8>, Held)>,
+    objects: Vec<Object>,
 }
 
 impl<'a> Packer<'a> {
@@ -118,10 +121,8 @@ pub async fn backup(node: &Node) -> Result<(), Stop> {
         .filter(|other| other.lease.kind == JobKind::Backup && other.lease.series == series)
         .map(|other| Pin { series: key, job: other.job })
         .collect();
-    if node.one_in(3) {
-        // What was chosen is old news by the time it is announced.
-        node.pause().await;
-    }
+    // What was chosen is old news by the time it is announced.
+    node.linger().await;
     let lease = Lease {
         kind: JobKind::Backup,
         series: series.to_owned(),
@@ -136,14 +137,17 @@ pub async fn backup(node: &Node) -> Result<(), Stop> {
     };
     let (mut open, base, adopts) = if node.broken == Broken::LookBeforeLease {
         let (base, adopts) = look(node, base, adopts).await?;
+        node.linger().await;
         (repository.open_lease(job, lease).await?, base, adopts)
     } else {
         let open = repository.open_lease(job, lease).await?;
+        node.linger().await;
         let (base, adopts) = look(node, base, adopts).await?;
         (open, base, adopts)
     };
 
     let known = known(node, job, base.as_ref(), &adopts).await?;
+    node.linger().await;
     let content = ledger.edited(series, &mut node.rng());
     let (manifest, objects) = pack(node, job, series, &content, &known)?;
     let mut uploads = Vec::new();
@@ -157,10 +161,7 @@ pub async fn backup(node: &Node) -> Result<(), Stop> {
     if node.one_in(3) {
         repository.renew_lease(&mut open, node.now_ms()).await?;
     }
-    if node.one_in(4) {
-        // Suspended: long enough to be taken for dead.
-        node.pause().await;
-    }
+    node.linger().await;
     if node.one_in(12) {
         // Nothing had changed.
         repository.close_lease(&open).await?;
@@ -228,7 +229,12 @@ async fn known(node: &Node, job: JobId, base: Option<&Version>, adopts: &[Pin]) 
         }
     }
     if let Some(version) = base {
-        let manifest = repository.manifest(version).await?;
+        let newest = match node.broken {
+            Broken::GenerationBeforeLease => Some(version.clone()),
+            _ => repository.newest_generation(version).await?,
+        };
+        let Some(newest) = newest else { return Ok(known) };
+        let manifest = repository.manifest(&newest).await?;
         let (nodes, found) = segments(&chunks_of(repository), &manifest).await?;
         known.metadata.extend(nodes.iter().map(|node| (node.fingerprint, *node)));
         for (segment, records) in found {
@@ -244,13 +250,13 @@ async fn known(node: &Node, job: JobId, base: Option<&Version>, adopts: &[Pin]) 
 }
 
 /// Makes containers of what is not known, and the manifest.
-fn pack(
+pub fn pack(
     node: &Node,
     job: JobId,
     series: &str,
     content: &Content,
     known: &Known,
-) -> Result<(Manifest, Vec<(ContainerId, Vec<u8>, Held)>), Stop> {
+) -> Result<(Manifest, Vec<Object>), Stop> {
     let fingerprinter = Fingerprinter::new(&node.repository.keys().fingerprint);
     let mut data = Packer::new(node, job, ContainerKind::Data);
     let mut meta = Packer::new(node, job, ContainerKind::Meta);

@@ -85,18 +85,27 @@ impl Checks {
         Ok((there, referenced))
     }
 
-    /// The manifests of all visible versions.
+    /// The manifests of all visible versions: of each its newest generation, if there is a generation 0.
     fn versions(&mut self, world: &World) -> Result<BTreeMap<JobId, Rc<Manifest>>, String> {
         let mut versions = BTreeMap::new();
+        let mut roots = BTreeSet::new();
+        let mut highest: BTreeMap<JobId, u32> = BTreeMap::new();
         for name in world.names().iter().filter(|name| name.starts_with(names::VERSIONS)) {
-            let (series, job, _) = names::parse_version(name).ok_or(format!("an odd name: {name}"))?;
+            let (series, job, generation) = names::parse_version(name).ok_or(format!("an odd name: {name}"))?;
             if world.has(&names::forgotten(series, job)) {
                 continue;
             }
-            if let Some(manifest) = self.decode(world, name, series, job)? {
+            let Some(manifest) = self.decode(world, name, series, job, generation)? else { continue };
+            if generation == 0 {
+                roots.insert(job);
+            }
+            let newest = highest.entry(job).or_default();
+            if generation >= *newest {
+                *newest = generation;
                 versions.insert(job, manifest);
             }
         }
+        versions.retain(|job, _| roots.contains(job));
         Ok(versions)
     }
 
@@ -106,13 +115,14 @@ impl Checks {
         name: &str,
         series: SeriesKey,
         job: JobId,
+        generation: u32,
     ) -> Result<Option<Rc<Manifest>>, String> {
         let bytes = world.get(name).ok_or("the world stands still")?;
         let place = bytes.as_ptr() as usize;
         match self.decoded.get(name) {
             Some((at, manifest)) if *at == place => Ok(manifest.clone()),
             _ => {
-                let register = Manifest::decode(self.repository.keys(), series, job, 0, &bytes);
+                let register = Manifest::decode(self.repository.keys(), series, job, generation, &bytes);
                 let manifest = match register.map_err(|error| format!("{name}: {error}"))? {
                     Register::Committed(manifest) => Some(Rc::new(manifest)),
                     Register::Aborted => None,

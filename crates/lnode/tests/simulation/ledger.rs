@@ -34,6 +34,14 @@ pub enum Broken {
     AdoptionIgnored,
     /// `MarkRemovedLast`
     MarkRemovedFirst,
+    /// `GenerationAfterLease`
+    GenerationBeforeLease,
+    /// `SupersededBeforeLeases`
+    SupersededAfterLeases,
+    /// `NamedGenerationsRetained`
+    OldGenerationsOfPinsIgnored,
+    /// `Fence`, of compactions
+    NoFenceOfTasks,
 }
 
 #[derive(Debug, Default)]

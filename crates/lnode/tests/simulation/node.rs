@@ -12,7 +12,7 @@ use larder_format::seal::{Keys, MasterKey};
 use larder_store::repository::{Entropy, random};
 use larder_store::{Repository, RepositoryError, Store, StoreOptions};
 use larder_testkit::data::Rng;
-use larder_testkit::sim::{Life, World};
+use larder_testkit::sim::{Life, Machine, Sim, World};
 use parking_lot::Mutex;
 
 use crate::ledger::{Broken, Ledger};
@@ -37,6 +37,7 @@ pub struct Node {
     pub repository: Repository,
     pub ledger: Ledger,
     pub broken: Broken,
+    machine: Machine,
     rng: RefCell<Rng>,
     /// By how much this process's clock is wrong.
     jump_ms: i64,
@@ -52,7 +53,7 @@ pub fn init(world: &World) {
     };
     let bytes = config.encode(&Keys::derive(&MasterKey(MASTER))).unwrap();
     let store = Store::from_object_store(world.plain(), "", &StoreOptions::default()).unwrap();
-    larder_testkit::sim::Sim::alone(store.create(names::CONFIG, bytes.into())).unwrap();
+    Sim::alone(store.create(names::CONFIG, bytes.into())).unwrap();
     world.take_changes();
 }
 
@@ -69,11 +70,17 @@ impl Node {
         };
         let store = Store::from_object_store(life.store, "", &options)?;
         let dice = Arc::new(Dice(Mutex::new(Rng::new(rng.next_u64()))));
-        let jump_ms = if rng.one_in(4) { rng.below(200_000_000) as i64 - 100_000_000 } else { 0 };
+        // Some minutes to and fro; at times a day, but backward: what comes from the future would be everybody's base for ever.
+        let jump_ms = match rng.below(12) {
+            0..3 => rng.below(1_200_000) as i64 - 600_000,
+            3 => -86_400_000,
+            _ => 0,
+        };
         Ok(Self {
             repository: Repository::open_with_master(store, MasterKey(MASTER), dice).await?,
             ledger: ledger.clone(),
             broken,
+            machine: life.machine,
             rng: RefCell::new(rng),
             jump_ms,
         })
@@ -97,6 +104,15 @@ impl Node {
 
     pub fn rng(&self) -> std::cell::RefMut<'_, Rng> {
         self.rng.borrow_mut()
+    }
+
+    /// At times this process is suspended here, for as long as others need to change everything.
+    pub async fn linger(&self) {
+        if self.one_in(3) {
+            let most = *self.rng().pick(&[30, 100, 400]);
+            let requests = self.below(most) as u64;
+            self.machine.linger(requests).await;
+        }
     }
 
     /// Some time passes.

@@ -12,7 +12,6 @@ use larder_store::{Store, StoreErrorKind};
 
 use crate::ledger::Broken;
 use crate::node::{Node, Stop};
-use crate::reading::pin_of;
 
 const INDEX: &str = "index/";
 
@@ -31,12 +30,19 @@ struct Leases {
     done: bool,
 }
 
+/// Every generation of every version.
+type Registers = BTreeSet<(SeriesKey, JobId, u32)>;
+
 /// What listings showed.
 #[derive(Debug, Default)]
 struct Listed {
     jobs: BTreeMap<JobId, Leases>,
-    registers: BTreeSet<(SeriesKey, JobId)>,
+    registers: Registers,
     marks: BTreeSet<(SeriesKey, JobId)>,
+    /// Compactions whose generation is there.
+    settled_tasks: BTreeSet<JobId>,
+    /// The newest generation of each version that has several.
+    newest: BTreeMap<(SeriesKey, JobId), u32>,
 }
 
 /// What is to be deleted.
@@ -48,6 +54,10 @@ struct Decision {
     /// Of these only the leases.
     leases: Vec<(JobId, Leases)>,
     marks: Vec<(SeriesKey, JobId)>,
+    /// Generations of versions that are gone.
+    generations: Vec<(SeriesKey, JobId, u32)>,
+    /// Later generations of versions, which go with them.
+    later: BTreeMap<JobId, BTreeSet<u32>>,
 }
 
 /// One pass from begin to end.
@@ -55,17 +65,24 @@ pub async fn pass(node: &Node, death: Death) -> Result<(), Stop> {
     let store = node.repository.store().without_cache();
     let newest = newest_index(&store).await?;
 
-    let mut before =
-        Listed { marks: marks(&store).await?, registers: registers(&store).await?, jobs: leases(&store).await? };
+    let mut before = Listed {
+        marks: marks(&store).await?,
+        registers: registers(&store).await?,
+        jobs: leases(&store).await?,
+        ..Listed::default()
+    };
     let mut taken_for_dead = BTreeSet::new();
     fence(node, &store, death, &mut before, &mut taken_for_dead).await?;
+    before.newest = newest_generations(node, &store, &before.registers).await?;
     let mut containers = Vec::new();
     for folder in [names::DATA, names::META] {
         containers.extend(store.list(folder).await?.into_iter().map(|object| object.name));
     }
     // Everything above was seen before the leases below.
+    node.linger().await;
     let jobs = leases(&store).await?;
     let live = live(node, &store, death, &before, &jobs, &taken_for_dead).await?;
+    node.linger().await;
     if node.broken == Broken::MarksAfterLeases {
         before.marks = marks(&store).await?;
     }
@@ -73,8 +90,12 @@ pub async fn pass(node: &Node, death: Death) -> Result<(), Stop> {
         Broken::VersionsBeforeLeases => before.registers.clone(),
         _ => registers(&store).await?,
     };
+    if node.broken == Broken::SupersededAfterLeases {
+        before.newest = newest_generations(node, &store, &registers).await?;
+    }
     let decision = decide(node, &store, &before, &jobs, &registers, &live, &taken_for_dead, containers).await?;
 
+    node.linger().await;
     let next = newest + 1;
     store.create(&format!("{INDEX}{next}"), random::<16>(node.repository.entropy())?.to_vec().into()).await?;
     if newest_index(&store).await? != next {
@@ -86,6 +107,7 @@ pub async fn pass(node: &Node, death: Death) -> Result<(), Stop> {
             store.delete(&format!("{INDEX}{old}")).await?;
         }
     }
+    node.linger().await;
     carry_out(node, &store, decision).await
 }
 
@@ -95,10 +117,9 @@ async fn newest_index(store: &Store) -> Result<u64, Stop> {
     Ok(numbers.max().unwrap_or(0))
 }
 
-async fn registers(store: &Store) -> Result<BTreeSet<(SeriesKey, JobId)>, Stop> {
+async fn registers(store: &Store) -> Result<Registers, Stop> {
     let listed = store.list(names::VERSIONS).await?;
-    let parsed = listed.iter().filter_map(|object| names::parse_version(&object.name));
-    Ok(parsed.map(|(series, job, _)| (series, job)).collect())
+    Ok(listed.iter().filter_map(|object| names::parse_version(&object.name)).collect())
 }
 
 async fn marks(store: &Store) -> Result<BTreeSet<(SeriesKey, JobId)>, Stop> {
@@ -125,10 +146,11 @@ async fn read_lease(node: &Node, store: &Store, job: JobId, leases: &Leases) -> 
 }
 
 fn is_settled(before: &Listed, job: JobId) -> bool {
-    before.registers.iter().any(|(_, decided)| *decided == job) || before.jobs.get(&job).is_some_and(|job| job.done)
+    let is_version = before.registers.iter().any(|(_, decided, generation)| *decided == job && *generation == 0);
+    is_version || before.settled_tasks.contains(&job) || before.jobs.get(&job).is_some_and(|job| job.done)
 }
 
-/// Creates `aborted` in the registers of backups that are thought dead.
+/// Creates `aborted` in the registers of jobs that are thought dead.
 async fn fence(
     node: &Node,
     store: &Store,
@@ -138,28 +160,70 @@ async fn fence(
 ) -> Result<(), Stop> {
     let open: Vec<_> = before.jobs.iter().map(|(job, leases)| (*job, leases.clone())).collect();
     for (job, leases) in open {
+        if is_settled(before, job) {
+            continue;
+        }
         let dies = death == Death::Certain || node.one_in(3);
-        if is_settled(before, job) || !dies {
-            continue;
-        }
         let lease = read_lease(node, store, job, &leases).await?;
-        if lease.kind == JobKind::Read {
-            continue;
+        let (series, of, generation) = match (lease.kind, lease.pins.first(), lease.generation) {
+            (JobKind::Backup, _, _) => (node.repository.keys().series_key(&lease.series), job, 0),
+            (JobKind::Task, Some(pin), Some(generation)) => (pin.series, pin.job, generation),
+            _ => continue,
+        };
+        if !before.registers.contains(&(series, of, generation)) {
+            if !dies {
+                continue;
+            }
+            let unfenced = match lease.kind {
+                JobKind::Task => Broken::NoFenceOfTasks,
+                _ => Broken::NoFence,
+            };
+            if node.broken == unfenced {
+                taken_for_dead.insert(job);
+                continue;
+            }
+            let salt = random(node.repository.entropy())?;
+            let aborted = encode_aborted(node.repository.keys(), series, of, generation, salt);
+            match store.create(&names::version(series, of, generation), aborted.into()).await {
+                Ok(_) => node.ledger.count("fences"),
+                Err(error) if error.kind == StoreErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error.into()),
+            }
+            before.registers.insert((series, of, generation));
         }
-        let series = node.repository.keys().series_key(&lease.series);
-        if node.broken == Broken::NoFence {
-            taken_for_dead.insert(job);
-            continue;
+        if lease.kind == JobKind::Task {
+            before.settled_tasks.insert(job);
         }
-        let aborted = encode_aborted(node.repository.keys(), series, job, 0, random(node.repository.entropy())?);
-        match store.create(&names::version(series, job, 0), aborted.into()).await {
-            Ok(_) => node.ledger.count("fences"),
-            Err(error) if error.kind == StoreErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error.into()),
-        }
-        before.registers.insert((series, job));
     }
     Ok(())
+}
+
+/// The highest generation of each version that holds a manifest.
+async fn newest_generations(
+    node: &Node,
+    store: &Store,
+    registers: &Registers,
+) -> Result<BTreeMap<(SeriesKey, JobId), u32>, Stop> {
+    let mut newest: BTreeMap<_, u32> = BTreeMap::new();
+    for (series, job, generation) in registers.iter().filter(|register| register.2 > 0) {
+        let register = read_register(node, store, *series, *job, *generation).await?;
+        if let Register::Committed(_) = register {
+            let highest = newest.entry((*series, *job)).or_default();
+            *highest = (*highest).max(*generation);
+        }
+    }
+    Ok(newest)
+}
+
+async fn read_register(
+    node: &Node,
+    store: &Store,
+    series: SeriesKey,
+    job: JobId,
+    generation: u32,
+) -> Result<Register<Manifest>, Stop> {
+    let bytes = store.get_up_to(&names::version(series, job, generation), MANIFEST_MAX).await?;
+    Ok(Manifest::decode(node.repository.keys(), series, job, generation, &bytes)?)
 }
 
 /// The leases that count.
@@ -192,7 +256,7 @@ async fn decide(
     store: &Store,
     before: &Listed,
     jobs: &BTreeMap<JobId, Leases>,
-    registers: &BTreeSet<(SeriesKey, JobId)>,
+    registers: &Registers,
     live: &BTreeMap<JobId, Lease>,
     taken_for_dead: &BTreeSet<JobId>,
     containers: Vec<String>,
@@ -202,18 +266,23 @@ async fn decide(
     let adopted: BTreeSet<JobId> = live.values().flat_map(|lease| &lease.adopts).map(|pin| pin.job).collect();
 
     let (mut referenced, mut retained) = (BTreeSet::new(), BTreeSet::new());
-    for (series, job) in registers {
-        let pinned = pinned.contains(&(*series, *job)) && node.broken != Broken::PinsIgnored;
-        if before.marks.contains(&(*series, *job)) && !pinned {
+    for (series, job, generation) in registers {
+        let named = pinned.contains(&(*series, *job));
+        let pinned = named && node.broken != Broken::PinsIgnored;
+        // A generation of a version that is gone is garbage.
+        let is_version = registers.contains(&(*series, *job, 0));
+        if !is_version || before.marks.contains(&(*series, *job)) && !pinned {
             continue;
         }
-        let bytes = store.get_up_to(&names::version(*series, *job, 0), MANIFEST_MAX).await?;
-        match Manifest::decode(node.repository.keys(), *series, *job, 0, &bytes)? {
-            Register::Committed(manifest) => {
-                retained.insert(*job);
-                referenced.extend(manifest.containers.iter().map(|usage| names::container(usage.container)));
+        let newest = before.newest.get(&(*series, *job)).copied().unwrap_or(0);
+        let keeps_all = named && node.broken != Broken::OldGenerationsOfPinsIgnored;
+        if let Register::Committed(manifest) = read_register(node, store, *series, *job, *generation).await? {
+            retained.insert(*job);
+            if *generation < newest && !keeps_all {
+                node.ledger.count("superseded");
+                continue;
             }
-            Register::Aborted => {}
+            referenced.extend(manifest.containers.iter().map(|usage| names::container(usage.container)));
         }
     }
 
@@ -228,8 +297,9 @@ async fn decide(
         }
     }
     let series_of = |job: JobId| {
-        let known = before.registers.iter().chain(registers).chain(&before.marks).find(|(_, other)| *other == job);
-        known.map(|(series, _)| *series)
+        let versions = before.registers.iter().chain(registers).map(|(series, job, _)| (*series, *job));
+        let mut known = versions.chain(before.marks.iter().copied());
+        known.find(|(_, other)| *other == job).map(|(series, _)| series)
     };
     for (job, leases) in jobs {
         let expired_reader = !leases.done && !settled(*job) && !live.contains_key(job);
@@ -240,8 +310,16 @@ async fn decide(
         }
     }
     for (series, job) in &before.marks {
-        if !jobs.contains_key(job) && !registers.contains(&(*series, *job)) {
+        if !jobs.contains_key(job) && !registers.contains(&(*series, *job, 0)) {
             decision.marks.push((*series, *job));
+        }
+    }
+    for (series, job, generation) in registers.iter().filter(|register| register.2 > 0) {
+        // Generation 0 is gone for good: it was there when the task looked.
+        if !before.registers.contains(&(*series, *job, 0)) && before.registers.contains(&(*series, *job, *generation)) {
+            decision.generations.push((*series, *job, *generation));
+        } else {
+            decision.later.entry(*job).or_default().insert(*generation);
         }
     }
     Ok(decision)
@@ -262,12 +340,18 @@ async fn carry_out(node: &Node, store: &Store, decision: Decision) -> Result<(),
         remove_leases(store, job, &leases).await?;
         if let Some(series) = series {
             store.delete(&names::version(series, job, 0)).await?;
+            for generation in decision.later.get(&job).into_iter().flatten() {
+                store.delete(&names::version(series, job, *generation)).await?;
+            }
         }
         store.delete(&names::lease_done(job)).await?;
         if let Some(series) = series {
             store.delete(&names::forgotten(series, job)).await?;
             node.ledger.count("jobs removed");
         }
+    }
+    for (series, job, generation) in decision.generations {
+        store.delete(&names::version(series, job, generation)).await?;
     }
     for (series, job) in decision.marks {
         store.delete(&names::forgotten(series, job)).await?;
@@ -286,18 +370,22 @@ async fn remove_leases(store: &Store, job: JobId, leases: &Leases) -> Result<(),
 
 /// Forgets some version.
 pub async fn forget(node: &Node) -> Result<(), Stop> {
-    let catalog = node.repository.catalog().await?;
-    if catalog.versions.len() < 3 {
+    let store = node.repository.store().without_cache();
+    let marked = marks(&store).await?;
+    let all = registers(&store).await?;
+    let versions = all.into_iter().filter(|(_, _, generation)| *generation == 0);
+    let mut versions: Vec<_> = versions.map(|(series, job, _)| (series, job)).collect();
+    versions.retain(|version| !marked.contains(version));
+    if versions.len() < 4 {
         return Ok(());
     }
-    // What somebody is about to use is the more interesting.
-    let unfinished = if node.one_in(2) { node.repository.unfinished_jobs().await? } else { Vec::new() };
-    let named: Vec<Pin> = unfinished.into_iter().flat_map(|job| job.lease.pins).collect();
-    let named: Vec<Pin> = named.into_iter().filter(|pin| catalog.versions.iter().any(|v| v.id() == pin.job)).collect();
-    let version = match named.is_empty() {
-        true => pin_of(&catalog.versions[node.below(catalog.versions.len())]),
-        false => named[node.below(named.len())],
+    // The newest is what a job is about to use, and so the more interesting.
+    versions.sort_by_key(|(_, job)| *job);
+    let (series, job) = match node.one_in(2) {
+        true => versions[versions.len() - 1 - node.below(2)],
+        false => versions[node.below(versions.len())],
     };
+    let version = Pin { series, job };
     node.ledger.begins_to_forget(version.job);
     let mark = Forgotten { time_ms: node.now_ms(), host: "node".to_owned(), reason: "simulated".to_owned() };
     node.repository.forget(version, &mark).await?;

@@ -80,7 +80,10 @@ pub async fn read(node: &Node) -> Result<(), Stop> {
             }
             error
         };
-        let manifest = repository.manifest(version).await.map_err(missed)?;
+        let Some(newest) = repository.newest_generation(version).await? else {
+            return Ok(repository.close_lease(&open).await?);
+        };
+        let manifest = repository.manifest(&newest).await.map_err(missed)?;
         let bytes = restore(repository, &manifest).await.map_err(missed)?;
         let expected = node.ledger.content(version.id()).expect("every version has its content");
         if bytes != expected.concat() {

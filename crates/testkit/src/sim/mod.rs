@@ -22,7 +22,7 @@ mod store;
 mod trace;
 mod world;
 
-pub use run::{Failed, Life, Sim};
+pub use run::{Failed, Life, Machine, Sim};
 pub use store::SimStore;
 pub use trace::Trace;
 pub use world::{Change, Weather, World};

@@ -10,18 +10,41 @@ use futures::task::{ArcWake, AtomicWaker, waker};
 use object_store::ObjectStore;
 
 use super::trace::Trace;
-use super::world::{Weather, World};
+use super::world::{Ask, Weather, World};
 
 /// One life of an actor, from its start to its end or its crash.
 pub struct Life {
     /// Its way to the bucket.
     pub store: Arc<dyn ObjectStore>,
-    /// The bucket itself, to write notes into the trace.
-    pub world: World,
+    /// The machine it runs on.
+    pub machine: Machine,
     /// Counts an actor's lives from 0.
     pub number: u64,
     /// A seed of its own.
     pub seed: u64,
+}
+
+/// Where an actor runs.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    pub(super) world: World,
+    pub(super) actor: Option<usize>,
+}
+
+impl Machine {
+    /// The process is suspended for so many requests of others, or until nobody else has one. Time need not pass. To be called
+    /// where it hurts: the scheduler stops an actor before any of its requests, but rarely before just this one.
+    pub async fn linger(&self, requests: u64) {
+        if let Some(actor) = self.actor {
+            // Whatever becomes of it, the process goes on.
+            let _ = self.world.ask(actor, Ask::Linger(requests)).await;
+        }
+    }
+
+    /// Writes a line into the trace.
+    pub fn note(&self, line: &str) {
+        self.world.note(line);
+    }
 }
 
 type Begin = Box<dyn FnMut(Life) -> LocalBoxFuture<'static, ()>>;
@@ -112,7 +135,7 @@ impl Sim {
     /// Runs one future to its end on the clock of a simulation, undisturbed.
     pub fn alone<T>(future: impl Future<Output = T>) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-        runtime.expect("a runtime without I/O needs nothing").block_on(future)
+        runtime.expect("a runtime without I/O needs nothing").block_on(tokio::task::unconstrained(future))
     }
 
     fn ask(&self, step: u64, check: &mut impl FnMut(&World, u64) -> Result<(), String>) -> Result<(), Box<Failed>> {
@@ -173,7 +196,12 @@ impl Sim {
     fn begin(&mut self, at: usize) {
         let seed = self.world.0.lock().rng.next_u64();
         let actor = &mut self.actors[at];
-        let life = Life { store: self.world.client(at), world: self.world.clone(), number: actor.lives, seed };
+        let life = Life {
+            store: self.world.client(at),
+            machine: Machine { world: self.world.clone(), actor: Some(at) },
+            number: actor.lives,
+            seed,
+        };
         actor.lives += 1;
         actor.running = Some((actor.begin)(life));
         actor.flag.set.store(true, Ordering::Relaxed);

@@ -8,6 +8,7 @@ use object_store::{Error, ObjectStore};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use super::run::{Life, Machine};
 use super::store::SimStore;
 use super::trace::Trace;
 use crate::data::Rng;
@@ -58,6 +59,8 @@ pub(super) enum Ask {
     /// The next names of a listing, after one.
     Page(String, Option<String>),
     Delete(String),
+    /// Nothing: a process is suspended.
+    Linger(u64),
 }
 
 impl Ask {
@@ -73,6 +76,7 @@ impl Ask {
             Self::Page(folder, Some(after)) => format!("list {folder} after {after}"),
             Self::Page(folder, None) => format!("list {folder}"),
             Self::Delete(path) => format!("delete {path}"),
+            Self::Linger(_) => "goes on".to_owned(),
         }
     }
 
@@ -83,6 +87,7 @@ impl Ask {
             | Self::Read(path)
             | Self::Page(path, _)
             | Self::Delete(path) => path,
+            Self::Linger(_) => "",
         }
     }
 }
@@ -157,6 +162,11 @@ impl World {
         Arc::new(SimStore { world: self.clone(), actor: Some(actor) })
     }
 
+    /// The life of somebody who is not part of the simulation.
+    pub fn outside(&self, seed: u64) -> Life {
+        Life { store: self.plain(), machine: Machine { world: self.clone(), actor: None }, number: 0, seed }
+    }
+
     /// The names of all objects, in order.
     pub fn names(&self) -> Vec<String> {
         self.0.lock().objects.keys().cloned().collect()
@@ -194,7 +204,11 @@ impl World {
 
     pub(super) fn ask(&self, actor: usize, ask: Ask) -> oneshot::Receiver<Result<Answer, Error>> {
         let (reply, answer) = oneshot::channel();
-        self.0.lock().under_way.push(UnderWay { actor, ask, reply: Some(reply) });
+        let mut state = self.0.lock();
+        if let Ask::Linger(requests) = ask {
+            state.frozen.insert(actor, requests.max(1));
+        }
+        state.under_way.push(UnderWay { actor, ask, reply: Some(reply) });
         answer
     }
 
@@ -250,7 +264,7 @@ impl State {
     fn freeze(&mut self, at: usize) {
         let actor = self.under_way[at].actor;
         // For a few requests of others, or for so many that everything is different afterwards.
-        let most = *self.rng.pick(&[20, 200, 400]);
+        let most = *self.rng.pick(&[20, 300, 1500]);
         let left = self.rng.within(1..most);
         self.frozen.insert(actor, left);
         let (name, ask) = (self.name(actor), self.under_way[at].ask.told());
@@ -274,14 +288,19 @@ impl State {
     fn meet_fate(&mut self, at: usize) {
         let mut request = self.under_way.swap_remove(at);
         let told = format!("{}: {}", self.name(request.actor), request.ask.told());
-        let failure = *self.rng.pick(&[Failure::Status(503), Failure::Reset, Failure::Timeout, Failure::Status(500)]);
-        let error = failure.error(request.ask.path());
         let answer = |request: &mut UnderWay, answer| {
             if let Some(reply) = request.reply.take() {
                 // Whoever asked may be gone by now.
                 let _ = reply.send(answer);
             }
         };
+        if matches!(request.ask, Ask::Linger(_)) {
+            self.trace.push(told);
+            answer(&mut request, Ok(Answer::Done));
+            return;
+        }
+        let failure = *self.rng.pick(&[Failure::Status(503), Failure::Reset, Failure::Timeout, Failure::Status(500)]);
+        let error = failure.error(request.ask.path());
         if self.chance(|weather| weather.fails) {
             self.trace.push(format!("{told}: fails"));
             answer(&mut request, Err(error));
@@ -350,6 +369,7 @@ impl State {
                 let more = found.next().is_some();
                 Ok(Answer::Page(names, more))
             }
+            Ask::Linger(_) => Ok(Answer::Done),
             Ask::Delete(path) => {
                 if self.objects.remove(path).is_some() {
                     self.changes.push(Change::Deleted(path.clone()));

@@ -1,0 +1,261 @@
+//! The backup side: a stream is cut and named, every chunk is found or stored, and a recipe of it is kept.
+//!
+//! [`Front`] cuts and names. A [`Detector`] decides; [`Exact`], [`SiLo`] and [`SparseIndexing`] are the paper's rivals and
+//! its reference, [`Larder`] is what this project does. All of them put new chunks into the same [`Output`], write their recipes
+//! with the same codec, and start every version with an empty cache, as a job does that has just started.
+//!
+//! Nothing is uploaded. What is read from the store while deciding is counted as [`Traffic`], to be turned into simulated time.
+
+mod base;
+mod exact;
+mod larder;
+mod manifest;
+mod output;
+mod recipe;
+mod silo;
+mod sparse;
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use larder_chunking::{Algorithm, Chunker, ChunkerParams, Fingerprint, Fingerprinter, StreamEnd, chunker};
+
+pub(crate) use exact::Exact;
+pub(crate) use larder::{Detail, Larder, With};
+pub(crate) use output::{CONTAINER_BYTES, Output};
+pub(crate) use silo::SiLo;
+pub(crate) use sparse::SparseIndexing;
+
+use crate::SEED;
+use crate::clock::{Traffic, timed};
+
+/// Memory for what a job reads while deciding, the same for all (bytes of encoded recipe).
+pub(crate) const CACHE_BYTES: usize = 24 << 20;
+
+/// A chunk that was cut and named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) size: u32,
+}
+
+/// Finds duplicates among what earlier versions stored.
+pub(crate) trait Detector {
+    /// A job starts: caches are empty.
+    fn begin(&mut self, output: &Output);
+
+    /// The next pieces of the stream: each is found or stored, in order. A detector may hold pieces back.
+    fn detect(&mut self, pieces: &[Piece], output: &mut Output);
+
+    /// The job ends; what was held back is decided.
+    fn finish(&mut self, output: &mut Output);
+
+    /// What was read from the store so far.
+    fn traffic(&self) -> Traffic;
+
+    /// Bytes of memory of what must stay in memory between jobs (0 for a stateless node).
+    fn resident_bytes(&self) -> usize;
+}
+
+/// CPU time by stage.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Stages {
+    pub(crate) chunking: Duration,
+    pub(crate) fingerprinting: Duration,
+    pub(crate) lookup: Duration,
+}
+
+impl Stages {
+    pub(crate) fn total(&self) -> Duration {
+        self.chunking + self.fingerprinting + self.lookup
+    }
+}
+
+impl std::ops::AddAssign for Stages {
+    fn add_assign(&mut self, other: Self) {
+        self.chunking += other.chunking;
+        self.fingerprinting += other.fingerprinting;
+        self.lookup += other.lookup;
+    }
+}
+
+/// Bytes that are cut and then named while they are still in the processor's cache.
+const BATCH: usize = 1 << 20;
+
+/// Cuts and names.
+pub(crate) struct Front {
+    pub(crate) chunker: Box<dyn Chunker>,
+    pub(crate) fingerprinter: Fingerprinter,
+}
+
+impl Front {
+    pub(crate) fn new(algorithm: Algorithm, average: u32) -> anyhow::Result<Self> {
+        let params = ChunkerParams::with_average(algorithm, average);
+        let chunker = chunker(params, &SEED).with_context(|| format!("{algorithm} at {average} bytes"))?;
+        Ok(Self { chunker, fingerprinter: Fingerprinter::new(&SEED) })
+    }
+
+    /// Cuts and names a whole file.
+    pub(crate) fn run(&self, file: &[u8], stages: &mut Stages) -> Vec<Piece> {
+        let mut pieces = Vec::with_capacity(file.len() / 3000);
+        let (mut lengths, mut fingerprints) = (Vec::new(), Vec::new());
+        let mut at = 0;
+        while at < file.len() {
+            let until = (at + BATCH + self.chunker.params().max as usize).min(file.len());
+            let end = if until == file.len() { StreamEnd::Reached } else { StreamEnd::Open };
+            lengths.clear();
+            fingerprints.clear();
+            let data = &file[at..until];
+            let cut = timed(&mut stages.chunking, || self.chunker.cut_all(data, end, &mut lengths));
+            timed(&mut stages.fingerprinting, || self.fingerprinter.many(data, &lengths, &mut fingerprints));
+            let named = fingerprints.iter().zip(&lengths);
+            pieces.extend(named.map(|(fingerprint, size)| Piece { fingerprint: *fingerprint, size: *size }));
+            at += cut;
+        }
+        pieces
+    }
+}
+
+/// What a version came to.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Outcome {
+    pub(crate) bytes: u64,
+    pub(crate) stored: u64,
+    pub(crate) chunks: u64,
+    pub(crate) stages: Stages,
+    pub(crate) traffic: Traffic,
+}
+
+impl Outcome {
+    /// The same work was done twice: the run that was disturbed less.
+    pub(crate) fn least(self, other: Self) -> Self {
+        if other.stages.total() < self.stages.total() { other } else { self }
+    }
+
+    /// Share of the bytes that were not stored.
+    pub(crate) fn ratio(&self) -> f64 {
+        1.0 - self.stored as f64 / self.bytes.max(1) as f64
+    }
+}
+
+impl std::ops::AddAssign for Outcome {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.stored += other.stored;
+        self.chunks += other.chunks;
+        self.stages += other.stages;
+        self.traffic += other.traffic;
+    }
+}
+
+/// Runs a detector over one version that is cut already.
+pub(crate) fn detect(detector: &mut dyn Detector, files: &[Vec<Piece>], output: &mut Output) -> Outcome {
+    let mut outcome = Outcome::default();
+    let (before, traffic) = (output.stored_bytes(), detector.traffic());
+    timed(&mut outcome.stages.lookup, || {
+        output.begin_version();
+        detector.begin(output);
+        for pieces in files {
+            detector.detect(pieces, output);
+        }
+        detector.finish(output);
+    });
+    outcome.bytes = files.iter().flatten().map(|piece| u64::from(piece.size)).sum();
+    outcome.chunks = output.recipe().len() as u64;
+    outcome.stored = output.stored_bytes() - before;
+    outcome.traffic = detector.traffic() - traffic;
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sdb::{Duplication, SDb, Spec};
+    use std::collections::{HashMap, HashSet};
+
+    fn versions(count: usize) -> Vec<Vec<Vec<u8>>> {
+        let spec =
+            Spec { files: 2, file_bytes: 4 << 20, duplication: Duplication::Fixed(0.8), self_reference: 0.2, seed: 9 };
+        let mut sdb = SDb::new(spec);
+        let mut next = || {
+            let files = sdb.files().map(<[u8]>::to_vec).collect();
+            sdb.advance();
+            files
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    /// Whatever a detector misses, its recipe must rebuild the stream: every reference names a chunk that was stored, and
+    /// no chunk is stored by the exact index twice.
+    #[test]
+    fn every_recipe_is_right_and_none_beats_the_exact_index() {
+        let front = Front::new(Algorithm::MinCdc, 4096).expect("valid");
+        let detectors: Vec<Box<dyn Detector>> = vec![
+            Box::new(Exact::new()),
+            Box::new(SiLo::new()),
+            Box::new(SparseIndexing::new()),
+            Box::new(Larder::new(64 << 20)),
+        ];
+        let versions = versions(4);
+        let mut stored = Vec::new();
+        for mut detector in detectors {
+            let mut output = Output::new(1 << 20);
+            let mut where_from: HashMap<_, Fingerprint> = HashMap::new();
+            for files in &versions {
+                let pieces: Vec<_> = files.iter().map(|file| front.run(file, &mut Stages::default())).collect();
+                detect(&mut *detector, &pieces, &mut output);
+                let expected: Vec<_> = pieces.concat().iter().map(|piece| (piece.fingerprint, piece.size)).collect();
+                let got: Vec<_> = output.recipe().iter().map(|chunk| (chunk.fingerprint, chunk.size)).collect();
+                assert!(got == expected);
+                for chunk in output.recipe() {
+                    let place = (chunk.container, chunk.offset);
+                    assert_eq!(*where_from.entry(place).or_insert(chunk.fingerprint), chunk.fingerprint);
+                }
+            }
+            stored.push(output.stored_bytes());
+        }
+        let distinct: HashSet<_> = versions
+            .iter()
+            .flatten()
+            .flat_map(|file| front.run(file, &mut Stages::default()))
+            .map(|p| (p.fingerprint, p.size))
+            .collect();
+        assert_eq!(stored[0], distinct.iter().map(|(_, size)| u64::from(*size)).sum::<u64>());
+        for other in &stored[1..] {
+            assert!(*other >= stored[0] && *other < stored[0] * 5 / 4, "{stored:?}");
+        }
+    }
+
+    /// The cuts with history are those without, whatever of it is used; and no chunk is missed by it.
+    #[test]
+    fn history_changes_no_cut_and_stores_no_more() {
+        let uses = [
+            With { skipping: true, ..With::default() },
+            With::default().merging_after(1),
+            With { skipping: true, proofs: true, ..With::default() }.merging_after(2),
+            With::default().merging_across(1),
+        ];
+        for algorithm in [Algorithm::Rabin, Algorithm::FastCdc, Algorithm::MinCdc] {
+            let front = Front::new(algorithm, 4096).expect("valid");
+            let mut plain = (Larder::new(64 << 20), Output::new(1 << 20));
+            let mut others = uses.map(|with| (with, Larder::new(64 << 20), Output::new(1 << 20)));
+            for files in versions(4) {
+                let pieces: Vec<_> = files.iter().map(|file| front.run(file, &mut Stages::default())).collect();
+                detect(&mut plain.0, &pieces, &mut plain.1);
+                let slices: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();
+                for (with, larder, output) in &mut others {
+                    larder.back_up(&front, &slices, *with, Detail::Whole, output);
+                    let names =
+                        |output: &Output| output.recipe().iter().map(|chunk| chunk.fingerprint).collect::<Vec<_>>();
+                    assert!(names(&plain.1) == names(output), "{algorithm} {with:?}");
+                }
+            }
+            for (with, larder, output) in &others {
+                let (expected, got) = (plain.1.stored_bytes() as f64, output.stored_bytes() as f64);
+                assert!((got / expected - 1.0).abs() < 0.01, "{algorithm} {with:?}: {expected} and {got}");
+                assert!(!with.skipping || larder.skips().hits > 100, "{algorithm} {with:?}");
+                assert!(with.merging.is_none() || larder.proved_bytes() > 1 << 20, "{algorithm} {with:?}");
+            }
+        }
+    }
+}
