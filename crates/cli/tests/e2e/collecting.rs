@@ -52,6 +52,42 @@ fn space_is_free_when_the_pass_ends() {
 }
 
 #[test]
+fn what_forgetting_frees_is_known_before_to_the_byte() {
+    let (play, ids) = versions(3);
+    // A version that shares most with the one before it.
+    play.write("source/other", "small");
+    let shared = play.backup(["source", "--series", "s"]);
+    let free = |id: &str| {
+        let all = play.larder(["snapshots", "--json"]).ok().json();
+        schema::check("snapshots", &all);
+        let version = all.as_array().expect("an array").iter().find(|version| version["id"] == id).cloned();
+        version.expect("listed")["free_bytes"].as_u64().expect("a number")
+    };
+    let containers = || {
+        let all = play.objects().into_iter().filter(|(name, _)| name.starts_with("data/") || name.starts_with("meta/"));
+        all.map(|(_, bytes)| bytes.len() as u64).sum::<u64>()
+    };
+    assert!(free(&shared) < 20_000 && free(&ids[2]) < 20_000 && free(&ids[0]) > 200_000);
+    let by_series = play.larder(["stats", "--by", "series", "--json"]).ok().json();
+    schema::check("stats", &by_series);
+    assert_eq!(
+        (&by_series["free_bytes"], &by_series["groups"][0]["free_bytes"]),
+        (&containers().into(), &containers().into())
+    );
+    let two = play.larder(["stats", &ids[2], &shared, "--json"]).ok().json()["free_bytes"].as_u64().expect("a number");
+    assert!(two > 200_000);
+    let text = play.larder(["snapshots"]).ok().text();
+    assert!(text.lines().next().expect("a line").contains("Free"), "{text}");
+    assert!(!play.larder(["snapshots", "--no-free"]).ok().text().contains("Free"));
+    for id in [&ids[1], &shared, &ids[0], &ids[2]] {
+        let (expected, before) = (free(id), containers());
+        play.larder(["forget", id, "--prune"]).ok();
+        assert_eq!(before - containers(), expected);
+    }
+    assert_eq!(containers(), 0);
+}
+
+#[test]
 fn forget_can_make_the_pass_itself() {
     let (play, ids) = versions(3);
     let before = stored(&play);
@@ -105,4 +141,41 @@ fn a_gnode_collects_what_is_forgotten_and_ends_when_it_is_told() {
     }
     assert!(stored(&play) < before);
     play.larder(["check", "--read-data"]).ok();
+}
+
+#[test]
+fn the_newest_snapshot_is_laid_out_anew_when_little_of_many_containers_is_left_in_it() {
+    let play = Play::with_repository();
+    let mut content = data::random(1, 2_000_000);
+    let mut newest = String::new();
+    for version in 0..10u64 {
+        for (number, block) in content.chunks_mut(20_000).enumerate() {
+            let seed = version * 1000 + number as u64;
+            if version > 0 && data::random(seed, 1)[0] < 100 {
+                block.copy_from_slice(&data::random(seed, block.len()));
+            }
+        }
+        play.write("source/file", &content);
+        newest = play.backup(["source", "--series", "s"]);
+    }
+    let before = play.objects().len();
+    let plan = play.larder(["optimize", "--task", "compact", "--dry-run", "--json"]).ok().json();
+    schema::check("optimize_summary", &plan);
+    let planned = &plan["compacted"];
+    assert_eq!(planned["snapshots"], 1);
+    assert!(planned["containers"].as_u64().expect("a number") > 1);
+    assert!(planned["bytes"].as_u64().expect("a number") <= 100_000, "at most 5 %: {planned}");
+    assert_eq!(play.objects().len(), before, "a dry run writes nothing");
+    let kept = play.larder(["optimize", "--task", "compact", "--max-rewrite", "1K", "--json"]).ok().json();
+    assert_eq!(kept["compacted"]["snapshots"], 0);
+    let text = play.larder(["optimize"]).ok().text();
+    assert!(text.contains("copied") && text.contains("1 snapshot will need"), "{text}");
+    let done = play.larder(["optimize", "--json"]).ok().json();
+    schema::check("optimize_summary", &done);
+    assert_eq!(done["compacted"]["snapshots"], 0, "once is enough");
+    play.larder(["check", "--read-data"]).ok();
+    let source = format!("{newest}:{}", play.path("source").display());
+    play.larder(["restore", &source, "--target", "restored"]).ok();
+    assert!(std::fs::read(play.path("restored").join("file")).expect("restored") == content);
+    assert_eq!(play.larder(["snapshots", "--json"]).ok().json().as_array().map(Vec::len), Some(10));
 }

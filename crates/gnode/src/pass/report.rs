@@ -21,11 +21,11 @@ pub struct Plan {
     /// Objects of the index that are not used any more.
     pub index_objects: u64,
     /// Jobs that are thought dead and that were fenced, or would be.
-    pub fenced: Vec<Pin>,
+    pub fenced: Vec<JobId>,
 }
 
 impl Plan {
-    pub(super) fn of(decision: &Decision, fenced: Vec<Pin>) -> Self {
+    pub(super) fn of(decision: &Decision, fenced: Vec<JobId>) -> Self {
         let of_kind = |kind| decision.containers.iter().filter(|container| container.id.kind == kind).count() as u64;
         Self {
             data_containers: of_kind(ContainerKind::Data),
@@ -98,4 +98,19 @@ pub struct PassReport {
     pub live_jobs: u64,
     /// Manifests that it read.
     pub manifests_read: u64,
+}
+
+impl PassReport {
+    /// Where no pass was asked for.
+    pub fn without_pass() -> Self {
+        Self {
+            outcome: Outcome::Nothing,
+            plan: Plan::default(),
+            done: Done::default(),
+            is_unfinished: false,
+            kept: Vec::new(),
+            live_jobs: 0,
+            manifests_read: 0,
+        }
+    }
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 use futures::StreamExt;
 use larder_format::ids::JobId;
 use larder_format::lease::{JobKind, Pin};
-use larder_format::manifest::{Manifest, Register};
+use larder_format::manifest::{ContainerUsage, Register};
 use larder_index::IndexSnapshot;
 use larder_store::Repository;
 use larder_store::survey::{ListedJob, SeenLease};
 
-use super::decide::{Before, Leases, Proposal};
+use super::decide::{Before, Leases, Proposal, Supersedes};
 use super::run::PassError;
 
 /// Small objects that are read at once.
@@ -47,7 +47,7 @@ impl Survey<'_> {
     }
 
     /// Steps 2 and 3. Also gives the jobs that were fenced.
-    pub(super) async fn before_leases(&self) -> Result<(Before, Vec<Pin>), PassError> {
+    pub(super) async fn before_leases(&self) -> Result<(Before, Vec<JobId>), PassError> {
         let repository = self.repository;
         let mut before = Before::default();
         let registers = repository.list_registers().await?;
@@ -56,21 +56,21 @@ impl Survey<'_> {
         self.own.map(|own| jobs.remove(&own));
         // Whether each of these registers opens shows when the versions are read; one that does not stops the pass.
         before.settled = registers.keys().map(|pin| pin.job).collect();
-        before.generations.clone_from(&registers);
         let open = jobs.iter().filter(|(job, _)| !before.settled.contains(job));
-        let looks = open.map(|(job, listed)| self.is_settled(*job, listed, now_ms, &registers));
+        let looks = open.map(|(job, listed)| self.is_settled(*job, listed, &registers, now_ms));
         let looks: Vec<_> = futures::stream::iter(looks).buffer_unordered(CONCURRENT_READS).collect().await;
         let mut fenced = Vec::new();
         for look in looks {
             match look? {
                 Settled::No => continue,
                 Settled::Yes(job) => before.settled.insert(job),
-                Settled::Fenced(pin) => {
-                    fenced.push(pin);
-                    before.settled.insert(pin.job)
+                Settled::Fenced(job) => {
+                    fenced.push(job);
+                    before.settled.insert(job)
                 }
             };
         }
+        before.registers = registers;
         // A mark counts only if it opens: who may only create objects hides nothing.
         let marks = repository.list_marks().await?;
         let reads = marks.into_iter().map(|pin| async move {
@@ -98,8 +98,8 @@ impl Survey<'_> {
         &self,
         job: JobId,
         listed: &ListedJob,
-        now_ms: u64,
         registers: &BTreeMap<Pin, Vec<u32>>,
+        now_ms: u64,
     ) -> Result<Settled, PassError> {
         if listed.has_done && self.is_closed(job).await? {
             return Ok(Settled::Yes(job));
@@ -107,32 +107,28 @@ impl Survey<'_> {
         let SeenLease::Open(lease) = self.repository.see_lease(job, &listed.renewals).await? else {
             return Ok(Settled::No);
         };
-        match lease.kind {
-            JobKind::Backup if self.is_dead(listed, now_ms) => {
-                let pin = Pin { series: self.repository.keys().series_key(&lease.series), job };
-                if !self.is_dry {
-                    self.repository.fence(pin, 0).await?;
-                    tracing::info!(%job, host = %lease.host, "a job that is thought dead was fenced");
-                }
-                Ok(Settled::Fenced(pin))
-            }
-            // A task that lays a version out anew: its register is the generation that it would create (`OwnRegister`).
-            JobKind::Task if let (Some(generation), Some(version)) = (lease.generation, lease.pins.first()) => {
-                if registers.get(version).is_some_and(|generations| generations.contains(&generation)) {
-                    return Ok(Settled::Yes(job));
-                }
-                if !self.is_dead(listed, now_ms) {
-                    return Ok(Settled::No);
-                }
-                if !self.is_dry {
-                    self.repository.fence(*version, generation).await?;
-                    tracing::info!(%job, host = %lease.host, "a task that is thought dead was fenced");
-                }
-                Ok(Settled::Yes(job))
-            }
-            JobKind::Task if lease.claims.is_some_and(|number| number <= self.base.number) => Ok(Settled::Yes(job)),
-            JobKind::Backup | JobKind::Read | JobKind::Task => Ok(Settled::No),
+        // The key whose creation makes its work count. A task that claims an index is over when there is one with that number.
+        let register = match lease.kind {
+            JobKind::Read => return Ok(Settled::No),
+            JobKind::Backup => (Pin { series: self.repository.keys().series_key(&lease.series), job }, 0),
+            JobKind::Task => match (lease.pins.first(), lease.generation, lease.claims) {
+                (Some(version), Some(generation), _) => (*version, generation),
+                (_, _, Some(number)) if number <= self.base.number => return Ok(Settled::Yes(job)),
+                _ => return Ok(Settled::No),
+            },
+        };
+        let (version, generation) = register;
+        if registers.get(&version).is_some_and(|generations| generations.contains(&generation)) {
+            return Ok(Settled::Yes(job));
         }
+        if !self.is_dead(listed, now_ms) {
+            return Ok(Settled::No);
+        }
+        if !self.is_dry {
+            self.repository.fence(version, generation).await?;
+            tracing::info!(%job, host = %lease.host, "a job that is thought dead was fenced");
+        }
+        Ok(Settled::Fenced(job))
     }
 
     /// A closing mark that does not open closes nothing.
@@ -179,62 +175,55 @@ impl Survey<'_> {
     }
 
     /// Step 5: reads every manifest that is retained, and strikes out what it uses.
-    ///
-    /// Of a version's generations those count that are no lower than the highest which was there before the leases were listed
-    /// (`SupersededBeforeLeases`); of one that a live lease names, all (`NamedGenerationsRetained`). A version exists only with its
-    /// generation 0.
     pub(super) async fn versions(
         &self,
         registers: &BTreeMap<Pin, Vec<u32>>,
         proposal: &mut Proposal,
     ) -> Result<u64, PassError> {
-        let wanted = registers.iter().filter(|(pin, generations)| generations.contains(&0) && proposal.must_read(pin));
-        let reads = wanted.map(|(pin, generations)| {
-            let (of_all, before) = (proposal.is_named(pin), proposal.generations_before(pin).to_vec());
-            async move { (*pin, self.containers_of(*pin, generations, of_all, &before).await) }
-        });
-        let reads: Vec<_> = reads.collect();
+        let wanted: Vec<_> =
+            registers.iter().filter(|(pin, generations)| proposal.must_read(pin, generations)).collect();
+        let plans: Vec<_> =
+            wanted.into_iter().map(|(pin, generations)| (*pin, proposal.generations(pin, generations))).collect();
         let mut manifests_read = 0;
+        let reads = plans.into_iter().map(|(pin, generations)| self.generations(pin, generations));
         let mut reads = futures::stream::iter(reads).buffered(MANIFESTS_AHEAD);
-        while let Some((pin, manifests)) = reads.next().await {
-            for manifest in manifests? {
+        while let Some(read) = reads.next().await {
+            let (pin, manifests) = read?;
+            for manifest in manifests {
                 manifests_read += 1;
-                if let Some(manifest) = manifest {
-                    proposal.retain(pin, &manifest.containers);
+                if let Register::Committed(containers) = manifest {
+                    proposal.retain(pin, &containers);
                 }
             }
         }
         Ok(manifests_read)
     }
 
-    /// What the generations of a version say, from the highest down to the first that needs no other; `None` for one that was
-    /// fenced.
-    async fn containers_of(
+    /// The container tables of those generations of a version that are retained.
+    async fn generations(
         &self,
         pin: Pin,
-        generations: &[u32],
-        of_all: bool,
-        before: &[u32],
-    ) -> Result<Vec<Option<Manifest>>, PassError> {
-        let mut found = Vec::new();
-        for generation in generations.iter().rev() {
-            match self.repository.read_register(pin, *generation).await {
+        wanted: Vec<(u32, Supersedes)>,
+    ) -> Result<(Pin, Vec<Register<Vec<ContainerUsage>>>), PassError> {
+        let mut manifests = Vec::new();
+        for (generation, supersedes) in wanted {
+            match self.repository.read_register(pin, generation).await {
                 Ok(Some(Register::Committed(manifest))) => {
-                    found.push(Some(manifest));
-                    if !of_all && before.contains(generation) {
+                    manifests.push(Register::Committed(manifest.containers));
+                    if supersedes == Supersedes::Older {
                         break;
                     }
                 }
-                Ok(Some(Register::Aborted)) => found.push(None),
+                Ok(Some(Register::Aborted)) => manifests.push(Register::Aborted),
                 Ok(None) => return Err(PassError::Overtaken),
                 Err(error) if error.is_of_object() => {
-                    let name = larder_format::names::version(pin.series, pin.job, *generation);
+                    let name = larder_format::names::version(pin.series, pin.job, generation);
                     return Err(PassError::UnreadableManifest { name, id: pin.job, source: error });
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(found)
+        Ok((pin, manifests))
     }
 
     /// Which of these jobs are closed.
@@ -255,5 +244,5 @@ impl Survey<'_> {
 enum Settled {
     No,
     Yes(JobId),
-    Fenced(Pin),
+    Fenced(JobId),
 }
