@@ -144,8 +144,7 @@ fn run(seed: u64, broken: Broken) -> Result<Ran, String> {
             .map_err(|what| failed(format!("after a quiet pass: {what}"), &trace))?;
     }
     let (there, referenced) = checks.containers(&world).map_err(|what| failed(what, &trace))?;
-    // The real pass leaves older generations, and tasks that died, for later.
-    if there != referenced && (small || !compacts) {
+    if there != referenced {
         let garbage: Vec<_> = there.difference(&referenced).collect();
         return Err(failed(format!("garbage that no pass collects: {garbage:?}"), &trace));
     }
