@@ -7,7 +7,6 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use larder_gnode::compaction::{self, Compacted, CompactionOptions};
@@ -29,32 +28,6 @@ fn forget_and_collect(scene: &Scene, only: Option<&'static str>, dead_after: Dur
         }
         pass::run(&surroundings(repository), &options).await.unwrap();
     });
-}
-
-/// Runs `job` once for each of its operations, on a copy of the scene each, with `hook` before that operation.
-fn at_every_operation<T>(
-    scene: &Scene,
-    hook: impl Fn(&Scene) + Clone + Send + Sync + 'static,
-    job: impl Fn(&Scene, Arc<Between>) -> T,
-    check: impl Fn(&Scene, T, &str),
-) {
-    let mut happened = 0;
-    for n in 0.. {
-        let fork = Arc::new(scene.fork());
-        let (other, hook) = (fork.clone(), hook.clone());
-        let between = Between::new(fork.memory.store(), move || {
-            let (scene, hook) = (other.clone(), hook.clone());
-            async move { tokio::task::spawn_blocking(move || hook(&scene)).await.unwrap() }
-        });
-        between.happens_after(n);
-        let result = job(&fork, between.clone());
-        if !between.has_happened() {
-            break;
-        }
-        happened += 1;
-        check(&fork, result, &format!("before operation {n}"));
-    }
-    assert!(happened > 8, "{happened} operations");
 }
 
 fn with_versions() -> Scene {

@@ -11,7 +11,7 @@
 
 mod between;
 
-pub use between::Between;
+pub use between::{Between, at_every_operation};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
