@@ -166,8 +166,8 @@ impl Repository {
         Manifest::decode(&self.keys, series, job, generation, &bytes).map(Some).map_err(RepositoryError::damaged(name))
     }
 
-    /// Fences a job off whose register is a generation of a version: what it does from now on does not count. Without effect on
-    /// one whose register is decided.
+    /// Fences off whoever would create a generation of a version: of generation 0 the backup that has the version's id, of a later
+    /// one the task that lays the version out anew. Without effect when the generation is there.
     pub async fn fence(&self, version: Pin, generation: u32) -> Result<(), RepositoryError> {
         let Pin { series, job } = version;
         let bytes = encode_aborted(&self.keys, series, job, generation, random(self.entropy())?);

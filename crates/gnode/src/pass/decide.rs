@@ -128,6 +128,23 @@ impl Proposal {
         generations.first() == Some(&0) && (!self.before.marks.contains(version) || self.named.contains(version))
     }
 
+    /// Whether a version was forgotten before the leases were listed.
+    pub(super) fn is_marked(&self, version: &Pin) -> bool {
+        self.before.marks.contains(version)
+    }
+
+    /// Whether a live lease names a version.
+    pub(super) fn is_named(&self, version: &Pin) -> bool {
+        self.named.contains(version)
+    }
+
+    /// Containers that retained versions use.
+    pub(super) fn keep(&mut self, containers: Vec<ContainerId>) {
+        for container in containers {
+            self.doomed.remove(&container);
+        }
+    }
+
     /// The generations of a version that is retained, newest first, of those that were listed after the leases. Of a version that a
     /// live lease names all are retained (`NamedGenerationsRetained`); else an older one counts for nothing once a newer one
     /// holds that was there before the leases (`SupersededBeforeLeases`).

@@ -12,6 +12,7 @@ use larder_store::Repository;
 use larder_store::survey::{ListedJob, SeenLease};
 
 use super::decide::{Before, Leases, Proposal, Supersedes};
+use super::ledger::Ledger;
 use super::run::PassError;
 
 /// Small objects that are read at once.
@@ -174,28 +175,50 @@ impl Survey<'_> {
         Ok(leases)
     }
 
-    /// Step 5: reads every manifest that is retained, and strikes out what it uses.
+    /// Step 5: reads every manifest that is retained and that the index does not know, and strikes out what retained versions use.
     pub(super) async fn versions(
         &self,
         registers: &BTreeMap<Pin, Vec<u32>>,
+        ledger: &mut Ledger,
         proposal: &mut Proposal,
     ) -> Result<u64, PassError> {
-        let wanted: Vec<_> =
-            registers.iter().filter(|(pin, generations)| proposal.must_read(pin, generations)).collect();
-        let plans: Vec<_> =
-            wanted.into_iter().map(|(pin, generations)| (*pin, proposal.generations(pin, generations))).collect();
+        let mut plans = Vec::new();
+        for (pin, generations) in registers {
+            if !proposal.must_read(pin, generations) {
+                continue;
+            }
+            let (newest, is_alone) = (generations.last().copied().unwrap_or(0), generations.len() == 1);
+            // What counts of a version that a lease names is more than its newest generation.
+            if ledger.knows(pin, newest) && !proposal.is_marked(pin) && (is_alone || !proposal.is_named(pin)) {
+                ledger.retain(*pin);
+                proposal.retain(*pin, &[]);
+            } else {
+                plans.push((*pin, proposal.generations(pin, generations)));
+            }
+        }
         let mut manifests_read = 0;
         let reads = plans.into_iter().map(|(pin, generations)| self.generations(pin, generations));
         let mut reads = futures::stream::iter(reads).buffered(MANIFESTS_AHEAD);
         while let Some(read) = reads.next().await {
             let (pin, manifests) = read?;
-            for manifest in manifests {
-                manifests_read += 1;
-                if let Register::Committed(containers) = manifest {
-                    proposal.retain(pin, &containers);
-                }
+            manifests_read += manifests.len() as u64;
+            let committed = manifests.iter().filter_map(|(generation, register)| match register {
+                Register::Committed(containers) => Some((*generation, containers)),
+                Register::Aborted => None,
+            });
+            let committed: Vec<_> = committed.collect();
+            for (_, containers) in &committed {
+                proposal.retain(pin, containers);
+            }
+            // Several generations, and what only a lease retains, are read again next time.
+            if let [(generation, containers)] = &committed[..]
+                && !proposal.is_marked(&pin)
+            {
+                ledger.ingest(pin, *generation, containers);
             }
         }
+        ledger.prune();
+        proposal.keep(ledger.used());
         Ok(manifests_read)
     }
 
@@ -204,17 +227,17 @@ impl Survey<'_> {
         &self,
         pin: Pin,
         wanted: Vec<(u32, Supersedes)>,
-    ) -> Result<(Pin, Vec<Register<Vec<ContainerUsage>>>), PassError> {
+    ) -> Result<(Pin, Vec<(u32, Register<Vec<ContainerUsage>>)>), PassError> {
         let mut manifests = Vec::new();
         for (generation, supersedes) in wanted {
             match self.repository.read_register(pin, generation).await {
                 Ok(Some(Register::Committed(manifest))) => {
-                    manifests.push(Register::Committed(manifest.containers));
+                    manifests.push((generation, Register::Committed(manifest.containers)));
                     if supersedes == Supersedes::Older {
                         break;
                     }
                 }
-                Ok(Some(Register::Aborted)) => manifests.push(Register::Aborted),
+                Ok(Some(Register::Aborted)) => manifests.push((generation, Register::Aborted)),
                 Ok(None) => return Err(PassError::Overtaken),
                 Err(error) if error.is_of_object() => {
                     let name = larder_format::names::version(pin.series, pin.job, generation);
