@@ -235,7 +235,7 @@ fn broken_rules_are_found() {
     is_found(Broken::NoFenceOfTasks, 5 * SEEDS);
 }
 
-/// These need several coincidences in one run: found in about one run of a hundred.
+/// These need several coincidences in one run: found in about one run of a hundred, or less.
 #[test]
 #[ignore = "minutes"]
 fn rarer_losses_are_found() {
@@ -243,7 +243,13 @@ fn rarer_losses_are_found() {
     is_found(Broken::AdoptUnseen, 3000);
     is_found(Broken::MarksAfterLeases, 3000);
     is_found(Broken::AdoptionIgnored, 3000);
-    is_found(Broken::GenerationBeforeLease, 3000);
-    is_found(Broken::SupersededAfterLeases, 3000);
-    is_found(Broken::OldGenerationsOfPinsIgnored, 3000);
+}
+
+/// Three coincidences at once: not found in 150 runs each. The model finds them; this is for soaks that look for more.
+#[test]
+#[ignore = "hours, and no promise"]
+fn losses_about_generations_are_found() {
+    is_found(Broken::GenerationBeforeLease, 100_000);
+    is_found(Broken::SupersededAfterLeases, 100_000);
+    is_found(Broken::OldGenerationsOfPinsIgnored, 100_000);
 }
