@@ -195,9 +195,12 @@ impl App {
         let mut options = FetchOptions::default();
         options.prefetch = args.prefetch.unwrap_or(options.prefetch);
         options.cache_memory = args.cache_memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-        // A local repository is a disk already.
-        options.cache_disk = args.cache_disk.unwrap_or(if is_near { 0 } else { CACHE_DISK_DEFAULT });
-        if let Some(dir) = environment::cache_dir(&self.global) {
+        let cache = environment::cache_dir(&self.global);
+        // A local repository is a disk already. Without a cache folder there is only the one for temporary files, which often is
+        // memory: that is used only when asked for.
+        let default = if is_near || cache.is_none() { 0 } else { CACHE_DISK_DEFAULT };
+        options.cache_disk = args.cache_disk.unwrap_or(default);
+        if let Some(dir) = cache {
             options.scratch = dir.join("scratch");
         }
         Ok(options)

@@ -40,12 +40,17 @@ fn main() {
         faults.add(When::kind(OpKind::Get).path("data/"), Fault::Delay(delay), Times::Always);
     }
     println!(
-        "| prefetch | dump MB/s | restore MB/s | dump: containers, requests, bytes a byte, again, from disk | restore |"
+        "| prefetch | dump MB/s | restore MB/s | dump: containers, requests, bytes a byte, again, frames from disk, MB of them, MB written to it | restore |"
     );
     println!("|---:|---:|---:|---|---|");
     let counts = |fetched: &FetchReport| {
-        let FetchReport { containers, requests, again, disk_hits, .. } = fetched;
-        format!("{containers}, {requests}, {:.2}, {again}, {disk_hits}", fetched.per_byte())
+        let FetchReport { containers, requests, again, disk_hits, disk_read, disk_written, .. } = fetched;
+        format!(
+            "{containers}, {requests}, {:.2}, {again}, {disk_hits}, {:.1}, {:.1}",
+            fetched.per_byte(),
+            *disk_read as f64 / 1e6,
+            *disk_written as f64 / 1e6
+        )
     };
     for prefetch in [0, 1, 2, 4, 6, 8] {
         let mut fetch = FetchOptions::default();

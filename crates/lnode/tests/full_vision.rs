@@ -5,10 +5,12 @@
 
 mod support;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -118,6 +120,7 @@ fn the_bytes_are_right_and_nothing_is_read_twice_where_there_is_room() {
     let scene = Scene::scattered();
     let content = fs::read(scene.source().join("large")).unwrap();
     let (large, small) = (1 << 30, 9 << 20);
+    let mut again = HashMap::new();
     for prefetch in [0, 1, 4] {
         for (memory, disk) in [(large, 0), (small, large), (small, 0), (1, 0), (1, large)] {
             let before = scene.data_reads();
@@ -129,6 +132,11 @@ fn the_bytes_are_right_and_nothing_is_read_twice_where_there_is_room() {
             let is_enough = memory == large || disk == large;
             assert_eq!(fetched.again == 0, is_enough, "{what}");
             assert_eq!(fetched.disk_hits > 0, memory < large && disk == large, "{what}");
+            // A container goes to disk once at most, and never comes back as a whole.
+            assert!(fetched.disk_written <= fetched.bytes, "{what}");
+            assert!(fetched.disk_read <= fetched.disk_hits * (600 << 10), "{what}");
+            let without = *again.entry((memory, disk)).or_insert(fetched.again);
+            assert!(fetched.again <= without, "looking ahead reads nothing again that is not read again without: {what}");
         }
     }
     assert_eq!(fs::read_dir(scene.scratch()).unwrap().count(), 0, "nothing stays on disk");
@@ -152,6 +160,47 @@ fn without_a_place_for_the_disk_tier_everything_is_read_all_the_same() {
     let (dumped, fetched) = scene.dump("large", &options);
     assert_eq!(dumped.map(|bytes| bytes.len()), Ok(26 << 20));
     assert!(fetched.again > 0 && fetched.disk_hits == 0, "{fetched:?}");
+}
+
+/// The temporary file gives back rubbish, or ends too early: what is wrong is read from the store again.
+#[test]
+fn damage_to_the_temporary_file_costs_reading_again_and_no_wrong_byte() {
+    let scene = Scene::scattered();
+    let content = fs::read(scene.source().join("large")).unwrap();
+    for is_cut in [false, true] {
+        let version = versions(&scene.context).pop().unwrap();
+        let options = scene.options(2, 9 << 20, 1 << 30);
+        let reader = VersionReader::open(&scene.context, &version).unwrap().fetching(options);
+        let path = scene.source().join("large").as_os_str().as_bytes()[1..].to_vec();
+        let (mut bytes, mut damaged) = (Vec::new(), 0);
+        let visited = reader.visit_contents(&path, |_, content| {
+            while std::io::copy(&mut content.take(1 << 20), &mut bytes).unwrap() > 0 {
+                damaged += damage_files_of(&scene.scratch(), is_cut);
+            }
+            Ok::<(), RepositoryError>(())
+        });
+        visited.unwrap();
+        let fetched = reader.fetched();
+        assert!(bytes == content, "{fetched:?}");
+        assert!(damaged > 0 && fetched.again > 0 && fetched.disk_written > 0, "{damaged} {fetched:?}");
+    }
+}
+
+/// Files without names that this process has open in a folder, by way of its descriptors.
+fn damage_files_of(folder: &Path, is_cut: bool) -> usize {
+    let mut count = 0;
+    for entry in fs::read_dir("/proc/self/fd").unwrap().flatten() {
+        if fs::read_link(entry.path()).is_ok_and(|target| target.starts_with(folder)) {
+            let file = fs::OpenOptions::new().write(true).open(entry.path()).unwrap();
+            let length = file.metadata().unwrap().len();
+            match is_cut {
+                true => file.set_len(0).unwrap(),
+                false => file.write_all_at(&vec![0xA5; length as usize], 0).unwrap(),
+            }
+            count += usize::from(length > 0);
+        }
+    }
+    count
 }
 
 /// No request is answered: so many are asked, whatever time passes, and when they are answered at last all comes out right.

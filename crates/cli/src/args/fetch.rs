@@ -16,8 +16,8 @@ pub(crate) struct FetchArgs {
     #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
     pub(crate) cache_memory: Option<u64>,
 
-    /// Disk space for containers that are needed again later when there is no memory for them, in the cache folder; 0 is none
-    /// [default: 1GiB, none for a local repository]
+    /// Disk space for parts of containers that are needed again later when there is no memory for them, in the cache folder, or
+    /// without one in the folder for temporary files; 0 is none [default: 1GiB; none for a local repository or without a cache]
     #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
     pub(crate) cache_disk: Option<u64>,
 }

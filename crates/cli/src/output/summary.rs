@@ -108,7 +108,7 @@ pub(crate) fn shared(statistics: &Statistics) -> u64 {
 
 /// Adds what was fetched of contents.
 pub(crate) fn put_fetched(object: &mut Map<String, Value>, fetched: &FetchReport) {
-    let FetchReport { containers, requests, bytes, again, disk_hits, used: _ } = *fetched;
+    let FetchReport { containers, requests, bytes, again, disk_hits, disk_read, disk_written, used: _ } = *fetched;
     for (key, value) in [
         ("containers_read", json!(containers)),
         ("container_requests", json!(requests)),
@@ -116,6 +116,8 @@ pub(crate) fn put_fetched(object: &mut Map<String, Value>, fetched: &FetchReport
         ("bytes_read_per_byte", json!(fetched.per_byte())),
         ("containers_read_again", json!(again)),
         ("disk_tier_hits", json!(disk_hits)),
+        ("disk_tier_bytes_read", json!(disk_read)),
+        ("disk_tier_bytes_written", json!(disk_written)),
     ] {
         object.insert(key.to_owned(), value);
     }
@@ -130,7 +132,8 @@ pub(crate) fn fetched(fetched: &FetchReport) -> String {
         text += &format!("; {} of them again, because there was no memory to keep them", fetched.again);
     }
     if fetched.disk_hits > 0 {
-        text += &format!("; {} came from the disk tier", sizes::count(fetched.disk_hits, "container"));
+        let (read, written) = (sizes::show(fetched.disk_read), sizes::show(fetched.disk_written));
+        text += &format!("; {read} came from the disk tier, to which {written} were written");
     }
     text
 }

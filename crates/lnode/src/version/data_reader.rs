@@ -4,21 +4,14 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 
-use larder_format::compress::Decompressor;
-use larder_format::ids::ContainerId;
 use larder_format::segment::ChunkRecord;
-use larder_store::container_reader::ByteLru;
-use larder_store::{Repository, RepositoryError};
+use larder_store::RepositoryError;
 
 use super::VersionReader;
 use super::reading::is_missing;
 use super::recipe_reader::{RecordCursor, SegmentNumber, damaged};
 use super::vision::Containers;
-
-/// Of a job's memory, one part in so many for opened frames.
-const FRAMES_ONE_IN: usize = 8;
 
 /// What is going to be read of the data stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,12 +24,8 @@ pub(crate) enum Reach {
 
 /// See the module header.
 pub(crate) struct DataReader {
-    repository: Repository,
     cursor: RecordCursor,
     containers: Containers,
-    frames: ByteLru<(ContainerId, u32), Arc<Vec<u8>>>,
-    decompressor: Decompressor,
-    scratch: Vec<u8>,
     reach: Reach,
     /// What the plan is for.
     planned: Range<u64>,
@@ -57,12 +46,8 @@ impl DataReader {
         let context = &reader.context;
         let recipe = reader.data_recipe();
         Self {
-            repository: context.repository.clone(),
             cursor: reader.data_cursor(),
             containers: Containers::new(context, reader.manifest(), recipe, &reader.options, &reader.counters),
-            frames: ByteLru::new(context.memory / FRAMES_ONE_IN),
-            decompressor: Decompressor::new(),
-            scratch: Vec::new(),
             reach,
             planned: 0..0,
             is_planned: false,
@@ -158,23 +143,9 @@ impl DataReader {
         let chunk = record.chunk;
         let outside = |why| damaged(&chunk, larder_format::DecodeError::Invalid { what: "chunk record", why });
         let not_there = || outside("it lies outside of its container");
-        let container = self.containers.get(chunk.container, |container| {
-            container.index.frame_at(chunk.offset).is_none_or(|frame| container.holds(frame))
-        })?;
-        let frame = *container.index.frame_at(chunk.offset).ok_or_else(not_there)?;
-        let key = (chunk.container, frame.number);
-        let raw = match self.frames.get(&key) {
-            Some(raw) => raw,
-            None => {
-                let mut raw = Vec::new();
-                container.open_frame(&self.repository, &frame, &mut self.scratch, &mut raw, &mut self.decompressor)?;
-                let raw = Arc::new(raw);
-                self.frames.put(key, raw.clone(), raw.len());
-                raw
-            }
-        };
+        let frame = self.containers.frame(chunk.container, chunk.offset)?.ok_or_else(not_there)?;
         let from = (chunk.offset - frame.payload_offset) as usize;
-        let bytes = raw.get(from..from + chunk.size as usize);
+        let bytes = frame.raw.get(from..from + chunk.size as usize);
         out.extend_from_slice(bytes.ok_or_else(|| outside("it lies across the border of a frame"))?);
         Ok(())
     }

@@ -6,6 +6,7 @@
 
 mod disk;
 mod fetching;
+mod opened;
 pub(crate) mod parts;
 mod reader;
 mod schedule;

@@ -1,18 +1,16 @@
-//! The disk tier: containers that are needed again, but not soon, in one temporary file.
+//! The disk tier: frames of containers that are needed again, but not soon, in one temporary file.
 //!
-//! What lies there is sealed as it is in the store. Whatever is wrong with the file costs reading from the store again.
+//! A container goes there once, without the frames that nothing needs any more, and stays until it is needed no more: frames are
+//! read one at a time, and the container never comes back to memory. Frames lie there sealed as they are in the store, so that
+//! whatever is wrong with the file is seen when one is opened, and costs reading from the store again.
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
 
-use bytes::Bytes;
-use larder_chunking::Fingerprinter;
-use larder_format::Fingerprint;
-use larder_format::ids::ContainerId;
-use larder_store::Repository;
+use larder_format::container::FrameLocation;
 use larder_store::container_reader::OpenContainer;
 
 use super::scratch;
@@ -28,45 +26,78 @@ pub(super) fn rounded(bytes: u64) -> u64 {
 /// See the module header.
 #[derive(Debug)]
 pub(super) struct DiskTier {
-    file: Arc<File>,
+    file: File,
     /// Blocks that were used and are free again.
     free: Vec<u32>,
     /// Blocks that were ever used.
     end: u32,
 }
 
-/// A container on disk.
+/// What is on disk of a container.
 #[derive(Debug)]
 pub(super) struct Spilled {
-    id: ContainerId,
-    object_len: u64,
-    /// Offset in the object and length of each part.
-    parts: Vec<(u64, usize)>,
+    /// Its frames in rising order, each with its place among the bytes.
+    frames: Vec<(FrameLocation, u64)>,
     blocks: Vec<u32>,
-    sum: Fingerprint,
+    /// Bytes of them.
+    pub(super) bytes: u64,
 }
 
 impl DiskTier {
     pub(super) fn new(folder: &Path) -> io::Result<Self> {
-        Ok(Self { file: Arc::new(scratch::unnamed(folder)?), free: Vec::new(), end: 0 })
+        Ok(Self { file: scratch::unnamed(folder)?, free: Vec::new(), end: 0 })
     }
 
-    /// Writes a container. How much there may be is not decided here.
-    pub(super) fn spill(&mut self, container: &OpenContainer, summer: &Fingerprinter) -> io::Result<Spilled> {
-        let (object_len, sealed) = container.sealed_parts();
-        let mut bytes = Vec::with_capacity(container.bytes_held() as usize);
-        sealed.iter().for_each(|(_, part)| bytes.extend_from_slice(part));
-        let blocks: Vec<u32> = bytes.chunks(BLOCK as usize).map(|_| self.block()).collect();
-        for (from, run) in runs(&blocks) {
-            let (from, to) = (from * BLOCK as usize, (from + run.len()) * BLOCK as usize);
-            let written = self.file.write_all_at(&bytes[from..to.min(bytes.len())], u64::from(run[0]) * BLOCK);
-            if let Err(error) = written {
-                self.free.extend(&blocks);
-                return Err(error);
+    /// Writes those frames of a container that hold any of the `wanted` payload bytes; `None`: all that were read. How much there
+    /// may be is not decided here.
+    pub(super) fn spill(&mut self, container: &OpenContainer, wanted: Option<&[Range<u32>]>) -> io::Result<Spilled> {
+        let is_wanted = |frame: &FrameLocation| {
+            let range = frame.payload_range();
+            wanted.is_none_or(|wanted| wanted.iter().any(|wanted| wanted.start < range.end && range.start < wanted.end))
+        };
+        let (_, parts) = container.sealed_parts();
+        let (mut frames, mut bytes) = (Vec::new(), Vec::new());
+        for frame in container.index.frames().iter().filter(|frame| is_wanted(frame)) {
+            if let Some(sealed) = sealed(parts, frame) {
+                frames.push((*frame, bytes.len() as u64));
+                bytes.extend_from_slice(sealed);
             }
         }
-        let parts = sealed.iter().map(|(offset, part)| (*offset, part.len())).collect();
-        Ok(Spilled { id: container.index.id, object_len, parts, blocks, sum: summer.one(&bytes) })
+        let blocks: Vec<u32> = bytes.chunks(BLOCK as usize).map(|_| self.block()).collect();
+        let spilled = Spilled { frames, blocks, bytes: bytes.len() as u64 };
+        let write = |(at, range): (u64, Range<u64>)| {
+            self.file.write_all_at(&bytes[range.start as usize..range.end as usize], at)
+        };
+        let written: io::Result<()> = spilled.stretches(0..spilled.bytes).try_for_each(write);
+        match written {
+            Ok(()) => Ok(spilled),
+            Err(error) => {
+                self.forget(spilled);
+                Err(error)
+            }
+        }
+    }
+
+    /// Reads a frame as it was sealed into `sealed`; what comes need not be what was written.
+    pub(super) fn read(
+        &self,
+        spilled: &Spilled,
+        frame: &FrameLocation,
+        place: u64,
+        sealed: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let length = frame.entry.sealed_len;
+        sealed.resize(length as usize, 0);
+        for (at, range) in spilled.stretches(place..place + u64::from(length)) {
+            let (from, to) = (range.start - place, range.end - place);
+            self.file.read_exact_at(&mut sealed[from as usize..to as usize], at)?;
+        }
+        Ok(())
+    }
+
+    /// What is there is not needed any more.
+    pub(super) fn forget(&mut self, spilled: Spilled) {
+        self.free.extend(spilled.blocks);
     }
 
     fn block(&mut self) -> u32 {
@@ -75,47 +106,31 @@ impl DiskTier {
             self.end - 1
         })
     }
-
-    /// What is there is not needed any more.
-    pub(super) fn forget(&mut self, spilled: &Spilled) {
-        self.free.extend(&spilled.blocks);
-    }
-
-    /// What reads without the tier being at hand.
-    pub(super) fn file(&self) -> Arc<File> {
-        self.file.clone()
-    }
 }
 
 impl Spilled {
-    /// Reads the container back; `None` when it is not what was written.
-    pub(super) fn read(&self, file: &File, repository: &Repository, summer: &Fingerprinter) -> Option<OpenContainer> {
-        let total = self.parts.iter().map(|(_, length)| *length).sum();
-        let mut bytes = vec![0; total];
-        for (from, run) in runs(&self.blocks) {
-            let (from, to) = (from * BLOCK as usize, (from + run.len()) * BLOCK as usize);
-            let read = file.read_exact_at(&mut bytes[from..to.min(total)], u64::from(run[0]) * BLOCK);
-            if let Err(error) = read {
-                tracing::warn!(%error, "the disk tier cannot be read");
-                return None;
-            }
-        }
-        if summer.one(&bytes) != self.sum {
-            tracing::warn!("the disk tier gives back other bytes than were written");
-            return None;
-        }
-        let mut rest = Bytes::from(bytes);
-        let parts = self.parts.iter().map(|(offset, length)| (*offset, rest.split_to(*length))).collect();
-        repository.reopen_container(self.id, self.object_len, parts).ok()
+    /// The frame that holds a byte of the payload, and its place; `None`: it is not on disk.
+    pub(super) fn frame_at(&self, offset: u32) -> Option<(FrameLocation, u64)> {
+        let after = self.frames.partition_point(|(frame, _)| frame.payload_offset <= offset);
+        self.frames[..after].last().filter(|(frame, _)| offset < frame.payload_range().end).copied()
+    }
+
+    /// Where in the file a range of the bytes lies: offset in the file and range, for each stretch that follows on.
+    fn stretches(&self, range: Range<u64>) -> impl Iterator<Item = (u64, Range<u64>)> {
+        let mut from = range.start / BLOCK;
+        let blocks = self.blocks.get(from as usize..range.end.div_ceil(BLOCK) as usize).unwrap_or_default();
+        blocks.chunk_by(|a, b| a.checked_add(1) == Some(*b)).map(move |run| {
+            let first = from * BLOCK;
+            from += run.len() as u64;
+            let part = first.max(range.start)..(from * BLOCK).min(range.end);
+            (u64::from(run[0]) * BLOCK + (part.start - first), part)
+        })
     }
 }
 
-/// Stretches of blocks that follow one another, each with the place of its first.
-fn runs(blocks: &[u32]) -> impl Iterator<Item = (usize, &[u32])> {
-    let mut from = 0;
-    blocks.chunk_by(|a, b| a.checked_add(1) == Some(*b)).map(move |run| {
-        let place = from;
-        from += run.len();
-        (place, run)
-    })
+/// The bytes of a frame, when they were read.
+fn sealed<'a>(parts: &'a [(u64, bytes::Bytes)], frame: &FrameLocation) -> Option<&'a [u8]> {
+    let range = frame.object_range();
+    let (offset, bytes) = parts[..parts.partition_point(|(offset, _)| *offset <= range.start)].last()?;
+    bytes.get((range.start - offset) as usize..(range.end - offset) as usize)
 }

@@ -52,8 +52,12 @@ pub struct FetchReport {
     pub bytes: u64,
     /// Reads of containers that had been read before.
     pub again: u64,
-    /// Containers that came from the disk tier.
+    /// Frames that were read from the disk tier.
     pub disk_hits: u64,
+    /// Bytes of them.
+    pub disk_read: u64,
+    /// Bytes that were written to the disk tier.
+    pub disk_written: u64,
     /// Bytes of contents that were made of it.
     pub used: u64,
 }
@@ -74,6 +78,8 @@ pub(crate) struct FetchCounters {
     bytes: AtomicU64,
     again: AtomicU64,
     disk_hits: AtomicU64,
+    disk_read: AtomicU64,
+    disk_written: AtomicU64,
     used: AtomicU64,
 }
 
@@ -87,9 +93,15 @@ impl FetchCounters {
         }
     }
 
-    /// A container was read from disk.
-    pub(crate) fn disk_hit(&self) {
+    /// A frame of so many bytes was read from disk.
+    pub(crate) fn disk_hit(&self, bytes: u64) {
         self.disk_hits.fetch_add(1, Ordering::Relaxed);
+        self.disk_read.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// So many bytes were written to disk.
+    pub(crate) fn disk_written(&self, bytes: u64) {
+        self.disk_written.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// So many bytes of contents were made.
@@ -106,6 +118,8 @@ impl FetchCounters {
             bytes: get(&self.bytes),
             again: get(&self.again),
             disk_hits: get(&self.disk_hits),
+            disk_read: get(&self.disk_read),
+            disk_written: get(&self.disk_written),
             used: get(&self.used),
         }
     }

@@ -1,15 +1,15 @@
-//! Carries out the schedule: asks the store, keeps containers in memory and on disk, counts.
+//! Carries out the schedule: asks the store, keeps containers in memory and on disk, opens their frames, counts.
 //!
 //! Called by `data_reader` for every chunk, in stream order. Requests run on the job's runtime, so many at once as the options
 //! say, in the order in which they are needed; beside them the one for what the reader waits for and nobody had looked ahead to.
 
 use std::collections::HashMap;
+use std::io;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::Arc;
 
-use larder_chunking::Fingerprinter;
-use larder_format::container::CONTAINER_TARGET;
+use larder_format::container::{CONTAINER_TARGET, open_frame};
 use larder_format::ids::ContainerId;
 use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_format::segment::ChunkRecord;
@@ -21,6 +21,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::disk::{DiskTier, Spilled};
+use super::opened::{Opened, OpenedFrames};
 use super::parts::{self, Part};
 use super::schedule::{Action, Limits, Schedule};
 use super::uses::{NEVER, Number, Numbers, TouchNumber, Uses};
@@ -30,21 +31,19 @@ use crate::version::recipe_reader::{RecipeReader, SegmentNumber};
 
 /// Of a job's memory, one part in so many for touches; 16 bytes each.
 const TOUCHES_ONE_IN: usize = 32 * 16;
+/// Of a job's memory, one part in so many for opened frames.
+const FRAMES_ONE_IN: usize = 8;
 /// A container that is used by more segments than this is read whole: finding out its parts would cost more.
 const CHAIN_MAX: usize = 64;
 /// Segments whose records are kept, for finding out parts.
 const SEGMENTS_KEPT: NonZeroUsize = NonZeroUsize::new(32).unwrap();
 
 /// Something on its way; dropped, it is given up.
-struct Coming {
-    task: JoinHandle<Option<Result<OpenContainer, RepositoryError>>>,
-    /// What it is read from, when that is the disk tier.
-    spilled: Option<Arc<Spilled>>,
-}
+struct Coming(JoinHandle<Result<OpenContainer, RepositoryError>>);
 
 impl Drop for Coming {
     fn drop(&mut self) {
-        self.task.abort();
+        self.0.abort();
     }
 }
 
@@ -56,11 +55,11 @@ pub(crate) struct Containers {
     usage: HashMap<ContainerId, ContainerUsage>,
     numbers: Numbers,
     schedule: Schedule,
-    held: HashMap<Number, Arc<OpenContainer>>,
+    held: HashMap<Number, OpenContainer>,
     coming: HashMap<Number, Coming>,
-    spilled: HashMap<Number, Arc<Spilled>>,
+    spilled: HashMap<Number, Spilled>,
     disk: Option<DiskTier>,
-    summer: Arc<Fingerprinter>,
+    opened: OpenedFrames,
     requests: Arc<Semaphore>,
     options: FetchOptions,
     touches_max: usize,
@@ -91,7 +90,7 @@ impl Containers {
             coming: HashMap::new(),
             spilled: HashMap::new(),
             disk: None,
-            summer: Arc::new(Fingerprinter::new(&context.repository.keys().fingerprint)),
+            opened: OpenedFrames::new(context.memory / FRAMES_ONE_IN),
             requests: Arc::new(Semaphore::new(options.prefetch.max(1))),
             options: options.clone(),
             touches_max: context.memory / TOUCHES_ONE_IN,
@@ -133,12 +132,8 @@ impl Containers {
         }
     }
 
-    /// The container of a record of the current segment. `holds`: whether what is at hand of it is enough.
-    pub(crate) fn get(
-        &mut self,
-        id: ContainerId,
-        holds: impl Fn(&OpenContainer) -> bool,
-    ) -> Result<Arc<OpenContainer>, RepositoryError> {
+    /// The frame that holds a byte of the payload of a container that a record of the current segment names; `None`: no frame does.
+    pub(crate) fn frame(&mut self, id: ContainerId, offset: u32) -> Result<Option<Opened>, RepositoryError> {
         let number = self.numbers.of(id);
         while let Some(action) = self.decide(|schedule, size| schedule.need(number, size)) {
             match action {
@@ -151,22 +146,50 @@ impl Containers {
                 action => self.carry_out(action),
             }
         }
-        while let Some(action) = self.schedule.trim(number) {
-            self.carry_out(action);
+        self.trim(number);
+        if let Some(opened) = self.frame_on_disk(number, offset) {
+            return Ok(Some(opened));
         }
-        match self.held.get(&number) {
-            Some(container) if holds(container) => Ok(container.clone()),
-            // Parts were read, and others are needed: the plan was wrong.
-            _ => {
-                let container = self.count(number, self.runtime.block_on(self.repository.read_container(id)))?;
-                let container = Arc::new(container);
-                self.schedule.landed(number, container.bytes_held());
-                self.held.insert(number, container.clone());
-                while let Some(action) = self.schedule.trim(number) {
-                    self.carry_out(action);
-                }
-                Ok(container)
-            }
+        let is_enough =
+            |container: &OpenContainer| container.index.frame_at(offset).is_none_or(|frame| container.holds(frame));
+        if !self.held.get(&number).is_some_and(is_enough) {
+            // Parts were read, and others are needed: the plan was wrong. Or the disk tier has lost it.
+            let container = self.count(number, self.runtime.block_on(self.repository.read_container(id)))?;
+            self.forget(number);
+            self.schedule.landed(number, container.bytes_held());
+            self.held.insert(number, container);
+            self.trim(number);
+        }
+        let Self { held, opened, repository, .. } = self;
+        let Some(container) = held.get(&number) else { return Ok(None) };
+        let Some(frame) = container.index.frame_at(offset) else { return Ok(None) };
+        let open = |scratch: &mut _, raw: &mut _, decompressor: &mut _| {
+            container.open_frame(repository, frame, scratch, raw, decompressor)
+        };
+        opened.get(number, frame, open).map(Some)
+    }
+
+    /// A frame from the disk tier; `None`: it is not there, or not what it was.
+    fn frame_on_disk(&mut self, number: Number, offset: u32) -> Option<Opened> {
+        let Self { spilled, disk, opened, numbers, repository, counters, .. } = self;
+        let (spilled, disk) = (spilled.get(&number)?, disk.as_ref()?);
+        let (frame, place) = spilled.frame_at(offset)?;
+        let id = numbers.id(number);
+        let opened = opened.get(number, &frame, |sealed, raw, decompressor| {
+            disk.read(spilled, &frame, place, sealed)?;
+            raw.resize(frame.entry.raw_len as usize, 0);
+            open_frame(repository.keys(), id, &frame, sealed, raw, decompressor).map_err(io::Error::other)?;
+            counters.disk_hit(u64::from(frame.entry.sealed_len));
+            Ok(())
+        });
+        let opened = opened
+            .inspect_err(|error: &io::Error| tracing::warn!(%error, "the disk tier does not give back what it took"));
+        opened.ok()
+    }
+
+    fn trim(&mut self, needed: Number) {
+        while let Some(action) = self.schedule.trim(needed) {
+            self.carry_out(action);
         }
     }
 
@@ -197,8 +220,7 @@ impl Containers {
     fn carry_out(&mut self, action: Action) {
         match action {
             Action::Fetch(number, touch) => self.fetch(number, touch),
-            Action::Promote(number) => self.promote(number),
-            Action::Spill(number) => self.spill(number),
+            Action::Spill(number, touch) => self.spill(number, touch),
             Action::Drop(number) => self.forget(number),
             Action::Wait(_) => {}
         }
@@ -211,33 +233,30 @@ impl Containers {
         let (repository, requests) = (self.repository.clone(), self.requests.clone());
         let task = self.runtime.spawn(async move {
             let _permit = requests.acquire().await;
-            Some(match ranges {
+            match ranges {
                 Some(ranges) => repository.read_container_frames(id, &ranges).await,
                 None => repository.read_container(id).await,
-            })
+            }
         });
-        self.coming.insert(number, Coming { task, spilled: None });
+        self.coming.insert(number, Coming(task));
     }
 
-    fn promote(&mut self, number: Number) {
-        let (Some(spilled), Some(disk)) = (self.spilled.remove(&number), &self.disk) else {
-            self.schedule.lost(number);
-            return;
-        };
-        let (file, repository, summer) = (disk.file(), self.repository.clone(), self.summer.clone());
-        let source = spilled.clone();
-        let task = self.runtime.spawn_blocking(move || source.read(&file, &repository, &summer).map(Ok));
-        self.coming.insert(number, Coming { task, spilled: Some(spilled) });
-    }
-
-    fn spill(&mut self, number: Number) {
+    fn spill(&mut self, number: Number, touch: Option<TouchNumber>) {
         let Some(container) = self.held.remove(&number) else { return self.schedule.lost(number) };
+        let usage = self.usage.get(&container.index.id);
+        let (segments, recipe, id) = (&mut self.segments, &mut self.recipe, container.index.id);
+        let wanted =
+            usage.and_then(|usage| wanted_of(self.schedule.uses(), recipe, segments, id, usage, number, touch));
         let disk = match &mut self.disk {
             Some(disk) => Ok(disk),
             none => DiskTier::new(&self.options.scratch).map(|disk| none.insert(disk)),
         };
-        match disk.and_then(|disk| disk.spill(&container, &self.summer)) {
-            Ok(spilled) => drop(self.spilled.insert(number, Arc::new(spilled))),
+        match disk.and_then(|disk| disk.spill(&container, wanted.as_deref())) {
+            Ok(spilled) => {
+                self.counters.disk_written(spilled.bytes);
+                self.schedule.spilled(number, spilled.bytes);
+                self.spilled.insert(number, spilled);
+            }
             Err(error) => {
                 let folder = self.options.scratch.display();
                 tracing::warn!(%error, %folder, "the disk tier cannot be written; going on without it");
@@ -253,34 +272,13 @@ impl Containers {
             self.schedule.lost(number);
             return Ok(());
         };
-        let result = self.runtime.block_on(&mut coming.task);
-        if let (Some(spilled), Some(disk)) = (&coming.spilled, &mut self.disk) {
-            disk.forget(spilled);
-        }
-        let container = match result {
-            Ok(Some(Ok(container))) if coming.spilled.is_some() => {
-                self.counters.disk_hit();
-                container
-            }
-            Ok(Some(result)) => match self.count(number, result) {
-                Ok(container) => container,
-                Err(error) => {
-                    self.schedule.lost(number);
-                    return Err(error);
-                }
-            },
-            // The disk tier has lost it: it will be asked for again.
-            Ok(None) => {
-                self.schedule.lost(number);
-                return Ok(());
-            }
-            Err(_) => {
-                let read = self.repository.read_container(self.numbers.id(number));
-                self.count(number, self.runtime.block_on(read)).inspect_err(|_| self.schedule.lost(number))?
-            }
+        let result = match self.runtime.block_on(&mut coming.0) {
+            Ok(result) => result,
+            Err(_) => self.runtime.block_on(self.repository.read_container(self.numbers.id(number))),
         };
+        let container = self.count(number, result).inspect_err(|_| self.schedule.lost(number))?;
         self.schedule.landed(number, container.bytes_held());
-        self.held.insert(number, Arc::new(container));
+        self.held.insert(number, container);
         Ok(())
     }
 
@@ -302,9 +300,9 @@ impl Containers {
 
     fn forget(&mut self, number: Number) {
         self.held.remove(&number);
-        let coming = self.coming.remove(&number).and_then(|coming| coming.spilled.clone());
-        if let (Some(spilled), Some(disk)) = (self.spilled.remove(&number).or(coming), &mut self.disk) {
-            disk.forget(&spilled);
+        self.coming.remove(&number);
+        if let (Some(spilled), Some(disk)) = (self.spilled.remove(&number), &mut self.disk) {
+            disk.forget(spilled);
         }
     }
 }
@@ -320,29 +318,42 @@ fn part_of(
     touch: Option<TouchNumber>,
 ) -> Part {
     let Some(usage) = usage.get(&id) else { return Part { ranges: None, bytes: CONTAINER_TARGET as u64 } };
-    let whole = Part { ranges: None, bytes: usage.object_bytes };
+    match wanted_of(uses, recipe, segments, id, usage, number, touch) {
+        Some(wanted) => parts::choose(wanted, usage),
+        None => Part { ranges: None, bytes: usage.object_bytes },
+    }
+}
+
+/// What is wanted of a container from this touch on; `None`: nearly all of it, or it is not known.
+fn wanted_of(
+    uses: &mut Uses,
+    recipe: &mut RecipeReader,
+    segments: &mut LruCache<SegmentNumber, Arc<Vec<ChunkRecord>>>,
+    id: ContainerId,
+    usage: &ContainerUsage,
+    number: Number,
+    touch: Option<TouchNumber>,
+) -> Option<Vec<Range<u32>>> {
     // Chunks that are used twice count twice, so this may miss a sparse one and not the other way round.
-    let (Some(mut at), true) = (touch, uses.wanted(number) < usage.bytes_held / 4 * 3) else { return whole };
+    let mut at = touch.filter(|_| uses.wanted(number) < usage.bytes_held / 4 * 3)?;
     let mut wanted = Vec::new();
     for _ in 0..CHAIN_MAX {
-        let Some(touch) = uses.touch(at) else { return whole };
+        let touch = uses.touch(at)?;
         let records = match segments.get(&touch.segment) {
             Some(records) => records.clone(),
-            None => match recipe.segment(touch.segment) {
-                Ok(records) => {
-                    segments.put(touch.segment, records.clone());
-                    records
-                }
+            None => {
                 // Whoever comes there will see what is wrong.
-                Err(_) => return whole,
-            },
+                let records = recipe.segment(touch.segment).ok()?;
+                segments.put(touch.segment, records.clone());
+                records
+            }
         };
         let chunks = records.iter().map(|record| record.chunk).filter(|chunk| chunk.container == id);
         wanted.extend(chunks.map(|chunk| chunk.offset..chunk.offset.saturating_add(chunk.size)));
         at = touch.next;
         if at == NEVER {
-            return parts::choose(wanted, usage);
+            return Some(wanted);
         }
     }
-    whole
+    None
 }

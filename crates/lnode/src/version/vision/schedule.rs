@@ -6,9 +6,10 @@
 //! Invariants
 //! * Memory is reserved before a read begins, and what is at hand and on its way never exceeds the limit, but for a container
 //!   that is needed now and is alone larger than it.
-//! * Looking ahead never makes anything leave that is needed before what it reads, so two containers cannot push each other out
-//!   for ever. What is needed now is always admitted.
+//! * Looking ahead never drops anything that is needed again, and sends to disk only what is needed later than what it reads: it
+//!   reads nothing more than who does not look ahead. What is needed now is always admitted.
 //! * As long as both tiers hold what is needed again, nothing is dropped that is needed again, and so nothing is read twice.
+//! * What is on disk is at hand: it is read there and takes no memory again.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -34,10 +35,8 @@ type Key = (TouchNumber, u32);
 pub(super) enum Action {
     /// Ask the store for it; the touch that wants it, when that is planned.
     Fetch(Number, Option<TouchNumber>),
-    /// Read it back from disk.
-    Promote(Number),
-    /// Write it to disk.
-    Spill(Number),
+    /// Write what is needed of it from this touch on to disk, where it stays; `None`: all of it.
+    Spill(Number, Option<TouchNumber>),
     /// Let it go, from memory or disk, although it is needed again.
     Drop(Number),
     /// Wait until it has come.
@@ -49,11 +48,9 @@ pub(super) type Size<'a> = dyn FnMut(&mut Uses, Number, Option<TouchNumber>) -> 
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// On its way; from disk, which has so many bytes of it until then.
-    Coming {
-        disk: u64,
-    },
+    Coming,
     Memory,
+    /// At hand as well, a frame at a time.
     Disk,
 }
 
@@ -93,8 +90,6 @@ pub(super) struct Schedule {
     keeps: bool,
     /// Counts what was kept so.
     kept: u32,
-    /// Something had to be dropped that was needed again: there is too little room anyway.
-    is_short: bool,
 }
 
 impl Schedule {
@@ -116,7 +111,6 @@ impl Schedule {
             gone: Vec::new(),
             keeps: false,
             kept: 0,
-            is_short: false,
         }
     }
 
@@ -124,7 +118,7 @@ impl Schedule {
     pub(super) fn replan(&mut self, uses: Uses, keeps: bool) {
         self.leave();
         self.uses = uses;
-        (self.here, self.after, self.ahead, self.keeps, self.is_short) = (0, 0, 0, keeps, false);
+        (self.here, self.after, self.ahead, self.keeps) = (0, 0, 0, keeps);
         let slots: Vec<_> = self.slots.iter().map(|(number, slot)| (*number, slot.place, slot.key)).collect();
         for (number, place, key) in slots {
             match self.uses.first(number) {
@@ -134,6 +128,11 @@ impl Schedule {
                 None => self.rekey(number, (NEVER, 0)),
             }
         }
+    }
+
+    /// The plan.
+    pub(super) fn uses(&mut self) -> &mut Uses {
+        &mut self.uses
     }
 
     /// Bytes at hand and on their way, and on disk.
@@ -223,68 +222,64 @@ impl Schedule {
     /// What to do to have what comes next; `None`: nothing, or there is no room now.
     pub(super) fn look(&mut self, size: &mut Size<'_>) -> Option<Action> {
         loop {
-            let at = self.ahead;
-            let touch = self.uses.touch(at)?;
-            let number = touch.container;
-            let is_at_hand = self.slots.get(&number).is_some_and(|slot| slot.place != Place::Disk);
-            let key = if at >= self.after {
-                Some((at, 0))
-            } else {
-                self.inside.get(&number).and_then(|records| Some((self.here, *records.front()?)))
+            let (number, touch, key) = match self.ahead < self.after {
+                true => match self.missing_here() {
+                    Some((record, number)) => (number, self.touch_here(number), (self.here, record)),
+                    None => {
+                        self.ahead = self.after;
+                        continue;
+                    }
+                },
+                false => (self.uses.touch(self.ahead)?.container, Some(self.ahead), (self.ahead, 0)),
             };
-            let Some(key) = key.filter(|_| !is_at_hand) else {
+            if self.slots.contains_key(&number) {
                 self.ahead += 1;
                 continue;
-            };
-            let bytes = match self.slots.get(&number) {
-                Some(slot) => slot.bytes,
-                None => size(&mut self.uses, number, Some(at)),
-            };
+            }
+            let bytes = size(&mut self.uses, number, touch);
             if self.memory + bytes > self.limits.memory {
                 return self.room_ahead(bytes, key);
             }
-            self.ahead += 1;
-            return Some(self.begin(number, Some(at), key, bytes));
+            return Some(self.begin(number, touch, key, bytes));
         }
     }
 
-    /// Makes room for what is needed at `key`, if what leaves for it is needed later and is not lost by it. Where room is too
-    /// small in any case, waiting for everything would only be slow: then a quarter is for what comes next.
+    /// What the current segment needs first that is not at hand: the record and the container.
+    fn missing_here(&self) -> Option<(u32, Number)> {
+        let missing = self.inside.iter().filter(|(number, _)| !self.slots.contains_key(number));
+        missing.filter_map(|(number, records)| Some((*records.front()?, *number))).min()
+    }
+
+    /// Makes room for what is needed at `key`, if what leaves for it is needed later and is not lost by it.
     fn room_ahead(&mut self, bytes: u64, key: Key) -> Option<Action> {
-        let ahead = self.fresh.saturating_add(bytes);
-        if ahead > self.limits.memory / 2 {
+        if self.fresh.saturating_add(bytes) > self.limits.memory / 2 {
             return None;
         }
         let (farthest, victim) = *self.in_memory.last().filter(|(farthest, _)| *farthest > key)?;
-        let may_drop = self.is_short && ahead <= self.limits.memory / 4;
-        (farthest.0 == PERHAPS || may_drop || self.fits_on_disk(victim)).then(|| self.evict(farthest, victim))
+        (farthest.0 == PERHAPS || self.fits_on_disk(victim)).then(|| self.evict(farthest, victim))
     }
 
     /// What to do to have a container now; `None`: it is at hand.
     pub(super) fn need(&mut self, number: Number, size: &mut Size<'_>) -> Option<Action> {
-        let mut planned = None;
-        let (bytes, key) = match self.slots.get_mut(&number) {
-            Some(Slot { place: Place::Memory, is_fresh, bytes, .. }) => {
+        match self.slots.get_mut(&number) {
+            Some(Slot { place: Place::Coming, .. }) => return Some(Action::Wait(number)),
+            Some(Slot { is_fresh, bytes, .. }) => {
                 if std::mem::take(is_fresh) {
                     self.fresh -= *bytes;
                 }
                 return None;
             }
-            Some(Slot { place: Place::Coming { .. }, .. }) => return Some(Action::Wait(number)),
-            Some(slot) => (slot.bytes, slot.key),
-            None => {
-                let wants = |touch: Option<Touch>| touch.is_some_and(|touch| touch.container == number);
-                planned = (self.here..self.after).find(|at| wants(self.uses.touch(*at)));
-                let record = self.inside.get(&number).and_then(|records| records.front()).copied();
-                (size(&mut self.uses, number, planned), (self.here, record.unwrap_or(0)))
-            }
-        };
+            None => {}
+        }
+        let planned = self.touch_here(number);
+        let record = self.inside.get(&number).and_then(|records| records.front()).copied();
+        let (bytes, key) = (size(&mut self.uses, number, planned), (self.here, record.unwrap_or(0)));
         if self.memory.saturating_add(bytes) > self.limits.memory {
             if let Some((farthest, victim)) = self.in_memory.last().copied() {
                 return Some(self.evict(farthest, victim));
             }
             // What comes is needed later; once it is there it can leave.
-            let coming = self.slots.iter().filter(|(_, slot)| matches!(slot.place, Place::Coming { .. }));
+            let coming = self.slots.iter().filter(|(_, slot)| slot.place == Place::Coming);
             if let Some((number, _)) = coming.max_by_key(|(_, slot)| slot.key) {
                 return Some(Action::Wait(*number));
             }
@@ -301,18 +296,21 @@ impl Schedule {
         Some(self.evict(farthest, victim))
     }
 
-    /// A container has come and takes so many bytes.
+    /// A container has come, or come instead of what was at hand of it, and takes so many bytes of memory.
     pub(super) fn landed(&mut self, number: Number, bytes: u64) {
-        let Some(slot) = self.slots.get_mut(&number) else { return };
-        if let Place::Coming { disk } = slot.place {
-            self.disk -= disk;
+        let Some(Slot { key, is_fresh, .. }) = self.remove(number) else { return };
+        self.memory += bytes;
+        self.fresh += if is_fresh { bytes } else { 0 };
+        self.in_memory.insert((key, number));
+        self.slots.insert(number, Slot { place: Place::Memory, bytes, key, is_fresh });
+    }
+
+    /// So much of a container was written to disk, which is at most what it took in memory.
+    pub(super) fn spilled(&mut self, number: Number, bytes: u64) {
+        if let Some(slot) = self.slots.get_mut(&number).filter(|slot| slot.place == Place::Disk) {
+            self.disk = self.disk - rounded(slot.bytes) + rounded(bytes);
+            slot.bytes = bytes;
         }
-        self.memory = self.memory - slot.bytes + bytes;
-        if slot.is_fresh {
-            self.fresh = self.fresh - slot.bytes + bytes;
-        }
-        (slot.place, slot.bytes) = (Place::Memory, bytes);
-        self.in_memory.insert((slot.key, number));
     }
 
     /// A container did not come, or is not what it was.
@@ -326,12 +324,16 @@ impl Schedule {
     }
 
     fn begin(&mut self, number: Number, touch: Option<TouchNumber>, key: Key, bytes: u64) -> Action {
-        let on_disk = self.slots.get(&number).map(|slot| (slot.key, number)).filter(|place| self.on_disk.remove(place));
-        let disk = if on_disk.is_some() { rounded(bytes) } else { 0 };
         self.memory += bytes;
         self.fresh += bytes;
-        self.slots.insert(number, Slot { place: Place::Coming { disk }, bytes, key, is_fresh: true });
-        if on_disk.is_some() { Action::Promote(number) } else { Action::Fetch(number, touch) }
+        self.slots.insert(number, Slot { place: Place::Coming, bytes, key, is_fresh: true });
+        Action::Fetch(number, touch)
+    }
+
+    /// The touch of the current segment that wants a container.
+    fn touch_here(&mut self, number: Number) -> Option<TouchNumber> {
+        let wants = |touch: Option<Touch>| touch.is_some_and(|touch| touch.container == number);
+        (self.here..self.after).find(|at| wants(self.uses.touch(*at)))
     }
 
     fn fits_on_disk(&self, number: Number) -> bool {
@@ -339,6 +341,7 @@ impl Schedule {
     }
 
     fn spill(&mut self, number: Number) -> Action {
+        let mut touch = None;
         if let Some(slot) = self.slots.get_mut(&number) {
             self.in_memory.remove(&(slot.key, number));
             self.on_disk.insert((slot.key, number));
@@ -348,9 +351,12 @@ impl Schedule {
             }
             self.disk += rounded(slot.bytes);
             slot.place = Place::Disk;
-            self.ahead = self.ahead.min(slot.key.0);
+            touch = Some(slot.key.0);
         }
-        Action::Spill(number)
+        if touch.is_some_and(|touch| touch <= self.here) {
+            touch = self.touch_here(number);
+        }
+        Action::Spill(number, touch)
     }
 
     fn evict(&mut self, key: Key, victim: Number) -> Action {
@@ -363,7 +369,6 @@ impl Schedule {
 
     /// Lets the farthest one go: of what is on disk, or this one in memory.
     fn drop_farthest(&mut self, victim: Number) -> Action {
-        self.is_short = true;
         let farthest = self.slots.get(&victim).map(|slot| (slot.key, victim));
         let dropped = match self.on_disk.last() {
             Some(last) if self.limits.disk > 0 && farthest.is_some_and(|farthest| *last > farthest) => last.1,
@@ -386,7 +391,7 @@ impl Schedule {
         }
         let Some(slot) = self.slots.get_mut(&number) else { return };
         let places = match slot.place {
-            Place::Coming { .. } => None,
+            Place::Coming => None,
             Place::Memory => Some(&mut self.in_memory),
             Place::Disk => Some(&mut self.on_disk),
         };
@@ -406,10 +411,7 @@ impl Schedule {
     fn remove(&mut self, number: Number) -> Option<Slot> {
         let slot = self.slots.remove(&number)?;
         match slot.place {
-            Place::Coming { disk } => {
-                self.memory -= slot.bytes;
-                self.disk -= disk;
-            }
+            Place::Coming => self.memory -= slot.bytes,
             Place::Memory => {
                 self.memory -= slot.bytes;
                 self.in_memory.remove(&(slot.key, number));
