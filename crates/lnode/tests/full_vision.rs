@@ -136,7 +136,10 @@ fn the_bytes_are_right_and_nothing_is_read_twice_where_there_is_room() {
             assert!(fetched.disk_written <= fetched.bytes, "{what}");
             assert!(fetched.disk_read <= fetched.disk_hits * (600 << 10), "{what}");
             let without = *again.entry((memory, disk)).or_insert(fetched.again);
-            assert!(fetched.again <= without, "looking ahead reads nothing again that is not read again without: {what}");
+            assert!(
+                fetched.again <= without,
+                "looking ahead reads nothing again that is not read again without: {what}"
+            );
         }
     }
     assert_eq!(fs::read_dir(scene.scratch()).unwrap().count(), 0, "nothing stays on disk");
