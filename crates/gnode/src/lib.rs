@@ -2,6 +2,7 @@
 //!
 //! * [`compaction`]: newest versions laid out anew, so that they are read fast.
 //! * [`forget`]: marks versions that a policy does not keep.
+//! * [`ingest`]: the chunks of new containers, taken into the index.
 //! * [`pass`]: collects what no version needs.
 //! * [`shares`]: how much each version has to itself.
 //! * [`retention`]: which versions of a series a policy keeps. A pure decision.
@@ -11,6 +12,7 @@
 
 pub mod compaction;
 pub mod forget;
+pub mod ingest;
 pub mod pass;
 pub mod retention;
 pub mod shares;
