@@ -72,6 +72,7 @@ pub(crate) struct Versions {
     others: Vec<Version>,
     damaged: Vec<DamagedVersion>,
     faulty: Vec<FaultyObject>,
+    has_unreadable: bool,
 }
 
 impl Versions {
@@ -81,13 +82,26 @@ impl Versions {
         let catalog = app.block_on(repository.catalog())?;
         let (admitted, others) = catalog.versions.into_iter().partition(|version| filter.admits(&version.summary));
         let mut damaged = catalog.damaged;
+        let has_unreadable = !damaged.is_empty();
         if !filter.series.is_empty() {
             let wanted: Vec<_> = filter.series.iter().map(|series| repository.keys().series_key(series)).collect();
             // A damaged manifest does not tell its series, but its name does.
             let series = |name: &str| larder_format::names::parse_version(name).map(|(series, ..)| series);
             damaged.retain(|version| series(&version.name).is_none_or(|series| wanted.contains(&series)));
         }
-        Ok(Self { admitted, others, damaged, faulty: catalog.faulty })
+        Ok(Self { admitted, others, damaged, faulty: catalog.faulty, has_unreadable })
+    }
+
+    /// All that can be read, whatever the filter says, oldest first.
+    pub(crate) fn all(&self) -> Vec<Version> {
+        let mut all: Vec<Version> = self.admitted.iter().chain(&self.others).cloned().collect();
+        all.sort_by_key(|version| (version.summary.time_ms, version.id()));
+        all
+    }
+
+    /// Whether there is a snapshot that cannot be read, whatever the filter says.
+    pub(crate) fn has_unreadable(&self) -> bool {
+        self.has_unreadable
     }
 
     /// Warns of manifests that could not be read, and makes sure that the run does not count as clean. Of objects that only

@@ -20,7 +20,7 @@ const BYTES_OF_ENTRY: usize = 112;
 /// Fewer entries than this are never set aside, or every manifest would be read for a handful.
 const ENTRIES_MIN: usize = 64;
 
-/// What one of a list of versions uses. Bytes are those of whole containers, as stored.
+/// What one of a list of versions, or of groups of them, uses. Bytes are those of whole containers, as stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Share {
     /// Containers that it uses and none of the versions before it in the list.
@@ -31,7 +31,7 @@ pub struct Share {
 
 /// What is known of a container while manifests are read.
 struct Use {
-    first: u32,
+    first: usize,
     is_shared: bool,
     bytes: u64,
 }
@@ -63,15 +63,28 @@ pub async fn shares(
     versions: &[Version],
     memory: usize,
 ) -> Result<Vec<Share>, RepositoryError> {
+    let each: Vec<usize> = (0..versions.len()).collect();
+    shares_of_groups(repository, versions, &each, versions.len(), memory).await
+}
+
+/// The same for groups of versions: `groups` says of each version in which of `count` groups it is.
+pub async fn shares_of_groups(
+    repository: &Repository,
+    versions: &[Version],
+    groups: &[usize],
+    count: usize,
+    memory: usize,
+) -> Result<Vec<Share>, RepositoryError> {
     let entries_max = (memory / BYTES_OF_ENTRY).max(ENTRIES_MIN);
-    let mut shares = vec![Share::default(); versions.len()];
+    let mut shares = vec![Share::default(); count];
     let mut waiting = vec![Part { bits: 0, ending: 0 }];
     while let Some(mut part) = waiting.pop() {
         let mut uses: HashMap<ContainerId, Use> = HashMap::new();
         let reads = versions.iter().map(|version| repository.manifest(version));
         let mut manifests = futures::stream::iter(reads).buffered(MANIFESTS_AHEAD);
-        let mut number = 0u32;
+        let mut numbers = groups.iter().copied();
         while let Some(manifest) = manifests.next().await {
+            let number = numbers.next().unwrap_or(count);
             for usage in manifest?.containers {
                 if !part.holds(&usage.container) {
                     continue;
@@ -85,10 +98,9 @@ pub async fn shares(
                     uses.retain(|id, _| part.holds(id));
                 }
             }
-            number += 1;
         }
         for known in uses.into_values() {
-            let share = &mut shares[known.first as usize];
+            let Some(share) = shares.get_mut(known.first) else { continue };
             share.added.0 += known.bytes;
             if !known.is_shared {
                 share.alone.0 += known.bytes;
@@ -96,4 +108,23 @@ pub async fn shares(
         }
     }
     Ok(shares)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_format::ids::{ContainerKind, JobId};
+
+    #[test]
+    fn the_parts_of_a_split_hold_everything_once() {
+        let mut parts = vec![Part { bits: 0, ending: 0 }];
+        for _ in 0..4 {
+            let others: Vec<_> = parts.iter_mut().map(Part::split).collect();
+            parts.extend(others);
+        }
+        for seq in 0..1000 {
+            let id = ContainerId { kind: ContainerKind::Data, job: JobId([seq as u8; 16]), seq };
+            assert_eq!(parts.iter().filter(|part| part.holds(&id)).count(), 1);
+        }
+    }
 }

@@ -7,9 +7,9 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use larder_gnode::compaction::{self, Compacted, CompactionOptions};
 use larder_gnode::pass::{self, Outcome, PassOptions};
 use larder_lnode::{BackupError, ReadError, VersionReader};
 use larder_store::jobs::CommitError;
@@ -28,32 +28,6 @@ fn forget_and_collect(scene: &Scene, only: Option<&'static str>, dead_after: Dur
         }
         pass::run(&surroundings(repository), &options).await.unwrap();
     });
-}
-
-/// Runs `job` once for each of its operations, on a copy of the scene each, with `hook` before that operation.
-fn at_every_operation<T>(
-    scene: &Scene,
-    hook: impl Fn(&Scene) + Clone + Send + Sync + 'static,
-    job: impl Fn(&Scene, Arc<Between>) -> T,
-    check: impl Fn(&Scene, T, &str),
-) {
-    let mut happened = 0;
-    for n in 0.. {
-        let fork = Arc::new(scene.fork());
-        let (other, hook) = (fork.clone(), hook.clone());
-        let between = Between::new(fork.memory.store(), move || {
-            let (scene, hook) = (other.clone(), hook.clone());
-            async move { tokio::task::spawn_blocking(move || hook(&scene)).await.unwrap() }
-        });
-        between.happens_after(n);
-        let result = job(&fork, between.clone());
-        if !between.has_happened() {
-            break;
-        }
-        happened += 1;
-        check(&fork, result, &format!("before operation {n}"));
-    }
-    assert!(happened > 8, "{happened} operations");
 }
 
 fn with_versions() -> Scene {
@@ -261,4 +235,106 @@ fn a_backup_at_any_moment_of_a_pass_is_whole() {
             scene.is_clean(at);
         },
     );
+}
+
+/// Lays out the newest version of a series anew, whether it is worth it or not.
+fn compact(scene: &Scene, series: &str) -> Compacted {
+    let context = scene.context();
+    let versions = versions(&context).into_iter().filter(|version| version.summary.series == series);
+    let version = versions.last().unwrap();
+    let options = CompactionOptions { sparse_percent: 100, budget_percent: 100, ..CompactionOptions::default() };
+    let manifest = scene.runtime.handle().block_on(context.repository.manifest(&version)).unwrap();
+    let plan = compaction::plan(&version, &manifest, &options).unwrap();
+    compaction::compact(&context, &plan, &options).unwrap()
+}
+
+/// A version of which three containers hold a little.
+fn scattered() -> Scene {
+    let scene = Scene::new();
+    for edition in [0, 3, 4] {
+        scene.version("a", edition);
+    }
+    scene
+}
+
+#[test]
+fn what_only_superseded_generations_need_is_collected() {
+    let scene = scattered();
+    let before = scene.contents();
+    assert!(matches!(compact(&scene, "a"), Compacted::Done { generation: 1, .. }));
+    let all = scene.versions();
+    all[..2].iter().for_each(|version| scene.forget(version.id()));
+    let report = scene.pass().unwrap();
+    assert!(report.plan.data_containers >= 2, "{report:?}");
+    assert_eq!(scene.contents()[&all[2].id()], before[&all[2].id()]);
+    // What stays of the older generation is its manifest.
+    let left = scene.garbage();
+    assert!(
+        left.iter().all(|name| name.starts_with("versions/") && name.ends_with("/0")) && left.len() == 1,
+        "{left:?}"
+    );
+    scene.forget(all[2].id());
+    scene.pass().unwrap();
+    scene.is_clean("after all");
+}
+
+/// A compaction at any moment of a pass, and a backup on what it made.
+#[test]
+fn a_compaction_at_any_moment_of_a_pass_is_whole() {
+    let scene = scattered();
+    scene.forget(scene.versions()[0].id());
+    let expected = scene.contents();
+    let next = edition(&scene, "a", 7);
+    at_every_operation(
+        &scene,
+        |scene| {
+            compact(scene, "a");
+            scene.backup(&scene.context(), "a").unwrap();
+        },
+        |scene, store| {
+            let repository = scene.repository(store);
+            scene.runtime.block_on(pass::run(&surroundings(repository), &PassOptions::default()))
+        },
+        |scene, result, at| {
+            result.unwrap_or_else(|error| panic!("{at}: {error}"));
+            for _ in 0..2 {
+                let contents = scene.contents();
+                assert!(expected.iter().all(|(id, was)| contents[id] == *was), "{at}");
+                assert!(contents[&scene.versions().pop().unwrap().id()] == next, "{at}");
+                scene.pass().unwrap();
+            }
+        },
+    );
+}
+
+/// A pass, one that thinks every job dead too, at any moment of a compaction.
+#[test]
+fn a_pass_at_any_moment_of_a_compaction_loses_nothing() {
+    for dead_after in [Duration::from_secs(1 << 30), Duration::ZERO] {
+        let scene = scattered();
+        scene.version("b", 0);
+        let expected = scene.contents();
+        at_every_operation(
+            &scene,
+            move |scene| forget_and_collect(scene, Some("b"), dead_after),
+            |scene, store| {
+                let context = scene.context_at(store);
+                let version = versions(&context).into_iter().rfind(|version| version.summary.series == "a").unwrap();
+                let options =
+                    CompactionOptions { sparse_percent: 100, budget_percent: 100, ..CompactionOptions::default() };
+                let manifest = scene.runtime.block_on(context.repository.manifest(&version)).unwrap();
+                let plan = compaction::plan(&version, &manifest, &options).unwrap();
+                compaction::compact(&context, &plan, &options)
+            },
+            |scene, result, at| {
+                result.unwrap_or_else(|error| panic!("{at}: {error}"));
+                for _ in 0..2 {
+                    let contents = scene.contents();
+                    assert_eq!(contents.len(), 3, "{at}");
+                    assert!(contents.iter().all(|(id, contents)| expected[id] == *contents), "{at}");
+                    scene.pass().unwrap();
+                }
+            },
+        );
+    }
 }

@@ -222,6 +222,7 @@ impl Repository {
                 versions.entry((series, job)).or_default().push((generation, object.size));
             }
         }
+        versions.retain(|_, generations| exists(generations));
         Ok(Listed { versions, forgotten })
     }
 
@@ -323,6 +324,9 @@ impl Repository {
                 generations.push((generation, object.size));
             }
         }
+        if !exists(&generations) {
+            return Ok(None);
+        }
         Ok(self.find(series, job, generations, false).await?.version)
     }
 
@@ -358,6 +362,12 @@ impl Repository {
             Err(source) => Err(RepositoryError::Damaged { name, source }),
         }
     }
+}
+
+/// Whether there is a version at all: later generations are the work of tasks, and one of them may come to be created after the
+/// version was collected.
+fn exists(generations: &[(u32, u64)]) -> bool {
+    generations.iter().any(|(generation, _)| *generation == 0)
 }
 
 #[cfg(test)]

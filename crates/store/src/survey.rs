@@ -166,10 +166,12 @@ impl Repository {
         Manifest::decode(&self.keys, series, job, generation, &bytes).map(Some).map_err(RepositoryError::damaged(name))
     }
 
-    /// Fences a job off: what it does from now on does not count. Without effect on one whose register is decided.
-    pub async fn fence(&self, job: Pin) -> Result<(), RepositoryError> {
-        let bytes = encode_aborted(&self.keys, job.series, job.job, 0, random(self.entropy())?);
-        match self.store.create(&names::version(job.series, job.job, 0), bytes.into()).await {
+    /// Fences off whoever would create a generation of a version: of generation 0 the backup that has the version's id, of a later
+    /// one the task that lays the version out anew. Without effect when the generation is there.
+    pub async fn fence(&self, version: Pin, generation: u32) -> Result<(), RepositoryError> {
+        let Pin { series, job } = version;
+        let bytes = encode_aborted(&self.keys, series, job, generation, random(self.entropy())?);
+        match self.store.create(&names::version(series, job, generation), bytes.into()).await {
             Err(error) if error.kind != StoreErrorKind::AlreadyExists => Err(error.into()),
             _ => Ok(()),
         }

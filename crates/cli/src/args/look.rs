@@ -31,7 +31,8 @@ pub(crate) struct FilterArgs {
 
 /// List the snapshots.
 ///
-/// SIZE is what restoring the snapshot writes, ADDED what the backup added to the repository, SHARED what was there already.
+/// SIZE is what restoring the snapshot writes, ADDED what the backup added to the repository, SHARED what was there already, FREE
+/// what forgetting it alone would free, counted in whole containers.
 #[derive(Debug, Args)]
 pub(crate) struct SnapshotsArgs {
     /// Only these (latest, latest~2, an id or its beginning)
@@ -41,6 +42,10 @@ pub(crate) struct SnapshotsArgs {
     /// Only the newest N of each series (or of each group)
     #[arg(long, value_name = "N")]
     pub(crate) latest: Option<usize>,
+
+    /// Do not find out what forgetting each snapshot would free: that reads every manifest
+    #[arg(long)]
+    pub(crate) no_free: bool,
 
     /// Show in groups
     #[arg(short = 'g', long, value_name = "WHAT", value_enum, value_delimiter = ',')]

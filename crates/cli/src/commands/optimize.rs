@@ -92,7 +92,7 @@ impl Made {
             Outcome::Published(number) => ("done", Some(number)),
             Outcome::Lost => ("lost", None),
         };
-        let fenced: Vec<_> = plan.fenced.iter().map(|pin| pin.job.to_string()).collect();
+        let fenced: Vec<_> = plan.fenced.iter().map(ToString::to_string).collect();
         let mut object = Map::new();
         let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
         put("message_type", json!("summary"));
@@ -133,9 +133,9 @@ impl Made {
 
     fn print(&self, out: &Output, args: &PassArgs) -> Result<(), Failure> {
         let PassReport { outcome, plan, done, .. } = &self.report;
-        for pin in &plan.fenced {
+        for job in &plan.fenced {
             let what = if *outcome == Outcome::Planned { "would be" } else { "was" };
-            out.info(format!("backup {} is thought dead and {what} fenced off", pin.job.short()))?;
+            out.info(format!("job {} is thought dead and {what} fenced off", job.short()))?;
         }
         for kept in &self.report.kept {
             let (id, by) = (kept.version.job.short(), doing(kept));

@@ -1,8 +1,13 @@
 //! `larder snapshots`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
+use larder_format::ids::JobId;
+use larder_format::lease::Pin;
+use larder_gnode::forget::pin_of;
+use larder_gnode::shares::shares;
 use larder_store::catalog::Version;
+use larder_store::pins::PinLine;
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
@@ -10,6 +15,8 @@ use crate::args::{GroupBy, SnapshotsArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Align, Table, absolute, safe, summary};
+use larder_lnode::Context;
+
 use crate::refs::Versions;
 use crate::{sizes, time};
 
@@ -22,13 +29,59 @@ pub(super) fn run(app: &App, args: &SnapshotsArgs) -> Result<Exit, Failure> {
     if let Some(count) = args.latest {
         found = newest_of_each(found, &by, count);
     }
+    let context = app.reading(opened.repository);
+    let pinned = app.block_on(context.repository.pinned())?;
+    let free = match args.no_free {
+        true => None,
+        false => free(app, &versions, &context)?,
+    };
+    let known = Known { pinned, free };
     if args.group_by.is_empty() {
-        print_list(app, &found)?;
+        print_list(app, &found, &known)?;
     } else {
-        print_groups(app, &found, &by)?;
+        print_groups(app, &found, &by, &known)?;
     }
     versions.warn_of_damage(app);
     Ok(Exit::Done)
+}
+
+/// What is known of versions besides their summaries.
+struct Known {
+    pinned: BTreeMap<Pin, PinLine>,
+    /// Bytes that forgetting each version alone would free; `None` when that was not asked for or cannot be known.
+    free: Option<HashMap<JobId, u64>>,
+}
+
+impl Known {
+    fn free(&self, version: &Version) -> Option<u64> {
+        self.free.as_ref()?.get(&version.id()).copied()
+    }
+
+    fn json(&self, version: &Version) -> Map<String, Value> {
+        let mut object = summary::version(version);
+        object.insert("pinned".to_owned(), json!(self.pinned.contains_key(&pin_of(version))));
+        if self.free.is_some() {
+            object.insert("free_bytes".to_owned(), json!(self.free(version)));
+        }
+        object
+    }
+}
+
+/// What forgetting each version alone would free. Versions that cannot be read may need anything: nothing is known then.
+fn free(app: &App, versions: &Versions, context: &Context) -> Result<Option<HashMap<JobId, u64>>, Failure> {
+    if versions.has_unreadable() {
+        return Ok(None);
+    }
+    let all = versions.all();
+    match app.block_on(shares(&context.repository, &all, context.memory / 2)) {
+        Ok(shares) => Ok(Some(all.iter().zip(shares).map(|(version, share)| (version.id(), share.alone.0)).collect())),
+        // A summary that opens and a body that does not; or one that was forgotten and removed just now.
+        Err(error) if error.is_damage() => {
+            tracing::warn!(%error, "what would be free cannot be known");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// What the versions of one group have in common.
@@ -61,19 +114,19 @@ fn newest_of_each(versions: Vec<Version>, by: &[GroupBy], count: usize) -> Vec<V
     kept
 }
 
-fn print_list(app: &App, versions: &[Version]) -> Result<(), Failure> {
+fn print_list(app: &App, versions: &[Version], known: &Known) -> Result<(), Failure> {
     if app.out.is_json() {
-        let all: Vec<_> = versions.iter().map(summary::version).collect();
+        let all: Vec<_> = versions.iter().map(|version| known.json(version)).collect();
         return app.out.json(&all);
     }
     if versions.is_empty() {
         return app.out.info("no snapshots");
     }
-    print_table(app, versions)?;
+    print_table(app, versions, known)?;
     app.out.info(sizes::count(versions.len() as u64, "snapshot"))
 }
 
-fn print_groups(app: &App, versions: &[Version], by: &[GroupBy]) -> Result<(), Failure> {
+fn print_groups(app: &App, versions: &[Version], by: &[GroupBy], known: &Known) -> Result<(), Failure> {
     let mut groups: BTreeMap<GroupKey, Vec<Version>> = BTreeMap::new();
     for version in versions {
         groups.entry(group_key(version, by)).or_default().push(version.clone());
@@ -89,7 +142,7 @@ fn print_groups(app: &App, versions: &[Version], by: &[GroupBy]) -> Result<(), F
                         _ => ((*name).to_owned(), json!(values)),
                     })
                     .collect();
-                json!({"group_key": key, "snapshots": versions.iter().map(summary::version).collect::<Vec<_>>()})
+                json!({"group_key": key, "snapshots": versions.iter().map(|version| known.json(version)).collect::<Vec<_>>()})
             })
             .collect();
         return app.out.json(&groups);
@@ -97,15 +150,15 @@ fn print_groups(app: &App, versions: &[Version], by: &[GroupBy]) -> Result<(), F
     for (key, versions) in &groups {
         let key: Vec<_> = key.iter().map(|(name, values)| format!("{name} [{}]", safe(&values.join(", ")))).collect();
         app.out.line(format!("snapshots of {}:", key.join(", ")))?;
-        print_table(app, versions)?;
+        print_table(app, versions, known)?;
         app.out.line(sizes::count(versions.len() as u64, "snapshot"))?;
         app.out.line("")?;
     }
     Ok(())
 }
 
-fn print_table(app: &App, versions: &[Version]) -> Result<(), Failure> {
-    let mut table = Table::new(&[
+fn print_table(app: &App, versions: &[Version], known: &Known) -> Result<(), Failure> {
+    let mut columns = vec![
         ("ID", Align::Left),
         ("Time", Align::Left),
         ("Host", Align::Left),
@@ -114,11 +167,16 @@ fn print_table(app: &App, versions: &[Version]) -> Result<(), Failure> {
         ("Size", Align::Right),
         ("Added", Align::Right),
         ("Shared", Align::Right),
-    ]);
+    ];
+    let is_pinned = |version: &Version| known.pinned.contains_key(&pin_of(version));
+    let any_pinned = versions.iter().any(is_pinned);
+    columns.extend(known.free.as_ref().map(|_| ("Free", Align::Right)));
+    columns.extend(any_pinned.then_some(("Pin", Align::Left)));
+    let mut table = Table::new(&columns);
     for version in versions {
         let summary = &version.summary;
         let statistics = &summary.statistics;
-        table.row(vec![
+        let mut row = vec![
             summary.id.short(),
             time::show(summary.time_ms),
             safe(&summary.host),
@@ -127,7 +185,10 @@ fn print_table(app: &App, versions: &[Version]) -> Result<(), Failure> {
             sizes::show(statistics.logical_bytes),
             sizes::show(statistics.stored_bytes),
             sizes::show(summary::shared(statistics)),
-        ]);
+        ];
+        row.extend(known.free.as_ref().map(|_| known.free(version).map_or_else(|| "?".to_owned(), sizes::show)));
+        row.extend(any_pinned.then(|| if is_pinned(version) { "pinned".to_owned() } else { String::new() }));
+        table.row(row);
     }
     table.lines().iter().try_for_each(|line| app.out.line(line))
 }

@@ -1,7 +1,9 @@
 //! `larder stats`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
+use larder_gnode::shares::shares_of_groups;
+use larder_lnode::Context;
 use larder_lnode::stats::{RepositoryStats, stats};
 use larder_store::catalog::Version;
 use serde_json::{Map, Value, json};
@@ -20,19 +22,30 @@ pub(super) fn run(app: &App, args: &StatsArgs) -> Result<Exit, Failure> {
     let found = versions.find_all(app, &args.ids)?;
     let context = app.reading(opened.repository);
     let total = stats(&context, &found)?;
+    let free = Free::new(&versions);
     let mut groups = Vec::new();
     if let Some(by) = args.by {
-        for (name, versions) in grouped(&found, by) {
-            groups.push((name, stats(&context, &versions)?));
+        let named = grouped(&found, by);
+        let lists: Vec<&[Version]> = named.values().map(Vec::as_slice).collect();
+        // A version may have several tags.
+        let all_free = if by == StatsBy::Tag { None } else { free.of(app, &context, &lists)? };
+        for (number, (name, versions)) in named.iter().enumerate() {
+            let alone = match &all_free {
+                Some(all_free) => all_free.get(number).copied(),
+                None => free.of_one(app, &context, versions)?,
+            };
+            groups.push((name.clone(), stats(&context, versions)?, alone));
         }
     }
     if app.out.is_json() {
         let mut object = json_of(&total);
+        object.insert("free_bytes".to_owned(), json!(free.of_one(app, &context, &found)?));
         if args.by.is_some() {
             let groups: Vec<_> = groups
                 .iter()
-                .map(|(name, stats)| {
+                .map(|(name, stats, alone)| {
                     let mut object = json_of(stats);
+                    object.insert("free_bytes".to_owned(), json!(alone));
                     object.insert("name".to_owned(), json!(name));
                     object
                 })
@@ -41,7 +54,7 @@ pub(super) fn run(app: &App, args: &StatsArgs) -> Result<Exit, Failure> {
         }
         app.out.json(&object)?;
     } else {
-        print_total(app, &total)?;
+        print_total(app, &total, free.of_one(app, &context, &found)?)?;
         if args.by.is_some() {
             app.out.line("")?;
             print_groups(app, &groups)?;
@@ -49,6 +62,37 @@ pub(super) fn run(app: &App, args: &StatsArgs) -> Result<Exit, Failure> {
     }
     versions.warn_of_damage(app);
     Ok(Exit::Done)
+}
+
+/// What forgetting some versions together would free.
+struct Free {
+    /// All versions; `None` when one cannot be read, which may need anything.
+    all: Option<Vec<Version>>,
+}
+
+impl Free {
+    fn new(versions: &Versions) -> Self {
+        Self { all: (!versions.has_unreadable()).then(|| versions.all()) }
+    }
+
+    /// Of each of some groups, which have no version in common.
+    fn of(&self, app: &App, context: &Context, groups: &[&[Version]]) -> Result<Option<Vec<u64>>, Failure> {
+        let Some(all) = &self.all else { return Ok(None) };
+        // Those of no group are one of their own, which keeps what it uses.
+        let mut numbers = HashMap::new();
+        for (number, versions) in groups.iter().enumerate() {
+            numbers.extend(versions.iter().map(|version| (version.id(), number)));
+        }
+        let of_version = all.iter().map(|version| numbers.get(&version.id()).copied().unwrap_or(groups.len()));
+        let of_version: Vec<usize> = of_version.collect();
+        let (repository, memory) = (&context.repository, context.memory / 2);
+        let shares = app.block_on(shares_of_groups(repository, all, &of_version, groups.len() + 1, memory))?;
+        Ok(Some(shares[..groups.len()].iter().map(|share| share.alone.0).collect()))
+    }
+
+    fn of_one(&self, app: &App, context: &Context, versions: &[Version]) -> Result<Option<u64>, Failure> {
+        Ok(self.of(app, context, &[versions])?.and_then(|free| free.first().copied()))
+    }
 }
 
 fn grouped(versions: &[Version], by: StatsBy) -> BTreeMap<String, Vec<Version>> {
@@ -96,7 +140,7 @@ fn ratio(whole: u64, part: u64) -> Option<f64> {
     (part > 0).then(|| (whole as f64 / part as f64 * 1000.0).round() / 1000.0)
 }
 
-fn print_total(app: &App, stats: &RepositoryStats) -> Result<(), Failure> {
+fn print_total(app: &App, stats: &RepositoryStats, free: Option<u64>) -> Result<(), Failure> {
     let stored = stats.stored_data_bytes + stats.stored_meta_bytes;
     let times = |ratio: Option<f64>| ratio.map_or_else(String::new, |ratio| format!("   {ratio:.2} to 1"));
     let lines = [
@@ -115,6 +159,10 @@ fn print_total(app: &App, stats: &RepositoryStats) -> Result<(), Failure> {
             sizes::count(stats.containers, "container")
         ),
         format!(
+            "Free        {:>12}   if these snapshots were forgotten",
+            free.map_or_else(|| "?".to_owned(), sizes::show)
+        ),
+        format!(
             "Repository  {:>12}   {}, whoever uses them",
             sizes::show(stats.repository_bytes),
             sizes::count(stats.repository_objects, "object")
@@ -123,7 +171,7 @@ fn print_total(app: &App, stats: &RepositoryStats) -> Result<(), Failure> {
     lines.iter().try_for_each(|line| app.out.line(line))
 }
 
-fn print_groups(app: &App, groups: &[(String, RepositoryStats)]) -> Result<(), Failure> {
+fn print_groups(app: &App, groups: &[(String, RepositoryStats, Option<u64>)]) -> Result<(), Failure> {
     let mut table = Table::new(&[
         ("Name", Align::Left),
         ("Snapshots", Align::Right),
@@ -131,8 +179,9 @@ fn print_groups(app: &App, groups: &[(String, RepositoryStats)]) -> Result<(), F
         ("Logical", Align::Right),
         ("Unique", Align::Right),
         ("Stored", Align::Right),
+        ("Free", Align::Right),
     ]);
-    for (name, stats) in groups {
+    for (name, stats, free) in groups {
         table.row(vec![
             safe(name),
             stats.versions.to_string(),
@@ -140,6 +189,7 @@ fn print_groups(app: &App, groups: &[(String, RepositoryStats)]) -> Result<(), F
             sizes::show(stats.logical_bytes),
             sizes::show(stats.unique_bytes),
             sizes::show(stats.stored_data_bytes + stats.stored_meta_bytes),
+            free.map_or_else(|| "?".to_owned(), sizes::show),
         ]);
     }
     table.lines().iter().try_for_each(|line| app.out.line(line))

@@ -52,6 +52,42 @@ fn space_is_free_when_the_pass_ends() {
 }
 
 #[test]
+fn what_forgetting_frees_is_known_before_to_the_byte() {
+    let (play, ids) = versions(3);
+    // A version that shares most with the one before it.
+    play.write("source/other", "small");
+    let shared = play.backup(["source", "--series", "s"]);
+    let free = |id: &str| {
+        let all = play.larder(["snapshots", "--json"]).ok().json();
+        schema::check("snapshots", &all);
+        let version = all.as_array().expect("an array").iter().find(|version| version["id"] == id).cloned();
+        version.expect("listed")["free_bytes"].as_u64().expect("a number")
+    };
+    let containers = || {
+        let all = play.objects().into_iter().filter(|(name, _)| name.starts_with("data/") || name.starts_with("meta/"));
+        all.map(|(_, bytes)| bytes.len() as u64).sum::<u64>()
+    };
+    assert!(free(&shared) < 20_000 && free(&ids[2]) < 20_000 && free(&ids[0]) > 200_000);
+    let by_series = play.larder(["stats", "--by", "series", "--json"]).ok().json();
+    schema::check("stats", &by_series);
+    assert_eq!(
+        (&by_series["free_bytes"], &by_series["groups"][0]["free_bytes"]),
+        (&containers().into(), &containers().into())
+    );
+    let two = play.larder(["stats", &ids[2], &shared, "--json"]).ok().json()["free_bytes"].as_u64().expect("a number");
+    assert!(two > 200_000);
+    let text = play.larder(["snapshots"]).ok().text();
+    assert!(text.lines().next().expect("a line").contains("Free"), "{text}");
+    assert!(!play.larder(["snapshots", "--no-free"]).ok().text().contains("Free"));
+    for id in [&ids[1], &shared, &ids[0], &ids[2]] {
+        let (expected, before) = (free(id), containers());
+        play.larder(["forget", id, "--prune"]).ok();
+        assert_eq!(before - containers(), expected);
+    }
+    assert_eq!(containers(), 0);
+}
+
+#[test]
 fn forget_can_make_the_pass_itself() {
     let (play, ids) = versions(3);
     let before = stored(&play);

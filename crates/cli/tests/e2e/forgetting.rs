@@ -140,6 +140,10 @@ fn pinned_snapshots_stay() {
         schema::check("pin", &line);
     }
     play.larder(["pin", &ids[0]]).ok();
+    let listed = play.larder(["snapshots", "--json"]).ok().json();
+    schema::check("snapshots", &listed);
+    assert_eq!((&listed[0]["pinned"], &listed[1]["pinned"]), (&true.into(), &false.into()));
+    assert!(play.larder(["snapshots"]).ok().text().contains("pinned"));
     let groups = play.larder(["forget", "--keep-last", "1", "--json"]).ok().json();
     assert_eq!(ids_of(&groups[0]["keep"]), [&*ids[0], &ids[2], &ids[4]]);
     assert_eq!(groups[0]["reasons"][0]["matches"], serde_json::json!(["pinned"]));

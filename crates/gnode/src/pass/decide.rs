@@ -13,6 +13,8 @@ use larder_store::survey::{ListedContainer, ListedJob};
 pub(super) struct Before {
     /// Jobs of which nothing new can come: their register is decided, their lease closed, or, of a task, the number it claims taken.
     pub(super) settled: HashSet<JobId>,
+    /// Generations of versions.
+    pub(super) registers: BTreeMap<Pin, Vec<u32>>,
     /// Versions with a genuine mark.
     pub(super) marks: BTreeSet<Pin>,
     /// Entries of pins.
@@ -83,6 +85,15 @@ impl Decision {
     }
 }
 
+/// What it means for older generations that this one holds a manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Supersedes {
+    /// They need not be kept.
+    Older,
+    /// They are kept as well.
+    Nothing,
+}
+
 /// A decision on its way: proposed when the leases are known, then cut down by every version that is retained.
 #[derive(Debug)]
 pub(super) struct Proposal {
@@ -113,8 +124,37 @@ impl Proposal {
 
     /// Whether a version that is listed after the leases has to be read: all but those that were marked before, unless somebody
     /// builds on them or reads them.
-    pub(super) fn must_read(&self, version: &Pin) -> bool {
-        !self.before.marks.contains(version) || self.named.contains(version)
+    pub(super) fn must_read(&self, version: &Pin, generations: &[u32]) -> bool {
+        generations.first() == Some(&0) && (!self.before.marks.contains(version) || self.named.contains(version))
+    }
+
+    /// Whether a version was forgotten before the leases were listed.
+    pub(super) fn is_marked(&self, version: &Pin) -> bool {
+        self.before.marks.contains(version)
+    }
+
+    /// Whether a live lease names a version.
+    pub(super) fn is_named(&self, version: &Pin) -> bool {
+        self.named.contains(version)
+    }
+
+    /// Containers that retained versions use.
+    pub(super) fn keep(&mut self, containers: Vec<ContainerId>) {
+        for container in containers {
+            self.doomed.remove(&container);
+        }
+    }
+
+    /// The generations of a version that is retained, newest first, of those that were listed after the leases. Of a version that a
+    /// live lease names all are retained (`NamedGenerationsRetained`); else an older one counts for nothing once a newer one
+    /// holds that was there before the leases (`SupersededBeforeLeases`).
+    pub(super) fn generations(&self, version: &Pin, listed: &[u32]) -> Vec<(u32, Supersedes)> {
+        let before = self.before.registers.get(version).map_or(&[][..], Vec::as_slice);
+        let supersedes = |generation: &u32| match before.contains(generation) && !self.named.contains(version) {
+            true => Supersedes::Older,
+            false => Supersedes::Nothing,
+        };
+        listed.iter().rev().map(|generation| (*generation, supersedes(generation))).collect()
     }
 
     /// A version is retained, and uses these containers.
@@ -167,7 +207,14 @@ impl Proposal {
                 removal.has_done = closed.contains(job);
             }
         }
-        for (pin, generations) in registers.iter().filter(|(pin, _)| closed.contains(&pin.job)) {
+        // A generation whose version has no register is a late one, and garbage. Seen twice, because one listing may miss a register
+        // that is created while it goes on, and show what is created after that.
+        let is_garbage = |generations: &[u32]| generations.first() != Some(&0);
+        let was_garbage = |pin: &Pin| before.registers.get(pin).is_some_and(|generations| is_garbage(generations));
+        let gone = registers
+            .iter()
+            .filter(|(pin, generations)| closed.contains(&pin.job) || (is_garbage(generations) && was_garbage(pin)));
+        for (pin, generations) in gone {
             removals.entry(pin.job).or_default().registers.push((*pin, generations.clone()));
         }
         // A mark goes with its register, or when it has none (`MarkRemovedLast`). So do pins.

@@ -6,6 +6,7 @@
 //!
 //! * `survey`: steps 2 to 5, what is there, seen in the right order.
 //! * `decide`: step 6, from what was seen and nothing else. Pure.
+//! * `ledger`, `lifespans`: what the index knows of versions and containers, so that only new manifests are read.
 //! * `carry_out`: step 7, deletions in the right order.
 //! * [`cost`]: what it takes and gives, in requests and money.
 //!
@@ -14,6 +15,8 @@
 mod carry_out;
 pub mod cost;
 mod decide;
+mod ledger;
+mod lifespans;
 mod report;
 mod run;
 mod survey;

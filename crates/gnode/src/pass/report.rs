@@ -21,11 +21,11 @@ pub struct Plan {
     /// Objects of the index that are not used any more.
     pub index_objects: u64,
     /// Jobs that are thought dead and that were fenced, or would be.
-    pub fenced: Vec<Pin>,
+    pub fenced: Vec<JobId>,
 }
 
 impl Plan {
-    pub(super) fn of(decision: &Decision, fenced: Vec<Pin>) -> Self {
+    pub(super) fn of(decision: &Decision, fenced: Vec<JobId>) -> Self {
         let of_kind = |kind| decision.containers.iter().filter(|container| container.id.kind == kind).count() as u64;
         Self {
             data_containers: of_kind(ContainerKind::Data),

@@ -16,6 +16,7 @@ use larder_store::{Repository, RepositoryError, StoreError};
 
 use super::carry_out::carry_out;
 use super::decide::{Decision, IndexNeeds, Proposal};
+use super::ledger::{Ledger, Written, run_ids};
 use super::report::{Done, Kept, Outcome, PassReport, Plan};
 use super::survey::Survey;
 
@@ -117,7 +118,7 @@ pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<P
     let base = newest.base()?;
     let mut pass = Pass { surroundings, options, repository, base, number, started_ms, job: None, leave_lease: false };
     if options.dry_run {
-        let (report, _) = pass.decide().await?;
+        let (report, ..) = pass.decide().await?;
         return Ok(report);
     }
     let job = JobId::new(started_ms, random(pass.repository.entropy())?);
@@ -186,12 +187,9 @@ impl Pass<'_> {
     }
 
     /// Steps 2 to 6 without the publication: what may go.
-    async fn decide(&self) -> Result<(PassReport, Decision), PassError> {
+    async fn decide(&self) -> Result<(PassReport, Decision, Ledger), PassError> {
         let stop = || if self.should_stop() { Err(PassError::Interrupted) } else { Ok(()) };
         let manifest = &self.base.manifest;
-        if !manifest.runs.is_empty() {
-            return Err(PassError::UnknownTables);
-        }
         let survey = Survey {
             repository: &self.repository,
             own: self.job,
@@ -207,13 +205,14 @@ impl Pass<'_> {
         let registers = self.repository.list_registers().await?;
         let mut proposal = Proposal::new(before, leases);
         stop()?;
-        let manifests_read = survey.versions(&registers, &mut proposal).await?;
+        let mut ledger = Ledger::load(&self.repository, &self.base).await?;
+        let manifests_read = survey.versions(&registers, &mut ledger, &mut proposal).await?;
         let closed = survey.closed(proposal.closing()).await?;
         let kept = proposal.kept().map(|(version, by, lease)| kept(version, by, lease)).collect();
         let live_jobs = proposal.live() as u64;
-        let needs = IndexNeeds { base: self.base.number, runs: manifest.runs.iter().map(|run| run.id).collect() };
+        let needs = IndexNeeds { base: self.base.number, runs: run_ids(manifest).collect() };
         let mut decision = proposal.decide(&registers, &closed, &needs);
-        if decision.is_empty() {
+        if decision.is_empty() && !ledger.has_new() {
             decision.indexes.clear();
         }
         let report = PassReport {
@@ -225,19 +224,21 @@ impl Pass<'_> {
             live_jobs,
             manifests_read,
         };
-        Ok((report, decision))
+        Ok((report, decision, ledger))
     }
 
     async fn collect(&mut self) -> Result<PassReport, PassError> {
-        let (mut report, decision) = self.decide().await?;
-        if decision.is_empty() {
+        let (mut report, decision, ledger) = self.decide().await?;
+        if decision.is_empty() && !ledger.has_new() {
             report.outcome = Outcome::Nothing;
             return Ok(report);
         }
         if self.should_stop() {
             return Err(PassError::Interrupted);
         }
-        let manifest = self.next_manifest(&decision, &report.plan);
+        let job = self.job.unwrap_or(self.base.manifest.head.pass);
+        let written = ledger.write(&self.repository, job, &self.base.manifest).await?;
+        let manifest = self.next_manifest(&decision, &report.plan, written);
         self.leave_lease = true;
         match publish(&self.repository, self.number, manifest).await? {
             Published::Won { all_answered, .. } => {
@@ -257,7 +258,7 @@ impl Pass<'_> {
     }
 
     /// The index as it is, with the decision as its queue. What the queue of the index before left undone was decided afresh.
-    fn next_manifest(&self, decision: &Decision, plan: &Plan) -> IndexManifest {
+    fn next_manifest(&self, decision: &Decision, plan: &Plan, written: Written) -> IndexManifest {
         let mut manifest = (*self.base.manifest).clone();
         manifest.head.pass = self.job.unwrap_or(manifest.head.pass);
         manifest.head.time_ms = (self.surroundings.now_ms)();
@@ -265,11 +266,16 @@ impl Pass<'_> {
         manifest.head.program.clone_from(&self.surroundings.program);
         manifest.head.statistics = PassStatistics {
             chunks: manifest.head.statistics.chunks,
-            containers: manifest.head.statistics.containers,
+            containers: written.containers,
+            versions_ingested: written.ingested,
             containers_queued: plan.data_containers + plan.meta_containers,
             bytes_queued: plan.container_bytes.0,
             ..PassStatistics::default()
         };
+        manifest.head.next_version = written.next_version;
+        manifest.head.next_container = written.next_container;
+        manifest.head.next_age = written.next_age;
+        (manifest.versions, manifest.runs) = (written.versions, written.runs);
         let containers = decision.containers.iter().map(|container| Doomed::Container(container.id));
         let jobs = decision.removals.values().flat_map(|removal| &removal.registers);
         let jobs = jobs.map(|(Pin { series, job }, _)| Doomed::Job { series: *series, job: *job });

@@ -6,12 +6,13 @@ use std::time::Duration;
 use futures::StreamExt;
 use larder_format::ids::JobId;
 use larder_format::lease::{JobKind, Pin};
-use larder_format::manifest::Register;
+use larder_format::manifest::{ContainerUsage, Register};
 use larder_index::IndexSnapshot;
 use larder_store::Repository;
 use larder_store::survey::{ListedJob, SeenLease};
 
-use super::decide::{Before, Leases, Proposal};
+use super::decide::{Before, Leases, Proposal, Supersedes};
+use super::ledger::Ledger;
 use super::run::PassError;
 
 /// Small objects that are read at once.
@@ -47,7 +48,7 @@ impl Survey<'_> {
     }
 
     /// Steps 2 and 3. Also gives the jobs that were fenced.
-    pub(super) async fn before_leases(&self) -> Result<(Before, Vec<Pin>), PassError> {
+    pub(super) async fn before_leases(&self) -> Result<(Before, Vec<JobId>), PassError> {
         let repository = self.repository;
         let mut before = Before::default();
         let registers = repository.list_registers().await?;
@@ -57,19 +58,20 @@ impl Survey<'_> {
         // Whether each of these registers opens shows when the versions are read; one that does not stops the pass.
         before.settled = registers.keys().map(|pin| pin.job).collect();
         let open = jobs.iter().filter(|(job, _)| !before.settled.contains(job));
-        let looks = open.map(|(job, listed)| self.is_settled(*job, listed, now_ms));
+        let looks = open.map(|(job, listed)| self.is_settled(*job, listed, &registers, now_ms));
         let looks: Vec<_> = futures::stream::iter(looks).buffer_unordered(CONCURRENT_READS).collect().await;
         let mut fenced = Vec::new();
         for look in looks {
             match look? {
                 Settled::No => continue,
                 Settled::Yes(job) => before.settled.insert(job),
-                Settled::Fenced(pin) => {
-                    fenced.push(pin);
-                    before.settled.insert(pin.job)
+                Settled::Fenced(job) => {
+                    fenced.push(job);
+                    before.settled.insert(job)
                 }
             };
         }
+        before.registers = registers;
         // A mark counts only if it opens: who may only create objects hides nothing.
         let marks = repository.list_marks().await?;
         let reads = marks.into_iter().map(|pin| async move {
@@ -93,25 +95,41 @@ impl Survey<'_> {
     }
 
     /// Whether nothing new can come of a job that has no register; if it is thought dead, nothing can from now on (`Fence`).
-    async fn is_settled(&self, job: JobId, listed: &ListedJob, now_ms: u64) -> Result<Settled, PassError> {
+    async fn is_settled(
+        &self,
+        job: JobId,
+        listed: &ListedJob,
+        registers: &BTreeMap<Pin, Vec<u32>>,
+        now_ms: u64,
+    ) -> Result<Settled, PassError> {
         if listed.has_done && self.is_closed(job).await? {
             return Ok(Settled::Yes(job));
         }
         let SeenLease::Open(lease) = self.repository.see_lease(job, &listed.renewals).await? else {
             return Ok(Settled::No);
         };
-        match lease.kind {
-            JobKind::Backup if self.is_dead(listed, now_ms) => {
-                let pin = Pin { series: self.repository.keys().series_key(&lease.series), job };
-                if !self.is_dry {
-                    self.repository.fence(pin).await?;
-                    tracing::info!(%job, host = %lease.host, "a job that is thought dead was fenced");
-                }
-                Ok(Settled::Fenced(pin))
-            }
-            JobKind::Task if lease.claims.is_some_and(|number| number <= self.base.number) => Ok(Settled::Yes(job)),
-            JobKind::Backup | JobKind::Read | JobKind::Task => Ok(Settled::No),
+        // The key whose creation makes its work count. A task that claims an index is over when there is one with that number.
+        let register = match lease.kind {
+            JobKind::Read => return Ok(Settled::No),
+            JobKind::Backup => (Pin { series: self.repository.keys().series_key(&lease.series), job }, 0),
+            JobKind::Task => match (lease.pins.first(), lease.generation, lease.claims) {
+                (Some(version), Some(generation), _) => (*version, generation),
+                (_, _, Some(number)) if number <= self.base.number => return Ok(Settled::Yes(job)),
+                _ => return Ok(Settled::No),
+            },
+        };
+        let (version, generation) = register;
+        if registers.get(&version).is_some_and(|generations| generations.contains(&generation)) {
+            return Ok(Settled::Yes(job));
         }
+        if !self.is_dead(listed, now_ms) {
+            return Ok(Settled::No);
+        }
+        if !self.is_dry {
+            self.repository.fence(version, generation).await?;
+            tracing::info!(%job, host = %lease.host, "a job that is thought dead was fenced");
+        }
+        Ok(Settled::Fenced(job))
     }
 
     /// A closing mark that does not open closes nothing.
@@ -157,27 +175,69 @@ impl Survey<'_> {
         Ok(leases)
     }
 
-    /// Step 5: reads every manifest that is retained, and strikes out what it uses.
+    /// Step 5: reads every manifest that is retained and that the index does not know, and strikes out what retained versions use.
     pub(super) async fn versions(
         &self,
         registers: &BTreeMap<Pin, Vec<u32>>,
+        ledger: &mut Ledger,
         proposal: &mut Proposal,
     ) -> Result<u64, PassError> {
-        let wanted: Vec<_> = registers
-            .iter()
-            .filter(|(pin, _)| proposal.must_read(pin))
-            .flat_map(|(pin, generations)| generations.iter().map(|generation| (*pin, *generation)))
-            .collect();
+        let mut plans = Vec::new();
+        for (pin, generations) in registers {
+            if !proposal.must_read(pin, generations) {
+                continue;
+            }
+            let (newest, is_alone) = (generations.last().copied().unwrap_or(0), generations.len() == 1);
+            // What counts of a version that a lease names is more than its newest generation.
+            if ledger.knows(pin, newest) && !proposal.is_marked(pin) && (is_alone || !proposal.is_named(pin)) {
+                ledger.retain(*pin);
+                proposal.retain(*pin, &[]);
+            } else {
+                plans.push((*pin, proposal.generations(pin, generations)));
+            }
+        }
         let mut manifests_read = 0;
-        let reads = wanted.into_iter().map(|(pin, generation)| async move {
-            (pin, generation, self.repository.read_register(pin, generation).await)
-        });
+        let reads = plans.into_iter().map(|(pin, generations)| self.generations(pin, generations));
         let mut reads = futures::stream::iter(reads).buffered(MANIFESTS_AHEAD);
-        while let Some((pin, generation, read)) = reads.next().await {
-            manifests_read += 1;
-            match read {
-                Ok(Some(Register::Committed(manifest))) => proposal.retain(pin, &manifest.containers),
-                Ok(Some(Register::Aborted)) => {}
+        while let Some(read) = reads.next().await {
+            let (pin, manifests) = read?;
+            manifests_read += manifests.len() as u64;
+            let committed = manifests.iter().filter_map(|(generation, register)| match register {
+                Register::Committed(containers) => Some((*generation, containers)),
+                Register::Aborted => None,
+            });
+            let committed: Vec<_> = committed.collect();
+            for (_, containers) in &committed {
+                proposal.retain(pin, containers);
+            }
+            // Several generations, and what only a lease retains, are read again next time.
+            if let [(generation, containers)] = &committed[..]
+                && !proposal.is_marked(&pin)
+            {
+                ledger.ingest(pin, *generation, containers);
+            }
+        }
+        ledger.prune();
+        proposal.keep(ledger.used());
+        Ok(manifests_read)
+    }
+
+    /// The container tables of those generations of a version that are retained.
+    async fn generations(
+        &self,
+        pin: Pin,
+        wanted: Vec<(u32, Supersedes)>,
+    ) -> Result<(Pin, Vec<(u32, Register<Vec<ContainerUsage>>)>), PassError> {
+        let mut manifests = Vec::new();
+        for (generation, supersedes) in wanted {
+            match self.repository.read_register(pin, generation).await {
+                Ok(Some(Register::Committed(manifest))) => {
+                    manifests.push((generation, Register::Committed(manifest.containers)));
+                    if supersedes == Supersedes::Older {
+                        break;
+                    }
+                }
+                Ok(Some(Register::Aborted)) => manifests.push((generation, Register::Aborted)),
                 Ok(None) => return Err(PassError::Overtaken),
                 Err(error) if error.is_of_object() => {
                     let name = larder_format::names::version(pin.series, pin.job, generation);
@@ -186,7 +246,7 @@ impl Survey<'_> {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(manifests_read)
+        Ok((pin, manifests))
     }
 
     /// Which of these jobs are closed.
@@ -207,5 +267,5 @@ impl Survey<'_> {
 enum Settled {
     No,
     Yes(JobId),
-    Fenced(Pin),
+    Fenced(JobId),
 }

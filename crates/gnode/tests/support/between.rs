@@ -16,6 +16,8 @@ use object_store::{
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
+use super::Scene;
+
 type Hook = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
 /// See the module header. Operations are counted from 0 in the order in which they arrive.
@@ -139,4 +141,30 @@ impl ObjectStore for Between {
     async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
         unreachable!("nobody copies")
     }
+}
+
+/// Runs `job` once for each of its operations, on a copy of the scene each, with `hook` before that operation.
+pub fn at_every_operation<T>(
+    scene: &Scene,
+    hook: impl Fn(&Scene) + Clone + Send + Sync + 'static,
+    job: impl Fn(&Scene, Arc<Between>) -> T,
+    check: impl Fn(&Scene, T, &str),
+) {
+    let mut happened = 0;
+    for n in 0.. {
+        let fork = Arc::new(scene.fork());
+        let (other, hook) = (fork.clone(), hook.clone());
+        let between = Between::new(fork.memory.store(), move || {
+            let (scene, hook) = (other.clone(), hook.clone());
+            async move { tokio::task::spawn_blocking(move || hook(&scene)).await.unwrap() }
+        });
+        between.happens_after(n);
+        let result = job(&fork, between.clone());
+        if !between.has_happened() {
+            break;
+        }
+        happened += 1;
+        check(&fork, result, &format!("before operation {n}"));
+    }
+    assert!(happened > 8, "{happened} operations");
 }

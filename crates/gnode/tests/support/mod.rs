@@ -11,7 +11,7 @@
 
 mod between;
 
-pub use between::Between;
+pub use between::{Between, at_every_operation};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -200,6 +200,13 @@ impl Scene {
         let objects = self.runtime.block_on(self.memory.contents());
         let numbers: BTreeSet<u64> = objects.keys().filter_map(|name| names::parse_index(name)).collect();
         useful.extend(numbers.iter().rev().take(2).map(|number| names::index(*number)));
+        // Runs of the newest index and of the one before it.
+        for number in numbers.iter().rev().take(2) {
+            let bytes = &objects[&names::index(*number)];
+            let keys = context.repository.keys();
+            let index = larder_format::index_manifest::IndexManifest::decode(keys, *number, bytes).unwrap();
+            useful.extend(index.runs.iter().map(|run| names::run(run.id)));
+        }
         for name in &useful {
             assert!(objects.contains_key(name) || name.starts_with("jobs/"), "{name} is missing");
         }

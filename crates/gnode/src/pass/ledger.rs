@@ -1,0 +1,195 @@
+//! What the index knows of versions and containers, as one pass reads it, adds to it and writes it.
+//!
+//! A version that the index has under the generation that holds needs no look at its manifest. Everything else is read from
+//! the manifests, so an index that lags, or none, costs reads and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use larder_format::ids::{ContainerId, JobId, RunId};
+use larder_format::index_manifest::{IndexManifest, IndexedVersion, RunRef, Table, VersionState};
+use larder_format::lease::Pin;
+use larder_format::manifest::ContainerUsage;
+use larder_index::tables::{Changes, Containers, TableView};
+use larder_index::{IndexIo, IndexSnapshot, LookupOptions, PassRuns};
+use larder_store::Repository;
+
+use super::lifespans::{Lifespans, Numbers};
+use super::run::PassError;
+
+/// Bytes of memory for reading the table, and for sorting its changes.
+const MEMORY: usize = 16 << 20;
+
+/// Runs of the table at which it is written anew as one. Every run is read by every pass.
+const RUNS_MAX: usize = 8;
+
+/// Versions and containers.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    versions: BTreeMap<Pin, IndexedVersion>,
+    lifespans: Lifespans,
+    next_version: u32,
+    /// Versions that are retained, whether the index had them or not.
+    retained: BTreeSet<Pin>,
+    ingested: u64,
+    /// A version without a number left is not taken in; the next pass reads it again.
+    is_full: bool,
+}
+
+/// What is to be written of it.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) versions: Vec<IndexedVersion>,
+    pub(super) runs: Vec<RunRef>,
+    pub(super) next_version: u32,
+    pub(super) next_container: u32,
+    pub(super) next_age: u64,
+    pub(super) containers: u64,
+    pub(super) ingested: u64,
+}
+
+impl Ledger {
+    /// Reads what the index has.
+    pub(super) async fn load(repository: &Repository, base: &IndexSnapshot) -> Result<Self, PassError> {
+        let manifest = &base.manifest;
+        if manifest.runs.iter().any(|run| run.table != Table::Containers) {
+            return Err(PassError::UnknownTables);
+        }
+        let (io, runs) = (io_of(repository), manifest.runs.clone());
+        let facts = blocking(move || {
+            let table: TableView<Containers> = TableView::new(io, &runs, LookupOptions::default());
+            let mut facts = BTreeMap::new();
+            for record in table.scan(0..=u64::MAX, MEMORY) {
+                let (number, record) = record?;
+                facts.extend(record.map(|record| (number, record)));
+            }
+            Ok(facts)
+        })
+        .await?;
+        if facts.values().any(|facts| facts.given_up_chunks > 0 || !facts.forwards.is_empty()) {
+            return Err(PassError::UnknownTables);
+        }
+        let versions = manifest.versions.iter();
+        let versions = versions.map(|version| (Pin { series: version.series, job: version.job }, *version));
+        Ok(Self {
+            versions: versions.collect(),
+            lifespans: Lifespans::new(facts, manifest.head.next_container),
+            // 0 is before all versions.
+            next_version: manifest.head.next_version.max(1),
+            retained: BTreeSet::new(),
+            ingested: 0,
+            is_full: false,
+        })
+    }
+
+    /// Whether the index knows what this generation of a version uses.
+    pub(super) fn knows(&self, version: &Pin, generation: u32) -> bool {
+        self.versions.get(version).is_some_and(|known| known.generation == generation)
+    }
+
+    /// A version that the index knows is retained.
+    pub(super) fn retain(&mut self, version: Pin) {
+        self.retained.insert(version);
+    }
+
+    /// A version is retained as this generation, which uses these containers and is the only one that counts.
+    pub(super) fn ingest(&mut self, version: Pin, generation: u32, containers: &[ContainerUsage]) {
+        if self.knows(&version, generation) {
+            // Above it lies a generation that was given up.
+            self.retained.insert(version);
+            return;
+        }
+        let Pin { series, job } = version;
+        let number = self.next_version;
+        let next = number.checked_add(1).filter(|_| !self.is_full);
+        let Some(next) = next.filter(|_| self.lifespans.ingest(series, number, containers).is_some()) else {
+            self.is_full = true;
+            return;
+        };
+        self.next_version = next;
+        self.ingested += 1;
+        self.retained.insert(version);
+        let row = IndexedVersion { number, series, job, generation, state: VersionState::Retained };
+        self.versions.insert(version, row);
+    }
+
+    /// Versions of which nothing is to be kept lose their rows, and containers that none of the others uses theirs.
+    pub(super) fn prune(&mut self) {
+        let retained = std::mem::take(&mut self.retained);
+        self.versions.retain(|pin, _| retained.contains(pin));
+        self.lifespans.prune(&numbers_of(&self.versions));
+    }
+
+    /// The containers that retained versions use. After [`Ledger::prune`].
+    pub(super) fn used(&self) -> Vec<ContainerId> {
+        self.lifespans.used(&numbers_of(&self.versions)).collect()
+    }
+
+    /// Whether versions were taken in, which is worth an index.
+    pub(super) fn has_new(&self) -> bool {
+        self.ingested > 0
+    }
+
+    /// Writes what changed as a run of this pass, or all of it when there are many runs.
+    pub(super) async fn write(
+        self,
+        repository: &Repository,
+        job: JobId,
+        manifest: &IndexManifest,
+    ) -> Result<Written, PassError> {
+        let versions: Vec<IndexedVersion> = self.versions.values().copied().collect();
+        let (next_version, ingested) = (self.next_version, self.ingested);
+        let (next_container, containers) = (self.lifespans.next_container(), self.lifespans.len() as u64);
+        let (mut runs, age) = (manifest.runs.clone(), manifest.head.next_age);
+        let mut next_age = age;
+        if self.lifespans.has_changed() {
+            let io = io_of(repository);
+            let is_anew = runs.len() >= RUNS_MAX;
+            if is_anew {
+                runs.clear();
+            }
+            next_age += 1;
+            let written = blocking(move || {
+                let mut changes: Changes<Containers> = Changes::new(&io, MEMORY, &std::env::temp_dir())?;
+                let mut put = |(number, facts): (u32, Option<&_>)| match facts {
+                    Some(facts) => changes.put(&number, facts),
+                    None => changes.remove(&number),
+                };
+                match is_anew {
+                    true => self.lifespans.all().try_for_each(&mut put)?,
+                    false => self.lifespans.changes().try_for_each(&mut put)?,
+                }
+                changes.write(&io, &PassRuns::new(job), age)
+            })
+            .await?;
+            runs.extend(written);
+        }
+        Ok(Written { versions, runs, next_version, next_container, next_age, containers, ingested })
+    }
+}
+
+fn numbers_of(versions: &BTreeMap<Pin, IndexedVersion>) -> Numbers {
+    let mut numbers = Numbers::new();
+    for version in versions.values() {
+        numbers.entry(version.series).or_default().insert(version.number);
+    }
+    numbers
+}
+
+/// The objects of runs.
+pub(super) fn run_ids(manifest: &IndexManifest) -> impl Iterator<Item = RunId> {
+    manifest.runs.iter().map(|run| run.id)
+}
+
+fn io_of(repository: &Repository) -> IndexIo {
+    IndexIo { repository: repository.clone(), runtime: tokio::runtime::Handle::current() }
+}
+
+/// Tables are read and written by threads that may wait for requests.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, larder_index::IndexError> + Send + 'static,
+) -> Result<T, PassError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => Ok(result?),
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}

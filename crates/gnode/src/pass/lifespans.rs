@@ -1,0 +1,222 @@
+//! Which containers which versions use, kept from pass to pass: a pass reads the manifests of new versions only.
+//!
+//! Versions have numbers in the order of their ingestion. A container has, for each series, the intervals of numbers whose
+//! versions use it; the last is open while the newest ingested version of the series does. Ingesting a version therefore touches
+//! the containers that it no longer uses and those that it newly uses, and no others.
+//!
+//! Invariants
+//! * Of a version that was ingested, exactly the containers that its manifest named have an interval with its number.
+//! * A container in whose intervals no retained version lies has no record.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use larder_format::ids::{ContainerId, SeriesKey};
+use larder_format::index_tables::{ContainerFacts, ContainerState, Lifespan, SeriesLifespans};
+use larder_format::manifest::ContainerUsage;
+
+/// Numbers of versions, by series.
+pub(super) type Numbers = HashMap<SeriesKey, BTreeSet<u32>>;
+
+/// The records of all containers, and what changed of them.
+#[derive(Debug, Default)]
+pub(super) struct Lifespans {
+    facts: BTreeMap<u32, ContainerFacts>,
+    numbers: HashMap<ContainerId, u32>,
+    next_container: u32,
+    changed: BTreeSet<u32>,
+}
+
+impl Lifespans {
+    /// Those of an index: its records and the next container number.
+    pub(super) fn new(facts: BTreeMap<u32, ContainerFacts>, next_container: u32) -> Self {
+        let numbers = facts.iter().map(|(number, facts)| (facts.id, *number)).collect();
+        Self { facts, numbers, next_container, changed: BTreeSet::new() }
+    }
+
+    pub(super) fn next_container(&self) -> u32 {
+        self.next_container
+    }
+
+    /// How many containers it knows.
+    pub(super) fn len(&self) -> usize {
+        self.facts.len()
+    }
+
+    /// Takes in a version. Its number is higher than all before; `None` when the numbers of containers are used up.
+    pub(super) fn ingest(&mut self, series: SeriesKey, version: u32, containers: &[ContainerUsage]) -> Option<()> {
+        let used: BTreeSet<ContainerId> = containers.iter().map(|usage| usage.container).collect();
+        for (number, facts) in &mut self.facts {
+            let open = facts.users.iter_mut().find(|user| user.series == series);
+            let open = open.and_then(|user| user.lifespans.last_mut()).filter(|lifespan| lifespan.last.is_none());
+            if let Some(lifespan) = open.filter(|_| !used.contains(&facts.id)) {
+                // All versions of the series since it began do; there is none between the newest of them and this one.
+                lifespan.last = Some(version.saturating_sub(1));
+                self.changed.insert(*number);
+            }
+        }
+        for usage in containers {
+            let number = match self.numbers.get(&usage.container) {
+                Some(number) => *number,
+                None => {
+                    let number = self.next_container;
+                    self.next_container = number.checked_add(1)?;
+                    self.numbers.insert(usage.container, number);
+                    self.facts.insert(number, new_facts(usage));
+                    number
+                }
+            };
+            let Some(facts) = self.facts.get_mut(&number) else { continue };
+            if begin(&mut facts.users, series, version) {
+                self.changed.insert(number);
+            }
+        }
+        Some(())
+    }
+
+    /// The containers that versions with these numbers use.
+    pub(super) fn used(&self, retained: &Numbers) -> impl Iterator<Item = ContainerId> {
+        self.facts.values().filter(move |facts| is_used(facts, retained)).map(|facts| facts.id)
+    }
+
+    /// Drops what no version with these numbers uses.
+    pub(super) fn prune(&mut self, retained: &Numbers) {
+        let unused: Vec<u32> =
+            self.facts.iter().filter(|(_, facts)| !is_used(facts, retained)).map(|(number, _)| *number).collect();
+        for number in unused {
+            if let Some(facts) = self.facts.remove(&number) {
+                self.numbers.remove(&facts.id);
+                self.changed.insert(number);
+            }
+        }
+    }
+
+    /// What changed: records, and numbers that have none any more.
+    pub(super) fn changes(&self) -> impl Iterator<Item = (u32, Option<&ContainerFacts>)> {
+        self.changed.iter().map(|number| (*number, self.facts.get(number)))
+    }
+
+    pub(super) fn has_changed(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    /// All records.
+    pub(super) fn all(&self) -> impl Iterator<Item = (u32, Option<&ContainerFacts>)> {
+        self.facts.iter().map(|(number, facts)| (*number, Some(facts)))
+    }
+}
+
+fn new_facts(usage: &ContainerUsage) -> ContainerFacts {
+    ContainerFacts {
+        id: usage.container,
+        state: ContainerState::Live,
+        chunks: usage.chunks_held,
+        bytes: usage.bytes_held,
+        object_bytes: usage.object_bytes,
+        given_up_chunks: 0,
+        given_up_bytes: 0,
+        users: Vec::new(),
+        forwards: Vec::new(),
+    }
+}
+
+/// A series begins to use a container with this version, unless it does already.
+fn begin(users: &mut Vec<SeriesLifespans>, series: SeriesKey, version: u32) -> bool {
+    let begun = Lifespan { first: version, last: None };
+    match users.binary_search_by_key(&series, |user| user.series) {
+        Ok(place) => {
+            let lifespans = &mut users[place].lifespans;
+            if lifespans.last().is_some_and(|lifespan| lifespan.last.is_none()) {
+                return false;
+            }
+            lifespans.push(begun);
+        }
+        Err(place) => users.insert(place, SeriesLifespans { series, lifespans: vec![begun] }),
+    }
+    true
+}
+
+fn is_used(facts: &ContainerFacts, retained: &Numbers) -> bool {
+    facts.users.iter().any(|user| {
+        let Some(numbers) = retained.get(&user.series) else { return false };
+        let holds = |lifespan: &Lifespan| {
+            let mut within = numbers.range(lifespan.first..=lifespan.last.unwrap_or(u32::MAX));
+            within.next().is_some()
+        };
+        user.lifespans.iter().any(holds)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_format::ids::{ContainerKind, JobId};
+    use proptest::prelude::*;
+
+    fn usage(seq: u32) -> ContainerUsage {
+        let container = ContainerId { kind: ContainerKind::Data, job: JobId([1; 16]), seq };
+        ContainerUsage { container, chunks_used: 1, bytes_used: 1, chunks_held: 1, bytes_held: 1, object_bytes: 1 }
+    }
+
+    /// Versions of two series with their containers; in between some are forgotten, and the records pruned and written and read.
+    #[derive(Debug, Clone)]
+    enum Step {
+        Ingest(u8, Vec<u32>),
+        Forget(usize),
+        Reopen,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0u8..2, proptest::collection::btree_set(0u32..12, 0..8))
+                .prop_map(|(series, seqs)| Step::Ingest(series, seqs.into_iter().collect())),
+            3 => (0usize..8).prop_map(Step::Forget),
+            1 => Just(Step::Reopen),
+        ]
+    }
+
+    proptest! {
+        /// The oracle is the list of versions with their container tables.
+        #[test]
+        fn exactly_what_retained_versions_use_is_used(steps in proptest::collection::vec(step(), 0..40)) {
+            let mut lifespans = Lifespans::default();
+            let mut versions: Vec<(SeriesKey, u32, Vec<u32>)> = Vec::new();
+            let mut stored: BTreeMap<u32, ContainerFacts> = BTreeMap::new();
+            let mut next = 1;
+            for step in steps {
+                match step {
+                    Step::Ingest(series, seqs) => {
+                        let series = SeriesKey([series; 16]);
+                        let table: Vec<_> = seqs.iter().map(|seq| usage(*seq)).collect();
+                        lifespans.ingest(series, next, &table).expect("numbers are left");
+                        versions.push((series, next, seqs));
+                        next += 1;
+                    }
+                    Step::Forget(place) if !versions.is_empty() => drop(versions.remove(place % versions.len())),
+                    Step::Forget(_) => {}
+                    Step::Reopen => {
+                        for (number, facts) in lifespans.changes() {
+                            match facts {
+                                Some(facts) => drop(stored.insert(number, facts.clone())),
+                                None => drop(stored.remove(&number)),
+                            }
+                        }
+                        prop_assert!(stored.iter().map(|(number, facts)| (*number, Some(facts))).eq(lifespans.all()));
+                        lifespans = Lifespans::new(stored.clone(), lifespans.next_container());
+                    }
+                }
+                let mut retained = Numbers::new();
+                for (series, number, _) in &versions {
+                    retained.entry(*series).or_default().insert(*number);
+                }
+                let expected: BTreeSet<u32> = versions.iter().flat_map(|(.., seqs)| seqs.iter().copied()).collect();
+                prop_assert_eq!(lifespans.used(&retained).map(|id| id.seq).collect::<BTreeSet<_>>(), expected.clone());
+                lifespans.prune(&retained);
+                prop_assert_eq!(lifespans.len(), expected.len());
+                for (_, facts) in lifespans.all() {
+                    let mut bytes = Vec::new();
+                    facts.expect("a record").encode(&mut bytes).expect("is valid");
+                }
+            }
+        }
+    }
+}

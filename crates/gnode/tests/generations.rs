@@ -1,0 +1,251 @@
+//! Versions that are laid out anew beside everything else: what later generations give up is collected, and nothing that is needed.
+//! (Stories S5, S10 of deletion; rules of "What tasks that move chunks must obey".)
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use larder_format::ids::{ContainerKind, JobId};
+use larder_format::names;
+use larder_gnode::compaction::{Compacted, CompactionOptions, compact, plans};
+use larder_gnode::pass::{self, PassOptions};
+use larder_lnode::{Context, ReadError, VersionReader};
+use larder_testkit::Stop;
+use support::*;
+
+/// With small trees everything that a version shares with others is sparse.
+fn options() -> CompactionOptions {
+    CompactionOptions { sparse_percent: 100, budget_percent: 100, ..CompactionOptions::default() }
+}
+
+fn with_versions() -> Scene {
+    let scene = Scene::new();
+    // What changes now and then comes from the fourth, what never does from the first.
+    for edition in [0, 3, 4, 5] {
+        scene.version("a", edition);
+    }
+    scene.version("b", 0);
+    scene
+}
+
+fn compact_all(context: &Context) -> usize {
+    let plans = plans(context, &options()).unwrap();
+    let done = plans.iter().map(|plan| compact(context, plan, &options()).unwrap());
+    done.filter(|done| matches!(done, Compacted::Done { .. })).count()
+}
+
+fn pass_after(scene: &Scene, dead_after: Duration) {
+    scene.pass_with(&PassOptions { dead_after, ..PassOptions::default() }).unwrap();
+}
+
+const NEVER: Duration = Duration::from_secs(1 << 30);
+
+/// That there is nothing but what visible versions need, and their superseded manifests.
+#[track_caller]
+fn is_clean(scene: &Scene, at: &str) {
+    let versions: BTreeMap<JobId, u32> =
+        scene.versions().iter().map(|version| (version.id(), version.generation)).collect();
+    let superseded = |name: &String| {
+        names::parse_version(name)
+            .is_some_and(|(_, job, generation)| versions.get(&job).is_some_and(|newest| generation < *newest))
+    };
+    let garbage: Vec<_> = scene.garbage().into_iter().filter(|name| !superseded(name)).collect();
+    assert!(garbage.is_empty(), "{at}: {garbage:?}");
+}
+
+#[test]
+fn what_only_superseded_generations_used_is_collected() {
+    let scene = with_versions();
+    let contents = scene.contents();
+    assert_eq!(compact_all(&scene.context()), 1);
+    assert!(scene.contents() == contents);
+    pass_after(&scene, NEVER);
+    assert!(scene.contents() == contents, "older versions still use what the newest has given up");
+    is_clean(&scene, "nothing is forgotten");
+    // The newest alone: it needs what it has written for itself and nothing of the others.
+    let newest = scene.versions().into_iter().rfind(|version| version.summary.series == "a").unwrap();
+    assert_eq!(newest.generation, 1);
+    for version in scene.versions().iter().filter(|version| version.id() != newest.id()) {
+        scene.forget(version.id());
+    }
+    pass_after(&scene, NEVER);
+    is_clean(&scene, "all but the newest are forgotten");
+    assert!(scene.contents()[&newest.id()] == contents[&newest.id()]);
+    let manifest = VersionReader::open(&scene.context(), &newest).unwrap().manifest().clone();
+    let data = manifest.containers.iter().filter(|usage| usage.container.kind == ContainerKind::Data);
+    assert!(data.clone().all(|usage| usage.bytes_used == usage.bytes_held), "nothing is kept that it does not use");
+    // It can be built on, and goes like any other.
+    scene.version("a", 6);
+    scene.forget(newest.id());
+    pass_after(&scene, NEVER);
+    is_clean(&scene, "the laid out one is forgotten");
+}
+
+#[test]
+fn a_compaction_cut_at_any_operation_changes_nothing_and_leaves_nothing() {
+    let scene = with_versions();
+    let contents = scene.contents();
+    let plan = plans(&scene.context(), &options()).unwrap().pop().unwrap();
+    let (context, faults) = scene.faulty(&scene.fork().memory);
+    let before = faults.count();
+    compact(&context, &plan, &options()).unwrap();
+    let operations = faults.count() - before;
+    assert!(operations > 8, "{operations}");
+    for n in 0..operations {
+        for stop in [Stop::Before, Stop::After] {
+            let at = format!("cut at operation {n} of {operations}, {stop:?}");
+            let cut = scene.fork();
+            let (context, faults) = cut.faulty(&cut.memory);
+            faults.stop_at(faults.count() + n, stop);
+            // The last step, closing the lease, may fail without harm.
+            let result = compact(&context, &plan, &options());
+            assert!(result.is_err() || n + 1 == operations, "{at}");
+            assert!(cut.contents() == contents, "{at}");
+            pass_after(&cut, Duration::ZERO);
+            assert!(cut.contents() == contents, "{at}");
+            // What may be left of a task is the fence in its place.
+            let garbage: Vec<_> = cut.garbage().into_iter().filter(|name| !name.starts_with("versions/")).collect();
+            assert!(garbage.is_empty(), "{at}: {garbage:?}");
+            compact_all(&cut.context());
+            assert!(cut.contents() == contents, "{at}");
+        }
+    }
+}
+
+#[test]
+fn a_compaction_whose_version_and_older_ones_go_meanwhile_loses_nothing() {
+    let scene = with_versions();
+    let contents = scene.contents();
+    let plan = plans(&scene.context(), &options()).unwrap().pop().unwrap();
+    let newest = plan.version.id();
+    for (forgets_newest, dead_after) in [(false, NEVER), (true, NEVER), (false, Duration::ZERO), (true, Duration::ZERO)]
+    {
+        at_every_operation(
+            &scene,
+            move |scene| {
+                for version in scene.versions() {
+                    if forgets_newest || version.id() != newest {
+                        scene.forget(version.id());
+                    }
+                }
+                pass_after(scene, dead_after);
+            },
+            |scene, store| compact(&scene.context_at(store), &plan, &options()),
+            |scene, result, at| {
+                // It may fail over what was deleted under a task that was thought dead or whose version is gone.
+                if dead_after == NEVER && !forgets_newest {
+                    result.unwrap_or_else(|error| panic!("{at}: {error}"));
+                }
+                let left = scene.contents();
+                assert_eq!(left.len(), usize::from(!forgets_newest), "{at}");
+                assert!(left.iter().all(|(id, was)| contents[id] == *was), "{at}");
+                pass_after(scene, Duration::ZERO);
+                let left = scene.contents();
+                assert!(left.iter().all(|(id, was)| contents[id] == *was), "{at}");
+                if !forgets_newest {
+                    assert_eq!(left.len(), 1, "{at}");
+                }
+            },
+        );
+    }
+}
+
+/// S10: the base of a backup is laid out anew, and what it gave up is collected, while the backup runs.
+#[test]
+fn a_backup_whose_base_is_laid_out_anew_meanwhile_is_whole() {
+    let scene = with_versions();
+    let fork = scene.fork();
+    let id = fork.version("a", 6);
+    let expected = fork.contents().remove(&id).unwrap();
+    let compacted = Arc::new(AtomicUsize::new(0));
+    let count = compacted.clone();
+    at_every_operation(
+        &scene,
+        move |scene| {
+            // Not when the backup has committed: the new version has less in common with the old ones.
+            count.fetch_add(compact_all(&scene.context()), Ordering::Relaxed);
+            let newest = scene.versions().into_iter().rfind(|version| version.summary.series == "a").unwrap();
+            for version in scene.versions().iter().filter(|version| version.id() < newest.id()) {
+                scene.forget(version.id());
+            }
+            pass_after(scene, NEVER);
+        },
+        |scene, store| scene.backup(&scene.context_at(store), "a"),
+        |scene, result, at| {
+            let id = result.unwrap_or_else(|error| panic!("{at}: {error}")).version.unwrap().id;
+            assert!(scene.contents()[&id] == expected, "{at}");
+            pass_after(scene, NEVER);
+            assert!(scene.contents()[&id] == expected, "{at}");
+        },
+    );
+    assert!(compacted.load(Ordering::Relaxed) > 8);
+}
+
+/// What is being read is laid out anew, and what only its old layout used is collected.
+#[test]
+fn what_is_being_read_is_laid_out_anew_meanwhile() {
+    let scene = with_versions();
+    let version = scene.versions().into_iter().rfind(|version| version.summary.series == "a").unwrap();
+    let expected = scene.contents().remove(&version.id()).unwrap();
+    let newest = version.id();
+    at_every_operation(
+        &scene,
+        move |scene| {
+            assert!(compact_all(&scene.context()) > 0);
+            for version in scene.versions().iter().filter(|version| version.id() != newest) {
+                scene.forget(version.id());
+            }
+            pass_after(scene, NEVER);
+        },
+        |scene, store| {
+            let context = scene.context_at(store);
+            let (reader, reading) = VersionReader::announce(&context, &version)?;
+            let mut contents = Contents::new();
+            reader.visit_contents::<larder_store::RepositoryError>(b"", |entry, content| {
+                let mut bytes = Vec::new();
+                std::io::Read::read_to_end(content, &mut bytes).unwrap();
+                contents.insert(entry.path.clone(), bytes);
+                Ok(())
+            })?;
+            reading.end();
+            Ok::<_, ReadError>(contents)
+        },
+        |_, result, at| {
+            let contents = result.unwrap_or_else(|error| panic!("{at}: {error}"));
+            assert!(contents == expected, "{at}");
+        },
+    );
+}
+
+/// A compaction at any moment of a pass that collects what older versions had.
+#[test]
+fn a_pass_meets_a_compaction_at_any_of_its_steps() {
+    let scene = with_versions();
+    let contents = scene.contents();
+    let newest = scene.versions().into_iter().rfind(|version| version.summary.series == "a").unwrap().id();
+    for version in scene.versions().iter().filter(|version| version.id() != newest) {
+        scene.forget(version.id());
+    }
+    at_every_operation(
+        &scene,
+        |scene| {
+            assert!(compact_all(&scene.context()) > 0);
+        },
+        |scene, store| {
+            let options = PassOptions { dead_after: NEVER, ..PassOptions::default() };
+            scene.runtime.handle().block_on(pass::run(&surroundings(scene.repository(store)), &options))
+        },
+        |scene, result, at| {
+            result.unwrap_or_else(|error| panic!("{at}: {error}"));
+            assert!(scene.contents()[&newest] == contents[&newest], "{at}");
+            pass_after(scene, NEVER);
+            assert!(scene.contents()[&newest] == contents[&newest], "{at}");
+            is_clean(scene, at);
+        },
+    );
+}

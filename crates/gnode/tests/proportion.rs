@@ -1,0 +1,77 @@
+//! The promise: a pass costs in proportion to what is new. With thirty versions retained, a pass after one more reads that one's
+//! manifest and no other, and still knows exactly what the others need.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+
+mod support;
+
+use larder_gnode::pass::{self, Outcome, PassOptions, PassReport};
+use larder_testkit::data::Rng;
+use larder_testkit::{Op, OpKind};
+use support::*;
+
+/// Makes a pass and gives the requests that it took.
+fn counted(scene: &Scene) -> (PassReport, Vec<Op>) {
+    let (context, faults) = scene.faulty(&scene.memory);
+    let opened = faults.count() as usize;
+    let (surroundings, options) = (surroundings(context.repository), PassOptions::default());
+    let report = scene.runtime.block_on(pass::run(&surroundings, &options)).unwrap();
+    (report, faults.log().split_off(opened))
+}
+
+fn manifests(log: &[Op]) -> usize {
+    log.iter().filter(|op| op.kind == OpKind::Get && op.path.starts_with("versions/")).count()
+}
+
+#[test]
+fn a_pass_after_one_more_version_reads_one_manifest() {
+    let scene = Scene::new();
+    let mut ids: Vec<_> =
+        (0..30).map(|edition| scene.version(if edition % 4 == 0 { "b" } else { "a" }, edition)).collect();
+    let (first, log) = counted(&scene);
+    assert_eq!((first.manifests_read, manifests(&log)), (30, 30));
+    ids.push(scene.version("a", 30));
+    let (next, log) = counted(&scene);
+    assert_eq!((next.manifests_read, manifests(&log)), (1, 1));
+    // Of it all 1 manifest of a version, 1 of the index, its table; the lease and the looks; what the backup left.
+    assert!(log.len() < 40, "{} requests: {log:#?}", log.len());
+    let (idle, log) = counted(&scene);
+    assert_eq!((idle.outcome, manifests(&log)), (Outcome::Nothing, 0));
+    // What the index says is enough to know what goes when any of them is forgotten.
+    let mut rng = Rng::new(5);
+    while !ids.is_empty() {
+        let expected = scene.contents();
+        for _ in 0..=rng.below(6) {
+            if !ids.is_empty() {
+                scene.forget(ids.swap_remove(rng.below(ids.len() as u64) as usize));
+            }
+        }
+        let (_, log) = counted(&scene);
+        assert_eq!(manifests(&log), 0);
+        let left = scene.contents();
+        assert_eq!(left.len(), ids.len());
+        assert!(left.iter().all(|(id, contents)| expected[id] == *contents));
+        scene.pass().unwrap();
+        scene.is_clean(&format!("{} left", ids.len()));
+    }
+}
+
+/// Without its index a repository loses nothing but time.
+#[test]
+fn an_index_that_is_gone_is_made_again_from_the_manifests() {
+    let scene = Scene::new();
+    let ids: Vec<_> = (0..6).map(|edition| scene.version("a", edition)).collect();
+    scene.pass().unwrap();
+    scene.runtime.block_on(async {
+        for path in scene.memory.paths().await {
+            if path.starts_with("index/") {
+                scene.memory.remove(&path).await;
+            }
+        }
+    });
+    scene.forget(ids[2]);
+    let (report, _) = counted(&scene);
+    assert_eq!(report.manifests_read, 5);
+    assert_eq!(scene.contents().len(), 5);
+    scene.is_clean("after the second first pass");
+}
