@@ -1,8 +1,8 @@
 //! Taking chunks into the index: of containers that it did not know, where each chunk lies.
 //!
 //! Which versions and containers there are, and who uses them from when to when, is the pass's to know (`pass`: ledger). Here the
-//! tables of chunks follow the table of containers. A pass calls [`ingest`] with the containers that are new, [`ingest_streams`] with
-//! the versions that are, and [`sweep`] when enough has gone; all of it changes its [`Draft`] and nothing else.
+//! tables of chunks [`follow`] the table of containers, which a pass calls before it publishes; all of it changes its [`Draft`] and
+//! nothing else. Its parts are [`ingest`], [`ingest_streams`], and [`sweep`] when enough has gone.
 //!
 //! Invariants
 //! * Every copy of a chunk in a container that the index has is listed once: in the table of chunks, which has one of each chunk,
@@ -14,16 +14,18 @@
 //! Memory is bounded by the pass's, beside 1 bit for each container number. Everything blocks on the pass's runtime. Cost: a read for
 //! each new container (its tables), and a merge of its chunks with the table, which reads what the filters cannot rule out.
 
-mod listing;
+pub(crate) mod listing;
 mod sweep;
+
+use std::collections::HashMap;
 
 use larder_format::ids::{ContainerId, SeriesKey};
 use larder_format::sketch::Sketch;
-use larder_index::{Draft, IndexError, IndexPass, Streams};
+use larder_index::{Containers, Draft, IndexError, IndexPass, LookupOptions, Streams};
 use larder_store::RepositoryError;
 
 pub use listing::ingest;
-pub use sweep::{Swept, compact, is_worth_a_sweep, known, sweep};
+pub use sweep::{Swept, compact, is_worth_a_sweep, sweep};
 
 use larder_format::index_tables::StreamKey;
 
@@ -80,6 +82,60 @@ pub struct Ingested {
     pub copies: u64,
     /// Containers that cannot be read, or are gone: damage, unless somebody deletes just now.
     pub unreadable: Vec<(ContainerId, RepositoryError)>,
+}
+
+/// Samples of versions: of each series those of the newest one that was taken in, and its number.
+pub type Sketches = HashMap<SeriesKey, (u32, Sketch)>;
+
+/// Lets the tables of chunks follow the table of containers, as the draft has it: chunks of containers with numbers from `first_new` on
+/// are listed, and what leads nowhere is dropped when it is worth it. Counts in the draft's statistics.
+pub fn follow(
+    pass: &IndexPass,
+    draft: &mut Draft<'_>,
+    first_new: u32,
+    sketches: &Sketches,
+) -> Result<Ingested, IndexError> {
+    let known = Known::read(pass, draft, first_new)?;
+    let ingested = ingest(pass, draft, &known.numbers, &known.new)?;
+    ingest_streams(pass, draft, sketches.iter().map(|(series, (number, sketch))| (*series, *number, sketch)))?;
+    let statistics = &mut draft.manifest.head.statistics;
+    statistics.containers_ingested = ingested.containers;
+    statistics.chunks_ingested = ingested.chunks;
+    statistics.chunks += ingested.new_chunks;
+    if is_worth_a_sweep(draft, known.chunks) {
+        draft.manifest.head.statistics.chunks = sweep(pass, draft, &known.numbers)?.chunks;
+    }
+    compact(draft)?;
+    Ok(ingested)
+}
+
+/// What the table of containers says of them all.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// The numbers of containers with a record.
+    pub numbers: Numbers,
+    /// Chunks in them that were not given up.
+    pub chunks: u64,
+    /// Those with the highest numbers.
+    pub new: Vec<(u32, ContainerId)>,
+}
+
+impl Known {
+    /// Reads the table. Numbers from `first_new` on are those of new containers.
+    pub fn read(pass: &IndexPass, draft: &Draft<'_>, first_new: u32) -> Result<Self, IndexError> {
+        let mut known = Self::default();
+        let containers = draft.view::<Containers>(LookupOptions::default());
+        for record in containers.scan(0..=u64::MAX, pass.memory / 4) {
+            if let (number, Some(facts)) = record? {
+                known.numbers.insert(number);
+                known.chunks += u64::from(facts.chunks - facts.given_up_chunks);
+                if number >= first_new {
+                    known.new.push((number, facts.id));
+                }
+            }
+        }
+        Ok(known)
+    }
 }
 
 /// Notes the samples of new versions, under their numbers in the index. Of one series the highest number holds.

@@ -91,13 +91,13 @@ fn too_many() -> IndexError {
 }
 
 /// The places in a record of [`Groups`].
-pub(super) fn places(group: &[u8]) -> impl Iterator<Item = Result<ChunkPlace, IndexError>> {
+pub(crate) fn places(group: &[u8]) -> impl Iterator<Item = Result<ChunkPlace, IndexError>> {
     let wrong = |source| IndexError::WrongRecord { table: Copies::TABLE, key: Vec::new(), source };
     group.chunks_exact(COPY_BYTES).map(move |place| ChunkPlace::decode(place).map_err(wrong))
 }
 
 /// Copies in order of their keys, one record for all copies of a chunk: its value has their places, one after the other.
-pub(super) struct Groups<C> {
+pub(crate) struct Groups<C> {
     copies: C,
     /// Whether `copies` stands at the first copy of the next chunk.
     has_next: Option<bool>,
@@ -106,7 +106,7 @@ pub(super) struct Groups<C> {
 }
 
 impl<C: Cursor> Groups<C> {
-    pub(super) fn new(copies: Records<Copies, C>) -> Self {
+    pub(crate) fn new(copies: Records<Copies, C>) -> Self {
         Self { copies: copies.into_cursor(), has_next: None, key: [0; 20], places: Vec::new() }
     }
 }

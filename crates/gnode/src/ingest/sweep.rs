@@ -3,7 +3,7 @@
 use larder_format::index_manifest::{RunRef, Table};
 use larder_format::index_tables::{ChunkKey, ChunkPlace, CopyKey};
 use larder_index::{
-    Chunks, Copies, Cursor, Draft, IndexError, IndexPass, LookupOptions, RunWriter, TableView, TypedTable, in_parallel,
+    Chunks, Copies, Cursor, Draft, IndexError, IndexPass, LookupOptions, RunWriter, TypedTable, in_parallel,
 };
 
 use super::Numbers;
@@ -135,16 +135,4 @@ pub fn compact(draft: &mut Draft<'_>) -> Result<(), IndexError> {
         draft.compact(table)?;
     }
     Ok(())
-}
-
-/// The numbers of all containers with a record, and how many chunks they hold that were not given up. Reads the table.
-pub fn known(pass: &IndexPass, containers: &TableView<larder_index::Containers>) -> Result<(Numbers, u64), IndexError> {
-    let (mut numbers, mut chunks) = (Numbers::default(), 0u64);
-    for record in containers.scan(0..=u64::MAX, pass.memory / 4) {
-        if let (number, Some(facts)) = record? {
-            numbers.insert(number);
-            chunks += u64::from(facts.chunks - facts.given_up_chunks);
-        }
-    }
-    Ok((numbers, chunks))
 }

@@ -2,23 +2,26 @@
 
 use std::fmt;
 use std::future::Future;
+use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_format::ids::JobId;
+use larder_format::ids::{JobId, RunId};
 use larder_format::index_manifest::{Doomed, IndexManifest, PassStatistics, Queued, Reason};
 use larder_format::lease::{JobKind, Lease, Pin};
-use larder_index::{IndexError, IndexSnapshot, Published, publish};
+use larder_format::names;
+use larder_index::{Draft, IndexError, IndexIo, IndexPass, IndexSnapshot, PassRuns, Published, publish};
 use larder_store::jobs::{OpenLease, RENEW_EVERY};
 use larder_store::repository::random;
 use larder_store::{Repository, RepositoryError, StoreError};
 
 use super::carry_out::carry_out;
 use super::decide::{Decision, IndexNeeds, Proposal};
-use super::ledger::{Ledger, Written, run_ids};
+use super::ledger::{Ledger, Written, blocking, io_of, run_ids};
 use super::report::{Done, Kept, Outcome, PassReport, Plan};
 use super::survey::Survey;
+use crate::ingest::{Ingested, Sketches, follow};
 
 /// What a pass needs of the world.
 #[derive(Clone)]
@@ -148,8 +151,14 @@ pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<P
     result
 }
 
+/// Bytes of memory for sorting, looking up and merging chunks.
+const INDEX_MEMORY: usize = 32 << 20;
+
+/// Threads of a merge at most: each takes its part of the memory.
+const THREADS_MAX: NonZeroUsize = NonZeroUsize::new(4).unwrap();
+
 /// Renews the lease while the work is done.
-async fn renewing<T>(
+pub(crate) async fn renewing<T>(
     repository: &Repository,
     open: &mut OpenLease,
     now_ms: &(dyn Fn() -> u64 + Send + Sync),
@@ -237,8 +246,13 @@ impl Pass<'_> {
             return Err(PassError::Interrupted);
         }
         let job = self.job.unwrap_or(self.base.manifest.head.pass);
-        let written = ledger.write(&self.repository, job, &self.base.manifest).await?;
+        let mut written = ledger.write(&self.repository, job, &self.base.manifest).await?;
+        let (ids, sketches) =
+            (std::mem::replace(&mut written.ids, PassRuns::new(job)), std::mem::take(&mut written.sketches));
         let manifest = self.next_manifest(&decision, &report.plan, written);
+        let first_new = self.base.manifest.head.next_container;
+        let WithChunks { manifest, left_over, .. } =
+            with_chunks(&self.repository, ids, manifest, first_new, sketches).await?;
         self.leave_lease = true;
         match publish(&self.repository, self.number, manifest).await? {
             Published::Won { all_answered, .. } => {
@@ -251,6 +265,7 @@ impl Pass<'_> {
                 return Ok(report);
             }
         }
+        discard(&self.repository, left_over).await?;
         let stop = || self.should_stop();
         let end = carry_out(&self.repository, decision, &stop, &mut report.done).await?;
         report.is_unfinished = end == ControlFlow::Break(());
@@ -289,6 +304,48 @@ impl Pass<'_> {
         manifest.queue = containers.chain(jobs).chain(runs).chain(indexes).map(queued).collect();
         manifest
     }
+}
+
+/// What this program writes and merges runs with.
+pub(crate) fn index_pass(io: IndexIo, ids: PassRuns) -> IndexPass {
+    let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).min(THREADS_MAX);
+    IndexPass::new(io, ids, threads, INDEX_MEMORY, std::env::temp_dir())
+}
+
+/// An index with its tables of chunks.
+pub(crate) struct WithChunks {
+    pub(crate) manifest: IndexManifest,
+    pub(crate) ingested: Ingested,
+    /// Runs that are not part of it any more.
+    pub(crate) left_over: Vec<RunId>,
+}
+
+/// The index with the chunks of containers that have numbers from `first_new` on.
+pub(crate) async fn with_chunks(
+    repository: &Repository,
+    ids: PassRuns,
+    manifest: IndexManifest,
+    first_new: u32,
+    sketches: Sketches,
+) -> Result<WithChunks, PassError> {
+    let io = io_of(repository);
+    blocking(move || {
+        let pass = index_pass(io, ids);
+        let drafted = IndexSnapshot { number: manifest.head.number, manifest: Arc::new(manifest) };
+        let mut draft = Draft::new(&pass, &drafted);
+        let ingested = follow(&pass, &mut draft, first_new, &sketches)?;
+        let left_over = draft.intermediate();
+        Ok(WithChunks { manifest: draft.manifest, ingested, left_over })
+    })
+    .await
+}
+
+/// Deletes runs that were written and merged in one pass. They are in no index.
+pub(crate) async fn discard(repository: &Repository, runs: Vec<RunId>) -> Result<(), StoreError> {
+    for id in runs {
+        repository.store().delete(&names::run(id)).await?;
+    }
+    Ok(())
 }
 
 fn kept(version: Pin, by: JobId, lease: &Lease) -> Kept {
