@@ -4,9 +4,11 @@
 use std::error::Error;
 
 use larder_format::DecodeError;
+use larder_gnode::compaction::CompactionError;
 use larder_gnode::pass::PassError;
 use larder_index::IndexError;
 use larder_lnode::check::CheckError;
+use larder_lnode::relayout::RelayoutError;
 use larder_lnode::{BackupError, ReadError, RestoreError};
 use larder_source::exclude::TagFileError;
 use larder_source::pattern_file::PatternFileError;
@@ -216,6 +218,18 @@ impl From<IndexError> for Failure {
             IndexError::Unstable { .. } => Self::of(Exit::Busy, &error).advise("run the command again"),
             error if error.is_damage() => Self::of(Exit::Damage, &error),
             error => Self::of(Exit::Failed, &error),
+        }
+    }
+}
+
+impl From<CompactionError> for Failure {
+    fn from(error: CompactionError) -> Self {
+        match error {
+            CompactionError::Repository(error) | CompactionError::Relayout(RelayoutError::Repository(error)) => {
+                error.into()
+            }
+            CompactionError::Relayout(RelayoutError::Interrupted) => Self::of(Exit::Interrupted, &error),
+            CompactionError::Relayout(RelayoutError::NoThreads) => Self::of(Exit::Failed, &error),
         }
     }
 }

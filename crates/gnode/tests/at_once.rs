@@ -240,8 +240,7 @@ fn a_backup_at_any_moment_of_a_pass_is_whole() {
 /// Lays out the newest version of a series anew, whether it is worth it or not.
 fn compact(scene: &Scene, series: &str) -> Compacted {
     let context = scene.context();
-    let versions = versions(&context).into_iter().filter(|version| version.summary.series == series);
-    let version = versions.last().unwrap();
+    let version = versions(&context).into_iter().rfind(|version| version.summary.series == series).unwrap();
     let options = CompactionOptions { sparse_percent: 100, budget_percent: 100, ..CompactionOptions::default() };
     let manifest = scene.runtime.handle().block_on(context.repository.manifest(&version)).unwrap();
     let plan = compaction::plan(&version, &manifest, &options).unwrap();

@@ -245,6 +245,10 @@ impl Repository {
                 Err(error) => return Err(error),
             }
         }
+        // A task may create its generation after the version is gone. Only generation 0 makes a version.
+        if generations.iter().all(|(generation, _)| *generation > 0) {
+            return Ok(found);
+        }
         generations.sort_unstable_by(|a, b| b.cmp(a));
         let mut unreadable = Vec::new();
         let mut is_aborted = false;

@@ -26,7 +26,7 @@ pub(crate) use keys::{KeyArgs, KeyCommand, NewKey, NewPassword};
 pub(crate) use look::{
     CheckArgs, DiffArgs, DumpArgs, DumpFormat, FilterArgs, FindArgs, GroupBy, LsArgs, SnapshotsArgs, StatsArgs, StatsBy,
 };
-pub(crate) use optimize::{GnodeArgs, OptimizeArgs, PassArgs};
+pub(crate) use optimize::{GnodeArgs, OptimizeArgs, PassArgs, TaskName};
 pub(crate) use repair::{RepairArgs, RepairCommand};
 pub(crate) use restore::{OverwriteName, RestoreArgs};
 pub(crate) use tools::{CatArgs, CompletionsArgs, ManArgs, ValidateStoreArgs};

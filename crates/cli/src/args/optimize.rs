@@ -5,11 +5,13 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use larder_gnode::pass::cost::Prices;
 
-use crate::time;
+use crate::{sizes, time};
 
 /// What a pass does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TaskName {
+    /// Copy together what the newest snapshots use of containers that hold little of it, so that they are restored fast
+    Compact,
     /// Delete what no snapshot needs: containers of forgotten ones, uploads of dead backups, leases of jobs that are over
     Collect,
 }
@@ -25,6 +27,10 @@ pub(crate) struct PassArgs {
     #[arg(long, value_name = "TIME", value_parser = time::parse_duration)]
     pub(crate) max_duration: Option<Duration>,
 
+    /// Copy no more than this much in all to lay snapshots out anew (bytes, or with K, M, G, T); less than 5 % of each in any case
+    #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
+    pub(crate) max_rewrite: Option<u64>,
+
     /// Take backups and restores for dead that have not renewed their lease for this time, and collect what they uploaded. One that
     /// was only slow loses its work, and nothing else
     #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "1d")]
@@ -35,9 +41,10 @@ pub(crate) struct PassArgs {
     pub(crate) prices: Option<Prices>,
 }
 
-/// Make room: delete what no snapshot needs any more.
+/// Make room, and keep the newest snapshots fast to restore.
 ///
-/// What only forgotten snapshots needed, and what backups uploaded that never came to their end. May run beside everything else, on
+/// What the newest snapshot of a series uses of containers that hold little of it is copied together. What only forgotten snapshots
+/// needed is deleted, and what backups uploaded that never came to their end. May run beside everything else, on
 /// any number of machines, and be interrupted at any moment. The store's credentials must allow to delete.
 #[derive(Debug, Args)]
 pub(crate) struct OptimizeArgs {
@@ -66,4 +73,11 @@ pub(crate) struct GnodeArgs {
     /// How passes are made
     #[command(flatten)]
     pub(crate) pass: PassArgs,
+}
+
+impl PassArgs {
+    /// Whether a task is to be done.
+    pub(crate) fn wants(&self, task: TaskName) -> bool {
+        self.task.is_empty() || self.task.contains(&task)
+    }
 }

@@ -1,5 +1,7 @@
 //! `larder optimize`, and the pass that `larder forget --prune` makes.
 
+mod compact;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,12 +13,13 @@ use larder_store::{Repository, StoreStats};
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
-use crate::args::{OptimizeArgs, PassArgs};
+use crate::args::{OptimizeArgs, PassArgs, TaskName};
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Output, safe, summary};
 use crate::{sizes, time};
+use compact::CompactionReport;
 
 /// How often a pass that lost against another one begins again.
 const TRIES: u32 = 5;
@@ -37,6 +40,7 @@ pub(super) fn pass(app: &App, repository: &Repository, args: &PassArgs, dry_run:
 /// A pass that was made.
 pub(super) struct Made {
     pub(super) report: PassReport,
+    compacted: CompactionReport,
     elapsed: Duration,
     requests: StoreStats,
 }
@@ -50,6 +54,15 @@ pub(super) fn make(
     cancel: &Cancel,
 ) -> Result<Made, Failure> {
     let started = Instant::now();
+    // First, so that what is given up by it is collected by the pass.
+    let compacted = match args.wants(TaskName::Compact) {
+        true => compact::compact_newest(app, repository, args, dry_run, cancel)?,
+        false => CompactionReport::default(),
+    };
+    if !args.wants(TaskName::Collect) {
+        let report = PassReport::without_pass();
+        return Ok(Made { report, compacted, elapsed: started.elapsed(), requests: repository.store().stats() });
+    }
     let surroundings = surroundings(repository, cancel);
     let options = PassOptions { dead_after: args.dead_after, dry_run, max_duration: args.max_duration };
     for attempt in 1.. {
@@ -63,7 +76,7 @@ pub(super) fn make(
             continue;
         }
         let (report, elapsed) = (result?, started.elapsed());
-        return Ok(Made { report, elapsed, requests: repository.store().stats() });
+        return Ok(Made { report, compacted, elapsed, requests: repository.store().stats() });
     }
     unreachable!("the last attempt returns")
 }
@@ -127,6 +140,7 @@ impl Made {
                 "entries": done.entries,
             }),
         );
+        put("compacted", self.compacted.json());
         put("unfinished", json!(is_unfinished));
         put("kept", json!(kept.iter().map(kept_json).collect::<Vec<_>>()));
         put("live_jobs", json!(live_jobs));
@@ -138,6 +152,7 @@ impl Made {
 
     fn print(&self, out: &Output, args: &PassArgs) -> Result<(), Failure> {
         let PassReport { outcome, plan, done, .. } = &self.report;
+        self.compacted.print(out)?;
         for job in &plan.fenced {
             let what = if *outcome == Outcome::Planned { "would be" } else { "was" };
             out.info(format!("job {} is thought dead and {what} fenced off", job.short()))?;
@@ -150,9 +165,13 @@ impl Made {
         let containers = sizes::count(plan.data_containers + plan.meta_containers, "container");
         let others = sizes::count(plan.entries + plan.index_objects, "other object");
         match outcome {
-            Outcome::Nothing => return out.info("there is nothing to do"),
+            Outcome::Nothing if self.compacted.is_empty() => return out.info("there is nothing to do"),
+            Outcome::Nothing => return Ok(()),
             Outcome::Lost => return out.info("another pass was faster, again and again; this one did nothing"),
-            Outcome::Planned if plan.deletions() == 0 => return out.info("there would be nothing to do"),
+            Outcome::Planned if plan.deletions() == 0 && self.compacted.is_empty() => {
+                return out.info("there would be nothing to do");
+            }
+            Outcome::Planned if plan.deletions() == 0 => return Ok(()),
             Outcome::Planned => {
                 let prices = args.prices.unwrap_or_default();
                 let requests = Requests::of(plan);

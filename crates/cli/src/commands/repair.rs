@@ -43,8 +43,8 @@ fn compare_index(app: &App) -> Result<Exit, Failure> {
         for disagreement in disagreements.iter().take(SHOWN) {
             app.out.line(safe(&disagreement.to_string()))?;
         }
-        let [versions, containers, chunks] =
-            [(versions, "snapshot"), (containers, "container"), (chunks, "chunk")].map(|(n, what)| sizes::count(n, what));
+        let [versions, containers, chunks] = [(versions, "snapshot"), (containers, "container"), (chunks, "chunk")]
+            .map(|(n, what)| sizes::count(n, what));
         app.out.info(format!("index {number} knows {versions}, {containers}, {chunks}"))?;
         if not_ingested > 0 {
             let behind = sizes::count(not_ingested, "snapshot");
@@ -52,7 +52,9 @@ fn compare_index(app: &App) -> Result<Exit, Failure> {
         }
         match count {
             0 => app.out.info("it agrees with all of them")?,
-            _ => app.out.line(format!("{}; `larder repair index` makes it anew", sizes::count(count, "disagreement")))?,
+            _ => {
+                app.out.line(format!("{}; `larder repair index` makes it anew", sizes::count(count, "disagreement")))?
+            }
         }
     }
     Ok(if count == 0 { Exit::Done } else { Exit::Damage })
@@ -80,8 +82,8 @@ fn rebuild_index(app: &App) -> Result<Exit, Failure> {
         for problem in &problems {
             app.out.warn(problem);
         }
-        let [versions, containers, chunks] =
-            [(versions, "snapshot"), (containers, "container"), (chunks, "chunk")].map(|(n, what)| sizes::count(n, what));
+        let [versions, containers, chunks] = [(versions, "snapshot"), (containers, "container"), (chunks, "chunk")]
+            .map(|(n, what)| sizes::count(n, what));
         match number {
             Some(number) => app.out.info(format!("index {number} was made of {versions}, {containers}, {chunks}"))?,
             None => app.out.info("passes were faster, again and again; nothing was changed")?,

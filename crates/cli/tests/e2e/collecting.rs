@@ -142,3 +142,40 @@ fn a_gnode_collects_what_is_forgotten_and_ends_when_it_is_told() {
     assert!(stored(&play) < before);
     play.larder(["check", "--read-data"]).ok();
 }
+
+#[test]
+fn the_newest_snapshot_is_laid_out_anew_when_little_of_many_containers_is_left_in_it() {
+    let play = Play::with_repository();
+    let mut content = data::random(1, 2_000_000);
+    let mut newest = String::new();
+    for version in 0..10u64 {
+        for (number, block) in content.chunks_mut(20_000).enumerate() {
+            let seed = version * 1000 + number as u64;
+            if version > 0 && data::random(seed, 1)[0] < 100 {
+                block.copy_from_slice(&data::random(seed, block.len()));
+            }
+        }
+        play.write("source/file", &content);
+        newest = play.backup(["source", "--series", "s"]);
+    }
+    let before = play.objects().len();
+    let plan = play.larder(["optimize", "--task", "compact", "--dry-run", "--json"]).ok().json();
+    schema::check("optimize_summary", &plan);
+    let planned = &plan["compacted"];
+    assert_eq!(planned["snapshots"], 1);
+    assert!(planned["containers"].as_u64().expect("a number") > 1);
+    assert!(planned["bytes"].as_u64().expect("a number") <= 100_000, "at most 5 %: {planned}");
+    assert_eq!(play.objects().len(), before, "a dry run writes nothing");
+    let kept = play.larder(["optimize", "--task", "compact", "--max-rewrite", "1K", "--json"]).ok().json();
+    assert_eq!(kept["compacted"]["snapshots"], 0);
+    let text = play.larder(["optimize"]).ok().text();
+    assert!(text.contains("copied") && text.contains("1 snapshot will need"), "{text}");
+    let done = play.larder(["optimize", "--json"]).ok().json();
+    schema::check("optimize_summary", &done);
+    assert_eq!(done["compacted"]["snapshots"], 0, "once is enough");
+    play.larder(["check", "--read-data"]).ok();
+    let source = format!("{newest}:{}", play.path("source").display());
+    play.larder(["restore", &source, "--target", "restored"]).ok();
+    assert!(std::fs::read(play.path("restored").join("file")).expect("restored") == content);
+    assert_eq!(play.larder(["snapshots", "--json"]).ok().json().as_array().map(Vec::len), Some(10));
+}

@@ -99,3 +99,18 @@ pub struct PassReport {
     /// Manifests that it read.
     pub manifests_read: u64,
 }
+
+impl PassReport {
+    /// Where no pass was asked for.
+    pub fn without_pass() -> Self {
+        Self {
+            outcome: Outcome::Nothing,
+            plan: Plan::default(),
+            done: Done::default(),
+            is_unfinished: false,
+            kept: Vec::new(),
+            live_jobs: 0,
+            manifests_read: 0,
+        }
+    }
+}

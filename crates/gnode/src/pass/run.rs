@@ -1,5 +1,6 @@
 //! One pass from its lease to its end.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
 use std::num::NonZeroUsize;
@@ -219,10 +220,16 @@ impl Pass<'_> {
         let closed = survey.closed(proposal.closing()).await?;
         let kept = proposal.kept().map(|(version, by, lease)| kept(version, by, lease)).collect();
         let live_jobs = proposal.live() as u64;
-        let needs = IndexNeeds { base: self.base.number, runs: run_ids(manifest).collect() };
+        let superseded = manifest.queue.iter().filter(|queued| queued.reason == Reason::Superseded);
+        let superseded = superseded.filter_map(|queued| match queued.what {
+            Doomed::Run(id) => Some(id),
+            _ => None,
+        });
+        let needs =
+            IndexNeeds { base: self.base.number, runs: run_ids(manifest).collect(), superseded: superseded.collect() };
         let mut decision = proposal.decide(&registers, &closed, &needs);
         if decision.is_empty() && !ledger.has_new() {
-            decision.indexes.clear();
+            decision.clear();
         }
         let report = PassReport {
             outcome: Outcome::Planned,
@@ -251,8 +258,13 @@ impl Pass<'_> {
             (std::mem::replace(&mut written.ids, PassRuns::new(job)), std::mem::take(&mut written.sketches));
         let manifest = self.next_manifest(&decision, &report.plan, written);
         let first_new = self.base.manifest.head.next_container;
-        let WithChunks { manifest, left_over, .. } =
+        let WithChunks { mut manifest, left_over, .. } =
             with_chunks(&self.repository, ids, manifest, first_new, sketches).await?;
+        // Readers of the index before may want them for a while: the next pass that publishes deletes them.
+        let used: HashSet<RunId> = run_ids(&manifest).collect();
+        let gone = run_ids(&self.base.manifest).filter(|id| !used.contains(id));
+        let superseded = |id| Queued { what: Doomed::Run(id), reason: Reason::Superseded, decided: self.number };
+        manifest.queue.extend(gone.map(superseded));
         self.leave_lease = true;
         match publish(&self.repository, self.number, manifest).await? {
             Published::Won { all_answered, .. } => {
@@ -297,8 +309,8 @@ impl Pass<'_> {
         let runs = decision.runs.iter().map(|(id, _)| Doomed::Run(*id));
         let indexes = decision.indexes.iter().map(|number| Doomed::Index(*number));
         let reason = |what: &Doomed| match what {
-            Doomed::Container(_) | Doomed::Job { .. } => Reason::Collected,
-            Doomed::Generation { .. } | Doomed::Run(_) | Doomed::Index(_) => Reason::Superseded,
+            Doomed::Container(_) | Doomed::Job { .. } | Doomed::Run(_) => Reason::Collected,
+            Doomed::Generation { .. } | Doomed::Index(_) => Reason::Superseded,
         };
         let queued = |what| Queued { reason: reason(&what), what, decided: self.number };
         manifest.queue = containers.chain(jobs).chain(runs).chain(indexes).map(queued).collect();

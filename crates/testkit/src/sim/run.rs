@@ -8,9 +8,10 @@ use std::time::Duration;
 use futures::future::LocalBoxFuture;
 use futures::task::{ArcWake, AtomicWaker, waker};
 use object_store::ObjectStore;
+use tokio::time::Instant;
 
 use super::trace::Trace;
-use super::world::{Ask, Weather, World};
+use super::world::{Ask, START_MS, Weather, World};
 
 /// One life of an actor, from its start to its end or its crash.
 pub struct Life {
@@ -120,8 +121,10 @@ impl Sim {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         let runtime = runtime.expect("a runtime without I/O needs nothing");
         let scheduled = tokio::task::unconstrained(async {
+            let begin = Instant::now();
             for step in 0..steps {
                 self.step().await;
+                self.world.0.lock().now_ms = START_MS + begin.elapsed().as_millis() as u64;
                 self.ask(step, &mut check)?;
             }
             self.actors.iter_mut().for_each(|actor| actor.running = None);
@@ -209,10 +212,11 @@ impl Sim {
 
     async fn woken(&self) {
         let flags: Vec<_> = self.actors.iter().map(|actor| actor.flag.clone()).collect();
-        std::future::poll_fn(|context| {
+        let woken = std::future::poll_fn(|context| {
             self.scheduler.register(context.waker());
             if flags.iter().any(|flag| flag.set.load(Ordering::Relaxed)) { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
+        });
+        // Where all wait for ever, a day passes.
+        let _ = tokio::time::timeout(Duration::from_secs(86_400), woken).await;
     }
 }

@@ -1,6 +1,7 @@
 //! The client through which an actor reaches the bucket of a simulation.
 
 use std::fmt;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -54,8 +55,8 @@ impl SimStore {
             async move {
                 let Some(page) = page else { return Ok(None) };
                 let Answer::Page(names, more) = page.await? else { return Err(missing("a page of something else")) };
-                let next = names.last().filter(|_| more).map(|(name, _)| Some(name.clone()));
-                let metas: Vec<_> = names.iter().map(|(name, size)| Ok(meta(name, *size))).collect();
+                let next = names.last().filter(|_| more).map(|(name, ..)| Some(name.clone()));
+                let metas: Vec<_> = names.iter().map(|(name, size, created)| Ok(meta(name, *size, *created))).collect();
                 Ok(Some((stream::iter(metas), next)))
             }
         })
@@ -64,8 +65,9 @@ impl SimStore {
     }
 }
 
-fn meta(path: &str, size: u64) -> ObjectMeta {
-    ObjectMeta { location: Path::from(path), last_modified: Default::default(), size, e_tag: None, version: None }
+fn meta(path: &str, size: u64, created_ms: u64) -> ObjectMeta {
+    let created = SystemTime::UNIX_EPOCH + Duration::from_millis(created_ms);
+    ObjectMeta { location: Path::from(path), last_modified: created.into(), size, e_tag: None, version: None }
 }
 
 #[async_trait]
@@ -82,7 +84,7 @@ impl ObjectStore for SimStore {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        let Answer::Bytes(bytes) = self.ask(Ask::Read(location.to_string())).await? else {
+        let Answer::Bytes(bytes, created) = self.ask(Ask::Read(location.to_string())).await? else {
             return Err(missing("an answer of another kind"));
         };
         let size = bytes.len() as u64;
@@ -95,7 +97,7 @@ impl ObjectStore for SimStore {
         let body = if options.head { Bytes::new() } else { bytes.slice(range.start as usize..range.end as usize) };
         Ok(GetResult {
             payload: GetResultPayload::Stream(stream::iter([Ok(body)]).boxed()),
-            meta: meta(location.as_ref(), size),
+            meta: meta(location.as_ref(), size, created),
             range,
             attributes: Default::default(),
             extensions: Default::default(),

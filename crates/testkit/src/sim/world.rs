@@ -96,9 +96,10 @@ impl Ask {
 #[derive(Debug)]
 pub(super) enum Answer {
     Done,
-    Bytes(Bytes),
-    /// Names and sizes, and whether there are more.
-    Page(Vec<(String, u64)>, bool),
+    /// An object, and when it was created.
+    Bytes(Bytes, u64),
+    /// Names, sizes, and when they were created; and whether there are more.
+    Page(Vec<(String, u64, u64)>, bool),
 }
 
 type Reply = oneshot::Sender<Result<Answer, Error>>;
@@ -118,9 +119,21 @@ impl UnderWay {
     }
 }
 
+/// When simulations begin, by the clock of the store: milliseconds since the epoch.
+pub(super) const START_MS: u64 = 1_900_000_000_000;
+
+/// An object.
+#[derive(Debug, Clone)]
+struct Stored {
+    bytes: Bytes,
+    created_ms: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct State {
-    objects: BTreeMap<String, Bytes>,
+    objects: BTreeMap<String, Stored>,
+    /// The store's clock.
+    pub(super) now_ms: u64,
     under_way: Vec<UnderWay>,
     /// Answers that somebody waits for and that will not come.
     unanswered: Vec<Reply>,
@@ -141,6 +154,7 @@ impl World {
     pub(super) fn new(seed: u64, weather: Weather) -> Self {
         Self(Arc::new(Mutex::new(State {
             objects: BTreeMap::new(),
+            now_ms: START_MS,
             under_way: Vec::new(),
             unanswered: Vec::new(),
             changes: Vec::new(),
@@ -179,7 +193,7 @@ impl World {
 
     /// An object's bytes.
     pub fn get(&self, name: &str) -> Option<Bytes> {
-        self.0.lock().objects.get(name).cloned()
+        self.0.lock().objects.get(name).map(|stored| stored.bytes.clone())
     }
 
     /// What was created and deleted since this was last asked.
@@ -352,11 +366,15 @@ impl State {
                 Err(Error::AlreadyExists { path: path.clone(), source: "there is one".into() })
             }
             Ask::Create(path, bytes) | Ask::Put(path, bytes) => {
-                self.objects.insert(path.clone(), bytes.clone());
+                let stored = Stored { bytes: bytes.clone(), created_ms: self.now_ms };
+                self.objects.insert(path.clone(), stored);
                 self.changes.push(Change::Created(path.clone()));
                 Ok(Answer::Done)
             }
-            Ask::Read(path) => self.objects.get(path).cloned().map(Answer::Bytes).ok_or_else(|| missing(path)),
+            Ask::Read(path) => {
+                let stored = self.objects.get(path).ok_or_else(|| missing(path))?;
+                Ok(Answer::Bytes(stored.bytes.clone(), stored.created_ms))
+            }
             Ask::Page(folder, after) => {
                 let below = format!("{folder}/");
                 let begin = after.clone().unwrap_or_default();
@@ -364,7 +382,7 @@ impl State {
                     .objects
                     .range(begin.clone()..)
                     .filter(|(path, _)| (folder.is_empty() || path.starts_with(&below)) && **path > begin)
-                    .map(|(path, bytes)| (path.clone(), bytes.len() as u64));
+                    .map(|(path, stored)| (path.clone(), stored.bytes.len() as u64, stored.created_ms));
                 let names: Vec<_> = found.by_ref().take(page).collect();
                 let more = found.next().is_some();
                 Ok(Answer::Page(names, more))
@@ -383,7 +401,7 @@ impl State {
 fn outcome(result: &Result<Answer, Error>) -> String {
     match result {
         Ok(Answer::Done) => "done".to_owned(),
-        Ok(Answer::Bytes(bytes)) => format!("{} bytes", bytes.len()),
+        Ok(Answer::Bytes(bytes, _)) => format!("{} bytes", bytes.len()),
         Ok(Answer::Page(names, more)) => format!("{} names{}", names.len(), if *more { " and more" } else { "" }),
         Err(Error::NotFound { .. }) => "not found".to_owned(),
         Err(Error::AlreadyExists { .. }) => "name taken".to_owned(),

@@ -53,6 +53,7 @@ struct Memory {
     committed: BTreeSet<JobId>,
     fenced: BTreeSet<JobId>,
     forgotten: BTreeSet<JobId>,
+    readers: BTreeSet<JobId>,
     expired_readers: BTreeSet<JobId>,
     lost: Vec<String>,
     counts: BTreeMap<&'static str, u64>,
@@ -116,12 +117,28 @@ impl Ledger {
         self.0.borrow_mut().expired_readers.insert(job);
     }
 
+    pub fn begins_to_read(&self, reader: JobId) {
+        self.0.borrow_mut().readers.insert(reader);
+    }
+
+    /// Some pass is so impatient that any reader may be thought dead.
+    pub fn may_take_readers_for_expired(&self) {
+        let mut memory = self.0.borrow_mut();
+        let readers = memory.readers.clone();
+        memory.expired_readers.extend(readers);
+    }
+
     /// A reader could not read what its lease should have kept.
     pub fn could_not_read(&self, reader: JobId, what: String) {
         let mut memory = self.0.borrow_mut();
         if !memory.expired_readers.contains(&reader) {
             memory.lost.push(what);
         }
+    }
+
+    /// Somebody found what cannot be.
+    pub fn is_wrong(&self, what: String) {
+        self.0.borrow_mut().lost.push(what);
     }
 
     /// Something happened once more. Runs in which nothing does prove nothing.

@@ -72,6 +72,7 @@ pub async fn read(node: &Node) -> Result<(), Stop> {
         claims: None,
         generation: None,
     };
+    node.ledger.begins_to_read(reader);
     let open = repository.open_lease(reader, lease).await?;
     if repository.is_retained(pin_of(version)).await? {
         let missed = |error: RepositoryError| {

@@ -1,14 +1,20 @@
 //! A collecting pass as `docs/concurrency.md` has it, and nothing more: list, fence, list, decide, publish, delete.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use larder_format::ids::{JobId, SeriesKey};
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::manifest::{MANIFEST_MAX, Manifest, Register, encode_aborted};
 use larder_format::mark::Forgotten;
 use larder_format::names::{self, LeaseObject};
+use larder_gnode::pass::{Outcome, PassError, PassOptions, Surroundings};
 use larder_store::repository::random;
 use larder_store::{Store, StoreErrorKind};
+use larder_testkit::data::Rng;
+use parking_lot::Mutex;
 
 use crate::ledger::Broken;
 use crate::node::{Node, Stop};
@@ -366,6 +372,53 @@ async fn remove_leases(store: &Store, job: JobId, leases: &Leases) -> Result<(),
         store.delete(&names::lease(job, *renewal)).await?;
     }
     Ok(())
+}
+
+/// Seconds for which no process of a simulation lives.
+const PATIENT: u64 = 1_000_000;
+
+/// One pass of the real G-node.
+pub async fn real_pass(node: &Node, death: Death) -> Result<(), Stop> {
+    let dice = Mutex::new(Rng::new(node.rng().next_u64()));
+    let clock = AtomicU64::new(node.now_ms());
+    let surroundings = Surroundings {
+        repository: node.repository.clone(),
+        now_ms: Arc::new(move || clock.fetch_add(1000, Ordering::Relaxed)),
+        // Interrupted now and then, at any place where it asks.
+        stop: Arc::new(move || death == Death::Guessed && dice.lock().one_in(300)),
+        host: "collector".to_owned(),
+        program: "simulation".to_owned(),
+        process: 1,
+    };
+    let seconds = match death {
+        Death::Certain => 0,
+        Death::Guessed => *node.rng().pick(&[0, 20, 100, 400, PATIENT, PATIENT, PATIENT]),
+    };
+    let options = PassOptions { dead_after: Duration::from_secs(seconds), ..PassOptions::default() };
+    if seconds < PATIENT {
+        node.ledger.may_take_readers_for_expired();
+    }
+    let result = larder_gnode::pass::run(&surroundings, &options).await;
+    if seconds < PATIENT {
+        node.ledger.may_take_readers_for_expired();
+    }
+    match result {
+        Ok(report) => {
+            if let Outcome::Published(_) = report.outcome {
+                node.ledger.count("passes");
+            }
+            report.plan.fenced.iter().for_each(|_| node.ledger.count("fences"));
+            (0..report.done.containers).for_each(|_| node.ledger.count("containers collected"));
+            report.kept.iter().for_each(|_| node.ledger.count("kept for a lease"));
+            Ok(())
+        }
+        // Nothing is damaged here, so whatever cannot be read was never whole.
+        Err(error @ (PassError::UnreadableManifest { .. } | PassError::UnreadableLease { .. })) => {
+            node.ledger.is_wrong(format!("a pass: {error}"));
+            Err(error.into())
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Forgets some version.

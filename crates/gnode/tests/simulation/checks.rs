@@ -73,6 +73,13 @@ impl Checks {
         let versions = self.versions(world)?;
         self.compare(&versions)?;
         self.restore_all(&versions)?;
+        let catalog =
+            self.repository.catalog().now_or_never().ok_or("a store that answers at once makes nobody wait")?;
+        let catalog = catalog.map_err(|error| error.to_string())?;
+        let listed: BTreeSet<_> = catalog.versions.iter().map(|version| version.id()).collect();
+        if let Some(job) = listed.symmetric_difference(&versions.keys().copied().collect()).next() {
+            return Err(format!("whether version {job} exists, the catalog sees otherwise"));
+        }
         Ok(versions.len())
     }
 
