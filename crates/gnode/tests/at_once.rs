@@ -9,6 +9,7 @@ mod support;
 
 use std::time::Duration;
 
+use larder_format::lease::Pin;
 use larder_gnode::compaction::{self, Compacted, CompactionOptions};
 use larder_gnode::pass::{self, Outcome, PassOptions};
 use larder_lnode::{BackupError, ReadError, VersionReader};
@@ -145,6 +146,39 @@ fn uploads_that_are_being_adopted_stay_or_are_not_used() {
             Err(error) => panic!("{at}: {error}"),
         },
     );
+}
+
+/// S3 once more: the dead job alone is fenced, and a pass collects, at any moment of the backup that takes its uploads over.
+#[test]
+fn uploads_of_a_job_that_is_fenced_while_they_are_adopted_stay() {
+    let scene = with_versions();
+    scene.write("a", 2);
+    let (context, faults) = scene.faulty(&scene.memory);
+    faults.add(When::kind(OpKind::Put).path("versions/"), Fault::FailBefore(Failure::Status(403)), Times::Always);
+    scene.backup(&context, "a").expect_err("it cannot commit");
+    let dead = scene.runtime.block_on(context.repository.unfinished_jobs()).unwrap().pop().unwrap().job;
+    let dead = Pin { series: context.repository.keys().series_key("a"), job: dead };
+    let fork = scene.fork();
+    let id = fork.backup(&fork.context(), "a").unwrap().version.unwrap().id;
+    let expected = fork.contents().remove(&id).unwrap();
+    let adopted = std::cell::Cell::new(0);
+    at_every_operation(
+        &scene,
+        move |scene| {
+            let repository = scene.repository(scene.memory.store());
+            scene.runtime.handle().block_on(repository.fence(dead, 0)).unwrap();
+            forget_and_collect(scene, None, Duration::from_secs(1 << 30));
+        },
+        |scene, store| scene.backup(&scene.context_at(store), "a"),
+        |scene, result, at| {
+            let report = result.unwrap_or_else(|error| panic!("{at}: {error}"));
+            if let Some(contents) = scene.contents().get(&report.version.unwrap().id) {
+                assert!(*contents == expected, "{at}");
+                adopted.set(adopted.get() + report.adopted.len());
+            }
+        },
+    );
+    assert!(adopted.get() > 0);
 }
 
 /// S9: what is being read is forgotten and collected meanwhile.

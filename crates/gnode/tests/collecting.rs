@@ -191,3 +191,22 @@ fn planted_marks_and_closing_marks_are_not_believed() {
     let report = scene.pass().unwrap();
     assert_eq!((report.live_jobs, report.plan.data_containers), (1, 0));
 }
+
+/// A job that never said that it was over may still create its register once more. What stays of a forgotten version keeps that
+/// from bringing it back: its register, and the mark that hides it.
+#[test]
+fn a_version_whose_job_never_closed_its_lease_stays_hidden_for_good() {
+    let scene = Scene::new();
+    let id = scene.version("a", 0);
+    scene.version("b", 0);
+    scene.runtime.block_on(scene.memory.remove(&larder_format::names::lease_done(id)));
+    scene.forget(id);
+    for _ in 0..3 {
+        let report = scene.pass().unwrap();
+        assert_eq!(report.plan.versions, 0);
+        assert_eq!(scene.versions().len(), 1);
+        let left = scene.garbage();
+        let prefixes: Vec<_> = left.iter().filter_map(|name| name.split('/').next()).collect();
+        assert_eq!(prefixes, ["forgotten", "pins", "versions"], "{left:?}");
+    }
+}

@@ -54,6 +54,8 @@ struct Memory {
     fenced: BTreeSet<JobId>,
     forgotten: BTreeSet<JobId>,
     readers: BTreeSet<JobId>,
+    /// Passes under way that may take any reader for dead.
+    impatient: u32,
     expired_readers: BTreeSet<JobId>,
     lost: Vec<String>,
     counts: BTreeMap<&'static str, u64>,
@@ -118,14 +120,20 @@ impl Ledger {
     }
 
     pub fn begins_to_read(&self, reader: JobId) {
-        self.0.borrow_mut().readers.insert(reader);
+        let mut memory = self.0.borrow_mut();
+        memory.readers.insert(reader);
+        if memory.impatient > 0 {
+            memory.expired_readers.insert(reader);
+        }
     }
 
-    /// Some pass is so impatient that any reader may be thought dead.
-    pub fn may_take_readers_for_expired(&self) {
+    /// A pass begins that is so impatient that it may take any reader for dead, until the guard is dropped.
+    pub fn impatient(&self) -> Impatient {
         let mut memory = self.0.borrow_mut();
         let readers = memory.readers.clone();
         memory.expired_readers.extend(readers);
+        memory.impatient += 1;
+        Impatient(self.clone())
     }
 
     /// A reader could not read what its lease should have kept.
@@ -163,6 +171,16 @@ impl Ledger {
 
     pub fn is_fenced(&self, job: JobId) -> bool {
         self.0.borrow().fenced.contains(&job)
+    }
+}
+
+/// A pass under way that may take any reader for dead.
+#[derive(Debug)]
+pub struct Impatient(Ledger);
+
+impl Drop for Impatient {
+    fn drop(&mut self) {
+        self.0.0.borrow_mut().impatient -= 1;
     }
 }
 

@@ -395,14 +395,8 @@ pub async fn real_pass(node: &Node, death: Death) -> Result<(), Stop> {
         Death::Guessed => *node.rng().pick(&[0, 20, 100, 400, PATIENT, PATIENT, PATIENT]),
     };
     let options = PassOptions { dead_after: Duration::from_secs(seconds), ..PassOptions::default() };
-    if seconds < PATIENT {
-        node.ledger.may_take_readers_for_expired();
-    }
-    let result = larder_gnode::pass::run(&surroundings, &options).await;
-    if seconds < PATIENT {
-        node.ledger.may_take_readers_for_expired();
-    }
-    match result {
+    let _impatient = (seconds < PATIENT).then(|| node.ledger.impatient());
+    match larder_gnode::pass::run(&surroundings, &options).await {
         Ok(report) => {
             if let Outcome::Published(_) = report.outcome {
                 node.ledger.count("passes");

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# A tree of very many small files that has not changed since the last backup: Larder beside restic.
+#
+#   bench/unchanged.sh [FILES] [FOLDER]        default: 1000000 files below /dev/shm (4 GB of memory)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+files=${1:-1000000}
+cargo build --release --quiet --package larder
+larder=$(realpath "${CARGO_TARGET_DIR:-target}/release/larder")
+work=$(mktemp -d -p "${2:-/dev/shm}")
+trap 'rm -rf "$work"' EXIT
+export LARDER_PASSWORD=x RESTIC_PASSWORD=x XDG_CACHE_HOME=$work/cache
+export LARDER_REPOSITORY=$work/larder RESTIC_REPOSITORY=$work/restic
+python3 - "$work/tree" "$files" <<'PY'
+import os, sys
+top, count = sys.argv[1], int(sys.argv[2])
+for folder in range((count + 999) // 1000):
+    path = f"{top}/{folder % 40:02}/{folder:05}"
+    os.makedirs(path)
+    for name in range(min(1000, count - folder * 1000)):
+        with open(f"{path}/file-{name:04}.txt", "w") as file:
+            file.write(f"{folder} {name}\n")
+PY
+sleep 3
+echo "| tool | backup | wall s | CPU s (user+system) | peak kB |"
+echo "|---|---|---:|---:|---:|"
+measured() { # tool, what, command...
+    local name="$1 | $2"
+    shift 2
+    /usr/bin/time -f "| $name | %e | %U+%S | %M |" -o "$work/time" "$@" >/dev/null 2>&1
+    tail -1 "$work/time"
+}
+"$larder" -q init >/dev/null
+for what in first unchanged unchanged; do measured larder $what "$larder" -q backup "$work/tree"; done
+if command -v restic >/dev/null; then
+    restic -q init >/dev/null
+    for what in first unchanged unchanged; do measured restic $what restic -q backup "$work/tree"; done
+fi
