@@ -11,12 +11,13 @@ use larder_format::index_tables::{ChunkKey, ChunkPlace};
 use larder_format::{names, sketch::Sketch};
 use larder_gnode::agreement::{Agreement, Disagreement};
 use larder_gnode::ingest::{self, Numbers};
-use larder_gnode::pass::{Outcome, PassError};
+use larder_gnode::pass::{self, Outcome, PassError, PassOptions};
 use larder_gnode::repair::{self, Rebuilt};
 use larder_index::{
     Chunks, Containers, Copies, Draft, IndexIo, IndexPass, IndexSnapshot, LookupOptions, PassRuns, Published, Streams,
     TableView, publish,
 };
+use larder_testkit::{OpKind, Stop};
 use proptest::prelude::*;
 use support::*;
 
@@ -141,17 +142,82 @@ fn copies_are_listed_and_take_the_place_of_what_goes() {
     let copies = scene.records::<Copies>();
     assert!(copies.len() > 20, "{} copies of {agreement:?}", copies.len());
     assert_eq!(agreement.chunks, agreement.different_chunks + copies.len() as u64);
-    // The one whose copies the entries lead to goes.
+    // A new version, so that less than a quarter is of no use when the one goes to whose copies the entries lead.
+    scene.version("b", 1);
+    for series in ["c", "d", "e", "f", "g"] {
+        scene.version(series, 1);
+    }
+    scene.pass().unwrap();
     scene.forget(a);
     scene.pass().unwrap();
     let left = scene.agrees("the first twin is gone");
-    assert_eq!(scene.contents().keys().collect::<Vec<_>>(), [&b]);
+    assert!(scene.contents().contains_key(&b) && !scene.contents().contains_key(&a));
     assert!(left.waiting > 0, "{left:?}");
-    // A new version makes the tables worth a sweep.
-    scene.version("b", 1);
+    // Others, and it is worth a sweep.
+    for gone in scene.versions().iter().rev().take(4) {
+        scene.forget(gone.id());
+    }
+    scene.version("b", 2);
     scene.pass().unwrap();
     let swept = scene.agrees("swept");
-    assert_eq!((swept.waiting, scene.records::<Copies>().len()), (0, 0));
+    assert_eq!(swept.waiting, 0);
+    assert_eq!(scene.records::<Chunks>().len() as u64, swept.different_chunks);
+}
+
+/// Of all containers a pass reads the tables of the new ones; of the tables of chunks what it needs.
+#[test]
+fn a_pass_costs_what_is_new() {
+    let scene = Scene::new();
+    for edition in 0..20 {
+        scene.version(if edition % 4 == 0 { "b" } else { "a" }, edition);
+    }
+    scene.pass().unwrap();
+    let before = scene.records::<Containers>().len();
+    scene.version("a", 20);
+    let (context, faults) = scene.faulty(&scene.memory);
+    let opened = faults.count() as usize;
+    scene.runtime.block_on(pass::run(&surroundings(context.repository), &PassOptions::default())).unwrap();
+    let log = faults.log().split_off(opened);
+    let count = |kind, prefix: &str| log.iter().filter(|op| op.kind == kind && op.path.starts_with(prefix)).count();
+    let new = scene.records::<Containers>().len() - before;
+    assert_eq!(count(OpKind::Get, "data/") + count(OpKind::Get, "meta/"), new);
+    let (read, written) = (count(OpKind::Get, "index/runs/"), count(OpKind::Put, "index/runs/"));
+    assert!(new >= 2 && read <= 16 && written <= 6, "{new} containers, {read} reads, {written} runs: {log:#?}");
+}
+
+/// A rebuild that is cut off at any request leaves the old index or the new one, and whoever comes next goes on.
+#[test]
+fn a_rebuild_that_is_cut_off_harms_nothing() {
+    let scene = Scene::new();
+    let ids: Vec<_> = (0..3).map(|edition| scene.version("a", edition)).collect();
+    scene.pass().unwrap();
+    scene.version("b", 1);
+    scene.forget(ids[1]);
+    let expected = scene.contents();
+    let run = |scene: &Scene, cut: Option<(u64, Stop)>| {
+        let (context, faults) = scene.faulty(&scene.memory);
+        let opened = faults.count();
+        if let Some((n, stop)) = cut {
+            faults.stop_at(opened + n, stop);
+        }
+        let result = scene.runtime.block_on(repair::rebuild(&surroundings(context.repository)));
+        (result, faults.count() - opened)
+    };
+    let (undisturbed, operations) = run(&scene.fork(), None);
+    assert!(undisturbed.unwrap().number == Some(2) && operations > 15, "{operations}");
+    for n in 0..operations {
+        for stop in [Stop::Before, Stop::After] {
+            let at = format!("cut at operation {n} of {operations}, {stop:?}");
+            let cut = scene.fork();
+            assert!(run(&cut, Some((n, stop))).0.is_err(), "{at}");
+            assert_eq!(cut.agreement().disagreements, [], "{at}");
+            cut.pass().unwrap();
+            cut.pass().unwrap();
+            cut.agrees(&at);
+            assert!(cut.contents() == expected, "{at}");
+            cut.is_clean(&at);
+        }
+    }
 }
 
 /// Passes that only collect write nothing about chunks.
