@@ -162,7 +162,7 @@ def take_segment(reader, names):
 
 
 def take_run(reader, names):
-    """A row of a segment (segment.rs): kind, container, born, offset, count of records. A superchunk has a MAC, which we pass over."""
+    """A row of a segment (segment.rs): kind, container, born, offset, count of records. Where a superchunk begins there is a MAC, which we pass over."""
     row = reader.u8(), take_container(reader, names), reader.varint(), reader.varint(), reader.varint()
     if row[0] == 1:
         reader.take(16)
@@ -176,7 +176,7 @@ def segment_records(data):
     runs = reader.rows(lambda row: take_run(row, names))
     even, places = reader.varint(), []
     for kind, container, born, offset, count in runs:
-        need(kind <= 1 and born <= len(jobs) and count <= len(data), "a run of a segment is out of bounds")
+        need(kind <= 2 and born <= len(jobs) and count <= len(data), "a run of a segment is out of bounds")
         for _ in range(count):
             places.append((container, offset, even or reader.varint()))
             offset += places[-1][2]

@@ -8,7 +8,7 @@
 //! | version      | 1            | 1                                                                                    |
 //! | places       | …            | jobs and containers, `places.rs`                                                     |
 //! | run count    | varint       | runs of records that lie back to back in one container and were born together        |
-//! | runs         | a row a run  | kind (1 byte, 0 = chunks, 1 = a superchunk), varint container, varint born, varint first offset, varint records; for a superchunk 16 bytes of MAC |
+//! | runs         | a row a run  | kind (1 byte, 0 = chunks, 1 = a superchunk begins, 2 = it goes on), varint container, varint born, varint first offset, varint records; where a superchunk begins 16 bytes of MAC |
 //! | even         | varint       | size of every record, or 0 when a column of sizes follows                             |
 //! | sizes        | varint each  | only when `even` is 0                                                                |
 //! | fingerprints | 32 each      |                                                                                      |
@@ -30,6 +30,7 @@ use crate::wire::{DecodeError, EncodeError, Put, Reader};
 const WHAT: &str = "segment";
 const KIND_CHUNKS: u8 = 0;
 const KIND_SUPERCHUNK: u8 = 1;
+const KIND_CONTINUED: u8 = 2;
 
 /// One chunk of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,12 +50,12 @@ impl ChunkRecord {
     }
 }
 
-/// A run of records that is proved as one.
+/// Records in a row that are proved as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Superchunk {
     /// Number of its first record in the segment.
     pub first: usize,
-    /// How many records: they lie back to back in one container and were born together.
+    /// How many records, wherever they lie.
     pub records: usize,
     /// The MAC (`larder_chunking::RunMac`) over their bytes.
     pub mac: [u8; 16],
@@ -69,29 +70,34 @@ pub struct Segment {
     pub superchunks: Vec<Superchunk>,
 }
 
-/// Records that are written as one row, and the superchunk that they are.
-type RunOf<'a> = (&'a [ChunkRecord], Option<&'a Superchunk>);
+/// What a row is, beside the records that lie back to back.
+#[derive(Clone, Copy)]
+enum Row<'a> {
+    Chunks,
+    Superchunk(&'a [u8; 16]),
+    Continued,
+}
 
-/// The runs that a segment is written in.
-fn runs<'a>(records: &'a [ChunkRecord], superchunks: &'a [Superchunk]) -> Result<Vec<RunOf<'a>>, EncodeError> {
-    let mut runs = Vec::new();
+/// The rows that a segment is written in.
+fn rows<'a>(
+    records: &'a [ChunkRecord],
+    superchunks: &'a [Superchunk],
+) -> Result<Vec<(&'a [ChunkRecord], Row<'a>)>, EncodeError> {
+    let mut rows = Vec::new();
     let mut at = 0;
-    let plain = |from: usize, to: usize| records[from..to].chunk_by(|a, b| a.continues(b)).map(|run| (run, None));
+    let runs = |from: usize, to: usize| records[from..to].chunk_by(|a, b| a.continues(b));
     for superchunk in superchunks {
         let end = superchunk.first.checked_add(superchunk.records).filter(|end| *end <= records.len());
         let Some(end) = end.filter(|end| at <= superchunk.first && superchunk.first < *end) else {
             return Err(EncodeError::new(WHAT, "a superchunk is empty, out of order or out of bounds"));
         };
-        let run = &records[superchunk.first..end];
-        if !run.windows(2).all(|pair| pair[0].continues(&pair[1])) {
-            return Err(EncodeError::new(WHAT, "a superchunk's records do not lie back to back"));
-        }
-        runs.extend(plain(at, superchunk.first));
-        runs.push((run, Some(superchunk)));
+        rows.extend(runs(at, superchunk.first).map(|run| (run, Row::Chunks)));
+        let kinds = std::iter::once(Row::Superchunk(&superchunk.mac)).chain(std::iter::repeat(Row::Continued));
+        rows.extend(runs(superchunk.first, end).zip(kinds));
         at = end;
     }
-    runs.extend(plain(at, records.len()));
-    Ok(runs)
+    rows.extend(runs(at, records.len()).map(|run| (run, Row::Chunks)));
+    Ok(rows)
 }
 
 /// Encodes a segment. Equal contents give equal bytes.
@@ -103,17 +109,23 @@ pub fn encode(records: &[ChunkRecord], superchunks: &[Superchunk]) -> Result<Vec
         }
     }
     let mut places = PlacesWriter::default();
-    let runs = runs(records, superchunks)?;
+    let runs = rows(records, superchunks)?;
     let mut rows = Vec::new();
-    for (run, superchunk) in &runs {
+    for (run, row) in &runs {
         let first = &run[0];
-        rows.put_u8(if superchunk.is_some() { KIND_SUPERCHUNK } else { KIND_CHUNKS });
+        rows.put_u8(match row {
+            Row::Chunks => KIND_CHUNKS,
+            Row::Superchunk(_) => KIND_SUPERCHUNK,
+            Row::Continued => KIND_CONTINUED,
+        });
         rows.put_varint(places.container(first.chunk.container));
         let born = if first.born == first.chunk.container.job { 0 } else { places.job(first.born) + 1 };
         rows.put_varint(born);
         rows.put_varint(u64::from(first.chunk.offset));
         rows.put_varint(run.len() as u64);
-        rows.extend(superchunk.iter().flat_map(|superchunk| superchunk.mac));
+        if let Row::Superchunk(mac) = row {
+            rows.extend_from_slice(*mac);
+        }
     }
     let mut out = Vec::with_capacity(64 + rows.len() + records.len() * 35);
     out.put_u8(1);
@@ -148,14 +160,10 @@ pub fn decode(bytes: &[u8]) -> Result<Segment, DecodeError> {
     // A run's row takes 5 bytes, and each of its records has a fingerprint further on.
     let run_count = reader.count(5 + 32)?;
     let mut runs = Vec::with_capacity(run_count);
-    let mut superchunks = Vec::new();
+    let mut superchunks: Vec<Superchunk> = Vec::new();
     let mut total = 0usize;
     for _ in 0..run_count {
-        let is_superchunk = match reader.u8()? {
-            KIND_CHUNKS => false,
-            KIND_SUPERCHUNK => true,
-            _ => return Err(reader.invalid("it holds records of a kind this program does not know")),
-        };
+        let kind = reader.u8()?;
         let container = places.container(&mut reader)?;
         let born = match reader.varint()? {
             0 => container.job,
@@ -164,8 +172,14 @@ pub fn decode(bytes: &[u8]) -> Result<Segment, DecodeError> {
         let offset = reader.varint_u32()?;
         // Every record has a fingerprint further on, which bounds the count.
         let records = reader.count(32)?;
-        if is_superchunk {
-            superchunks.push(Superchunk { first: total, records, mac: reader.array()? });
+        match (kind, superchunks.last_mut()) {
+            (KIND_CHUNKS, _) => {}
+            (KIND_SUPERCHUNK, _) => superchunks.push(Superchunk { first: total, records, mac: reader.array()? }),
+            (KIND_CONTINUED, Some(superchunk)) if superchunk.first + superchunk.records == total => {
+                superchunk.records += records;
+            }
+            (KIND_CONTINUED, _) => return Err(reader.invalid("a row goes on with a superchunk that did not begin")),
+            _ => return Err(reader.invalid("it holds records of a kind this program does not know")),
         }
         total += records;
         if records == 0 || total > reader.remaining() / 32 {
@@ -242,12 +256,32 @@ mod tests {
     }
 
     #[test]
-    fn superchunks_that_are_no_runs_are_not_encoded() {
+    fn a_row_that_goes_on_with_nothing_is_refused() {
+        let records = [sequential(&[10, 20]), sequential(&[30])].concat();
+        let superchunk = Superchunk { first: 0, records: 3, mac: [7; 16] };
+        let bytes = encode(&records, &[superchunk]).expect("in bounds");
+        assert_eq!(decode(&bytes).map(|segment| segment.superchunks), Ok(vec![superchunk]));
+        // The second row: its kind comes behind the MAC.
+        let second = bytes.windows(16).position(|window| window == [7; 16]).expect("the MAC") + 16;
+        assert_eq!(bytes[second], KIND_CONTINUED);
+        let mut of_another_kind = bytes.clone();
+        of_another_kind[second] = KIND_CONTINUED + 1;
+        assert!(decode(&of_another_kind).is_err());
+        let mut without_beginning = encode(&records, &[]).expect("in bounds");
+        let rows = bytes.len() - 16;
+        assert_eq!(without_beginning.len(), rows);
+        without_beginning[second - 16] = KIND_CONTINUED;
+        assert!(decode(&without_beginning).is_err());
+    }
+
+    #[test]
+    fn superchunks_that_are_not_there_are_not_encoded() {
         let records = [sequential(&[10, 20, 30]), sequential(&[10])].concat();
         let superchunk = |first, records| Superchunk { first, records, mac: [0; 16] };
         assert!(encode(&records, &[superchunk(0, 3), superchunk(3, 1)]).is_ok());
+        assert!(encode(&records, &[superchunk(1, 3)]).is_ok(), "they may go across containers");
         for bad in [
-            vec![superchunk(0, 4)],
+            vec![superchunk(0, 5)],
             vec![superchunk(0, 0)],
             vec![superchunk(3, 2)],
             vec![superchunk(usize::MAX, 2)],
@@ -272,9 +306,15 @@ mod tests {
                 .chunks_exact(2)
                 .map(|cut| Superchunk { first: cut[0], records: cut[1] - cut[0], mac: [cut[0] as u8; 16] })
                 .collect();
+            let mixed: Vec<_> = sequential(&sizes).into_iter().zip(scattered.iter().cycle()).enumerate()
+                .map(|(place, (one, other))| if place % 7 < 5 { one } else { *other })
+                .collect();
+            // Without any scattered records there is nothing to mix.
+            let mixed = if scattered.is_empty() { sequential(&sizes) } else { mixed };
             for (records, superchunks) in [
                 (scattered.clone(), Vec::new()),
                 (sequential(&sizes), superchunks.clone()),
+                (mixed, superchunks.clone()),
                 ([sequential(&sizes), scattered].concat(), superchunks),
             ] {
                 let bytes = encode(&records, &superchunks).expect("in bounds");

@@ -22,8 +22,6 @@ pub(super) struct Stored {
     pub(super) chunks: usize,
     pub(super) samples: Vec<u64>,
     pub(super) proof: Option<Proof>,
-    /// Superchunks that the codec has no room for.
-    pub(super) beside: Vec<Superchunk>,
 }
 
 /// Proves a run of chunks with one MAC: bytes, MAC over them, and lengths of the last chunks, which cuts look ahead from.
@@ -82,9 +80,8 @@ impl LoadGroup for Base {
 
     fn load(&mut self, group: u32) -> Result<Group, Infallible> {
         self.read(self.segments[group as usize].container);
-        let Stored { bytes, beside, .. } = &self.segments[group as usize];
-        let mut segment = manifest::decode(bytes);
-        segment.superchunks.extend(beside);
+        let Stored { bytes, .. } = &self.segments[group as usize];
+        let segment = manifest::decode(bytes);
         if !segment.superchunks.is_empty() {
             self.superchunks.insert(group, segment.superchunks);
         }

@@ -32,12 +32,12 @@ pub(crate) struct With {
 impl With {
     /// The same with merging as Larder does it.
     pub(crate) const fn merging_after(self, after: u32) -> Self {
-        Self { merging: Some(Merging { after, across: Across::Nothing }), ..self }
+        Self { merging: Some(Merging { after, across: Across::Containers }), ..self }
     }
 
-    /// The same with merging as Larder's format does not allow it.
-    pub(crate) const fn merging_across(self, after: u32) -> Self {
-        Self { merging: Some(Merging { after, across: Across::Containers }), ..self }
+    /// The same with merging of chunks alone that lie back to back, as the paper's superchunks do.
+    pub(crate) const fn merging_together(self, after: u32) -> Self {
+        Self { merging: Some(Merging { after, across: Across::Nothing }), ..self }
     }
 }
 

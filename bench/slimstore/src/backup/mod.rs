@@ -233,7 +233,7 @@ mod tests {
             With { skipping: true, ..With::default() },
             With::default().merging_after(1),
             With { skipping: true, proofs: true, ..With::default() }.merging_after(2),
-            With::default().merging_across(1),
+            With::default().merging_together(1),
         ];
         for algorithm in [Algorithm::Rabin, Algorithm::FastCdc, Algorithm::MinCdc] {
             let front = Front::new(algorithm, 4096).expect("valid");

@@ -29,9 +29,9 @@ pub(crate) struct Merging {
 /// What ends a superchunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Across {
-    /// As in Larder's format: the records lie back to back in one container and were born together; at most 1 MiB.
+    /// The records lie back to back in one container and were born together; at most 1 MiB.
     Nothing,
-    /// What the format has no room for: any records in a row; at most 128 KiB.
+    /// As Larder does it: any records in a row; at most 128 KiB.
     Containers,
 }
 
@@ -199,15 +199,13 @@ impl RecipeWriter {
         self.end_run();
         self.next = 0;
         let superchunks = std::mem::take(&mut self.runs);
-        let across = self.proving.merging.is_some_and(|merging| merging.across == Across::Containers);
-        let (inside, beside) = if across { (Vec::new(), superchunks) } else { (superchunks, Vec::new()) };
-        let bytes = manifest::encode(records, &inside);
+        let bytes = manifest::encode(records, &superchunks);
         let name = self.fingerprinter.one(&bytes);
         let mac = std::mem::replace(&mut self.segment_mac, self.empty.clone());
         let number = self.written.len();
         self.written_names.insert(name, number);
         if let Some(shared) = self.base_names.get(&name) {
-            self.written.push(Stored { beside, ..self.base[*shared].clone() });
+            self.written.push(self.base[*shared].clone());
             return;
         }
         let fill = self.container_bytes.entry(self.container).or_default();
@@ -227,7 +225,6 @@ impl RecipeWriter {
             chunks: records.len(),
             samples,
             proof,
-            beside,
         });
     }
 }

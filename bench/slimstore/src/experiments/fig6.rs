@@ -38,8 +38,9 @@ pub(crate) fn fig6(settings: &Settings) -> anyhow::Result<()> {
          A superchunk here is a view over chunks that stay where they are, proved by one MAC; in the paper it is stored as a chunk of its own. \
          MB a second of real CPU time of one thread, the least disturbed of three runs. Ratio: share of all versions' bytes that is not stored. \
          Mean piece: bytes of the counted versions by pieces looked at, a proved run being one. Factors are multiples of the second way: skip \
-         chunking alone, where the cutter is slow enough for it, else cutting everything. \"Across\" is what Larder's format has no room for: \
-         superchunks over chunks that do not lie back to back in one container, of at most 128 KiB.",
+         chunking alone, where the cutter is slow enough for it, else cutting everything. \"Back to back\" \
+         are superchunks over chunks that lie so in one container and are equally old, of at most 1 MiB; the others take any chunks in a row, \
+         of at most 128 KiB.",
         COUNTED + 1
     ));
     for algorithm in ALGORITHMS {
@@ -101,8 +102,8 @@ fn run(settings: &Settings, front: &Front, duplication: f64) -> Vec<Way> {
         ("+ merging after 2", base.merging_after(2)),
         ("+ merging after 1", base.merging_after(1)),
         ("+ merging 5, proofs", With { proofs: true, ..base.merging_after(5) }),
-        ("+ across after 5", base.merging_across(5)),
-        ("+ across after 1", base.merging_across(1)),
+        ("+ back to back after 5", base.merging_together(5)),
+        ("+ back to back after 1", base.merging_together(1)),
     ];
     let mut runs: Vec<_> = ways
         .into_iter()

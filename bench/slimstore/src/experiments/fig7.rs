@@ -78,7 +78,7 @@ fn runs(front: &Front) -> Vec<Run> {
         Run::larder("+ skipping, if worth it", skipping),
         Run::larder("+ merging", merging),
         Run::larder("+ proofs: Larder as it is", With { proofs: true, ..merging }),
-        Run::larder("skipping, merging across", skipping.merging_across(1)),
+        Run::larder("skipping, merging back to back", skipping.merging_together(1)),
     ]
 }
 

@@ -10,15 +10,14 @@ use larder_format::segment::{ChunkRecord, Superchunk};
 
 /// A run with fewer records is not worth a row of its own.
 const RECORDS_MIN: usize = 4;
-/// A run ends here (bytes): what breaks is looked at chunk by chunk.
-const BYTES_MAX: u64 = 1 << 20;
+/// A run ends here (bytes): what breaks is looked at chunk by chunk. Longer ones break too often (measured, `bench/slimstore`).
+const BYTES_MAX: u64 = 128 << 10;
 
 #[derive(Debug)]
 struct Run {
     first: usize,
     records: usize,
     bytes: u64,
-    last: ChunkRecord,
     mac: RunMac,
 }
 
@@ -47,16 +46,15 @@ impl Merging {
             return;
         };
         let bytes = content.len() as u64;
-        let goes_on = self.run.as_ref().is_some_and(|run| run.last.continues(record) && run.bytes + bytes <= BYTES_MAX);
+        let goes_on = self.run.as_ref().is_some_and(|run| run.bytes + bytes <= BYTES_MAX);
         if !goes_on {
             self.end_run();
         }
         let empty = &self.empty;
-        let new = || Run { first: number, records: 0, bytes: 0, last: *record, mac: empty.clone() };
+        let new = || Run { first: number, records: 0, bytes: 0, mac: empty.clone() };
         let run = self.run.get_or_insert_with(new);
         run.records += 1;
         run.bytes += bytes;
-        run.last = *record;
         run.mac.update(content);
     }
 

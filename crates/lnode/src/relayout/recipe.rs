@@ -9,7 +9,7 @@ use larder_format::ChunkRef;
 use larder_format::ids::ContainerId;
 use larder_format::manifest::Manifest;
 use larder_format::recipe::{Recipe, SegmentRef};
-use larder_format::segment::{self, Segment, Superchunk};
+use larder_format::segment::{self, Segment};
 
 use super::{Move, Relaid, Relayout, RelayoutError};
 use crate::version::RecipeReader;
@@ -113,11 +113,10 @@ impl Relayout {
                         record.chunk = rewriting.moves[*place].to;
                     }
                 }
-                let superchunks = whole_runs(&contents);
-                let bytes =
-                    segment::encode(&contents.records, &superchunks).map_err(larder_store::RepositoryError::from)?;
+                // What its bytes are has not changed, so its samples, its proof and its superchunks hold.
+                let Segment { records, superchunks } = &contents;
+                let bytes = segment::encode(records, superchunks).map_err(larder_store::RepositoryError::from)?;
                 let fingerprint = self.fingerprinter.one(&bytes);
-                // What its bytes are has not changed, so its samples and its proof hold.
                 reference.chunk = sink.push(fingerprint, &bytes)?;
                 reference.uses = uses_of(&contents.records);
             }
@@ -154,13 +153,4 @@ impl Rewriting {
             self.wanted_bytes += chunk.size as usize;
         }
     }
-}
-
-/// The superchunks whose records still lie back to back. Their bytes are the same, so their MACs hold.
-fn whole_runs(segment: &Segment) -> Vec<Superchunk> {
-    let is_whole = |superchunk: &&Superchunk| {
-        let run = &segment.records[superchunk.first..superchunk.first + superchunk.records];
-        run.windows(2).all(|pair| pair[0].continues(&pair[1]))
-    };
-    segment.superchunks.iter().filter(is_whole).copied().collect()
 }
