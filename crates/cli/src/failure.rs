@@ -210,6 +210,10 @@ impl From<PassError> for Failure {
 impl From<IndexError> for Failure {
     fn from(error: IndexError) -> Self {
         match error {
+            // Whatever else a pass reads and finds damaged, it says itself.
+            IndexError::Repository(error) if error.is_damage() => {
+                Self::of(Exit::Damage, &error).advise("`larder repair index` makes the index anew")
+            }
             IndexError::Repository(error) => error.into(),
             IndexError::Unstable { .. } => Self::of(Exit::Busy, &error).advise("run the command again"),
             error if error.is_damage() => Self::of(Exit::Damage, &error),

@@ -124,6 +124,10 @@ pub struct IndexHead {
     /// Counters.
     #[n(9)]
     pub statistics: PassStatistics,
+    /// Set by a rebuild: of containers with lower numbers it is not known whether they were given up before, so no chunk is
+    /// ever led to one of them from elsewhere (`RebuiltKeepsCopies`).
+    #[n(10)]
+    pub rebuilt: Option<u32>,
 }
 
 /// What became of a version.
@@ -163,11 +167,13 @@ pub enum Table {
     Holes,
     /// Sampled fingerprints to versions.
     Streams,
+    /// Fingerprint and container to the place of a copy that counts beside the one in [`Table::Chunks`].
+    Copies,
 }
 
 impl Table {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Chunks, Self::Containers, Self::Holes, Self::Streams];
+    pub const ALL: [Self; 5] = [Self::Chunks, Self::Containers, Self::Holes, Self::Streams, Self::Copies];
 
     pub(crate) fn code(self) -> u8 {
         match self {
@@ -175,6 +181,7 @@ impl Table {
             Self::Containers => 2,
             Self::Holes => 3,
             Self::Streams => 4,
+            Self::Copies => 5,
         }
     }
 

@@ -6,6 +6,7 @@
 //! | containers | container number, 4 bytes big-endian                       | [`ContainerFacts`]                         |
 //! | holes      | the same                                                   | [`ChunkSet`]                               |
 //! | streams    | sample, 8 bytes big-endian, and 16 bytes of series key     | u32 version number                         |
+//! | copies     | key of a chunk, and container number, 4 bytes big-endian   | u32 chunk number in the container          |
 //!
 //! Container facts:
 //!
@@ -75,6 +76,33 @@ impl ChunkPlace {
         let place = Self { container: reader.u32()?, chunk: reader.u32()? };
         reader.finish()?;
         Ok(place)
+    }
+}
+
+/// The key of a copy of a chunk beside the one that the table of chunks has. Copies of one chunk are neighbours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CopyKey {
+    /// The chunk.
+    pub chunk: ChunkKey,
+    /// Number of the container that holds the copy.
+    pub container: u32,
+}
+
+impl CopyKey {
+    /// Its 24 bytes.
+    pub fn encode(&self) -> [u8; 24] {
+        let mut out = [0; 24];
+        out[..20].copy_from_slice(&self.chunk.0);
+        out[20..].copy_from_slice(&self.container.to_be_bytes());
+        out
+    }
+
+    /// Reads them.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes, "key of a copy in the index");
+        let key = Self { chunk: ChunkKey(reader.array()?), container: u32::from_be_bytes(reader.array()?) };
+        reader.finish()?;
+        Ok(key)
     }
 }
 

@@ -1,16 +1,22 @@
 //! The G-node: everything that runs offline and makes room.
 //!
+//! * [`agreement`]: whether the index agrees with containers and versions.
 //! * [`compaction`]: newest versions laid out anew, so that they are read fast.
 //! * [`forget`]: marks versions that a policy does not keep.
+//! * [`ingest`]: the chunks of new containers, taken into the index.
 //! * [`pass`]: collects what no version needs.
+//! * [`repair`]: the index made anew from containers and versions alone.
 //! * [`shares`]: how much each version has to itself.
 //! * [`retention`]: which versions of a series a policy keeps. A pure decision.
 //!
 //! Any number of L-nodes and G-nodes may work on one repository at once; `docs/concurrency.md` says why that is safe. Carries
 //! `DESIGN.md` section 5. Above: `cli`. Below: `lnode`, `index`, `store`, `format`.
 
+pub mod agreement;
 pub mod compaction;
 pub mod forget;
+pub mod ingest;
 pub mod pass;
+pub mod repair;
 pub mod retention;
 pub mod shares;

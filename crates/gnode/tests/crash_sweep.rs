@@ -79,10 +79,10 @@ fn a_pass_cut_at_any_operation_loses_nothing_and_the_next_one_finishes() {
             result.unwrap_or_else(|error| panic!("{at}: {error}"));
             assert_eq!(cut.contents(), expected, "{at}");
             // A pass that died before its index was created is known to be over when the next index is there. It left its lease
-            // and at most one run.
+            // and its runs.
             let more: Vec<_> = cut.garbage().difference(&left).cloned().collect();
             let is_of_pass = |name: &String| name.starts_with("jobs/") || name.starts_with("index/runs/");
-            assert!(more.len() <= 2 && more.iter().all(is_of_pass), "{at}: {more:?}");
+            assert!(more.len() <= 5 && more.iter().all(is_of_pass), "{at}: {more:?}");
             cut.pass().unwrap();
             assert_eq!(cut.garbage(), left, "{at}");
             assert_eq!(cut.contents(), expected, "{at}");

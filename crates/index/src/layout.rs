@@ -8,6 +8,6 @@ pub const fn layout_of(table: Table) -> RecordLayout {
     match table {
         Table::Chunks => RecordLayout { key_len: 20, value: ValueWidth::Fixed(8) },
         Table::Containers | Table::Holes => RecordLayout { key_len: 4, value: ValueWidth::Variable },
-        Table::Streams => RecordLayout { key_len: 24, value: ValueWidth::Fixed(4) },
+        Table::Streams | Table::Copies => RecordLayout { key_len: 24, value: ValueWidth::Fixed(4) },
     }
 }

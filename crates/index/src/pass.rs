@@ -70,14 +70,18 @@ pub struct Draft<'a> {
     pub manifest: IndexManifest,
     /// Objects that the base uses or the pass has written.
     known: BTreeSet<RunId>,
+    /// Those of them that the base uses.
+    base: BTreeSet<RunId>,
 }
 
 impl<'a> Draft<'a> {
     /// Begins with the base as it is.
     pub fn new(pass: &'a IndexPass, base: &IndexSnapshot) -> Self {
-        let manifest = (*base.manifest).clone();
-        let known = manifest.runs.iter().map(|run| run.id).collect();
-        Self { pass, manifest, known }
+        let mut manifest = (*base.manifest).clone();
+        // A pass may have added runs of its own.
+        manifest.sort();
+        let known: BTreeSet<RunId> = manifest.runs.iter().map(|run| run.id).collect();
+        Self { pass, manifest, base: known.clone(), known }
     }
 
     /// Begins with nothing, as a repair does.
@@ -130,6 +134,11 @@ impl<'a> Draft<'a> {
         self.manifest.runs.extend(runs);
         self.manifest.sort();
         Ok(())
+    }
+
+    /// Objects that the pass has written and the draft does not use: nobody else ever saw them.
+    pub fn intermediate(&self) -> Vec<RunId> {
+        self.superseded().into_iter().filter(|id| !self.base.contains(id)).collect()
     }
 
     /// Objects that the base uses or the pass has written, and the draft does not use: to be queued for deletion. Readers of older

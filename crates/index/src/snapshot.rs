@@ -47,6 +47,7 @@ impl IndexSnapshot {
             next_container: 0,
             next_age: 0,
             statistics: PassStatistics::default(),
+            rebuilt: None,
         };
         let manifest = IndexManifest { head, versions: Vec::new(), runs: Vec::new(), queue: Vec::new() };
         Self { number: 0, manifest: Arc::new(manifest) }

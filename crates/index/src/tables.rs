@@ -6,6 +6,7 @@
 //! | [`Containers`] | container number               | [`ContainerFacts`]                                |
 //! | [`Holes`]      | container number               | [`ChunkSet`]: chunks that were given up           |
 //! | [`Streams`]    | [`StreamKey`]: sample, series  | version number: the newest with that sample       |
+//! | [`Copies`]     | [`CopyKey`]: chunk, container  | number in the container, of another copy          |
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
@@ -14,7 +15,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 use larder_format::index_manifest::{RunRef, Table};
-use larder_format::index_tables::{ChunkKey, ChunkPlace, ChunkSet, ContainerFacts, StreamKey};
+use larder_format::index_tables::{ChunkKey, ChunkPlace, ChunkSet, ContainerFacts, CopyKey, StreamKey};
 use larder_format::run::prefix;
 use larder_format::{DecodeError, EncodeError};
 
@@ -162,6 +163,34 @@ impl TypedTable for Streams {
 
     fn decode_value(bytes: &[u8]) -> Result<u32, DecodeError> {
         array(bytes, "version number in the index").map(u32::from_le_bytes)
+    }
+}
+
+/// Copies of chunks beside those in [`Chunks`] that were not given up.
+#[derive(Debug)]
+pub enum Copies {}
+
+impl TypedTable for Copies {
+    const TABLE: Table = Table::Copies;
+    type Key = CopyKey;
+    type Value = u32;
+    type KeyBytes = [u8; 24];
+
+    fn encode_key(key: &CopyKey) -> [u8; 24] {
+        key.encode()
+    }
+
+    fn decode_key(bytes: &[u8]) -> Result<CopyKey, DecodeError> {
+        CopyKey::decode(bytes)
+    }
+
+    fn encode_value(value: &u32, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        out.extend_from_slice(&value.to_le_bytes());
+        Ok(())
+    }
+
+    fn decode_value(bytes: &[u8]) -> Result<u32, DecodeError> {
+        array(bytes, "number of a copy in the index").map(u32::from_le_bytes)
     }
 }
 

@@ -44,7 +44,7 @@ fn key(table: Table, number: u16) -> Vec<u8> {
             key
         }
         Table::Containers | Table::Holes => u32::from(number).to_be_bytes().to_vec(),
-        Table::Streams => [&u64::from(number / 4).to_be_bytes()[..], &[number as u8 % 4; 16]].concat(),
+        Table::Streams | Table::Copies => [&u64::from(number / 4).to_be_bytes()[..], &[number as u8 % 4; 16]].concat(),
     }
 }
 
@@ -52,7 +52,7 @@ fn value(table: Table, value: u8) -> Vec<u8> {
     match table {
         Table::Chunks => vec![value; 8],
         Table::Containers | Table::Holes => vec![value; usize::from(value)],
-        Table::Streams => vec![value; 4],
+        Table::Streams | Table::Copies => vec![value; 4],
     }
 }
 
@@ -151,7 +151,7 @@ proptest! {
     ) {
         let probes = match table {
             Table::Chunks => probes.0.min(probes.1)..=probes.0.max(probes.1),
-            Table::Streams => (probes.0 % 110)..=(probes.0 % 110 + probes.1 % 30),
+            Table::Streams | Table::Copies => (probes.0 % 110)..=(probes.0 % 110 + probes.1 % 30),
             _ => (probes.0 % 300) << 32..=(probes.0 % 300 + probes.1 % 100) << 32,
         };
         follows_the_oracle(table, steps, probes);

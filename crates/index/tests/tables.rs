@@ -232,6 +232,11 @@ fn what_a_draft_does_not_use_any_more_is_told() {
     let mut expected: Vec<_> = between.iter().map(|run| run.id).collect();
     expected.sort();
     assert_eq!(draft.superseded(), expected);
+    let of_base: Vec<_> = base.runs_of(Table::Chunks).iter().map(|run| run.id).collect();
+    expected.retain(|id| !of_base.contains(id));
+    assert!(!expected.is_empty());
+    assert_eq!(draft.intermediate(), expected);
+    expected.extend(of_base);
     assert_eq!(draft.view::<Chunks>(LookupOptions::default()).records_at_most(), 1000);
     draft.clear(Table::Streams);
     assert_eq!(draft.superseded().len(), expected.len() + base.runs_of(Table::Streams).len());

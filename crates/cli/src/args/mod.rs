@@ -11,6 +11,7 @@ mod init;
 mod keys;
 mod look;
 mod optimize;
+mod repair;
 mod restore;
 mod tools;
 
@@ -26,6 +27,7 @@ pub(crate) use look::{
     CheckArgs, DiffArgs, DumpArgs, DumpFormat, FilterArgs, FindArgs, GroupBy, LsArgs, SnapshotsArgs, StatsArgs, StatsBy,
 };
 pub(crate) use optimize::{GnodeArgs, OptimizeArgs, PassArgs, TaskName};
+pub(crate) use repair::{RepairArgs, RepairCommand};
 pub(crate) use restore::{OverwriteName, RestoreArgs};
 pub(crate) use tools::{CatArgs, CompletionsArgs, ManArgs, ValidateStoreArgs};
 
@@ -92,6 +94,8 @@ pub(crate) enum Command {
     Optimize(OptimizeArgs),
     /// Run passes of `optimize` for as long as this process runs
     Gnode(GnodeArgs),
+    /// Make anew what was lost and can be made anew
+    Repair(RepairArgs),
     /// Manage the passwords of a repository, and its paper key
     Key(KeyArgs),
     /// Find out whether a store keeps the promises that a repository needs
@@ -127,6 +131,7 @@ impl Command {
             Self::Unpin(_) => "unpin",
             Self::Optimize(_) => "optimize",
             Self::Gnode(_) => "gnode",
+            Self::Repair(_) => "repair",
             Self::Key(_) => "key",
             Self::ValidateStore(_) => "validate-store",
             Self::Unlock => "unlock",

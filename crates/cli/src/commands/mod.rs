@@ -15,6 +15,7 @@ mod ls;
 mod man;
 mod optimize;
 mod pin;
+mod repair;
 mod restore;
 mod snapshots;
 mod stats;
@@ -45,6 +46,7 @@ pub(crate) fn run(app: &App, command: Command) -> Result<Exit, Failure> {
         Command::Unpin(args) => pin::unpin(app, &args),
         Command::Optimize(args) => optimize::run(app, &args),
         Command::Gnode(args) => gnode::run(app, &args),
+        Command::Repair(args) => repair::run(app, &args),
         Command::Key(args) => key::run(app, &args),
         Command::ValidateStore(args) => validate_store::run(app, &args),
         Command::Unlock => unlock::run(app),

@@ -63,15 +63,7 @@ pub(super) fn make(
         let report = PassReport::without_pass();
         return Ok(Made { report, compacted, elapsed: started.elapsed(), requests: repository.store().stats() });
     }
-    let stop = cancel.clone();
-    let surroundings = Surroundings {
-        repository: repository.clone(),
-        now_ms: Arc::new(|| SystemClock.now_ms()),
-        stop: Arc::new(move || stop.is_cancelled()),
-        host: environment::host(),
-        program: format!("larder {}", env!("CARGO_PKG_VERSION")),
-        process: std::process::id(),
-    };
+    let surroundings = surroundings(repository, cancel);
     let options = PassOptions { dead_after: args.dead_after, dry_run, max_duration: args.max_duration };
     for attempt in 1.. {
         let result = app.block_on(run_pass(&surroundings, &options));
@@ -87,6 +79,19 @@ pub(super) fn make(
         return Ok(Made { report, compacted, elapsed, requests: repository.store().stats() });
     }
     unreachable!("the last attempt returns")
+}
+
+/// What passes need of the world.
+pub(super) fn surroundings(repository: &Repository, cancel: &Cancel) -> Surroundings {
+    let stop = cancel.clone();
+    Surroundings {
+        repository: repository.clone(),
+        now_ms: Arc::new(|| SystemClock.now_ms()),
+        stop: Arc::new(move || stop.is_cancelled()),
+        host: environment::host(),
+        program: format!("larder {}", env!("CARGO_PKG_VERSION")),
+        process: std::process::id(),
+    }
 }
 
 impl Made {

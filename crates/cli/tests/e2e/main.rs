@@ -10,6 +10,7 @@ mod interrupted;
 mod keys;
 mod looking;
 mod over_http;
+mod repairing;
 mod restoring;
 mod setting_up;
 mod support;

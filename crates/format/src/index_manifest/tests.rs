@@ -19,6 +19,7 @@ fn head(number: u64) -> IndexHead {
         next_container: 1000,
         next_age: 12,
         statistics: PassStatistics { chunks: 5, bytes_queued: 77, ..PassStatistics::default() },
+        rebuilt: None,
     }
 }
 
@@ -67,6 +68,15 @@ fn manifest() -> IndexManifest {
             queued(Doomed::Index(3), Reason::Superseded, 4),
         ],
     }
+}
+
+/// What a rebuild says is optional, so that indexes without it stay what they are.
+#[test]
+fn a_rebuilt_index_says_so() {
+    let mut rebuilt = manifest();
+    rebuilt.head.rebuilt = Some(990);
+    let bytes = rebuilt.encode(&keys(), [9; 16]).expect("valid");
+    assert_eq!(IndexManifest::decode(&keys(), 5, &bytes), Ok(rebuilt));
 }
 
 #[test]

@@ -44,6 +44,8 @@ pub(super) struct IndexNeeds {
     pub(super) base: u64,
     /// Objects of its runs.
     pub(super) runs: HashSet<RunId>,
+    /// Objects of runs of the index before it, in the place of which it has others.
+    pub(super) superseded: HashSet<RunId>,
 }
 
 /// Everything of one job that goes, in this order: leases from `0` on, generations down to the register, closing mark, pins, mark.
@@ -76,12 +78,20 @@ pub(super) struct Decision {
     pub(super) removals: BTreeMap<JobId, Removal>,
     pub(super) runs: Vec<(RunId, u64)>,
     pub(super) indexes: Vec<u64>,
+    /// Of the runs, how many only an older index uses.
+    pub(super) superseded_runs: usize,
 }
 
 impl Decision {
-    /// Whether it is not worth an index. Older indexes go along when there is a newer one; alone they would make one each.
+    /// Whether it is not worth an index. Older indexes and their runs go along when there is a newer one; alone they would make one
+    /// each.
     pub(super) fn is_empty(&self) -> bool {
-        self.containers.is_empty() && self.removals.is_empty() && self.runs.is_empty()
+        self.containers.is_empty() && self.removals.is_empty() && self.runs.len() == self.superseded_runs
+    }
+
+    /// Leaves what would go along for the next time.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
     }
 }
 
@@ -230,9 +240,11 @@ impl Proposal {
         }
         removals.retain(|_, removal| !removal.is_empty());
         let is_over = |job: &JobId| before.settled.contains(job) || !leases.jobs.contains_key(job);
-        let runs = before.runs.into_iter().filter(|(id, _)| is_over(&id.job) && !needs.runs.contains(id)).collect();
+        let runs = before.runs.into_iter().filter(|(id, _)| is_over(&id.job) && !needs.runs.contains(id));
+        let runs: Vec<_> = runs.collect();
+        let superseded_runs = runs.iter().filter(|(id, _)| needs.superseded.contains(id)).count();
         // Whoever reads the index it is based on may go on for a while.
         let indexes = before.indexes.into_iter().filter(|number| *number < needs.base).collect();
-        Decision { containers, removals, runs, indexes }
+        Decision { containers, removals, runs, indexes, superseded_runs }
     }
 }

@@ -9,12 +9,14 @@ use larder_format::ids::{ContainerId, JobId, RunId};
 use larder_format::index_manifest::{IndexManifest, IndexedVersion, RunRef, Table, VersionState};
 use larder_format::lease::Pin;
 use larder_format::manifest::ContainerUsage;
+use larder_format::sketch::Sketch;
 use larder_index::tables::{Changes, Containers, TableView};
 use larder_index::{IndexIo, IndexSnapshot, LookupOptions, PassRuns};
 use larder_store::Repository;
 
 use super::lifespans::{Lifespans, Numbers};
 use super::run::PassError;
+use crate::ingest::Sketches;
 
 /// Bytes of memory for reading the table, and for sorting its changes.
 const MEMORY: usize = 16 << 20;
@@ -24,34 +26,39 @@ const RUNS_MAX: usize = 8;
 
 /// Versions and containers.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     versions: BTreeMap<Pin, IndexedVersion>,
     lifespans: Lifespans,
     next_version: u32,
     /// Versions that are retained, whether the index had them or not.
     retained: BTreeSet<Pin>,
     ingested: u64,
+    /// Samples of versions that were taken in.
+    sketches: Sketches,
     /// A version without a number left is not taken in; the next pass reads it again.
     is_full: bool,
 }
 
 /// What is to be written of it.
 #[derive(Debug)]
-pub(super) struct Written {
-    pub(super) versions: Vec<IndexedVersion>,
-    pub(super) runs: Vec<RunRef>,
-    pub(super) next_version: u32,
-    pub(super) next_container: u32,
-    pub(super) next_age: u64,
-    pub(super) containers: u64,
-    pub(super) ingested: u64,
+pub(crate) struct Written {
+    pub(crate) versions: Vec<IndexedVersion>,
+    pub(crate) runs: Vec<RunRef>,
+    pub(crate) next_version: u32,
+    pub(crate) next_container: u32,
+    pub(crate) next_age: u64,
+    pub(crate) containers: u64,
+    pub(crate) ingested: u64,
+    pub(crate) sketches: Sketches,
+    /// Names for what else the pass writes.
+    pub(crate) ids: PassRuns,
 }
 
 impl Ledger {
     /// Reads what the index has.
-    pub(super) async fn load(repository: &Repository, base: &IndexSnapshot) -> Result<Self, PassError> {
+    pub(crate) async fn load(repository: &Repository, base: &IndexSnapshot) -> Result<Self, PassError> {
         let manifest = &base.manifest;
-        if manifest.runs.iter().any(|run| run.table != Table::Containers) {
+        if !manifest.runs_of(Table::Holes).is_empty() {
             return Err(PassError::UnknownTables);
         }
         let (io, runs) = (io_of(repository), manifest.runs.clone());
@@ -77,22 +84,23 @@ impl Ledger {
             next_version: manifest.head.next_version.max(1),
             retained: BTreeSet::new(),
             ingested: 0,
+            sketches: Sketches::new(),
             is_full: false,
         })
     }
 
     /// Whether the index knows what this generation of a version uses.
-    pub(super) fn knows(&self, version: &Pin, generation: u32) -> bool {
+    pub(crate) fn knows(&self, version: &Pin, generation: u32) -> bool {
         self.versions.get(version).is_some_and(|known| known.generation == generation)
     }
 
     /// A version that the index knows is retained.
-    pub(super) fn retain(&mut self, version: Pin) {
+    pub(crate) fn retain(&mut self, version: Pin) {
         self.retained.insert(version);
     }
 
     /// A version is retained as this generation, which uses these containers and is the only one that counts.
-    pub(super) fn ingest(&mut self, version: Pin, generation: u32, containers: &[ContainerUsage]) {
+    pub(crate) fn ingest(&mut self, version: Pin, generation: u32, containers: &[ContainerUsage], sketch: Sketch) {
         if self.knows(&version, generation) {
             // Above it lies a generation that was given up.
             self.retained.insert(version);
@@ -107,30 +115,33 @@ impl Ledger {
         };
         self.next_version = next;
         self.ingested += 1;
+        if !sketch.is_empty() {
+            self.sketches.insert(series, (number, sketch));
+        }
         self.retained.insert(version);
         let row = IndexedVersion { number, series, job, generation, state: VersionState::Retained };
         self.versions.insert(version, row);
     }
 
     /// Versions of which nothing is to be kept lose their rows, and containers that none of the others uses theirs.
-    pub(super) fn prune(&mut self) {
+    pub(crate) fn prune(&mut self) {
         let retained = std::mem::take(&mut self.retained);
         self.versions.retain(|pin, _| retained.contains(pin));
         self.lifespans.prune(&numbers_of(&self.versions));
     }
 
     /// The containers that retained versions use. After [`Ledger::prune`].
-    pub(super) fn used(&self) -> Vec<ContainerId> {
+    pub(crate) fn used(&self) -> Vec<ContainerId> {
         self.lifespans.used(&numbers_of(&self.versions)).collect()
     }
 
     /// Whether versions were taken in, which is worth an index.
-    pub(super) fn has_new(&self) -> bool {
+    pub(crate) fn has_new(&self) -> bool {
         self.ingested > 0
     }
 
     /// Writes what changed as a run of this pass, or all of it when there are many runs.
-    pub(super) async fn write(
+    pub(crate) async fn write(
         self,
         repository: &Repository,
         job: JobId,
@@ -140,15 +151,15 @@ impl Ledger {
         let (next_version, ingested) = (self.next_version, self.ingested);
         let (next_container, containers) = (self.lifespans.next_container(), self.lifespans.len() as u64);
         let (mut runs, age) = (manifest.runs.clone(), manifest.head.next_age);
-        let mut next_age = age;
+        let (mut next_age, mut ids, sketches) = (age, PassRuns::new(job), self.sketches.clone());
         if self.lifespans.has_changed() {
             let io = io_of(repository);
-            let is_anew = runs.len() >= RUNS_MAX;
+            let is_anew = manifest.runs_of(Table::Containers).len() >= RUNS_MAX;
             if is_anew {
-                runs.clear();
+                runs.retain(|run| run.table != Table::Containers);
             }
             next_age += 1;
-            let written = blocking(move || {
+            let (written, used) = blocking(move || {
                 let mut changes: Changes<Containers> = Changes::new(&io, MEMORY, &std::env::temp_dir())?;
                 let mut put = |(number, facts): (u32, Option<&_>)| match facts {
                     Some(facts) => changes.put(&number, facts),
@@ -158,12 +169,14 @@ impl Ledger {
                     true => self.lifespans.all().try_for_each(&mut put)?,
                     false => self.lifespans.changes().try_for_each(&mut put)?,
                 }
-                changes.write(&io, &PassRuns::new(job), age)
+                let runs = changes.write(&io, &ids, age)?;
+                Ok((runs, ids))
             })
             .await?;
+            ids = used;
             runs.extend(written);
         }
-        Ok(Written { versions, runs, next_version, next_container, next_age, containers, ingested })
+        Ok(Written { versions, runs, next_version, next_container, next_age, containers, ingested, sketches, ids })
     }
 }
 
@@ -176,16 +189,16 @@ fn numbers_of(versions: &BTreeMap<Pin, IndexedVersion>) -> Numbers {
 }
 
 /// The objects of runs.
-pub(super) fn run_ids(manifest: &IndexManifest) -> impl Iterator<Item = RunId> {
+pub(crate) fn run_ids(manifest: &IndexManifest) -> impl Iterator<Item = RunId> {
     manifest.runs.iter().map(|run| run.id)
 }
 
-fn io_of(repository: &Repository) -> IndexIo {
+pub(crate) fn io_of(repository: &Repository) -> IndexIo {
     IndexIo { repository: repository.clone(), runtime: tokio::runtime::Handle::current() }
 }
 
 /// Tables are read and written by threads that may wait for requests.
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, larder_index::IndexError> + Send + 'static,
 ) -> Result<T, PassError> {
     match tokio::task::spawn_blocking(work).await {

@@ -15,11 +15,11 @@ use larder_format::index_tables::{ContainerFacts, ContainerState, Lifespan, Seri
 use larder_format::manifest::ContainerUsage;
 
 /// Numbers of versions, by series.
-pub(super) type Numbers = HashMap<SeriesKey, BTreeSet<u32>>;
+pub(crate) type Numbers = HashMap<SeriesKey, BTreeSet<u32>>;
 
 /// The records of all containers, and what changed of them.
 #[derive(Debug, Default)]
-pub(super) struct Lifespans {
+pub(crate) struct Lifespans {
     facts: BTreeMap<u32, ContainerFacts>,
     numbers: HashMap<ContainerId, u32>,
     next_container: u32,
@@ -28,22 +28,22 @@ pub(super) struct Lifespans {
 
 impl Lifespans {
     /// Those of an index: its records and the next container number.
-    pub(super) fn new(facts: BTreeMap<u32, ContainerFacts>, next_container: u32) -> Self {
+    pub(crate) fn new(facts: BTreeMap<u32, ContainerFacts>, next_container: u32) -> Self {
         let numbers = facts.iter().map(|(number, facts)| (facts.id, *number)).collect();
         Self { facts, numbers, next_container, changed: BTreeSet::new() }
     }
 
-    pub(super) fn next_container(&self) -> u32 {
+    pub(crate) fn next_container(&self) -> u32 {
         self.next_container
     }
 
     /// How many containers it knows.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.facts.len()
     }
 
     /// Takes in a version. Its number is higher than all before; `None` when the numbers of containers are used up.
-    pub(super) fn ingest(&mut self, series: SeriesKey, version: u32, containers: &[ContainerUsage]) -> Option<()> {
+    pub(crate) fn ingest(&mut self, series: SeriesKey, version: u32, containers: &[ContainerUsage]) -> Option<()> {
         let used: BTreeSet<ContainerId> = containers.iter().map(|usage| usage.container).collect();
         for (number, facts) in &mut self.facts {
             let open = facts.users.iter_mut().find(|user| user.series == series);
@@ -74,12 +74,12 @@ impl Lifespans {
     }
 
     /// The containers that versions with these numbers use.
-    pub(super) fn used(&self, retained: &Numbers) -> impl Iterator<Item = ContainerId> {
+    pub(crate) fn used(&self, retained: &Numbers) -> impl Iterator<Item = ContainerId> {
         self.facts.values().filter(move |facts| is_used(facts, retained)).map(|facts| facts.id)
     }
 
     /// Drops what no version with these numbers uses.
-    pub(super) fn prune(&mut self, retained: &Numbers) {
+    pub(crate) fn prune(&mut self, retained: &Numbers) {
         let unused: Vec<u32> =
             self.facts.iter().filter(|(_, facts)| !is_used(facts, retained)).map(|(number, _)| *number).collect();
         for number in unused {
@@ -91,16 +91,16 @@ impl Lifespans {
     }
 
     /// What changed: records, and numbers that have none any more.
-    pub(super) fn changes(&self) -> impl Iterator<Item = (u32, Option<&ContainerFacts>)> {
+    pub(crate) fn changes(&self) -> impl Iterator<Item = (u32, Option<&ContainerFacts>)> {
         self.changed.iter().map(|number| (*number, self.facts.get(number)))
     }
 
-    pub(super) fn has_changed(&self) -> bool {
+    pub(crate) fn has_changed(&self) -> bool {
         !self.changed.is_empty()
     }
 
     /// All records.
-    pub(super) fn all(&self) -> impl Iterator<Item = (u32, Option<&ContainerFacts>)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u32, Option<&ContainerFacts>)> {
         self.facts.iter().map(|(number, facts)| (*number, Some(facts)))
     }
 }

@@ -15,10 +15,10 @@
 mod carry_out;
 pub mod cost;
 mod decide;
-mod ledger;
+pub(crate) mod ledger;
 mod lifespans;
 mod report;
-mod run;
+pub(crate) mod run;
 mod survey;
 
 pub use report::{Done, Kept, Outcome, PassReport, Plan};

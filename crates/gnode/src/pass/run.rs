@@ -1,24 +1,28 @@
 //! One pass from its lease to its end.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
+use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_format::ids::JobId;
+use larder_format::ids::{JobId, RunId};
 use larder_format::index_manifest::{Doomed, IndexManifest, PassStatistics, Queued, Reason};
 use larder_format::lease::{JobKind, Lease, Pin};
-use larder_index::{IndexError, IndexSnapshot, Published, publish};
+use larder_format::names;
+use larder_index::{Draft, IndexError, IndexIo, IndexPass, IndexSnapshot, PassRuns, Published, publish};
 use larder_store::jobs::{OpenLease, RENEW_EVERY};
 use larder_store::repository::random;
 use larder_store::{Repository, RepositoryError, StoreError};
 
 use super::carry_out::carry_out;
 use super::decide::{Decision, IndexNeeds, Proposal};
-use super::ledger::{Ledger, Written, run_ids};
+use super::ledger::{Ledger, Written, blocking, io_of, run_ids};
 use super::report::{Done, Kept, Outcome, PassReport, Plan};
 use super::survey::Survey;
+use crate::ingest::{Ingested, Sketches, follow};
 
 /// What a pass needs of the world.
 #[derive(Clone)]
@@ -148,8 +152,14 @@ pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<P
     result
 }
 
+/// Bytes of memory for sorting, looking up and merging chunks.
+const INDEX_MEMORY: usize = 32 << 20;
+
+/// Threads of a merge at most: each takes its part of the memory.
+const THREADS_MAX: NonZeroUsize = NonZeroUsize::new(4).unwrap();
+
 /// Renews the lease while the work is done.
-async fn renewing<T>(
+pub(crate) async fn renewing<T>(
     repository: &Repository,
     open: &mut OpenLease,
     now_ms: &(dyn Fn() -> u64 + Send + Sync),
@@ -210,10 +220,16 @@ impl Pass<'_> {
         let closed = survey.closed(proposal.closing()).await?;
         let kept = proposal.kept().map(|(version, by, lease)| kept(version, by, lease)).collect();
         let live_jobs = proposal.live() as u64;
-        let needs = IndexNeeds { base: self.base.number, runs: run_ids(manifest).collect() };
+        let superseded = manifest.queue.iter().filter(|queued| queued.reason == Reason::Superseded);
+        let superseded = superseded.filter_map(|queued| match queued.what {
+            Doomed::Run(id) => Some(id),
+            _ => None,
+        });
+        let needs =
+            IndexNeeds { base: self.base.number, runs: run_ids(manifest).collect(), superseded: superseded.collect() };
         let mut decision = proposal.decide(&registers, &closed, &needs);
         if decision.is_empty() && !ledger.has_new() {
-            decision.indexes.clear();
+            decision.clear();
         }
         let report = PassReport {
             outcome: Outcome::Planned,
@@ -237,8 +253,18 @@ impl Pass<'_> {
             return Err(PassError::Interrupted);
         }
         let job = self.job.unwrap_or(self.base.manifest.head.pass);
-        let written = ledger.write(&self.repository, job, &self.base.manifest).await?;
+        let mut written = ledger.write(&self.repository, job, &self.base.manifest).await?;
+        let (ids, sketches) =
+            (std::mem::replace(&mut written.ids, PassRuns::new(job)), std::mem::take(&mut written.sketches));
         let manifest = self.next_manifest(&decision, &report.plan, written);
+        let first_new = self.base.manifest.head.next_container;
+        let WithChunks { mut manifest, left_over, .. } =
+            with_chunks(&self.repository, ids, manifest, first_new, sketches).await?;
+        // Readers of the index before may want them for a while: the next pass that publishes deletes them.
+        let used: HashSet<RunId> = run_ids(&manifest).collect();
+        let gone = run_ids(&self.base.manifest).filter(|id| !used.contains(id));
+        let superseded = |id| Queued { what: Doomed::Run(id), reason: Reason::Superseded, decided: self.number };
+        manifest.queue.extend(gone.map(superseded));
         self.leave_lease = true;
         match publish(&self.repository, self.number, manifest).await? {
             Published::Won { all_answered, .. } => {
@@ -251,6 +277,7 @@ impl Pass<'_> {
                 return Ok(report);
             }
         }
+        discard(&self.repository, left_over).await?;
         let stop = || self.should_stop();
         let end = carry_out(&self.repository, decision, &stop, &mut report.done).await?;
         report.is_unfinished = end == ControlFlow::Break(());
@@ -282,13 +309,55 @@ impl Pass<'_> {
         let runs = decision.runs.iter().map(|(id, _)| Doomed::Run(*id));
         let indexes = decision.indexes.iter().map(|number| Doomed::Index(*number));
         let reason = |what: &Doomed| match what {
-            Doomed::Container(_) | Doomed::Job { .. } => Reason::Collected,
-            Doomed::Generation { .. } | Doomed::Run(_) | Doomed::Index(_) => Reason::Superseded,
+            Doomed::Container(_) | Doomed::Job { .. } | Doomed::Run(_) => Reason::Collected,
+            Doomed::Generation { .. } | Doomed::Index(_) => Reason::Superseded,
         };
         let queued = |what| Queued { reason: reason(&what), what, decided: self.number };
         manifest.queue = containers.chain(jobs).chain(runs).chain(indexes).map(queued).collect();
         manifest
     }
+}
+
+/// What this program writes and merges runs with.
+pub(crate) fn index_pass(io: IndexIo, ids: PassRuns) -> IndexPass {
+    let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).min(THREADS_MAX);
+    IndexPass::new(io, ids, threads, INDEX_MEMORY, std::env::temp_dir())
+}
+
+/// An index with its tables of chunks.
+pub(crate) struct WithChunks {
+    pub(crate) manifest: IndexManifest,
+    pub(crate) ingested: Ingested,
+    /// Runs that are not part of it any more.
+    pub(crate) left_over: Vec<RunId>,
+}
+
+/// The index with the chunks of containers that have numbers from `first_new` on.
+pub(crate) async fn with_chunks(
+    repository: &Repository,
+    ids: PassRuns,
+    manifest: IndexManifest,
+    first_new: u32,
+    sketches: Sketches,
+) -> Result<WithChunks, PassError> {
+    let io = io_of(repository);
+    blocking(move || {
+        let pass = index_pass(io, ids);
+        let drafted = IndexSnapshot { number: manifest.head.number, manifest: Arc::new(manifest) };
+        let mut draft = Draft::new(&pass, &drafted);
+        let ingested = follow(&pass, &mut draft, first_new, &sketches)?;
+        let left_over = draft.intermediate();
+        Ok(WithChunks { manifest: draft.manifest, ingested, left_over })
+    })
+    .await
+}
+
+/// Deletes runs that were written and merged in one pass. They are in no index.
+pub(crate) async fn discard(repository: &Repository, runs: Vec<RunId>) -> Result<(), StoreError> {
+    for id in runs {
+        repository.store().delete(&names::run(id)).await?;
+    }
+    Ok(())
 }
 
 fn kept(version: Pin, by: JobId, lease: &Lease) -> Kept {

@@ -7,6 +7,7 @@ use futures::StreamExt;
 use larder_format::ids::JobId;
 use larder_format::lease::{JobKind, Pin};
 use larder_format::manifest::{ContainerUsage, Register};
+use larder_format::sketch::Sketch;
 use larder_index::IndexSnapshot;
 use larder_store::Repository;
 use larder_store::survey::{ListedJob, SeenLease};
@@ -202,19 +203,19 @@ impl Survey<'_> {
         while let Some(read) = reads.next().await {
             let (pin, manifests) = read?;
             manifests_read += manifests.len() as u64;
-            let committed = manifests.iter().filter_map(|(generation, register)| match register {
-                Register::Committed(containers) => Some((*generation, containers)),
+            let committed = manifests.into_iter().filter_map(|(generation, register)| match register {
+                Register::Committed((containers, sketch)) => Some((generation, containers, sketch)),
                 Register::Aborted => None,
             });
-            let committed: Vec<_> = committed.collect();
-            for (_, containers) in &committed {
+            let mut committed: Vec<_> = committed.collect();
+            for (_, containers, _) in &committed {
                 proposal.retain(pin, containers);
             }
             // Several generations, and what only a lease retains, are read again next time.
-            if let [(generation, containers)] = &committed[..]
+            if let [(generation, containers, sketch)] = &mut committed[..]
                 && !proposal.is_marked(&pin)
             {
-                ledger.ingest(pin, *generation, containers);
+                ledger.ingest(pin, *generation, containers, std::mem::take(sketch));
             }
         }
         ledger.prune();
@@ -222,17 +223,18 @@ impl Survey<'_> {
         Ok(manifests_read)
     }
 
-    /// The container tables of those generations of a version that are retained.
+    /// The container tables and samples of those generations of a version that are retained.
     async fn generations(
         &self,
         pin: Pin,
         wanted: Vec<(u32, Supersedes)>,
-    ) -> Result<(Pin, Vec<(u32, Register<Vec<ContainerUsage>>)>), PassError> {
+    ) -> Result<(Pin, Vec<(u32, Register<(Vec<ContainerUsage>, Sketch)>)>), PassError> {
         let mut manifests = Vec::new();
         for (generation, supersedes) in wanted {
             match self.repository.read_register(pin, generation).await {
                 Ok(Some(Register::Committed(manifest))) => {
-                    manifests.push((generation, Register::Committed(manifest.containers)));
+                    let kept = (manifest.containers, manifest.summary.sketch);
+                    manifests.push((generation, Register::Committed(kept)));
                     if supersedes == Supersedes::Older {
                         break;
                     }

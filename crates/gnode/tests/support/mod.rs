@@ -256,9 +256,27 @@ pub fn contents_of(context: &Context, version: &Version) -> Contents {
 }
 
 pub fn backup(context: &Context, path: &Path, series: &str) -> Result<BackupReport, BackupError> {
+    backup_with(context, path, series, |_| ())
+}
+
+/// A version that knows of nothing that is there: it has no base and looks for no similar stream.
+pub fn backup_alone(context: &Context, path: &Path, series: &str) -> BackupReport {
+    backup_with(context, path, series, |options| {
+        options.force = true;
+        options.find_similar = false;
+    })
+    .unwrap()
+}
+
+pub fn backup_with(
+    context: &Context,
+    path: &Path,
+    series: &str,
+    change: impl FnOnce(&mut BackupOptions),
+) -> Result<BackupReport, BackupError> {
     use std::os::unix::ffi::OsStrExt;
     let roots = Roots::new([path.as_os_str().as_bytes()], b"/").unwrap();
-    let options = BackupOptions {
+    let mut options = BackupOptions {
         series: series.to_owned(),
         host: "host".to_owned(),
         user: "user".to_owned(),
@@ -278,5 +296,6 @@ pub fn backup(context: &Context, path: &Path, series: &str) -> Result<BackupRepo
         find_similar: true,
         index_memory: 64 << 20,
     };
+    change(&mut options);
     larder_lnode::backup(context, Input::Tree(Walk::new(roots, WalkOptions::default())), &options)
 }

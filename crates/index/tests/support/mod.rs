@@ -62,6 +62,7 @@ pub fn manifest(pass: u8) -> IndexManifest {
         next_container: 0,
         next_age: 0,
         statistics: PassStatistics::default(),
+        rebuilt: None,
     };
     IndexManifest { head, versions: (0..pass).map(version).collect(), runs: Vec::new(), queue: Vec::new() }
 }

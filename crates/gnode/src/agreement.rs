@@ -1,0 +1,242 @@
+//! Whether an index agrees with the containers and versions of which it speaks.
+//!
+//! Reads every manifest and the tables of every container. For tests, for `repair index --dry-run`, and for whoever doubts. Nothing is
+//! changed. An index may lag: versions that it does not have yet, and those it still has although they were forgotten, are counted and
+//! are no disagreement.
+//!
+//! What is proved
+//! * Every version that the index has uses exactly the containers whose lifespans hold its number.
+//! * What the index says of a container is what its own table says; no container has two numbers.
+//! * Every chunk of every one of these containers is listed, once, and whatever is listed is there ([`copies`]).
+
+mod copies;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use futures::StreamExt;
+use larder_format::ids::ContainerId;
+use larder_format::index_manifest::{IndexedVersion, VersionState};
+use larder_format::index_tables::{ChunkKey, ContainerFacts, ContainerState};
+use larder_format::lease::Pin;
+use larder_format::manifest::{ContainerUsage, Register};
+use larder_index::{Containers, IndexError, IndexPass, IndexSnapshot, LookupOptions, TableView};
+
+/// Disagreements of which more is kept than their number.
+const KEPT_MAX: usize = 1000;
+/// Manifests that are read at once.
+const MANIFESTS_AHEAD: usize = 4;
+
+/// One way in which an index is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Disagreement {
+    /// A version uses a container and the index does not say so.
+    #[error("snapshot {} uses {container}, and the index does not know it", version.job)]
+    UseUnknown {
+        /// The version.
+        version: Pin,
+        /// Name of the container.
+        container: String,
+    },
+    /// The index says that a version uses a container, which it does not.
+    #[error("the index says that snapshot {} uses {container}", version.job)]
+    NotUsed {
+        /// The version.
+        version: Pin,
+        /// Name of the container.
+        container: String,
+    },
+    /// One container has two numbers.
+    #[error("{container} has the numbers {first} and {second} in the index")]
+    TwoNumbers {
+        /// Name of the container.
+        container: String,
+        /// One number.
+        first: u32,
+        /// The other.
+        second: u32,
+    },
+    /// A container that the index has cannot be read, or is gone.
+    #[error("{container} is in the index and cannot be read: {reason}")]
+    ContainerUnreadable {
+        /// Its name.
+        container: String,
+        /// Why not.
+        reason: String,
+    },
+    /// What the index says of a container is not what it holds.
+    #[error("{container} does not hold what the index says")]
+    WrongFacts {
+        /// Its name.
+        container: String,
+    },
+    /// A chunk of a container is not listed.
+    #[error("chunk {chunk} of {container} is not in the index")]
+    ChunkUnknown {
+        /// Name of the container.
+        container: String,
+        /// Its number there.
+        chunk: u32,
+    },
+    /// The index leads to a place where the chunk is not.
+    #[error("the index leads to chunk {chunk} of {container}, which is another")]
+    WrongPlace {
+        /// Name of the container.
+        container: String,
+        /// The number there.
+        chunk: u32,
+        /// The chunk that was to be there.
+        key: ChunkKey,
+    },
+    /// A copy is listed twice, or listed and given up.
+    #[error("chunk {chunk} of {container} is in the index twice")]
+    ListedTwice {
+        /// Name of the container.
+        container: String,
+        /// Its number there.
+        chunk: u32,
+    },
+}
+
+/// What was compared and what was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Agreement {
+    /// Versions that were compared.
+    pub versions: u64,
+    /// Versions that the index does not have in their newest generation.
+    pub not_ingested: u64,
+    /// Versions that the index has, and that are forgotten or gone.
+    pub outlived: u64,
+    /// Containers.
+    pub containers: u64,
+    /// Chunks in them.
+    pub chunks: u64,
+    /// Different chunks.
+    pub different_chunks: u64,
+    /// Chunks that are there, and whose entry leads to a container without a record: the next sweep sets them right.
+    pub waiting: u64,
+    /// How many disagreements there are.
+    pub count: u64,
+    /// The first of them.
+    pub disagreements: Vec<Disagreement>,
+}
+
+impl Agreement {
+    fn found(&mut self, disagreement: Disagreement) {
+        self.count += 1;
+        if self.disagreements.len() < KEPT_MAX {
+            self.disagreements.push(disagreement);
+        }
+    }
+}
+
+/// Compares an index with everything it speaks of. Memory: the records of all containers, and the pass's. Blocks on the pass's runtime.
+pub fn agreement(pass: &IndexPass, index: &IndexSnapshot) -> Result<Agreement, IndexError> {
+    let mut agreement = Agreement::default();
+    let table: TableView<Containers> = TableView::new(pass.io.clone(), &index.manifest.runs, LookupOptions::default());
+    let mut containers: BTreeMap<u32, ContainerFacts> = BTreeMap::new();
+    let mut numbers: HashMap<ContainerId, u32> = HashMap::new();
+    for record in table.scan(0..=u64::MAX, pass.memory / 4) {
+        let (number, facts) = record?;
+        let Some(facts) = facts else { continue };
+        if let Some(first) = numbers.insert(facts.id, number) {
+            let container = larder_format::names::container(facts.id);
+            agreement.found(Disagreement::TwoNumbers { container, first, second: number });
+        }
+        containers.insert(number, facts);
+    }
+    agreement.containers = containers.len() as u64;
+    compare_versions(pass, index, &containers, &mut agreement)?;
+    containers.retain(|_, facts| facts.state != ContainerState::Gone);
+    copies::compare(pass, index, &containers, &mut agreement)?;
+    Ok(agreement)
+}
+
+/// Compares lifespans with container tables.
+fn compare_versions(
+    pass: &IndexPass,
+    index: &IndexSnapshot,
+    containers: &BTreeMap<u32, ContainerFacts>,
+    agreement: &mut Agreement,
+) -> Result<(), IndexError> {
+    let (repository, runtime) = (&pass.io.repository, &pass.io.runtime);
+    let (registers, marks) = runtime.block_on(async {
+        let marks = repository.list_marks().await?;
+        Ok::<_, IndexError>((repository.list_registers().await?, marks))
+    })?;
+    let of_pin = |version: &IndexedVersion| Pin { series: version.series, job: version.job };
+    let rows = index.manifest.versions.iter().filter(|version| version.state == VersionState::Retained);
+    let rows: HashMap<Pin, IndexedVersion> = rows.map(|version| (of_pin(version), *version)).collect();
+    let mut compared = BTreeSet::new();
+    let wanted = registers.iter().filter(|(pin, generations)| !marks.contains(pin) && generations.contains(&0));
+    let reads = wanted.map(|(pin, generations)| async move { (*pin, newest(repository, *pin, generations).await) });
+    let mut reads = futures::stream::iter(reads).buffered(MANIFESTS_AHEAD);
+    while let Some((pin, read)) = runtime.block_on(reads.next()) {
+        let Some((generation, used)) = read? else { continue };
+        match rows.get(&pin) {
+            Some(row) if row.generation == generation => {
+                compared.insert(pin);
+                compare_version(pin, row.number, &used, containers, agreement);
+            }
+            _ => agreement.not_ingested += 1,
+        }
+    }
+    agreement.versions = compared.len() as u64;
+    agreement.outlived = (rows.len() - compared.len()) as u64;
+    Ok(())
+}
+
+/// What the newest generation uses that holds a manifest; `None` when there is none that opens.
+async fn newest(
+    repository: &larder_store::Repository,
+    pin: Pin,
+    generations: &[u32],
+) -> Result<Option<(u32, Vec<ContainerUsage>)>, IndexError> {
+    for generation in generations.iter().rev() {
+        match repository.read_register(pin, *generation).await {
+            Ok(Some(Register::Committed(manifest))) => return Ok(Some((*generation, manifest.containers))),
+            Ok(Some(Register::Aborted) | None) => {}
+            Err(error) if error.is_of_object() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(None)
+}
+
+fn compare_version(
+    pin: Pin,
+    number: u32,
+    used: &[ContainerUsage],
+    containers: &BTreeMap<u32, ContainerFacts>,
+    agreement: &mut Agreement,
+) {
+    let holds = |facts: &&ContainerFacts| {
+        let spans = facts.users.iter().filter(|user| user.series == pin.series).flat_map(|user| &user.lifespans);
+        spans.into_iter().any(|span| span.contains(number))
+    };
+    let held: HashMap<ContainerId, &ContainerFacts> =
+        containers.values().filter(holds).map(|facts| (facts.id, facts)).collect();
+    for usage in used {
+        match held.get(&usage.container) {
+            None => {
+                let container = larder_format::names::container(usage.container);
+                agreement.found(Disagreement::UseUnknown { version: pin, container });
+            }
+            Some(facts) => {
+                let said = (facts.chunks, facts.bytes, facts.object_bytes);
+                if said != (usage.chunks_held, usage.bytes_held, usage.object_bytes) {
+                    let container = larder_format::names::container(usage.container);
+                    agreement.found(Disagreement::WrongFacts { container });
+                }
+            }
+        }
+    }
+    let used: BTreeSet<ContainerId> = used.iter().map(|usage| usage.container).collect();
+    // What was moved here for a version is kept for it too, so only a container that gave nothing up and got nothing is unused.
+    let is_moved_to: BTreeSet<u32> = containers.values().flat_map(|facts| facts.forwards.iter().copied()).collect();
+    for (number, facts) in containers {
+        if holds(&facts) && !used.contains(&facts.id) && !is_moved_to.contains(number) {
+            let container = larder_format::names::container(facts.id);
+            agreement.found(Disagreement::NotUsed { version: pin, container });
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Compares the chunks that are in containers with those that are listed, both in order of their keys.
+
+use std::collections::{BTreeMap, HashMap};
+
+use futures::StreamExt;
+use larder_format::index_tables::{ChunkKey, ChunkPlace, ChunkSet, ContainerFacts, CopyKey};
+use larder_format::names;
+use larder_index::{
+    Changes, Chunks, Copies, Cursor, Holes, IndexError, IndexPass, IndexSnapshot, LookupOptions, Records, Sorted,
+    TableView, TypedTable,
+};
+
+use super::{Agreement, Disagreement};
+use crate::ingest::listing::{Groups, places};
+
+/// Tables of containers that are read at once.
+const CONCURRENT_READS: usize = 16;
+
+/// Every chunk of every container is listed once, and whatever is listed is there.
+pub(super) fn compare(
+    pass: &IndexPass,
+    index: &IndexSnapshot,
+    containers: &BTreeMap<u32, ContainerFacts>,
+    agreement: &mut Agreement,
+) -> Result<(), IndexError> {
+    let runs = &index.manifest.runs;
+    let holes: TableView<Holes> = TableView::new(pass.io.clone(), runs, LookupOptions::default());
+    let mut given_up: HashMap<u32, ChunkSet> = HashMap::new();
+    for record in holes.scan(0..=u64::MAX, pass.memory / 8) {
+        let (number, set) = record?;
+        given_up.extend(set.map(|set| (number, set)));
+    }
+    let actual = collect(pass, containers, agreement)?;
+    let chunks: TableView<Chunks> = TableView::new(pass.io.clone(), runs, LookupOptions::default());
+    let copies: TableView<Copies> = TableView::new(pass.io.clone(), runs, LookupOptions::default());
+    let mut actual = Groups::new(actual);
+    let mut entries = chunks.scan(0..=u64::MAX, pass.memory / 8).into_cursor();
+    let mut others = Groups::new(copies.scan(0..=u64::MAX, pass.memory / 8));
+    let mut comparing = Comparing { containers, given_up: &given_up, agreement };
+    let mut has = [actual.advance()?, entries.advance()?, others.advance()?];
+    loop {
+        let keys = [has[0].then(|| actual.key()), has[1].then(|| entries.key()), has[2].then(|| others.key())];
+        let Some(key) = keys.iter().flatten().min().map(|key| key.to_vec()) else { return Ok(()) };
+        let takes = keys.map(|this| this == Some(&key));
+        let there = if takes[0] { actual.value().unwrap_or_default() } else { &[] };
+        let entry = if takes[1] { entries.value() } else { None };
+        let copies = if takes[2] { others.value().unwrap_or_default() } else { &[] };
+        comparing.compare(&key, there, entry, copies)?;
+        if takes[0] {
+            has[0] = actual.advance()?;
+        }
+        if takes[1] {
+            has[1] = entries.advance()?;
+        }
+        if takes[2] {
+            has[2] = others.advance()?;
+        }
+    }
+}
+
+/// The chunks that are in the containers.
+fn collect(
+    pass: &IndexPass,
+    containers: &BTreeMap<u32, ContainerFacts>,
+    agreement: &mut Agreement,
+) -> Result<Records<Copies, Sorted>, IndexError> {
+    let mut actual: Changes<Copies> = Changes::new(&pass.io, pass.memory / 2, &pass.folder)?;
+    let repository = &pass.io.repository;
+    let reads = containers
+        .iter()
+        .map(|(number, facts)| async move { (*number, facts, repository.read_container_index(facts.id).await) });
+    let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
+    while let Some((number, facts, read)) = pass.io.runtime.block_on(reads.next()) {
+        let index = match read {
+            Ok(index) => index,
+            Err(error) if error.is_damage() => {
+                let container = names::container(facts.id);
+                agreement.found(Disagreement::ContainerUnreadable { container, reason: error.to_string() });
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let bytes: u64 = index.chunks.iter().map(|chunk| u64::from(chunk.size)).sum();
+        if (facts.chunks as usize, facts.bytes, facts.object_bytes) != (index.chunks.len(), bytes, index.object_len) {
+            agreement.found(Disagreement::WrongFacts { container: names::container(facts.id) });
+        }
+        // From behind, so that of equal chunks in one container the first holds.
+        for (place, chunk) in index.chunks.iter().enumerate().rev() {
+            let place = u32::try_from(place).unwrap_or(u32::MAX);
+            let key = CopyKey { chunk: ChunkKey::of(&chunk.fingerprint), container: number };
+            actual.put(&key, &place)?;
+            agreement.chunks += 1;
+        }
+    }
+    actual.sorted()
+}
+
+struct Comparing<'a> {
+    containers: &'a BTreeMap<u32, ContainerFacts>,
+    given_up: &'a HashMap<u32, ChunkSet>,
+    agreement: &'a mut Agreement,
+}
+
+impl Comparing<'_> {
+    /// Compares one chunk: where it is, where the index leads, and where else it is said to be.
+    fn compare(&mut self, key: &[u8], there: &[u8], entry: Option<&[u8]>, copies: &[u8]) -> Result<(), IndexError> {
+        let wrong = |source| IndexError::WrongRecord { table: Chunks::TABLE, key: key.to_vec(), source };
+        let key = Chunks::decode_key(key).map_err(wrong)?;
+        let entry = entry.map(ChunkPlace::decode).transpose().map_err(wrong)?;
+        let mut missing: Vec<ChunkPlace> = places(there).collect::<Result<_, _>>()?;
+        let everywhere = missing.clone();
+        self.agreement.different_chunks += u64::from(!missing.is_empty());
+        let is_known = |place: &ChunkPlace| self.containers.contains_key(&place.container);
+        let entry = entry.filter(is_known);
+        let listed: Vec<ChunkPlace> = places(copies).collect::<Result<_, _>>()?;
+        let listed = listed.into_iter().filter(is_known);
+        self.agreement.waiting += u64::from(entry.is_none() && !missing.is_empty());
+        for place in entry.into_iter().chain(listed) {
+            let container = names::container(self.containers[&place.container].id);
+            let chunk = place.chunk;
+            let is_hole = self.given_up.get(&place.container).is_some_and(|holes| holes.contains(chunk));
+            match missing.iter().position(|missing| *missing == place) {
+                Some(_) if is_hole => self.agreement.found(Disagreement::ListedTwice { container, chunk }),
+                Some(found) => drop(missing.swap_remove(found)),
+                None if everywhere.contains(&place) => {
+                    self.agreement.found(Disagreement::ListedTwice { container, chunk });
+                }
+                None => self.agreement.found(Disagreement::WrongPlace { container, chunk, key }),
+            }
+        }
+        for place in missing {
+            let is_hole = self.given_up.get(&place.container).is_some_and(|holes| holes.contains(place.chunk));
+            if !is_hole {
+                let container = names::container(self.containers[&place.container].id);
+                self.agreement.found(Disagreement::ChunkUnknown { container, chunk: place.chunk });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,210 @@
+//! The index made anew, from containers and versions alone.
+//!
+//! For an index that is damaged or lost. Nothing of the old one is used but its counters, so that no number is used again; nothing
+//! is deleted; and it is published as a pass publishes, so of a rebuild and a pass that run at once one wins.
+//!
+//! That something was given up is known to an index alone, and a delete may be under way for as long as a store likes. So a rebuilt
+//! index says of all containers it found that nothing may ever be led to them (`RebuiltKeepsCopies`, `IndexHead::rebuilt`), and no
+//! copy is given up here.
+//!
+//! A version or container that cannot be read is told and left out: passes stop at such a version until it is repaired or forgotten.
+
+use std::collections::BTreeSet;
+
+use futures::StreamExt;
+use larder_format::ids::{ContainerId, JobId};
+use larder_format::index_manifest::{IndexManifest, PassStatistics};
+use larder_format::lease::{JobKind, Lease};
+use larder_format::manifest::Register;
+use larder_index::{IndexError, IndexPass, IndexSnapshot, PassRuns, Published, publish};
+use larder_store::jobs::RENEW_EVERY;
+use larder_store::repository::random;
+use larder_store::{Repository, RepositoryError};
+
+use crate::agreement::{Agreement, agreement};
+use crate::pass::ledger::{Ledger, blocking, io_of};
+use crate::pass::run::{WithChunks, discard, index_pass, renewing, with_chunks};
+use crate::pass::{PassError, Surroundings};
+
+/// Manifests that are read at once.
+const MANIFESTS_AHEAD: usize = 4;
+
+/// A rebuilt index.
+#[derive(Debug, Default)]
+pub struct Rebuilt {
+    /// Its number; `None` when somebody else published at the same time, and nothing was done.
+    pub number: Option<u64>,
+    /// Versions in it.
+    pub versions: u64,
+    /// Containers in it.
+    pub containers: u64,
+    /// Chunks in those, copies included.
+    pub chunks: u64,
+    /// Different chunks.
+    pub different_chunks: u64,
+    /// Versions that could not be read.
+    pub unreadable_versions: Vec<(JobId, RepositoryError)>,
+    /// Containers that could not be read, or that versions need and that are gone.
+    pub unreadable_containers: Vec<(ContainerId, RepositoryError)>,
+}
+
+/// Makes the index anew and publishes it.
+pub async fn rebuild(surroundings: &Surroundings) -> Result<Rebuilt, PassError> {
+    let repository = surroundings.repository.through(surroundings.repository.store().without_cache());
+    // The number comes before everything else (`PublishFirst`).
+    let newest = IndexSnapshot::newest(&repository).await?;
+    let number = newest.next_number()?;
+    let now_ms = (surroundings.now_ms)();
+    let job = JobId::new(now_ms, random(repository.entropy())?);
+    let lease = Lease {
+        kind: JobKind::Task,
+        series: String::new(),
+        pins: Vec::new(),
+        adopts: Vec::new(),
+        host: surroundings.host.clone(),
+        process: surroundings.process,
+        written_ms: now_ms,
+        renew_seconds: u32::try_from(RENEW_EVERY.as_secs()).unwrap_or(u32::MAX),
+        claims: Some(number),
+        generation: None,
+    };
+    let mut open = repository.open_lease(job, lease).await?;
+    let mut may_appear = false;
+    let work = rebuild_announced(surroundings, &repository, newest.snapshot, number, job, &mut may_appear);
+    let rebuilt = renewing(&repository, &mut open, &*surroundings.now_ms, work).await;
+    // As long as the index may still come to be created, the lease says what it belongs to.
+    if !may_appear {
+        match repository.end_task(&open).await {
+            Err(error) if rebuilt.is_ok() => return Err(error.into()),
+            Err(error) => tracing::debug!(%error, "the lease of the rebuild was left behind"),
+            Ok(()) => {}
+        }
+    }
+    rebuilt
+}
+
+async fn rebuild_announced(
+    surroundings: &Surroundings,
+    repository: &Repository,
+    old: IndexSnapshot,
+    number: u64,
+    job: JobId,
+    may_appear: &mut bool,
+) -> Result<Rebuilt, PassError> {
+    let mut rebuilt = Rebuilt::default();
+    let stop = || if (surroundings.stop)() { Err(PassError::Interrupted) } else { Ok(()) };
+    let base = without_tables(&old.manifest);
+    let mut ledger = Ledger::load(repository, &base).await?;
+    ingest_versions(repository, &mut ledger, &stop, &mut rebuilt).await?;
+    ledger.prune();
+    stop()?;
+    let mut written = ledger.write(repository, job, &base.manifest).await?;
+    let mut manifest = (*base.manifest).clone();
+    manifest.head.pass = job;
+    manifest.head.time_ms = (surroundings.now_ms)();
+    manifest.head.host.clone_from(&surroundings.host);
+    manifest.head.program.clone_from(&surroundings.program);
+    manifest.head.statistics = PassStatistics {
+        containers: written.containers,
+        versions_ingested: written.ingested,
+        ..PassStatistics::default()
+    };
+    manifest.head.next_version = written.next_version;
+    manifest.head.next_container = written.next_container;
+    manifest.head.next_age = written.next_age;
+    manifest.head.rebuilt = Some(written.next_container);
+    (manifest.versions, manifest.runs) = (written.versions, written.runs);
+    let (ids, sketches) = (written.ids, std::mem::take(&mut written.sketches));
+    let first_new = base.manifest.head.next_container;
+    let WithChunks { manifest, ingested, left_over } =
+        with_chunks(repository, ids, manifest, first_new, sketches).await?;
+    rebuilt.containers = ingested.containers;
+    rebuilt.chunks = ingested.chunks;
+    rebuilt.different_chunks = ingested.new_chunks;
+    rebuilt.unreadable_containers = ingested.unreadable;
+    stop()?;
+    *may_appear = true;
+    match publish(repository, number, manifest).await? {
+        Published::Won { all_answered, .. } => {
+            *may_appear = !all_answered;
+            rebuilt.number = Some(number);
+            discard(repository, left_over).await?;
+        }
+        Published::Lost | Published::Overtaken { .. } => *may_appear = false,
+    }
+    Ok(rebuilt)
+}
+
+/// An index that knows nothing, and goes on counting where another one stopped.
+fn without_tables(old: &IndexManifest) -> IndexSnapshot {
+    let mut manifest = (*IndexSnapshot::empty().manifest).clone();
+    manifest.head.next_version = old.head.next_version;
+    manifest.head.next_container = old.head.next_container;
+    manifest.head.next_age = old.head.next_age;
+    IndexSnapshot { number: 0, manifest: std::sync::Arc::new(manifest) }
+}
+
+/// Takes in the newest manifest of every version that is not forgotten, in the order of their jobs.
+async fn ingest_versions(
+    repository: &Repository,
+    ledger: &mut Ledger,
+    stop: &impl Fn() -> Result<(), PassError>,
+    rebuilt: &mut Rebuilt,
+) -> Result<(), PassError> {
+    // Marks before versions: a version that is removed between the listings is then missing, never back from the dead.
+    let mut marks = BTreeSet::new();
+    for pin in repository.list_marks().await? {
+        match repository.forgotten(pin).await {
+            Ok(mark) => marks.extend(mark.map(|_| pin)),
+            Err(error) if error.is_of_object() => {
+                tracing::warn!(%error, "not a mark; the version it pretends to be about counts")
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let registers = repository.list_registers().await?;
+    let mut wanted: Vec<_> = registers
+        .into_iter()
+        .filter(|(pin, generations)| !marks.contains(pin) && generations.first() == Some(&0))
+        .collect();
+    wanted.sort_by_key(|(pin, _)| pin.job);
+    let reads = wanted.into_iter().map(|(pin, generations)| async move {
+        let mut unreadable = None;
+        for generation in generations.into_iter().rev() {
+            match repository.read_register(pin, generation).await {
+                Ok(Some(Register::Committed(manifest))) => {
+                    let kept = (generation, manifest.containers, manifest.summary.sketch);
+                    return Ok((pin, Some(kept), unreadable));
+                }
+                Ok(Some(Register::Aborted) | None) => {}
+                Err(error) if error.is_of_object() => unreadable = unreadable.or(Some(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((pin, None, unreadable))
+    });
+    let mut reads = futures::stream::iter(reads).buffered(MANIFESTS_AHEAD);
+    while let Some(read) = reads.next().await {
+        stop()?;
+        let (pin, manifest, unreadable) = read?;
+        if let Some((generation, containers, sketch)) = manifest {
+            ledger.ingest(pin, generation, &containers, sketch);
+            rebuilt.versions += 1;
+        }
+        rebuilt.unreadable_versions.extend(unreadable.map(|error| (pin.job, error)));
+    }
+    Ok(())
+}
+
+/// Compares the newest index with containers and versions.
+pub async fn compare(surroundings: &Surroundings) -> Result<(u64, Agreement), PassError> {
+    let repository = surroundings.repository.through(surroundings.repository.store().without_cache());
+    let index = IndexSnapshot::newest(&repository).await?.base()?;
+    let io = io_of(&repository);
+    blocking(move || {
+        // It writes nothing, so its runs need no name.
+        let pass: IndexPass = index_pass(io, PassRuns::new(JobId([0; 16])));
+        Ok::<_, IndexError>((index.number, agreement(&pass, &index)?))
+    })
+    .await
+}
