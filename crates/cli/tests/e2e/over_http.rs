@@ -74,7 +74,9 @@ fn throttling_failures_and_lost_connections_are_survived() {
         1 => Some(refusal(503, "SlowDown")),
         7 => Some(Answer::Close),
         // Of objects that may be so large: a longer configuration is refused, not asked for again.
-        13 if request.method == "GET" && is_container(request) => Some(Answer::Announce(200, Vec::new(), 1_000_000, vec![0; 10])),
+        13 if request.method == "GET" && is_container(request) => {
+            Some(Answer::Announce(200, Vec::new(), 1_000_000, vec![0; 10]))
+        }
         19 if number % 40 == 19 => Some(refusal(429, "TooManyRequests")),
         19 => Some(refusal(500, "InternalError")),
         _ => None,
