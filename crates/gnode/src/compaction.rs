@@ -100,11 +100,13 @@ pub fn plan(version: &Version, manifest: &Manifest, options: &CompactionOptions)
     })
 }
 
-/// Plans for the newest version of every series. Versions that cannot be read are left as they are.
+/// Plans for the newest version of every series, unless it was laid out anew before: the budget is for a version's whole life.
+/// Versions that cannot be read are left as they are.
 pub fn plans(context: &Context, options: &CompactionOptions) -> Result<Vec<CompactionPlan>, RepositoryError> {
     let repository = &context.repository;
     let mut plans = Vec::new();
-    for version in context.runtime.block_on(repository.newest_of_every_series())? {
+    let newest = context.runtime.block_on(repository.newest_of_every_series())?;
+    for version in newest.into_iter().filter(|version| version.generation == 0) {
         match context.runtime.block_on(repository.manifest(&version)) {
             Ok(manifest) => plans.extend(plan(&version, &manifest, options)),
             Err(error) if error.is_damage() => {
