@@ -7,7 +7,7 @@
 //! What is proved
 //! * Every version that the index has uses exactly the containers whose lifespans hold its number.
 //! * What the index says of a container is what its own table says; no container has two numbers.
-//! * Every chunk of every one of these containers is listed, once, and whatever is listed is there ([`copies`]).
+//! * Every chunk of every one of these containers is listed, once, and whatever is listed is there (`agreement::copies`).
 
 mod copies;
 
