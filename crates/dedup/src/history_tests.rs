@@ -1,3 +1,5 @@
+//! Cutting with a history gives the cuts that cutting without gives, whatever the history, and finds what it can.
+
 use std::convert::Infallible;
 use std::sync::Arc;
 

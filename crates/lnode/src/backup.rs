@@ -103,6 +103,33 @@ pub struct BackupOptions {
     pub index_memory: usize,
 }
 
+impl BackupOptions {
+    /// A backup into this series that records no more of its circumstances than it must: default compression, changed files only,
+    /// bases of the same series and of similar ones, 64 MiB for finding duplicates, no superchunks.
+    pub fn new(series: impl Into<String>) -> Self {
+        Self {
+            series: series.into(),
+            host: String::new(),
+            user: String::new(),
+            tags: Vec::new(),
+            paths: Vec::new(),
+            time_ms: None,
+            program: String::new(),
+            compression: Compression::DEFAULT,
+            force: false,
+            paranoid: false,
+            dry_run: false,
+            skip_if_unchanged: false,
+            ignore_ctime: false,
+            ignore_inode: false,
+            base: None,
+            merge_after: None,
+            find_similar: true,
+            index_memory: 64 << 20,
+        }
+    }
+}
+
 /// What a backup did.
 #[derive(Debug, Clone)]
 pub struct BackupReport {

@@ -1,3 +1,5 @@
+//! Index manifests: golden bytes, round trips, and what is refused.
+
 use super::*;
 use crate::ids::{ContainerId, ContainerKind};
 use crate::seal::MasterKey;

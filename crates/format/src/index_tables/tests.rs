@@ -1,3 +1,5 @@
+//! Records of the index: golden bytes, order of keys, round trips, and what is refused.
+
 use super::*;
 use proptest::prelude::*;
 

@@ -1,3 +1,5 @@
+//! Runs: golden bytes, look-ups against a sorted list, and what is refused.
+
 use std::collections::BTreeMap;
 
 use super::*;

@@ -21,7 +21,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use larder_chunking::{Algorithm, ChunkerParams};
-use larder_format::compress::Compression;
 use larder_format::config::Config;
 use larder_format::ids::{JobId, RepositoryId};
 use larder_format::key_file::{KdfCost, KeyFields};
@@ -277,24 +276,11 @@ pub fn backup_with(
     use std::os::unix::ffi::OsStrExt;
     let roots = Roots::new([path.as_os_str().as_bytes()], b"/").unwrap();
     let mut options = BackupOptions {
-        series: series.to_owned(),
         host: "host".to_owned(),
         user: "user".to_owned(),
-        tags: Vec::new(),
         paths: vec![path.as_os_str().as_bytes().to_vec()],
-        time_ms: None,
         program: "test".to_owned(),
-        compression: Compression::DEFAULT,
-        force: false,
-        paranoid: false,
-        dry_run: false,
-        skip_if_unchanged: false,
-        ignore_ctime: false,
-        ignore_inode: false,
-        base: None,
-        merge_after: None,
-        find_similar: true,
-        index_memory: 64 << 20,
+        ..BackupOptions::new(series)
     };
     change(&mut options);
     larder_lnode::backup(context, Input::Tree(Walk::new(roots, WalkOptions::default())), &options)

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use larder_chunking::{Algorithm, ChunkerParams};
-use larder_format::compress::Compression;
 use larder_format::config::Config;
 use larder_format::ids::RepositoryId;
 use larder_format::key_file::{KdfCost, KeyFields};
@@ -98,26 +97,8 @@ impl Progress for Problems {
 }
 
 pub fn options(series: &str) -> BackupOptions {
-    BackupOptions {
-        series: series.to_owned(),
-        host: "host".to_owned(),
-        user: "user".to_owned(),
-        tags: Vec::new(),
-        paths: Vec::new(),
-        time_ms: None,
-        program: "test".to_owned(),
-        compression: Compression::DEFAULT,
-        force: false,
-        paranoid: false,
-        dry_run: false,
-        skip_if_unchanged: false,
-        ignore_ctime: false,
-        ignore_inode: false,
-        base: None,
-        merge_after: None,
-        find_similar: true,
-        index_memory: 64 << 20,
-    }
+    let named = |text: &str| text.to_owned();
+    BackupOptions { host: named("host"), user: named("user"), program: named("test"), ..BackupOptions::new(series) }
 }
 
 pub fn walk(path: &Path) -> Input {

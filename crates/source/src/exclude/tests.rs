@@ -1,3 +1,5 @@
+//! Patterns against a table of verdicts, and against a matcher that tries every way.
+
 use super::*;
 use proptest::prelude::*;
 

@@ -1,3 +1,5 @@
+//! Folders below a target are opened without following links, by both ways of resolving.
+
 use std::os::unix::fs::symlink;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! What is pending of folders comes back as it was put, last first, in few bytes.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Holes are what lies between the runs, and nothing else.
+
 use std::os::fd::AsFd;
 
 use proptest::prelude::*;
