@@ -12,6 +12,7 @@
 
 mod bases;
 mod batch;
+mod candidates;
 mod compare;
 mod cutting;
 mod feed;

@@ -13,6 +13,7 @@ mod vision;
 pub(crate) use data_reader::{ContentReader, DataReader, Reach};
 pub use diff::{Change, diff};
 pub(crate) use entries::{Entries, EntriesBelow, PlacedEntry};
+pub(crate) use moved::without_index;
 pub use reading::{ReadError, Reading};
 pub(crate) use reading::{ReadLease, is_missing, look, pin_of};
 pub(crate) use recipe_reader::{MetaChunks, RecipeReader, RecordCursor, SegmentPlace};

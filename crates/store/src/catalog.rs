@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use larder_format::ids::{JobId, SeriesKey};
 use larder_format::lease::Pin;
 use larder_format::manifest::{HEAD_GUESS, Head, MANIFEST_MAX, Manifest, Register, Summary};
@@ -63,16 +63,16 @@ pub struct Catalog {
 
 /// What lies under the name of one version.
 #[derive(Debug, Default)]
-struct Found {
-    version: Option<Version>,
-    damaged: Option<DamagedVersion>,
-    faulty: Vec<FaultyObject>,
+pub(crate) struct Found {
+    pub(crate) version: Option<Version>,
+    pub(crate) damaged: Option<DamagedVersion>,
+    pub(crate) faulty: Vec<FaultyObject>,
 }
 
 /// What listings show: generations and sizes of every register, and which versions have a mark.
-struct Listed {
-    versions: BTreeMap<(SeriesKey, JobId), Vec<(u32, u64)>>,
-    forgotten: HashSet<(SeriesKey, JobId)>,
+pub(crate) struct Listed {
+    pub(crate) versions: BTreeMap<(SeriesKey, JobId), Vec<(u32, u64)>>,
+    pub(crate) forgotten: HashSet<(SeriesKey, JobId)>,
 }
 
 /// Which versions are meant.
@@ -188,31 +188,7 @@ impl Repository {
         Ok(catalog)
     }
 
-    /// The newest version of every series that can be read and is not forgotten, with its sketch. Newest by the order in which the
-    /// jobs began. Reads the summary of one version a series, as a rule.
-    pub async fn newest_of_every_series(&self) -> Result<Vec<Version>, RepositoryError> {
-        let Listed { versions, forgotten } = self.listed_below(names::VERSIONS).await?;
-        let mut by_series: BTreeMap<SeriesKey, Vec<_>> = BTreeMap::new();
-        for ((series, job), generations) in versions {
-            by_series.entry(series).or_default().push((job, generations));
-        }
-        let forgotten = &forgotten;
-        let reads = by_series.into_iter().map(|(series, mut jobs)| async move {
-            // They come by rising id.
-            while let Some((job, generations)) = jobs.pop() {
-                let found = self.find(series, job, generations, forgotten.contains(&(series, job))).await?;
-                if found.version.is_some() {
-                    return Ok(found.version);
-                }
-            }
-            Ok::<_, RepositoryError>(None)
-        });
-        let reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
-        let found: Vec<_> = reads.try_collect().await?;
-        Ok(found.into_iter().flatten().collect())
-    }
-
-    async fn listed_below(&self, prefix: &str) -> Result<Listed, RepositoryError> {
+    pub(crate) async fn listed_below(&self, prefix: &str) -> Result<Listed, RepositoryError> {
         // Marks before versions: a version collected between the two listings is then missing, never back from the dead.
         let marks = self.store.list(names::FORGOTTEN).await?;
         let forgotten = marks.iter().filter_map(|object| names::parse_forgotten(&object.name)).collect();
@@ -227,7 +203,7 @@ impl Repository {
     }
 
     /// Finds what there is of one version: its newest readable manifest, unless its mark is genuine.
-    async fn find(
+    pub(crate) async fn find(
         &self,
         series: SeriesKey,
         job: JobId,

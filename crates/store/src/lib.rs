@@ -24,6 +24,7 @@ mod local;
 mod location;
 pub mod marks;
 mod name;
+pub mod newest;
 mod open;
 mod options;
 mod patience;

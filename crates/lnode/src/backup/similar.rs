@@ -1,7 +1,7 @@
 //! The first version of a series: which versions of other series does the input resemble?
 //!
 //! Its head is read, cut and sampled before the backup begins, and compared with the sketches of the newest version of every
-//! series (SlimStore section IV-A, step 1). The backup that follows sees the input from its beginning: items of a walk are looked
+//! series, or of those that the index names when there are many (SlimStore section IV-A, step 1). The backup that follows sees the input from its beginning: items of a walk are looked
 //! at again, what was taken from a stream is given out again. A wrong guess costs misses, never correctness.
 
 use std::collections::VecDeque;
@@ -15,8 +15,8 @@ use larder_source::{Found, Item, Walk};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
-use super::Input;
 use super::cutting::{Chunks, Cutting, HEAD_BYTES};
+use super::{Input, candidates};
 use crate::context::Context;
 
 /// Bytes of the input that are sampled: held in memory for a stream, read twice for files.
@@ -53,13 +53,10 @@ pub(super) fn find_similar(
     input: Input,
     cutting: &Cutting,
 ) -> Result<(Vec<Version>, Sampled), RepositoryError> {
-    let mut versions = context.runtime.block_on(context.repository.newest_of_every_series())?;
-    versions.retain(|version| !version.summary.sketch.is_empty());
-    if versions.is_empty() {
-        return Ok((versions, Sampled::untouched(input)));
+    let mut series = context.runtime.block_on(context.repository.list_series())?;
+    if series.is_empty() {
+        return Ok((Vec::new(), Sampled::untouched(input)));
     }
-    // Of equals the newest comes first.
-    versions.sort_by_key(|version| std::cmp::Reverse(version.id()));
     let (sketch, input) = match input {
         Input::Tree(walk) => sample_tree(context, walk, cutting),
         Input::Stream { path, reader, size } => {
@@ -67,6 +64,11 @@ pub(super) fn find_similar(
             (sketch, Sampled::Stream { path, reader, size })
         }
     };
+    candidates::narrow(context, &sketch, &mut series)?;
+    let mut versions = context.runtime.block_on(context.repository.newest_of(series))?;
+    versions.retain(|version| !version.summary.sketch.is_empty());
+    // Of equals the newest comes first.
+    versions.sort_by_key(|version| std::cmp::Reverse(version.id()));
     let sketches: Vec<_> = versions.iter().map(|version| &version.summary.sketch).collect();
     let chosen = choose(&sketch, &sketches, BASES_MAX);
     Ok((chosen.into_iter().map(|number| versions[number].clone()).collect(), input))

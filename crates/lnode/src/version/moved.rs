@@ -29,6 +29,9 @@ const CONCURRENT_READS: usize = 8;
 /// How often the newest index is looked for again when what it names is gone: a pass has published and cleaned up meanwhile.
 const ATTEMPTS: u32 = 3;
 
+/// What it means for readers that there is no index.
+const NOT_FOUND: &str = "what was moved is not found";
+
 /// See the module header.
 pub(crate) struct Moved {
     repository: Repository,
@@ -90,7 +93,7 @@ impl Moved {
     fn newest(&self) -> Result<Option<Arc<Index>>, RepositoryError> {
         let snapshot = match self.runtime.block_on(IndexSnapshot::newest(&self.repository)) {
             Ok(newest) => newest.snapshot,
-            Err(error) => return without_index(error).map(|()| None),
+            Err(error) => return without_index(error, NOT_FOUND).map(|()| None),
         };
         if snapshot.number == 0 {
             return Ok(None);
@@ -123,10 +126,10 @@ impl Moved {
                 // Runs or containers that this index names may be gone because there is a newer one.
                 Err(error) if error.is_damage() => {
                     if !self.learn([])? {
-                        return without_index(error);
+                        return without_index(error, NOT_FOUND);
                     }
                 }
-                Err(error) => return without_index(error),
+                Err(error) => return without_index(error, NOT_FOUND),
             }
         }
         Ok(())
@@ -166,14 +169,14 @@ impl Moved {
     }
 }
 
-/// An index that cannot be read leads nowhere; a store that cannot be reached is an error.
-fn without_index(error: IndexError) -> Result<(), RepositoryError> {
+/// An index that cannot be read is as none, which has a consequence; a store that cannot be reached is an error.
+pub(crate) fn without_index(error: IndexError, consequence: &'static str) -> Result<(), RepositoryError> {
     match error {
         IndexError::Repository(error) | IndexError::NewestUnreadable { source: error } if !error.is_damage() => {
             Err(error)
         }
         error => {
-            tracing::warn!(%error, "the index cannot be read: what was moved is not found");
+            tracing::warn!(%error, "the index cannot be read: {consequence}");
             Ok(())
         }
     }

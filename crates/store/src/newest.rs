@@ -1,0 +1,80 @@
+//! The newest version of every series, for whoever looks across series: a first backup for what resembles its input, a G-node for
+//! what is restored most.
+//!
+//! Newest is by the order in which the jobs began. A listing names the candidates; reading one summary a series finds them, as
+//! a rule. Who needs few of many series says which before anything is read.
+
+use std::collections::{BTreeMap, HashSet};
+
+use futures::{StreamExt, TryStreamExt};
+use larder_format::ids::{JobId, SeriesKey};
+use larder_format::lease::Pin;
+use larder_format::names;
+
+use crate::catalog::{CONCURRENT_READS, Listed, Version};
+use crate::repository::{Repository, RepositoryError};
+
+/// The versions of every series as they are listed.
+#[derive(Debug)]
+pub struct ListedSeries {
+    /// Of each series its jobs by rising id, with generations and bytes of their manifests.
+    series: BTreeMap<SeriesKey, Vec<(JobId, Vec<(u32, u64)>)>>,
+    forgotten: HashSet<(SeriesKey, JobId)>,
+}
+
+impl ListedSeries {
+    /// How many series there are.
+    pub fn len(&self) -> usize {
+        self.series.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.series.is_empty()
+    }
+
+    /// Keeps only series whose newest version this admits. Newest as far as names tell: what is marked is passed over.
+    pub fn retain(&mut self, mut admits: impl FnMut(Pin) -> bool) {
+        let forgotten = &self.forgotten;
+        self.series.retain(|series, jobs| {
+            let mut newest = jobs.iter().rev().map(|(job, _)| *job);
+            newest
+                .find(|job| !forgotten.contains(&(*series, *job)))
+                .is_none_or(|job| admits(Pin { series: *series, job }))
+        });
+    }
+}
+
+impl Repository {
+    /// Lists the versions of every series.
+    pub async fn list_series(&self) -> Result<ListedSeries, RepositoryError> {
+        let Listed { versions, forgotten } = self.listed_below(names::VERSIONS).await?;
+        let mut series: BTreeMap<SeriesKey, Vec<_>> = BTreeMap::new();
+        for ((key, job), generations) in versions {
+            series.entry(key).or_default().push((job, generations));
+        }
+        Ok(ListedSeries { series, forgotten })
+    }
+
+    /// The newest version of each of these series that can be read and is not forgotten, with its sketch.
+    pub async fn newest_of(&self, listed: ListedSeries) -> Result<Vec<Version>, RepositoryError> {
+        let forgotten = &listed.forgotten;
+        let reads = listed.series.into_iter().map(|(series, mut jobs)| async move {
+            while let Some((job, generations)) = jobs.pop() {
+                let found = self.find(series, job, generations, forgotten.contains(&(series, job))).await?;
+                if found.version.is_some() {
+                    return Ok(found.version);
+                }
+            }
+            Ok::<_, RepositoryError>(None)
+        });
+        let reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
+        let found: Vec<_> = reads.try_collect().await?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    /// The newest version of every series that can be read and is not forgotten, with its sketch.
+    pub async fn newest_of_every_series(&self) -> Result<Vec<Version>, RepositoryError> {
+        self.newest_of(self.list_series().await?).await
+    }
+}
