@@ -22,7 +22,7 @@ use larder_store::repository::random;
 use larder_store::{Repository, RepositoryError};
 
 use crate::agreement::{Agreement, agreement};
-use crate::pass::ledger::{Ledger, blocking, io_of};
+use crate::pass::ledger::Ledger;
 use crate::pass::run::{WithChunks, discard, index_pass, renewing, with_chunks};
 use crate::pass::{PassError, Surroundings};
 
@@ -94,11 +94,11 @@ async fn rebuild_announced(
     let mut rebuilt = Rebuilt::default();
     let stop = || if (surroundings.stop)() { Err(PassError::Interrupted) } else { Ok(()) };
     let base = without_tables(&old.manifest);
-    let mut ledger = Ledger::load(repository, &base).await?;
+    let mut ledger = Ledger::load(surroundings.executor, repository, &base).await?;
     ingest_versions(repository, &mut ledger, &stop, &mut rebuilt).await?;
     ledger.prune();
     stop()?;
-    let mut written = ledger.write(repository, job, &base.manifest).await?;
+    let mut written = ledger.write(surroundings.executor, repository, job, &base.manifest).await?;
     let mut manifest = (*base.manifest).clone();
     manifest.head.pass = job;
     manifest.head.time_ms = (surroundings.now_ms)();
@@ -117,7 +117,7 @@ async fn rebuild_announced(
     let (ids, sketches) = (written.ids, std::mem::take(&mut written.sketches));
     let first_new = base.manifest.head.next_container;
     let WithChunks { manifest, ingested, left_over } =
-        with_chunks(repository, ids, manifest, first_new, sketches).await?;
+        with_chunks(surroundings.executor, repository, ids, manifest, first_new, sketches).await?;
     rebuilt.containers = ingested.containers;
     rebuilt.chunks = ingested.chunks;
     rebuilt.different_chunks = ingested.new_chunks;
@@ -200,11 +200,10 @@ async fn ingest_versions(
 pub async fn compare(surroundings: &Surroundings) -> Result<(u64, Agreement), PassError> {
     let repository = surroundings.repository.through(surroundings.repository.store().without_cache());
     let index = IndexSnapshot::newest(&repository).await?.base()?;
-    let io = io_of(&repository);
-    blocking(move || {
+    let work = move |io| {
         // It writes nothing, so its runs need no name.
         let pass: IndexPass = index_pass(io, PassRuns::new(JobId([0; 16])));
         Ok::<_, IndexError>((index.number, agreement(&pass, &index)?))
-    })
-    .await
+    };
+    Ok(surroundings.executor.run(&repository, work).await?)
 }

@@ -45,7 +45,7 @@ impl Scene {
     }
 
     fn io(&self) -> IndexIo {
-        IndexIo { repository: self.repository(self.memory.store()), runtime: self.runtime.handle().clone() }
+        IndexIo { repository: self.repository(self.memory.store()), runtime: self.runtime.handle().into() }
     }
 
     fn index_pass(&self) -> IndexPass {

@@ -7,20 +7,20 @@ use larder_format::index_manifest::RunRef;
 use larder_format::names;
 use larder_format::run::{Filter, RunIndex};
 use larder_store::Repository;
-use tokio::runtime::Handle;
 
 use crate::error::{IndexError, damaged};
+use crate::executor::IndexRuntime;
 use crate::layout::layout_of;
 
-/// The repository, and a runtime for requests to it. Cheap to clone.
+/// The repository, and how to wait for requests to it. Cheap to clone.
 ///
-/// What is not async here blocks on the runtime, and so must not be called on one of its threads.
+/// What is not async here blocks, and so must not be called on a thread that polls futures ([`Executor`](crate::Executor)).
 #[derive(Debug, Clone)]
 pub struct IndexIo {
     /// The repository.
     pub repository: Repository,
-    /// Runs requests; a multi-thread runtime.
-    pub runtime: Handle,
+    /// Waits for requests.
+    pub runtime: IndexRuntime,
 }
 
 /// Reads the end of an object: fences and trailer, and if asked for, the filter, in one request.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use larder_format::lease::JobKind;
 use larder_gnode::pass::cost::{Requests, saved_monthly};
-use larder_gnode::pass::{Kept, Outcome, PassError, PassOptions, PassReport, Surroundings, run as run_pass};
+use larder_gnode::pass::{Executor, Kept, Outcome, PassError, PassOptions, PassReport, Surroundings, run as run_pass};
 use larder_lnode::{Cancel, Clock, SystemClock};
 use larder_store::{Repository, StoreStats};
 use serde_json::{Map, Value, json};
@@ -91,6 +91,7 @@ pub(super) fn surroundings(repository: &Repository, cancel: &Cancel) -> Surround
         host: environment::host(),
         program: format!("larder {}", env!("CARGO_PKG_VERSION")),
         process: std::process::id(),
+        executor: Executor::Threads,
     }
 }
 

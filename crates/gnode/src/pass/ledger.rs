@@ -11,7 +11,7 @@ use larder_format::lease::Pin;
 use larder_format::manifest::ContainerUsage;
 use larder_format::sketch::Sketch;
 use larder_index::tables::{Changes, Containers, TableView};
-use larder_index::{IndexIo, IndexSnapshot, LookupOptions, PassRuns};
+use larder_index::{Executor, IndexError, IndexSnapshot, LookupOptions, PassRuns};
 use larder_store::Repository;
 
 use super::lifespans::{Lifespans, Numbers};
@@ -56,22 +56,26 @@ pub(crate) struct Written {
 
 impl Ledger {
     /// Reads what the index has.
-    pub(crate) async fn load(repository: &Repository, base: &IndexSnapshot) -> Result<Self, PassError> {
+    pub(crate) async fn load(
+        executor: Executor,
+        repository: &Repository,
+        base: &IndexSnapshot,
+    ) -> Result<Self, PassError> {
         let manifest = &base.manifest;
         if !manifest.runs_of(Table::Holes).is_empty() {
             return Err(PassError::UnknownTables);
         }
-        let (io, runs) = (io_of(repository), manifest.runs.clone());
-        let facts = blocking(move || {
+        let runs = manifest.runs.clone();
+        let work = move |io| {
             let table: TableView<Containers> = TableView::new(io, &runs, LookupOptions::default());
             let mut facts = BTreeMap::new();
             for record in table.scan(0..=u64::MAX, MEMORY) {
                 let (number, record) = record?;
                 facts.extend(record.map(|record| (number, record)));
             }
-            Ok(facts)
-        })
-        .await?;
+            Ok::<_, IndexError>(facts)
+        };
+        let facts = executor.run(repository, work).await?;
         if facts.values().any(|facts| facts.given_up_chunks > 0 || !facts.forwards.is_empty()) {
             return Err(PassError::UnknownTables);
         }
@@ -143,6 +147,7 @@ impl Ledger {
     /// Writes what changed as a run of this pass, or all of it when there are many runs.
     pub(crate) async fn write(
         self,
+        executor: Executor,
         repository: &Repository,
         job: JobId,
         manifest: &IndexManifest,
@@ -153,13 +158,12 @@ impl Ledger {
         let (mut runs, age) = (manifest.runs.clone(), manifest.head.next_age);
         let (mut next_age, mut ids, sketches) = (age, PassRuns::new(job), self.sketches.clone());
         if self.lifespans.has_changed() {
-            let io = io_of(repository);
             let is_anew = manifest.runs_of(Table::Containers).len() >= RUNS_MAX;
             if is_anew {
                 runs.retain(|run| run.table != Table::Containers);
             }
             next_age += 1;
-            let (written, used) = blocking(move || {
+            let work = move |io| {
                 let mut changes: Changes<Containers> = Changes::new(&io, MEMORY, &std::env::temp_dir())?;
                 let mut put = |(number, facts): (u32, Option<&_>)| match facts {
                     Some(facts) => changes.put(&number, facts),
@@ -170,9 +174,9 @@ impl Ledger {
                     false => self.lifespans.changes().try_for_each(&mut put)?,
                 }
                 let runs = changes.write(&io, &ids, age)?;
-                Ok((runs, ids))
-            })
-            .await?;
+                Ok::<_, IndexError>((runs, ids))
+            };
+            let (written, used) = executor.run(repository, work).await?;
             ids = used;
             runs.extend(written);
         }
@@ -191,18 +195,4 @@ fn numbers_of(versions: &BTreeMap<Pin, IndexedVersion>) -> Numbers {
 /// The objects of runs.
 pub(crate) fn run_ids(manifest: &IndexManifest) -> impl Iterator<Item = RunId> {
     manifest.runs.iter().map(|run| run.id)
-}
-
-pub(crate) fn io_of(repository: &Repository) -> IndexIo {
-    IndexIo { repository: repository.clone(), runtime: tokio::runtime::Handle::current() }
-}
-
-/// Tables are read and written by threads that may wait for requests.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, larder_index::IndexError> + Send + 'static,
-) -> Result<T, PassError> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => Ok(result?),
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
-    }
 }

@@ -21,5 +21,6 @@ mod report;
 pub(crate) mod run;
 mod survey;
 
+pub use larder_index::Executor;
 pub use report::{Done, Kept, Outcome, PassReport, Plan};
 pub use run::{PassError, PassOptions, Surroundings, run};

@@ -12,14 +12,14 @@ use larder_format::ids::{JobId, RunId};
 use larder_format::index_manifest::{Doomed, IndexManifest, PassStatistics, Queued, Reason};
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::names;
-use larder_index::{Draft, IndexError, IndexIo, IndexPass, IndexSnapshot, PassRuns, Published, publish};
+use larder_index::{Draft, Executor, IndexError, IndexIo, IndexPass, IndexSnapshot, PassRuns, Published, publish};
 use larder_store::jobs::{OpenLease, RENEW_EVERY};
 use larder_store::repository::random;
 use larder_store::{Repository, RepositoryError, StoreError};
 
 use super::carry_out::carry_out;
 use super::decide::{Decision, IndexNeeds, Proposal};
-use super::ledger::{Ledger, Written, blocking, io_of, run_ids};
+use super::ledger::{Ledger, Written, run_ids};
 use super::report::{Done, Kept, Outcome, PassReport, Plan};
 use super::survey::Survey;
 use crate::ingest::{Ingested, Sketches, follow};
@@ -39,6 +39,8 @@ pub struct Surroundings {
     pub program: String,
     /// Number of this process.
     pub process: u32,
+    /// Where tables are read and written.
+    pub executor: Executor,
 }
 
 impl fmt::Debug for Surroundings {
@@ -168,6 +170,7 @@ pub(crate) async fn renewing<T>(
     tokio::pin!(work);
     loop {
         tokio::select! {
+            biased;
             result = &mut work => return result,
             () = tokio::time::sleep(RENEW_EVERY) => {
                 if let Err(error) = repository.renew_lease(open, now_ms()).await {
@@ -215,7 +218,7 @@ impl Pass<'_> {
         let registers = self.repository.list_registers().await?;
         let mut proposal = Proposal::new(before, leases);
         stop()?;
-        let mut ledger = Ledger::load(&self.repository, &self.base).await?;
+        let mut ledger = Ledger::load(self.surroundings.executor, &self.repository, &self.base).await?;
         let manifests_read = survey.versions(&registers, &mut ledger, &mut proposal).await?;
         let closed = survey.closed(proposal.closing()).await?;
         let kept = proposal.kept().map(|(version, by, lease)| kept(version, by, lease)).collect();
@@ -253,13 +256,13 @@ impl Pass<'_> {
             return Err(PassError::Interrupted);
         }
         let job = self.job.unwrap_or(self.base.manifest.head.pass);
-        let mut written = ledger.write(&self.repository, job, &self.base.manifest).await?;
+        let mut written = ledger.write(self.surroundings.executor, &self.repository, job, &self.base.manifest).await?;
         let (ids, sketches) =
             (std::mem::replace(&mut written.ids, PassRuns::new(job)), std::mem::take(&mut written.sketches));
         let manifest = self.next_manifest(&decision, &report.plan, written);
         let first_new = self.base.manifest.head.next_container;
         let WithChunks { mut manifest, left_over, .. } =
-            with_chunks(&self.repository, ids, manifest, first_new, sketches).await?;
+            with_chunks(self.surroundings.executor, &self.repository, ids, manifest, first_new, sketches).await?;
         // Readers of the index before may want them for a while: the next pass that publishes deletes them.
         let used: HashSet<RunId> = run_ids(&manifest).collect();
         let gone = run_ids(&self.base.manifest).filter(|id| !used.contains(id));
@@ -334,22 +337,22 @@ pub(crate) struct WithChunks {
 
 /// The index with the chunks of containers that have numbers from `first_new` on.
 pub(crate) async fn with_chunks(
+    executor: Executor,
     repository: &Repository,
     ids: PassRuns,
     manifest: IndexManifest,
     first_new: u32,
     sketches: Sketches,
 ) -> Result<WithChunks, PassError> {
-    let io = io_of(repository);
-    blocking(move || {
+    let work = move |io| {
         let pass = index_pass(io, ids);
         let drafted = IndexSnapshot { number: manifest.head.number, manifest: Arc::new(manifest) };
         let mut draft = Draft::new(&pass, &drafted);
         let ingested = follow(&pass, &mut draft, first_new, &sketches)?;
         let left_over = draft.intermediate();
         Ok(WithChunks { manifest: draft.manifest, ingested, left_over })
-    })
-    .await
+    };
+    executor.run(repository, work).await
 }
 
 /// Deletes runs that were written and merged in one pass. They are in no index.

@@ -28,7 +28,7 @@ use larder_format::key_file::{KdfCost, KeyFields};
 use larder_format::mark::Forgotten;
 use larder_format::names;
 use larder_gnode::forget::pin_of;
-use larder_gnode::pass::{self, PassError, PassOptions, PassReport, Surroundings};
+use larder_gnode::pass::{self, Executor, PassError, PassOptions, PassReport, Surroundings};
 use larder_lnode::{
     BackupError, BackupOptions, BackupReport, Cancel, Clock, Context, Input, NoProgress, VersionReader,
 };
@@ -222,6 +222,7 @@ pub fn surroundings(repository: Repository) -> Surroundings {
         host: "g".to_owned(),
         program: "test".to_owned(),
         process: 1,
+        executor: Executor::Threads,
     }
 }
 
