@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use larder_format::DecodeError;
 use larder_format::index_manifest::RunRef;
 use larder_format::names;
 use larder_format::run::{Filter, RunIndex};
@@ -30,9 +31,13 @@ pub(crate) async fn open_run(
     with_filter: bool,
 ) -> Result<(RunIndex, Option<Filter>), IndexError> {
     let filter_bytes = if with_filter { u64::from(run.filter_bytes) } else { 0 };
-    // A manifest has been checked: the parts are no longer than the object.
-    let from = run.object_bytes - u64::from(run.tail_bytes) - filter_bytes;
-    let tail = repository.store().get_range(&names::run(run.id), from..run.object_bytes).await?;
+    // Asked for as the end of the object, which is what an L-node's cache keeps of runs.
+    let count = u64::from(run.tail_bytes) + filter_bytes;
+    let (tail, object_bytes) = repository.store().get_tail(&names::run(run.id), count).await?;
+    if object_bytes != run.object_bytes {
+        let why = "it is not as long as the manifest of the index says";
+        return Err(damaged(run.id)(DecodeError::Invalid { what: "index run", why }));
+    }
     let index = decode_run(repository, run, &tail)?;
     let filter = if with_filter {
         let range = index.filter_range();
@@ -54,7 +59,7 @@ pub(crate) fn decode_run(repository: &Repository, run: &RunRef, tail: &Bytes) ->
         && index.tombstones == run.tombstones
         && index.filter_range().end - index.filter_range().start == u64::from(run.filter_bytes);
     if !is_as_listed {
-        return Err(damaged(run.id)(larder_format::DecodeError::Invalid {
+        return Err(damaged(run.id)(DecodeError::Invalid {
             what: "index run",
             why: "it is not what the manifest of the index says",
         }));
