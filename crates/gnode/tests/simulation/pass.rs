@@ -10,7 +10,7 @@ use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::manifest::{MANIFEST_MAX, Manifest, Register, encode_aborted};
 use larder_format::mark::Forgotten;
 use larder_format::names::{self, LeaseObject};
-use larder_gnode::pass::{Executor, Outcome, PassError, PassOptions, Surroundings};
+use larder_gnode::pass::{Executor, Listing, Outcome, PassError, PassOptions, Surroundings};
 use larder_gnode::repair::compare;
 use larder_store::repository::random;
 use larder_store::{Store, StoreErrorKind};
@@ -410,7 +410,12 @@ pub async fn real_pass(node: &Node, death: Death) -> Result<(), Stop> {
         Death::Certain => 0,
         Death::Guessed => *node.rng().pick(&[0, 20, 100, 400, PATIENT, PATIENT, PATIENT]),
     };
-    let options = PassOptions { dead_after: Duration::from_secs(seconds), ..PassOptions::default() };
+    // What arrived late is found only by listing everything.
+    let listing = match death {
+        Death::Certain => Listing::Whole,
+        Death::Guessed => *node.rng().pick(&[Listing::New, Listing::New, Listing::Auto]),
+    };
+    let options = PassOptions { dead_after: Duration::from_secs(seconds), listing, ..PassOptions::default() };
     let _impatient = (seconds < PATIENT).then(|| node.ledger.impatient());
     match larder_gnode::pass::run(&surroundings, &options).await {
         Ok(report) => {

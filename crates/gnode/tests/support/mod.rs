@@ -28,7 +28,7 @@ use larder_format::key_file::{KdfCost, KeyFields};
 use larder_format::mark::Forgotten;
 use larder_format::names;
 use larder_gnode::forget::pin_of;
-use larder_gnode::pass::{self, Executor, PassError, PassOptions, PassReport, Surroundings};
+use larder_gnode::pass::{self, Executor, Listing, PassError, PassOptions, PassReport, Surroundings};
 use larder_lnode::{
     BackupError, BackupOptions, BackupReport, Cancel, Clock, Context, Input, NoProgress, VersionReader,
 };
@@ -159,7 +159,7 @@ impl Scene {
     }
 
     pub fn pass(&self) -> Result<PassReport, PassError> {
-        self.runtime.block_on(pass::run(&surroundings(self.repository(self.memory.store())), &PassOptions::default()))
+        self.runtime.block_on(pass::run(&surroundings(self.repository(self.memory.store())), &pass_options()))
     }
 
     pub fn pass_with(&self, options: &PassOptions) -> Result<PassReport, PassError> {
@@ -212,6 +212,11 @@ impl Scene {
         }
         objects.into_keys().filter(|name| !useful.contains(name) && !name.starts_with(names::KEYS)).collect()
     }
+}
+
+/// As everybody has them, but a pass lists no more than it must, however small the repository is.
+pub fn pass_options() -> PassOptions {
+    PassOptions { listing: Listing::New, ..PassOptions::default() }
 }
 
 pub fn surroundings(repository: Repository) -> Surroundings {
