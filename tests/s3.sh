@@ -1,6 +1,10 @@
 #!/usr/bin/env bash
-# The store's promises and a whole round of backup, check and restore against a real S3 server (MinIO) on the loopback.
+# The store's promises, a whole round of backup, check and restore, and processes that die beside each other, against a real S3
+# server (MinIO) on the loopback.
+#
+#   tests/s3.sh [ROUNDS]
 source "$(dirname "$0")/common.sh"
+source "$(dirname "$0")/storm.sh"
 minio=$(command -v minio || echo "${GOBIN:-$HOME/.cache/larder-ci/bin}/minio")
 [ -x "$minio" ] || fail "no minio binary; go install github.com/minio/minio@latest"
 port=$((20000 + RANDOM % 20000))
@@ -30,6 +34,8 @@ same "$work/source" "$work/restored"
 rm -rf "$work/cache" "$work/restored"
 "$larder" -q restore "latest:$work/source" --target "$work/restored"
 same "$work/source" "$work/restored"
+rm -rf "$work/restored"
+storm "${1:-6}" "$work/source"
 # The server goes away in the middle: a clear error, not a hang; then it comes back and the backup goes on.
 kill $server; wait $server 2>/dev/null || true
 code=0

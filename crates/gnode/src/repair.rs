@@ -16,14 +16,15 @@ use larder_format::ids::{ContainerId, JobId};
 use larder_format::index_manifest::{IndexManifest, PassStatistics};
 use larder_format::lease::{JobKind, Lease};
 use larder_format::manifest::Register;
-use larder_index::{IndexError, IndexPass, IndexSnapshot, PassRuns, Published, publish};
+use larder_index::{IndexPass, IndexSnapshot, PassRuns, Published, publish};
 use larder_store::jobs::RENEW_EVERY;
 use larder_store::repository::random;
 use larder_store::{Repository, RepositoryError};
 
 use crate::agreement::{Agreement, agreement};
-use crate::pass::ledger::{Ledger, blocking, io_of};
-use crate::pass::run::{WithChunks, discard, index_pass, renewing, with_chunks};
+use crate::pass::ledger::Ledger;
+use crate::pass::run::{WithChunks, discard, renewing, with_chunks};
+use crate::pass::tables::{IndexWork, MEMORY_DEFAULT, index_pass};
 use crate::pass::{PassError, Surroundings};
 
 /// Manifests that are read at once.
@@ -92,13 +93,14 @@ async fn rebuild_announced(
     may_appear: &mut bool,
 ) -> Result<Rebuilt, PassError> {
     let mut rebuilt = Rebuilt::default();
+    let work = IndexWork { executor: surroundings.executor, repository, memory: MEMORY_DEFAULT };
     let stop = || if (surroundings.stop)() { Err(PassError::Interrupted) } else { Ok(()) };
     let base = without_tables(&old.manifest);
-    let mut ledger = Ledger::load(repository, &base).await?;
+    let mut ledger = Ledger::load(work, &base).await?;
     ingest_versions(repository, &mut ledger, &stop, &mut rebuilt).await?;
-    ledger.prune();
+    ledger.prune(&|_| true);
     stop()?;
-    let mut written = ledger.write(repository, job, &base.manifest).await?;
+    let mut written = ledger.write(work, job, &base.manifest).await?;
     let mut manifest = (*base.manifest).clone();
     manifest.head.pass = job;
     manifest.head.time_ms = (surroundings.now_ms)();
@@ -116,8 +118,7 @@ async fn rebuild_announced(
     (manifest.versions, manifest.runs) = (written.versions, written.runs);
     let (ids, sketches) = (written.ids, std::mem::take(&mut written.sketches));
     let first_new = base.manifest.head.next_container;
-    let WithChunks { manifest, ingested, left_over } =
-        with_chunks(repository, ids, manifest, first_new, sketches).await?;
+    let WithChunks { manifest, ingested, left_over } = with_chunks(work, ids, manifest, first_new, sketches).await?;
     rebuilt.containers = ingested.containers;
     rebuilt.chunks = ingested.chunks;
     rebuilt.different_chunks = ingested.new_chunks;
@@ -200,11 +201,11 @@ async fn ingest_versions(
 pub async fn compare(surroundings: &Surroundings) -> Result<(u64, Agreement), PassError> {
     let repository = surroundings.repository.through(surroundings.repository.store().without_cache());
     let index = IndexSnapshot::newest(&repository).await?.base()?;
-    let io = io_of(&repository);
-    blocking(move || {
+    let work = IndexWork { executor: surroundings.executor, repository: &repository, memory: MEMORY_DEFAULT };
+    let compared = move |io| {
         // It writes nothing, so its runs need no name.
-        let pass: IndexPass = index_pass(io, PassRuns::new(JobId([0; 16])));
-        Ok::<_, IndexError>((index.number, agreement(&pass, &index)?))
-    })
-    .await
+        let pass: IndexPass = index_pass(io, PassRuns::new(JobId([0; 16])), MEMORY_DEFAULT);
+        Ok((index.number, agreement(&pass, &index)?))
+    };
+    work.run(compared).await
 }

@@ -20,7 +20,7 @@ use support::*;
 /// Forgets all versions, or those of one series, and makes a pass.
 fn forget_and_collect(scene: &Scene, only: Option<&'static str>, dead_after: Duration) {
     let repository = scene.repository(scene.memory.store());
-    let options = PassOptions { dead_after, ..PassOptions::default() };
+    let options = PassOptions { dead_after, ..pass_options() };
     scene.runtime.handle().block_on(async {
         for version in repository.catalog().await.unwrap().versions {
             if only.is_none_or(|series| version.summary.series == series) {
@@ -228,7 +228,7 @@ fn of_two_passes_at_once_one_does_the_work() {
         |scene| forget_and_collect(scene, Some("b"), Duration::from_secs(1 << 30)),
         |scene, store| {
             let repository = scene.repository(store);
-            scene.runtime.block_on(pass::run(&surroundings(repository), &PassOptions::default()))
+            scene.runtime.block_on(pass::run(&surroundings(repository), &pass_options()))
         },
         |scene, result, at| {
             match result {
@@ -258,7 +258,7 @@ fn a_backup_at_any_moment_of_a_pass_is_whole() {
         |scene| drop(scene.backup(&scene.context(), "a").unwrap()),
         |scene, store| {
             let repository = scene.repository(store);
-            scene.runtime.block_on(pass::run(&surroundings(repository), &PassOptions::default()))
+            scene.runtime.block_on(pass::run(&surroundings(repository), &pass_options()))
         },
         |scene, result, at| {
             result.unwrap_or_else(|error| panic!("{at}: {error}"));
@@ -326,7 +326,7 @@ fn a_compaction_at_any_moment_of_a_pass_is_whole() {
         },
         |scene, store| {
             let repository = scene.repository(store);
-            scene.runtime.block_on(pass::run(&surroundings(repository), &PassOptions::default()))
+            scene.runtime.block_on(pass::run(&surroundings(repository), &pass_options()))
         },
         |scene, result, at| {
             result.unwrap_or_else(|error| panic!("{at}: {error}"));

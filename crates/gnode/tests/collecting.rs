@@ -93,7 +93,7 @@ fn a_dry_run_says_what_would_be_done_and_changes_nothing() {
     scene.version("a", 1);
     scene.forget(first);
     let before = scene.runtime.block_on(scene.memory.contents());
-    let options = PassOptions { dry_run: true, ..PassOptions::default() };
+    let options = PassOptions { dry_run: true, ..pass_options() };
     let planned = scene.pass_with(&options).unwrap();
     assert_eq!(planned.outcome, Outcome::Planned);
     assert_eq!(scene.runtime.block_on(scene.memory.contents()), before);
@@ -121,7 +121,7 @@ fn what_a_dead_job_uploaded_goes_when_it_is_thought_dead() {
     scene.backup(&context, "a").expect_err("it cannot commit");
     let report = scene.pass().unwrap();
     assert_eq!((report.live_jobs, report.plan.data_containers), (1, 0));
-    let at_once = PassOptions { dead_after: Duration::ZERO, ..PassOptions::default() };
+    let at_once = PassOptions { dead_after: Duration::ZERO, ..pass_options() };
     let dry = scene.pass_with(&PassOptions { dry_run: true, ..at_once.clone() }).unwrap();
     let report = scene.pass_with(&at_once).unwrap();
     assert_eq!((report.plan.fenced.len(), report.live_jobs, report.plan.data_containers), (1, 0, 1));

@@ -49,7 +49,7 @@ fn a_pass_cut_at_any_operation_loses_nothing_and_the_next_one_finishes() {
     let scene = scene();
     let expected = scene.contents();
     assert_eq!(expected.len(), 2);
-    let options = PassOptions { dead_after: Duration::ZERO, ..PassOptions::default() };
+    let options = PassOptions { dead_after: Duration::ZERO, ..pass_options() };
     let run = |scene: &Scene, cut: Option<(u64, Stop)>| {
         let (context, faults) = scene.faulty(&scene.memory);
         let opened = faults.count();
@@ -96,11 +96,11 @@ fn a_full_or_read_only_store_is_told_and_nothing_is_lost() {
     let expected = scene.contents();
     let (context, faults) = scene.faulty(&scene.memory);
     faults.read_only(true);
-    let refused = scene.runtime.block_on(pass::run(&surroundings(context.repository.clone()), &PassOptions::default()));
+    let refused = scene.runtime.block_on(pass::run(&surroundings(context.repository.clone()), &pass_options()));
     assert!(refused.unwrap_err().to_string().contains("read-only"));
     faults.clear();
     faults.space(0);
-    let refused = scene.runtime.block_on(pass::run(&surroundings(context.repository), &PassOptions::default()));
+    let refused = scene.runtime.block_on(pass::run(&surroundings(context.repository), &pass_options()));
     assert!(refused.is_err());
     assert_eq!(scene.contents(), expected);
 }
@@ -113,7 +113,7 @@ fn a_pass_that_is_out_of_time_stops_and_the_next_one_goes_on() {
     let options = |seconds| PassOptions {
         dead_after: Duration::ZERO,
         max_duration: Some(Duration::from_secs(seconds)),
-        ..PassOptions::default()
+        ..pass_options()
     };
     let mut unfinished = 0;
     for seconds in 1..60 {

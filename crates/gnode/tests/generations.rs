@@ -40,7 +40,7 @@ fn compact_all(context: &Context) -> usize {
 }
 
 fn pass_after(scene: &Scene, dead_after: Duration) {
-    scene.pass_with(&PassOptions { dead_after, ..PassOptions::default() }).unwrap();
+    scene.pass_with(&PassOptions { dead_after, ..pass_options() }).unwrap();
 }
 
 const NEVER: Duration = Duration::from_secs(1 << 30);
@@ -237,7 +237,7 @@ fn a_pass_meets_a_compaction_at_any_of_its_steps() {
             assert!(compact_all(&scene.context()) > 0);
         },
         |scene, store| {
-            let options = PassOptions { dead_after: NEVER, ..PassOptions::default() };
+            let options = PassOptions { dead_after: NEVER, ..pass_options() };
             scene.runtime.handle().block_on(pass::run(&surroundings(scene.repository(store)), &options))
         },
         |scene, result, at| {

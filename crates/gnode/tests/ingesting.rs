@@ -11,7 +11,7 @@ use larder_format::index_tables::{ChunkKey, ChunkPlace};
 use larder_format::{names, sketch::Sketch};
 use larder_gnode::agreement::{Agreement, Disagreement};
 use larder_gnode::ingest::{self, Numbers};
-use larder_gnode::pass::{self, Outcome, PassError, PassOptions};
+use larder_gnode::pass::{self, Outcome, PassError};
 use larder_gnode::repair::{self, Rebuilt};
 use larder_index::{
     Chunks, Containers, Copies, Draft, IndexIo, IndexPass, IndexSnapshot, LookupOptions, PassRuns, Published, Streams,
@@ -45,7 +45,7 @@ impl Scene {
     }
 
     fn io(&self) -> IndexIo {
-        IndexIo { repository: self.repository(self.memory.store()), runtime: self.runtime.handle().clone() }
+        IndexIo { repository: self.repository(self.memory.store()), runtime: self.runtime.handle().into() }
     }
 
     fn index_pass(&self) -> IndexPass {
@@ -178,7 +178,7 @@ fn a_pass_costs_what_is_new() {
     scene.version("a", 20);
     let (context, faults) = scene.faulty(&scene.memory);
     let opened = faults.count() as usize;
-    scene.runtime.block_on(pass::run(&surroundings(context.repository), &PassOptions::default())).unwrap();
+    scene.runtime.block_on(pass::run(&surroundings(context.repository), &pass_options())).unwrap();
     let log = faults.log().split_off(opened);
     let count = |kind, prefix: &str| log.iter().filter(|op| op.kind == kind && op.path.starts_with(prefix)).count();
     let new = scene.records::<Containers>().len() - before;

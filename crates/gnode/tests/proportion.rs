@@ -5,7 +5,8 @@
 
 mod support;
 
-use larder_gnode::pass::{self, Outcome, PassOptions, PassReport};
+use larder_format::ids::JobId;
+use larder_gnode::pass::{self, Outcome, PassReport};
 use larder_testkit::data::Rng;
 use larder_testkit::{Op, OpKind};
 use support::*;
@@ -14,13 +15,24 @@ use support::*;
 fn counted(scene: &Scene) -> (PassReport, Vec<Op>) {
     let (context, faults) = scene.faulty(&scene.memory);
     let opened = faults.count() as usize;
-    let (surroundings, options) = (surroundings(context.repository), PassOptions::default());
+    let (surroundings, options) = (surroundings(context.repository), pass_options());
     let report = scene.runtime.block_on(pass::run(&surroundings, &options)).unwrap();
     (report, faults.log().split_off(opened))
 }
 
 fn manifests(log: &[Op]) -> usize {
     log.iter().filter(|op| op.kind == OpKind::Get && op.path.starts_with("versions/")).count()
+}
+
+/// What was listed of containers.
+fn containers_listed(log: &[Op]) -> Vec<&str> {
+    let of_containers = |op: &&Op| op.path.starts_with("data") || op.path.starts_with("meta");
+    let listings = log.iter().filter(|op| op.kind == OpKind::List).filter(of_containers);
+    listings.map(|op| op.path.trim_end_matches('/')).collect()
+}
+
+fn listings_of(job: &JobId) -> [String; 2] {
+    ["data", "meta"].map(|folder| format!("{folder}/{job}"))
 }
 
 #[test]
@@ -35,8 +47,10 @@ fn a_pass_after_one_more_version_reads_one_manifest() {
     assert_eq!((next.manifests_read, manifests(&log)), (1, 1));
     // Of it all 1 manifest of a version, 1 of the index, its table; the lease and the looks; what the backup left.
     assert!(log.len() < 40, "{} requests: {log:#?}", log.len());
+    assert_eq!(containers_listed(&log), listings_of(ids.last().unwrap()), "the new job's and no others");
     let (idle, log) = counted(&scene);
     assert_eq!((idle.outcome, manifests(&log)), (Outcome::Nothing, 0));
+    assert_eq!(containers_listed(&log), [""; 0], "nothing is listed when there is nothing new");
     // What the index says is enough to know what goes when any of them is forgotten.
     let mut rng = Rng::new(5);
     while !ids.is_empty() {

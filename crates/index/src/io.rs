@@ -3,24 +3,25 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use larder_format::DecodeError;
 use larder_format::index_manifest::RunRef;
 use larder_format::names;
 use larder_format::run::{Filter, RunIndex};
 use larder_store::Repository;
-use tokio::runtime::Handle;
 
 use crate::error::{IndexError, damaged};
+use crate::executor::IndexRuntime;
 use crate::layout::layout_of;
 
-/// The repository, and a runtime for requests to it. Cheap to clone.
+/// The repository, and how to wait for requests to it. Cheap to clone.
 ///
-/// What is not async here blocks on the runtime, and so must not be called on one of its threads.
+/// What is not async here blocks, and so must not be called on a thread that polls futures ([`Executor`](crate::Executor)).
 #[derive(Debug, Clone)]
 pub struct IndexIo {
     /// The repository.
     pub repository: Repository,
-    /// Runs requests; a multi-thread runtime.
-    pub runtime: Handle,
+    /// Waits for requests.
+    pub runtime: IndexRuntime,
 }
 
 /// Reads the end of an object: fences and trailer, and if asked for, the filter, in one request.
@@ -30,9 +31,13 @@ pub(crate) async fn open_run(
     with_filter: bool,
 ) -> Result<(RunIndex, Option<Filter>), IndexError> {
     let filter_bytes = if with_filter { u64::from(run.filter_bytes) } else { 0 };
-    // A manifest has been checked: the parts are no longer than the object.
-    let from = run.object_bytes - u64::from(run.tail_bytes) - filter_bytes;
-    let tail = repository.store().get_range(&names::run(run.id), from..run.object_bytes).await?;
+    // Asked for as the end of the object, which is what an L-node's cache keeps of runs.
+    let count = u64::from(run.tail_bytes) + filter_bytes;
+    let (tail, object_bytes) = repository.store().get_tail(&names::run(run.id), count).await?;
+    if object_bytes != run.object_bytes {
+        let why = "it is not as long as the manifest of the index says";
+        return Err(damaged(run.id)(DecodeError::Invalid { what: "index run", why }));
+    }
     let index = decode_run(repository, run, &tail)?;
     let filter = if with_filter {
         let range = index.filter_range();
@@ -54,7 +59,7 @@ pub(crate) fn decode_run(repository: &Repository, run: &RunRef, tail: &Bytes) ->
         && index.tombstones == run.tombstones
         && index.filter_range().end - index.filter_range().start == u64::from(run.filter_bytes);
     if !is_as_listed {
-        return Err(damaged(run.id)(larder_format::DecodeError::Invalid {
+        return Err(damaged(run.id)(DecodeError::Invalid {
             what: "index run",
             why: "it is not what the manifest of the index says",
         }));

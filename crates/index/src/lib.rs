@@ -11,6 +11,7 @@
 mod compaction;
 mod cursor;
 mod error;
+mod executor;
 mod io;
 mod layout;
 mod lookup;
@@ -27,6 +28,7 @@ mod writer;
 pub use compaction::{Compaction, TIER_RATIO};
 pub use cursor::Cursor;
 pub use error::IndexError;
+pub use executor::{Executor, IndexRuntime};
 pub use io::IndexIo;
 pub use layout::layout_of;
 pub use lookup::{LookupCost, LookupOptions, SortedLookup, TableReader};

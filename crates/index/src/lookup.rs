@@ -21,6 +21,7 @@ pub use fetch::LookupOptions;
 pub use stream::SortedLookup;
 
 use crate::error::IndexError;
+use crate::executor::IndexRuntime;
 use crate::io::OpenedRun;
 use cache::OpenedRuns;
 use fetch::{Fetches, Wanted};
@@ -33,6 +34,8 @@ pub struct TableReader {
     ages: Arc<Vec<Vec<RunRef>>>,
     opened: Arc<OpenedRuns>,
     options: LookupOptions,
+    /// Has requests done beside; else the runtime that polls a lookup does.
+    runtime: Option<IndexRuntime>,
 }
 
 /// What lookups have cost.
@@ -54,7 +57,18 @@ impl TableReader {
         let mut runs = runs.to_vec();
         runs.sort_unstable_by_key(|run| (std::cmp::Reverse(run.age), run.first));
         let ages = runs.chunk_by(|a, b| a.age == b.age).map(<[_]>::to_vec).collect();
-        Self { repository, ages: Arc::new(ages), opened: Arc::new(OpenedRuns::new(options.cache_bytes)), options }
+        Self {
+            repository,
+            ages: Arc::new(ages),
+            opened: Arc::new(OpenedRuns::new(options.cache_bytes)),
+            options,
+            runtime: None,
+        }
+    }
+
+    /// The same, with requests done beside by this runtime.
+    pub(crate) fn on(self, runtime: &IndexRuntime) -> Self {
+        Self { runtime: Some(runtime.clone()), ..self }
     }
 
     /// Reads one table of a snapshot.
@@ -123,7 +137,7 @@ impl TableReader {
             wanted
         };
         let mut settled: Vec<usize> = Vec::new();
-        let mut fetches = Fetches::new(&self.repository, &self.opened, self.options, objects);
+        let mut fetches = Fetches::new(self, objects);
         let mut buffer = Vec::new();
         while let Some(span) = fetches.next(&choose, cost).await? {
             for wanted in &span.wanted {
@@ -173,7 +187,7 @@ impl TableReader {
                 (*run, from..wanted.partition_point(|prefix| *prefix <= run.last))
             };
             let objects = runs.iter().map(within).filter(|(_, pending)| !pending.is_empty()).collect();
-            let mut fetches = Fetches::new(&self.repository, &self.opened, self.options, objects);
+            let mut fetches = Fetches::new(self, objects);
             while let Some(span) = fetches.next(&choose, &mut cost).await? {
                 for chosen in &span.wanted {
                     let block = span.open(chosen.block, Vec::new())?;

@@ -1,6 +1,6 @@
 //! Reading the runs of one age from front to back, ahead of need.
 //!
-//! A task on the runtime opens objects and fetches spans of neighbouring blocks; the thread that reads opens one block after
+//! A task beside opens objects and fetches spans of neighbouring blocks; the thread that reads opens one block after
 //! the other. What is held is bounded by [`Readahead`], whatever the sizes of the runs.
 
 use std::ops::RangeInclusive;
@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 
 use crate::cursor::{BlockCursor, BlockPart, BlockSource, Cursor};
 use crate::error::{IndexError, damaged};
+use crate::executor::{IndexRuntime, Task};
 use crate::io::{IndexIo, open_run};
 
 /// How much a scan fetches ahead.
@@ -60,7 +61,7 @@ impl RunScan {
         let runs: Vec<RunRef> = runs.iter().filter_map(clip).collect();
         let (sender, receiver) = mpsc::channel(1);
         let repository = io.repository.clone();
-        io.runtime.spawn(async move {
+        let fetching = io.runtime.spawn(async move {
             let mut spans = spans(repository, runs, readahead);
             while let Some(span) = spans.next().await {
                 if sender.send(span).await.is_err() {
@@ -68,7 +69,7 @@ impl RunScan {
                 }
             }
         });
-        Self(BlockCursor::new(Spans { receiver, span: None }))
+        Self(BlockCursor::new(Spans { runtime: io.runtime.clone(), receiver, span: None, _fetching: fetching }))
     }
 }
 
@@ -98,8 +99,11 @@ struct Span {
 }
 
 struct Spans {
+    runtime: IndexRuntime,
     receiver: mpsc::Receiver<Result<Span, IndexError>>,
     span: Option<Span>,
+    /// Ends when this does.
+    _fetching: Task<()>,
 }
 
 impl BlockSource for Spans {
@@ -107,7 +111,7 @@ impl BlockSource for Spans {
         let span = loop {
             match &mut self.span {
                 Some(span) if !span.blocks.is_empty() => break span,
-                _ => match self.receiver.blocking_recv() {
+                _ => match self.runtime.block_on(self.receiver.recv()) {
                     Some(span) => self.span = Some(span?),
                     None => return Ok(None),
                 },

@@ -338,7 +338,7 @@ impl<T: TypedTable> TableView<T> {
     /// The table that these runs make; those of other tables are passed over.
     pub fn new(io: IndexIo, runs: &[RunRef], options: LookupOptions) -> Self {
         let runs: Vec<RunRef> = runs.iter().filter(|run| run.table == T::TABLE).copied().collect();
-        let reader = TableReader::new(io.repository.clone(), &runs, options);
+        let reader = TableReader::new(io.repository.clone(), &runs, options).on(&io.runtime);
         Self { io, runs, reader, table: PhantomData }
     }
 

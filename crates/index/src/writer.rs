@@ -8,10 +8,10 @@ use larder_format::index_manifest::{RunRef, Table};
 use larder_format::names;
 use larder_format::run::{RunBuilder, prefix};
 use larder_store::{Created, StoreError};
-use tokio::task::JoinHandle;
 
 use crate::cursor::Cursor;
 use crate::error::IndexError;
+use crate::executor::Task;
 use crate::io::IndexIo;
 use crate::layout::layout_of;
 
@@ -51,7 +51,7 @@ pub struct RunWriter<'a> {
     age: u64,
     target: ByteCount,
     builder: Option<RunBuilder>,
-    uploads: VecDeque<JoinHandle<Result<Created, StoreError>>>,
+    uploads: VecDeque<Task<Result<Created, StoreError>>>,
     runs: Vec<RunRef>,
 }
 
@@ -104,10 +104,7 @@ impl<'a> RunWriter<'a> {
     fn settle(&mut self, most: usize) -> Result<(), IndexError> {
         while self.uploads.len() > most {
             let Some(upload) = self.uploads.pop_front() else { break };
-            match self.io.runtime.block_on(upload) {
-                Ok(created) => created?,
-                Err(error) => std::panic::resume_unwind(error.into_panic()),
-            };
+            self.io.runtime.block_on(upload.join())?;
         }
         Ok(())
     }

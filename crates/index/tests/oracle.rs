@@ -8,6 +8,7 @@ use larder_format::ids::ByteCount;
 use larder_format::index_manifest::{RunRef, Table};
 use larder_format::run::prefix;
 use larder_index::{Compaction, Cursor, LookupOptions, SortedLookup, Tombstones, verify_run};
+use larder_store::CacheOptions;
 use proptest::prelude::*;
 use support::*;
 
@@ -240,4 +241,35 @@ fn a_cursor_that_has_ended_stays_so() {
     let engine = Engine::new();
     let mut scan = engine.scan(&[], 0..=u64::MAX, Tombstones::Keep);
     assert!(!scan.advance().expect("nothing to read") && !scan.advance().expect("nothing to read"));
+}
+
+/// An L-node that begins with what an earlier one left on disk: fences and filters are there, and a key is one ranged read.
+#[test]
+fn with_a_cache_on_disk_a_key_is_one_request_for_the_next_process_too() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let first = Engine::new();
+    let mut runs = Vec::new();
+    for age in 0..3 {
+        let records: Oracle = (0..20_000).map(|n| (chunk_key(n * 3 + age), Some(vec![age as u8; 8]))).collect();
+        runs.extend(first.write(Table::Chunks, age, ByteCount::kib(200), &records));
+    }
+    assert!(runs.len() > 6, "{} objects", runs.len());
+    let counted = |keys: &[Vec<u8>]| {
+        let engine = Engine::beside(&first.memory, Some(CacheOptions { dir: dir.path().to_owned(), max_bytes: 1 << 30 }));
+        let before = engine.faults.count();
+        let reader = engine.reader(&runs, LookupOptions::default());
+        let found = engine.lookup(&reader, keys).expect("can be read");
+        assert!(found.iter().all(Option::is_some));
+        engine.faults.count() - before
+    };
+    let mut all: Vec<_> = (0..60_000).step_by(50).map(chunk_key).collect();
+    all.sort();
+    assert!(counted(&all) >= 2 * runs.len() as u64);
+    for key in [7, 20_000, 59_999] {
+        // Filters err for one key in a hundred or so: then a block is read in vain.
+        let requests = counted(&[chunk_key(key)]);
+        assert!((1..=2).contains(&requests), "{requests} requests for key {key}");
+    }
+    let requests: u64 = (0..40).map(|n| counted(&[chunk_key(n * 1451)])).sum();
+    assert!((40..=44).contains(&requests), "{requests} requests for 40 keys");
 }

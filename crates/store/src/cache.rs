@@ -1,7 +1,8 @@
 //! Keeps what was read and written of metadata on disk, so that the next command does not fetch it again.
 //!
 //! Kept are replies about objects under `meta/`, `versions/` and `forgotten/`, and closing marks of leases: they never change,
-//! and every backup or listing reads them again. Not kept are data containers (too much, read once), leases (they matter while
+//! and every backup or listing reads them again. Of runs of the index the ends are kept (fences and filters), so that a key is looked
+//! up with one request for the block that has it. Not kept are data containers (too much, read once), leases (they matter while
 //! their job runs), key objects (a removed password must stop working), sizes, listings, and the absence of anything: whether
 //! an object exists is the store's to say.
 //!
@@ -72,8 +73,12 @@ impl Cached {
     }
 }
 
-/// Whether objects of that name are worth keeping and safe to keep.
-fn is_kept(name: &str) -> bool {
+/// Whether what is asked for is worth keeping and safe to keep, or may be kept and goes.
+fn is_kept(call: &Call) -> bool {
+    let name = &call.name;
+    if name.starts_with(names::RUNS) {
+        return matches!(call.request, Request::Read(ReadRange::Tail(_)) | Request::Delete);
+    }
     [names::META, names::VERSIONS, names::FORGOTTEN].iter().any(|prefix| name.starts_with(prefix))
         || matches!(names::parse_lease(name), Some((_, LeaseObject::Done)))
 }
@@ -81,7 +86,7 @@ fn is_kept(name: &str) -> bool {
 #[async_trait]
 impl Layer for Cached {
     async fn call(&self, call: &Call) -> Result<Reply, StoreError> {
-        if !is_kept(&call.name) {
+        if !is_kept(call) {
             return self.inner.call(call).await;
         }
         if let Request::Read(range) = &call.request

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use larder_format::ids::{ContainerId, JobId, RunId};
+use larder_format::ids::{ContainerId, ContainerKind, JobId, RunId};
 use larder_format::lease::{LEASE_MAX, Lease, Pin};
 use larder_format::manifest::{MANIFEST_MAX, Manifest, Register, encode_aborted};
 use larder_format::names::{self, LeaseObject};
@@ -52,6 +52,25 @@ pub struct ListedContainer {
 }
 
 impl Repository {
+    /// Lists the containers that one job uploaded.
+    pub async fn list_containers_of(&self, job: JobId) -> Result<Vec<ListedContainer>, RepositoryError> {
+        let mut found = Vec::new();
+        for kind in [ContainerKind::Data, ContainerKind::Meta] {
+            found.extend(self.list_containers_below(&names::containers_of(kind, job)).await?);
+        }
+        Ok(found)
+    }
+
+    async fn list_containers_below(
+        &self,
+        prefix: &str,
+    ) -> Result<impl Iterator<Item = ListedContainer> + use<>, RepositoryError> {
+        let objects = self.store.without_cache().list(prefix).await?;
+        Ok(objects.into_iter().filter_map(|object| {
+            Some(ListedContainer { id: names::parse_container(&object.name)?, bytes: object.size })
+        }))
+    }
+
     /// Lists everything below `jobs/`.
     pub async fn list_jobs(&self) -> Result<BTreeMap<JobId, ListedJob>, RepositoryError> {
         let mut jobs: BTreeMap<JobId, ListedJob> = BTreeMap::new();
@@ -135,11 +154,7 @@ impl Repository {
     pub async fn list_containers(&self) -> Result<Vec<ListedContainer>, RepositoryError> {
         let mut found = Vec::new();
         for prefix in [names::DATA, names::META] {
-            let objects = self.store.without_cache().list(prefix).await?;
-            let containers = objects.into_iter().filter_map(|object| {
-                Some(ListedContainer { id: names::parse_container(&object.name)?, bytes: object.size })
-            });
-            found.extend(containers);
+            found.extend(self.list_containers_below(prefix).await?);
         }
         Ok(found)
     }

@@ -106,6 +106,31 @@ async fn data_sizes_listings_and_absence_are_never_kept() {
     assert_eq!(store.without_cache().get("meta/j/0").await.expect("read"), object(0));
 }
 
+/// The end of a run has fences and filter; its blocks are of use once.
+#[tokio::test]
+async fn of_runs_of_the_index_the_ends_are_kept() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let name = format!("index/runs/{}/0", "ab".repeat(16));
+    let memory = Memory::new();
+    memory.put(&name, object(3)).await;
+    let whole = object(3);
+    for (round, expected) in [(0, 3), (1, 2)] {
+        let (store, faults) = open(&memory, dir.path(), 1 << 30);
+        let (tail, size) = store.get_tail(&name, 5000).await.expect("read");
+        assert_eq!((tail, size), (whole.slice(whole.len() - 5000..), whole.len() as u64));
+        store.get_range(&name, 10..5000).await.expect("read");
+        store.get_range(&name, 10..5000).await.expect("read");
+        assert_eq!(faults.count(), expected, "round {round}");
+        assert_eq!(files(dir.path()).len(), 1);
+    }
+    let (store, _) = open(&memory, dir.path(), 1 << 30);
+    store.delete(&name).await.expect("deleted");
+    assert_eq!(files(dir.path()).len(), 0);
+    assert_eq!(store.get_tail(&name, 5000).await.expect_err("gone").kind, StoreErrorKind::NotFound);
+    store.create(&name, whole).await.expect("created");
+    assert_eq!(files(dir.path()).len(), 0, "what a pass writes, a pass reads once");
+}
+
 #[tokio::test]
 async fn every_kind_of_damage_is_noticed_and_fetched_again() {
     type Damage = fn(&mut Vec<u8>);

@@ -31,6 +31,15 @@ pub(crate) struct PassArgs {
     #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
     pub(crate) max_rewrite: Option<u64>,
 
+    /// Memory for the tables of the index (bytes, or with K, M, G, T), at least 8M; more makes passes over many snapshots faster
+    #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes, default_value = "64M")]
+    pub(crate) memory: u64,
+
+    /// List all containers, and not only those that may be unknown to the index: finds what the storage applied late, which
+    /// otherwise waits until that is done anyway, now and then
+    #[arg(long)]
+    pub(crate) list_all: bool,
+
     /// Take backups and restores for dead that have not renewed their lease for this time, and collect what they uploaded. One that
     /// was only slow loses its work, and nothing else
     #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "1d")]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use larder_format::lease::JobKind;
 use larder_gnode::pass::cost::{Requests, saved_monthly};
-use larder_gnode::pass::{Kept, Outcome, PassError, PassOptions, PassReport, Surroundings, run as run_pass};
+use larder_gnode::pass::{Executor, Kept, Listing, Outcome, PassError, PassOptions, PassReport, Surroundings, run as run_pass};
 use larder_lnode::{Cancel, Clock, SystemClock};
 use larder_store::{Repository, StoreStats};
 use serde_json::{Map, Value, json};
@@ -64,7 +64,13 @@ pub(super) fn make(
         return Ok(Made { report, compacted, elapsed: started.elapsed(), requests: repository.store().stats() });
     }
     let surroundings = surroundings(repository, cancel);
-    let options = PassOptions { dead_after: args.dead_after, dry_run, max_duration: args.max_duration };
+    let options = PassOptions {
+        dead_after: args.dead_after,
+        dry_run,
+        max_duration: args.max_duration,
+        memory: usize::try_from(args.memory).unwrap_or(usize::MAX),
+        listing: if args.list_all { Listing::Whole } else { Listing::Auto },
+    };
     for attempt in 1.. {
         let result = app.block_on(run_pass(&surroundings, &options));
         let is_lost = match &result {
@@ -91,6 +97,7 @@ pub(super) fn surroundings(repository: &Repository, cancel: &Cancel) -> Surround
         host: environment::host(),
         program: format!("larder {}", env!("CARGO_PKG_VERSION")),
         process: std::process::id(),
+        executor: Executor::Threads,
     }
 }
 
@@ -127,7 +134,9 @@ impl Made {
                 "index_objects": plan.index_objects,
                 "deletions": plan.deletions(),
                 "fenced_jobs": fenced,
-                "requests": requests.creates + requests.reads + requests.deletes,
+                "snapshots_ingested": plan.versions_ingested,
+                "new_containers": plan.new_containers,
+                "requests": requests.count(),
                 "cost": requests.price(&prices),
                 "saved_monthly": saved_monthly(plan, &prices),
             }),
@@ -140,7 +149,7 @@ impl Made {
                 "entries": done.entries,
             }),
         );
-        put("compacted", self.compacted.json());
+        put("compacted", self.compacted.json(&prices));
         put("unfinished", json!(is_unfinished));
         put("kept", json!(kept.iter().map(kept_json).collect::<Vec<_>>()));
         put("live_jobs", json!(live_jobs));
@@ -152,7 +161,7 @@ impl Made {
 
     fn print(&self, out: &Output, args: &PassArgs) -> Result<(), Failure> {
         let PassReport { outcome, plan, done, .. } = &self.report;
-        self.compacted.print(out)?;
+        self.compacted.print(out, &args.prices.unwrap_or_default())?;
         for job in &plan.fenced {
             let what = if *outcome == Outcome::Planned { "would be" } else { "was" };
             out.info(format!("job {} is thought dead and {what} fenced off", job.short()))?;
@@ -168,15 +177,20 @@ impl Made {
             Outcome::Nothing if self.compacted.is_empty() => return out.info("there is nothing to do"),
             Outcome::Nothing => return Ok(()),
             Outcome::Lost => return out.info("another pass was faster, again and again; this one did nothing"),
-            Outcome::Planned if plan.deletions() == 0 && self.compacted.is_empty() => {
+            Outcome::Planned if plan.is_empty() && self.compacted.is_empty() => {
                 return out.info("there would be nothing to do");
             }
-            Outcome::Planned if plan.deletions() == 0 => return Ok(()),
+            Outcome::Planned if plan.is_empty() => return Ok(()),
             Outcome::Planned => {
                 let prices = args.prices.unwrap_or_default();
                 let requests = Requests::of(plan);
+                if plan.versions_ingested > 0 {
+                    let snapshots = sizes::count(plan.versions_ingested, "new snapshot");
+                    let new = sizes::count(plan.new_containers, "container");
+                    out.info(format!("would take {snapshots} with {new} into the index"))?;
+                }
                 out.info(format!("would delete {containers} ({bytes}) and {others}"))?;
-                let count = requests.creates + requests.reads + requests.deletes;
+                let count = requests.count();
                 let (cost, saved) = (requests.price(&prices), saved_monthly(plan, &prices));
                 return out.info(format!("{}: {cost:.4}; saves {saved:.4} a month", sizes::count(count, "request")));
             }

@@ -53,6 +53,13 @@ impl std::str::FromStr for Prices {
     }
 }
 
+/// Tables to which new versions add.
+const TABLES: u64 = 4;
+/// Bytes of a container that is written.
+const CONTAINER_TARGET: u64 = 8 << 20;
+/// Manifest, lists and recipes of a version that is laid out anew.
+const LOOKS: u64 = 6;
+
 /// Requests to a store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Requests {
@@ -65,13 +72,36 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// What carrying out a plan takes besides looking: the lease and its end, the index and a look at its number, the fences.
+    /// What carrying out a plan takes besides looking: the lease and its end, the index and a look at its number, the fences; for
+    /// new versions a run of each table, and the tables of new containers. Merges of large tables come on top now and then.
     pub fn of(plan: &Plan) -> Self {
         let deletes = plan.deletions();
-        if deletes == 0 {
+        if deletes == 0 && plan.versions_ingested == 0 {
             return Self::default();
         }
-        Self { creates: 4 + plan.fenced.len() as u64, reads: 0, deletes: deletes + 2 }
+        let runs = if plan.versions_ingested > 0 { TABLES } else { 0 };
+        Self { creates: 4 + runs + plan.fenced.len() as u64, reads: plan.new_containers, deletes: deletes + 2 }
+    }
+
+    /// What it takes to copy so many bytes of so many containers together: the lease and its end, a look at the version, the new
+    /// containers of data and metadata, the generation.
+    pub fn of_copying(containers: u64, bytes: u64) -> Self {
+        Self { creates: 5 + bytes.div_ceil(CONTAINER_TARGET), reads: containers + LOOKS, deletes: 0 }
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            creates: self.creates + other.creates,
+            reads: self.reads + other.reads,
+            deletes: self.deletes + other.deletes,
+        }
+    }
+
+    /// How many they are.
+    pub fn count(&self) -> u64 {
+        self.creates + self.reads + self.deletes
     }
 
     /// Their price.
@@ -115,5 +145,10 @@ mod tests {
         assert!((Requests::of(&plan).price(&prices) - 4.02).abs() < 1e-9);
         assert!((saved_monthly(&plan, &prices) - 0.5).abs() < 1e-9);
         assert_eq!(Requests::of(&Plan::default()), Requests::default());
+        let new = Plan { versions_ingested: 1, new_containers: 20, ..Plan::default() };
+        assert_eq!(Requests::of(&new), Requests { creates: 8, reads: 20, deletes: 2 });
+        let copied = Requests::of_copying(10, 17 << 20);
+        assert_eq!(copied, Requests { creates: 8, reads: 16, deletes: 0 });
+        assert_eq!(copied.and(Requests::of(&new)).count(), 54);
     }
 }

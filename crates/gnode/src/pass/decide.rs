@@ -19,7 +19,10 @@ pub(super) struct Before {
     pub(super) marks: BTreeSet<Pin>,
     /// Entries of pins.
     pub(super) pins: BTreeMap<Pin, Vec<u32>>,
+    /// All containers, or those of the jobs in `unknown`.
     pub(super) containers: Vec<ListedContainer>,
+    /// Jobs that may have containers which the index does not know.
+    pub(super) unknown: BTreeSet<JobId>,
     /// Objects of runs of the index, with their bytes.
     pub(super) runs: Vec<(RunId, u64)>,
     /// Numbers of indexes.
@@ -113,6 +116,12 @@ pub(super) struct Proposal {
     named: BTreeSet<Pin>,
     /// Containers that may go unless a retained version references them.
     doomed: HashMap<ContainerId, u64>,
+    /// Those that were listed of jobs that may have some which the index does not know.
+    unknown: Vec<ContainerId>,
+    /// Jobs whose containers somebody who is alive may use.
+    adopted: HashSet<JobId>,
+    /// Containers of versions that are retained and not in the index: their records stay although no version in it uses them.
+    used_beside: HashSet<ContainerId>,
     /// Versions that are retained.
     retained: BTreeSet<Pin>,
 }
@@ -124,12 +133,16 @@ impl Proposal {
             leases.live.values().flat_map(|lease| lease.adopts.iter().map(|pin| pin.job)).collect();
         // A job without any lease was closed and cleaned up before: its containers were listed before its leases were.
         let is_over = |job: &JobId| before.settled.contains(job) || !leases.jobs.contains_key(job);
-        let doomed = std::mem::take(&mut before.containers)
+        let listed = std::mem::take(&mut before.containers);
+        let unknown =
+            listed.iter().map(|container| container.id).filter(|id| before.unknown.contains(&id.job)).collect();
+        let doomed = listed
             .into_iter()
             .filter(|container| is_over(&container.id.job) && !adopted.contains(&container.id.job))
             .map(|container| (container.id, container.bytes))
             .collect();
-        Self { before, leases, named, doomed, retained: BTreeSet::new() }
+        let (retained, used_beside) = (BTreeSet::new(), HashSet::new());
+        Self { before, leases, named, doomed, unknown, adopted, used_beside, retained }
     }
 
     /// Whether a version that is listed after the leases has to be read: all but those that were marked before, unless somebody
@@ -146,6 +159,23 @@ impl Proposal {
     /// Whether a live lease names a version.
     pub(super) fn is_named(&self, version: &Pin) -> bool {
         self.named.contains(version)
+    }
+
+    /// Whether a container may go that no version in the index uses: nobody alive can come to reference it, and no version beside
+    /// the index does.
+    pub(super) fn may_go(&self, container: &ContainerId) -> bool {
+        let is_over = self.before.settled.contains(&container.job) || !self.leases.jobs.contains_key(&container.job);
+        is_over && !self.adopted.contains(&container.job) && !self.used_beside.contains(container)
+    }
+
+    /// A version is retained that is not in the index, and uses these containers.
+    pub(super) fn keep_records(&mut self, containers: &[ContainerUsage]) {
+        self.used_beside.extend(containers.iter().map(|usage| usage.container));
+    }
+
+    /// Containers that the index knew, of which nobody needs anything and that may go.
+    pub(super) fn doom(&mut self, containers: Vec<ListedContainer>) {
+        self.doomed.extend(containers.into_iter().map(|container| (container.id, container.bytes)));
     }
 
     /// Containers that retained versions use.
@@ -199,13 +229,19 @@ impl Proposal {
     }
 
     /// The decision. `registers` was listed after the leases, and `closed` are those of [`Proposal::closing`] that are closed.
+    /// `has_record` says whether the next index has a record of a container.
+    ///
+    /// Nothing of a job is removed before each of its containers goes or has a record: its leases are what later passes find them by.
     pub(super) fn decide(
         self,
         registers: &BTreeMap<Pin, Vec<u32>>,
         closed: &HashSet<JobId>,
         needs: &IndexNeeds,
+        has_record: impl Fn(&ContainerId) -> bool,
     ) -> Decision {
-        let Self { before, leases, doomed, .. } = self;
+        let Self { before, leases, doomed, unknown, .. } = self;
+        let is_left = |id: &&ContainerId| !doomed.contains_key(id) && !has_record(id);
+        let waiting: HashSet<JobId> = unknown.iter().filter(is_left).map(|id| id.job).collect();
         let mut containers: Vec<_> = doomed.into_iter().map(|(id, bytes)| ListedContainer { id, bytes }).collect();
         containers.sort_by_key(|container| container.id);
         let mut removals: BTreeMap<JobId, Removal> = BTreeMap::new();
@@ -238,7 +274,7 @@ impl Proposal {
         for pin in before.marks.iter().filter(|pin| goes(pin)) {
             removals.entry(pin.job).or_default().marks.push(*pin);
         }
-        removals.retain(|_, removal| !removal.is_empty());
+        removals.retain(|job, removal| !removal.is_empty() && !waiting.contains(job));
         let is_over = |job: &JobId| before.settled.contains(job) || !leases.jobs.contains_key(job);
         let runs = before.runs.into_iter().filter(|(id, _)| is_over(&id.job) && !needs.runs.contains(id));
         let runs: Vec<_> = runs.collect();

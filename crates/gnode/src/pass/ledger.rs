@@ -11,15 +11,13 @@ use larder_format::lease::Pin;
 use larder_format::manifest::ContainerUsage;
 use larder_format::sketch::Sketch;
 use larder_index::tables::{Changes, Containers, TableView};
-use larder_index::{IndexIo, IndexSnapshot, LookupOptions, PassRuns};
-use larder_store::Repository;
+use larder_index::{IndexSnapshot, LookupOptions, PassRuns};
+use larder_store::survey::ListedContainer;
 
 use super::lifespans::{Lifespans, Numbers};
 use super::run::PassError;
+use super::tables::IndexWork;
 use crate::ingest::Sketches;
-
-/// Bytes of memory for reading the table, and for sorting its changes.
-const MEMORY: usize = 16 << 20;
 
 /// Runs of the table at which it is written anew as one. Every run is read by every pass.
 const RUNS_MAX: usize = 8;
@@ -56,22 +54,23 @@ pub(crate) struct Written {
 
 impl Ledger {
     /// Reads what the index has.
-    pub(crate) async fn load(repository: &Repository, base: &IndexSnapshot) -> Result<Self, PassError> {
+    pub(crate) async fn load(work: IndexWork<'_>, base: &IndexSnapshot) -> Result<Self, PassError> {
         let manifest = &base.manifest;
         if !manifest.runs_of(Table::Holes).is_empty() {
             return Err(PassError::UnknownTables);
         }
-        let (io, runs) = (io_of(repository), manifest.runs.clone());
-        let facts = blocking(move || {
+        let runs = manifest.runs.clone();
+        let memory = work.memory / 4;
+        let all = move |io| {
             let table: TableView<Containers> = TableView::new(io, &runs, LookupOptions::default());
             let mut facts = BTreeMap::new();
-            for record in table.scan(0..=u64::MAX, MEMORY) {
+            for record in table.scan(0..=u64::MAX, memory) {
                 let (number, record) = record?;
                 facts.extend(record.map(|record| (number, record)));
             }
             Ok(facts)
-        })
-        .await?;
+        };
+        let facts = work.run(all).await?;
         if facts.values().any(|facts| facts.given_up_chunks > 0 || !facts.forwards.is_empty()) {
             return Err(PassError::UnknownTables);
         }
@@ -99,19 +98,26 @@ impl Ledger {
         self.retained.insert(version);
     }
 
-    /// A version is retained as this generation, which uses these containers and is the only one that counts.
-    pub(crate) fn ingest(&mut self, version: Pin, generation: u32, containers: &[ContainerUsage], sketch: Sketch) {
+    /// A version is retained as this generation, which uses these containers and is the only one that counts. Whether the
+    /// index has it then.
+    pub(crate) fn ingest(
+        &mut self,
+        version: Pin,
+        generation: u32,
+        containers: &[ContainerUsage],
+        sketch: Sketch,
+    ) -> bool {
         if self.knows(&version, generation) {
             // Above it lies a generation that was given up.
             self.retained.insert(version);
-            return;
+            return true;
         }
         let Pin { series, job } = version;
         let number = self.next_version;
         let next = number.checked_add(1).filter(|_| !self.is_full);
         let Some(next) = next.filter(|_| self.lifespans.ingest(series, number, containers).is_some()) else {
             self.is_full = true;
-            return;
+            return false;
         };
         self.next_version = next;
         self.ingested += 1;
@@ -121,18 +127,35 @@ impl Ledger {
         self.retained.insert(version);
         let row = IndexedVersion { number, series, job, generation, state: VersionState::Retained };
         self.versions.insert(version, row);
+        true
     }
 
-    /// Versions of which nothing is to be kept lose their rows, and containers that none of the others uses theirs.
-    pub(crate) fn prune(&mut self) {
+    /// Versions of which nothing is to be kept lose their rows, and containers that none of the others uses and that may go theirs.
+    /// Returns those containers.
+    pub(crate) fn prune(&mut self, may_go: &dyn Fn(&ContainerId) -> bool) -> Vec<ListedContainer> {
         let retained = std::mem::take(&mut self.retained);
         self.versions.retain(|pin, _| retained.contains(pin));
-        self.lifespans.prune(&numbers_of(&self.versions));
+        self.lifespans.prune(&numbers_of(&self.versions), may_go)
     }
 
     /// The containers that retained versions use. After [`Ledger::prune`].
     pub(crate) fn used(&self) -> Vec<ContainerId> {
         self.lifespans.used(&numbers_of(&self.versions)).collect()
+    }
+
+    /// How many versions were taken in.
+    pub(crate) fn ingested(&self) -> u64 {
+        self.ingested
+    }
+
+    /// How many containers this index does not have.
+    pub(crate) fn new_containers(&self, base: &IndexManifest) -> u64 {
+        u64::from(self.lifespans.next_container() - base.head.next_container)
+    }
+
+    /// Whether it has a record of a container.
+    pub(crate) fn has_record(&self, container: &ContainerId) -> bool {
+        self.lifespans.has(container)
     }
 
     /// Whether versions were taken in, which is worth an index.
@@ -143,7 +166,7 @@ impl Ledger {
     /// Writes what changed as a run of this pass, or all of it when there are many runs.
     pub(crate) async fn write(
         self,
-        repository: &Repository,
+        work: IndexWork<'_>,
         job: JobId,
         manifest: &IndexManifest,
     ) -> Result<Written, PassError> {
@@ -153,14 +176,14 @@ impl Ledger {
         let (mut runs, age) = (manifest.runs.clone(), manifest.head.next_age);
         let (mut next_age, mut ids, sketches) = (age, PassRuns::new(job), self.sketches.clone());
         if self.lifespans.has_changed() {
-            let io = io_of(repository);
             let is_anew = manifest.runs_of(Table::Containers).len() >= RUNS_MAX;
             if is_anew {
                 runs.retain(|run| run.table != Table::Containers);
             }
             next_age += 1;
-            let (written, used) = blocking(move || {
-                let mut changes: Changes<Containers> = Changes::new(&io, MEMORY, &std::env::temp_dir())?;
+            let memory = work.memory / 4;
+            let changes = move |io| {
+                let mut changes: Changes<Containers> = Changes::new(&io, memory, &std::env::temp_dir())?;
                 let mut put = |(number, facts): (u32, Option<&_>)| match facts {
                     Some(facts) => changes.put(&number, facts),
                     None => changes.remove(&number),
@@ -171,8 +194,8 @@ impl Ledger {
                 }
                 let runs = changes.write(&io, &ids, age)?;
                 Ok((runs, ids))
-            })
-            .await?;
+            };
+            let (written, used) = work.run(changes).await?;
             ids = used;
             runs.extend(written);
         }
@@ -191,18 +214,4 @@ fn numbers_of(versions: &BTreeMap<Pin, IndexedVersion>) -> Numbers {
 /// The objects of runs.
 pub(crate) fn run_ids(manifest: &IndexManifest) -> impl Iterator<Item = RunId> {
     manifest.runs.iter().map(|run| run.id)
-}
-
-pub(crate) fn io_of(repository: &Repository) -> IndexIo {
-    IndexIo { repository: repository.clone(), runtime: tokio::runtime::Handle::current() }
-}
-
-/// Tables are read and written by threads that may wait for requests.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, larder_index::IndexError> + Send + 'static,
-) -> Result<T, PassError> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => Ok(result?),
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
-    }
 }

@@ -6,13 +6,14 @@
 //!
 //! Invariants
 //! * Of a version that was ingested, exactly the containers that its manifest named have an interval with its number.
-//! * A container in whose intervals no retained version lies has no record.
+//! * A container in whose intervals no retained version lies has no record, unless it may not go yet.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use larder_format::ids::{ContainerId, SeriesKey};
 use larder_format::index_tables::{ContainerFacts, ContainerState, Lifespan, SeriesLifespans};
 use larder_format::manifest::ContainerUsage;
+use larder_store::survey::ListedContainer;
 
 /// Numbers of versions, by series.
 pub(crate) type Numbers = HashMap<SeriesKey, BTreeSet<u32>>;
@@ -78,16 +79,24 @@ impl Lifespans {
         self.facts.values().filter(move |facts| is_used(facts, retained)).map(|facts| facts.id)
     }
 
-    /// Drops what no version with these numbers uses.
-    pub(crate) fn prune(&mut self, retained: &Numbers) {
-        let unused: Vec<u32> =
-            self.facts.iter().filter(|(_, facts)| !is_used(facts, retained)).map(|(number, _)| *number).collect();
-        for number in unused {
+    /// Drops what no version with these numbers uses and what may go, and returns it.
+    pub(crate) fn prune(&mut self, retained: &Numbers, may_go: &dyn Fn(&ContainerId) -> bool) -> Vec<ListedContainer> {
+        let goes = |facts: &ContainerFacts| !is_used(facts, retained) && may_go(&facts.id);
+        let numbers: Vec<u32> = self.facts.iter().filter(|(_, facts)| goes(facts)).map(|(number, _)| *number).collect();
+        let mut dropped = Vec::new();
+        for number in numbers {
             if let Some(facts) = self.facts.remove(&number) {
                 self.numbers.remove(&facts.id);
                 self.changed.insert(number);
+                dropped.push(ListedContainer { id: facts.id, bytes: facts.object_bytes });
             }
         }
+        dropped
+    }
+
+    /// Whether there is a record of a container.
+    pub(crate) fn has(&self, container: &ContainerId) -> bool {
+        self.numbers.contains_key(container)
     }
 
     /// What changed: records, and numbers that have none any more.
@@ -210,7 +219,8 @@ mod tests {
                 }
                 let expected: BTreeSet<u32> = versions.iter().flat_map(|(.., seqs)| seqs.iter().copied()).collect();
                 prop_assert_eq!(lifespans.used(&retained).map(|id| id.seq).collect::<BTreeSet<_>>(), expected.clone());
-                lifespans.prune(&retained);
+                let dropped = lifespans.prune(&retained, &|_| true);
+                prop_assert!(dropped.iter().all(|container| !expected.contains(&container.id.seq)));
                 prop_assert_eq!(lifespans.len(), expected.len());
                 for (_, facts) in lifespans.all() {
                     let mut bytes = Vec::new();

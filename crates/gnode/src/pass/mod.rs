@@ -5,8 +5,10 @@
 //! others have done nothing. It may be killed at any moment: what it published and did not finish, the next one decides afresh.
 //!
 //! * `survey`: steps 2 to 5, what is there, seen in the right order.
+//! * `scope`: which containers have to be listed.
 //! * `decide`: step 6, from what was seen and nothing else. Pure.
 //! * `ledger`, `lifespans`: what the index knows of versions and containers, so that only new manifests are read.
+//! * `tables`: where and with how much memory the index is read and written.
 //! * `carry_out`: step 7, deletions in the right order.
 //! * [`cost`]: what it takes and gives, in requests and money.
 //!
@@ -19,7 +21,12 @@ pub(crate) mod ledger;
 mod lifespans;
 mod report;
 pub(crate) mod run;
+mod scope;
 mod survey;
+pub(crate) mod tables;
 
+pub use larder_index::Executor;
 pub use report::{Done, Kept, Outcome, PassReport, Plan};
 pub use run::{PassError, PassOptions, Surroundings, run};
+pub use scope::Listing;
+pub use tables::MEMORY_DEFAULT;

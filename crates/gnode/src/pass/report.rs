@@ -20,6 +20,10 @@ pub struct Plan {
     pub entries: u64,
     /// Objects of the index that are not used any more.
     pub index_objects: u64,
+    /// Versions that the index does not know yet.
+    pub versions_ingested: u64,
+    /// Containers that it does not know yet, whose tables are read.
+    pub new_containers: u64,
     /// Jobs that are thought dead and that were fenced, or would be.
     pub fenced: Vec<JobId>,
 }
@@ -35,7 +39,13 @@ impl Plan {
             entries: decision.removals.values().map(|removal| removal.objects()).sum(),
             index_objects: (decision.runs.len() + decision.indexes.len()) as u64,
             fenced,
+            ..Self::default()
         }
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.deletions() == 0 && self.versions_ingested == 0
     }
 
     /// Objects to be deleted.

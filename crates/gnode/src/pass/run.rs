@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
-use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,16 +11,18 @@ use larder_format::ids::{JobId, RunId};
 use larder_format::index_manifest::{Doomed, IndexManifest, PassStatistics, Queued, Reason};
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::names;
-use larder_index::{Draft, IndexError, IndexIo, IndexPass, IndexSnapshot, PassRuns, Published, publish};
+use larder_index::{Draft, Executor, IndexError, IndexSnapshot, PassRuns, Published, publish};
 use larder_store::jobs::{OpenLease, RENEW_EVERY};
 use larder_store::repository::random;
 use larder_store::{Repository, RepositoryError, StoreError};
 
 use super::carry_out::carry_out;
 use super::decide::{Decision, IndexNeeds, Proposal};
-use super::ledger::{Ledger, Written, blocking, io_of, run_ids};
+use super::ledger::{Ledger, Written, run_ids};
 use super::report::{Done, Kept, Outcome, PassReport, Plan};
+use super::scope::Listing;
 use super::survey::Survey;
+use super::tables::{IndexWork, MEMORY_DEFAULT, index_pass};
 use crate::ingest::{Ingested, Sketches, follow};
 
 /// What a pass needs of the world.
@@ -39,6 +40,8 @@ pub struct Surroundings {
     pub program: String,
     /// Number of this process.
     pub process: u32,
+    /// Where tables are read and written.
+    pub executor: Executor,
 }
 
 impl fmt::Debug for Surroundings {
@@ -57,6 +60,10 @@ pub struct PassOptions {
     pub dry_run: bool,
     /// After so many milliseconds no more is begun. Counted from the start of the pass.
     pub max_duration: Option<Duration>,
+    /// Bytes of memory for the tables of the index.
+    pub memory: usize,
+    /// Which containers it lists.
+    pub listing: Listing,
 }
 
 /// A day: a machine that sleeps over night goes on in the morning where it was.
@@ -64,7 +71,13 @@ const DEAD_AFTER: Duration = RENEW_EVERY.saturating_mul(288);
 
 impl Default for PassOptions {
     fn default() -> Self {
-        Self { dead_after: DEAD_AFTER, dry_run: false, max_duration: None }
+        Self {
+            dead_after: DEAD_AFTER,
+            dry_run: false,
+            max_duration: None,
+            memory: MEMORY_DEFAULT,
+            listing: Listing::default(),
+        }
     }
 }
 
@@ -152,12 +165,6 @@ pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<P
     result
 }
 
-/// Bytes of memory for sorting, looking up and merging chunks.
-const INDEX_MEMORY: usize = 32 << 20;
-
-/// Threads of a merge at most: each takes its part of the memory.
-const THREADS_MAX: NonZeroUsize = NonZeroUsize::new(4).unwrap();
-
 /// Renews the lease while the work is done.
 pub(crate) async fn renewing<T>(
     repository: &Repository,
@@ -168,6 +175,7 @@ pub(crate) async fn renewing<T>(
     tokio::pin!(work);
     loop {
         tokio::select! {
+            biased;
             result = &mut work => return result,
             () = tokio::time::sleep(RENEW_EVERY) => {
                 if let Err(error) = repository.renew_lease(open, now_ms()).await {
@@ -191,6 +199,10 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
+    fn work(&self) -> IndexWork<'_> {
+        IndexWork { executor: self.surroundings.executor, repository: &self.repository, memory: self.options.memory }
+    }
+
     fn should_stop(&self) -> bool {
         let elapsed = Duration::from_millis((self.surroundings.now_ms)().saturating_sub(self.started_ms));
         (self.surroundings.stop)() || self.options.max_duration.is_some_and(|most| elapsed >= most)
@@ -204,6 +216,8 @@ impl Pass<'_> {
             repository: &self.repository,
             own: self.job,
             base: &self.base,
+            number: self.number,
+            listing: self.options.listing,
             dead_after: self.options.dead_after,
             now_ms: (self.surroundings.now_ms)(),
             is_dry: self.options.dry_run,
@@ -215,7 +229,7 @@ impl Pass<'_> {
         let registers = self.repository.list_registers().await?;
         let mut proposal = Proposal::new(before, leases);
         stop()?;
-        let mut ledger = Ledger::load(&self.repository, &self.base).await?;
+        let mut ledger = Ledger::load(self.work(), &self.base).await?;
         let manifests_read = survey.versions(&registers, &mut ledger, &mut proposal).await?;
         let closed = survey.closed(proposal.closing()).await?;
         let kept = proposal.kept().map(|(version, by, lease)| kept(version, by, lease)).collect();
@@ -227,13 +241,17 @@ impl Pass<'_> {
         });
         let needs =
             IndexNeeds { base: self.base.number, runs: run_ids(manifest).collect(), superseded: superseded.collect() };
-        let mut decision = proposal.decide(&registers, &closed, &needs);
+        let mut decision = proposal.decide(&registers, &closed, &needs, |container| ledger.has_record(container));
         if decision.is_empty() && !ledger.has_new() {
             decision.clear();
         }
         let report = PassReport {
             outcome: Outcome::Planned,
-            plan: Plan::of(&decision, fenced),
+            plan: Plan {
+                versions_ingested: ledger.ingested(),
+                new_containers: ledger.new_containers(manifest),
+                ..Plan::of(&decision, fenced)
+            },
             done: Done::default(),
             is_unfinished: false,
             kept,
@@ -253,13 +271,13 @@ impl Pass<'_> {
             return Err(PassError::Interrupted);
         }
         let job = self.job.unwrap_or(self.base.manifest.head.pass);
-        let mut written = ledger.write(&self.repository, job, &self.base.manifest).await?;
+        let mut written = ledger.write(self.work(), job, &self.base.manifest).await?;
         let (ids, sketches) =
             (std::mem::replace(&mut written.ids, PassRuns::new(job)), std::mem::take(&mut written.sketches));
         let manifest = self.next_manifest(&decision, &report.plan, written);
         let first_new = self.base.manifest.head.next_container;
         let WithChunks { mut manifest, left_over, .. } =
-            with_chunks(&self.repository, ids, manifest, first_new, sketches).await?;
+            with_chunks(self.work(), ids, manifest, first_new, sketches).await?;
         // Readers of the index before may want them for a while: the next pass that publishes deletes them.
         let used: HashSet<RunId> = run_ids(&manifest).collect();
         let gone = run_ids(&self.base.manifest).filter(|id| !used.contains(id));
@@ -318,12 +336,6 @@ impl Pass<'_> {
     }
 }
 
-/// What this program writes and merges runs with.
-pub(crate) fn index_pass(io: IndexIo, ids: PassRuns) -> IndexPass {
-    let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).min(THREADS_MAX);
-    IndexPass::new(io, ids, threads, INDEX_MEMORY, std::env::temp_dir())
-}
-
 /// An index with its tables of chunks.
 pub(crate) struct WithChunks {
     pub(crate) manifest: IndexManifest,
@@ -334,22 +346,22 @@ pub(crate) struct WithChunks {
 
 /// The index with the chunks of containers that have numbers from `first_new` on.
 pub(crate) async fn with_chunks(
-    repository: &Repository,
+    work: IndexWork<'_>,
     ids: PassRuns,
     manifest: IndexManifest,
     first_new: u32,
     sketches: Sketches,
 ) -> Result<WithChunks, PassError> {
-    let io = io_of(repository);
-    blocking(move || {
-        let pass = index_pass(io, ids);
+    let memory = work.memory;
+    let chunks = move |io| {
+        let pass = index_pass(io, ids, memory);
         let drafted = IndexSnapshot { number: manifest.head.number, manifest: Arc::new(manifest) };
         let mut draft = Draft::new(&pass, &drafted);
         let ingested = follow(&pass, &mut draft, first_new, &sketches)?;
         let left_over = draft.intermediate();
         Ok(WithChunks { manifest: draft.manifest, ingested, left_over })
-    })
-    .await
+    };
+    work.run(chunks).await
 }
 
 /// Deletes runs that were written and merged in one pass. They are in no index.

@@ -10,11 +10,12 @@ use larder_format::manifest::{ContainerUsage, Register};
 use larder_format::sketch::Sketch;
 use larder_index::IndexSnapshot;
 use larder_store::Repository;
-use larder_store::survey::{ListedJob, SeenLease};
+use larder_store::survey::{ListedContainer, ListedJob, SeenLease};
 
 use super::decide::{Before, Leases, Proposal, Supersedes};
 use super::ledger::Ledger;
 use super::run::PassError;
+use super::scope::{Listing, Scope, Seen};
 
 /// Small objects that are read at once.
 const CONCURRENT_READS: usize = 32;
@@ -28,6 +29,9 @@ pub(super) struct Survey<'a> {
     /// The pass itself, once it has a lease.
     pub(super) own: Option<JobId>,
     pub(super) base: &'a IndexSnapshot,
+    /// The number that the next index has.
+    pub(super) number: u64,
+    pub(super) listing: Listing,
     /// A job that has not renewed its lease for so long is thought dead.
     pub(super) dead_after: Duration,
     /// The time for a pass that leaves no trace by which the store could tell it.
@@ -91,8 +95,26 @@ impl Survey<'_> {
         }
         before.pins = repository.list_pins().await?;
         (before.indexes, before.runs) = repository.list_index().await?;
-        before.containers = repository.list_containers().await?;
+        let (registers, marks) = (&before.registers, &before.marks);
+        let seen = Seen { base: &self.base.manifest, number: self.number, jobs: &jobs, registers, marks };
+        let scope = Scope::of(self.listing, &seen);
+        before.containers = match scope.is_whole {
+            true => repository.list_containers().await?,
+            false => self.containers_of(&scope).await?,
+        };
+        before.unknown = scope.jobs;
         Ok((before, fenced))
+    }
+
+    /// The containers of jobs that may have some which the index does not know.
+    async fn containers_of(&self, scope: &Scope) -> Result<Vec<ListedContainer>, PassError> {
+        let listings = scope.jobs.iter().map(|job| self.repository.list_containers_of(*job));
+        let mut listings = futures::stream::iter(listings).buffered(CONCURRENT_READS);
+        let mut containers = Vec::new();
+        while let Some(listed) = listings.next().await {
+            containers.extend(listed?);
+        }
+        Ok(containers)
     }
 
     /// Whether nothing new can come of a job that has no register; if it is thought dead, nothing can from now on (`Fence`).
@@ -212,13 +234,17 @@ impl Survey<'_> {
                 proposal.retain(pin, containers);
             }
             // Several generations, and what only a lease retains, are read again next time.
-            if let [(generation, containers, sketch)] = &mut committed[..]
-                && !proposal.is_marked(&pin)
-            {
-                ledger.ingest(pin, *generation, containers, std::mem::take(sketch));
+            let is_ingested = match &mut committed[..] {
+                [(generation, containers, sketch)] if !proposal.is_marked(&pin) => {
+                    ledger.ingest(pin, *generation, containers, std::mem::take(sketch))
+                }
+                _ => false,
+            };
+            if !is_ingested {
+                committed.iter().for_each(|(_, containers, _)| proposal.keep_records(containers));
             }
         }
-        ledger.prune();
+        proposal.doom(ledger.prune(&|container| proposal.may_go(container)));
         proposal.keep(ledger.used());
         Ok(manifests_read)
     }

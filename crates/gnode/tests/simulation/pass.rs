@@ -10,7 +10,8 @@ use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::manifest::{MANIFEST_MAX, Manifest, Register, encode_aborted};
 use larder_format::mark::Forgotten;
 use larder_format::names::{self, LeaseObject};
-use larder_gnode::pass::{Outcome, PassError, PassOptions, Surroundings};
+use larder_gnode::pass::{Executor, Listing, Outcome, PassError, PassOptions, Surroundings};
+use larder_gnode::repair::compare;
 use larder_store::repository::random;
 use larder_store::{Store, StoreErrorKind};
 use larder_testkit::data::Rng;
@@ -377,11 +378,10 @@ async fn remove_leases(store: &Store, job: JobId, leases: &Leases) -> Result<(),
 /// Seconds for which no process of a simulation lives.
 const PATIENT: u64 = 1_000_000;
 
-/// One pass of the real G-node.
-pub async fn real_pass(node: &Node, death: Death) -> Result<(), Stop> {
+fn surroundings(node: &Node, death: Death) -> Surroundings {
     let dice = Mutex::new(Rng::new(node.rng().next_u64()));
     let clock = AtomicU64::new(node.now_ms());
-    let surroundings = Surroundings {
+    Surroundings {
         repository: node.repository.clone(),
         now_ms: Arc::new(move || clock.fetch_add(1000, Ordering::Relaxed)),
         // Interrupted now and then, at any place where it asks.
@@ -389,12 +389,33 @@ pub async fn real_pass(node: &Node, death: Death) -> Result<(), Stop> {
         host: "collector".to_owned(),
         program: "simulation".to_owned(),
         process: 1,
-    };
+        executor: Executor::Turns,
+    }
+}
+
+/// Whether the index says of containers and versions what is so.
+pub async fn index_agrees(node: &Node) -> Result<(), String> {
+    let surroundings = surroundings(node, Death::Certain);
+    let (number, agreement) = compare(&surroundings).await.map_err(|error| error.to_string())?;
+    match agreement.count {
+        0 => Ok(()),
+        _ => Err(format!("index {number}: {:?}", agreement.disagreements)),
+    }
+}
+
+/// One pass of the real G-node.
+pub async fn real_pass(node: &Node, death: Death) -> Result<(), Stop> {
+    let surroundings = surroundings(node, death);
     let seconds = match death {
         Death::Certain => 0,
         Death::Guessed => *node.rng().pick(&[0, 20, 100, 400, PATIENT, PATIENT, PATIENT]),
     };
-    let options = PassOptions { dead_after: Duration::from_secs(seconds), ..PassOptions::default() };
+    // What arrived late is found only by listing everything.
+    let listing = match death {
+        Death::Certain => Listing::Whole,
+        Death::Guessed => *node.rng().pick(&[Listing::New, Listing::New, Listing::Auto]),
+    };
+    let options = PassOptions { dead_after: Duration::from_secs(seconds), listing, ..PassOptions::default() };
     let _impatient = (seconds < PATIENT).then(|| node.ledger.impatient());
     match larder_gnode::pass::run(&surroundings, &options).await {
         Ok(report) => {

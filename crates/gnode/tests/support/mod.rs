@@ -27,7 +27,7 @@ use larder_format::key_file::{KdfCost, KeyFields};
 use larder_format::mark::Forgotten;
 use larder_format::names;
 use larder_gnode::forget::pin_of;
-use larder_gnode::pass::{self, PassError, PassOptions, PassReport, Surroundings};
+use larder_gnode::pass::{self, Executor, Listing, PassError, PassOptions, PassReport, Surroundings};
 use larder_lnode::{
     BackupError, BackupOptions, BackupReport, Cancel, Clock, Context, Input, NoProgress, VersionReader,
 };
@@ -158,7 +158,7 @@ impl Scene {
     }
 
     pub fn pass(&self) -> Result<PassReport, PassError> {
-        self.runtime.block_on(pass::run(&surroundings(self.repository(self.memory.store())), &PassOptions::default()))
+        self.runtime.block_on(pass::run(&surroundings(self.repository(self.memory.store())), &pass_options()))
     }
 
     pub fn pass_with(&self, options: &PassOptions) -> Result<PassReport, PassError> {
@@ -213,6 +213,11 @@ impl Scene {
     }
 }
 
+/// As everybody has them, but a pass lists no more than it must, however small the repository is.
+pub fn pass_options() -> PassOptions {
+    PassOptions { listing: Listing::New, ..PassOptions::default() }
+}
+
 pub fn surroundings(repository: Repository) -> Surroundings {
     Surroundings {
         repository,
@@ -221,6 +226,7 @@ pub fn surroundings(repository: Repository) -> Surroundings {
         host: "g".to_owned(),
         program: "test".to_owned(),
         process: 1,
+        executor: Executor::Threads,
     }
 }
 

@@ -8,12 +8,10 @@ use bytes::Bytes;
 use larder_format::index_manifest::RunRef;
 use larder_format::names;
 use larder_format::run::Block;
-use larder_store::Repository;
-use tokio::task::JoinHandle;
 
-use super::LookupCost;
-use super::cache::OpenedRuns;
+use super::{LookupCost, TableReader};
 use crate::error::{IndexError, damaged};
+use crate::executor::Task;
 use crate::io::OpenedRun;
 
 /// How lookups use memory and requests.
@@ -71,25 +69,6 @@ impl FetchedSpan {
     }
 }
 
-/// A task that is stopped when nobody waits for it any more.
-#[derive(Debug)]
-struct Task<T>(JoinHandle<T>);
-
-impl<T> Task<T> {
-    async fn join(mut self) -> T {
-        match (&mut self.0).await {
-            Ok(done) => done,
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
-        }
-    }
-}
-
-impl<T> Drop for Task<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 #[derive(Debug)]
 struct Opening {
     run: RunRef,
@@ -124,9 +103,7 @@ const OPENING: usize = 4;
 /// The blocks of some objects that are wanted, in order.
 #[derive(Debug)]
 pub(super) struct Fetches<'a> {
-    repository: &'a Repository,
-    kept: &'a OpenedRuns,
-    options: LookupOptions,
+    reader: &'a TableReader,
     /// By falling order.
     objects: Vec<(RunRef, Range<usize>)>,
     opening: VecDeque<Opening>,
@@ -136,15 +113,10 @@ pub(super) struct Fetches<'a> {
 
 impl<'a> Fetches<'a> {
     /// `objects` with the pending keys that fall into their ranges.
-    pub(super) fn new(
-        repository: &'a Repository,
-        kept: &'a OpenedRuns,
-        options: LookupOptions,
-        mut objects: Vec<(RunRef, Range<usize>)>,
-    ) -> Self {
+    pub(super) fn new(reader: &'a TableReader, mut objects: Vec<(RunRef, Range<usize>)>) -> Self {
         objects.reverse();
         let (opening, planned, fetching) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
-        Self { repository, kept, options, objects, opening, planned, fetching }
+        Self { reader, objects, opening, planned, fetching }
     }
 
     /// The next span. `choose` says which blocks of an object are wanted, in order.
@@ -155,12 +127,12 @@ impl<'a> Fetches<'a> {
     ) -> Result<Option<FetchedSpan>, IndexError> {
         loop {
             self.open_ahead(cost);
-            while self.fetching.len() < self.options.requests.max(1) {
+            while self.fetching.len() < self.reader.options.requests.max(1) {
                 let Some(planned) = self.planned.pop_front() else { break };
                 self.fetch(planned, cost);
             }
             // Objects are planned only when requests run out, so that what is planned stays little.
-            if self.fetching.len() < self.options.requests.max(1)
+            if self.fetching.len() < self.reader.options.requests.max(1)
                 && self.planned.is_empty()
                 && let Some(opening) = self.opening.pop_front()
             {
@@ -174,14 +146,21 @@ impl<'a> Fetches<'a> {
         }
     }
 
+    fn beside<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Task<T> {
+        match &self.reader.runtime {
+            Some(runtime) => runtime.spawn(future),
+            None => Task::spawned(future),
+        }
+    }
+
     fn open_ahead(&mut self, cost: &mut LookupCost) {
         while self.opening.len() < OPENING {
             let Some((run, pending)) = self.objects.pop() else { break };
-            let state = match self.kept.get(run.id) {
+            let state = match self.reader.opened.get(run.id) {
                 Some(opened) => OpeningState::Kept(opened),
                 None => {
                     cost.tails += 1;
-                    OpeningState::Asked(Task(tokio::spawn(OpenedRun::open(self.repository.clone(), run))))
+                    OpeningState::Asked(self.beside(OpenedRun::open(self.reader.repository.clone(), run)))
                 }
             };
             self.opening.push_back(Opening { run, pending, state });
@@ -198,11 +177,11 @@ impl<'a> Fetches<'a> {
             OpeningState::Kept(opened) => opened,
             OpeningState::Asked(task) => {
                 let opened = task.join().await?;
-                self.kept.put(run.id, opened.clone());
+                self.reader.opened.put(run.id, opened.clone());
                 opened
             }
         };
-        let options = self.options;
+        let options = self.reader.options;
         let before = self.planned.len();
         for wanted in choose(&opened, pending) {
             let range = opened.index.bytes_of(wanted.block..wanted.block + 1);
@@ -225,8 +204,9 @@ impl<'a> Fetches<'a> {
     fn fetch(&mut self, span: Planned, cost: &mut LookupCost) {
         cost.spans += 1;
         cost.span_bytes += span.range.end - span.range.start;
-        let (store, name, range) = (self.repository.store().clone(), names::run(span.run.id), span.range.clone());
-        let task = Task(tokio::spawn(async move { Ok(store.get_range(&name, range).await?) }));
+        let (store, name, range) =
+            (self.reader.repository.store().clone(), names::run(span.run.id), span.range.clone());
+        let task = self.beside(async move { Ok(store.get_range(&name, range).await?) });
         self.fetching.push_back(Fetching { span, task });
     }
 }

@@ -1,10 +1,9 @@
 //! Looking up a stream of sorted keys: a merge of the stream with the runs.
 
-use tokio::runtime::Handle;
-
 use super::{LookupCost, TableReader};
 use crate::cursor::Cursor;
 use crate::error::IndexError;
+use crate::executor::IndexRuntime;
 
 /// Bytes that a key of a batch takes beside itself and its value: what the lookup keeps of it.
 const KEY_OVERHEAD: usize = 64;
@@ -15,7 +14,7 @@ const BATCH_MAX: usize = 1 << 16;
 #[derive(Debug)]
 pub struct SortedLookup {
     reader: TableReader,
-    runtime: Handle,
+    runtime: IndexRuntime,
     batch: usize,
     /// What it has cost so far.
     pub cost: LookupCost,
@@ -23,7 +22,8 @@ pub struct SortedLookup {
 
 impl SortedLookup {
     /// Lookups with at most `budget` bytes for keys and what is found, beside what the reader takes by its options.
-    pub fn new(reader: TableReader, runtime: Handle, budget: usize) -> Self {
+    pub fn new(reader: TableReader, runtime: impl Into<IndexRuntime>, budget: usize) -> Self {
+        let runtime = runtime.into();
         let batch = (budget / (KEY_OVERHEAD + 64)).clamp(1, BATCH_MAX);
         Self { reader, runtime, batch, cost: LookupCost::default() }
     }

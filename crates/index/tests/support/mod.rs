@@ -19,7 +19,7 @@ use larder_index::{
     TableReader, Tombstones,
 };
 use larder_store::repository::SystemEntropy;
-use larder_store::{Repository, Store, StoreOptions};
+use larder_store::{CacheOptions, Repository, Store, StoreOptions};
 use larder_testkit::{FaultStore, Faults, Memory};
 
 const PASSWORD: &[u8] = b"a password";
@@ -153,18 +153,25 @@ impl Engine {
 
     /// Over a store that has a repository already.
     pub fn over(memory: &Memory) -> Self {
+        Self::beside(memory, None)
+    }
+
+    /// The same with a cache on disk, as an L-node has it.
+    pub fn beside(memory: &Memory, cache: Option<CacheOptions>) -> Self {
         let runtime = runtime();
         let (inner, faults) = FaultStore::new(memory.store());
-        let store = Store::from_object_store(inner, "", &StoreOptions::default()).expect("opens");
-        let opened = runtime.block_on(Repository::open(store, PASSWORD, Arc::new(SystemEntropy)));
-        let mut engine = Self::of(runtime, opened.expect("opens"), memory.clone(), faults);
+        let options = StoreOptions { cache, ..StoreOptions::default() };
+        let store = Store::from_object_store(inner, "", &options).expect("opens");
+        let opened = runtime.block_on(Repository::open(store, PASSWORD, Arc::new(SystemEntropy))).expect("opens");
+        let cached = opened.store().with_cache_of(RepositoryId([7; 16]));
+        let mut engine = Self::of(runtime, opened.through(cached), memory.clone(), faults);
         // A pass that comes after another is a new job.
         engine.pass.ids = PassRuns::new(JobId([8; 16]));
         engine
     }
 
     fn of(runtime: tokio::runtime::Runtime, repository: Repository, memory: Memory, faults: Faults) -> Self {
-        let io = IndexIo { repository, runtime: runtime.handle().clone() };
+        let io = IndexIo { repository, runtime: runtime.handle().into() };
         let folder = tempfile::tempdir().expect("temporary folder");
         let threads = NonZeroUsize::new(2).expect("not 0");
         let ids = PassRuns::new(PASS);

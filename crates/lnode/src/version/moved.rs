@@ -98,7 +98,7 @@ impl Moved {
         if snapshot.number == 0 {
             return Ok(None);
         }
-        let io = IndexIo { repository: self.repository.clone(), runtime: self.runtime.clone() };
+        let io = IndexIo { repository: self.repository.clone(), runtime: (&self.runtime).into() };
         let options = LookupOptions::default();
         Ok(Some(Arc::new(Index {
             number: snapshot.number,

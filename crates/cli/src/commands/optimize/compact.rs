@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use larder_gnode::compaction::{Compacted, CompactionError, CompactionOptions, compact, plans};
+use larder_gnode::pass::cost::{Prices, Requests};
 use larder_lnode::relayout::RelayoutError;
 use larder_lnode::{Cancel, Context};
 use larder_store::Repository;
@@ -23,6 +24,7 @@ pub(super) struct CompactionReport {
     containers: u64,
     bytes: u64,
     stored_bytes: u64,
+    requests: Requests,
 }
 
 /// Compacts the newest snapshots. One that is damaged is left as it is, with a warning.
@@ -66,17 +68,20 @@ pub(super) fn compact_newest(
         report.containers += plan.containers.len() as u64;
         report.bytes += bytes;
         report.stored_bytes += stored_bytes;
+        report.requests = report.requests.and(Requests::of_copying(plan.containers.len() as u64, bytes));
     }
     Ok(report)
 }
 
 impl CompactionReport {
-    pub(super) fn json(&self) -> Value {
+    pub(super) fn json(&self, prices: &Prices) -> Value {
         json!({
             "snapshots": self.snapshots,
             "containers": self.containers,
             "bytes": self.bytes,
             "stored_bytes": self.stored_bytes,
+            "requests": self.requests.count(),
+            "cost": self.requests.price(prices),
         })
     }
 
@@ -84,14 +89,18 @@ impl CompactionReport {
         self.snapshots == 0
     }
 
-    pub(super) fn print(&self, out: &Output) -> Result<(), Failure> {
+    pub(super) fn print(&self, out: &Output, prices: &Prices) -> Result<(), Failure> {
         if self.is_empty() {
             return Ok(());
         }
         let (snapshots, bytes) = (sizes::count(self.snapshots, "snapshot"), sizes::show(self.bytes));
         let containers = sizes::count(self.containers, "container");
         match self.is_planned {
-            true => out.info(format!("would copy {bytes} together, so that {snapshots} will need {containers} less")),
+            true => {
+                out.info(format!("would copy {bytes} together, so that {snapshots} will need {containers} less"))?;
+                let (requests, cost) = (sizes::count(self.requests.count(), "request"), self.requests.price(prices));
+                out.info(format!("{requests}: {cost:.4}"))
+            }
             false => {
                 let stored = sizes::show(self.stored_bytes);
                 out.info(format!("copied {bytes} together ({stored} stored): {snapshots} will need {containers} less"))

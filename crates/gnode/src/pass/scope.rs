@@ -1,0 +1,164 @@
+//! Which containers a pass lists: those of jobs that may have some which no index knows. All others are in the index.
+//!
+//! A container is found again without a listing as long as the index has a record of it, and a pass keeps the record until nobody
+//! needs the container and it may go. So to be listed are containers
+//! * of jobs that have leases, or a closing mark and no version in the index: whatever a settled job uploaded has a record or goes
+//!   before its leases do ([`Proposal::decide`](super::decide::Proposal::decide));
+//! * in the queue of the index, which whoever published it may not have finished.
+//!
+//! What a store applied late, or a fenced job uploaded before it noticed, is in none of these. It is needed by nobody, and found when
+//! everything is listed, which is due now and then ([`WHOLE_EVERY`]), after an index was lost or rebuilt, when it costs no more, or on
+//! request. Nothing safe depends on what is listed; only what is listed can be deleted by mistake.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use larder_format::ids::JobId;
+use larder_format::index_manifest::{Doomed, IndexManifest};
+use larder_format::lease::Pin;
+use larder_store::survey::ListedJob;
+
+/// Of the indexes that take something in, one of so many is made with everything listed.
+pub(super) const WHOLE_EVERY: u64 = 32;
+
+/// Names that one listing request brings.
+const PAGE: u64 = 1000;
+
+/// What a pass lists of containers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Listing {
+    /// What may be unknown to the index; everything when that is due or costs no more.
+    #[default]
+    Auto,
+    /// Everything.
+    Whole,
+    /// What may be unknown to the index, unless there is no index.
+    New,
+}
+
+/// What is to be listed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Scope {
+    pub(super) is_whole: bool,
+    /// Jobs whose containers may be unknown to the index.
+    pub(super) jobs: BTreeSet<JobId>,
+}
+
+/// What of a repository says which containers may be unknown to its index.
+pub(super) struct Seen<'a> {
+    pub(super) base: &'a IndexManifest,
+    pub(super) number: u64,
+    pub(super) jobs: &'a BTreeMap<JobId, ListedJob>,
+    pub(super) registers: &'a BTreeMap<Pin, Vec<u32>>,
+    pub(super) marks: &'a BTreeSet<Pin>,
+}
+
+impl Scope {
+    pub(super) fn of(listing: Listing, seen: &Seen<'_>) -> Self {
+        let Seen { base, jobs, .. } = seen;
+        let known: HashSet<JobId> = base.versions.iter().map(|version| version.job).collect();
+        let may_have_new = |(job, listed): &(&JobId, &ListedJob)| !listed.renewals.is_empty() || !known.contains(job);
+        let of_jobs = jobs.iter().filter(may_have_new).map(|(job, _)| *job);
+        let queued = base.queue.iter().filter_map(|queued| match queued.what {
+            Doomed::Container(container) => Some(container.job),
+            _ => None,
+        });
+        let jobs: BTreeSet<JobId> = of_jobs.chain(queued).collect();
+        // A rebuilt index knows nothing of what was forgotten before.
+        let knows_little = base.head.number == 0 || base.head.rebuilt == Some(base.head.next_container);
+        let is_whole = match listing {
+            Listing::Whole => true,
+            Listing::New => knows_little,
+            Listing::Auto => knows_little || (!jobs.is_empty() && seen.costs_no_more(jobs.len())) || seen.is_due(),
+        };
+        Self { is_whole, jobs }
+    }
+}
+
+impl Seen<'_> {
+    /// Whether to list everything takes no more requests than to list so many jobs, of data and metadata each.
+    fn costs_no_more(&self, jobs: usize) -> bool {
+        2 + self.base.head.statistics.containers / PAGE <= 2 * jobs as u64
+    }
+
+    /// Whether everything should be looked at once more, and there is anything to do at all.
+    fn is_due(&self) -> bool {
+        let known: BTreeSet<Pin> =
+            self.base.versions.iter().map(|version| Pin { series: version.series, job: version.job }).collect();
+        let has_new = || self.registers.keys().any(|pin| !known.contains(pin) && !self.marks.contains(pin));
+        self.number.is_multiple_of(WHOLE_EVERY) && (has_new() || known.iter().any(|pin| self.marks.contains(pin)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_format::ids::{ContainerId, ContainerKind, SeriesKey};
+    use larder_format::index_manifest::{IndexedVersion, Queued, Reason, VersionState};
+    use larder_index::IndexSnapshot;
+
+    fn job(number: u8) -> JobId {
+        JobId([number; 16])
+    }
+
+    fn pin(number: u8) -> Pin {
+        Pin { series: SeriesKey([0; 16]), job: job(number) }
+    }
+
+    fn listed(renewals: &[u32], has_done: bool) -> ListedJob {
+        ListedJob { renewals: renewals.to_vec(), has_done, renewed_ms: 0 }
+    }
+
+    /// An index that knows version 1 of a hundred thousand containers, and left one of job 9 to be deleted.
+    fn base() -> IndexManifest {
+        let mut base = (*IndexSnapshot::empty().manifest).clone();
+        (base.head.number, base.head.next_container) = (6, 100_000);
+        base.head.statistics.containers = 100_000;
+        let Pin { series, job: version } = pin(1);
+        base.versions.push(IndexedVersion {
+            number: 1,
+            series,
+            job: version,
+            generation: 0,
+            state: VersionState::Retained,
+        });
+        let container = ContainerId { kind: ContainerKind::Data, job: job(9), seq: 0 };
+        base.queue.push(Queued { what: Doomed::Container(container), reason: Reason::Collected, decided: 6 });
+        base
+    }
+
+    fn scope(listing: Listing, base: &IndexManifest, number: u64, marked: &[u8]) -> (bool, Vec<u8>) {
+        let jobs = [(1, listed(&[], true)), (2, listed(&[0, 1], false)), (3, listed(&[], true))];
+        let jobs: BTreeMap<JobId, ListedJob> = jobs.into_iter().map(|(number, listed)| (job(number), listed)).collect();
+        let registers = BTreeMap::from([(pin(1), vec![0])]);
+        let marks = marked.iter().map(|number| pin(*number)).collect();
+        let seen = Seen { base, number, jobs: &jobs, registers: &registers, marks: &marks };
+        let Scope { is_whole, jobs } = Scope::of(listing, &seen);
+        (is_whole, jobs.into_iter().map(|job| job.0[0]).collect())
+    }
+
+    #[test]
+    fn jobs_with_leases_or_unknown_marks_and_the_queue_are_listed() {
+        assert_eq!(scope(Listing::Auto, &base(), 7, &[]), (false, vec![2, 3, 9]));
+        assert_eq!(scope(Listing::New, &base(), 7, &[]), (false, vec![2, 3, 9]));
+        assert!(scope(Listing::Whole, &base(), 7, &[]).0);
+    }
+
+    #[test]
+    fn everything_is_listed_without_an_index_after_a_rebuild_now_and_then_and_when_it_is_cheap() {
+        let empty = (*IndexSnapshot::empty().manifest).clone();
+        assert!(scope(Listing::New, &empty, 1, &[]).0);
+        let mut rebuilt = base();
+        rebuilt.head.rebuilt = Some(rebuilt.head.next_container);
+        assert!(scope(Listing::New, &rebuilt, 7, &[]).0);
+        rebuilt.head.next_container += 1;
+        assert!(!scope(Listing::New, &rebuilt, 7, &[]).0);
+        let mut small = base();
+        small.head.statistics.containers = 4_000;
+        assert!(scope(Listing::Auto, &small, 7, &[]).0);
+        assert!(!scope(Listing::New, &small, 7, &[]).0);
+        // Due, but nothing has changed; then the version that is known is forgotten.
+        assert!(!scope(Listing::Auto, &base(), WHOLE_EVERY, &[]).0);
+        assert!(scope(Listing::Auto, &base(), WHOLE_EVERY, &[1]).0);
+        assert!(!scope(Listing::Auto, &base(), WHOLE_EVERY + 1, &[1]).0);
+    }
+}

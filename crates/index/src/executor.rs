@@ -1,0 +1,397 @@
+//! Where work runs that waits for requests.
+//!
+//! What reads and writes tables is not async: it computes for long and waits in between. [`Executor`] says where that happens, and is
+//! the only thing that differs: on threads of the runtime, beside everything else, or *in turns*, when everything of a process must
+//! happen in one order (the deterministic simulation of `testkit`).
+//!
+//! In turns, the work has a thread of its own that moves only while the task that wants it is polled, and that task stands still
+//! until the work waits for something. So at any moment one of them runs. Whatever the work waits for, and whatever it has others
+//! do meanwhile, is polled on that thread with the waker of the task: nothing goes on by itself.
+//!
+//! Invariants, of work in turns
+//! * It moves only inside of a poll of its task; when that is dropped, the work ends before the drop does.
+//! * Background futures are polled in the order in which they began, whenever the work waits.
+
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::task::{Context, Poll, Waker};
+use std::thread::JoinHandle as Thread;
+
+use futures::FutureExt;
+use futures::future::{AbortHandle, BoxFuture, abortable};
+use larder_store::Repository;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::io::IndexIo;
+
+/// Where work runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Executor {
+    /// On threads of the runtime.
+    #[default]
+    Threads,
+    /// In turns with the task that wants it, one step after the other.
+    Turns,
+}
+
+impl Executor {
+    /// Does the work, with what it reads and writes through. Called on a runtime.
+    pub async fn run<T: Send + 'static>(
+        self,
+        repository: &Repository,
+        work: impl FnOnce(IndexIo) -> T + Send + 'static,
+    ) -> T {
+        let (handle, repository) = (Handle::current(), repository.clone());
+        match self {
+            Self::Threads => {
+                let work = move || work(IndexIo { repository, runtime: handle.into() });
+                match tokio::task::spawn_blocking(work).await {
+                    Ok(result) => result,
+                    Err(error) => resume_unwind(error.into_panic()),
+                }
+            }
+            Self::Turns => in_turns(handle, move |runtime| work(IndexIo { repository, runtime })).await,
+        }
+    }
+}
+
+/// What work waits with. Cheap to clone.
+#[derive(Clone)]
+pub struct IndexRuntime(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    Threads(Handle),
+    Turns(Arc<Turns>),
+}
+
+impl fmt::Debug for IndexRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_in_turns() { "IndexRuntime(in turns)" } else { "IndexRuntime(threads)" })
+    }
+}
+
+/// Work on threads that are none of the runtime's, or none on which it polls.
+impl From<Handle> for IndexRuntime {
+    fn from(handle: Handle) -> Self {
+        Self(Kind::Threads(handle))
+    }
+}
+
+impl From<&Handle> for IndexRuntime {
+    fn from(handle: &Handle) -> Self {
+        handle.clone().into()
+    }
+}
+
+impl IndexRuntime {
+    /// Waits for a future. Not to be called where futures are polled.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        match &self.0 {
+            Kind::Threads(handle) => handle.block_on(future),
+            Kind::Turns(turns) => turns.block_on(future),
+        }
+    }
+
+    /// Whether nothing may run at the same time: work that could use several threads uses one.
+    pub fn is_in_turns(&self) -> bool {
+        matches!(self.0, Kind::Turns(_))
+    }
+
+    /// Has a future done beside.
+    pub(crate) fn spawn<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Task<T> {
+        match &self.0 {
+            Kind::Threads(handle) => Task(TaskKind::Spawned(handle.spawn(future))),
+            Kind::Turns(turns) => turns.spawn(future),
+        }
+    }
+}
+
+/// A future that is done beside, and stopped when nobody waits for it any more.
+pub(crate) struct Task<T>(TaskKind<T>);
+
+enum TaskKind<T> {
+    Spawned(JoinHandle<T>),
+    InTurns { done: oneshot::Receiver<T>, stop: AbortHandle },
+}
+
+impl<T> fmt::Debug for Task<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Task").finish_non_exhaustive()
+    }
+}
+
+impl<T: Send + 'static> Task<T> {
+    /// Has a future done by the runtime on which this is called.
+    pub(crate) fn spawned(future: impl Future<Output = T> + Send + 'static) -> Self {
+        Self(TaskKind::Spawned(tokio::spawn(future)))
+    }
+}
+
+impl<T> Task<T> {
+    /// What came of it.
+    pub(crate) async fn join(mut self) -> T {
+        match &mut self.0 {
+            TaskKind::Spawned(task) => match task.await {
+                Ok(done) => done,
+                Err(error) => resume_unwind(error.into_panic()),
+            },
+            TaskKind::InTurns { done, .. } => match done.await {
+                Ok(done) => done,
+                // It was dropped, and so is whoever waits here.
+                Err(_) => std::future::pending().await,
+            },
+        }
+    }
+}
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        match &self.0 {
+            TaskKind::Spawned(task) => task.abort(),
+            TaskKind::InTurns { stop, .. } => stop.abort(),
+        }
+    }
+}
+
+/// The side of the work.
+struct Turns {
+    seat: Mutex<Seat>,
+    beside: Mutex<Vec<BoxFuture<'static, ()>>>,
+}
+
+struct Seat {
+    /// The waker of the task whose turn it was last.
+    waker: Waker,
+    resumed: Receiver<Waker>,
+    said: Sender<Said>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Said {
+    Waits,
+    Ended,
+}
+
+/// Unwinds work that nobody wants any more.
+struct Unwanted;
+
+impl Turns {
+    fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        loop {
+            let waker = self.seat.lock().waker.clone();
+            let mut context = Context::from_waker(&waker);
+            if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+                return output;
+            }
+            // If the future waited for one of these, that has woken the task.
+            self.go_on_beside(&mut context);
+            self.pass_on();
+        }
+    }
+
+    fn go_on_beside(&self, context: &mut Context<'_>) {
+        let mut tasks = std::mem::take(&mut *self.beside.lock());
+        tasks.retain_mut(|task| task.as_mut().poll(context).is_pending());
+        let mut beside = self.beside.lock();
+        tasks.append(&mut beside);
+        *beside = tasks;
+    }
+
+    /// Lets the task go on, until it is this thread's turn again.
+    fn pass_on(&self) {
+        let mut seat = self.seat.lock();
+        let resumed = seat.said.send(Said::Waits).ok().and_then(|()| seat.resumed.recv().ok());
+        match resumed {
+            Some(waker) => seat.waker = waker,
+            None => {
+                drop(seat);
+                resume_unwind(Box::new(Unwanted));
+            }
+        }
+    }
+
+    fn spawn<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Task<T> {
+        let (sender, done) = oneshot::channel();
+        let (future, stop) = abortable(future);
+        let task = async move {
+            if let Ok(output) = future.await {
+                // Nobody may wait for it any more.
+                let _ = sender.send(output);
+            }
+        };
+        self.beside.lock().push(task.boxed());
+        Task(TaskKind::InTurns { done, stop })
+    }
+}
+
+type Outcome<T> = Arc<Mutex<Option<Result<T, Box<dyn Any + Send>>>>>;
+
+/// The side of the task.
+struct InTurns<T> {
+    outcome: Outcome<T>,
+    resume: Option<Sender<Waker>>,
+    said: Receiver<Said>,
+    thread: Option<Thread<()>>,
+}
+
+/// Does work in turns with whoever polls the future.
+fn in_turns<T: Send + 'static>(
+    handle: Handle,
+    work: impl FnOnce(IndexRuntime) -> T + Send + 'static,
+) -> impl Future<Output = T> {
+    let outcome: Outcome<T> = Arc::default();
+    let (resume, resumed) = channel();
+    let (says, said) = channel();
+    let thread = std::thread::spawn({
+        let outcome = outcome.clone();
+        move || {
+            let Ok(waker) = resumed.recv() else { return };
+            // For the timers of what is waited for.
+            let _entered = handle.enter();
+            let seat = Mutex::new(Seat { waker, resumed, said: says.clone() });
+            let turns = Arc::new(Turns { seat, beside: Mutex::default() });
+            let runtime = IndexRuntime(Kind::Turns(turns.clone()));
+            let result = catch_unwind(AssertUnwindSafe(|| work(runtime)));
+            // What was done beside ends here as well, while it is this thread's turn.
+            turns.beside.lock().clear();
+            *outcome.lock() = Some(result);
+            // Nobody listens when the work was not wanted any more.
+            let _ = says.send(Said::Ended);
+        }
+    });
+    InTurns { outcome, resume: Some(resume), said, thread: Some(thread) }
+}
+
+impl<T> Future for InTurns<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let this = self.get_mut();
+        let resumed = this.resume.as_ref().and_then(|resume| resume.send(context.waker().clone()).ok());
+        let said = resumed.and_then(|()| this.said.recv().ok());
+        if said == Some(Said::Waits) {
+            return Poll::Pending;
+        }
+        match this.outcome.lock().take() {
+            Some(Ok(output)) => Poll::Ready(output),
+            Some(Err(panic)) => resume_unwind(panic),
+            // Only a second poll after the end comes here.
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl<T> Drop for InTurns<T> {
+    fn drop(&mut self) {
+        self.resume = None;
+        if let Some(thread) = self.thread.take() {
+            // Its panic is in the outcome.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+
+    fn on_paused_clock<T>(future: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.unwrap().block_on(future)
+    }
+
+    async fn seconds(count: u64) -> u64 {
+        tokio::time::sleep(Duration::from_secs(count)).await;
+        count
+    }
+
+    #[test]
+    fn work_waits_and_has_things_done_beside() {
+        let begun = || tokio::time::Instant::now();
+        let (sum, took) = on_paused_clock(async move {
+            let start = begun();
+            let work = |runtime: IndexRuntime| {
+                let tasks: Vec<_> = (1..=10).map(|count| runtime.spawn(seconds(count))).collect();
+                let waited = runtime.block_on(seconds(3));
+                tasks.into_iter().map(|task| runtime.block_on(task.join())).sum::<u64>() + waited
+            };
+            (in_turns(Handle::current(), work).await, start.elapsed())
+        });
+        assert_eq!((sum, took.as_secs()), (58, 10));
+    }
+
+    #[test]
+    fn work_moves_only_while_it_is_polled() {
+        let steps = Arc::new(AtomicUsize::new(0));
+        on_paused_clock(async {
+            let counted = steps.clone();
+            let mut work = Box::pin(in_turns(Handle::current(), move |runtime| {
+                for _ in 0..3 {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    runtime.block_on(seconds(1));
+                }
+            }));
+            for expected in 1..=3 {
+                assert!(futures::poll!(&mut work).is_pending());
+                assert_eq!(steps.load(Ordering::Relaxed), expected);
+                tokio::time::advance(Duration::from_secs(1)).await;
+                assert_eq!(steps.load(Ordering::Relaxed), expected);
+            }
+            assert!(futures::poll!(&mut work).is_ready());
+        });
+    }
+
+    #[test]
+    fn unwanted_work_is_gone_when_the_drop_is_over() {
+        struct Counts(Arc<AtomicUsize>);
+        impl Drop for Counts {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let gone = Arc::new(AtomicUsize::new(0));
+        on_paused_clock(async {
+            let [held, beside] = [(); 2].map(|()| Counts(gone.clone()));
+            let mut work = Box::pin(in_turns(Handle::current(), move |runtime| {
+                let _held = held;
+                let _task = runtime.spawn(async move {
+                    let _beside = beside;
+                    std::future::pending::<()>().await;
+                });
+                runtime.block_on(std::future::pending::<()>());
+            }));
+            assert!(futures::poll!(&mut work).is_pending());
+            assert_eq!(gone.load(Ordering::Relaxed), 0);
+            drop(work);
+            assert_eq!(gone.load(Ordering::Relaxed), 2);
+            // What was never polled never begins.
+            drop(in_turns(Handle::current(), |_| panic!("must not run")));
+        });
+    }
+
+    #[test]
+    fn a_panic_of_the_work_is_the_task_s() {
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            on_paused_clock(async {
+                in_turns(Handle::current(), |runtime| {
+                    runtime.block_on(seconds(1));
+                    resume_unwind(Box::new("damage"));
+                })
+                .await
+            })
+        }));
+        assert_eq!(caught.unwrap_err().downcast_ref::<&str>(), Some(&"damage"));
+    }
+}

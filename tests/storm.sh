@@ -1,0 +1,124 @@
+# Backups, forgetting and two G-nodes at once, killed, frozen and with wrong clocks. Sourced after common.sh, with LARDER_REPOSITORY set
+# and initialised:
+#
+#   storm ROUNDS SOURCE    SOURCE is a tree, in which the file "new" is written anew each time
+#
+# What must hold: every snapshot that is listed in the end restores the bytes it was made of, the newest one the whole tree; whoever
+# was only frozen commits, unless somebody took it for dead; the G-nodes go on whatever happens; nothing is left over.
+
+# A library that shifts the wall clock of a process by SHIFT_SECONDS.
+cat > "$work/shift.c" <<'C'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <time.h>
+int clock_gettime(clockid_t id, struct timespec *at) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+    int result = real(id, at);
+    const char *shift = getenv("SHIFT_SECONDS");
+    if (result == 0 && shift && id == CLOCK_REALTIME) at->tv_sec += atol(shift);
+    return result;
+}
+C
+cc -shared -fPIC -o "$work/shift.so" "$work/shift.c" -ldl
+
+# A command whose clock is wrong by some time: a year, a day, minutes, or not at all.
+shifted() {
+    local shifts=(0 0 -31536000 -86400 -600 600)
+    SHIFT_SECONDS=${shifts[RANDOM % ${#shifts[@]}]} LD_PRELOAD=$work/shift.so "$@"
+}
+# The same for what makes no snapshots: its clock may also be far ahead. A snapshot from the future would be the newest for long.
+shifted_far() {
+    local shifts=(0 -31536000 31536000 86400)
+    SHIFT_SECONDS=${shifts[RANDOM % ${#shifts[@]}]} LD_PRELOAD=$work/shift.so "$@"
+}
+
+pause() { sleep "0.$(printf '%03d' $((RANDOM % $1)))"; }
+
+gnodes=()
+cleanup+=('kill -KILL ${gnodes[@]}')
+begin_gnode() {
+    shifted_far "$larder" -q gnode --poll 1s --every 1s 2>> "$work/gnode.log" & gnodes[$1]=$!
+}
+
+# Ends a job of a round; anything but these exit codes is a failure.
+ends_with() {
+    local job=$1 code=0; shift
+    wait "$job" 2>/dev/null || code=$?
+    [[ " $* " == *" $code "* ]] || fail "a job ended with $code, and not with one of: $*"
+}
+
+storm() {
+    local rounds=$1 source=$2 round job beside
+    declare -A sums
+    begin_gnode 0
+    begin_gnode 1
+    for round in $(seq "$rounds"); do
+        # Something new each time, so that there is always something to upload.
+        head -c 12000000 /dev/urandom > "$source/new"
+        sums[r$round]=$(sha256sum < "$source/new")
+        shifted "$larder" -q backup --tag "r$round" "$source" & job=$!
+        pause 900
+        case $((round % 5)) in
+            0) kill -STOP $job 2>/dev/null || true
+               # Another job of the same series, and passes, run beside the frozen one.
+               "$larder" -q backup --tag "r$round" "$source"
+               shifted_far "$larder" -q optimize
+               kill -CONT $job 2>/dev/null || true
+               ends_with $job 0 ;;
+            1) kill -KILL $job 2>/dev/null || true
+               ends_with $job 0 137 ;;
+            2) kill -INT $job 2>/dev/null || true
+               # It may have been done before the signal came.
+               ends_with $job 0 130 ;;
+            3) # Whoever runs is taken for dead: a backup then ends as fenced, or had committed before.
+               "$larder" -q optimize --dead-after 0s --task collect
+               ends_with $job 0 11 ;;
+            4) # A pass is killed in the middle.
+               shifted_far "$larder" -q optimize & beside=$!
+               pause 400
+               kill -KILL $beside 2>/dev/null || true
+               ends_with $beside 0 137
+               ends_with $job 0 ;;
+        esac
+        kill -0 "${gnodes[0]}" "${gnodes[1]}" || fail "a G-node ended by itself: $(cat "$work/gnode.log")"
+        kill -KILL "${gnodes[round % 2]}"; wait "${gnodes[round % 2]}" 2>/dev/null || true
+        begin_gnode $((round % 2))
+        [ $((round % 3)) -ne 0 ] || shifted_far "$larder" -q forget --keep-last 4 --group-by series > "$work/forgotten"
+    done
+    "$larder" -q backup --tag last "$source"
+    sums[last]=$(sha256sum < "$source/new")
+    kill -TERM "${gnodes[@]}"
+    ends_with "${gnodes[0]}" 0
+    ends_with "${gnodes[1]}" 0
+    gnodes=()
+    # Two passes at once, then one that has time: of all that was killed nothing is left over.
+    "$larder" -q optimize --dead-after 0s & job=$!
+    "$larder" -q optimize --dead-after 0s & beside=$!
+    ends_with $job 0
+    ends_with $beside 0
+    "$larder" -q optimize --dead-after 0s
+    "$larder" -q repair index --dry-run
+    "$larder" check --read-data --json > "$work/checked"
+    python3 - "$work/checked" <<'PY' || fail "$(cat "$work/checked")"
+import json, sys
+summary = [line for line in map(json.loads, open(sys.argv[1])) if line["message_type"] == "summary"][-1]
+sys.exit(summary["unused_containers"])
+PY
+    "$larder" -q restore "latest:$source" --target "$work/restored"
+    same "$source" "$work/restored"
+    rm -rf "$work/restored"
+    local id tag count=0
+    while read -r id tag; do
+        "$larder" -q dump "$id:$source/new" > "$work/dumped"
+        [ "$(sha256sum < "$work/dumped")" = "${sums[$tag]}" ] || fail "snapshot $id of $tag is not what was backed up"
+        count=$((count + 1))
+    done < <("$larder" snapshots --json | python3 -c '
+import json, sys
+for snapshot in json.load(sys.stdin):
+    for tag in snapshot.get("tags", []):
+        print(snapshot["id"], tag)')
+    [ "$count" -gt 2 ] || fail "only $count snapshots are left"
+    echo "storm: $rounds rounds, $count snapshots are whole"
+}
