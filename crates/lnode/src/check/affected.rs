@@ -120,7 +120,7 @@ fn bad_metadata(reader: &VersionReader, bad: &Bad, mut hurt: impl FnMut(Containe
 }
 
 /// Ranges of the data stream that cannot be read, in order, with the container that is to blame.
-fn bad_ranges(
+pub(crate) fn bad_ranges(
     reader: &VersionReader,
     bad: &Bad,
     out: &mut Vec<(std::ops::Range<u64>, ContainerId)>,
