@@ -26,13 +26,16 @@ pub(crate) enum GoOn {
     No,
 }
 
+/// Is shown a chunk: its name and its bytes.
+pub(crate) type Show<'a> = dyn FnMut(&Fingerprint, &[u8]) -> Result<GoOn, RepositoryError> + 'a;
+
 /// Shows every chunk of a tree, in path order. What cannot be read is reported to the context's progress, as in a backup.
 pub(crate) fn collect(
     context: &Context,
     walk: Walk,
     cutting: &Arc<Cutting>,
     pool: &Pool,
-    show: &mut dyn FnMut(&Fingerprint, &[u8]) -> Result<GoOn, RepositoryError>,
+    show: &mut Show<'_>,
 ) -> Result<(), BackupError> {
     let (spare, spares) = unbounded();
     let (out, fed) = bounded(IN_FLIGHT);
@@ -92,10 +95,7 @@ pub(crate) fn collect(
     result
 }
 
-fn show_all(
-    chunks: &Chunks,
-    show: &mut dyn FnMut(&Fingerprint, &[u8]) -> Result<GoOn, RepositoryError>,
-) -> Result<GoOn, RepositoryError> {
+fn show_all(chunks: &Chunks, show: &mut Show<'_>) -> Result<GoOn, RepositoryError> {
     let mut from = 0;
     for (fingerprint, length) in chunks.fingerprints.iter().zip(&chunks.lengths) {
         let to = from + *length as usize;

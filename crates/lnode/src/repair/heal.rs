@@ -14,12 +14,11 @@
 //! Equal names are equal bytes, so it does not matter which files the source consists of. Memory: 100 bytes for each lost chunk.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
 
 use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::lease::{JobKind, Lease, Pin};
-use larder_format::{ChunkRef, Fingerprint};
+use larder_format::{ChunkRef, Fingerprint, names};
 use larder_source::Walk;
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
@@ -75,6 +74,8 @@ pub struct HealedVersion {
     pub lost: u64,
     /// Of these, how many were found.
     pub found: u64,
+    /// Whether it lost metadata too, which are not put back.
+    pub lost_metadata: bool,
     /// What became of it.
     pub outcome: HealOutcome,
 }
@@ -82,7 +83,9 @@ pub struct HealedVersion {
 impl HealedVersion {
     /// Whether it has everything again, or would have.
     pub fn is_whole(&self) -> bool {
-        matches!(self.outcome, HealOutcome::Healed | HealOutcome::Planned) && self.found == self.lost
+        matches!(self.outcome, HealOutcome::Healed | HealOutcome::Planned)
+            && self.found == self.lost
+            && !self.lost_metadata
     }
 }
 
@@ -111,12 +114,16 @@ pub fn heal(context: &Context, source: Walk, options: &HealOptions) -> Result<He
     for version in report.damages.iter().flat_map(|damage| &damage.affected) {
         suffering.entry(version.id).or_insert_with(|| version.series.clone());
     }
+    let in_metadata = report.damages.iter().filter(|damage| damage.object.starts_with(names::META));
+    let without_metadata: BTreeSet<_> =
+        in_metadata.flat_map(|damage| &damage.affected).map(|version| version.id).collect();
     let mut healing = Healing { context, options, bad: &bad, chunks: HashMap::new(), put_back: PutBack::default() };
     let mut versions = Vec::new();
     let mut healable = Vec::new();
     // The newest first: it is the one that is laid out best.
     for (id, series) in suffering.into_iter().rev() {
-        let mut healed = HealedVersion { id, series, lost: 0, found: 0, outcome: HealOutcome::NotFound };
+        let lost_metadata = without_metadata.contains(&id);
+        let mut healed = HealedVersion { id, series, lost: 0, found: 0, lost_metadata, outcome: HealOutcome::NotFound };
         match readable.iter().find(|version| version.id() == id) {
             None => healed.outcome = HealOutcome::Beyond("its manifest cannot be read".into()),
             Some(version) => match healing.want(version)? {
