@@ -116,6 +116,8 @@ pub struct Agreement {
     pub different_chunks: u64,
     /// Chunks that are there, and whose entry leads to a container without a record: the next sweep sets them right.
     pub waiting: u64,
+    /// Containers that the index has and that cannot be read. Each is a disagreement too.
+    pub unreadable: u64,
     /// How many disagreements there are.
     pub count: u64,
     /// The first of them.

@@ -98,15 +98,12 @@ fn prove_index(app: &App, context: &Context, report: &mut CheckReport) -> Result
     let surroundings = surroundings(&context.repository, &context.cancel);
     match app.block_on(prove(&surroundings, context.progress.clone())) {
         Ok(mut proof) => {
-            // What is damaged was named by the check, with who needs it; the index is none the worse.
-            let is_known = |disagreement: &Disagreement| {
-                matches!(disagreement, Disagreement::ContainerUnreadable { container, .. }
-                    if report.damages.iter().any(|damage| damage.object == *container))
-            };
+            // What snapshots need and cannot be read was named by the check, with who needs it; what they do not need goes with the
+            // next pass. The index is none the worse for either.
             let agreement = &mut proof.agreement;
-            let before = agreement.disagreements.len();
-            agreement.disagreements.retain(|disagreement| !is_known(disagreement));
-            agreement.count -= (before - agreement.disagreements.len()) as u64;
+            let is_of_index = |found: &Disagreement| !matches!(found, Disagreement::ContainerUnreadable { .. });
+            agreement.disagreements.retain(is_of_index);
+            agreement.count = agreement.count.saturating_sub(agreement.unreadable);
             Ok(Index::Proved(proof))
         }
         Err(PassError::Interrupted) => Err(larder_lnode::check::CheckError::Interrupted.into()),
@@ -209,7 +206,7 @@ impl Ended<'_> {
             return out.info(depth);
         }
         let damages = sizes::count(report.damages.len() as u64, "damaged or missing object");
-        let disagreements = sizes::count(disagreements, "disagreement with the index");
+        let disagreements = sizes::count(disagreements, "disagreement") + " with the index";
         let found = match (report.damages.is_empty(), self.index.disagreements() == 0) {
             (false, false) => format!("{damages} and {disagreements}"),
             (false, true) => damages,

@@ -92,6 +92,7 @@ fn collect(
             Err(error) if error.is_damage() => {
                 let container = names::container(facts.id);
                 agreement.found(Disagreement::ContainerUnreadable { container, reason: error.to_string() });
+                agreement.unreadable += 1;
                 unreadable.push(number);
                 continue;
             }

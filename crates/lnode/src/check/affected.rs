@@ -63,6 +63,9 @@ pub(super) fn trace(
         while ranges.peek().is_some_and(|(range, _)| range.end <= data_offset) {
             ranges.next();
         }
+        if end == data_offset {
+            continue;
+        }
         let mut named = Vec::new();
         for (range, id) in std::iter::from_fn(|| ranges.next_if(|(range, _)| range.end <= end)) {
             debug_assert!(range.start < end);

@@ -52,9 +52,7 @@ pub(super) fn run(app: &App, args: &RepairDataArgs) -> Result<Exit, Failure> {
     } else {
         print(app, args, &report)?;
     }
-    let is_whole =
-        |version: &HealedVersion| version.is_whole() || (version.outcome == HealOutcome::NotFound && version.lost == 0);
-    Ok(if report.versions.iter().all(is_whole) { Exit::Done } else { Exit::Damage })
+    Ok(if report.versions.iter().all(HealedVersion::is_whole) { Exit::Done } else { Exit::Damage })
 }
 
 fn print(app: &App, args: &RepairDataArgs, report: &HealReport) -> Result<(), Failure> {
