@@ -9,6 +9,7 @@ use larder_gnode::pass::PassError;
 use larder_index::IndexError;
 use larder_lnode::check::CheckError;
 use larder_lnode::relayout::RelayoutError;
+use larder_lnode::repair::RepairError;
 use larder_lnode::{BackupError, ReadError, RestoreError};
 use larder_source::exclude::TagFileError;
 use larder_source::pattern_file::PatternFileError;
@@ -302,6 +303,16 @@ impl From<CheckError> for Failure {
         match error {
             CheckError::Interrupted => Self::of(Exit::Interrupted, &error),
             CheckError::Repository(error) => error.into(),
+        }
+    }
+}
+
+impl From<RepairError> for Failure {
+    fn from(error: RepairError) -> Self {
+        match error {
+            RepairError::Repository(error) => error.into(),
+            RepairError::Interrupted => Self::of(Exit::Interrupted, &error),
+            RepairError::NoThreads => Self::of(Exit::Failed, &error),
         }
     }
 }

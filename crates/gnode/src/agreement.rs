@@ -7,7 +7,8 @@
 //! What is proved
 //! * Every version that the index has uses exactly the containers whose lifespans hold its number.
 //! * What the index says of a container is what its own table says; no container has two numbers.
-//! * Every chunk of every one of these containers is listed, once, and whatever is listed is there (`agreement::copies`).
+//! * Every chunk of every one of these containers is listed, once, and whatever is listed is there (`agreement::copies`). Of a container
+//!   that cannot be read only that is told.
 
 mod copies;
 
@@ -20,6 +21,7 @@ use larder_format::index_tables::{ChunkKey, ContainerFacts, ContainerState};
 use larder_format::lease::Pin;
 use larder_format::manifest::{ContainerUsage, Register};
 use larder_index::{Containers, IndexError, IndexPass, IndexSnapshot, LookupOptions, TableView};
+use larder_lnode::{NoProgress, Progress};
 
 /// Disagreements of which more is kept than their number.
 const KEPT_MAX: usize = 1000;
@@ -114,6 +116,8 @@ pub struct Agreement {
     pub different_chunks: u64,
     /// Chunks that are there, and whose entry leads to a container without a record: the next sweep sets them right.
     pub waiting: u64,
+    /// Containers that the index has and that cannot be read. Each is a disagreement too.
+    pub unreadable: u64,
     /// How many disagreements there are.
     pub count: u64,
     /// The first of them.
@@ -131,6 +135,17 @@ impl Agreement {
 
 /// Compares an index with everything it speaks of. Memory: the records of all containers, and the pass's. Blocks on the pass's runtime.
 pub fn agreement(pass: &IndexPass, index: &IndexSnapshot) -> Result<Agreement, IndexError> {
+    // Nobody stops it, so it is never left unfinished.
+    Ok(agreement_watched(pass, index, &NoProgress, &|| false)?.unwrap_or_default())
+}
+
+/// The same, telling how far it is in bytes of containers; `None` when it was asked to stop.
+pub(crate) fn agreement_watched(
+    pass: &IndexPass,
+    index: &IndexSnapshot,
+    progress: &dyn Progress,
+    stop: &dyn Fn() -> bool,
+) -> Result<Option<Agreement>, IndexError> {
     let mut agreement = Agreement::default();
     let table: TableView<Containers> = TableView::new(pass.io.clone(), &index.manifest.runs, LookupOptions::default());
     let mut containers: BTreeMap<u32, ContainerFacts> = BTreeMap::new();
@@ -147,8 +162,10 @@ pub fn agreement(pass: &IndexPass, index: &IndexSnapshot) -> Result<Agreement, I
     agreement.containers = containers.len() as u64;
     compare_versions(pass, index, &containers, &mut agreement)?;
     containers.retain(|_, facts| facts.state != ContainerState::Gone);
-    copies::compare(pass, index, &containers, &mut agreement)?;
-    Ok(agreement)
+    progress.expect(0, containers.values().map(|facts| facts.object_bytes).sum());
+    progress.expectation_is_complete();
+    let finished = copies::compare(pass, index, containers, &mut agreement, progress, stop)?;
+    Ok(finished.then_some(agreement))
 }
 
 /// Compares lifespans with container tables.

@@ -5,6 +5,7 @@
 //! * [`forget`]: marks versions that a policy does not keep.
 //! * [`ingest`]: the chunks of new containers, taken into the index.
 //! * [`pass`]: collects what no version needs.
+//! * [`proof`]: whether the newest index is right, for checks.
 //! * [`repair`]: the index made anew from containers and versions alone.
 //! * [`shares`]: how much each version has to itself.
 //! * [`retention`]: which versions of a series a policy keeps. A pure decision.
@@ -17,6 +18,7 @@ pub mod compaction;
 pub mod forget;
 pub mod ingest;
 pub mod pass;
+pub mod proof;
 pub mod repair;
 pub mod retention;
 pub mod shares;

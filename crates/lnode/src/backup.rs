@@ -13,6 +13,7 @@
 mod bases;
 mod batch;
 mod candidates;
+mod collect;
 mod compare;
 mod cutting;
 mod feed;
@@ -26,6 +27,9 @@ mod sequence;
 mod similar;
 mod wanted;
 
+pub(crate) use collect::{GoOn, collect};
+pub(crate) use cutting::Cutting;
+pub(crate) use recipe_writer::RecipeWriter;
 pub use run::backup;
 
 use std::io::Read;

@@ -4,16 +4,21 @@
 //! reads, and what is forgotten meanwhile is no damage.
 //!
 //! 1. `structure`: every manifest, node, segment and block of metadata is read; every container is there with its right length
-//!    and its tables, and every record agrees with them. What versions share is looked at once.
+//!    and its tables, and every record agrees with them; entries are in order from block to block (`order`). What versions share
+//!    is looked at once.
 //! 2. `content`: containers are read whole, opened, and every chunk's fingerprint is computed again.
 //! 3. `affected`: what was found damaged is traced to the versions and files that need it.
 
 mod affected;
 mod content;
+mod order;
 mod run;
 mod structure;
 
+pub(crate) use affected::bad_ranges;
 pub use run::check;
+pub(crate) use run::{Examined, examine};
+pub(crate) use structure::BadContainer;
 
 use larder_format::ids::JobId;
 use larder_store::RepositoryError;

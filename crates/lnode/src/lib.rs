@@ -5,6 +5,7 @@
 //! * [`version`]: reading a version's entries and contents, for listings, searches, comparisons and dumps.
 //! * [`relayout`]: chunks copied and recipes written again, for the tasks of the G-node.
 //! * [`check()`] and [`stats`]: what is in the repository, and whether it is whole.
+//! * [`repair`]: what was lost put back, or what is left saved.
 //!
 //! What flows in: an opened repository, a source or a target, options. What flows out: a report, and progress while it
 //! runs. CPU work is done on plain threads, requests to the store on the runtime of the [`Context`]; every queue is
@@ -18,6 +19,7 @@ pub mod check;
 pub mod context;
 pub mod lease;
 pub mod relayout;
+pub mod repair;
 pub mod restore;
 pub mod stats;
 pub mod version;

@@ -73,6 +73,17 @@ pub struct Move {
     pub to: ChunkRef,
 }
 
+/// What becomes of a chunk of a container that is given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Placing {
+    /// It is copied, from here.
+    Copy(ChunkRef),
+    /// It is here too, in a container of a version that the task has announced.
+    At(ChunkRef),
+    /// It stays where it is.
+    Stay,
+}
+
 /// A version whose recipe was written again.
 #[derive(Debug)]
 pub struct Relaid {
@@ -89,10 +100,22 @@ impl Relaid {
     /// The version's manifest over its new recipe. `attempt` must be fresh random bytes; `None` when a container is in neither
     /// table, which damage alone explains.
     pub fn manifest(self, old: &Manifest, written: &Written, attempt: [u8; 16]) -> Option<Manifest> {
+        self.manifest_beside(old, written, &HashMap::new(), attempt)
+    }
+
+    /// The same, with what is known of containers of other versions that the task has announced.
+    pub(crate) fn manifest_beside(
+        self,
+        old: &Manifest,
+        written: &Written,
+        others: &HashMap<ContainerId, Holding>,
+        attempt: [u8; 16],
+    ) -> Option<Manifest> {
         let held: HashMap<_, _> = old.containers.iter().map(|usage| (usage.container, usage)).collect();
         let mut containers = Vec::with_capacity(self.usage.len());
         for (container, (chunks, bytes)) in self.usage {
-            let holding = match (written.containers.get(&container), held.get(&container)) {
+            let fresh = written.containers.get(&container).or_else(|| others.get(&container));
+            let holding = match (fresh, held.get(&container)) {
                 (Some(holding), _) => *holding,
                 (None, Some(usage)) => {
                     Holding { chunks: usage.chunks_held, bytes: usage.bytes_held, object_bytes: usage.object_bytes }

@@ -60,8 +60,9 @@ impl Meta<'_> {
     }
 }
 
-/// Commits a version whose blocks hold these paths; gives the paths that come back before the first error.
-fn read_back(blocks: &[&[&str]]) -> (Vec<String>, Option<String>) {
+/// Commits a version whose blocks hold these paths, each in a segment of its own or all in one; gives the paths that come back
+/// before the first error, and what a check finds.
+fn read_back(blocks: &[&[&str]], in_segments_of: usize) -> (Vec<String>, Option<String>, Vec<String>) {
     let dir = tempfile::tempdir().unwrap();
     let runtime = runtime();
     let context = context(&runtime, init(&runtime, local(dir.path())));
@@ -72,23 +73,31 @@ fn read_back(blocks: &[&[&str]]) -> (Vec<String>, Option<String>) {
         assert!(paths.iter().all(|path| builder.push(&folder(path)) == Ok(None)));
         builder.finish().unwrap().bytes
     };
-    let records: Vec<_> = blocks.iter().map(block).map(|bytes| meta.add(&bytes)).collect();
-    let records: Vec<_> = records.into_iter().map(|chunk| ChunkRecord { chunk, born: JOB }).collect();
-    let bytes = records.iter().map(|record| u64::from(record.chunk.size)).sum();
-    let chunks = records.len() as u32;
-    let cover = Some(Cover { first_path: blocks[0][0].as_bytes().to_vec(), data_bytes: 0 });
-    let segment = SegmentRef {
-        chunk: meta.add(&segment::encode(&records, &[]).unwrap()),
-        bytes,
-        chunks,
-        samples: vec![1],
-        uses: vec![ContainerUse { container: Meta::ID, chunks, bytes }],
-        cover: cover.clone(),
-        proof: None,
+    let mut segments = Vec::new();
+    for blocks in blocks.chunks(in_segments_of) {
+        let chunks: Vec<_> = blocks.iter().map(block).map(|bytes| meta.add(&bytes)).collect();
+        let records: Vec<_> = chunks.into_iter().map(|chunk| ChunkRecord { chunk, born: JOB }).collect();
+        let bytes = records.iter().map(|record| u64::from(record.chunk.size)).sum();
+        let chunks = records.len() as u32;
+        segments.push(SegmentRef {
+            chunk: meta.add(&segment::encode(&records, &[]).unwrap()),
+            bytes,
+            chunks,
+            samples: vec![1],
+            uses: vec![ContainerUse { container: Meta::ID, chunks, bytes }],
+            cover: Some(Cover { first_path: blocks[0][0].as_bytes().to_vec(), data_bytes: 0 }),
+            proof: None,
+        });
+    }
+    let metadata = Recipe {
+        nodes: vec![NodeRef {
+            chunk: meta.add(&recipe::encode_node(&segments).unwrap()),
+            bytes: segments.iter().map(|segment| segment.bytes).sum(),
+            chunks: segments.iter().map(|segment| u64::from(segment.chunks)).sum(),
+            segments: segments.len() as u32,
+            cover: segments[0].cover.clone(),
+        }],
     };
-    let node = meta.add(&recipe::encode_node(&[segment]).unwrap());
-    let metadata =
-        Recipe { nodes: vec![NodeRef { chunk: node, bytes, chunks: u64::from(chunks), segments: 1, cover }] };
     let mut builder = ContainerBuilder::new(Meta::ID);
     let mut off = Compressor::new(Compression::Off);
     builder.push_frame(&seal_frame(repository.keys(), Meta::ID, 0, &meta.payload, &mut off).unwrap());
@@ -130,25 +139,31 @@ fn read_back(blocks: &[&[&str]]) -> (Vec<String>, Option<String>) {
             Err(error) => problem = Some(error.to_string()),
         }
     }
-    (paths, problem)
+    let found = larder_lnode::check(&context, &larder_lnode::CheckOptions::default()).unwrap();
+    (paths, problem, found.damages.into_iter().map(|damage| damage.why).collect())
 }
 
 #[test]
 fn blocks_in_order_are_read() {
-    let (paths, problem) = read_back(&[&["a", "a/b"], &["a/c", "b"], &["b/a"]]);
-    assert_eq!((paths.join(" ").as_str(), problem), ("a a/b a/c b b/a", None));
+    for in_segments_of in [1, 2, 3] {
+        let (paths, problem, found) = read_back(&[&["a", "a/b"], &["a/c", "b"], &["b/a"]], in_segments_of);
+        assert_eq!((paths.join(" ").as_str(), problem, found), ("a a/b a/c b b/a", None, Vec::new()));
+    }
 }
 
 #[test]
-fn a_block_that_goes_back_ends_the_reading() {
+fn a_block_that_goes_back_ends_the_reading_and_is_found() {
     for blocks in [
         [&["a", "b"][..], &["a/c", "d"]],
         [&["a", "b"], &["b", "c"]],
         // In byte order, but not in the order of a walk.
         [&["a", "a-"], &["a/b", "c"]],
     ] {
-        let (paths, problem) = read_back(&blocks);
-        assert_eq!(paths, blocks[0]);
-        assert!(problem.is_some_and(|problem| problem.contains("does not come after")), "{blocks:?}");
+        for in_segments_of in [1, 2] {
+            let (paths, problem, found) = read_back(&blocks, in_segments_of);
+            assert_eq!(paths, blocks[0]);
+            assert!(problem.is_some_and(|problem| problem.contains("does not come after")), "{blocks:?}");
+            assert!(found.len() == 1 && found[0].contains("does not come after"), "{blocks:?}: {found:?}");
+        }
     }
 }

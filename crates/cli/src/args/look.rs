@@ -228,7 +228,7 @@ pub(crate) enum DumpFormat {
 /// Find out whether every snapshot can be restored.
 ///
 /// Without options the structure is checked: every manifest, recipe, segment and table of contents, and that everything referenced
-/// is there. With --read-data all content is read and verified as well.
+/// is there; and that the index of the passes agrees with all of it. With --read-data all content is read and verified as well.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
     /// Only what these snapshots need (latest, latest~2, an id or its beginning)
@@ -243,13 +243,19 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "PART", value_parser = parse_subset)]
     pub(crate) read_data_subset: Option<ReadData>,
 
+    /// Do not compare the index with snapshots and containers, which reads every container's table of contents once more
+    ///
+    /// It is compared only when everything is checked.
+    #[arg(long)]
+    pub(crate) no_index: bool,
+
     /// Which snapshots
     #[command(flatten)]
     pub(crate) filter: FilterArgs,
 }
 
 /// Reads `5%`, `n/m` or a size.
-fn parse_subset(text: &str) -> Result<ReadData, String> {
+pub(super) fn parse_subset(text: &str) -> Result<ReadData, String> {
     let wrong = || format!("{text:?} is not a part such as 5%, 2/7 or 500MiB");
     if let Some(percent) = text.strip_suffix('%') {
         let percent: f64 = percent.trim().parse().map_err(|_| wrong())?;

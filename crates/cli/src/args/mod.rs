@@ -27,7 +27,7 @@ pub(crate) use look::{
     CheckArgs, DiffArgs, DumpArgs, DumpFormat, FilterArgs, FindArgs, GroupBy, LsArgs, SnapshotsArgs, StatsArgs, StatsBy,
 };
 pub(crate) use optimize::{GnodeArgs, OptimizeArgs, PassArgs, TaskName};
-pub(crate) use repair::{RepairArgs, RepairCommand};
+pub(crate) use repair::{ReadDataArgs, RepairArgs, RepairCommand, RepairDataArgs, RepairSnapshotsArgs};
 pub(crate) use restore::{OverwriteName, RestoreArgs};
 pub(crate) use tools::{CatArgs, CompletionsArgs, ManArgs, ValidateStoreArgs};
 
@@ -94,8 +94,8 @@ pub(crate) enum Command {
     Optimize(OptimizeArgs),
     /// Run passes of `optimize` for as long as this process runs
     Gnode(GnodeArgs),
-    /// Make anew what was lost and can be made anew
-    Repair(RepairArgs),
+    /// Put back, save or make anew what was lost
+    Repair(Box<RepairArgs>),
     /// Manage the passwords of a repository, and its paper key
     Key(KeyArgs),
     /// Find out whether a store keeps the promises that a repository needs

@@ -1,11 +1,16 @@
 //! `larder check`: prints what `larder_lnode::check` found, and what to do about it.
 
+use larder_gnode::agreement::Disagreement;
+use larder_gnode::pass::PassError;
+use larder_gnode::proof::{Proof, prove};
+use larder_index::IndexError;
 use larder_lnode::check::{AffectedVersion, Damage, ReadData};
-use larder_lnode::{CheckOptions, CheckReport, check};
-use larder_store::StoreStats;
+use larder_lnode::{CheckOptions, CheckReport, Context, check};
 use larder_store::catalog::Version;
+use larder_store::{RepositoryError, StoreStats};
 use serde_json::{Map, Value, json};
 
+use super::optimize::surroundings;
 use crate::app::App;
 use crate::args::CheckArgs;
 use crate::exit::Exit;
@@ -13,6 +18,9 @@ use crate::failure::Failure;
 use crate::output::{Meter, MeterKind, Output, absolute, safe, summary};
 use crate::refs::Versions;
 use crate::{sizes, time};
+
+/// Disagreements of the index that are shown to people.
+const DISAGREEMENTS_SHOWN: usize = 20;
 
 pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
@@ -31,17 +39,97 @@ pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
     let options = CheckOptions { read_data, versions: chosen };
     let mut meter = Meter::start(MeterKind::Check, &app.out);
     let context = app.context(opened.repository.clone(), meter.progress());
-    let result = check(&context, &options);
+    let mut report = check(&context, &options)?;
+    let index = match is_everything && !args.no_index {
+        true => prove_index(app, &context, &mut report)?,
+        false => Index::Skipped,
+    };
     meter.stop();
-    let report = result?;
-    let ended =
-        Ended { report: &report, known: &found, read_data, meter: &meter, requests: opened.repository.store().stats() };
+    let requests = opened.repository.store().stats();
+    let ended = Ended { report: &report, index: &index, known: &found, read_data, meter: &meter, requests };
     if app.out.is_json() {
         ended.print_json(&app.out)?
     } else {
         ended.print(&app.out)?
     }
-    Ok(if report.damages.is_empty() { Exit::Done } else { Exit::Damage })
+    Ok(if report.damages.is_empty() && index.disagreements() == 0 { Exit::Done } else { Exit::Damage })
+}
+
+/// What became of the comparison with the index.
+enum Index {
+    /// It was not asked for.
+    Skipped,
+    /// It cannot be read, which is among the damages.
+    Unreadable,
+    /// It was compared.
+    Proved(Proof),
+}
+
+impl Index {
+    fn disagreements(&self) -> u64 {
+        match self {
+            Self::Proved(proof) => proof.agreement.count,
+            Self::Skipped | Self::Unreadable => 0,
+        }
+    }
+
+    /// Whether making it anew would help.
+    fn wants_repair(&self) -> bool {
+        matches!(self, Self::Unreadable) || self.disagreements() > 0
+    }
+
+    fn json(&self) -> Value {
+        let Self::Proved(Proof { number, agreement }) = self else { return Value::Null };
+        let problems: Vec<_> = agreement.disagreements.iter().map(ToString::to_string).collect();
+        json!({
+            "number": number,
+            "snapshots": agreement.versions,
+            "snapshots_not_in_index": agreement.not_ingested,
+            "containers": agreement.containers,
+            "chunks": agreement.chunks,
+            "disagreements": agreement.count,
+            "problems": problems,
+        })
+    }
+}
+
+/// Compares the index with what is there. One that cannot be read is damage like any other.
+fn prove_index(app: &App, context: &Context, report: &mut CheckReport) -> Result<Index, Failure> {
+    let surroundings = surroundings(&context.repository, &context.cancel);
+    match app.block_on(prove(&surroundings, context.progress.clone())) {
+        Ok(mut proof) => {
+            // What snapshots need and cannot be read was named by the check, with who needs it; what they do not need goes with the
+            // next pass. The index is none the worse for either.
+            let agreement = &mut proof.agreement;
+            let is_of_index = |found: &Disagreement| !matches!(found, Disagreement::ContainerUnreadable { .. });
+            agreement.disagreements.retain(is_of_index);
+            agreement.count = agreement.count.saturating_sub(agreement.unreadable);
+            Ok(Index::Proved(proof))
+        }
+        Err(PassError::Interrupted) => Err(larder_lnode::check::CheckError::Interrupted.into()),
+        Err(error) => {
+            let damaged = match &error {
+                PassError::Index(error) if error.is_damage() => match error {
+                    IndexError::Repository(source) | IndexError::NewestUnreadable { source } => Some(object_of(source)),
+                    error => Some(("index".to_owned(), error.to_string())),
+                },
+                PassError::Repository(error) if error.is_damage() => Some(object_of(error)),
+                _ => None,
+            };
+            let Some((object, why)) = damaged else { return Err(error.into()) };
+            report.damages.push(Damage { object, why, affected: Vec::new() });
+            Ok(Index::Unreadable)
+        }
+    }
+}
+
+/// The object that an error is about, and what is wrong with it.
+fn object_of(error: &RepositoryError) -> (String, String) {
+    match error {
+        RepositoryError::Damaged { name, source } => (name.clone(), source.to_string()),
+        RepositoryError::Store(error) => (error.name.clone(), error.kind.to_string()),
+        other => ("index".to_owned(), other.to_string()),
+    }
 }
 
 fn is_unfiltered(args: &CheckArgs) -> bool {
@@ -52,6 +140,7 @@ fn is_unfiltered(args: &CheckArgs) -> bool {
 /// Everything there is to say at the end.
 struct Ended<'a> {
     report: &'a CheckReport,
+    index: &'a Index,
     known: &'a [Version],
     read_data: ReadData,
     meter: &'a Meter,
@@ -67,12 +156,12 @@ impl Ended<'_> {
         let mut object = Map::new();
         let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
         put("message_type", json!("summary"));
-        put("num_errors", json!(report.damages.len()));
+        put("num_errors", json!(report.damages.len() as u64 + self.index.disagreements()));
         let containers = report.damages.iter().map(|damage| &damage.object);
         let containers: Vec<_> =
             containers.filter(|name| larder_format::names::parse_container(name).is_some()).collect();
         put("broken_packs", json!(containers));
-        put("suggest_repair_index", json!(false));
+        put("suggest_repair_index", json!(self.index.wants_repair()));
         put("suggest_prune", json!(false));
         put("versions", json!(report.versions));
         put("containers", json!(report.containers));
@@ -83,6 +172,7 @@ impl Ended<'_> {
         put("total_duration", json!(self.meter.elapsed().as_secs_f64()));
         let forgotten: Vec<_> = report.forgotten.iter().map(ToString::to_string).collect();
         put("forgotten", json!(forgotten));
+        put("index", self.index.json());
         put("damages", json!(report.damages.iter().map(damage_json).collect::<Vec<_>>()));
         summary::put_requests(&mut object, &self.requests);
         out.json(&object)
@@ -109,18 +199,58 @@ impl Ended<'_> {
             let bytes = sizes::show(report.unused_bytes);
             out.info(format!("{containers} ({bytes}) of interrupted or running backups; that is no damage"))?;
         }
-        if report.damages.is_empty() {
+        self.print_index(out)?;
+        let disagreements = self.index.disagreements();
+        if report.damages.is_empty() && disagreements == 0 {
             let depth = if self.read_data == ReadData::None { "the structure is whole" } else { "no damage was found" };
             return out.info(depth);
         }
-        out.line(format!(
-            "{} found. What to do:",
-            sizes::count(report.damages.len() as u64, "damaged or missing object")
-        ))?;
-        for advice in ADVICE {
-            out.line(format!("  {advice}"))?;
+        let damages = sizes::count(report.damages.len() as u64, "damaged or missing object");
+        let disagreements = sizes::count(disagreements, "disagreement") + " with the index";
+        let found = match (report.damages.is_empty(), self.index.disagreements() == 0) {
+            (false, false) => format!("{damages} and {disagreements}"),
+            (false, true) => damages,
+            (true, _) => disagreements,
+        };
+        out.line(format!("{found} found. What to do:"))?;
+        self.advice().iter().enumerate().try_for_each(|(number, text)| out.line(format!("  {}. {text}", number + 1)))
+    }
+
+    fn print_index(&self, out: &Output) -> Result<(), Failure> {
+        let Index::Proved(Proof { number, agreement }) = self.index else { return Ok(()) };
+        for disagreement in agreement.disagreements.iter().take(DISAGREEMENTS_SHOWN) {
+            out.line(format!("INDEX    {}", safe(&disagreement.to_string())))?;
+        }
+        match agreement.count.saturating_sub(DISAGREEMENTS_SHOWN as u64) {
+            0 => {}
+            more => out.line(format!("INDEX    and {more} more"))?,
+        }
+        if *number > 0 && agreement.count == 0 {
+            let [versions, containers, chunks] =
+                [(agreement.versions, "snapshot"), (agreement.containers, "container"), (agreement.chunks, "chunk")]
+                    .map(|(count, what)| sizes::count(count, what));
+            out.info(format!("index {number} agrees with {versions}, {containers}, {chunks}"))?;
+            if agreement.not_ingested > 0 {
+                let behind = sizes::count(agreement.not_ingested, "snapshot");
+                out.info(format!("the next pass (`larder optimize`) will add {behind} to it"))?;
+            }
         }
         Ok(())
+    }
+
+    /// What helps, in the order in which to try it.
+    fn advice(&self) -> Vec<&'static str> {
+        let damages = &self.report.damages;
+        let mut advice = Vec::new();
+        if damages.iter().any(|damage| !damage.affected.is_empty()) {
+            advice.extend(ADVICE_DAMAGE);
+        } else if damages.iter().any(|damage| !damage.object.starts_with(larder_format::names::INDEX)) {
+            advice.push(ADVICE_HARMLESS);
+        }
+        if self.index.wants_repair() {
+            advice.push(ADVICE_INDEX);
+        }
+        advice
     }
 
     fn print_damage(&self, out: &Output, damage: &Damage) -> Result<(), Failure> {
@@ -153,12 +283,21 @@ impl Ended<'_> {
     }
 }
 
-/// What helps after damage, in the order in which to try it.
-const ADVICE: [&str; 3] = [
-    "1. Everything not named above is whole and can be restored: `larder restore` goes on past damaged files and names them.",
-    "2. Back up the damaged files under a new --series with --no-similar, while they still exist: that shares nothing with what is damaged.",
-    "3. If the storage keeps old versions or replicas of its objects, put the named objects back as they were and check again.",
+/// What helps after damage that snapshots suffer from, in the order in which to try it.
+const ADVICE_DAMAGE: [&str; 5] = [
+    "Everything not named above is whole and can be restored: `larder restore` goes on past damaged files and names them.",
+    "If the storage keeps old versions or replicas of its objects, put the named objects back as they were and check again.",
+    "Where the files still exist, `larder repair --from PATH` puts their contents back into the snapshots that lost them.",
+    "`larder repair snapshots` saves what is left of damaged snapshots as new ones.",
+    "Back up the damaged files under a new --series with --no-similar, while they still exist: that shares nothing with what is damaged.",
 ];
+
+/// What to do about objects that nothing needs.
+const ADVICE_HARMLESS: &str = "No snapshot needs what is named above. As long as a lease or mark cannot be read, passes may not delete; when no backup is running, remove the object.";
+
+/// What to do about an index that is wrong or cannot be read.
+const ADVICE_INDEX: &str =
+    "`larder repair index` makes the index anew from snapshots and containers; backups and restores do without it.";
 
 fn damage_json(damage: &Damage) -> Value {
     let affected: Vec<_> = damage

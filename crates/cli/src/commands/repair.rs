@@ -1,121 +1,33 @@
-//! `larder repair`.
+//! `larder repair`: what was lost and can be made anew, put back or saved.
 
-use larder_gnode::agreement::Agreement;
-use larder_gnode::repair::{Rebuilt, compare, rebuild};
-use larder_store::Repository;
-use serde_json::{Map, Value, json};
+mod data;
+mod index;
+mod snapshots;
 
-use super::optimize::surroundings;
+use larder_lnode::check::ReadData;
+
 use crate::app::App;
-use crate::args::{RepairArgs, RepairCommand};
+use crate::args::{ReadDataArgs, RepairArgs, RepairCommand};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{safe, summary};
-use crate::sizes;
-
-/// How often a rebuild that lost against a pass begins again.
-const TRIES: u32 = 5;
-
-/// Disagreements that are shown to people.
-const SHOWN: usize = 20;
 
 pub(super) fn run(app: &App, args: &RepairArgs) -> Result<Exit, Failure> {
-    match args.command {
-        RepairCommand::Index { dry_run: true } => compare_index(app),
-        RepairCommand::Index { dry_run: false } => rebuild_index(app),
+    match &args.command {
+        Some(RepairCommand::Index { dry_run: true }) => index::compare_index(app),
+        Some(RepairCommand::Index { dry_run: false }) => index::rebuild_index(app),
+        Some(RepairCommand::Snapshots(args)) => snapshots::run(app, args),
+        Some(RepairCommand::Data(args)) => data::run(app, args),
+        None => data::run(app, &args.data),
     }
 }
 
-fn compare_index(app: &App) -> Result<Exit, Failure> {
-    let repository = app.open()?.repository;
-    let cancel = app.interrupts.job_begins();
-    let (number, agreement) = app.block_on(compare(&surroundings(&repository, &cancel)))?;
-    let Agreement { versions, not_ingested, containers, chunks, different_chunks, count, ref disagreements, .. } =
-        agreement;
-    if app.out.is_json() {
-        let mut object = line(&repository, Some(number), [versions, containers, chunks, different_chunks]);
-        let shown: Vec<_> = disagreements.iter().map(ToString::to_string).collect();
-        object.insert("snapshots_not_in_index".to_owned(), json!(not_ingested));
-        object.insert("disagreements".to_owned(), json!(count));
-        object.insert("problems".to_owned(), json!(shown));
-        app.out.json(&object)?;
-    } else {
-        for disagreement in disagreements.iter().take(SHOWN) {
-            app.out.line(safe(&disagreement.to_string()))?;
-        }
-        let [versions, containers, chunks] = [(versions, "snapshot"), (containers, "container"), (chunks, "chunk")]
-            .map(|(n, what)| sizes::count(n, what));
-        app.out.info(format!("index {number} knows {versions}, {containers}, {chunks}"))?;
-        if not_ingested > 0 {
-            let behind = sizes::count(not_ingested, "snapshot");
-            app.out.info(format!("the next pass (`larder optimize`) will add {behind}"))?;
-        }
-        match count {
-            0 => app.out.info("it agrees with all of them")?,
-            _ => {
-                app.out.line(format!("{}; `larder repair index` makes it anew", sizes::count(count, "disagreement")))?
-            }
-        }
+fn read_data(args: &ReadDataArgs) -> ReadData {
+    match (args.read_data, args.read_data_subset) {
+        (true, _) => ReadData::All,
+        (false, Some(part)) => part,
+        (false, None) => ReadData::None,
     }
-    Ok(if count == 0 { Exit::Done } else { Exit::Damage })
 }
 
-fn rebuild_index(app: &App) -> Result<Exit, Failure> {
-    let repository = app.open()?.repository;
-    let cancel = app.interrupts.job_begins();
-    let mut attempts = 0;
-    let rebuilt = loop {
-        let rebuilt = app.block_on(rebuild(&surroundings(&repository, &cancel)))?;
-        attempts += 1;
-        if rebuilt.number.is_some() || attempts == TRIES {
-            break rebuilt;
-        }
-        tracing::info!(attempts, "a pass was faster; the rebuild begins again");
-    };
-    let Rebuilt { number, versions, containers, chunks, different_chunks, .. } = rebuilt;
-    let problems = problems(&rebuilt);
-    if app.out.is_json() {
-        let mut object = line(&repository, number, [versions, containers, chunks, different_chunks]);
-        object.insert("problems".to_owned(), json!(problems));
-        app.out.json(&object)?;
-    } else {
-        for problem in &problems {
-            app.out.warn(problem);
-        }
-        let [versions, containers, chunks] = [(versions, "snapshot"), (containers, "container"), (chunks, "chunk")]
-            .map(|(n, what)| sizes::count(n, what));
-        match number {
-            Some(number) => app.out.info(format!("index {number} was made of {versions}, {containers}, {chunks}"))?,
-            None => app.out.info("passes were faster, again and again; nothing was changed")?,
-        }
-    }
-    Ok(match (number, problems.is_empty()) {
-        (None, _) => Exit::Busy,
-        (Some(_), true) => Exit::Done,
-        (Some(_), false) => Exit::Damage,
-    })
-}
-
-fn problems(rebuilt: &Rebuilt) -> Vec<String> {
-    let versions = rebuilt.unreadable_versions.iter();
-    let versions = versions.map(|(id, error)| format!("snapshot {} cannot be read: {error}", id.short()));
-    let containers = rebuilt.unreadable_containers.iter();
-    let containers = containers.map(|(id, error)| {
-        format!("{} cannot be read, its chunks are not in the index: {error}", larder_format::names::container(*id))
-    });
-    versions.chain(containers).collect()
-}
-
-fn line(repository: &Repository, number: Option<u64>, counts: [u64; 4]) -> Map<String, Value> {
-    let [versions, containers, chunks, different_chunks] = counts;
-    let mut object = Map::new();
-    let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
-    put("message_type", json!("summary"));
-    put("index", json!(number));
-    put("snapshots", json!(versions));
-    put("containers", json!(containers));
-    put("chunks", json!(chunks));
-    put("different_chunks", json!(different_chunks));
-    summary::put_requests(&mut object, &repository.store().stats());
-    object
-}
+/// What a repair that begins with a look at the structure alone does not see.
+const UNSEEN: &str = "without --read-data only what is missing, cut short or unreadable in its tables is found";

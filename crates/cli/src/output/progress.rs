@@ -26,6 +26,7 @@ pub(crate) enum MeterKind {
     Backup,
     Restore,
     Check,
+    Repair,
 }
 
 impl MeterKind {
@@ -35,6 +36,7 @@ impl MeterKind {
             Self::Backup => "archival",
             Self::Restore => "restore",
             Self::Check => "check",
+            Self::Repair => "repair",
         }
     }
 }
@@ -231,7 +233,7 @@ impl Counts {
         match self.kind {
             _ if path.is_empty() => String::new(),
             MeterKind::Check => PathText(path).to_string(),
-            MeterKind::Backup | MeterKind::Restore => absolute(path),
+            MeterKind::Backup | MeterKind::Restore | MeterKind::Repair => absolute(path),
         }
     }
 }

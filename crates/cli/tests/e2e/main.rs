@@ -9,6 +9,7 @@ mod forgetting;
 mod interrupted;
 mod keys;
 mod looking;
+mod museum;
 mod over_http;
 mod repairing;
 mod restoring;

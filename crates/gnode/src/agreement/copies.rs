@@ -9,6 +9,7 @@ use larder_index::{
     Changes, Chunks, Copies, Cursor, Holes, IndexError, IndexPass, IndexSnapshot, LookupOptions, Records, Sorted,
     TableView, TypedTable,
 };
+use larder_lnode::Progress;
 
 use super::{Agreement, Disagreement};
 use crate::ingest::listing::{Groups, places};
@@ -16,13 +17,15 @@ use crate::ingest::listing::{Groups, places};
 /// Tables of containers that are read at once.
 const CONCURRENT_READS: usize = 16;
 
-/// Every chunk of every container is listed once, and whatever is listed is there.
+/// Every chunk of every container is listed once, and whatever is listed is there. Says whether it came to its end.
 pub(super) fn compare(
     pass: &IndexPass,
     index: &IndexSnapshot,
-    containers: &BTreeMap<u32, ContainerFacts>,
+    mut containers: BTreeMap<u32, ContainerFacts>,
     agreement: &mut Agreement,
-) -> Result<(), IndexError> {
+    progress: &dyn Progress,
+    stop: &dyn Fn() -> bool,
+) -> Result<bool, IndexError> {
     let runs = &index.manifest.runs;
     let holes: TableView<Holes> = TableView::new(pass.io.clone(), runs, LookupOptions::default());
     let mut given_up: HashMap<u32, ChunkSet> = HashMap::new();
@@ -30,7 +33,13 @@ pub(super) fn compare(
         let (number, set) = record?;
         given_up.extend(set.map(|set| (number, set)));
     }
-    let actual = collect(pass, containers, agreement)?;
+    let mut unreadable = Vec::new();
+    let Some(actual) = collect(pass, &containers, agreement, progress, stop, &mut unreadable)? else {
+        return Ok(false);
+    };
+    // That such a container is unreadable was told; what the index says of its chunks may well be so.
+    containers.retain(|number, _| !unreadable.contains(number));
+    let containers = &containers;
     let chunks: TableView<Chunks> = TableView::new(pass.io.clone(), runs, LookupOptions::default());
     let copies: TableView<Copies> = TableView::new(pass.io.clone(), runs, LookupOptions::default());
     let mut actual = Groups::new(actual);
@@ -40,7 +49,7 @@ pub(super) fn compare(
     let mut has = [actual.advance()?, entries.advance()?, others.advance()?];
     loop {
         let keys = [has[0].then(|| actual.key()), has[1].then(|| entries.key()), has[2].then(|| others.key())];
-        let Some(key) = keys.iter().flatten().min().map(|key| key.to_vec()) else { return Ok(()) };
+        let Some(key) = keys.iter().flatten().min().map(|key| key.to_vec()) else { return Ok(true) };
         let takes = keys.map(|this| this == Some(&key));
         let there = if takes[0] { actual.value().unwrap_or_default() } else { &[] };
         let entry = if takes[1] { entries.value() } else { None };
@@ -58,12 +67,15 @@ pub(super) fn compare(
     }
 }
 
-/// The chunks that are in the containers.
+/// The chunks that are in the containers; `None` when it was asked to stop.
 fn collect(
     pass: &IndexPass,
     containers: &BTreeMap<u32, ContainerFacts>,
     agreement: &mut Agreement,
-) -> Result<Records<Copies, Sorted>, IndexError> {
+    progress: &dyn Progress,
+    stop: &dyn Fn() -> bool,
+    unreadable: &mut Vec<u32>,
+) -> Result<Option<Records<Copies, Sorted>>, IndexError> {
     let mut actual: Changes<Copies> = Changes::new(&pass.io, pass.memory / 2, &pass.folder)?;
     let repository = &pass.io.repository;
     let reads = containers
@@ -71,11 +83,17 @@ fn collect(
         .map(|(number, facts)| async move { (*number, facts, repository.read_container_index(facts.id).await) });
     let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
     while let Some((number, facts, read)) = pass.io.runtime.block_on(reads.next()) {
+        if stop() {
+            return Ok(None);
+        }
+        progress.done(0, facts.object_bytes);
         let index = match read {
             Ok(index) => index,
             Err(error) if error.is_damage() => {
                 let container = names::container(facts.id);
                 agreement.found(Disagreement::ContainerUnreadable { container, reason: error.to_string() });
+                agreement.unreadable += 1;
+                unreadable.push(number);
                 continue;
             }
             Err(error) => return Err(error.into()),
@@ -92,7 +110,7 @@ fn collect(
             agreement.chunks += 1;
         }
     }
-    actual.sorted()
+    actual.sorted().map(Some)
 }
 
 struct Comparing<'a> {

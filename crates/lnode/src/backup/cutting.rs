@@ -28,11 +28,11 @@ pub(super) enum Cutter {
 }
 
 /// Cutters by kind of stream, the fingerprint key, and the key of proofs.
-pub(super) struct Cutting {
+pub(crate) struct Cutting {
     content: Box<dyn Chunker>,
     pages: Box<dyn Chunker>,
     page_cuts: bool,
-    pub(super) fingerprinter: Fingerprinter,
+    pub(crate) fingerprinter: Fingerprinter,
     /// The MAC of nothing yet; `None` where computing MACs is slower than naming chunks.
     pub(super) run_mac: Option<RunMac>,
 }
@@ -45,7 +45,7 @@ impl std::fmt::Debug for Cutting {
 
 impl Cutting {
     /// `None` when the configuration holds sizes that no cutter takes, which its decoder refuses.
-    pub(super) fn new(config: &Config, keys: &Keys) -> Option<Arc<Self>> {
+    pub(crate) fn new(config: &Config, keys: &Keys) -> Option<Arc<Self>> {
         let pages = ChunkerParams::with_average(Algorithm::Fixed, pages::PAGE_CUT);
         Some(Arc::new(Self {
             content: chunker(config.chunker, &keys.chunking).ok()?,

@@ -40,7 +40,7 @@ impl Proving {
 
 /// See the module header.
 #[derive(Debug)]
-pub(super) struct RecipeWriter {
+pub(crate) struct RecipeWriter {
     segmenter: Segmenter,
     proving: Option<Proving>,
     cover: Option<Cover>,
@@ -49,12 +49,12 @@ pub(super) struct RecipeWriter {
 
 impl RecipeWriter {
     /// A writer that shares what it can with the base's recipe.
-    pub(super) fn new(base: Option<&Recipe>) -> Self {
+    pub(crate) fn new(base: Option<&Recipe>) -> Self {
         Self { segmenter: Segmenter::new(), proving: None, cover: None, nodes: NodeWriter::new(base) }
     }
 
     /// Whether the next record begins a segment, so that a whole segment of the base may be taken over instead.
-    pub(super) fn is_at_segment_start(&self) -> bool {
+    pub(crate) fn is_at_segment_start(&self) -> bool {
         self.segmenter.is_at_start()
     }
 
@@ -90,7 +90,7 @@ impl RecipeWriter {
     }
 
     /// Ends the open segment here, whatever its content; `candidate` as in [`Self::push`].
-    pub(super) fn border(
+    pub(crate) fn border(
         &mut self,
         candidate: Option<SegmentRef>,
         sink: &mut MetaSink<'_>,
@@ -116,7 +116,7 @@ impl RecipeWriter {
 
     /// Appends a record; `cover` says where in the tree it lies, for metadata streams. `candidate` is asked, when a segment
     /// ends, for the base's segment that the records were last found in.
-    pub(super) fn push(
+    pub(crate) fn push(
         &mut self,
         record: ChunkRecord,
         cover: Option<Cover>,
@@ -168,13 +168,13 @@ impl RecipeWriter {
     }
 
     /// Appends a whole segment, which the base has or which was just stored.
-    pub(super) fn push_segment(&mut self, segment: SegmentRef, sink: &mut MetaSink<'_>) -> Result<(), RepositoryError> {
+    pub(crate) fn push_segment(&mut self, segment: SegmentRef, sink: &mut MetaSink<'_>) -> Result<(), RepositoryError> {
         debug_assert!(self.segmenter.is_at_start());
         self.nodes.push(segment, sink)
     }
 
     /// Ends the stream.
-    pub(super) fn finish(
+    pub(crate) fn finish(
         mut self,
         candidate: Option<SegmentRef>,
         sink: &mut MetaSink<'_>,

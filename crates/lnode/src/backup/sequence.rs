@@ -551,7 +551,7 @@ fn followed(base: &mut Option<BaseFilters>) -> Result<Option<larder_format::reci
 }
 
 /// Waits for work of the pool.
-fn wait<T>(promise: &Receiver<T>) -> Result<T, BackupError> {
+pub(super) fn wait<T>(promise: &Receiver<T>) -> Result<T, BackupError> {
     // The sender is dropped unsent only by a panic in the pool, which is a bug of ours that must end the job.
     promise.recv().map_err(|_| BackupError::WorkerDied)
 }

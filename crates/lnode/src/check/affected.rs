@@ -63,6 +63,9 @@ pub(super) fn trace(
         while ranges.peek().is_some_and(|(range, _)| range.end <= data_offset) {
             ranges.next();
         }
+        if end == data_offset {
+            continue;
+        }
         let mut named = Vec::new();
         for (range, id) in std::iter::from_fn(|| ranges.next_if(|(range, _)| range.end <= end)) {
             debug_assert!(range.start < end);
@@ -120,7 +123,7 @@ fn bad_metadata(reader: &VersionReader, bad: &Bad, mut hurt: impl FnMut(Containe
 }
 
 /// Ranges of the data stream that cannot be read, in order, with the container that is to blame.
-fn bad_ranges(
+pub(crate) fn bad_ranges(
     reader: &VersionReader,
     bad: &Bad,
     out: &mut Vec<(std::ops::Range<u64>, ContainerId)>,

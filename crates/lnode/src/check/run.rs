@@ -2,19 +2,35 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use larder_format::ids::ContainerId;
 use larder_format::lease::Pin;
 use larder_format::names;
 use larder_store::RepositoryError;
 use larder_store::catalog::{DamagedVersion, Version};
 use larder_store::marks::FaultyObject;
 
-use super::structure::{Structure, reason};
+use super::structure::{BadContainer, Structure, reason};
 use super::{AffectedVersion, CheckError, CheckOptions, CheckReport, Damage, affected, content};
 use crate::context::Context;
 use crate::version::{ReadLease, look, pin_of};
 
+/// What a check found, for whoever goes on to repair it.
+#[derive(Debug)]
+pub(crate) struct Examined {
+    pub(crate) report: CheckReport,
+    /// Containers that are damaged, or missing and not led on.
+    pub(crate) bad: BTreeMap<ContainerId, BadContainer>,
+    /// Versions whose manifests could be read.
+    pub(crate) readable: Vec<Version>,
+}
+
 /// Checks the repository. Damage is a finding, not an error; errors are what kept the check from looking.
 pub fn check(context: &Context, options: &CheckOptions) -> Result<CheckReport, CheckError> {
+    examine(context, options).map(|examined| examined.report)
+}
+
+/// The same, with what repairs need to know.
+pub(crate) fn examine(context: &Context, options: &CheckOptions) -> Result<Examined, CheckError> {
     let store = context.repository.store().without_cache();
     let context = &Context { repository: context.repository.through(store), ..context.clone() };
     let catalog = context.runtime.block_on(context.repository.catalog())?;
@@ -36,7 +52,7 @@ fn run(
     versions: Vec<Version>,
     damaged: &[DamagedVersion],
     faulty_objects: Vec<FaultyObject>,
-) -> Result<CheckReport, CheckError> {
+) -> Result<Examined, CheckError> {
     let mut report = CheckReport::default();
     for damaged in damaged {
         report.damages.push(unreadable_manifest(&damaged.name, damaged.id, reason(&damaged.error)));
@@ -100,12 +116,12 @@ fn run(
         }
     }
     bad.retain(|id, _| affected.contains_key(id) || !explained.contains(id));
-    report.damages.extend(bad.into_iter().map(|(id, bad)| Damage {
-        object: names::container(id),
-        why: bad.why,
-        affected: affected.remove(&id).unwrap_or_default(),
+    report.damages.extend(bad.iter().map(|(id, bad)| Damage {
+        object: names::container(*id),
+        why: bad.why.clone(),
+        affected: affected.remove(id).unwrap_or_default(),
     }));
-    Ok(report)
+    Ok(Examined { report, bad, readable })
 }
 
 /// Objects that are not what their names say, beside the versions: nothing is lost with them, but somebody or something put

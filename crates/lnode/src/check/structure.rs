@@ -6,13 +6,14 @@ use larder_format::container::ContainerIndex;
 use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::manifest::Manifest;
 use larder_format::metadata::decode_block;
-use larder_format::recipe::{Recipe, decode_node};
+use larder_format::recipe::{Recipe, SegmentRef, decode_node};
 use larder_format::segment::{self, ChunkRecord};
 use larder_format::{ChunkRef, Fingerprint, names};
 use larder_store::RepositoryError;
 use larder_store::container_reader::ByteLru;
 
 use super::CheckError;
+use super::order::{Stretch, Stretches};
 use crate::context::Context;
 use crate::version::MetaChunks;
 
@@ -21,15 +22,16 @@ const TABLES_ONE_IN: usize = 3;
 
 /// What is known to be bad about one container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct BadContainer {
+pub(crate) struct BadContainer {
     /// In words, the first thing found.
-    pub(super) why: String,
+    pub(crate) why: String,
     /// Parts of the payload that are bad; empty = all of it.
-    pub(super) parts: Vec<std::ops::Range<u32>>,
+    pub(crate) parts: Vec<std::ops::Range<u32>>,
 }
 
 impl BadContainer {
-    pub(super) fn covers(&self, chunk: &ChunkRef) -> bool {
+    /// Whether anything of a chunk is bad.
+    pub(crate) fn covers(&self, chunk: &ChunkRef) -> bool {
         self.parts.is_empty()
             || self.parts.iter().any(|part| chunk.offset < part.end && part.start < chunk.offset + chunk.size)
     }
@@ -44,6 +46,8 @@ pub(super) struct Structure<'a> {
     pub(super) used: HashSet<ContainerId>,
     pub(super) bad: BTreeMap<ContainerId, BadContainer>,
     seen: HashSet<Fingerprint>,
+    /// What is known of the metadata of nodes and segments, by their fingerprints.
+    stretches: Stretches,
     indexes: ByteLru<ContainerId, Option<std::sync::Arc<Index>>>,
     pub(super) tables_checked: HashSet<ContainerId>,
 }
@@ -72,6 +76,7 @@ impl<'a> Structure<'a> {
             used: HashSet::new(),
             bad: BTreeMap::new(),
             seen: HashSet::new(),
+            stretches: Stretches::default(),
             indexes: ByteLru::new(context.memory / TABLES_ONE_IN),
             tables_checked: HashSet::new(),
         })
@@ -102,6 +107,7 @@ impl<'a> Structure<'a> {
     pub(super) fn free_tables(&mut self) {
         self.indexes = ByteLru::new(0);
         self.seen = HashSet::new();
+        self.stretches = Stretches::default();
         self.chunks = MetaChunks::new(self.context);
     }
 
@@ -137,39 +143,104 @@ impl<'a> Structure<'a> {
     }
 
     fn recipe(&mut self, recipe: &Recipe, kind: ContainerKind) -> Result<(), CheckError> {
+        let mut before = Stretch::default();
         for node in &recipe.nodes {
-            if !self.seen.insert(node.chunk.fingerprint) {
-                continue;
+            if self.seen.insert(node.chunk.fingerprint) {
+                self.node(&node.chunk, kind)?;
             }
-            let Some(bytes) = self.read(&node.chunk)? else { continue };
-            let segments = match decode_node(&bytes) {
-                Ok(segments) => segments,
-                Err(error) => {
-                    self.found_bad(node.chunk.container, error.to_string(), Some(range(&node.chunk)));
-                    continue;
+            if kind == ContainerKind::Meta {
+                let here = self.stretches.get(&node.chunk.fingerprint);
+                let wrong = here.wrong_cover(node.cover.as_ref()).or_else(|| here.wrong_behind(&before));
+                if let Some(why) = wrong {
+                    self.found_bad(node.chunk.container, why, Some(range(&node.chunk)));
                 }
-            };
-            for segment in segments {
-                if self.context.cancel.is_cancelled() {
-                    return Err(CheckError::Interrupted);
-                }
-                if !self.seen.insert(segment.chunk.fingerprint) {
-                    continue;
-                }
-                self.context.progress.done(0, segment.bytes);
-                let Some(bytes) = self.read(&segment.chunk)? else { continue };
-                match segment::decode(&bytes) {
-                    Ok(mut segment) => {
-                        self.lead_on(&mut segment.records)?;
-                        self.records(&segment.records, kind)?;
-                    }
-                    Err(error) => {
-                        self.found_bad(segment.chunk.container, error.to_string(), Some(range(&segment.chunk)));
-                    }
-                }
+                before = here;
             }
         }
         Ok(())
+    }
+
+    /// Looks at a node for the first time.
+    fn node(&mut self, node: &ChunkRef, kind: ContainerKind) -> Result<(), CheckError> {
+        let Some(bytes) = self.read(node)? else { return Ok(()) };
+        let segments = match decode_node(&bytes) {
+            Ok(segments) => segments,
+            Err(error) => {
+                self.found_bad(node.container, error.to_string(), Some(range(node)));
+                return Ok(());
+            }
+        };
+        let mut whole: Option<Stretch> = None;
+        for segment in segments {
+            if self.context.cancel.is_cancelled() {
+                return Err(CheckError::Interrupted);
+            }
+            if self.seen.insert(segment.chunk.fingerprint) {
+                self.context.progress.done(0, segment.bytes);
+                self.segment(&segment, kind)?;
+            }
+            if kind == ContainerKind::Meta {
+                let here = self.stretches.get(&segment.chunk.fingerprint);
+                let behind = whole.as_ref().and_then(|before| here.wrong_behind(before));
+                if let Some(why) = here.wrong_cover(segment.cover.as_ref()).or(behind) {
+                    self.found_bad(segment.chunk.container, why, Some(range(&segment.chunk)));
+                }
+                whole = Some(match whole.take() {
+                    None => here,
+                    Some(before) => before.and(here),
+                });
+            }
+        }
+        if let Some(whole) = whole {
+            self.stretches.insert(node.fingerprint, whole);
+        }
+        Ok(())
+    }
+
+    /// Looks at a segment for the first time.
+    fn segment(&mut self, reference: &SegmentRef, kind: ContainerKind) -> Result<(), CheckError> {
+        let chunk = &reference.chunk;
+        let Some(bytes) = self.read(chunk)? else { return Ok(()) };
+        let mut records = match segment::decode(&bytes) {
+            Ok(segment) => segment.records,
+            Err(error) => {
+                self.found_bad(chunk.container, error.to_string(), Some(range(chunk)));
+                return Ok(());
+            }
+        };
+        self.lead_on(&mut records)?;
+        self.records(&records)?;
+        if kind == ContainerKind::Meta {
+            let stretch = self.blocks(&records)?;
+            self.stretches.insert(chunk.fingerprint, stretch);
+        }
+        Ok(())
+    }
+
+    /// Reads the blocks of a segment. Blocks that other segments have too are read again, because what counts is their order here.
+    fn blocks(&mut self, records: &[ChunkRecord]) -> Result<Stretch, CheckError> {
+        let mut whole: Option<Stretch> = None;
+        for record in records {
+            let chunk = &record.chunk;
+            let here = match self.read(chunk)?.map(|bytes| decode_block(&bytes)) {
+                Some(Ok(entries)) => Stretch::of(&entries),
+                Some(Err(error)) => {
+                    self.found_bad(chunk.container, error.to_string(), Some(range(chunk)));
+                    Stretch::default()
+                }
+                None => Stretch::default(),
+            };
+            whole = Some(match whole.take() {
+                None => here,
+                Some(before) => {
+                    if let Some(why) = here.wrong_behind(&before) {
+                        self.found_bad(chunk.container, why, Some(range(chunk)));
+                    }
+                    before.and(here)
+                }
+            });
+        }
+        Ok(whole.unwrap_or_default())
     }
 
     /// Leads records on that lie in containers which are not there. What nothing leads to is lost.
@@ -191,7 +262,7 @@ impl<'a> Structure<'a> {
         Ok(())
     }
 
-    fn records(&mut self, records: &[ChunkRecord], kind: ContainerKind) -> Result<(), CheckError> {
+    fn records(&mut self, records: &[ChunkRecord]) -> Result<(), CheckError> {
         for record in records {
             let chunk = &record.chunk;
             if let Some(index) = self.index(chunk.container)? {
@@ -201,13 +272,6 @@ impl<'a> Structure<'a> {
                     let why = "its table has another chunk where a recipe expects one";
                     self.found_bad(chunk.container, why, Some(range(chunk)));
                 }
-            }
-            if kind == ContainerKind::Meta
-                && self.seen.insert(chunk.fingerprint)
-                && let Some(bytes) = self.read(chunk)?
-                && let Err(error) = decode_block(&bytes)
-            {
-                self.found_bad(chunk.container, error.to_string(), Some(range(chunk)));
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ use larder_format::manifest::Manifest;
 use larder_format::recipe::{Recipe, SegmentRef};
 use larder_format::segment::{self, Segment};
 
-use super::{Move, Relaid, Relayout, RelayoutError};
+use super::{Move, Placing, Relaid, Relayout, RelayoutError};
 use crate::version::RecipeReader;
 use crate::writing::{MetaSink, NodeWriter, Usage, uses_of};
 
@@ -33,9 +33,15 @@ struct Rewriting {
     /// Chunks to be copied for those that wait, in stream order.
     wanted: Vec<ChunkRef>,
     wanted_bytes: usize,
-    /// Where the chunks that were copied, or will be with the next batch, are.
-    places: HashMap<(ContainerId, u32), usize>,
+    /// Where the chunks are that are elsewhere now: among the moves, made already or with the next batch, or known before.
+    places: HashMap<(ContainerId, u32), Elsewhere>,
     moves: Vec<Move>,
+}
+
+#[derive(Clone, Copy)]
+enum Elsewhere {
+    Move(usize),
+    At(ChunkRef),
 }
 
 impl Relayout {
@@ -45,6 +51,16 @@ impl Relayout {
         &mut self,
         manifest: &Manifest,
         gives_up: impl Fn(&ContainerId) -> bool,
+    ) -> Result<Relaid, RelayoutError> {
+        self.relay_to(manifest, gives_up, |chunk| Placing::Copy(*chunk))
+    }
+
+    /// The same, where not every chunk of these containers is copied from where it is.
+    pub(crate) fn relay_to(
+        &mut self,
+        manifest: &Manifest,
+        gives_up: impl Fn(&ContainerId) -> bool,
+        place: impl Fn(&ChunkRef) -> Placing,
     ) -> Result<Relaid, RelayoutError> {
         let mut rewriting = Rewriting {
             nodes: NodeWriter::new(Some(&manifest.data)),
@@ -65,8 +81,10 @@ impl Relayout {
             for record in contents.iter().flat_map(|segment| &segment.records) {
                 let container = &record.chunk.container;
                 // Where the index leads to is not this version's: it may be given up in its turn.
-                if gives_up(container) || !known.contains(container) {
-                    rewriting.want(record.chunk);
+                if gives_up(container) {
+                    rewriting.place(record.chunk, place(&record.chunk));
+                } else if !known.contains(container) {
+                    rewriting.place(record.chunk, Placing::Copy(record.chunk));
                 }
             }
             rewriting.waiting.push(Waiting { reference, contents });
@@ -109,8 +127,10 @@ impl Relayout {
             };
             if let Some(mut contents) = contents {
                 for record in &mut contents.records {
-                    if let Some(place) = rewriting.places.get(&(record.chunk.container, record.chunk.offset)) {
-                        record.chunk = rewriting.moves[*place].to;
+                    match rewriting.places.get(&(record.chunk.container, record.chunk.offset)) {
+                        Some(Elsewhere::Move(number)) => record.chunk = rewriting.moves[*number].to,
+                        Some(Elsewhere::At(chunk)) => record.chunk = *chunk,
+                        None => {}
                     }
                 }
                 // What its bytes are has not changed, so its samples, its proof and its superchunks hold.
@@ -145,12 +165,20 @@ impl Relayout {
 }
 
 impl Rewriting {
-    fn want(&mut self, chunk: ChunkRef) {
+    fn place(&mut self, chunk: ChunkRef, placing: Placing) {
         let next = self.moves.len() + self.wanted.len();
-        if let std::collections::hash_map::Entry::Vacant(place) = self.places.entry((chunk.container, chunk.offset)) {
-            place.insert(next);
-            self.wanted.push(chunk);
-            self.wanted_bytes += chunk.size as usize;
+        let std::collections::hash_map::Entry::Vacant(place) = self.places.entry((chunk.container, chunk.offset))
+        else {
+            return;
+        };
+        match placing {
+            Placing::Copy(from) => {
+                place.insert(Elsewhere::Move(next));
+                self.wanted.push(from);
+                self.wanted_bytes += from.size as usize;
+            }
+            Placing::At(there) => drop(place.insert(Elsewhere::At(there))),
+            Placing::Stay => {}
         }
     }
 }

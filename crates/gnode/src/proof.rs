@@ -1,0 +1,62 @@
+//! Whether the newest index is right: what a check of the repository asks.
+//!
+//! [`agreement`](crate::agreement) compares; this looks for the newest index, and again when a pass has published another one meanwhile
+//! and deleted what the older one still names. Takes no lease: it reads no contents, and what goes away while it looks is told apart
+//! from what is wrong by that second look.
+//!
+//! Costs a read for every manifest and every container's tables, a sort of all chunks (on disk beyond the memory of a pass) and some 200
+//! bytes of memory a container.
+
+use std::sync::Arc;
+
+use larder_format::ids::JobId;
+use larder_index::{IndexPass, IndexSnapshot, PassRuns};
+use larder_lnode::Progress;
+
+use crate::agreement::{Agreement, agreement_watched};
+use crate::pass::ledger::{blocking, io_of};
+use crate::pass::run::index_pass;
+use crate::pass::{PassError, Surroundings};
+
+/// How often a newer index is looked at instead.
+const ATTEMPTS: u32 = 3;
+
+/// What was found about the newest index.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Proof {
+    /// Its number; 0: there is none, and nothing was compared.
+    pub number: u64,
+    /// What was compared.
+    pub agreement: Agreement,
+}
+
+/// Compares the newest index with containers and versions, as the store has them.
+pub async fn prove(surroundings: &Surroundings, progress: Arc<dyn Progress>) -> Result<Proof, PassError> {
+    let repository = surroundings.repository.through(surroundings.repository.store().without_cache());
+    for attempt in 1.. {
+        let index = IndexSnapshot::newest(&repository).await?.base()?;
+        let number = index.number;
+        if number == 0 {
+            return Ok(Proof::default());
+        }
+        let (io, progress, stop) = (io_of(&repository), progress.clone(), surroundings.stop.clone());
+        let compared = blocking(move || {
+            // It writes nothing, so its runs need no name.
+            let pass: IndexPass = index_pass(io, PassRuns::new(JobId([0; 16])));
+            agreement_watched(&pass, &index, &*progress, &*stop)
+        })
+        .await;
+        let is_clean = matches!(&compared, Ok(Some(agreement)) if agreement.count == 0);
+        if !is_clean && attempt < ATTEMPTS && !(surroundings.stop)() {
+            let newest = IndexSnapshot::newest(&repository).await?.base()?;
+            if newest.number != number {
+                continue;
+            }
+        }
+        return match compared? {
+            Some(agreement) => Ok(Proof { number, agreement }),
+            None => Err(PassError::Interrupted),
+        };
+    }
+    unreachable!("the last attempt returns")
+}

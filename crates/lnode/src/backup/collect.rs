@@ -1,0 +1,131 @@
+//! The front of the pipeline by itself: a tree read and cut as a backup would, and every chunk shown.
+//!
+//! For whoever looks for chunks that it knows by name (`repair`). Nothing is compared with a base and nothing is stored.
+
+use std::sync::Arc;
+
+use crossbeam_channel::{bounded, unbounded};
+use larder_format::Fingerprint;
+use larder_source::Walk;
+use larder_store::RepositoryError;
+
+use super::batch::Ready;
+use super::compare::{Comparison, Rules};
+use super::cutting::{Chunks, Cutting};
+use super::feed::{Fed, Feeder};
+use super::sequence::wait;
+use super::{BackupError, IN_FLIGHT};
+use crate::context::Context;
+use crate::writing::Pool;
+
+/// What follows a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GoOn {
+    Yes,
+    /// Everything was seen that was looked for.
+    No,
+}
+
+/// Is shown a chunk: its name and its bytes.
+pub(crate) type Show<'a> = dyn FnMut(&Fingerprint, &[u8]) -> Result<GoOn, RepositoryError> + 'a;
+
+/// Shows every chunk of a tree, in path order. What cannot be read is reported to the context's progress, as in a backup.
+pub(crate) fn collect(
+    context: &Context,
+    walk: Walk,
+    cutting: &Arc<Cutting>,
+    pool: &Pool,
+    show: &mut Show<'_>,
+) -> Result<(), BackupError> {
+    let (spare, spares) = unbounded();
+    let (out, fed) = bounded(IN_FLIGHT);
+    let feeder = Feeder {
+        pool: pool.handle().ok_or(BackupError::WorkerDied)?,
+        cutting: cutting.clone(),
+        out,
+        cancel: context.cancel.clone(),
+        predictor: None,
+        spare: spares,
+    };
+    let feeding = std::thread::Builder::new()
+        .name("feed".to_owned())
+        .spawn(move || drop(feeder.tree(walk, Comparison::new(None, Rules::default()))))
+        .map_err(|_| BackupError::WorkerDied)?;
+    let mut result = Ok(());
+    for item in &fed {
+        watch(context, &item);
+        let chunks = match item {
+            Fed::Batch(promise) => match wait(&promise) {
+                Ok(done) => {
+                    done.items.iter().for_each(|item| watch_ready(context, item));
+                    done.chunks
+                }
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            },
+            Fed::Block(promise) => match wait(&promise) {
+                Ok(chunks) => {
+                    context.progress.done(0, chunks.lengths.iter().map(|length| u64::from(*length)).sum());
+                    chunks
+                }
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            },
+            _ => continue,
+        };
+        match show_all(&chunks, show) {
+            Ok(GoOn::Yes) => drop(spare.send(chunks)),
+            Ok(GoOn::No) => break,
+            Err(error) => {
+                result = Err(error.into());
+                break;
+            }
+        }
+    }
+    // Unblocks a feeder that waits for room in the channel.
+    drop(fed);
+    feeding.join().map_err(|_| BackupError::WorkerDied)?;
+    if context.cancel.is_cancelled() {
+        return Err(BackupError::Interrupted);
+    }
+    result
+}
+
+fn show_all(chunks: &Chunks, show: &mut Show<'_>) -> Result<GoOn, RepositoryError> {
+    let mut from = 0;
+    for (fingerprint, length) in chunks.fingerprints.iter().zip(&chunks.lengths) {
+        let to = from + *length as usize;
+        if show(fingerprint, &chunks.bytes[from..to])? == GoOn::No {
+            return Ok(GoOn::No);
+        }
+        from = to;
+    }
+    Ok(GoOn::Yes)
+}
+
+fn watch(context: &Context, fed: &Fed) {
+    match fed {
+        Fed::End(ended) => {
+            context.progress.current(&ended.entry.path);
+            context.progress.done(1, 0);
+            ended.problems.iter().for_each(|problem| context.progress.problem(problem));
+        }
+        Fed::Lost { problem, .. } => context.progress.problem(problem),
+        _ => {}
+    }
+}
+
+fn watch_ready(context: &Context, item: &Ready) {
+    match item {
+        Ready::Entry { entry, .. } => {
+            context.progress.current(&entry.path);
+            context.progress.done(1, entry.size());
+        }
+        Ready::Lost { problem, .. } | Ready::Problem(problem) => context.progress.problem(problem),
+        Ready::Keep { .. } | Ready::Link { .. } => {}
+    }
+}

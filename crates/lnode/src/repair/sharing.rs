@@ -1,0 +1,95 @@
+//! Chunks that were put back already, for one version, and that others need too.
+//!
+//! A version may reference containers of others, if its task names those in its lease and then finds them there, as a backup does with
+//! its bases (`docs/concurrency.md`). So what fifty versions lost together is stored once and not fifty times.
+
+use std::collections::{BTreeSet, HashMap};
+
+use larder_format::ids::ContainerId;
+use larder_format::lease::Pin;
+use larder_format::manifest::Manifest;
+use larder_format::{ChunkRef, Fingerprint};
+use larder_store::RepositoryError;
+use larder_store::catalog::Version;
+
+use crate::context::Context;
+use crate::relayout::Holding;
+use crate::version::pin_of;
+
+/// Versions that one lease names beside its own. Chunks of further ones are stored again.
+const SHARED_WITH_MAX: usize = 64;
+
+/// What this repair put back so far.
+#[derive(Debug, Default)]
+pub(super) struct PutBack {
+    owners: Vec<Version>,
+    chunks: HashMap<Fingerprint, (ChunkRef, usize)>,
+}
+
+impl PutBack {
+    /// A version has these chunks now, in containers of its own.
+    pub(super) fn add(&mut self, version: &Version, chunks: impl IntoIterator<Item = ChunkRef>) {
+        let owner = self.owners.len();
+        self.owners.push(version.clone());
+        for chunk in chunks {
+            self.chunks.entry(chunk.fingerprint).or_insert((chunk, owner));
+        }
+    }
+
+    /// Whether somebody has a chunk; then whoever that is, is added.
+    pub(super) fn owner(&self, fingerprint: &Fingerprint, owners: &mut BTreeSet<usize>) {
+        if let Some((_, owner)) = self.chunks.get(fingerprint)
+            && owners.len() < SHARED_WITH_MAX
+        {
+            owners.insert(*owner);
+        }
+    }
+
+    /// Names of versions, for a lease.
+    pub(super) fn pins(&self, owners: &BTreeSet<usize>) -> Vec<Pin> {
+        owners.iter().map(|owner| pin_of(&self.owners[*owner])).collect()
+    }
+
+    /// What of them may be referenced. To be asked after the lease: what is there then stays.
+    pub(super) fn look(&self, context: &Context, owners: &BTreeSet<usize>) -> Result<Shared<'_>, RepositoryError> {
+        let mut shared = Shared { chunks: &self.chunks, held: HashMap::new() };
+        for owner in owners {
+            let version = &self.owners[*owner];
+            let manifest = context.runtime.block_on(newest_manifest(context, version))?;
+            for usage in manifest.iter().flat_map(|manifest| &manifest.containers) {
+                let (chunks, bytes, object_bytes) = (usage.chunks_held, usage.bytes_held, usage.object_bytes);
+                shared.held.insert(usage.container, Holding { chunks, bytes, object_bytes });
+            }
+        }
+        Ok(shared)
+    }
+}
+
+async fn newest_manifest(context: &Context, version: &Version) -> Result<Option<Manifest>, RepositoryError> {
+    let repository = &context.repository;
+    if !repository.is_retained(pin_of(version)).await? {
+        return Ok(None);
+    }
+    let Some(newest) = repository.newest_generation(version).await? else { return Ok(None) };
+    match repository.manifest(&newest).await {
+        Ok(manifest) => Ok(Some(manifest)),
+        Err(error) if error.is_damage() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What may be referenced.
+#[derive(Debug)]
+pub(super) struct Shared<'a> {
+    chunks: &'a HashMap<Fingerprint, (ChunkRef, usize)>,
+    /// Containers of the announced versions.
+    pub(super) held: HashMap<ContainerId, Holding>,
+}
+
+impl Shared<'_> {
+    /// Where an announced version has a chunk.
+    pub(super) fn find(&self, chunk: &ChunkRef) -> Option<ChunkRef> {
+        let (found, _) = self.chunks.get(&chunk.fingerprint)?;
+        (self.held.contains_key(&found.container) && found.size == chunk.size).then_some(*found)
+    }
+}
