@@ -7,12 +7,14 @@
 //! * [`sdb`] makes the data: database files like the paper's S-DB.
 //! * [`backup`] cuts, names and finds duplicates: Larder's own code, an exact index, SiLo, Sparse Indexing.
 //! * [`restore`] plays restores in virtual time under the caches that are compared.
+//! * [`offline`] drives the product's own L-node and G-node over a store in memory.
 //! * [`real`] runs the real programs side by side, and a real S3 server.
 //! * [`experiments`] puts them together.
 
 mod backup;
 mod clock;
 mod experiments;
+mod offline;
 mod plot;
 mod real;
 mod restore;
@@ -89,6 +91,8 @@ enum Experiment {
     Fig7,
     /// Figure 8 and Table II: restores by cache, version and prefetching threads (simulated)
     Fig8,
+    /// Figure 9: space and layout by version, with compaction, passes and collection; beside HAR and Capping
+    Fig9,
     /// Figure 10: jobs side by side beside restic, the real programs
     Fig10(Programs),
     /// Figure 8 on a real S3 server: restores by requests ahead, the real program (needs MinIO and curl)
@@ -109,11 +113,12 @@ fn main() -> anyhow::Result<()> {
         Experiment::Fig6 => experiments::fig6(&settings),
         Experiment::Fig7 => experiments::fig7(&settings),
         Experiment::Fig8 => experiments::fig8(&settings),
+        Experiment::Fig9 => experiments::fig9(&settings),
         Experiment::Fig10(programs) => experiments::fig10(&settings, &programs),
         Experiment::S3(programs) => experiments::s3(&settings, &programs),
         Experiment::All => {
-            let all = [experiments::data, experiments::fig5, experiments::fig6, experiments::fig7, experiments::fig8];
-            all.into_iter().try_for_each(|experiment| experiment(&settings))
+            use experiments::{data, fig5, fig6, fig7, fig8, fig9};
+            [data, fig5, fig6, fig7, fig8, fig9].into_iter().try_for_each(|experiment| experiment(&settings))
         }
     }
 }

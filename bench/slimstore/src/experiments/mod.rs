@@ -6,6 +6,7 @@ mod fig5;
 mod fig6;
 mod fig7;
 mod fig8;
+mod fig9;
 mod page;
 mod s3;
 
@@ -14,6 +15,7 @@ pub(crate) use fig5::fig5;
 pub(crate) use fig6::fig6;
 pub(crate) use fig7::fig7;
 pub(crate) use fig8::fig8;
+pub(crate) use fig9::fig9;
 pub(crate) use fig10::fig10;
 pub(crate) use s3::s3;
 
