@@ -120,8 +120,7 @@ pub(crate) fn fig5(settings: &Settings) -> anyhow::Result<()> {
 
 /// A table of [`row`]s.
 fn sides_table(first: &str) -> Table {
-    let figures =
-        ["without MB/s", "with MB/s", "factor", "ratio without", "ratio with", "hits", "misses", "scanned"];
+    let figures = ["without MB/s", "with MB/s", "factor", "ratio without", "ratio with", "hits", "misses", "scanned"];
     Table::new(std::iter::once(first).chain(figures))
 }
 

@@ -8,7 +8,6 @@ use larder_lnode::FetchReport;
 
 use super::page::Page;
 use super::{megabytes, rate, spec};
-use crate::Settings;
 use crate::backup::{Capping, Detector, Har, Output, Piece, detect};
 use crate::clock::Link;
 use crate::offline::{Cost, Holdings, Node, Writer};
@@ -16,6 +15,7 @@ use crate::plot::{Axis, Floor, Labels, Line, lines};
 use crate::restore::{FullVision, Reading, Recipe, full_vision, simulate};
 use crate::sdb::{Duplication, SDb};
 use crate::table::Table;
+use crate::{Settings, Sparse};
 
 /// Larder's containers, and so everybody's here.
 const CONTAINER: u32 = 8 << 20;
@@ -134,7 +134,13 @@ struct Run {
 
 impl Run {
     /// A version and what comes after it. Returns its recipe as it was backed up.
-    fn step(&mut self, version: usize, stream: &Arc<[u8]>, is_restored: bool) -> anyhow::Result<Vec<ChunkRef>> {
+    fn step(
+        &mut self,
+        version: usize,
+        stream: &Arc<[u8]>,
+        sparse: Sparse,
+        is_restored: bool,
+    ) -> anyhow::Result<Vec<ChunkRef>> {
         let Self { way, node, holdings, .. } = self;
         node.back_up("s-db", stream, true)?;
         let backed_up = node.recipe(&node.newest()?)?;
@@ -144,7 +150,7 @@ impl Run {
         }
         let (mut compaction, mut pass) = (Cost::default(), Cost::default());
         if matches!(way, Way::Optimize | Way::Keep) {
-            compaction = node.compact()?;
+            compaction = node.compact(sparse)?;
             holdings.look(node, Writer::Version(version))?;
         }
         if *way != Way::Online {
@@ -221,7 +227,7 @@ fn is_shown(version: usize, versions: usize) -> bool {
     SHOWN.contains(&version) || version == versions
 }
 
-fn measure(settings: &Settings) -> anyhow::Result<Figures> {
+fn measure(settings: &Settings, sparse: Sparse) -> anyhow::Result<Figures> {
     let node = |(_, way): &(&str, Way)| {
         let node = Node::in_memory(settings.chunker, settings.chunk_kib << 10, settings.seed)?;
         Ok(Run { way: *way, node, holdings: Holdings::default(), samples: Vec::new(), fetched: Vec::new() })
@@ -245,7 +251,7 @@ fn measure(settings: &Settings) -> anyhow::Result<Figures> {
         let mut recipe = Vec::new();
         for run in &mut figures.runs {
             let is_restored = run.way != Way::Pass && is_shown(version + 1, settings.versions);
-            let backed_up = run.step(version, &stream, is_restored)?;
+            let backed_up = run.step(version, &stream, sparse, is_restored)?;
             let names = |recipe: &[ChunkRef]| recipe.iter().map(|chunk| chunk.fingerprint).collect::<Vec<_>>();
             anyhow::ensure!(recipe.is_empty() || names(&recipe) == names(&backed_up), "one stream was cut in two ways");
             recipe = backed_up;
@@ -272,9 +278,9 @@ fn measure(settings: &Settings) -> anyhow::Result<Figures> {
     Ok(figures)
 }
 
-pub(crate) fn fig9(settings: &Settings) -> anyhow::Result<()> {
+pub(crate) fn fig9(settings: &Settings, sparse: Sparse) -> anyhow::Result<()> {
     let mut page = Page::new("fig9", "Figure 9: space, and the layout of the newest version", settings)?;
-    let figures = measure(settings)?;
+    let figures = measure(settings, sparse)?;
     page.say(&format!(
         "The product's L-node and G-node on a repository in memory, one series, one stream of four tables a version; chunks of {} KiB by {}, \
          containers of {} MiB, nothing compressed. After every version: nothing (L-dedup only); a pass; compaction and a pass, which is \
@@ -285,6 +291,14 @@ pub(crate) fn fig9(settings: &Settings) -> anyhow::Result<()> {
         settings.chunker,
         CONTAINER >> 20,
     ));
+    for (what, percent) in [
+        ("Sparse is what is used by less than", sparse.sparse_percent),
+        ("Compaction copies of a version at most", sparse.budget_percent),
+    ] {
+        if let Some(percent) = percent {
+            page.say(&format!("{what} {percent} % here, which is not what the program does."));
+        }
+    }
     figures.space(&mut page)?;
     figures.first_version(&mut page)?;
     figures.layout(&mut page)?;
@@ -351,8 +365,7 @@ impl Figures {
     }
 
     fn first_version(&self, page: &mut Page) -> anyhow::Result<()> {
-        let all: Vec<Line> =
-            (0..=OPTIMIZE).map(|way| self.samples(way, |sample| megabytes(sample.of_first))).collect();
+        let all: Vec<Line> = (0..=OPTIMIZE).map(|way| self.samples(way, |sample| megabytes(sample.of_first))).collect();
         page.say(
             "## Space held by the first version: chunks in containers that came with it, or with what a pass wrote of those (MB)",
         );
@@ -384,7 +397,10 @@ impl Figures {
         self.by_version(page, &all, 1);
         let labels = Labels { title: "Restore of the newest version (simulated)", x: "version", y: "MB/s" };
         page.plot("d-restore", &lines(&labels, Axis::Linear, Floor::Zero, &all))?;
-        page.say("Bytes that the same model reads, for a byte restored:");
+        page.say("Requests of the same model, for 100 MB:");
+        let requests = |layout: &Layout| layout.requests as f64 / (megabytes(layout.bytes) / 100.0);
+        self.by_version(page, &self.layouts(requests), 1);
+        page.say("Bytes that it reads, for a byte restored:");
         self.by_version(page, &self.layouts(Layout::amplification), 3);
         page.say("Bytes in all containers that the newest version uses, for a byte of its different chunks:");
         self.by_version(page, &self.layouts(|layout| layout.held as f64 / layout.different.max(1) as f64), 3);

@@ -8,6 +8,7 @@ mod fig7;
 mod fig8;
 mod fig9;
 mod page;
+mod pass;
 mod s3;
 
 pub(crate) use data::data;
@@ -17,6 +18,7 @@ pub(crate) use fig7::fig7;
 pub(crate) use fig8::fig8;
 pub(crate) use fig9::fig9;
 pub(crate) use fig10::fig10;
+pub(crate) use pass::pass;
 pub(crate) use s3::s3;
 
 use crate::Settings;

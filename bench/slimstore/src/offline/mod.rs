@@ -4,6 +4,7 @@
 //! containers, the recipe of a version. Contents are not compressed, so that bytes are those of chunks and containers are as large as
 //! those of the rivals. Randomness and clock are seeded: every node has the same keys, and so the same cuts and names.
 
+mod crowd;
 mod holdings;
 
 use std::io::Cursor;
@@ -25,6 +26,7 @@ use larder_format::segment;
 use larder_gnode::compaction::{CompactionOptions, compact, plans};
 use larder_gnode::forget::pin_of;
 use larder_gnode::pass::{self, PassOptions, Surroundings};
+use larder_index::IndexSnapshot;
 use larder_lnode::{
     BackupOptions, Cancel, Clock, Context, FetchReport, Input, NoProgress, RestoreOptions, backup, restore,
 };
@@ -35,12 +37,13 @@ use larder_store::repository::Entropy;
 use larder_store::{Repository, RepositoryError, Store, StoreOptions};
 use object_store::memory::InMemory;
 
+pub(crate) use crowd::CHUNKS_EACH;
 pub(crate) use holdings::{Holdings, Writer};
 
+use crate::Sparse;
+use crate::real::PASSWORD;
 use crate::rng::Rng;
 
-/// Of every repository here.
-pub(crate) const PASSWORD: &str = "bench";
 /// The only file of every version.
 const PATH: &str = "tables";
 /// Memory of jobs, as the program has it.
@@ -97,7 +100,7 @@ impl Node {
         Self::over(store, algorithm, average, seed)
     }
 
-    /// A new repository in a store. Its password is [`PASSWORD`], from which a key is derived with next to no work.
+    /// A new repository in a store. Its password is the real programs', from which a key is derived with next to no work.
     pub(crate) fn over(store: Store, algorithm: Algorithm, average: u32, seed: u64) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let config = Config {
@@ -153,9 +156,14 @@ impl Node {
     }
 
     /// The first half of `larder optimize`: newest versions are laid out anew.
-    pub(crate) fn compact(&self) -> anyhow::Result<Cost> {
+    pub(crate) fn compact(&self, sparse: Sparse) -> anyhow::Result<Cost> {
+        let usual = CompactionOptions::default();
+        let options = CompactionOptions {
+            sparse_percent: sparse.sparse_percent.unwrap_or(usual.sparse_percent),
+            budget_percent: sparse.budget_percent.unwrap_or(usual.budget_percent),
+            compression: Compression::Off,
+        };
         self.measured(|| {
-            let options = CompactionOptions { compression: Compression::Off, ..CompactionOptions::default() };
             for plan in plans(&self.context, &options)? {
                 compact(&self.context, &plan, &options)?;
             }
@@ -192,10 +200,22 @@ impl Node {
     pub(crate) fn keep_newest(&self, count: usize) -> anyhow::Result<()> {
         let versions = self.versions()?;
         for version in &versions[..versions.len().saturating_sub(count)] {
-            let mark = Forgotten { time_ms: 0, host: String::new(), reason: "too many".to_owned() };
-            self.runtime.block_on(self.context.repository.forget(pin_of(version), &mark))?;
+            self.forget(version)?;
         }
         Ok(())
+    }
+
+    /// Marks a version.
+    pub(crate) fn forget(&self, version: &Version) -> anyhow::Result<()> {
+        let mark = Forgotten { time_ms: 0, host: String::new(), reason: "bench".to_owned() };
+        Ok(self.runtime.block_on(self.context.repository.forget(pin_of(version), &mark))?)
+    }
+
+    /// Different chunks that the index has, objects it consists of, and their bytes.
+    pub(crate) fn index(&self) -> anyhow::Result<(u64, usize, u64)> {
+        let index = self.runtime.block_on(IndexSnapshot::newest(&self.context.repository))?.base()?;
+        let runs = &index.manifest.runs;
+        Ok((index.manifest.head.statistics.chunks, runs.len(), runs.iter().map(|run| run.object_bytes).sum()))
     }
 
     /// The versions, oldest first.
