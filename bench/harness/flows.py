@@ -89,7 +89,7 @@ class Bench:
             after = self.server.requests()
             kinds = {api: count - before.get(api, 0) for api, count in after.items() if count > before.get(api, 0)}
             record["requests"], record["requests_by_kind"] = sum(kinds.values()), kinds
-        if step.startswith("backup"):
+        if step.startswith("backup") or step == "forget":
             record["repo_bytes"], record["repo_objects"] = self.repository_size(tool)
         self.records.append(record)
         rate = f" {size / 1e6 / cost.wall:8.1f} MB/s {cost.cpu / (size / 1e9):7.2f} CPU s/GB" if size else ""
@@ -156,14 +156,22 @@ class Bench:
                     self.source.warm()
                 for tool in self.in_turn(index):
                     self.measure(tool, "backup", version.label, sizes[-1], tool.backup(self.source.path, version.label))
+            if self.settings.forget:
+                self.forget()
             if self.settings.restore:
                 newest, first = self.source.versions[-1], self.source.versions[0]
                 for tool in self.in_turn(0):
                     self.restore(tool, restore_step, newest.label, sizes[-1], self.source.path, self.settings.target == "tmpfs")
-                for tool in self.in_turn(1):
+                for tool in self.in_turn(1) if not self.settings.forget else []:
                     self.restore(tool, restore_step, first.label, sizes[0], self.source.first, self.settings.target == "tmpfs")
         if not self.settings.keep:
             self.end_repetition()
+
+    def forget(self):
+        """The older half of the versions goes, and its space is freed."""
+        keep = (len(self.source.versions) + 1) // 2
+        for tool in self.in_turn(0):
+            self.measure(tool, "forget", f"all but {keep}", 0, tool.forget(keep))
 
     def single(self):
         """One version alone: fresh backup, unchanged again, unchanged but read in full, restored to memory and to disk.

@@ -77,6 +77,10 @@ class Tool:
         nested = target / str(source).lstrip("/")
         return nested if nested.exists() else target
 
+    def forget(self, keep):
+        """Forgets all versions but the newest `keep` and frees their space. None when the tool needs several commands."""
+        return None
+
     def versions(self):
         """Lists all versions, as the user sees them."""
         raise NotImplementedError

@@ -32,6 +32,9 @@ class Larder(Tool):
         newest = max(found, key=lambda v: v["time"])
         return self.run("restore", newest["id"], "--target", target, "--json")
 
+    def forget(self, keep):
+        return self.run("forget", "--json", "--keep-last", keep, "--prune")
+
     def versions(self):
         return self.run("snapshots")
 

@@ -35,6 +35,9 @@ class Restic(Tool):
         snapshot = json.loads(self.ask("snapshots", "--json", "--tag", label))[-1]["id"]
         return self.run("restore", snapshot, "--target", target)
 
+    def forget(self, keep):
+        return self.run("forget", "--keep-last", keep, "--prune")
+
     def versions(self):
         return self.run("snapshots")
 

@@ -42,6 +42,10 @@ class Rustic(Tool):
         newest = max((snapshot for group in groups for snapshot in group["snapshots"]), key=lambda snapshot: snapshot["time"])
         return self.run("restore", f"{newest['id']}:{newest['paths'][0]}", target)
 
+    def forget(self, keep):
+        # Without the last option space is only marked, and freed a day later.
+        return self.run("forget", "--keep-last", keep, "--prune", "--instant-delete")
+
     def versions(self):
         return self.run("snapshots")
 

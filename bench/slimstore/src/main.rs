@@ -7,12 +7,14 @@
 //! * [`sdb`] makes the data: database files like the paper's S-DB.
 //! * [`backup`] cuts, names and finds duplicates: Larder's own code, an exact index, SiLo, Sparse Indexing.
 //! * [`restore`] plays restores in virtual time under the caches that are compared.
+//! * [`offline`] drives the product's own L-node and G-node over a store in memory.
 //! * [`real`] runs the real programs side by side, and a real S3 server.
 //! * [`experiments`] puts them together.
 
 mod backup;
 mod clock;
 mod experiments;
+mod offline;
 mod plot;
 mod real;
 mod restore;
@@ -77,6 +79,17 @@ pub(crate) struct Programs {
     pub(crate) work: PathBuf,
 }
 
+/// When newest versions are laid out anew. What is not given is as the program has it.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub(crate) struct Sparse {
+    /// A container is sparse when the version uses less than this share of it (percent)
+    #[arg(long)]
+    pub(crate) sparse_percent: Option<u8>,
+    /// Of a version's bytes at most so many percent are copied
+    #[arg(long)]
+    pub(crate) budget_percent: Option<u8>,
+}
+
 #[derive(Debug, Clone, Subcommand)]
 enum Experiment {
     /// Table I: what the data is like, measured
@@ -89,10 +102,14 @@ enum Experiment {
     Fig7,
     /// Figure 8 and Table II: restores by cache, version and prefetching threads (simulated)
     Fig8,
+    /// Figure 9: space and layout by version, with compaction, passes and collection; beside HAR and Capping
+    Fig9(Sparse),
     /// Figure 10: jobs side by side beside restic, the real programs
     Fig10(Programs),
     /// Figure 8 on a real S3 server: restores by requests ahead, the real program (needs MinIO and curl)
     S3(Programs),
+    /// What passes cost over an index of ten million chunks: memory and requests, the real program
+    Pass(Programs),
     /// All that need no other program
     All,
 }
@@ -109,11 +126,14 @@ fn main() -> anyhow::Result<()> {
         Experiment::Fig6 => experiments::fig6(&settings),
         Experiment::Fig7 => experiments::fig7(&settings),
         Experiment::Fig8 => experiments::fig8(&settings),
+        Experiment::Fig9(sparse) => experiments::fig9(&settings, sparse),
         Experiment::Fig10(programs) => experiments::fig10(&settings, &programs),
         Experiment::S3(programs) => experiments::s3(&settings, &programs),
+        Experiment::Pass(programs) => experiments::pass(&settings, &programs),
         Experiment::All => {
-            let all = [experiments::data, experiments::fig5, experiments::fig6, experiments::fig7, experiments::fig8];
-            all.into_iter().try_for_each(|experiment| experiment(&settings))
+            use experiments::{data, fig5, fig6, fig7, fig8};
+            let fig9 = |settings: &Settings| experiments::fig9(settings, Sparse::default());
+            [data, fig5, fig6, fig7, fig8, fig9].into_iter().try_for_each(|experiment| experiment(&settings))
         }
     }
 }

@@ -77,25 +77,23 @@ pub(crate) fn lines(labels: &Labels<'_>, axis: Axis, floor: Floor, lines: &[Line
     }
     for (index, line) in lines.iter().enumerate() {
         let (colour, dash) = (COLOURS[index % COLOURS.len()], DASHES[index / 2 % DASHES.len()]);
-        let path: Vec<String> =
-            line.points.iter().map(|(x, y)| format!("{:.1},{:.1}", place(*x), scale.y(*y))).collect();
-        let _ = writeln!(
-            svg,
-            r#"<polyline points="{}" fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>"#,
-            path.join(" ")
-        );
-        for (x, y) in &line.points {
-            marker(&mut svg, index, place(*x), scale.y(*y), colour);
-        }
-        let at = TOP + 12.0 + index as f64 * 20.0;
-        let x = WIDTH - RIGHT + 14.0;
-        let _ = writeln!(
-            svg,
-            r#"<line x1="{x}" y1="{at}" x2="{}" y2="{at}" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>"#,
-            x + 26.0
-        );
-        marker(&mut svg, index, x + 13.0, at, colour);
-        text(&mut svg, x + 32.0, at + 4.0, "start", &line.name);
+        let mut draw = |points: &[(f64, f64)], marked: &[(f64, f64)]| {
+            let path: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+            let _ = writeln!(
+                svg,
+                r#"<polyline points="{}" fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>"#,
+                path.join(" ")
+            );
+            for (x, y) in marked {
+                marker(&mut svg, index, *x, *y, colour);
+            }
+        };
+        let points: Vec<(f64, f64)> = line.points.iter().map(|(x, y)| (place(*x), scale.y(*y))).collect();
+        draw(&points, &points);
+        // The legend.
+        let (x, y) = (WIDTH - RIGHT + 14.0, TOP + 12.0 + index as f64 * 20.0);
+        draw(&[(x, y), (x + 26.0, y)], &[(x + 13.0, y)]);
+        text(&mut svg, x + 32.0, y + 4.0, "start", &line.name);
     }
     svg.push_str("</svg>\n");
     svg

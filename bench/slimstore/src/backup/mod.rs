@@ -1,7 +1,7 @@
 //! The backup side: a stream is cut and named, every chunk is found or stored, and a recipe of it is kept.
 //!
 //! [`Front`] cuts and names. A [`Detector`] decides; [`Exact`], [`SiLo`] and [`SparseIndexing`] are the paper's rivals and
-//! its reference, [`Larder`] is what this project does. All of them put new chunks into the same [`Output`], write their recipes
+//! its reference, [`Har`] and [`Capping`] store some duplicates again for locality's sake, [`Larder`] is what this project does. All of them put new chunks into the same [`Output`], write their recipes
 //! with the same codec, and start every version with an empty cache, as a job does that has just started.
 //!
 //! Nothing is uploaded. What is read from the store while deciding is counted as [`Traffic`], to be turned into simulated time.
@@ -12,6 +12,7 @@ mod larder;
 mod manifest;
 mod output;
 mod recipe;
+mod rewriting;
 mod silo;
 mod sparse;
 
@@ -23,6 +24,7 @@ use larder_chunking::{Algorithm, Chunker, ChunkerParams, Fingerprint, Fingerprin
 pub(crate) use exact::Exact;
 pub(crate) use larder::{Detail, Larder, With};
 pub(crate) use output::{CONTAINER_BYTES, Output};
+pub(crate) use rewriting::{Capping, Har};
 pub(crate) use silo::SiLo;
 pub(crate) use sparse::SparseIndexing;
 
@@ -194,6 +196,8 @@ mod tests {
             Box::new(Exact::new()),
             Box::new(SiLo::new()),
             Box::new(SparseIndexing::new()),
+            Box::new(Har::new()),
+            Box::new(Capping::new()),
             Box::new(Larder::new(64 << 20)),
         ];
         let versions = versions(4);

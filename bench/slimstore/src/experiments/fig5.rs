@@ -81,37 +81,24 @@ pub(crate) fn fig5(settings: &Settings) -> anyhow::Result<()> {
          Nothing is compressed, sealed or uploaded. Ratio: share of these versions' bytes that is not stored. Scanned: bytes that skipping leaves to the cutter. Names are keyed BLAKE3 across \
          vector lanes, several times faster than the paper's SHA-1: what is left when chunking is gone is smaller here, so factors are larger.",
     );
-    let mut table = Table::new([
-        "cutter, chunk",
-        "without MB/s",
-        "with MB/s",
-        "factor",
-        "ratio without",
-        "ratio with",
-        "hits",
-        "misses",
-        "scanned",
-    ]);
+    let mut table = sides_table("cutter, chunk");
     let (mut speed, mut ratios, mut shares) = (Vec::new(), Vec::new(), Vec::new());
     for algorithm in ALGORITHMS {
-        let mut points = [Vec::new(), Vec::new(), Vec::new()];
+        let (mut speeds, mut ratio) = (Speeds::default(), Vec::new());
         for kib in SIZES_KIB {
             let front = Front::new(algorithm, kib << 10)?;
             let sides = compare(&front, &spec(settings, 4, 12.0, Duplication::Spread));
             table.row(row(format!("{algorithm} {kib} KiB"), &sides));
             let [without, with] = &sides;
-            points[0].push((f64::from(kib), throughput(&without.whole)));
-            points[1].push((f64::from(kib), throughput(&with.whole)));
-            points[2].push((f64::from(kib), with.whole.ratio()));
+            speeds.push(f64::from(kib), &sides);
+            ratio.push((f64::from(kib), with.whole.ratio()));
             if kib == 4 {
                 for (name, side) in [("without", without), ("with", with)] {
                     shares.push((format!("{algorithm}\n{name}"), side.by_stage, side.whole.bytes));
                 }
             }
         }
-        let [without, with, ratio] = points;
-        speed.push(Line::new(algorithm.to_string(), without));
-        speed.push(Line::new(format!("{algorithm} + skipping"), with));
+        speed.extend(speeds.lines(algorithm));
         ratios.push(Line::new(algorithm.to_string(), ratio));
     }
     page.say("## By chunk size");
@@ -131,6 +118,30 @@ pub(crate) fn fig5(settings: &Settings) -> anyhow::Result<()> {
     page.finish()
 }
 
+/// A table of [`row`]s.
+fn sides_table(first: &str) -> Table {
+    let figures = ["without MB/s", "with MB/s", "factor", "ratio without", "ratio with", "hits", "misses", "scanned"];
+    Table::new(std::iter::once(first).chain(figures))
+}
+
+/// Speeds of a cutter, to be drawn as two lines.
+#[derive(Default)]
+struct Speeds {
+    without: Vec<(f64, f64)>,
+    with: Vec<(f64, f64)>,
+}
+
+impl Speeds {
+    fn push(&mut self, x: f64, [without, with]: &[Side; 2]) {
+        self.without.push((x, throughput(&without.whole)));
+        self.with.push((x, throughput(&with.whole)));
+    }
+
+    fn lines(self, algorithm: Algorithm) -> [Line; 2] {
+        [Line::new(algorithm.to_string(), self.without), Line::new(format!("{algorithm} + skipping"), self.with)]
+    }
+}
+
 fn row(name: String, [without, with]: &[Side; 2]) -> [String; 9] {
     [
         name,
@@ -146,31 +157,17 @@ fn row(name: String, [without, with]: &[Side; 2]) -> [String; 9] {
 }
 
 fn by_duplication(settings: &Settings, page: &mut Page) -> anyhow::Result<()> {
-    let mut table = Table::new([
-        "cutter, duplication",
-        "without MB/s",
-        "with MB/s",
-        "factor",
-        "ratio without",
-        "ratio with",
-        "hits",
-        "misses",
-        "scanned",
-    ]);
+    let mut table = sides_table("cutter, duplication");
     let mut speed = Vec::new();
     for algorithm in ALGORITHMS {
         let front = Front::new(algorithm, 4 << 10)?;
-        let mut points = [Vec::new(), Vec::new()];
+        let mut speeds = Speeds::default();
         for duplication in DUPLICATION {
             let sides = compare(&front, &spec(settings, 2, 16.0, Duplication::Fixed(duplication)));
             table.row(row(format!("{algorithm} {duplication:.2}"), &sides));
-            for (points, side) in points.iter_mut().zip(&sides) {
-                points.push((duplication, throughput(&side.whole)));
-            }
+            speeds.push(duplication, &sides);
         }
-        let [without, with] = points;
-        speed.push(Line::new(algorithm.to_string(), without));
-        speed.push(Line::new(format!("{algorithm} + skipping"), with));
+        speed.extend(speeds.lines(algorithm));
     }
     page.say("## By duplication of the file, chunks of 4 KiB");
     page.table(&table);

@@ -37,7 +37,7 @@ enum Policy {
     WithDisk(Reading),
     /// Container by container, as files are restored.
     ByContainer(Reading),
-    /// Whole containers by next use with a disk tier, as Larder serves a stream.
+    /// Whole containers by next use, and frames of them on disk where memory ends, as Larder serves a stream.
     ContainersWithDisk,
 }
 
@@ -117,7 +117,8 @@ pub(crate) fn fig8(settings: &Settings) -> anyhow::Result<()> {
          which hold {:.0} MB. Times are simulated: a request takes 30 ms and then comes at 90 MB/s a stream; what is in memory is written at \
          {:.0} MB/s. Nobody compacts or rewrites here. Memory counts buffers of reads in flight. OPT knows the whole recipe; ALACC's split is \
          the best of five in hindsight; \"ranges\" reads parts of a container where the gaps cost more than a request. Container order is how files \
-         are restored. Larder itself serves a stream by \"OPT containers + disk\": full vision of containers, not of chunks.",
+         are restored. Larder itself serves a stream by \"OPT containers + disk\": full vision of containers, which go to disk once and are read there by \
+         frames of 512 KiB.",
         CONTAINER >> 20,
         recipes.len(),
         settings.chunker,

@@ -6,7 +6,9 @@ mod fig5;
 mod fig6;
 mod fig7;
 mod fig8;
+mod fig9;
 mod page;
+mod pass;
 mod s3;
 
 pub(crate) use data::data;
@@ -14,7 +16,9 @@ pub(crate) use fig5::fig5;
 pub(crate) use fig6::fig6;
 pub(crate) use fig7::fig7;
 pub(crate) use fig8::fig8;
+pub(crate) use fig9::fig9;
 pub(crate) use fig10::fig10;
+pub(crate) use pass::pass;
 pub(crate) use s3::s3;
 
 use crate::Settings;

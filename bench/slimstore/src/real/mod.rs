@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 pub(crate) use minio::Minio;
-pub(crate) use processes::{Used, run, together};
+pub(crate) use processes::{Used, run, run_and_read, together};
 pub(crate) use slow_link::SlowLink;
-pub(crate) use tool::Tool;
+pub(crate) use tool::{PASSWORD, Tool};
 
 use crate::sdb::SDb;
 

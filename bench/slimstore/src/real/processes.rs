@@ -1,6 +1,7 @@
 //! Runs processes side by side and measures what they take, from `/proc`.
 
 use std::fs;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -38,12 +39,19 @@ struct Running {
 }
 
 /// Runs all commands at once and waits for them. Fails when one of them does.
-pub(crate) fn together(commands: Vec<Command>) -> anyhow::Result<Used> {
+pub(crate) fn together(mut commands: Vec<Command>) -> anyhow::Result<Used> {
+    for command in &mut commands {
+        command.stdout(Stdio::null());
+    }
+    watch(commands)
+}
+
+fn watch(commands: Vec<Command>) -> anyhow::Result<Used> {
     let begun = Instant::now();
     let mut failed = Ok(());
     let mut running: Vec<Running> = Vec::new();
     for mut command in commands {
-        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stdin(Stdio::null());
         match command.spawn().with_context(|| format!("cannot start {}", command.get_program().display())) {
             Ok(child) => running.push(Running { child, cpu: 0.0, memory: 0, done: false }),
             Err(error) => failed = Err(error),
@@ -71,6 +79,19 @@ pub(crate) fn together(commands: Vec<Command>) -> anyhow::Result<Used> {
 
 pub(crate) fn run(command: Command) -> anyhow::Result<Used> {
     together(vec![command])
+}
+
+/// Runs a command and gives what it printed as well.
+pub(crate) fn run_and_read(mut command: Command) -> anyhow::Result<(Used, String)> {
+    let mut printed = tempfile::tempfile().context("cannot make a temporary file")?;
+    command.stdout(printed.try_clone().context("cannot share a temporary file")?);
+    let used = watch(vec![command])?;
+    let mut text = String::new();
+    printed
+        .seek(SeekFrom::Start(0))
+        .and_then(|_| printed.read_to_string(&mut text))
+        .context("cannot read what was printed")?;
+    Ok((used, text))
 }
 
 impl Running {

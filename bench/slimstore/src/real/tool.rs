@@ -20,7 +20,8 @@ enum Kind {
     Restic,
 }
 
-const PASSWORD: &str = "measuring";
+/// Of every repository.
+pub(crate) const PASSWORD: &str = "measuring";
 
 impl Tool {
     pub(crate) fn larder(program: &Path, repository: &str, cache: &Path) -> Self {
@@ -77,6 +78,13 @@ impl Tool {
         command
             .args(["dump", if self.kind == Kind::Larder { "--series" } else { "--tag" }, series, "latest"])
             .arg(folder);
+        command
+    }
+
+    /// One task of a pass, which tells what it did as JSON. Only Larder has it.
+    pub(crate) fn optimize(&self, task: &str) -> Command {
+        let mut command = self.command();
+        command.args(["optimize", "--json", "--task", task]);
         command
     }
 

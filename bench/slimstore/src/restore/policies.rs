@@ -11,6 +11,26 @@ use super::{Plan, Read, Recipe};
 ///
 /// For `threads` prefetching threads, as many of the slots are buffers of reads in flight, and the rest is managed.
 pub(crate) fn opt_containers(recipe: &Recipe, cache_bytes: u64, container_bytes: u64, threads: usize) -> Plan {
+    farthest_first(recipe, cache_bytes, container_bytes, threads, Evicted::ReadAgain)
+}
+
+/// The same with a disk behind it, as Larder serves a stream: what leaves memory and is needed again goes to disk once and stays there,
+/// so the store is asked for every container once. It is read there by frames, which count as spilled.
+pub(crate) fn containers_with_disk(recipe: &Recipe, cache_bytes: u64, container_bytes: u64, threads: usize) -> Plan {
+    farthest_first(recipe, cache_bytes, container_bytes, threads, Evicted::ToDisk)
+}
+
+/// What becomes of a container that is needed again and has to leave memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Evicted {
+    ReadAgain,
+    ToDisk,
+}
+
+/// Bytes that are read from disk and opened at once: Larder's frames.
+const FRAME: u32 = 512 << 10;
+
+fn farthest_first(recipe: &Recipe, cache_bytes: u64, container_bytes: u64, threads: usize, evicted: Evicted) -> Plan {
     let slots = ((cache_bytes / container_bytes) as usize).max(1);
     let depth = threads.min(slots - 1);
     let slots = slots - depth;
@@ -26,17 +46,31 @@ pub(crate) fn opt_containers(recipe: &Recipe, cache_bytes: u64, container_bytes:
     for (access, (_, container)) in accesses.iter().enumerate().rev() {
         next_use[access] = seen.insert(*container, access).unwrap_or(usize::MAX);
     }
+    let frames: HashMap<u32, u32> =
+        recipe.containers.iter().flatten().map(|held| (held.chunk, held.offset / FRAME)).collect();
     let mut cached: HashMap<u32, usize> = HashMap::new();
     let mut order: BTreeSet<(usize, u32)> = BTreeSet::new();
+    let (mut on_disk, mut spilled) = (HashSet::new(), 0);
     let mut reads: Vec<Read> = Vec::new();
     for (access, (place, container)) in accesses.iter().enumerate() {
+        if on_disk.contains(container) {
+            let end = accesses.get(access + 1).map_or(recipe.needs.len(), |(next, _)| *next);
+            let mut opened: Vec<u32> = recipe.needs[*place..end].iter().map(|need| frames[&need.chunk]).collect();
+            opened.sort_unstable();
+            opened.dedup();
+            spilled += opened.len() as u64 * u64::from(FRAME);
+            continue;
+        }
         match cached.get(container) {
             Some(next) => drop(order.remove(&(*next, *container))),
             None => {
                 if cached.len() == slots
-                    && let Some((_, victim)) = order.pop_last()
+                    && let Some((next, victim)) = order.pop_last()
                 {
                     cached.remove(&victim);
+                    if evicted == Evicted::ToDisk && next != usize::MAX {
+                        on_disk.insert(victim);
+                    }
                 }
                 // A buffer is free again when the container read `depth` before has been taken into the cache.
                 let ready = reads
@@ -50,20 +84,7 @@ pub(crate) fn opt_containers(recipe: &Recipe, cache_bytes: u64, container_bytes:
         cached.insert(*container, next_use[access]);
         order.insert((next_use[access], *container));
     }
-    Plan { reads, depth, spilled: 0 }
-}
-
-/// The same with a disk behind it for containers that are needed again, so that each is read from the store once: what Larder does
-/// for a stream. What is read back from the disk is whole containers, and counts as spilled.
-pub(crate) fn containers_with_disk(recipe: &Recipe, cache_bytes: u64, container_bytes: u64, threads: usize) -> Plan {
-    let mut plan = opt_containers(recipe, cache_bytes, container_bytes, threads);
-    let (mut read, mut spilled) = (HashSet::new(), 0);
-    plan.reads.retain(|again| {
-        let is_first = read.insert(again.container);
-        spilled += if is_first { 0 } else { again.bytes };
-        is_first
-    });
-    Plan { spilled, ..plan }
+    Plan { reads, depth, spilled }
 }
 
 /// A cache of chunks that evicts the least recently used; a container that is read brings all its chunks.

@@ -1,0 +1,126 @@
+//! What passes cost over an index of many chunks: memory and requests, task by task. The real program over a folder.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use larder_store::{Location, Store, StoreOptions};
+
+use super::page::Page;
+use super::{megabytes, spec};
+use crate::offline::{CHUNKS_EACH, Node};
+use crate::real::{Folder, Tool, Used, run_and_read};
+use crate::sdb::{Duplication, SDb};
+use crate::table::Table;
+use crate::{Programs, Settings};
+
+/// Chunks in the index at scale 1.
+const CHUNKS: f64 = 10e6;
+/// Series that are added at once.
+const MORE: [&str; 4] = ["b", "c", "d", "e"];
+/// The tasks of `larder optimize`, each run by itself.
+const TASKS: [&str; 2] = ["compact", "collect"];
+
+/// Runs the tasks one after the other and notes what they took.
+struct Passes<'a> {
+    tool: &'a Tool,
+    table: Table,
+    /// Memory of the program over next to nothing.
+    floor: u64,
+    most: u64,
+}
+
+impl Passes<'_> {
+    fn run(&mut self, what: &str) -> anyhow::Result<()> {
+        for task in TASKS {
+            let (used, output) = run_and_read(self.tool.optimize(task))?;
+            let Used { wall, cpu, memory } = used;
+            let summary: serde_json::Value =
+                serde_json::from_str(output.lines().last().unwrap_or_default()).context("no summary")?;
+            let count = |key: &str| summary[key].as_u64().unwrap_or(0);
+            self.most = self.most.max(memory);
+            if self.floor == 0 {
+                self.floor = memory;
+            }
+            let mut row = vec![
+                format!("{what}: {task}"),
+                format!("{wall:.2}"),
+                format!("{cpu:.2}"),
+                format!("{:.0}", memory as f64 / f64::from(1 << 20)),
+                format!("{:+.0}", (memory as f64 - self.floor as f64) / f64::from(1 << 20)),
+            ];
+            for key in ["requests", "requests_create", "requests_read", "requests_list", "requests_delete"] {
+                row.push(count(key).to_string());
+            }
+            row.push(format!("{:.1}", megabytes(count("bytes_up"))));
+            row.push(format!("{:.1}", megabytes(count("bytes_down"))));
+            self.table.row(row);
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn pass(settings: &Settings, programs: &Programs) -> anyhow::Result<()> {
+    let mut page = Page::new("pass", "Passes over an index of many chunks", settings)?;
+    let folder = Folder::new(&programs.work)?;
+    let repository = folder.join("repository").display().to_string();
+    let location: Location = repository.parse().context("the work folder is no place for a repository")?;
+    let store = Store::open(&location, &StoreOptions::default())?;
+    let node = Node::over(store, settings.chunker, settings.chunk_kib << 10, settings.seed)?;
+    let tool = Tool::larder(&programs.larder, &repository, &folder.join("cache"));
+    let table = Table::new([
+        "what happened, task",
+        "wall s",
+        "CPU s",
+        "peak MiB",
+        "over the first",
+        "requests",
+        "creates",
+        "reads",
+        "lists",
+        "deletes",
+        "MB up",
+        "MB down",
+    ]);
+    let mut passes = Passes { tool: &tool, table, floor: 0, most: 0 };
+    let mut sdb = SDb::new(super::Spec { file_bytes: 32 << 20, ..spec(settings, 1, 1.0, Duplication::Spread) });
+    let stream = |sdb: &SDb| -> Arc<[u8]> { sdb.files().collect::<Vec<_>>().concat().into() };
+
+    let small: Arc<[u8]> = stream(&sdb)[..1 << 20].into();
+    node.back_up("old", &small, false)?;
+    passes.run("one small version")?;
+    let containers = (CHUNKS * settings.scale / f64::from(CHUNKS_EACH)).ceil() as u32;
+    node.crowd(&node.newest()?, containers)?;
+    let old = node.newest()?;
+    passes.run("a version of all these chunks")?;
+    passes.run("nothing")?;
+    let (chunks, objects, bytes) = node.index()?;
+    node.back_up("a", &stream(&sdb), false)?;
+    passes.run("a first version of 34 MB")?;
+    sdb.advance();
+    node.back_up("a", &stream(&sdb), true)?;
+    passes.run("its next version")?;
+    for series in MORE {
+        node.back_up(series, &stream(&sdb), false)?;
+    }
+    passes.run("the same four times, all chunks known")?;
+    node.forget(&node.newest()?)?;
+    passes.run("one of these forgotten")?;
+    node.forget(&old)?;
+    passes.run("the version of all these chunks forgotten")?;
+    page.say(&format!(
+        "`larder optimize --task`, the real program, over a repository in a local folder: {chunks} chunks in {containers} containers of one version, whose \
+         tables are real and whose chunks are of a few bytes; their index is {objects} objects of {:.1} MB. Then streams of {} MiB are backed up, and a \
+         pass follows. Memory is the process's peak of resident memory, all of it; the repository's key is derived with next to no memory. \
+         \"Over the first\" is what it takes beyond the first run, which has next to no index.",
+        megabytes(bytes),
+        32
+    ));
+    page.table(&passes.table);
+    page.say(&format!(
+        "At most {:.0} MiB in all, {:.0} MiB more than over next to nothing. The target is less than 64 MiB of memory for the index: {}.",
+        passes.most as f64 / f64::from(1 << 20),
+        (passes.most - passes.floor) as f64 / f64::from(1 << 20),
+        if passes.most - passes.floor < 64 << 20 { "reached" } else { "not reached" }
+    ));
+    page.finish()
+}
