@@ -1,16 +1,39 @@
-//! Sparse container compaction: what the newest version of a series uses of containers that hold little of it is copied together,
-//! in the order of the version's stream, and the version gets a new generation of its manifest over the copies (SlimStore section
-//! V-B; the budget is that of HAR).
+//! Compaction: newest versions laid out anew, so that they are read fast and share what other newest versions have too.
+//!
+//! The newest version of a series gets a new generation of its manifest, in which it *leaves* containers. It leaves a container
+//! * that holds little of it (SlimStore section V-B, sparse container compaction; the budget is that of HAR), or
+//! * of which much lies in other containers as well that newest versions use, or
+//! * that was given up, so that its chunks are found through the index alone.
+//!
+//! Chunks of a container that it leaves are shared where there is another copy, and copied together in the order of its stream where
+//! there is none. So duplicates between series go without a newest version ever needing the index: what it references is in its
+//! manifest. What is left by all newest versions is collected, or given up for older versions' sake, by a pass; nothing is deleted
+//! here.
 //!
 //! Every version that is laid out anew is a job of its own, whose register is the generation it creates (`OwnRegister` of
-//! `docs/concurrency.md`). The containers that it gives up stay for the versions before it; nothing is deleted here.
+//! `docs/concurrency.md`). Sharing with another version needs no rule of its own: the lease names that version too, the job looks at
+//! it as at a base, and references containers of its newest generation's manifest and no others (`OwnersNamed`).
+//!
+//! Nobody goes to and fro: a container that is dense for any newest version is not left for being sparse; what has copies is led to the
+//! one in the highest container that stays, and not to containers of which the version would use little; and it is left by all
+//! newest versions that use it or by none.
+//!
+//! * `newest`: newest versions, and who uses what. `duplicates`: what lies twice. `choice`: who leaves what; pure.
+//! * `sharing`: what a job that has announced itself may lead to.
 
-use std::collections::HashSet;
+mod choice;
+mod duplicates;
+mod newest;
+mod sharing;
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 
 use larder_format::compress::Compression;
-use larder_format::ids::{ContainerKind, JobId};
+use larder_format::ids::JobId;
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest};
+use larder_index::{IndexError, IndexSnapshot};
 use larder_lnode::Context;
 use larder_lnode::lease::LeaseKeeper;
 use larder_lnode::relayout::{Relayout, RelayoutError};
@@ -19,32 +42,48 @@ use larder_store::catalog::Version;
 use larder_store::jobs::CommitError;
 use larder_store::repository::random;
 
-/// When a container is sparse, and how much may be written about it.
+use choice::Leave;
+use duplicates::Duplicates;
+use newest::{Newest, Uses};
+use sharing::{Copied, Sharing};
+
+/// How often duplicates are looked for again when the index they are looked for in is deleted meanwhile.
+const ATTEMPTS: u32 = 3;
+
+/// When a container is left, and how much may be written about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompactionOptions {
-    /// A container is sparse when a version uses less than this share of its bytes (percent).
+    /// A container is sparse when every newest version that uses it uses less than this share of its bytes (percent).
     pub sparse_percent: u8,
-    /// Of a version's bytes, at most so many percent are copied; the sparsest containers come first.
+    /// Of a version's bytes, at most so many percent are copied; the sparsest containers come first. Sharing copies nothing.
     pub budget_percent: u8,
+    /// A container is left for copies elsewhere when there are some of at least this share of its bytes (percent). Above 100: never.
+    pub duplicate_percent: u8,
     /// How the copies are compressed.
     pub compression: Compression,
 }
 
 impl Default for CompactionOptions {
     fn default() -> Self {
-        Self { sparse_percent: 30, budget_percent: 5, compression: Compression::DEFAULT }
+        Self { sparse_percent: 30, budget_percent: 5, duplicate_percent: 20, compression: Compression::DEFAULT }
     }
 }
 
-/// A version that would be read faster if it were laid out anew.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A version that would be read faster, or share more, if it were laid out anew.
+#[derive(Debug, Clone)]
 pub struct CompactionPlan {
     /// The version.
     pub version: Version,
-    /// What it uses of the containers that it would give up, the sparsest first.
+    /// What it uses of the containers that it would leave, the sparsest first, then those of which most lies elsewhere.
     pub containers: Vec<ContainerUsage>,
-    /// Bytes that would be copied, uncompressed.
+    /// Bytes that would be copied, uncompressed, at most.
     pub bytes: u64,
+    /// Bytes that would be shared, at most.
+    pub shared_bytes: u64,
+    /// Newest versions of other series whose containers it would share.
+    pub others: Vec<Version>,
+    leaves: Vec<Leave>,
+    duplicates: Arc<Duplicates>,
 }
 
 /// What became of a plan.
@@ -60,8 +99,13 @@ pub enum Compacted {
         bytes: u64,
         /// Bytes of the containers that were written.
         stored_bytes: u64,
+        /// Chunks of which another copy is used from now on.
+        shared_chunks: u64,
+        /// Their bytes, uncompressed.
+        shared_bytes: u64,
     },
-    /// The version was forgotten, or somebody else has laid it out anew: nothing was done, or what was done is void.
+    /// The version was forgotten, somebody else has laid it out anew, or what it would share is gone: nothing was done, or what was
+    /// done is void.
     Overtaken,
 }
 
@@ -71,124 +115,221 @@ pub enum CompactionError {
     /// The repository failed.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
+    /// The index could not be asked what lies twice.
+    #[error(transparent)]
+    Index(#[from] IndexError),
     /// Copying failed.
     #[error(transparent)]
     Relayout(#[from] RelayoutError),
 }
 
-/// What is worth doing for a version, if anything.
-pub fn plan(version: &Version, manifest: &Manifest, options: &CompactionOptions) -> Option<CompactionPlan> {
-    let is_sparse = |usage: &&ContainerUsage| {
-        usage.container.kind == ContainerKind::Data
-            && u128::from(usage.bytes_used) * 100 < u128::from(usage.bytes_held) * u128::from(options.sparse_percent)
-    };
-    let mut sparse: Vec<_> = manifest.containers.iter().filter(is_sparse).copied().collect();
-    let share = |usage: &ContainerUsage| u128::from(usage.bytes_used) * (1 << 32) / u128::from(usage.bytes_held).max(1);
-    sparse.sort_by_key(|usage| (share(usage), usage.container));
-    let budget = (u128::from(manifest.data.bytes()) * u128::from(options.budget_percent) / 100) as u64;
-    let mut bytes = 0u64;
-    let fits = |usage: &&ContainerUsage| {
-        bytes = bytes.saturating_add(usage.bytes_used);
-        bytes <= budget
-    };
-    let containers: Vec<_> = sparse.iter().take_while(fits).copied().collect();
-    // One container in the place of another is no gain.
-    (containers.len() > 1).then(|| CompactionPlan {
-        version: version.clone(),
-        bytes: containers.iter().map(|usage| usage.bytes_used).sum(),
-        containers,
-    })
+/// Plans for all newest versions.
+#[derive(Debug, Default)]
+pub struct Plans {
+    /// In the order of their series.
+    pub plans: Vec<CompactionPlan>,
+    /// Whether there were more duplicates than memory holds; they are found when these are gone.
+    pub has_more: bool,
 }
 
-/// Plans for the newest version of every series, unless it was laid out anew before: the budget is for a version's whole life.
-/// Versions that cannot be read are left as they are.
-pub fn plans(context: &Context, options: &CompactionOptions) -> Result<Vec<CompactionPlan>, RepositoryError> {
-    let repository = &context.repository;
-    let mut plans = Vec::new();
-    let newest = context.runtime.block_on(repository.newest_of_every_series())?;
-    for version in newest.into_iter().filter(|version| version.generation == 0) {
-        match context.runtime.block_on(repository.manifest(&version)) {
-            Ok(manifest) => plans.extend(plan(&version, &manifest, options)),
+/// What is worth doing for a version whose containers nobody shares, if anything.
+pub fn plan(version: &Version, manifest: &Manifest, options: &CompactionOptions) -> Option<CompactionPlan> {
+    let newest = [Newest::new(version, manifest)];
+    let uses = Uses::of_all(&newest);
+    let sparse = choice::sparse(&newest, &uses, options);
+    plans_of(&newest, &uses, sparse, Duplicates::default(), options).plans.pop()
+}
+
+/// Plans for the newest version of every series. Of sparse containers a version copies once in its life, of which the budget is; it may
+/// share again and again, as long as there is enough to share. Versions that cannot be read are left as they are.
+pub fn plans(context: &Context, options: &CompactionOptions) -> Result<Plans, CompactionError> {
+    let newest = newest::newest(context)?;
+    let uses = Uses::of_all(&newest);
+    let sparse = choice::sparse(&newest, &uses, options);
+    let duplicates = find_duplicates(context, &uses, &sparse, options)?;
+    Ok(plans_of(&newest, &uses, sparse, duplicates, options))
+}
+
+/// Asks the newest index. Without one, or with one that cannot be read, nothing is shared.
+fn find_duplicates(
+    context: &Context,
+    uses: &Uses,
+    sparse: &[Vec<ContainerUsage>],
+    options: &CompactionOptions,
+) -> Result<Duplicates, CompactionError> {
+    if options.duplicate_percent > 100 {
+        return Ok(Duplicates::default());
+    }
+    let leaving: HashSet<_> = sparse.iter().flatten().map(|usage| usage.container).collect();
+    for attempt in 1..=ATTEMPTS {
+        let found = context.runtime.block_on(IndexSnapshot::newest(&context.repository));
+        let found = found.and_then(|newest| newest.base());
+        let found = found.and_then(|index| match index.number {
+            0 => Ok(Duplicates::default()),
+            _ => duplicates::find(context, &index, uses, &leaving, options.duplicate_percent),
+        });
+        match found {
+            Ok(found) => return Ok(found),
+            // Runs that it names may be gone because there is a newer one.
+            Err(error) if error.is_damage() && attempt < ATTEMPTS => {}
             Err(error) if error.is_damage() => {
-                tracing::warn!(%error, "a version cannot be read and is not compacted");
+                tracing::warn!(%error, "the index cannot be read; versions share nothing with others");
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
     }
-    Ok(plans)
+    Ok(Duplicates::default())
 }
 
-/// Carries out a plan. Whatever happens, the version is whole before and after.
+fn plans_of(
+    newest: &[Newest],
+    uses: &Uses,
+    sparse: Vec<Vec<ContainerUsage>>,
+    duplicates: Duplicates,
+    options: &CompactionOptions,
+) -> Plans {
+    let leaves = choice::choose(newest, uses, sparse, &duplicates, options);
+    let (duplicates, mut plans) = (Arc::new(duplicates), Vec::new());
+    for (version, leaves) in leaves.into_iter().enumerate().filter(|(_, leaves)| !leaves.is_empty()) {
+        let shared: BTreeSet<_> = leaves.iter().flat_map(|leave| &leave.shared).map(|(container, _)| container).collect();
+        // One version for each container that is shared, and few in all.
+        let mut others: BTreeSet<usize> = BTreeSet::from([version]);
+        for container in shared {
+            let users = uses.of(container);
+            if !users.iter().any(|used| others.contains(&used.version)) {
+                others.extend(users.first().map(|used| used.version));
+            }
+        }
+        others.remove(&version);
+        plans.push(CompactionPlan {
+            version: newest[version].version.clone(),
+            containers: leaves.iter().map(|leave| leave.usage).collect(),
+            bytes: leaves.iter().map(Leave::copied_bytes).sum(),
+            shared_bytes: leaves.iter().map(|leave| leave.shared_bytes().min(leave.usage.bytes_used)).sum(),
+            others: others.into_iter().map(|other| newest[other].version.clone()).collect(),
+            leaves,
+            duplicates: duplicates.clone(),
+        });
+    }
+    Plans { plans, has_more: duplicates.has_more }
+}
+
+/// Carries out a plan by itself. Whatever happens, the version is whole before and after.
 pub fn compact(
     context: &Context,
     plan: &CompactionPlan,
     options: &CompactionOptions,
 ) -> Result<Compacted, CompactionError> {
-    let repository = &context.repository;
-    let now_ms = context.clock.now_ms();
-    let job = JobId::new(now_ms, random(repository.entropy())?);
-    let pin = Pin { series: plan.version.series, job: plan.version.id() };
-    // The number is chosen before the lease, which has to name it. If it is taken by then, so is the work.
-    let generation = context.runtime.block_on(repository.next_generation(pin))?;
-    let lease = Lease {
-        kind: JobKind::Task,
-        series: plan.version.summary.series.clone(),
-        pins: vec![pin],
-        adopts: Vec::new(),
-        host: context.host.clone(),
-        process: std::process::id(),
-        written_ms: now_ms,
-        renew_seconds: u32::try_from(context.renew_every.as_secs()).unwrap_or(u32::MAX).max(1),
-        claims: None,
-        generation: Some(generation),
-    };
-    let keeper = LeaseKeeper::open(context, job, lease)?;
-    let compacted = compact_announced(context, plan, options, job, pin, generation);
-    // Uploads of a task are never adopted, so also a task that failed may be over; but not while its generation may still appear.
-    let is_over = matches!(compacted, Ok((_, true)));
-    keeper.end(is_over);
-    compacted.map(|(compacted, _)| compacted)
+    Compactor::new(context, options).compact(plan)
 }
 
-/// The outcome, and whether the task will create nothing any more.
-fn compact_announced(
-    context: &Context,
-    plan: &CompactionPlan,
-    options: &CompactionOptions,
-    job: JobId,
-    pin: Pin,
-    generation: u32,
-) -> Result<(Compacted, bool), CompactionError> {
-    let repository = &context.repository;
-    let newest = context.runtime.block_on(async {
-        if !repository.is_retained(pin).await? {
-            return Ok(None);
-        }
-        repository.newest_generation(&plan.version).await
-    })?;
-    let Some(version) = newest.filter(|newest| newest.generation == plan.version.generation) else {
-        return Ok((Compacted::Overtaken, true));
-    };
-    let manifest = context.runtime.block_on(repository.manifest(&version))?;
-    let given_up: HashSet<_> = plan.containers.iter().map(|usage| usage.container).collect();
-    let mut relayout = Relayout::new(context, job, options.compression)?;
-    let relaid = relayout.relay(&manifest, |container| given_up.contains(container))?;
-    let written = relayout.finish()?;
-    let (chunks, bytes) = (relaid.moves.len() as u64, relaid.moved_bytes);
-    let attempt = random(repository.entropy())?;
-    let relaid = relaid.manifest(&manifest, &written, attempt).ok_or_else(|| RepositoryError::Damaged {
-        name: larder_format::names::version(pin.series, pin.job, version.generation),
-        source: larder_format::DecodeError::Invalid {
-            what: "version manifest",
-            why: "its recipe uses containers that its table does not have",
-        },
-    })?;
-    match context.runtime.block_on(repository.commit_generation(pin.series, &relaid, generation)) {
-        Ok(created) => {
-            let done = Compacted::Done { generation, chunks, bytes, stored_bytes: written.stored_bytes };
-            Ok((done, created.all_answered))
-        }
-        Err(CommitError::Fenced) => Ok((Compacted::Overtaken, true)),
-        Err(CommitError::Repository(error)) => Err(error.into()),
+/// Carries out plans one after the other: what was copied for one version is shared by the next that leaves the same container.
+#[derive(Debug)]
+pub struct Compactor {
+    context: Context,
+    options: CompactionOptions,
+    copied: Copied,
+}
+
+impl Compactor {
+    /// Begins.
+    pub fn new(context: &Context, options: &CompactionOptions) -> Self {
+        Self { context: context.clone(), options: *options, copied: Copied::new(context.memory) }
     }
+
+    /// Carries out a plan. Whatever happens, the version is whole before and after.
+    pub fn compact(&mut self, plan: &CompactionPlan) -> Result<Compacted, CompactionError> {
+        let context = self.context.clone();
+        let repository = &context.repository;
+        let now_ms = context.clock.now_ms();
+        let job = JobId::new(now_ms, random(repository.entropy())?);
+        let mut others = plan.others.clone();
+        others.extend(self.copied.owners_of(&plan.containers, &plan.version));
+        others.sort_by_key(|other| (other.series, other.id()));
+        others.dedup_by_key(|other| (other.series, other.id()));
+        // The version itself comes first: the register is one of its generations. All whose containers are referenced are named.
+        let pins = std::iter::once(&plan.version).chain(&others).map(pin_of).collect();
+        let pin = pin_of(&plan.version);
+        // The number is chosen before the lease, which has to name it. If it is taken by then, so is the work.
+        let generation = context.runtime.block_on(repository.next_generation(pin))?;
+        let lease = Lease {
+            kind: JobKind::Task,
+            series: plan.version.summary.series.clone(),
+            pins,
+            adopts: Vec::new(),
+            host: context.host.clone(),
+            process: std::process::id(),
+            written_ms: now_ms,
+            renew_seconds: u32::try_from(context.renew_every.as_secs()).unwrap_or(u32::MAX).max(1),
+            claims: None,
+            generation: Some(generation),
+        };
+        let keeper = LeaseKeeper::open(&context, job, lease)?;
+        let compacted = self.compact_announced(plan, &others, job, generation);
+        // Uploads of a task are never adopted, so also a task that failed may be over; but not while its generation may still appear.
+        let is_over = matches!(compacted, Ok((_, true)));
+        keeper.end(is_over);
+        compacted.map(|(compacted, _)| compacted)
+    }
+
+    /// The outcome, and whether the task will create nothing any more.
+    fn compact_announced(
+        &mut self,
+        plan: &CompactionPlan,
+        others: &[Version],
+        job: JobId,
+        generation: u32,
+    ) -> Result<(Compacted, bool), CompactionError> {
+        let context = &self.context;
+        let (repository, pin) = (&context.repository, pin_of(&plan.version));
+        let newest = context.runtime.block_on(sharing::look_at(repository, &plan.version))?;
+        let Some(version) = newest.filter(|newest| newest.generation == plan.version.generation) else {
+            return Ok((Compacted::Overtaken, true));
+        };
+        let manifest = context.runtime.block_on(repository.manifest(&version))?;
+        let sharing = Sharing::announced(context, &manifest, others, &plan.duplicates)?;
+        let stays = |leave: &&Leave| !sharing.may_leave(leave);
+        if plan.leaves.iter().filter(stays).count() == plan.leaves.len() {
+            return Ok((Compacted::Overtaken, true));
+        }
+        let leaves: HashSet<_> =
+            plan.leaves.iter().filter(|leave| !stays(leave)).map(|leave| leave.usage.container).collect();
+        let mut relayout = Relayout::new(context, job, self.options.compression)?;
+        let elsewhere = |chunk: &larder_format::ChunkRef| {
+            let found = plan.duplicates.elsewhere(chunk).filter(|other| sharing.holds(&other.container));
+            found.or_else(|| self.copied.elsewhere(chunk).filter(|other| sharing.holds(&other.container)))
+        };
+        let relaid = relayout.relay_sharing(&manifest, |container| leaves.contains(container), elsewhere)?;
+        let written = relayout.finish()?;
+        let moves = relaid.moves.clone();
+        let done = Compacted::Done {
+            generation,
+            chunks: moves.len() as u64,
+            bytes: relaid.moved_bytes,
+            stored_bytes: written.stored_bytes,
+            shared_chunks: relaid.shared_chunks,
+            shared_bytes: relaid.shared_bytes,
+        };
+        let attempt = random(repository.entropy())?;
+        let relaid = relaid.manifest_beside(&manifest, &written, sharing.containers(), attempt);
+        let relaid = relaid.ok_or_else(|| RepositoryError::Damaged {
+            name: larder_format::names::version(pin.series, pin.job, version.generation),
+            source: larder_format::DecodeError::Invalid {
+                what: "version manifest",
+                why: "its recipe uses containers that its table does not have",
+            },
+        })?;
+        match context.runtime.block_on(repository.commit_generation(pin.series, &relaid, generation)) {
+            Ok(created) => {
+                self.copied.remember(&plan.version, &moves);
+                Ok((done, created.all_answered))
+            }
+            Err(CommitError::Fenced) => Ok((Compacted::Overtaken, true)),
+            Err(CommitError::Repository(error)) => Err(error.into()),
+        }
+    }
+}
+
+fn pin_of(version: &Version) -> Pin {
+    Pin { series: version.series, job: version.id() }
 }

@@ -98,7 +98,7 @@ fn the_newest_version_stays_in_few_containers_and_all_stay_what_they_are() {
         setup.write(version);
         contents.push(setup.content());
         backup(&context, &setup.source()).unwrap();
-        for plan in plans(&context, &options()).unwrap() {
+        for plan in plans(&context, &options()).unwrap().plans {
             let before = containers_of(&context, &plan.version);
             match compact(&context, &plan, &options()).unwrap() {
                 Compacted::Done { generation, bytes, chunks, .. } => {
@@ -134,7 +134,7 @@ fn what_somebody_else_did_first_holds() {
         setup.write(version);
         backup(&context, &setup.source()).unwrap();
     }
-    let plan = plans(&context, &options()).unwrap().pop().expect("something is sparse by now");
+    let plan = plans(&context, &options()).unwrap().plans.pop().expect("something is sparse by now");
 
     // Somebody was faster.
     assert!(matches!(compact(&context, &plan, &options()).unwrap(), Compacted::Done { generation: 1, .. }));
@@ -152,7 +152,7 @@ fn what_somebody_else_did_first_holds() {
     let newest = versions(&context).pop().unwrap();
     assert_eq!(newest.generation, 0, "a generation that will never be is skipped");
     let most = CompactionOptions { sparse_percent: 90, budget_percent: 100, ..options() };
-    let plan = plans(&context, &most).unwrap().pop().expect("nearly everything counts as sparse");
+    let plan = plans(&context, &most).unwrap().plans.pop().expect("nearly everything counts as sparse");
     assert!(matches!(compact(&context, &plan, &most).unwrap(), Compacted::Done { generation: 2, .. }));
     let newest = versions(&context).pop().unwrap();
     assert_eq!(newest.generation, 2);

@@ -34,7 +34,7 @@ fn with_versions() -> Scene {
 }
 
 fn compact_all(context: &Context) -> usize {
-    let plans = plans(context, &options()).unwrap();
+    let plans = plans(context, &options()).unwrap().plans;
     let done = plans.iter().map(|plan| compact(context, plan, &options()).unwrap());
     done.filter(|done| matches!(done, Compacted::Done { .. })).count()
 }
@@ -90,7 +90,7 @@ fn what_only_superseded_generations_used_is_collected() {
 fn a_compaction_cut_at_any_operation_changes_nothing_and_leaves_nothing() {
     let scene = with_versions();
     let contents = scene.contents();
-    let plan = plans(&scene.context(), &options()).unwrap().pop().unwrap();
+    let plan = plans(&scene.context(), &options()).unwrap().plans.pop().unwrap();
     let (context, faults) = scene.faulty(&scene.fork().memory);
     let before = faults.count();
     compact(&context, &plan, &options()).unwrap();
@@ -121,7 +121,7 @@ fn a_compaction_cut_at_any_operation_changes_nothing_and_leaves_nothing() {
 fn a_compaction_whose_version_and_older_ones_go_meanwhile_loses_nothing() {
     let scene = with_versions();
     let contents = scene.contents();
-    let plan = plans(&scene.context(), &options()).unwrap().pop().unwrap();
+    let plan = plans(&scene.context(), &options()).unwrap().plans.pop().unwrap();
     let newest = plan.version.id();
     for (forgets_newest, dead_after) in [(false, NEVER), (true, NEVER), (false, Duration::ZERO), (true, Duration::ZERO)]
     {

@@ -3,9 +3,9 @@
 //! What offline tasks do with contents (SlimStore section V-B, sparse container compaction; rewriting of stale containers).
 //! Everything written belongs to the job of the task; nothing here commits or deletes. Called by the G-node.
 //!
-//! Invariants: a chunk is copied only after its fingerprint was computed again from the bytes that were read, so damage is
-//! found before another copy is given up for this one; a recipe that was written again names the same chunks in the same
-//! order, only elsewhere.
+//! Invariants: a chunk is copied, or a record led to another copy of it, only after its fingerprint was computed again from the
+//! bytes that were read there, so damage is found before another copy is given up for this one; a recipe that was written again
+//! names the same chunks in the same order, only elsewhere.
 
 mod copying;
 mod recipe;
@@ -53,6 +53,13 @@ pub struct Holding {
     pub object_bytes: u64,
 }
 
+impl Holding {
+    /// What the table of a manifest says of a container.
+    pub fn of(usage: &ContainerUsage) -> Self {
+        Self { chunks: usage.chunks_held, bytes: usage.bytes_held, object_bytes: usage.object_bytes }
+    }
+}
+
 /// Containers that a task wrote, all of them acknowledged by the store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Written {
@@ -62,14 +69,14 @@ pub struct Written {
     pub stored_bytes: u64,
 }
 
-/// A chunk that was copied.
+/// A chunk that is found elsewhere from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
-    /// The container it was copied from.
+    /// The container it is left in.
     pub from: ContainerId,
     /// Its place there.
     pub from_offset: u32,
-    /// Where it is now too.
+    /// Where it is now: a copy that was made, or another one that was there.
     pub to: ChunkRef,
 }
 
@@ -80,6 +87,8 @@ pub(crate) enum Placing {
     Copy(ChunkRef),
     /// It is here too, in a container of a version that the task has announced.
     At(ChunkRef),
+    /// It should be here too, in such a container: it is read there first, and copied when it is not.
+    Shared(ChunkRef),
     /// It stays where it is.
     Stay,
 }
@@ -94,6 +103,10 @@ pub struct Relaid {
     pub moves: Vec<Move>,
     /// Bytes of these.
     pub moved_bytes: u64,
+    /// Chunks of which another copy is used from now on.
+    pub shared_chunks: u64,
+    /// Bytes of these.
+    pub shared_bytes: u64,
 }
 
 impl Relaid {
@@ -104,7 +117,7 @@ impl Relaid {
     }
 
     /// The same, with what is known of containers of other versions that the task has announced.
-    pub(crate) fn manifest_beside(
+    pub fn manifest_beside(
         self,
         old: &Manifest,
         written: &Written,
@@ -117,9 +130,7 @@ impl Relaid {
             let fresh = written.containers.get(&container).or_else(|| others.get(&container));
             let holding = match (fresh, held.get(&container)) {
                 (Some(holding), _) => *holding,
-                (None, Some(usage)) => {
-                    Holding { chunks: usage.chunks_held, bytes: usage.bytes_held, object_bytes: usage.object_bytes }
-                }
+                (None, Some(usage)) => Holding::of(usage),
                 (None, None) => return None,
             };
             containers.push(ContainerUsage {

@@ -55,6 +55,50 @@ impl Relayout {
         Ok(copies)
     }
 
+    /// Of each of these chunks whether it is where it is said to be, which takes its bytes to be read and its fingerprint to be
+    /// computed. What lies in a container that is damaged, or is gone, is not: the index is not asked where it may be now.
+    pub(super) fn are_there(&self, chunks: &[ChunkRef]) -> Result<Vec<bool>, RelayoutError> {
+        let mut are_there = Vec::with_capacity(chunks.len());
+        let mut rest = chunks;
+        while !rest.is_empty() {
+            self.stop_if_asked()?;
+            let mut bytes = 0usize;
+            let fits = |chunk: &&ChunkRef| {
+                bytes += chunk.size as usize;
+                bytes <= self.batch_bytes()
+            };
+            let (batch, later) = rest.split_at(rest.iter().take_while(fits).count().max(1));
+            rest = later;
+            match self.read_batch(batch) {
+                Ok(_) => are_there.resize(are_there.len() + batch.len(), true),
+                Err(RelayoutError::Repository(error)) if error.is_damage() => {
+                    // One bad container must not speak for the others.
+                    let mut good: BTreeMap<ContainerId, bool> = BTreeMap::new();
+                    for chunk in batch {
+                        if let std::collections::btree_map::Entry::Vacant(entry) = good.entry(chunk.container) {
+                            let of_container = batch.iter().filter(|other| other.container == chunk.container);
+                            entry.insert(self.is_readable(&of_container.copied().collect::<Vec<_>>())?);
+                        }
+                    }
+                    are_there.extend(batch.iter().map(|chunk| good[&chunk.container]));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(are_there)
+    }
+
+    fn is_readable(&self, chunks: &[ChunkRef]) -> Result<bool, RelayoutError> {
+        match self.read_batch(chunks) {
+            Ok(_) => Ok(true),
+            Err(RelayoutError::Repository(error)) if error.is_damage() => {
+                tracing::warn!(%error, "a copy that was to be shared cannot be read; another one is made");
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// The bytes of these chunks, one after the other.
     fn read_batch(&self, batch: &[ChunkRef]) -> Result<Vec<u8>, RelayoutError> {
         let mut by_container: BTreeMap<ContainerId, Vec<usize>> = BTreeMap::new();

@@ -1,10 +1,11 @@
-//! Writing a version's recipe again, with the chunks of some containers elsewhere.
+//! Writing a version's recipe again, with the chunks of some containers elsewhere: copied, or where there is another copy.
 //!
 //! Segments that lie in none of these containers are shared with the old recipe, and so are nodes of which every segment is.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use larder_chunking::Fingerprint;
 use larder_format::ChunkRef;
 use larder_format::ids::ContainerId;
 use larder_format::manifest::Manifest;
@@ -32,27 +33,42 @@ struct Rewriting {
     waiting: Vec<Waiting>,
     /// Chunks to be copied for those that wait, in stream order.
     wanted: Vec<ChunkRef>,
-    wanted_bytes: usize,
-    /// Where the chunks are that are elsewhere now: among the moves, made already or with the next batch, or known before.
-    places: HashMap<(ContainerId, u32), Elsewhere>,
+    /// Chunks for those that wait of which there is another copy, and that copy.
+    shared: Vec<(ChunkRef, ChunkRef)>,
+    /// Bytes of both.
+    waiting_bytes: usize,
+    /// Where the chunks are that were copied or are shared; nothing yet if that is done with the next batch. By fingerprint: of
+    /// several copies that are left one is enough.
+    places: HashMap<Fingerprint, Option<ChunkRef>>,
     moves: Vec<Move>,
-}
-
-#[derive(Clone, Copy)]
-enum Elsewhere {
-    Move(usize),
-    At(ChunkRef),
+    shared_chunks: u64,
+    shared_bytes: u64,
 }
 
 impl Relayout {
     /// Copies what a version uses of the containers for which `gives_up` says so, in the order of its stream, and writes its
-    /// recipe over the copies. Memory: 100 bytes for each chunk that moves, beside the batches.
+    /// recipe over the copies. Memory: 200 bytes for each chunk that moves, beside the batches.
     pub fn relay(
         &mut self,
         manifest: &Manifest,
         gives_up: impl Fn(&ContainerId) -> bool,
     ) -> Result<Relaid, RelayoutError> {
         self.relay_to(manifest, gives_up, |chunk| Placing::Copy(*chunk))
+    }
+
+    /// The same, but a chunk that `elsewhere` finds in a container that is not given up is not copied: the recipe leads to that
+    /// other copy, once it was read and has the chunk's fingerprint.
+    pub fn relay_sharing(
+        &mut self,
+        manifest: &Manifest,
+        gives_up: impl Fn(&ContainerId) -> bool,
+        elsewhere: impl Fn(&ChunkRef) -> Option<ChunkRef>,
+    ) -> Result<Relaid, RelayoutError> {
+        let gives_up = &gives_up;
+        self.relay_to(manifest, gives_up, |chunk| match elsewhere(chunk).filter(|other| !gives_up(&other.container)) {
+            Some(other) => Placing::Shared(other),
+            None => Placing::Copy(*chunk),
+        })
     }
 
     /// The same, where not every chunk of these containers is copied from where it is.
@@ -67,11 +83,16 @@ impl Relayout {
             usage: Usage::new(),
             waiting: Vec::new(),
             wanted: Vec::new(),
-            wanted_bytes: 0,
+            shared: Vec::new(),
+            waiting_bytes: 0,
             places: HashMap::new(),
             moves: Vec::new(),
+            shared_chunks: 0,
+            shared_bytes: 0,
         };
         let known: HashSet<_> = manifest.containers.iter().map(|usage| usage.container).collect();
+        // Where the index leads to is not this version's: it may be given up in its turn.
+        let leaves = |container: &ContainerId| gives_up(container) || !known.contains(container);
         let mut reader = RecipeReader::new(Arc::new(manifest.data.clone()), self.chunks.clone());
         for number in 0..reader.segments() {
             self.stop_if_asked()?;
@@ -79,21 +100,17 @@ impl Relayout {
             let moves = reference.uses.iter().any(|used| gives_up(&used.container));
             let contents = if moves { reader.whole_segment(number)? } else { None };
             for record in contents.iter().flat_map(|segment| &segment.records) {
-                let container = &record.chunk.container;
-                // Where the index leads to is not this version's: it may be given up in its turn.
-                if gives_up(container) {
-                    rewriting.place(record.chunk, place(&record.chunk));
-                } else if !known.contains(container) {
-                    rewriting.place(record.chunk, Placing::Copy(record.chunk));
+                if leaves(&record.chunk.container) {
+                    rewriting.place(record.chunk, || place(&record.chunk));
                 }
             }
             rewriting.waiting.push(Waiting { reference, contents });
-            if rewriting.wanted_bytes >= self.batch_bytes() || rewriting.waiting.len() >= WAITING_SEGMENTS {
-                self.flush(&mut rewriting)?;
+            if rewriting.waiting_bytes >= self.batch_bytes() || rewriting.waiting.len() >= WAITING_SEGMENTS {
+                self.flush(&mut rewriting, &leaves)?;
             }
         }
-        self.flush(&mut rewriting)?;
-        let Rewriting { nodes, mut usage, moves, .. } = rewriting;
+        self.flush(&mut rewriting, &leaves)?;
+        let Rewriting { nodes, mut usage, moves, shared_chunks, shared_bytes, .. } = rewriting;
         let mut added_bytes = 0;
         let mut sink = MetaSink {
             packer: &mut self.metadata,
@@ -104,19 +121,32 @@ impl Relayout {
         let data = nodes.finish(&mut sink)?;
         let metadata = self.count(&manifest.metadata, &mut usage)?;
         let moved_bytes = moves.iter().map(|moved| u64::from(moved.to.size)).sum();
-        Ok(Relaid { data, metadata, usage, moves, moved_bytes })
+        Ok(Relaid { data, metadata, usage, moves, moved_bytes, shared_chunks, shared_bytes })
     }
 
     /// Copies what is wanted, then writes the segments that wait for it.
-    fn flush(&mut self, rewriting: &mut Rewriting) -> Result<(), RelayoutError> {
+    fn flush(
+        &mut self,
+        rewriting: &mut Rewriting,
+        leaves: &impl Fn(&ContainerId) -> bool,
+    ) -> Result<(), RelayoutError> {
+        let others: Vec<_> = rewriting.shared.iter().map(|(_, other)| *other).collect();
+        let are_there = self.are_there(&others)?;
+        for ((chunk, other), is_there) in rewriting.shared.drain(..).zip(are_there) {
+            if is_there {
+                rewriting.places.insert(chunk.fingerprint, Some(other));
+                rewriting.shared_chunks += 1;
+                rewriting.shared_bytes += u64::from(chunk.size);
+            } else {
+                rewriting.wanted.push(chunk);
+            }
+        }
         let copies = self.copy(&rewriting.wanted)?;
-        let moved = rewriting.wanted.drain(..).zip(copies).map(|(from, to)| Move {
-            from: from.container,
-            from_offset: from.offset,
-            to,
-        });
-        rewriting.moves.extend(moved);
-        rewriting.wanted_bytes = 0;
+        for (from, to) in rewriting.wanted.drain(..).zip(copies) {
+            rewriting.places.insert(from.fingerprint, Some(to));
+            rewriting.moves.push(Move { from: from.container, from_offset: from.offset, to });
+        }
+        rewriting.waiting_bytes = 0;
         let mut added_bytes = 0;
         for Waiting { mut reference, contents } in rewriting.waiting.drain(..) {
             let mut sink = MetaSink {
@@ -126,11 +156,9 @@ impl Relayout {
                 added_bytes: &mut added_bytes,
             };
             if let Some(mut contents) = contents {
-                for record in &mut contents.records {
-                    match rewriting.places.get(&(record.chunk.container, record.chunk.offset)) {
-                        Some(Elsewhere::Move(number)) => record.chunk = rewriting.moves[*number].to,
-                        Some(Elsewhere::At(chunk)) => record.chunk = *chunk,
-                        None => {}
+                for record in contents.records.iter_mut().filter(|record| leaves(&record.chunk.container)) {
+                    if let Some(Some(place)) = rewriting.places.get(&record.chunk.fingerprint) {
+                        record.chunk = *place;
                     }
                 }
                 // What its bytes are has not changed, so its samples, its proof and its superchunks hold.
@@ -165,20 +193,23 @@ impl Relayout {
 }
 
 impl Rewriting {
-    fn place(&mut self, chunk: ChunkRef, placing: Placing) {
-        let next = self.moves.len() + self.wanted.len();
-        let std::collections::hash_map::Entry::Vacant(place) = self.places.entry((chunk.container, chunk.offset))
-        else {
-            return;
-        };
-        match placing {
+    fn place(&mut self, chunk: ChunkRef, placing: impl FnOnce() -> Placing) {
+        let std::collections::hash_map::Entry::Vacant(place) = self.places.entry(chunk.fingerprint) else { return };
+        match placing() {
             Placing::Copy(from) => {
-                place.insert(Elsewhere::Move(next));
+                place.insert(None);
                 self.wanted.push(from);
-                self.wanted_bytes += from.size as usize;
             }
-            Placing::At(there) => drop(place.insert(Elsewhere::At(there))),
-            Placing::Stay => {}
+            Placing::Shared(other) => {
+                place.insert(None);
+                self.shared.push((chunk, other));
+            }
+            Placing::At(there) => {
+                place.insert(Some(there));
+                return;
+            }
+            Placing::Stay => return,
         }
+        self.waiting_bytes += chunk.size as usize;
     }
 }

@@ -1,0 +1,178 @@
+//! Which containers each newest version leaves. A function of what was found and nothing else.
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+
+use larder_format::ids::ContainerId;
+use larder_format::manifest::ContainerUsage;
+
+use super::CompactionOptions;
+use super::duplicates::Duplicates;
+use super::newest::{Newest, Uses, is_below};
+
+/// Of a container that is left for copies elsewhere, at most this share of its bytes (percent) may lie in containers that the version
+/// would use little of: each of them is one more to be read.
+const SCATTERED_PERCENT: u8 = 10;
+
+/// A container that a version leaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Leave {
+    pub(super) usage: ContainerUsage,
+    pub(super) why: Why,
+    /// Bytes of it that lie in other containers too, and in which.
+    pub(super) shared: Vec<(ContainerId, u64)>,
+}
+
+/// Why it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Why {
+    /// The container was given up; the newest version must not need the index.
+    GivenUp,
+    /// It holds much else.
+    Sparse,
+    /// Much of it lies elsewhere.
+    Duplicate,
+}
+
+impl Leave {
+    /// Bytes of it that lie elsewhere.
+    pub(super) fn shared_bytes(&self) -> u64 {
+        self.shared.iter().map(|(_, bytes)| *bytes).sum()
+    }
+
+    /// Bytes that have to be copied, at most: which of its chunks the version uses shows when its recipe is read.
+    pub(super) fn copied_bytes(&self) -> u64 {
+        self.usage.bytes_used.min(self.usage.bytes_held.saturating_sub(self.shared_bytes()))
+    }
+}
+
+/// Of these versions, which containers each leaves because they are sparse; the sparsest first, until the budget is used up.
+///
+/// A version does so once: the budget is for its whole life.
+pub(super) fn sparse(newest: &[Newest], uses: &Uses, options: &CompactionOptions) -> Vec<Vec<ContainerUsage>> {
+    let of_version = |newest: &Newest| {
+        if newest.version.generation > 0 {
+            return Vec::new();
+        }
+        let is_sparse = |usage: &&ContainerUsage| uses.is_sparse_for_all(&usage.container, options.sparse_percent);
+        let mut sparse: Vec<_> = newest.containers.iter().filter(is_sparse).copied().collect();
+        let share = |usage: &ContainerUsage| u128::from(usage.bytes_used) * (1 << 32) / u128::from(usage.bytes_held).max(1);
+        sparse.sort_by_key(|usage| (share(usage), usage.container));
+        let budget = budget_of(newest, options);
+        let mut bytes = 0u64;
+        let fits = |usage: &ContainerUsage| {
+            bytes = bytes.saturating_add(usage.bytes_used);
+            bytes <= budget
+        };
+        let sparse: Vec<_> = sparse.into_iter().take_while(fits).collect();
+        // One container in the place of another is no gain.
+        if sparse.len() > 1 { sparse } else { Vec::new() }
+    };
+    newest.iter().map(of_version).collect()
+}
+
+fn budget_of(newest: &Newest, options: &CompactionOptions) -> u64 {
+    (u128::from(newest.bytes) * u128::from(options.budget_percent) / 100) as u64
+}
+
+/// What each of these versions leaves, given what lies elsewhere: what is sparse, what was given up, and what is worth it because
+/// of its duplicates; of the last those first that have most of them.
+pub(super) fn choose(
+    newest: &[Newest],
+    uses: &Uses,
+    sparse: Vec<Vec<ContainerUsage>>,
+    duplicates: &Duplicates,
+    options: &CompactionOptions,
+) -> Vec<Vec<Leave>> {
+    let leave = |usage: ContainerUsage, why| {
+        let shared = duplicates.shared.get(&usage.container).cloned().unwrap_or_default();
+        Leave { usage, why, shared }
+    };
+    let mut leaves: Vec<Vec<Leave>> = Vec::new();
+    let mut budgets = Vec::new();
+    let mut taken: HashSet<ContainerId> = HashSet::new();
+    for (newest, sparse) in newest.iter().zip(sparse) {
+        let mut budget = budget_of(newest, options);
+        let given_up = newest.containers.iter().filter(|usage| duplicates.given_up.contains(&usage.container));
+        let given_up = given_up.map(|usage| leave(*usage, Why::GivenUp));
+        let sparse = sparse.into_iter().filter(|usage| !duplicates.given_up.contains(&usage.container));
+        let mut own = Vec::new();
+        for leave in sparse.map(|usage| leave(usage, Why::Sparse)).chain(given_up) {
+            let cost = leave.copied_bytes();
+            if cost <= budget {
+                budget -= cost;
+                taken.insert(leave.usage.container);
+                own.push(leave);
+            }
+        }
+        leaves.push(own);
+        budgets.push(budget);
+    }
+    for (container, shared) in worth_leaving(uses, &taken, duplicates, options) {
+        let users = uses.of(container);
+        let of_user = |used: &super::newest::Use| Leave { usage: used.usage, why: Why::Duplicate, shared: shared.clone() };
+        // A container that only some leave is not free, and what these copy of it there would be twice.
+        if users.iter().all(|used| of_user(used).copied_bytes() <= budgets[used.version]) {
+            for used in users {
+                budgets[used.version] -= of_user(used).copied_bytes();
+                leaves[used.version].push(of_user(used));
+            }
+        }
+    }
+    drop_scattered(newest, &mut leaves, options);
+    leaves
+}
+
+/// Containers of which enough lies elsewhere, worst first.
+fn worth_leaving<'a>(
+    uses: &Uses,
+    taken: &HashSet<ContainerId>,
+    duplicates: &'a Duplicates,
+    options: &CompactionOptions,
+) -> Vec<(&'a ContainerId, &'a Vec<(ContainerId, u64)>)> {
+    let mut worth = Vec::new();
+    for (container, shared) in &duplicates.shared {
+        let Some(used) = uses.of(container).first() else { continue };
+        let (bytes, held) = (shared.iter().map(|(_, bytes)| *bytes).sum::<u64>(), used.usage.bytes_held);
+        if bytes > 0 && !taken.contains(container) && !is_below(bytes, options.duplicate_percent, held) {
+            worth.push((Reverse(u128::from(bytes) * (1 << 32) / u128::from(held).max(1)), container, shared));
+        }
+    }
+    worth.sort_unstable_by_key(|(share, container, _)| (*share, **container));
+    worth.into_iter().map(|(_, container, shared)| (container, shared)).collect()
+}
+
+/// Takes back what would lead a version to too many containers of which it uses little: they would be laid out anew in their turn.
+fn drop_scattered(newest: &[Newest], leaves: &mut [Vec<Leave>], options: &CompactionOptions) {
+    let held = |newest: &Newest| -> HashMap<ContainerId, (u64, u64)> {
+        newest.containers.iter().map(|usage| (usage.container, (usage.bytes_used, usage.bytes_held))).collect()
+    };
+    let sizes: HashMap<ContainerId, u64> =
+        newest.iter().flat_map(|newest| &newest.containers).map(|usage| (usage.container, usage.bytes_held)).collect();
+    loop {
+        let mut dropped: HashSet<ContainerId> = HashSet::new();
+        for (newest, leaves) in newest.iter().zip(leaves.iter()) {
+            let mut after = held(newest);
+            for (container, bytes) in leaves.iter().flat_map(|leave| &leave.shared) {
+                let size = sizes.get(container).copied().unwrap_or(u64::MAX);
+                after.entry(*container).or_insert((0, size)).0 += bytes;
+            }
+            let is_thin = |container: &ContainerId| {
+                after.get(container).is_some_and(|(used, held)| is_below(*used, options.sparse_percent, *held))
+            };
+            for leave in leaves.iter().filter(|leave| leave.why == Why::Duplicate) {
+                let thin = leave.shared.iter().filter(|(container, _)| is_thin(container));
+                let thin: u64 = thin.map(|(_, bytes)| *bytes).sum();
+                if thin > 0 && !is_below(thin, SCATTERED_PERCENT, leave.usage.bytes_held) {
+                    dropped.insert(leave.usage.container);
+                }
+            }
+        }
+        if dropped.is_empty() {
+            return;
+        }
+        for leaves in leaves.iter_mut() {
+            leaves.retain(|leave| leave.why != Why::Duplicate || !dropped.contains(&leave.usage.container));
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The newest versions of all series, and which containers they use: what compaction decides about, and all it ever leads to.
+
+use std::collections::HashMap;
+
+use larder_format::ids::{ContainerId, ContainerKind};
+use larder_format::manifest::{ContainerUsage, Manifest};
+use larder_lnode::Context;
+use larder_store::RepositoryError;
+use larder_store::catalog::Version;
+
+/// The newest version of a series.
+#[derive(Debug, Clone)]
+pub(super) struct Newest {
+    pub(super) version: Version,
+    /// Bytes of its contents.
+    pub(super) bytes: u64,
+    /// The data containers it uses.
+    pub(super) containers: Vec<ContainerUsage>,
+}
+
+impl Newest {
+    pub(super) fn new(version: &Version, manifest: &Manifest) -> Self {
+        let of_data = |usage: &&ContainerUsage| usage.container.kind == ContainerKind::Data;
+        let containers = manifest.containers.iter().filter(of_data).copied().collect();
+        Self { version: version.clone(), bytes: manifest.data.bytes(), containers }
+    }
+}
+
+/// Reads the newest version of every series. One that cannot be read is left as it is, and nothing is led to its containers.
+pub(super) fn newest(context: &Context) -> Result<Vec<Newest>, RepositoryError> {
+    let repository = &context.repository;
+    let mut all = Vec::new();
+    for version in context.runtime.block_on(repository.newest_of_every_series())? {
+        match context.runtime.block_on(repository.manifest(&version)) {
+            Ok(manifest) => all.push(Newest::new(&version, &manifest)),
+            Err(error) if error.is_damage() => {
+                tracing::warn!(%error, "a version cannot be read and is not compacted");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(all)
+}
+
+/// One newest version's use of one container.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Use {
+    /// Place of the version among the newest.
+    pub(super) version: usize,
+    pub(super) usage: ContainerUsage,
+}
+
+/// All data containers that newest versions use, with these.
+#[derive(Debug, Default)]
+pub(super) struct Uses {
+    all: HashMap<ContainerId, Vec<Use>>,
+}
+
+impl Uses {
+    pub(super) fn of_all(newest: &[Newest]) -> Self {
+        let mut all: HashMap<ContainerId, Vec<Use>> = HashMap::new();
+        for (version, newest) in newest.iter().enumerate() {
+            for usage in &newest.containers {
+                all.entry(usage.container).or_default().push(Use { version, usage: *usage });
+            }
+        }
+        Self { all }
+    }
+
+    /// Who uses a container.
+    pub(super) fn of(&self, container: &ContainerId) -> &[Use] {
+        self.all.get(container).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether each of these versions uses less of a container than this share of its bytes (percent). What is dense for one of
+    /// them stays, or two series that share it would take it from one another for ever (ping-pong).
+    pub(super) fn is_sparse_for_all(&self, container: &ContainerId, percent: u8) -> bool {
+        self.of(container).iter().all(|used| is_below(used.usage.bytes_used, percent, used.usage.bytes_held))
+    }
+}
+
+/// Whether `part` is less than this percentage of `whole`.
+pub(super) fn is_below(part: u64, percent: u8, whole: u64) -> bool {
+    u128::from(part) * 100 < u128::from(whole) * u128::from(percent)
+}
