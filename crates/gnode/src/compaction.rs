@@ -191,7 +191,8 @@ fn plans_of(
     let leaves = choice::choose(newest, uses, sparse, &duplicates, options);
     let (duplicates, mut plans) = (Arc::new(duplicates), Vec::new());
     for (version, leaves) in leaves.into_iter().enumerate().filter(|(_, leaves)| !leaves.is_empty()) {
-        let shared: BTreeSet<_> = leaves.iter().flat_map(|leave| &leave.shared).map(|(container, _)| container).collect();
+        let shared: BTreeSet<_> =
+            leaves.iter().flat_map(|leave| &leave.shared).map(|(container, _)| container).collect();
         // One version for each container that is shared, and few in all.
         let mut others: BTreeSet<usize> = BTreeSet::from([version]);
         for container in shared {

@@ -56,7 +56,8 @@ pub(super) fn sparse(newest: &[Newest], uses: &Uses, options: &CompactionOptions
         }
         let is_sparse = |usage: &&ContainerUsage| uses.is_sparse_for_all(&usage.container, options.sparse_percent);
         let mut sparse: Vec<_> = newest.containers.iter().filter(is_sparse).copied().collect();
-        let share = |usage: &ContainerUsage| u128::from(usage.bytes_used) * (1 << 32) / u128::from(usage.bytes_held).max(1);
+        let share =
+            |usage: &ContainerUsage| u128::from(usage.bytes_used) * (1 << 32) / u128::from(usage.bytes_held).max(1);
         sparse.sort_by_key(|usage| (share(usage), usage.container));
         let budget = budget_of(newest, options);
         let mut bytes = 0u64;
@@ -110,7 +111,8 @@ pub(super) fn choose(
     }
     for (container, shared) in worth_leaving(uses, &taken, duplicates, options) {
         let users = uses.of(container);
-        let of_user = |used: &super::newest::Use| Leave { usage: used.usage, why: Why::Duplicate, shared: shared.clone() };
+        let of_user =
+            |used: &super::newest::Use| Leave { usage: used.usage, why: Why::Duplicate, shared: shared.clone() };
         // A container that only some leave is not free, and what these copy of it there would be twice.
         if users.iter().all(|used| of_user(used).copied_bytes() <= budgets[used.version]) {
             for used in users {

@@ -11,10 +11,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use futures::StreamExt;
+use larder_format::ChunkRef;
 use larder_format::ids::ContainerId;
 use larder_format::index_manifest::Table;
 use larder_format::index_tables::{ChunkKey, ChunkPlace, ContainerFacts, ContainerState};
-use larder_format::ChunkRef;
 use larder_index::{Chunks, Containers, Copies, IndexError, IndexIo, IndexSnapshot, LookupOptions, TableView};
 use larder_lnode::Context;
 

@@ -59,7 +59,9 @@ impl Sharing {
         }
         match context.runtime.block_on(given_up_since(context, duplicates)) {
             Ok(given_up) => sharing.given_up = given_up,
-            Err(IndexError::Repository(error) | IndexError::NewestUnreadable { source: error }) if !error.is_damage() => {
+            Err(IndexError::Repository(error) | IndexError::NewestUnreadable { source: error })
+                if !error.is_damage() =>
+            {
                 return Err(error);
             }
             Err(error) => {
