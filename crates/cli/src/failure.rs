@@ -229,6 +229,7 @@ impl From<CompactionError> for Failure {
             CompactionError::Repository(error) | CompactionError::Relayout(RelayoutError::Repository(error)) => {
                 error.into()
             }
+            CompactionError::Index(error) => error.into(),
             CompactionError::Relayout(RelayoutError::Interrupted) => Self::of(Exit::Interrupted, &error),
             CompactionError::Relayout(RelayoutError::NoThreads) => Self::of(Exit::Failed, &error),
         }

@@ -10,7 +10,8 @@ use crate::{sizes, time};
 /// What a pass does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TaskName {
-    /// Copy together what the newest snapshots use of containers that hold little of it, so that they are restored fast
+    /// Copy together what the newest snapshots use of containers that hold little of it, so that they are restored fast, and let
+    /// them share what newest snapshots of other series have too
     Compact,
     /// Delete what no snapshot needs: containers of forgotten ones, uploads of dead backups, leases of jobs that are over
     Collect,
@@ -52,7 +53,8 @@ pub(crate) struct PassArgs {
 
 /// Make room, and keep the newest snapshots fast to restore.
 ///
-/// What the newest snapshot of a series uses of containers that hold little of it is copied together. What only forgotten snapshots
+/// What the newest snapshot of a series uses of containers that hold little of it is copied together; what several newest snapshots
+/// store each for itself is shared. What only forgotten snapshots
 /// needed is deleted, and what backups uploaded that never came to their end. May run beside everything else, on
 /// any number of machines, and be interrupted at any moment. The store's credentials must allow to delete.
 #[derive(Debug, Args)]

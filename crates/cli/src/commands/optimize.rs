@@ -21,7 +21,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Output, safe, summary};
 use crate::{sizes, time};
-use compact::CompactionReport;
+use compact::{Compaction, CompactionReport};
 
 /// How often a pass that lost against another one begins again.
 const TRIES: u32 = 5;
@@ -47,7 +47,7 @@ pub(super) struct Made {
     requests: StoreStats,
 }
 
-/// Makes a pass; tries again when others are faster.
+/// Lays snapshots out anew and makes a pass.
 pub(super) fn make(
     app: &App,
     repository: &Repository,
@@ -56,15 +56,32 @@ pub(super) fn make(
     cancel: &Cancel,
 ) -> Result<Made, Failure> {
     let started = Instant::now();
-    // First, so that what is given up by it is collected by the pass.
-    let compacted = match args.wants(TaskName::Compact) {
-        true => compact::compact_newest(app, repository, args, dry_run, cancel)?,
-        false => CompactionReport::default(),
-    };
-    if !args.wants(TaskName::Collect) {
-        let report = PassReport::without_pass();
-        return Ok(Made { report, compacted, elapsed: started.elapsed(), requests: repository.store().stats() });
+    let mut compaction = Compaction::new(app, repository, args, dry_run, cancel);
+    // First, so that what is left by it is collected by the pass.
+    if args.wants(TaskName::Compact) {
+        compaction.run()?;
     }
+    let mut report = PassReport::without_pass();
+    if args.wants(TaskName::Collect) {
+        report = pass_once(app, repository, args, dry_run, cancel)?;
+        // And again when the pass has taken something in: what lies twice shows only then.
+        let is_news = matches!(report.outcome, Outcome::Published(_)) && !report.is_unfinished;
+        if is_news && args.wants(TaskName::Compact) && compaction.run()? {
+            report = report.followed_by(pass_once(app, repository, args, dry_run, cancel)?);
+        }
+    }
+    let requests = repository.store().stats();
+    Ok(Made { report, compacted: compaction.report, elapsed: started.elapsed(), requests })
+}
+
+/// Makes a pass of the collector; tries again when others are faster.
+fn pass_once(
+    app: &App,
+    repository: &Repository,
+    args: &PassArgs,
+    dry_run: bool,
+    cancel: &Cancel,
+) -> Result<PassReport, Failure> {
     let surroundings = surroundings(repository, cancel);
     let options = PassOptions {
         dead_after: args.dead_after,
@@ -83,8 +100,7 @@ pub(super) fn make(
             tracing::info!(attempt, "another pass was faster; this one begins again");
             continue;
         }
-        let (report, elapsed) = (result?, started.elapsed());
-        return Ok(Made { report, compacted, elapsed, requests: repository.store().stats() });
+        return Ok(result?);
     }
     unreachable!("the last attempt returns")
 }

@@ -111,6 +111,29 @@ pub struct PassReport {
 }
 
 impl PassReport {
+    /// This pass and another right after it, as one.
+    pub fn followed_by(mut self, next: Self) -> Self {
+        let (plan, done) = (&mut self.plan, &mut self.done);
+        plan.data_containers += next.plan.data_containers;
+        plan.meta_containers += next.plan.meta_containers;
+        plan.container_bytes = ByteCount(plan.container_bytes.0 + next.plan.container_bytes.0);
+        plan.versions += next.plan.versions;
+        plan.entries += next.plan.entries;
+        plan.index_objects += next.plan.index_objects;
+        plan.versions_ingested += next.plan.versions_ingested;
+        plan.new_containers += next.plan.new_containers;
+        plan.fenced.extend(next.plan.fenced);
+        done.containers += next.done.containers;
+        done.container_bytes = ByteCount(done.container_bytes.0 + next.done.container_bytes.0);
+        done.entries += next.done.entries;
+        self.manifests_read += next.manifests_read;
+        if matches!(next.outcome, Outcome::Published(_)) {
+            self.outcome = next.outcome;
+        }
+        (self.is_unfinished, self.kept, self.live_jobs) = (next.is_unfinished, next.kept, next.live_jobs);
+        self
+    }
+
     /// Where no pass was asked for.
     pub fn without_pass() -> Self {
         Self {

@@ -315,6 +315,9 @@ impl Protocol {
         let mut all_generations = Jobs::default();
         for job in live.iter() {
             self.scenario.jobs[job].base.iter().for_each(|base| named.insert(*base));
+            // The lease names all whose containers the job may reference.
+            let shares = self.scenario.jobs[job].shares.filter(|_| self.rules.hold(Rule::OwnersNamed));
+            shares.iter().for_each(|other| named.insert(*other));
             adopted = adopted.union(self.scenario.jobs[job].adopts);
         }
         for version in named.iter() {

@@ -71,7 +71,7 @@ pub(crate) struct JobState {
 /// The program of a job under `rules`.
 pub(crate) fn program(plan: &Plan, rules: Rules) -> Vec<Step> {
     let mut looks = Vec::new();
-    if let Some(base) = plan.base {
+    for base in plan.base.into_iter().chain(plan.shares) {
         let mut whats = vec![Look::Mark, Look::Manifest];
         if !rules.hold(Rule::MarkThenRegister) {
             whats.reverse();
@@ -133,7 +133,7 @@ impl Protocol {
         // A job names only what it once saw, so it begins no sooner than that exists.
         let plan = &self.scenario.jobs[job];
         let begins = state.jobs[job].next == 0;
-        let base_seen = plan.base.is_none_or(|base| state.history.committed.has(base));
+        let base_seen = plan.base.iter().chain(&plan.shares).all(|base| state.history.committed.has(*base));
         let adopted_seen = plan.adopts.iter().all(|adopted| self.began(state, adopted));
         // And a generation has the number after those there are, of which an `aborted` one is one.
         let older_seen = plan.base.filter(|_| self.compacts(job).is_some()).is_none_or(|version| {
@@ -260,15 +260,14 @@ impl Protocol {
                 state.jobs[job].next += 1;
             }
             if self.compacts(job).is_some() {
-                // There is nothing to lay out anew.
-                state.jobs[job].outcome = Outcome::GaveUp;
-                state.jobs[job].next = program.len() as u8 - 1;
+                self.give_in(state, job);
             }
             return;
         }
         if !last {
             return;
         }
+        let shares = self.scenario.jobs[job].shares == Some(at);
         let taken = if self.scenario.jobs[job].adopts.has(at) {
             let mut owners = Jobs::of(&[at]);
             if !self.rules.hold(Rule::OwnersNamed) {
@@ -280,7 +279,18 @@ impl Protocol {
         } else {
             state.manifest(at)
         };
+        let taken = if shares { taken.and(Containers::one(at, 0)) } else { taken };
+        if shares && taken.is_empty() {
+            // The other version has left it, and what was to be led there stays where it is.
+            self.give_in(state, job);
+        }
         state.jobs[job].taken = state.jobs[job].taken.union(taken);
+    }
+
+    /// There is nothing to lay out anew.
+    fn give_in(&self, state: &mut State, job: usize) {
+        state.jobs[job].outcome = Outcome::GaveUp;
+        state.jobs[job].next = self.programs[job].len() as u8 - 1;
     }
 
     fn commit(&self, state: &mut State, job: usize) {

@@ -182,6 +182,41 @@ pub(crate) fn lives_in_a_newer_generation() -> Property<Protocol> {
     })
 }
 
+/// A version shares a container with one that is gone, and has left its own.
+pub(crate) fn lives_in_what_it_shares() -> Property<Protocol> {
+    Property::sometimes("a version lives on in a container that another left", |model: &Protocol, state: &State| {
+        some_job(model, state, |job, plan| {
+            let other = plan.shares.filter(|other| state.history.removed.has(*other));
+            let shared =
+                other.map_or(Containers::default(), |other| state.manifest(job).and(Containers::one(other, 0)));
+            let replaced = plan.replaces.and(state.bucket.containers);
+            model.is_current(state, job) && !shared.is_empty() && replaced.is_empty()
+        })
+    })
+}
+
+/// What a version shares was given up meanwhile, and is found where it went.
+pub(crate) fn shares_what_was_given_up() -> Property<Protocol> {
+    Property::sometimes("a version shares a container that was given up", |model: &Protocol, state: &State| {
+        some_job(model, state, |job, plan| {
+            let shared = plan.shares.map_or(Containers::default(), |other| Containers::one(other, 0));
+            let gone = shared.and(state.bucket.containers).is_empty();
+            model.is_current(state, job) && gone && !shared.and(state.manifest(job)).is_empty()
+        })
+    })
+}
+
+/// A compaction does without what it meant to share, because the other version is forgotten or has left it.
+pub(crate) fn does_without_sharing() -> Property<Protocol> {
+    Property::sometimes("a compaction gives up what it meant to share", |model: &Protocol, state: &State| {
+        let mut plans = model.scenario.jobs.iter().enumerate().filter(|(_, plan)| plan.shares.is_some());
+        plans.any(|(job, plan)| {
+            let version_stays = plan.base.is_some_and(|version| model.visible(state, version));
+            state.jobs[job].outcome == Outcome::GaveUp && version_stays
+        })
+    })
+}
+
 /// A slow compaction is fenced, and collected.
 pub(crate) fn fenced_generation() -> Property<Protocol> {
     Property::sometimes("a compaction is fenced and its containers collected", |model: &Protocol, state: &State| {

@@ -34,6 +34,8 @@ pub(crate) struct Plan {
     pub(crate) start: Start,
     /// The version it names as base, or reads.
     pub(crate) base: Option<usize>,
+    /// A second version, whose first container it shares in the place of what it leaves.
+    pub(crate) shares: Option<usize>,
     /// The jobs whose containers it wants to reuse. Ascending order of checks.
     pub(crate) adopts: Jobs,
     /// Containers it uploads and references.
@@ -52,6 +54,7 @@ impl Plan {
         kind: Kind::Backup,
         start: Start::Nothing,
         base: None,
+        shares: None,
         adopts: Jobs(0),
         used: 1,
         left_over: 0,
@@ -88,6 +91,11 @@ impl Plan {
     /// The same job with a base.
     pub(crate) const fn on(self, base: usize) -> Self {
         Self { base: Some(base), ..self }
+    }
+
+    /// The same compaction, leading what it moves to a container of another version as well.
+    pub(crate) const fn sharing(self, version: usize) -> Self {
+        Self { shares: Some(version), ..self }
     }
 
     /// The same job, adopting others.
@@ -252,6 +260,26 @@ impl Scenario {
     pub(crate) fn two_generations(g_nodes: usize) -> Self {
         let second = Plan { replaces: Containers::one(1, 0), ..Plan::compaction(0) };
         Self::new(&[Plan { used: 2, ..Plan::VERSION }, Plan::compaction(0), second], g_nodes)
+    }
+
+    /// Two versions, and a task that lays out the first anew over containers of its own and of the second.
+    pub(crate) fn sharing(g_nodes: usize) -> Self {
+        Self::new(&[Plan { used: 2, ..Plan::VERSION }, Plan::VERSION, Plan::compaction(0).sharing(1)], g_nodes)
+    }
+
+    /// The same, and the second is laid out anew itself.
+    pub(crate) fn shared_is_compacted(g_nodes: usize) -> Self {
+        let jobs = [Plan::VERSION, Plan::VERSION, Plan::compaction(0).sharing(1), Plan::compaction(1)];
+        let scenario = Self::new(&jobs, g_nodes);
+        Self { forgettable: Jobs::of(&[1]), expirable: Jobs::of(&[2]), ..scenario }
+    }
+
+    /// The same, and what is shared of the second may be given up for what a third version has.
+    pub(crate) fn shared_is_given_up(g_nodes: usize) -> Self {
+        let jobs = [Plan::VERSION, Plan::VERSION, Plan::VERSION, Plan::compaction(0).sharing(1)];
+        let scenario = Self::new(&jobs, g_nodes);
+        let (forgettable, expirable) = (Jobs::of(&[1, 2]), Jobs::default());
+        Self { equal: Self::first_of(&[(1, 2)]), forgettable, expirable, ..scenario }
     }
 
     /// Two versions that share nothing and hold the same chunk: that of the first may be given up.

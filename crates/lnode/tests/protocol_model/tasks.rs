@@ -44,6 +44,23 @@ fn what_is_read_is_compacted() {
 }
 
 #[test]
+fn a_version_shares_with_another() {
+    let witnesses = vec![lives_in_what_it_shares(), does_without_sharing(), fenced_generation(), collected()];
+    holds_and_cleans_up(Scenario::sharing(1), witnesses);
+}
+
+#[test]
+fn what_is_shared_is_left_by_the_other() {
+    holds(Scenario::shared_is_compacted(1), vec![lives_in_what_it_shares(), does_without_sharing(), collected()]);
+}
+
+#[test]
+fn what_is_shared_is_given_up() {
+    let witnesses = vec![lives_in_what_it_shares(), shares_what_was_given_up(), collected()];
+    holds(Scenario::shared_is_given_up(1), witnesses);
+}
+
+#[test]
 fn a_version_lives_in_what_another_left() {
     holds_and_cleans_up(Scenario::reverse_dedup(1), vec![lives_in_what_others_left(), collected()]);
 }
@@ -136,6 +153,9 @@ fn two_g_nodes_beside_every_task() {
         Scenario::two_generations(2),
         Scenario::compacted_while_read(2),
         Scenario::compacted_base(2),
+        Scenario::sharing(2),
+        Scenario::shared_is_compacted(2),
+        Scenario::shared_is_given_up(2),
         Scenario::reverse_dedup_twice(2),
         Scenario::redirected_while_read(2),
         Scenario::redirected_base(2),
@@ -185,6 +205,50 @@ fn superseded_after_the_leases_were_listed() {
 fn generations_of_named_versions_not_retained() {
     breaks(Rule::NamedGenerationsRetained, Scenario::compacted_base(1), WHOLE);
     breaks(Rule::NamedGenerationsRetained, Scenario::compacted_while_read(1), PINNED);
+}
+
+/// What a compaction that shares obeys is what a job obeys that has a second base: without any one of these rules the generation
+/// comes to reference what is collected.
+#[test]
+fn sharing_without_any_one_rule() {
+    let rules = [
+        Rule::LeaseFirst,
+        Rule::BaseChecked,
+        Rule::MarkThenRegister,
+        Rule::LooksPastCache,
+        Rule::OwnersNamed,
+        Rule::DurableFirst,
+        Rule::CreateIfAbsent,
+        Rule::OwnRegister,
+        Rule::Fence,
+        Rule::MarksBeforeLeases,
+        Rule::ContainersBeforeLeases,
+        Rule::LeasesBeforeVersions,
+        Rule::NamedVersionsRetained,
+        Rule::UnsettledKept,
+    ];
+    for rule in rules {
+        breaks(rule, Scenario::sharing(1), WHOLE);
+    }
+}
+
+#[test]
+fn sharing_beside_two_passes_carried_out() {
+    breaks(Rule::PublishFirst, Scenario::sharing(2), WHOLE);
+}
+
+#[test]
+fn sharing_what_the_other_leaves_without_any_one_rule() {
+    for rule in [Rule::GenerationAfterLease, Rule::SupersededBeforeLeases, Rule::NamedGenerationsRetained] {
+        breaks(rule, Scenario::shared_is_compacted(1), WHOLE);
+    }
+}
+
+#[test]
+fn sharing_what_is_given_up_without_any_one_rule() {
+    for rule in [Rule::RedirectIsReference, Rule::LaterReferencesInherit] {
+        breaks(rule, Scenario::shared_is_given_up(1), WHOLE);
+    }
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use larder_gnode::compaction::{Compacted, CompactionError, CompactionOptions, compact, plans};
+use larder_format::container::CONTAINER_TARGET;
+use larder_gnode::compaction::{Compacted, CompactionError, CompactionOptions, CompactionPlan, Compactor, plans};
 use larder_gnode::pass::cost::{Prices, Requests};
 use larder_lnode::relayout::RelayoutError;
 use larder_lnode::{Cancel, Context};
@@ -15,7 +16,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::sizes;
 
-/// What was copied together, or would be.
+/// What was copied together and shared, or would be.
 #[derive(Debug, Default)]
 pub(super) struct CompactionReport {
     is_planned: bool,
@@ -25,42 +26,76 @@ pub(super) struct CompactionReport {
     bytes: u64,
     stored_bytes: u64,
     requests: Requests,
+    shared_bytes: u64,
 }
 
-/// Compacts the newest snapshots. One that is damaged is left as it is, with a warning.
-pub(super) fn compact_newest(
-    app: &App,
-    repository: &Repository,
-    args: &PassArgs,
+/// Lays newest snapshots out anew, as often as there is something to do. One that is damaged is left as it is, with a warning.
+pub(super) struct Compaction<'a> {
+    app: &'a App,
+    args: &'a PassArgs,
     is_dry: bool,
-    cancel: &Cancel,
-) -> Result<CompactionReport, Failure> {
-    let started = Instant::now();
-    let context = Context { cancel: cancel.clone(), ..app.reading(repository.clone()) };
-    let options = CompactionOptions::default();
-    let mut report = CompactionReport { is_planned: is_dry, ..CompactionReport::default() };
-    for plan in plans(&context, &options)? {
-        let is_late = args.max_duration.is_some_and(|most| started.elapsed() >= most);
-        let is_too_much = args.max_rewrite.is_some_and(|most| report.bytes.saturating_add(plan.bytes) > most);
-        if is_late || cancel.is_cancelled() {
-            break;
-        }
-        if is_too_much {
-            continue;
-        }
-        let (mut bytes, mut stored_bytes) = (plan.bytes, 0);
-        if !is_dry {
-            match compact(&context, &plan, &options) {
-                Ok(Compacted::Done { bytes: copied, stored_bytes: stored, .. }) => {
-                    (bytes, stored_bytes) = (copied, stored)
+    context: Context,
+    options: CompactionOptions,
+    started: Instant,
+    pub(super) report: CompactionReport,
+}
+
+impl<'a> Compaction<'a> {
+    pub(super) fn new(
+        app: &'a App,
+        repository: &Repository,
+        args: &'a PassArgs,
+        is_dry: bool,
+        cancel: &Cancel,
+    ) -> Self {
+        let context = Context { cancel: cancel.clone(), ..app.reading(repository.clone()) };
+        let report = CompactionReport { is_planned: is_dry, ..CompactionReport::default() };
+        Self { app, args, is_dry, context, options: CompactionOptions::default(), started: Instant::now(), report }
+    }
+
+    /// Says whether anything was done.
+    pub(super) fn run(&mut self) -> Result<bool, Failure> {
+        let mut has_done = false;
+        loop {
+            let before = self.report.snapshots;
+            let plans = plans(&self.context, &self.options)?;
+            let mut compactor = Compactor::new(&self.context, &self.options);
+            for plan in &plans.plans {
+                let is_late = self.args.max_duration.is_some_and(|most| self.started.elapsed() >= most);
+                if is_late || self.context.cancel.is_cancelled() || !self.compact(&mut compactor, plan)? {
+                    return Ok(has_done || self.report.snapshots > before);
                 }
-                Ok(Compacted::Overtaken) => continue,
-                Err(CompactionError::Relayout(RelayoutError::Interrupted)) => break,
+            }
+            let is_done = self.report.snapshots > before;
+            has_done |= is_done;
+            // What memory could not hold is found when the rest of it is gone.
+            if self.is_dry || !is_done || !plans.has_more {
+                return Ok(has_done);
+            }
+        }
+    }
+
+    /// Says whether to go on.
+    fn compact(&mut self, compactor: &mut Compactor, plan: &CompactionPlan) -> Result<bool, Failure> {
+        let report = &mut self.report;
+        let after = report.bytes.saturating_add(plan.bytes);
+        // Whatever needs no copy is within any limit.
+        if plan.bytes > 0 && self.args.max_rewrite.is_some_and(|most| after > most) {
+            return Ok(true);
+        }
+        let (mut bytes, mut stored_bytes, mut shared_bytes) = (plan.bytes, 0, plan.shared_bytes);
+        if !self.is_dry {
+            match compactor.compact(plan) {
+                Ok(Compacted::Done { bytes: copied, stored_bytes: stored, shared_bytes: shared, .. }) => {
+                    (bytes, stored_bytes, shared_bytes) = (copied, stored, shared);
+                }
+                Ok(Compacted::Overtaken) => return Ok(true),
+                Err(CompactionError::Relayout(RelayoutError::Interrupted)) => return Ok(false),
                 Err(error) => {
                     let failure = Failure::from(error);
                     let id = plan.version.id().short();
-                    app.out.warn(&format!("snapshot {id} was not laid out anew: {}", failure.message));
-                    continue;
+                    self.app.out.warn(&format!("snapshot {id} was not laid out anew: {}", failure.message));
+                    return Ok(true);
                 }
             }
         }
@@ -68,9 +103,12 @@ pub(super) fn compact_newest(
         report.containers += plan.containers.len() as u64;
         report.bytes += bytes;
         report.stored_bytes += stored_bytes;
-        report.requests = report.requests.and(Requests::of_copying(plan.containers.len() as u64, bytes));
+        report.shared_bytes += shared_bytes;
+        // What is shared is read once.
+        let read = plan.containers.len() as u64 + shared_bytes.div_ceil(CONTAINER_TARGET as u64);
+        report.requests = report.requests.and(Requests::of_copying(read, bytes));
+        Ok(true)
     }
-    Ok(report)
 }
 
 impl CompactionReport {
@@ -80,6 +118,7 @@ impl CompactionReport {
             "containers": self.containers,
             "bytes": self.bytes,
             "stored_bytes": self.stored_bytes,
+            "shared_bytes": self.shared_bytes,
             "requests": self.requests.count(),
             "cost": self.requests.price(prices),
         })
@@ -95,15 +134,26 @@ impl CompactionReport {
         }
         let (snapshots, bytes) = (sizes::count(self.snapshots, "snapshot"), sizes::show(self.bytes));
         let containers = sizes::count(self.containers, "container");
+        let shared = sizes::show(self.shared_bytes);
         match self.is_planned {
             true => {
-                out.info(format!("would copy {bytes} together, so that {snapshots} will need {containers} less"))?;
+                let shared = match self.shared_bytes {
+                    0 => String::new(),
+                    _ => format!(" and share {shared} with others"),
+                };
+                out.info(format!(
+                    "would copy {bytes} together{shared}, so that {snapshots} will need {containers} less"
+                ))?;
                 let (requests, cost) = (sizes::count(self.requests.count(), "request"), self.requests.price(prices));
                 out.info(format!("{requests}: {cost:.4}"))
             }
             false => {
                 let stored = sizes::show(self.stored_bytes);
-                out.info(format!("copied {bytes} together ({stored} stored): {snapshots} will need {containers} less"))
+                let copied = format!("copied {bytes} together ({stored} stored)");
+                match self.shared_bytes {
+                    0 => out.info(format!("{copied}: {snapshots} will need {containers} less")),
+                    _ => out.info(format!("{copied}, shared {shared} with others: {snapshots} will need {containers} less")),
+                }
             }
         }
     }
