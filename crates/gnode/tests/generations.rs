@@ -45,14 +45,14 @@ fn pass_after(scene: &Scene, dead_after: Duration) {
 
 const NEVER: Duration = Duration::from_secs(1 << 30);
 
-/// That there is nothing but what visible versions need, and their superseded manifests.
+/// That there is nothing but what visible versions need, and the registers of those that were laid out anew.
 #[track_caller]
 fn is_clean(scene: &Scene, at: &str) {
     let versions: BTreeMap<JobId, u32> =
         scene.versions().iter().map(|version| (version.id(), version.generation)).collect();
     let superseded = |name: &String| {
         names::parse_version(name)
-            .is_some_and(|(_, job, generation)| versions.get(&job).is_some_and(|newest| generation < *newest))
+            .is_some_and(|(_, job, generation)| generation == 0 && versions.get(&job).is_some_and(|newest| *newest > 0))
     };
     let garbage: Vec<_> = scene.garbage().into_iter().filter(|name| !superseded(name)).collect();
     assert!(garbage.is_empty(), "{at}: {garbage:?}");
@@ -153,6 +153,68 @@ fn a_compaction_whose_version_and_older_ones_go_meanwhile_loses_nothing() {
             },
         );
     }
+}
+
+fn generations_of(scene: &Scene, id: JobId) -> Vec<u32> {
+    let registers = scene.runtime.block_on(scene.context().repository.list_registers()).unwrap();
+    registers.into_iter().find(|(pin, _)| pin.job == id).unwrap().1
+}
+
+/// Of a version that is laid out anew again and again the register and the generation that holds stay, and nothing in between, whatever
+/// that is; unless somebody reads the version.
+#[test]
+fn generations_below_the_one_that_holds_are_removed() {
+    let scene = with_versions();
+    let newest = scene.versions().into_iter().rfind(|version| version.summary.series == "a").unwrap();
+    let (id, contents) = (newest.id(), scene.contents());
+    let version = || scene.versions().into_iter().find(|version| version.id() == id).unwrap();
+    relay_all(&scene.context(), &version());
+    pass_after(&scene, NEVER);
+    assert_eq!(generations_of(&scene, id), [0, 1]);
+    // Fenced off, and then twice more.
+    let context = scene.context();
+    let fence = larder_format::manifest::encode_aborted(context.repository.keys(), newest.series, id, 2, [5; 16]);
+    scene
+        .runtime
+        .block_on(context.repository.store().create(&names::version(newest.series, id, 2), fence.into()))
+        .unwrap();
+    pass_after(&scene, NEVER);
+    assert_eq!(generations_of(&scene, id), [0, 1, 2], "somebody may want the number");
+    relay_all(&scene.context(), &version());
+    relay_all(&scene.context(), &version());
+    assert_eq!(generations_of(&scene, id), [0, 1, 2, 3, 4]);
+    let (_, reading) = VersionReader::announce(&scene.context(), &version()).unwrap();
+    pass_after(&scene, NEVER);
+    assert_eq!(generations_of(&scene, id), [0, 1, 2, 3, 4], "it is being read");
+    reading.end();
+
+    // Whatever happens to the pass, and whatever else is done before any of its steps.
+    let layout = move |scene: &Scene| {
+        let version = scene.versions().into_iter().find(|version| version.id() == id).unwrap();
+        relay_all(&scene.context(), &version);
+    };
+    at_every_operation(
+        &scene,
+        layout,
+        |scene, store| {
+            let options = PassOptions { dead_after: NEVER, ..PassOptions::default() };
+            scene.runtime.handle().block_on(pass::run(&surroundings(scene.repository(store)), &options))
+        },
+        |scene, result, at| {
+            result.unwrap_or_else(|error| panic!("{at}: {error}"));
+            assert!(scene.contents() == contents, "{at}");
+            pass_after(scene, NEVER);
+            assert!(scene.contents() == contents, "{at}");
+            assert_eq!(generations_of(scene, id), [0, 5], "{at}");
+            is_clean(scene, at);
+        },
+    );
+    pass_after(&scene, NEVER);
+    assert_eq!(generations_of(&scene, id), [0, 4]);
+    is_clean(&scene, "laid out four times");
+    scene.forget(id);
+    pass_after(&scene, NEVER);
+    is_clean(&scene, "forgotten");
 }
 
 /// S10: the base of a backup is laid out anew, and what it gave up is collected, while the backup runs.

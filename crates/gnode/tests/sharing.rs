@@ -9,12 +9,10 @@ use std::time::Duration;
 
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::index_tables::ChunkKey;
-use larder_format::lease::JobKind;
 use larder_format::names;
 use larder_gnode::compaction::{self, Compacted, CompactionError, CompactionOptions, CompactionPlan, Compactor};
-use larder_gnode::forget::pin_of;
 use larder_gnode::pass::{self, PassOptions};
-use larder_lnode::{Context, VersionReader};
+use larder_lnode::VersionReader;
 use larder_store::catalog::Version;
 use larder_testkit::{Stop, data};
 use support::*;
@@ -344,46 +342,10 @@ fn a_version_that_shares_is_forgotten_meanwhile() {
 fn a_version_shares_with_one_that_is_laid_out_anew_meanwhile() {
     let lay_out = |scene: &Scene| {
         let context = scene.context();
-        // Everything that `b` has is copied.
-        let all = CompactionOptions { sparse_percent: 100, budget_percent: 100, ..EXACT };
-        let newest = scene.newest("b");
-        let mut manifest = VersionReader::open(&context, &newest).unwrap().manifest().clone();
-        relay_all(&context, &newest, &mut manifest, &all);
+        relay_all(&context, &scene.newest("b"));
         scene.collect();
     };
     whatever_happens(lay_out, |_| true, true);
-}
-
-/// Lays a version out anew with a container of its own for everything.
-fn relay_all(
-    context: &Context,
-    version: &Version,
-    manifest: &mut larder_format::manifest::Manifest,
-    options: &CompactionOptions,
-) {
-    use larder_lnode::lease::LeaseKeeper;
-    let pin = pin_of(version);
-    let generation = context.runtime.block_on(context.repository.next_generation(pin)).unwrap();
-    let job = JobId::new(context.clock.now_ms(), data::random(generation.into(), 10).try_into().unwrap());
-    let lease = larder_format::lease::Lease {
-        kind: JobKind::Task,
-        series: version.summary.series.clone(),
-        pins: vec![pin],
-        adopts: Vec::new(),
-        host: String::new(),
-        process: 1,
-        written_ms: 0,
-        renew_seconds: 300,
-        claims: None,
-        generation: Some(generation),
-    };
-    let keeper = LeaseKeeper::open(context, job, lease).unwrap();
-    let mut relayout = larder_lnode::relayout::Relayout::new(context, job, options.compression).unwrap();
-    let relaid = relayout.relay(manifest, |container| container.kind == ContainerKind::Data).unwrap();
-    let written = relayout.finish().unwrap();
-    let relaid = relaid.manifest(manifest, &written, [3; 16]).unwrap();
-    context.runtime.block_on(context.repository.commit_generation(version.series, &relaid, generation)).unwrap();
-    keeper.end(true);
 }
 
 #[test]

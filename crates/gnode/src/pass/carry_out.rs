@@ -36,9 +36,15 @@ pub(super) async fn carry_out(
     while let Some(objects) = removals.next().await {
         done.entries += objects?;
     }
+    let generations = decision.superseded.into_iter();
+    let generations = generations.map(|(pin, generation)| names::version(pin.series, pin.job, generation));
     let runs = decision.runs.into_iter().map(|(id, _)| names::run(id));
     let indexes = decision.indexes.into_iter().map(names::index);
-    let objects = runs.chain(indexes).take_while(|_| !stop()).map(|name| async move { store.delete(&name).await });
+    let objects = generations
+        .chain(runs)
+        .chain(indexes)
+        .take_while(|_| !stop())
+        .map(|name| async move { store.delete(&name).await });
     let mut objects = futures::stream::iter(objects).buffer_unordered(CONCURRENT_DELETIONS);
     while let Some(deleted) = objects.next().await {
         deleted?;

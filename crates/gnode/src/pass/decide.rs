@@ -79,6 +79,8 @@ impl Removal {
 pub(super) struct Decision {
     pub(super) containers: Vec<ListedContainer>,
     pub(super) removals: BTreeMap<JobId, Removal>,
+    /// Generations of versions that stay, below the one that holds.
+    pub(super) superseded: Vec<(Pin, u32)>,
     pub(super) runs: Vec<(RunId, u64)>,
     pub(super) indexes: Vec<u64>,
     /// Of the runs, how many only an older index uses.
@@ -89,7 +91,8 @@ impl Decision {
     /// Whether it is not worth an index. Older indexes and their runs go along when there is a newer one; alone they would make one
     /// each.
     pub(super) fn is_empty(&self) -> bool {
-        self.containers.is_empty() && self.removals.is_empty() && self.runs.len() == self.superseded_runs
+        let nothing_goes = self.containers.is_empty() && self.removals.is_empty() && self.superseded.is_empty();
+        nothing_goes && self.runs.len() == self.superseded_runs
     }
 
     /// Leaves what would go along for the next time.
@@ -124,6 +127,8 @@ pub(super) struct Proposal {
     used_beside: HashSet<ContainerId>,
     /// Versions that are retained.
     retained: BTreeSet<Pin>,
+    /// Of versions of which older generations count for nothing, the one that holds.
+    holding: BTreeMap<Pin, u32>,
 }
 
 impl Proposal {
@@ -142,7 +147,7 @@ impl Proposal {
             .map(|container| (container.id, container.bytes))
             .collect();
         let (retained, used_beside) = (BTreeSet::new(), HashSet::new());
-        Self { before, leases, named, doomed, unknown, adopted, used_beside, retained }
+        Self { before, leases, named, doomed, unknown, adopted, used_beside, retained, holding: BTreeMap::new() }
     }
 
     /// Whether a version that is listed after the leases has to be read: all but those that were marked before, unless somebody
@@ -205,6 +210,16 @@ impl Proposal {
         }
     }
 
+    /// This generation of a retained version holds a manifest, and what is below it counts for nothing: it may go, but for the
+    /// register. Whether its jobs have closed their leases does not matter. A generation that is created again below one that holds is
+    /// nothing, and that one stays until there is a higher one.
+    pub(super) fn supersede(&mut self, version: Pin, holding: u32) {
+        let was_there = self.before.registers.get(&version).is_some_and(|before| before.contains(&holding));
+        if was_there && !self.named.contains(&version) {
+            self.holding.insert(version, holding);
+        }
+    }
+
     /// Versions that are forgotten and stay all the same, each with a job that needs it.
     pub(super) fn kept(&self) -> impl Iterator<Item = (Pin, JobId, &Lease)> {
         let live = self.leases.live.iter();
@@ -239,7 +254,7 @@ impl Proposal {
         needs: &IndexNeeds,
         has_record: impl Fn(&ContainerId) -> bool,
     ) -> Decision {
-        let Self { before, leases, doomed, unknown, .. } = self;
+        let Self { before, leases, doomed, unknown, holding, .. } = self;
         let is_left = |id: &&ContainerId| !doomed.contains_key(id) && !has_record(id);
         let waiting: HashSet<JobId> = unknown.iter().filter(is_left).map(|id| id.job).collect();
         let mut containers: Vec<_> = doomed.into_iter().map(|(id, bytes)| ListedContainer { id, bytes }).collect();
@@ -275,12 +290,17 @@ impl Proposal {
             removals.entry(pin.job).or_default().marks.push(*pin);
         }
         removals.retain(|job, removal| !removal.is_empty() && !waiting.contains(job));
+        let below = holding.iter().flat_map(|(pin, holding)| {
+            let generations = registers.get(pin).into_iter().flatten();
+            generations.filter(|generation| (1..*holding).contains(*generation)).map(|generation| (*pin, *generation))
+        });
+        let superseded = below.collect();
         let is_over = |job: &JobId| before.settled.contains(job) || !leases.jobs.contains_key(job);
         let runs = before.runs.into_iter().filter(|(id, _)| is_over(&id.job) && !needs.runs.contains(id));
         let runs: Vec<_> = runs.collect();
         let superseded_runs = runs.iter().filter(|(id, _)| needs.superseded.contains(id)).count();
         // Whoever reads the index it is based on may go on for a while.
         let indexes = before.indexes.into_iter().filter(|number| *number < needs.base).collect();
-        Decision { containers, removals, runs, indexes, superseded_runs }
+        Decision { containers, removals, superseded, runs, indexes, superseded_runs }
     }
 }

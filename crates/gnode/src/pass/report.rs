@@ -36,7 +36,8 @@ impl Plan {
             meta_containers: of_kind(ContainerKind::Meta),
             container_bytes: ByteCount(decision.containers.iter().map(|container| container.bytes).sum()),
             versions: decision.removals.values().map(|removal| removal.marks.len() as u64).sum(),
-            entries: decision.removals.values().map(|removal| removal.objects()).sum(),
+            entries: decision.removals.values().map(|removal| removal.objects()).sum::<u64>()
+                + decision.superseded.len() as u64,
             index_objects: (decision.runs.len() + decision.indexes.len()) as u64,
             fenced,
             ..Self::default()

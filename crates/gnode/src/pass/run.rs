@@ -324,6 +324,11 @@ impl Pass<'_> {
         let containers = decision.containers.iter().map(|container| Doomed::Container(container.id));
         let jobs = decision.removals.values().flat_map(|removal| &removal.registers);
         let jobs = jobs.map(|(Pin { series, job }, _)| Doomed::Job { series: *series, job: *job });
+        let generations = decision.superseded.iter().map(|(pin, generation)| Doomed::Generation {
+            series: pin.series,
+            job: pin.job,
+            generation: *generation,
+        });
         let runs = decision.runs.iter().map(|(id, _)| Doomed::Run(*id));
         let indexes = decision.indexes.iter().map(|number| Doomed::Index(*number));
         let reason = |what: &Doomed| match what {
@@ -331,7 +336,7 @@ impl Pass<'_> {
             Doomed::Generation { .. } | Doomed::Index(_) => Reason::Superseded,
         };
         let queued = |what| Queued { reason: reason(&what), what, decided: self.number };
-        manifest.queue = containers.chain(jobs).chain(runs).chain(indexes).map(queued).collect();
+        manifest.queue = containers.chain(jobs).chain(generations).chain(runs).chain(indexes).map(queued).collect();
         manifest
     }
 }

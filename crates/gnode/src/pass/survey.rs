@@ -215,6 +215,7 @@ impl Survey<'_> {
             if ledger.knows(pin, newest) && !proposal.is_marked(pin) && (is_alone || !proposal.is_named(pin)) {
                 ledger.retain(*pin);
                 proposal.retain(*pin, &[]);
+                proposal.supersede(*pin, newest);
             } else {
                 plans.push((*pin, proposal.generations(pin, generations)));
             }
@@ -225,6 +226,9 @@ impl Survey<'_> {
         while let Some(read) = reads.next().await {
             let (pin, manifests) = read?;
             manifests_read += manifests.len() as u64;
+            // Older ones were not read because they count for nothing.
+            let superseding = manifests.last().filter(|(_, register)| matches!(register, Register::Committed(_)));
+            let superseding = superseding.map(|(generation, _)| *generation);
             let committed = manifests.into_iter().filter_map(|(generation, register)| match register {
                 Register::Committed((containers, sketch)) => Some((generation, containers, sketch)),
                 Register::Aborted => None,
@@ -232,6 +236,9 @@ impl Survey<'_> {
             let mut committed: Vec<_> = committed.collect();
             for (_, containers, _) in &committed {
                 proposal.retain(pin, containers);
+            }
+            if let Some(generation) = superseding.filter(|_| !proposal.is_marked(&pin)) {
+                proposal.supersede(pin, generation);
             }
             // Several generations, and what only a lease retains, are read again next time.
             let is_ingested = match &mut committed[..] {

@@ -22,12 +22,15 @@ use std::time::Duration;
 
 use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::config::Config;
-use larder_format::ids::{JobId, RepositoryId};
+use larder_format::ids::{ContainerKind, JobId, RepositoryId};
 use larder_format::key_file::{KdfCost, KeyFields};
+use larder_format::lease::{JobKind, Lease};
 use larder_format::mark::Forgotten;
 use larder_format::names;
 use larder_gnode::forget::pin_of;
 use larder_gnode::pass::{self, Executor, Listing, PassError, PassOptions, PassReport, Surroundings};
+use larder_lnode::lease::LeaseKeeper;
+use larder_lnode::relayout::Relayout;
 use larder_lnode::{
     BackupError, BackupOptions, BackupReport, Cancel, Clock, Context, Input, NoProgress, VersionReader,
 };
@@ -290,4 +293,31 @@ pub fn backup_with(
     };
     change(&mut options);
     larder_lnode::backup(context, Input::Tree(Walk::new(roots, WalkOptions::default())), &options)
+}
+
+/// Lays a version out anew with a container of its own for everything.
+pub fn relay_all(context: &Context, version: &Version) {
+    let manifest = VersionReader::open(context, version).unwrap().manifest().clone();
+    let pin = pin_of(version);
+    let generation = context.runtime.block_on(context.repository.next_generation(pin)).unwrap();
+    let job = JobId::new(context.clock.now_ms(), data::random(generation.into(), 10).try_into().unwrap());
+    let lease = Lease {
+        kind: JobKind::Task,
+        series: version.summary.series.clone(),
+        pins: vec![pin],
+        adopts: Vec::new(),
+        host: String::new(),
+        process: 1,
+        written_ms: 0,
+        renew_seconds: 300,
+        claims: None,
+        generation: Some(generation),
+    };
+    let keeper = LeaseKeeper::open(context, job, lease).unwrap();
+    let mut relayout = Relayout::new(context, job, larder_format::compress::Compression::DEFAULT).unwrap();
+    let relaid = relayout.relay(&manifest, |container| container.kind == ContainerKind::Data).unwrap();
+    let written = relayout.finish().unwrap();
+    let relaid = relaid.manifest(&manifest, &written, [3; 16]).unwrap();
+    context.runtime.block_on(context.repository.commit_generation(version.series, &relaid, generation)).unwrap();
+    keeper.end(true);
 }

@@ -34,6 +34,8 @@ pub(crate) struct Collector {
     listed: Containers,
     /// Generations superseded by then; after the leases are listed, less those of versions that a live lease names.
     superseded: Jobs,
+    /// Generations above which one holds a manifest, whatever they are themselves.
+    replaced: Jobs,
     /// Of these, what may be given up: its job is settled and not adopted.
     movable: Containers,
     /// `aborted` generations that had to stay by then.
@@ -263,7 +265,7 @@ impl Protocol {
     fn begin(&self, state: &State) -> Collector {
         let bucket = &state.bucket;
         let (mut settled, mut versions) = (state.history.void, Jobs::default());
-        let (mut forgotten, mut superseded) = (bucket.forgotten, Jobs::default());
+        let (mut forgotten, mut superseded, mut replaced) = (bucket.forgotten, Jobs::default(), Jobs::default());
         for job in 0..state.jobs.len() {
             // A generation of a version that is forgotten or gone is as forgotten as that.
             let gone = |version: usize| bucket.forgotten.has(version) || bucket.registers[version] == Register::Absent;
@@ -272,6 +274,10 @@ impl Protocol {
             }
             if bucket.registers[job] == Register::Manifest && self.is_superseded(state, job) {
                 superseded.insert(job);
+            }
+            let is_generation = self.compacts(job).is_some() && bucket.registers[job] != Register::Absent;
+            if is_generation && self.is_superseded(state, job) {
+                replaced.insert(job);
             }
             // Numbers of the index below the newest are taken, also those that were deleted.
             let number_passed = self.scenario.jobs[job].kind == Kind::Rewriting && state.history.removed.has(job);
@@ -287,6 +293,7 @@ impl Protocol {
             settled,
             forgotten,
             superseded,
+            replaced,
             barring: self.barring(state),
             leaving: if self.scenario.equal.is_empty() { Jobs::default() } else { forgotten.union(superseded) },
             listed: if self.scenario.equal.is_empty() { Containers::default() } else { bucket.containers },
@@ -340,7 +347,9 @@ impl Protocol {
             listed: pass.listed,
             movable: pass.listed.minus(not_given_up),
             doomed: containers.minus(Containers::of_jobs(kept)),
-            remove: settled.and(closed),
+            // What lies below a generation that holds may come back late, and means nothing. So nobody needs to have closed.
+            remove: settled
+                .and(closed.union(pass.replaced.minus(held(Rule::NamedGenerationsRetained, all_generations)))),
             barring: pass.barring,
             remove_lease: settled.and(pass.open.union(pass.closed)),
             remove_mark: pass.gone.and(marks).and(state.bucket.forgotten),

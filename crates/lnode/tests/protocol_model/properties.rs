@@ -217,6 +217,18 @@ pub(crate) fn does_without_sharing() -> Property<Protocol> {
     })
 }
 
+/// What a newer generation replaced is removed, although its job never said that it was over.
+pub(crate) fn replaced_without_closing() -> Property<Protocol> {
+    Property::sometimes("a generation is removed whose job is not closed", |model: &Protocol, state: &State| {
+        let mut removed = state.history.removed.iter().filter(|job| model.compacts(*job).is_some());
+        removed.any(|job| {
+            let ended = model.next_step(state, job).is_none();
+            let version = model.compacts(job).unwrap_or(job);
+            !ended && model.visible(state, version) && model.is_superseded(state, job)
+        })
+    })
+}
+
 /// A slow compaction is fenced, and collected.
 pub(crate) fn fenced_generation() -> Property<Protocol> {
     Property::sometimes("a compaction is fenced and its containers collected", |model: &Protocol, state: &State| {

@@ -262,6 +262,11 @@ impl Scenario {
         Self::new(&[Plan { used: 2, ..Plan::VERSION }, Plan::compaction(0), second], g_nodes)
     }
 
+    /// The same, and the first of its generations may be created late.
+    pub(crate) fn late_first_of_two_generations(g_nodes: usize) -> Self {
+        Self { unanswered_commit: Jobs::of(&[1]), ..Self::two_generations(g_nodes) }
+    }
+
     /// Two versions, and a task that lays out the first anew over containers of its own and of the second.
     pub(crate) fn sharing(g_nodes: usize) -> Self {
         Self::new(&[Plan { used: 2, ..Plan::VERSION }, Plan::VERSION, Plan::compaction(0).sharing(1)], g_nodes)

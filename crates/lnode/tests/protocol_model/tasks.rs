@@ -24,6 +24,14 @@ fn a_version_is_compacted_twice() {
 }
 
 #[test]
+fn what_a_newer_generation_replaced_is_removed() {
+    holds(
+        Scenario::late_first_of_two_generations(1),
+        vec![replaced_without_closing(), late_create_wins(), collected()],
+    );
+}
+
+#[test]
 fn a_generation_without_answer_may_land_at_any_time() {
     holds(Scenario::late_generation(1), vec![lives_in_a_newer_generation(), late_create_wins(), collected()]);
 }
