@@ -155,7 +155,9 @@ impl Protocol {
         let undecided = state.jobs[job].outcome == Outcome::Open && state.bucket.registers[job] == Register::Absent;
         let ended = state.jobs[job].next as usize == self.programs[job].len();
         let over = state.history.expired_readers.union(state.history.taken).has(job);
-        undecided && !ended && !over
+        // Its generation was there, and was replaced: created once more it means nothing.
+        let was_replaced = self.compacts(job).is_some() && state.history.removed.has(job);
+        undecided && !ended && !over && !was_replaced
     }
 
     /// Everything the manifest of `job` references if it commits now.
