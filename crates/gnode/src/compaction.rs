@@ -1,7 +1,8 @@
 //! Compaction: newest versions laid out anew, so that they are read fast and share what other newest versions have too.
 //!
 //! The newest version of a series gets a new generation of its manifest, in which it *leaves* containers. It leaves a container
-//! * that holds little of it (SlimStore section V-B, sparse container compaction; the budget is that of HAR), or
+//! * that holds little of it (SlimStore section V-B, sparse container compaction; the budget is that of HAR) or, with others of its
+//!   size, little at all, or
 //! * of which much lies in other containers as well that newest versions use, or
 //! * that was given up, so that its chunks are found through the index alone.
 //!
@@ -55,6 +56,9 @@ const ATTEMPTS: u32 = 3;
 pub struct CompactionOptions {
     /// A container is sparse when every newest version that uses it uses less than this share of its bytes (percent).
     pub sparse_percent: u8,
+    /// A container of which its only newest version uses less than this many bytes is small, however dense it is. Some of about one
+    /// size are copied together, or a version would be read from as many containers as there were versions before it.
+    pub small_bytes: u64,
     /// Of a version's bytes, at most so many percent are copied; the sparsest containers come first. Sharing copies nothing.
     pub budget_percent: u8,
     /// A container is left for copies elsewhere when there are some of at least this share of its bytes (percent). Above 100: never.
@@ -65,7 +69,14 @@ pub struct CompactionOptions {
 
 impl Default for CompactionOptions {
     fn default() -> Self {
-        Self { sparse_percent: 30, budget_percent: 5, duplicate_percent: 20, compression: Compression::DEFAULT }
+        Self {
+            sparse_percent: 30,
+            // A quarter of what backups fill.
+            small_bytes: 2 << 20,
+            budget_percent: 5,
+            duplicate_percent: 20,
+            compression: Compression::DEFAULT,
+        }
     }
 }
 

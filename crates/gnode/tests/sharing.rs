@@ -20,6 +20,7 @@ use support::*;
 /// As exact as can be: every duplicate counts, and nothing is too much.
 const EXACT: CompactionOptions = CompactionOptions {
     sparse_percent: 0,
+    small_bytes: 0,
     budget_percent: 100,
     duplicate_percent: 0,
     compression: larder_format::compress::Compression::DEFAULT,

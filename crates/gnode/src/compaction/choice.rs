@@ -1,7 +1,7 @@
 //! Which containers each newest version leaves. A function of what was found and nothing else.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use larder_format::ids::ContainerId;
 use larder_format::manifest::ContainerUsage;
@@ -13,6 +13,9 @@ use super::newest::{Newest, Uses, is_below};
 /// Of a container that is left for copies elsewhere, at most this share of its bytes (percent) may lie in containers that the version
 /// would use little of: each of them is one more to be read.
 const SCATTERED_PERCENT: u8 = 10;
+
+/// So many small containers of about one size are copied together: up to four times as large is one size.
+const SMALL_ONES: usize = 4;
 
 /// A container that a version leaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +31,7 @@ pub(super) struct Leave {
 pub(super) enum Why {
     /// The container was given up; the newest version must not need the index.
     GivenUp,
-    /// It holds much else.
+    /// It holds much else, or little at all.
     Sparse,
     /// Much of it lies elsewhere.
     Duplicate,
@@ -46,30 +49,47 @@ impl Leave {
     }
 }
 
-/// Of these versions, which containers each leaves because they are sparse; the sparsest first, until the budget is used up.
+/// Of these versions, which containers each leaves because they hold little of it: much else beside that, the sparsest first, or
+/// little at all; until the budget is used up.
 ///
 /// A version does so once: the budget is for its whole life.
 pub(super) fn sparse(newest: &[Newest], uses: &Uses, options: &CompactionOptions) -> Vec<Vec<ContainerUsage>> {
-    let of_version = |newest: &Newest| {
-        if newest.version.generation > 0 {
-            return Vec::new();
-        }
-        let is_sparse = |usage: &&ContainerUsage| uses.is_sparse_for_all(&usage.container, options.sparse_percent);
-        let mut sparse: Vec<_> = newest.containers.iter().filter(is_sparse).copied().collect();
-        let share =
-            |usage: &ContainerUsage| u128::from(usage.bytes_used) * (1 << 32) / u128::from(usage.bytes_held).max(1);
-        sparse.sort_by_key(|usage| (share(usage), usage.container));
-        let budget = budget_of(newest, options);
-        let mut bytes = 0u64;
-        let fits = |usage: &ContainerUsage| {
-            bytes = bytes.saturating_add(usage.bytes_used);
-            bytes <= budget
-        };
-        let sparse: Vec<_> = sparse.into_iter().take_while(fits).collect();
-        // One container in the place of another is no gain.
-        if sparse.len() > 1 { sparse } else { Vec::new() }
+    let of_version = |newest: &Newest| match newest.version.generation {
+        0 => sparse_of(newest, uses, options),
+        _ => Vec::new(),
     };
     newest.iter().map(of_version).collect()
+}
+
+fn sparse_of(newest: &Newest, uses: &Uses, options: &CompactionOptions) -> Vec<ContainerUsage> {
+    let is_sparse = |usage: &ContainerUsage| uses.is_sparse_for_all(&usage.container, options.sparse_percent);
+    let (mut chosen, dense): (Vec<_>, Vec<_>) = newest.containers.iter().copied().partition(is_sparse);
+    let share = |usage: &ContainerUsage| u128::from(usage.bytes_used) * (1 << 32) / u128::from(usage.bytes_held).max(1);
+    chosen.sort_by_key(|usage| (share(usage), usage.container));
+    let mut budget = budget_of(newest, options);
+    let mut fit = 0;
+    for usage in &chosen {
+        let Some(left) = budget.checked_sub(usage.bytes_used) else { break };
+        (budget, fit) = (left, fit + 1);
+    }
+    chosen.truncate(fit);
+    // Small ones by their size, like runs of a sorted table: each byte is copied again only when there is four times as much.
+    let mut tiers: BTreeMap<u32, Vec<ContainerUsage>> = BTreeMap::new();
+    let is_small =
+        |usage: &ContainerUsage| usage.bytes_used < options.small_bytes && uses.of(&usage.container).len() == 1;
+    for usage in dense.into_iter().filter(is_small) {
+        tiers.entry(usage.bytes_used.max(1).ilog(SMALL_ONES as u64)).or_default().push(usage);
+    }
+    for mut small in tiers.into_values() {
+        small.sort_by_key(|usage| (usage.bytes_used, usage.container));
+        let bytes: u64 = small.iter().map(|usage| usage.bytes_used).sum();
+        if small.len() >= SMALL_ONES && bytes <= budget {
+            budget -= bytes;
+            chosen.extend(small);
+        }
+    }
+    // One container in the place of another is no gain.
+    if chosen.len() > 1 { chosen } else { Vec::new() }
 }
 
 fn budget_of(newest: &Newest, options: &CompactionOptions) -> u64 {
