@@ -184,3 +184,30 @@ fn the_newest_snapshot_is_laid_out_anew_when_little_of_many_containers_is_left_i
     assert!(std::fs::read(play.path("restored").join("file")).expect("restored") == content);
     assert_eq!(play.larder(["snapshots", "--json"]).ok().json().as_array().map(Vec::len), Some(10));
 }
+
+#[test]
+fn what_two_series_have_is_stored_once_after_a_pass() {
+    let play = Play::with_repository();
+    play.write("source/common", data::random(1, 3_000_000));
+    let mut ids = Vec::new();
+    for series in ["a", "b"] {
+        play.write("source/own", data::random(series.len() as u64 + u64::from(series.as_bytes()[0]), 10_000));
+        ids.push(play.backup(["source", "--series", series, "--no-similar"]));
+    }
+    let before = stored(&play);
+    assert!(before > 6_000_000, "{before}");
+    let text = play.larder(["optimize"]).ok().text();
+    assert!(text.contains("shared") && text.contains("1 snapshot will need 1 container less"), "{text}");
+    assert!(stored(&play) < 3_100_000, "{}", stored(&play));
+    let done = play.larder(["optimize", "--json"]).ok().json();
+    schema::check("optimize_summary", &done);
+    assert_eq!(done["compacted"]["snapshots"], 0);
+    play.larder(["check", "--read-data"]).ok();
+    // Each of them without the other, and without the index.
+    play.larder(["forget", &ids[1]]).ok();
+    play.larder(["optimize"]).ok();
+    std::fs::remove_dir_all(play.path("repository").join("index")).expect("there is one");
+    let source = format!("{}:{}", ids[0], play.path("source").display());
+    play.larder(["restore", &source, "--target", "restored"]).ok();
+    assert!(std::fs::read(play.path("restored").join("common")).expect("restored") == data::random(1, 3_000_000));
+}
