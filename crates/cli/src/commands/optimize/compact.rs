@@ -152,7 +152,9 @@ impl CompactionReport {
                 let copied = format!("copied {bytes} together ({stored} stored)");
                 match self.shared_bytes {
                     0 => out.info(format!("{copied}: {snapshots} will need {containers} less")),
-                    _ => out.info(format!("{copied}, shared {shared} with others: {snapshots} will need {containers} less")),
+                    _ => out.info(format!(
+                        "{copied}, shared {shared} with others: {snapshots} will need {containers} less"
+                    )),
                 }
             }
         }
