@@ -18,6 +18,7 @@ mod feed;
 mod filters;
 mod incoming;
 mod merging;
+mod overflow;
 mod prediction;
 mod recipe_writer;
 mod run;
@@ -29,6 +30,7 @@ pub use run::backup;
 
 use std::io::Read;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 
 use larder_format::compress::Compression;
 use larder_format::ids::JobId;
@@ -101,6 +103,8 @@ pub struct BackupOptions {
     pub find_similar: bool,
     /// Bytes of memory for finding duplicates.
     pub index_memory: usize,
+    /// Folder for what that memory has no room for of the job's own chunks, in a file without a name: 44 bytes a chunk.
+    pub scratch: PathBuf,
 }
 
 /// What a backup did.

@@ -16,7 +16,7 @@ pub(crate) use entries::{Entries, EntriesBelow, PlacedEntry};
 pub use reading::{ReadError, Reading};
 pub(crate) use reading::{ReadLease, is_missing, look, pin_of};
 pub(crate) use recipe_reader::{MetaChunks, RecipeReader, RecordCursor, SegmentPlace};
-pub(crate) use vision::{FetchCounters, parts};
+pub(crate) use vision::{FetchCounters, parts, scratch};
 pub use vision::{FetchOptions, FetchReport};
 
 use std::sync::Arc;

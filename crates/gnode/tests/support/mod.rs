@@ -295,6 +295,7 @@ pub fn backup_with(
         merge_after: None,
         find_similar: true,
         index_memory: 64 << 20,
+        scratch: std::env::temp_dir(),
     };
     change(&mut options);
     larder_lnode::backup(context, Input::Tree(Walk::new(roots, WalkOptions::default())), &options)

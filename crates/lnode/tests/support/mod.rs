@@ -117,6 +117,7 @@ pub fn options(series: &str) -> BackupOptions {
         merge_after: None,
         find_similar: true,
         index_memory: 64 << 20,
+        scratch: std::env::temp_dir(),
     }
 }
 
