@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::num::NonZeroU64;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -200,10 +201,13 @@ impl App {
         // memory: that is used only when asked for.
         let default = if is_near || cache.is_none() { 0 } else { CACHE_DISK_DEFAULT };
         options.cache_disk = args.cache_disk.unwrap_or(default);
-        if let Some(dir) = cache {
-            options.scratch = dir.join("scratch");
-        }
+        options.scratch = self.scratch();
         Ok(options)
+    }
+
+    /// Folder for temporary files: in the cache folder, which is on a disk more likely than the one for temporary files.
+    pub(crate) fn scratch(&self) -> PathBuf {
+        environment::cache_dir(&self.global).map_or_else(std::env::temp_dir, |dir| dir.join("scratch"))
     }
 
     fn threads(&self) -> std::num::NonZeroUsize {

@@ -13,7 +13,8 @@ use larder_format::segment::ChunkRecord;
 use lru::LruCache;
 
 use crate::chain::{Chunk, Filter, Verdict};
-use crate::sampled_index::{SampleMap, SampledIndex, sample};
+use crate::neighbour_index::NeighbourIndex;
+use crate::sampled_index::{NoteGroups, SampleMap, SampledIndex, sample};
 
 /// The records of one group, in stream order.
 pub type Group = Arc<Vec<ChunkRecord>>;
@@ -30,7 +31,7 @@ pub trait LoadGroup {
     fn load(&mut self, group: u32) -> Result<Group, Self::Error>;
 
     /// Fills the index with samples of all groups. Called once, at the first chunk that the loaded groups do not have.
-    fn fill(&mut self, index: &mut SampledIndex) -> Result<(), Self::Error>;
+    fn fill(&mut self, index: &mut dyn NoteGroups) -> Result<(), Self::Error>;
 
     /// These groups, at most [`AHEAD_MAX`], are likely to be loaded next, in this order: a loader may begin to fetch them. Some are
     /// announced twice, and after a jump of the stream some are never loaded.
@@ -62,11 +63,41 @@ pub struct Held {
     pub samples: usize,
 }
 
+/// Which group a chunk is in.
+#[derive(Debug)]
+enum Index {
+    Sampled(SampledIndex),
+    Exact(NeighbourIndex),
+}
+
+impl Index {
+    fn notes(&mut self) -> &mut dyn NoteGroups {
+        match self {
+            Self::Sampled(index) => index,
+            Self::Exact(index) => index,
+        }
+    }
+
+    fn get(&mut self, sample: u64) -> Option<u32> {
+        match self {
+            Self::Sampled(index) => index.get(sample),
+            Self::Exact(index) => index.get(sample),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Sampled(index) => index.len(),
+            Self::Exact(index) => index.in_memory(),
+        }
+    }
+}
+
 /// See the module header.
 #[derive(Debug)]
 pub struct GroupFilter<L> {
     loader: L,
-    index: SampledIndex,
+    index: Index,
     index_is_filled: bool,
     loaded: LruCache<u32, Group>,
     places: SampleMap<Position>,
@@ -87,14 +118,28 @@ pub struct GroupFilter<L> {
 impl<L: LoadGroup> GroupFilter<L> {
     /// A filter that takes at most about `budget` bytes, half for the index and half for loaded groups.
     pub fn new(loader: L, budget: usize) -> Self {
+        Self::with_budgets(loader, budget / 2, budget / 2)
+    }
+
+    /// A filter that takes at most about these bytes for the index and for loaded groups.
+    pub fn with_budgets(loader: L, index: usize, loaded: usize) -> Self {
+        Self::with_index(loader, Index::Sampled(SampledIndex::new(index)), loaded)
+    }
+
+    /// A filter that knows every chunk of all groups, wherever it lies, by `index`; about `loaded` bytes for loaded groups.
+    pub fn exact(loader: L, index: NeighbourIndex, loaded: usize) -> Self {
+        Self::with_index(loader, Index::Exact(index), loaded)
+    }
+
+    fn with_index(loader: L, index: Index, loaded: usize) -> Self {
         Self {
             loader,
-            index: SampledIndex::new(budget / 2),
+            index,
             index_is_filled: false,
             loaded: LruCache::unbounded(),
             places: SampleMap::default(),
             loaded_records: 0,
-            records_max: (budget / 2 / RECORD_BYTES).max(1),
+            records_max: (loaded / RECORD_BYTES).max(1),
             current: None,
             next_record: 0,
             goes_on: false,
@@ -118,6 +163,14 @@ impl<L: LoadGroup> GroupFilter<L> {
         &mut self.loader
     }
 
+    /// Notes what is in a group that has just come to be, and that the loader fills no index with.
+    pub fn note(&mut self, group: u32, records: &[ChunkRecord]) {
+        self.index_is_filled = true;
+        for record in records {
+            self.index.notes().note(sample(&record.chunk.fingerprint), group);
+        }
+    }
+
     /// The group that the stream is following, if it is.
     pub fn current_group(&self) -> Option<u32> {
         self.current.as_ref().map(|(group, _)| *group)
@@ -136,7 +189,7 @@ impl<L: LoadGroup> GroupFilter<L> {
         if place.is_none() {
             if !self.index_is_filled {
                 self.index_is_filled = true;
-                self.loader.fill(&mut self.index)?;
+                self.loader.fill(self.index.notes())?;
             }
             if let Some(group) = self.index.get(sample)
                 && group < self.loader.groups()
@@ -310,10 +363,10 @@ mod tests {
             Ok(self.groups[group as usize].clone())
         }
 
-        fn fill(&mut self, index: &mut SampledIndex) -> Result<(), Infallible> {
+        fn fill(&mut self, index: &mut dyn NoteGroups) -> Result<(), Infallible> {
             for (number, group) in self.groups.iter().enumerate() {
                 for record in group.iter() {
-                    index.insert(sample(&record.chunk.fingerprint), number as u32);
+                    index.note(sample(&record.chunk.fingerprint), number as u32);
                 }
             }
             Ok(())
@@ -369,12 +422,12 @@ mod tests {
             Ok(Arc::new((0..PER_GROUP).map(|n| record(group * PER_GROUP + n)).collect()))
         }
 
-        fn fill(&mut self, index: &mut SampledIndex) -> Result<(), Infallible> {
+        fn fill(&mut self, index: &mut dyn NoteGroups) -> Result<(), Infallible> {
             for group in 0..ENDLESS_GROUPS {
                 for n in 0..PER_GROUP {
                     let sample = sample(&fingerprint(group * PER_GROUP + n));
                     if sample.trailing_zeros() >= 6 {
-                        index.insert(sample, group);
+                        index.note(sample, group);
                     }
                 }
             }
@@ -411,7 +464,7 @@ mod tests {
             }
         }
         assert!(found * 100 > asked * 90, "{found} of {asked} found");
-        assert!(most.samples * 17 <= BUDGET / 2 && most.samples > 50_000, "{most:?}");
+        assert!(most.samples * 8 <= BUDGET / 2 && most.samples > 50_000, "{most:?}");
         assert!(most.records * RECORD_BYTES <= BUDGET / 2 && most.records > 20_000, "{most:?}");
         assert!(most.places <= most.records, "{most:?}");
         // Only the first two groups of each run were not seen coming.

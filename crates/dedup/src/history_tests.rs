@@ -9,7 +9,7 @@ use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Group, SampledIndex, sample};
+use crate::{Group, NoteGroups, sample};
 
 const KEY: [u8; 32] = [9; 32];
 
@@ -27,9 +27,9 @@ impl LoadGroup for Base {
         Ok(self.0[group as usize].clone())
     }
 
-    fn fill(&mut self, index: &mut SampledIndex) -> Result<(), Infallible> {
+    fn fill(&mut self, index: &mut dyn NoteGroups) -> Result<(), Infallible> {
         for (number, group) in self.0.iter().enumerate() {
-            group.iter().for_each(|record| index.insert(sample(&record.chunk.fingerprint), number as u32));
+            group.iter().for_each(|record| index.note(sample(&record.chunk.fingerprint), number as u32));
         }
         Ok(())
     }

@@ -1,29 +1,35 @@
-//! Finding duplicates, and grouping what is found into segments and recipe nodes. No I/O.
+//! Finding duplicates, and grouping what is found into segments and recipe nodes. No I/O but on
+//! temporary files that it is given.
 //!
 //! * [`GroupFilter`]: is a chunk among those of a base version (grouped by segment) or of an unfinished job (grouped by
 //!   container)? It follows the stream with a cursor, so most duplicates cost one comparison, and finds its place again by
 //!   fingerprint when the stream departs from what was expected.
 //! * [`HistoryCutter`]: cuts and finds chunks by what followed the last duplicate in the history, unscanned.
-//! * [`OwnChunks`]: is it among those this job has stored itself?
+//! * [`NeighbourIndex`]: every chunk of a version, exactly, for a [`GroupFilter`] whose stream does not repeat itself in order.
+//! * [`OwnChunks`], [`OlderChunks`]: is it among those this job has stored itself? [`Bloom`]: surely not.
 //! * [`Segmenter`] and [`NodeCutter`]: where segments and nodes end, by content alone, so that versions share them.
 //!
 //! * [`Sketcher`] and [`choose`]: which other streams a new one resembles.
 //! * [`chain`]: asks such filters one after the other.
 //!
-//! What flows in: fingerprints in stream order, and a loader for groups. What flows out: chunk records. Everything is
-//! bounded by a budget given at construction. Carries `DESIGN.md` section 4 (steps 3 and 4), SlimStore section IV.
+//! What flows in: fingerprints in stream order, a loader for groups, and files for what memory has no room for. What flows
+//! out: chunk records. Everything is bounded by a budget given at construction. Carries `DESIGN.md` section 4 (steps 3 and 4), SlimStore section IV.
 
+mod bloom;
 pub mod chain;
 mod group_filter;
 mod history;
+mod neighbour_index;
 mod own_chunks;
 mod sampled_index;
 mod segmenter;
 mod sketch;
 
+pub use bloom::Bloom;
 pub use group_filter::{AHEAD_MAX, Group, GroupFilter, Held, LoadGroup};
 pub use history::{Cut, History, HistoryCutter, Skips, Tools};
-pub use own_chunks::OwnChunks;
-pub use sampled_index::{SampledIndex, sample};
+pub use neighbour_index::{NeighbourIndex, NewFile};
+pub use own_chunks::{KeepGroups, OWN_GROUP, OlderChunks, OwnChunks};
+pub use sampled_index::{NoteGroups, SampledIndex, sample};
 pub use segmenter::{NodeCutter, Segmenter, samples_of};
 pub use sketch::{SKETCH_HEAD, Sketcher, choose};

@@ -1,5 +1,7 @@
 //! Compression of frames: zstd, or none where it does not pay.
 
+use zstd::zstd_safe::{CParameter, ParamSwitch};
+
 use crate::wire::DecodeError;
 
 /// How a frame's bytes were made shorter. The codes are part of the format.
@@ -35,12 +37,34 @@ impl Compression {
     pub const DEFAULT: Self = Self::Zstd(1);
 }
 
-/// Log of the entries of level 1's hash table (`docs/decisions/0003-compression.md`).
-const LEVEL_1_HASH_LOG: u32 = 15;
+/// What frames are made of, where it is known: level 1 is tuned for it (`docs/decisions/0003-compression.md`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Matter {
+    /// Anything.
+    Any,
+    /// Pages of a database: what repeats is near, short and everywhere.
+    Pages,
+}
+
+impl Matter {
+    /// How level 1 looks for matches.
+    fn search(self) -> [CParameter; 4] {
+        use CParameter::{HashLog, LiteralCompressionMode, TargetLength, WindowLog};
+        match self {
+            // 0 is the level's own.
+            Self::Any => [HashLog(15), WindowLog(0), TargetLength(0), LiteralCompressionMode(ParamSwitch::Auto)],
+            // With windows below 2^19 zstd takes another loop, which does not branch on what it cannot foresee. In steps of more
+            // than two it would leave literals as they are, as the negative levels do.
+            Self::Pages => [HashLog(16), WindowLog(18), TargetLength(2), LiteralCompressionMode(ParamSwitch::Enable)],
+        }
+    }
+}
 
 /// A reusable compression context. One a thread.
 pub struct Compressor {
-    level: Option<zstd::bulk::Compressor<'static>>,
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+    /// What level 1 is tuned for now; `None` at other levels, which are zstd's own.
+    tuned: Option<Matter>,
 }
 
 impl std::fmt::Debug for Compressor {
@@ -52,26 +76,34 @@ impl std::fmt::Debug for Compressor {
 impl Compressor {
     /// A context for `compression`; a level out of range is brought into it.
     pub fn new(compression: Compression) -> Self {
-        let level = match compression {
-            Compression::Off => None,
-            Compression::Zstd(level) => {
-                let mut zstd =
-                    zstd::bulk::Compressor::new(level.clamp(-7, 22)).expect("a clamped level is one that zstd accepts");
-                if level == 1 {
-                    // Twice the level's own table: 2 to 5 % smaller at the same speed, and it still fits the first caches.
-                    let wider = zstd::zstd_safe::CParameter::HashLog(LEVEL_1_HASH_LOG);
-                    zstd.set_parameter(wider).expect("zstd accepts a hash table of 32 Ki entries");
-                }
-                Some(zstd)
-            }
-        };
-        Self { level }
+        let Compression::Zstd(level) = compression else { return Self { zstd: None, tuned: None } };
+        let zstd = zstd::bulk::Compressor::new(level.clamp(-7, 22)).expect("a clamped level is one that zstd accepts");
+        let mut compressor = Self { zstd: Some(zstd), tuned: None };
+        if level == 1 {
+            compressor.set(Matter::Any);
+        }
+        compressor
+    }
+
+    /// The next frames are made of this. A matter of speed and size alone: whoever is wrong loses some of either.
+    pub fn expect(&mut self, matter: Matter) {
+        if self.tuned.is_some_and(|tuned| tuned != matter) {
+            self.set(matter);
+        }
+    }
+
+    fn set(&mut self, matter: Matter) {
+        let Some(zstd) = &mut self.zstd else { return };
+        for parameter in matter.search() {
+            zstd.set_parameter(parameter).expect("zstd accepts these parameters");
+        }
+        self.tuned = Some(matter);
     }
 
     /// Replaces `out` by the shorter of `raw` compressed and `raw` itself.
     pub fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Codec {
         out.clear();
-        if let Some(zstd) = &mut self.level {
+        if let Some(zstd) = &mut self.zstd {
             // zstd writes into the spare room: nothing has to be zeroed before.
             out.reserve(zstd::zstd_safe::compress_bound(raw.len()) + crate::seal::TAG_LEN);
             if zstd.compress_to_buffer(raw, out).is_ok_and(|len| len < raw.len()) {
@@ -118,5 +150,36 @@ impl Decompressor {
 impl Default for Decompressor {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows of numbers and words, in pages.
+    fn pages() -> Vec<u8> {
+        let row = |n: u32| format!("{:08}|order {}|{}|", n.wrapping_mul(2_654_435_761), n % 977, n * 31 % 65_521);
+        (0..20_000).flat_map(|n| row(n).into_bytes()).collect()
+    }
+
+    #[test]
+    fn whatever_is_expected_comes_back() {
+        let raw = pages();
+        for compression in [Compression::Off, Compression::DEFAULT, Compression::Zstd(-3), Compression::Zstd(4)] {
+            let mut compressor = Compressor::new(compression);
+            let mut sizes = Vec::new();
+            for matter in [Matter::Any, Matter::Pages, Matter::Any, Matter::Pages] {
+                compressor.expect(matter);
+                let (mut stored, mut back) = (Vec::new(), vec![0; raw.len()]);
+                let codec = compressor.compress(&raw, &mut stored);
+                Decompressor::new().decompress_into(codec, &stored, &mut back).expect("decompresses");
+                assert!(back == raw, "{compression:?} {matter:?}");
+                sizes.push(stored.len());
+            }
+            // Tuning comes and goes with what is expected, and only the default level is tuned.
+            assert_eq!(sizes[..2], sizes[2..]);
+            assert_eq!(sizes[0] != sizes[1], compression == Compression::DEFAULT, "{compression:?}: {sizes:?}");
+        }
     }
 }

@@ -20,6 +20,7 @@ mod feed;
 mod filters;
 mod incoming;
 mod merging;
+mod overflow;
 mod prediction;
 mod recipe_writer;
 mod run;
@@ -34,6 +35,7 @@ pub use run::backup;
 
 use std::io::Read;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 
 use larder_format::compress::Compression;
 use larder_format::ids::JobId;
@@ -106,6 +108,8 @@ pub struct BackupOptions {
     pub find_similar: bool,
     /// Bytes of memory for finding duplicates.
     pub index_memory: usize,
+    /// Folder for what that memory has no room for of the job's own chunks, in a file without a name: 44 bytes a chunk.
+    pub scratch: PathBuf,
 }
 
 impl BackupOptions {
@@ -131,6 +135,7 @@ impl BackupOptions {
             merge_after: None,
             find_similar: true,
             index_memory: 64 << 20,
+            scratch: std::env::temp_dir(),
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use larder_format::compress::Decompressor;
 use larder_format::container::{
     ChunkRef, ContainerIndex, FrameLocation, OBJECT_MAX, TAIL_GUESS, TRAILER_LEN, open_frame,
@@ -15,7 +15,9 @@ use larder_format::ids::ContainerId;
 use larder_format::{DecodeError, names};
 use lru::LruCache;
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 
+use crate::error::StoreErrorKind;
 use crate::repository::{Repository, RepositoryError};
 
 /// A container's tables and as much of its frames as was read.
@@ -89,6 +91,46 @@ impl Repository {
         let index =
             ContainerIndex::decode(&self.keys, id, &object, bytes_read).map_err(RepositoryError::damaged(name))?;
         Ok(OpenContainer { index, parts: vec![(0, object)], object_len: bytes_read, bytes_read, requests: 1 })
+    }
+
+    /// Reads a whole container of `object_len` bytes by so many requests at once, each of which waits for a turn: several
+    /// streams bring little memory's worth sooner than one.
+    pub async fn read_container_in_pieces(
+        &self,
+        id: ContainerId,
+        object_len: u64,
+        pieces: u64,
+        turns: &Semaphore,
+    ) -> Result<OpenContainer, RepositoryError> {
+        let name = names::container(id);
+        let step = object_len.div_ceil(pieces.max(1)).max(1);
+        let starts = (0..object_len).step_by(usize::try_from(step).unwrap_or(usize::MAX));
+        let read = |start: u64| {
+            let name = &name;
+            async move {
+                // Never closed; and without a turn nothing worse happens than one request too many.
+                let _turn = turns.acquire().await;
+                self.store.get_range(name, start..(start + step).min(object_len)).await
+            }
+        };
+        let parts = match futures::future::try_join_all(starts.map(read)).await {
+            Ok(parts) => parts,
+            // Whoever says how long it is may be wrong.
+            Err(error) if error.kind == StoreErrorKind::Damaged => return self.read_container(id).await,
+            Err(error) => return Err(error.into()),
+        };
+        let requests = parts.len() as u32;
+        let mut object = BytesMut::with_capacity(parts.iter().map(Bytes::len).sum());
+        parts.into_iter().for_each(|part| object.extend_from_slice(&part));
+        let object = object.freeze();
+        let bytes_read = object.len() as u64;
+        match ContainerIndex::decode(&self.keys, id, &object, bytes_read) {
+            Ok(index) => {
+                let parts = vec![(0, object)];
+                Ok(OpenContainer { index, parts, object_len: bytes_read, bytes_read, requests })
+            }
+            Err(_) => self.read_container(id).await,
+        }
     }
 
     /// Makes a container again from its [`OpenContainer::sealed_parts`], without asking the store.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use larder_dedup::{Group, LoadGroup, SampledIndex, sample};
+use larder_dedup::{Group, LoadGroup, NoteGroups, sample};
 use larder_format::segment::Superchunk;
 use lru::LruCache;
 
@@ -90,14 +90,14 @@ impl LoadGroup for Base {
 
     /// As the L-node does it: all chunks when they fit, else the samples that the recipe's nodes keep. The nodes' own few
     /// kilobytes are not counted.
-    fn fill(&mut self, index: &mut SampledIndex) -> Result<(), Infallible> {
-        let exact = self.segments.iter().map(|segment| segment.chunks).sum::<usize>() <= index.capacity();
+    fn fill(&mut self, index: &mut dyn NoteGroups) -> Result<(), Infallible> {
+        let exact = self.segments.iter().map(|segment| segment.chunks).sum::<usize>() as u64 <= index.capacity();
         for number in 0..self.groups() {
             if exact {
                 let records = self.load(number)?;
-                records.iter().for_each(|record| index.insert(sample(&record.chunk.fingerprint), number));
+                records.iter().for_each(|record| index.note(sample(&record.chunk.fingerprint), number));
             } else {
-                self.segments[number as usize].samples.iter().for_each(|sample| index.insert(*sample, number));
+                self.segments[number as usize].samples.iter().for_each(|sample| index.note(*sample, number));
             }
         }
         Ok(())

@@ -275,8 +275,8 @@ impl Larder {
             }
             None => match self.own.find(&piece.fingerprint) {
                 Some(chunk) => {
-                    output.reuse(*chunk);
-                    ChunkRecord { chunk: *chunk, born: output.job() }
+                    output.reuse(chunk);
+                    ChunkRecord { chunk, born: output.job() }
                 }
                 None => {
                     let chunk = output.store(piece);

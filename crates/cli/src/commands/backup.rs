@@ -48,6 +48,7 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
         merge_after: NonZeroUsize::new(args.merge_after),
         find_similar: !args.no_similar,
         index_memory: app.memory() / 2,
+        scratch: app.scratch(),
     };
     if options.series.is_empty() {
         return Err(Failure::usage("a series needs a name"));

@@ -42,6 +42,11 @@ pub fn seal_frame(
     Ok(SealedFrame { entry, bytes })
 }
 
+/// Bytes of a chunk in the chunk table, at most.
+const ENTRY_ROOM: usize = 37;
+/// Bytes of the frame table of any usual container, and of both tables' tags.
+const FRAME_TABLE_ROOM: usize = 4096;
+
 /// Puts frames together and closes the container with its tables.
 #[derive(Debug)]
 pub struct ContainerBuilder {
@@ -53,7 +58,14 @@ pub struct ContainerBuilder {
 impl ContainerBuilder {
     /// An empty container.
     pub fn new(id: ContainerId) -> Self {
-        Self { id, object: Vec::new(), frames: Vec::new() }
+        Self::with_room(id, 0, 0)
+    }
+
+    /// The same, with room for frames of so many bytes in all and a table of so many chunks.
+    pub fn with_room(id: ContainerId, frames: usize, chunks: usize) -> Self {
+        // Frames are never so many that their own table would matter.
+        let tables = chunks * ENTRY_ROOM + TRAILER_LEN + FRAME_TABLE_ROOM;
+        Self { id, object: Vec::with_capacity(if frames == 0 { 0 } else { frames + tables }), frames: Vec::new() }
     }
 
     /// Appends the next frame: the `number` it was sealed with is the count of frames before it.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, TryRecvError};
-use larder_dedup::{AHEAD_MAX, Group, LoadGroup, SampledIndex, sample};
+use larder_dedup::{AHEAD_MAX, Group, LoadGroup, NoteGroups, sample};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::names;
 use larder_format::segment::ChunkRecord;
@@ -73,8 +73,8 @@ impl LoadGroup for BaseSegments {
     }
 
     /// All chunks when they fit; else the samples that the nodes keep, which needs no segment to be read.
-    fn fill(&mut self, index: &mut SampledIndex) -> Result<(), RepositoryError> {
-        let exact = self.reader.recipe().chunks() <= index.capacity() as u64;
+    fn fill(&mut self, index: &mut dyn NoteGroups) -> Result<(), RepositoryError> {
+        let exact = self.reader.recipe().chunks() <= index.capacity();
         let chunks = self.reader.chunks().clone();
         let nodes: Vec<_> = self.reader.recipe().nodes.iter().map(|node| node.chunk).collect();
         // Containers are read whole: the first node of each brings the others.
@@ -110,16 +110,16 @@ impl BaseSegments {
         node: usize,
         mut number: u32,
         exact: bool,
-        index: &mut SampledIndex,
+        index: &mut dyn NoteGroups,
     ) -> Result<u32, RepositoryError> {
         for segment in &self.reader.node(node)?.segments {
             if exact {
                 for record in self.reader.segment(number)?.iter() {
-                    index.insert(sample(&record.chunk.fingerprint), number);
+                    index.note(sample(&record.chunk.fingerprint), number);
                 }
             } else {
                 for sample in &segment.samples {
-                    index.insert(*sample, number);
+                    index.note(*sample, number);
                 }
             }
             number += 1;
@@ -196,10 +196,10 @@ impl LoadGroup for OrphanedContainers {
         Ok(Arc::new(index.chunk_refs().map(|chunk| ChunkRecord { chunk, born: self.job }).collect()))
     }
 
-    fn fill(&mut self, index: &mut SampledIndex) -> Result<(), RepositoryError> {
+    fn fill(&mut self, index: &mut dyn NoteGroups) -> Result<(), RepositoryError> {
         for group in 0..self.groups() {
             for record in self.load(group)?.iter() {
-                index.insert(sample(&record.chunk.fingerprint), group);
+                index.note(sample(&record.chunk.fingerprint), group);
             }
         }
         Ok(())

@@ -7,6 +7,7 @@ use larder_chunking::{
     Algorithm, Chunker, ChunkerParams, Fingerprinter, RunMac, RunMacKey, StreamEnd, chunker, page_size, pages,
 };
 use larder_format::Fingerprint;
+use larder_format::compress::Matter;
 use larder_format::config::Config;
 use larder_format::seal::Keys;
 use larder_format::segment::ChunkRecord;
@@ -25,6 +26,16 @@ pub(super) enum Cutter {
     Content = 0,
     /// At pages.
     Pages = 1,
+}
+
+impl Cutter {
+    /// What its chunks are made of.
+    pub(super) fn matter(self) -> Matter {
+        match self {
+            Self::Content => Matter::Any,
+            Self::Pages => Matter::Pages,
+        }
+    }
 }
 
 /// Cutters by kind of stream, the fingerprint key, and the key of proofs.

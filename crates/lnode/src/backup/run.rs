@@ -345,6 +345,7 @@ fn pipeline(
             ByteComparison::new(reader, context.runtime.clone(), job)
         }),
         index_memory: options.index_memory,
+        scratch: options.scratch.clone(),
         merge_before: announced.merge_before,
         wanted: Wanted::new(&options.paths),
         track,

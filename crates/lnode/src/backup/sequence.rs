@@ -5,12 +5,14 @@
 //! entries, in their order; [`Sequencer::finish`] checks it.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
 use larder_dedup::chain::{self, Chunk, Filter};
-use larder_dedup::{GroupFilter, OwnChunks, Sketcher};
+use larder_dedup::{Bloom, GroupFilter, OlderChunks, OwnChunks, Sketcher};
 use larder_format::Fingerprint;
+use larder_format::compress::Matter;
 use larder_format::entry::{Entry, EntryKind};
 use larder_format::ids::JobId;
 use larder_format::manifest::Statistics;
@@ -25,6 +27,7 @@ use super::batch::{self, BatchDone, Ready};
 use super::cutting::{Chunks, Cutter, Cutting};
 use super::feed::{Fate, Fed};
 use super::filters::{BaseFilters, ByteComparison};
+use super::overflow::Overflow;
 use super::prediction::{Sighting, Track};
 use super::recipe_writer::RecipeWriter;
 use super::wanted::Wanted;
@@ -46,6 +49,8 @@ pub(super) struct Parts {
     /// Compares bytes of what the others find.
     pub(super) comparison: Option<ByteComparison>,
     pub(super) index_memory: usize,
+    /// Folder for what that has no room for.
+    pub(super) scratch: PathBuf,
     /// Runs of chunks born before this version become superchunks.
     pub(super) merge_before: Option<JobId>,
     pub(super) wanted: Wanted,
@@ -79,6 +84,36 @@ struct Kept {
     to: u64,
 }
 
+/// The filters of what this job has stored itself.
+#[derive(Debug)]
+struct Own {
+    /// Of all of it.
+    bloom: Bloom,
+    newest: OwnChunks,
+    older: OlderChunks<Overflow>,
+}
+
+impl Own {
+    /// Filters that take about `budget` bytes of memory together. Of 12 MiB, the default, the newest
+    /// 60,000 chunks are found in memory and another 590,000 exactly in the file; of still more, those that come in runs.
+    fn new(budget: usize, scratch: PathBuf, job: JobId) -> Self {
+        let twelfths = |count| budget / 12 * count;
+        Self {
+            bloom: Bloom::new(twelfths(1)),
+            newest: OwnChunks::new(twelfths(3)),
+            older: OlderChunks::new(Overflow::new(scratch, job), twelfths(6), twelfths(2)),
+        }
+    }
+
+    /// Hands on what the newest have no room for.
+    fn make_room(&mut self) -> Result<(), RepositoryError> {
+        match self.newest.take_leaving() {
+            Some(group) => self.older.keep(&group),
+            None => Ok(()),
+        }
+    }
+}
+
 /// See the module header.
 pub(super) struct Sequencer {
     job: JobId,
@@ -90,7 +125,7 @@ pub(super) struct Sequencer {
     blocks: BlockBuilder,
     data_base: Option<BaseFilters>,
     meta_base: Option<BaseFilters>,
-    own: OwnChunks,
+    own: Own,
     orphans: Option<GroupFilter<OrphanedContainers>>,
     comparison: Option<ByteComparison>,
     unread: Option<RecipeReader>,
@@ -131,7 +166,7 @@ impl Sequencer {
             blocks: BlockBuilder::new(),
             data_base: BaseFilters::new(data_bases, index_memory / 2),
             meta_base: BaseFilters::new(meta_bases, index_memory / 8),
-            own: OwnChunks::new(index_memory / 4),
+            own: Own::new(index_memory / 4, parts.scratch, parts.job),
             orphans: parts.orphans.map(|orphans| GroupFilter::new(orphans, index_memory / 8)),
             comparison: parts.comparison,
             unread: parts.unread,
@@ -204,6 +239,7 @@ impl Sequencer {
     /// From here on segments are those of one large file, and proved.
     fn begin_file(&mut self, cutter: Cutter) -> Result<(), BackupError> {
         self.files += 1;
+        self.data_packer.expect(cutter.matter());
         let cutting = self.cutting.clone();
         let Some(run_mac) = &cutting.run_mac else { return Ok(()) };
         self.flush_kept()?;
@@ -219,6 +255,7 @@ impl Sequencer {
     }
 
     fn end_file(&mut self) -> Result<(), BackupError> {
+        self.data_packer.expect(Matter::Any);
         self.flush_kept()?;
         let candidate = followed(&mut self.data_base)?;
         let mut sink = MetaSink {
@@ -346,6 +383,7 @@ impl Sequencer {
         let stored = ChunkRecord { chunk: self.data_packer.push(*fingerprint, bytes)?, born: self.job };
         let filters = data_filters(&mut self.data_base, &mut self.own, &mut self.orphans, &mut self.comparison);
         chain::update(filters, &stored)?;
+        self.own.make_room()?;
         self.statistics.new_chunks += 1;
         self.statistics.added_bytes += u64::from(chunk.size());
         Ok(stored)
@@ -530,17 +568,19 @@ impl Sequencer {
     }
 }
 
-/// The chain of a data stream, nearest and cheapest first.
+/// The chain of a data stream, nearest and cheapest first. Behind the bloom filter are only those that know what it has seen.
 fn data_filters<'a>(
     base: &'a mut Option<BaseFilters>,
-    own: &'a mut OwnChunks,
+    own: &'a mut Own,
     orphans: &'a mut Option<GroupFilter<OrphanedContainers>>,
     comparison: &'a mut Option<ByteComparison>,
 ) -> impl Iterator<Item = &'a mut (dyn Filter<RepositoryError> + 'a)> {
-    let filters: [Option<&mut dyn Filter<RepositoryError>>; 4] = [
+    let filters: [Option<&mut dyn Filter<RepositoryError>>; 6] = [
         base.as_mut().map(|base| base as _),
-        Some(own),
         orphans.as_mut().map(|orphans| orphans as _),
+        Some(&mut own.bloom),
+        Some(&mut own.newest),
+        Some(&mut own.older),
         comparison.as_mut().map(|comparison| comparison as _),
     ];
     filters.into_iter().flatten()

@@ -10,7 +10,7 @@ mod opened;
 pub(crate) mod parts;
 mod reader;
 mod schedule;
-mod scratch;
+pub(crate) mod scratch;
 mod uses;
 
 pub(crate) use fetching::FetchCounters;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use larder_format::Fingerprint;
+use larder_format::compress::Matter;
 use larder_format::container::{
     CONTAINER_TARGET, ChunkEntry, ChunkKind, ChunkRef, ContainerBuilder, FRAME_TARGET, SealedFrame, seal_frame,
 };
@@ -45,6 +46,7 @@ pub(crate) struct Packer {
     next_seq: u32,
     open: Option<Open>,
     ratio: Arc<Ratio>,
+    matter: Matter,
 }
 
 /// Uncompressed and sealed bytes so far: tells how much payload makes a container of the target size.
@@ -93,7 +95,12 @@ struct Frames {
 
 impl Packer {
     pub(crate) fn new(destination: Destination, kind: ContainerKind, job: JobId) -> Self {
-        Self { destination, kind, job, next_seq: 0, open: None, ratio: Arc::default() }
+        Self { destination, kind, job, next_seq: 0, open: None, ratio: Arc::default(), matter: Matter::Any }
+    }
+
+    /// The chunks that come now are of this.
+    pub(crate) fn expect(&mut self, matter: Matter) {
+        self.matter = matter;
     }
 
     /// Appends a chunk and says where it will be.
@@ -159,8 +166,10 @@ impl Packer {
             state.sealed.push(None);
             state.missing += 1;
         }
-        let (assembly, uploads, ratio) = (open.assembly.clone(), uploads.clone(), self.ratio.clone());
+        let (assembly, uploads, ratio, matter) =
+            (open.assembly.clone(), uploads.clone(), self.ratio.clone(), self.matter);
         pool.urgent(move |worker| {
+            worker.compressor.expect(matter);
             let keys = uploads.repository().keys();
             let frame = match seal_frame(keys, assembly.id, number, &raw, &mut worker.compressor) {
                 Ok(frame) => frame,
@@ -191,7 +200,8 @@ fn finish_if_complete(assembly: &Arc<Assembly>, uploads: &Arc<Uploads>) {
         let Some(chunks) = state.chunks.take() else { return };
         (chunks, std::mem::take(&mut state.sealed))
     };
-    let mut builder = ContainerBuilder::new(assembly.id);
+    let payload: usize = frames.iter().flatten().map(|frame| frame.bytes.len()).sum();
+    let mut builder = ContainerBuilder::with_room(assembly.id, payload, chunks.len());
     let mut accounted = 0;
     for frame in frames.into_iter().flatten() {
         accounted += frame.bytes.len().min(frame.entry.raw_len as usize);

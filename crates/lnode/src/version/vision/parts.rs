@@ -54,6 +54,17 @@ pub(crate) fn choose(mut wanted: Vec<Range<u32>>, usage: &ContainerUsage) -> Par
     }
 }
 
+/// A request for less than this is not worth its latency, however many may be under way (bytes).
+const PIECE_MIN: u64 = 2 << 20;
+
+/// Requests for a whole container of so many bytes, so that `streams` of them can be under way in memory for few containers:
+/// beside the one that is being read.
+pub(crate) fn pieces(object_bytes: u64, memory: u64, streams: usize) -> u64 {
+    let Some(ahead) = memory.saturating_sub(object_bytes).checked_div(object_bytes) else { return 1 };
+    let wanted = (streams as u64).div_ceil(ahead.max(1));
+    wanted.min(object_bytes / PIECE_MIN).max(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,5 +98,17 @@ mod tests {
         whole(&here_and_there, 16 << 20);
         whole(&[Range { start: 0, end: 10 }], 2 << 20);
         whole(&[], 0);
+    }
+
+    #[test]
+    fn containers_are_read_in_pieces_where_memory_is_short_of_the_streams() {
+        const CONTAINER: u64 = 8 << 20;
+        assert_eq!(pieces(CONTAINER, 7 * CONTAINER, 6), 1);
+        assert_eq!(pieces(CONTAINER, 5 * CONTAINER, 6), 2);
+        assert_eq!(pieces(CONTAINER, 3 * CONTAINER, 6), 3);
+        assert_eq!(pieces(CONTAINER, CONTAINER, 100), 4, "none smaller than 2 MiB");
+        assert_eq!(pieces(CONTAINER, 0, 0), 1);
+        assert_eq!(pieces(1 << 20, 1 << 20, 6), 1);
+        assert_eq!(pieces(0, 1 << 20, 6), 1);
     }
 }

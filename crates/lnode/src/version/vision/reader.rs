@@ -62,6 +62,8 @@ pub(crate) struct Containers {
     opened: OpenedFrames,
     requests: Arc<Semaphore>,
     options: FetchOptions,
+    /// Bytes of memory that the job has.
+    memory: usize,
     touches_max: usize,
     /// Records of segments that lie ahead.
     segments: LruCache<SegmentNumber, Arc<Vec<ChunkRecord>>>,
@@ -93,6 +95,7 @@ impl Containers {
             opened: OpenedFrames::new(context.memory / FRAMES_ONE_IN),
             requests: Arc::new(Semaphore::new(options.prefetch.max(1))),
             options: options.clone(),
+            memory: context.memory,
             touches_max: context.memory / TOUCHES_ONE_IN,
             segments: LruCache::new(SEGMENTS_KEPT),
             planned: None,
@@ -231,7 +234,13 @@ impl Containers {
         let planned = self.planned.take().filter(|(asked, at, _)| (*asked, *at) == (number, touch));
         let ranges = planned.and_then(|(_, _, part)| part.ranges);
         let (repository, requests) = (self.repository.clone(), self.requests.clone());
+        let whole = self.usage.get(&id).map_or(0, |usage| usage.object_bytes);
+        let memory = self.options.memory(self.memory) as u64;
+        let pieces = parts::pieces(whole, memory, self.options.prefetch);
         let task = self.runtime.spawn(async move {
+            if ranges.is_none() && pieces > 1 {
+                return repository.read_container_in_pieces(id, whole, pieces, &requests).await;
+            }
             let _permit = requests.acquire().await;
             match ranges {
                 Some(ranges) => repository.read_container_frames(id, &ranges).await,

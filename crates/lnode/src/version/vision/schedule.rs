@@ -59,8 +59,6 @@ struct Slot {
     place: Place,
     bytes: u64,
     key: Key,
-    /// Read ahead and not used yet.
-    is_fresh: bool,
 }
 
 /// See the module header.
@@ -71,7 +69,6 @@ pub(super) struct Schedule {
     slots: HashMap<Number, Slot>,
     memory: u64,
     disk: u64,
-    fresh: u64,
     in_memory: BTreeSet<(Key, Number)>,
     on_disk: BTreeSet<(Key, Number)>,
     /// The first touch that is not passed.
@@ -100,7 +97,6 @@ impl Schedule {
             slots: HashMap::new(),
             memory: 0,
             disk: 0,
-            fresh: 0,
             in_memory: BTreeSet::new(),
             on_disk: BTreeSet::new(),
             here: 0,
@@ -238,7 +234,7 @@ impl Schedule {
             }
             let bytes = size(&mut self.uses, number, touch);
             if self.memory + bytes > self.limits.memory {
-                return self.room_ahead(bytes, key);
+                return self.room_ahead(key);
             }
             return Some(self.begin(number, touch, key, bytes));
         }
@@ -250,25 +246,18 @@ impl Schedule {
         missing.filter_map(|(number, records)| Some((*records.front()?, *number))).min()
     }
 
-    /// Makes room for what is needed at `key`, if what leaves for it is needed later and is not lost by it.
-    fn room_ahead(&mut self, bytes: u64, key: Key) -> Option<Action> {
-        if self.fresh.saturating_add(bytes) > self.limits.memory / 2 {
-            return None;
-        }
+    /// Makes room for what is needed at `key`, if what leaves for it is needed later and is not lost by it. However much is read
+    /// ahead already: what is needed before `key`, the current segment's above all, never leaves for it.
+    fn room_ahead(&mut self, key: Key) -> Option<Action> {
         let (farthest, victim) = *self.in_memory.last().filter(|(farthest, _)| *farthest > key)?;
         (farthest.0 == PERHAPS || self.fits_on_disk(victim)).then(|| self.evict(farthest, victim))
     }
 
     /// What to do to have a container now; `None`: it is at hand.
     pub(super) fn need(&mut self, number: Number, size: &mut Size<'_>) -> Option<Action> {
-        match self.slots.get_mut(&number) {
+        match self.slots.get(&number) {
             Some(Slot { place: Place::Coming, .. }) => return Some(Action::Wait(number)),
-            Some(Slot { is_fresh, bytes, .. }) => {
-                if std::mem::take(is_fresh) {
-                    self.fresh -= *bytes;
-                }
-                return None;
-            }
+            Some(_) => return None,
             None => {}
         }
         let planned = self.touch_here(number);
@@ -298,11 +287,10 @@ impl Schedule {
 
     /// A container has come, or come instead of what was at hand of it, and takes so many bytes of memory.
     pub(super) fn landed(&mut self, number: Number, bytes: u64) {
-        let Some(Slot { key, is_fresh, .. }) = self.remove(number) else { return };
+        let Some(Slot { key, .. }) = self.remove(number) else { return };
         self.memory += bytes;
-        self.fresh += if is_fresh { bytes } else { 0 };
         self.in_memory.insert((key, number));
-        self.slots.insert(number, Slot { place: Place::Memory, bytes, key, is_fresh });
+        self.slots.insert(number, Slot { place: Place::Memory, bytes, key });
     }
 
     /// So much of a container was written to disk, which is at most what it took in memory.
@@ -325,8 +313,7 @@ impl Schedule {
 
     fn begin(&mut self, number: Number, touch: Option<TouchNumber>, key: Key, bytes: u64) -> Action {
         self.memory += bytes;
-        self.fresh += bytes;
-        self.slots.insert(number, Slot { place: Place::Coming, bytes, key, is_fresh: true });
+        self.slots.insert(number, Slot { place: Place::Coming, bytes, key });
         Action::Fetch(number, touch)
     }
 
@@ -346,9 +333,6 @@ impl Schedule {
             self.in_memory.remove(&(slot.key, number));
             self.on_disk.insert((slot.key, number));
             self.memory -= slot.bytes;
-            if std::mem::take(&mut slot.is_fresh) {
-                self.fresh -= slot.bytes;
-            }
             self.disk += rounded(slot.bytes);
             slot.place = Place::Disk;
             touch = Some(slot.key.0);
@@ -420,9 +404,6 @@ impl Schedule {
                 self.disk -= rounded(slot.bytes);
                 self.on_disk.remove(&(slot.key, number));
             }
-        }
-        if slot.is_fresh {
-            self.fresh -= slot.bytes;
         }
         Some(slot)
     }

@@ -6,6 +6,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::super::disk::BLOCK;
+use super::super::parts;
 use super::super::uses::Builder;
 use super::*;
 
@@ -250,4 +251,94 @@ fn what_is_over_stays_for_the_next_plan_where_more_follow() {
         schedule.used(number, 0);
     }
     assert_eq!(fetched, [1, 2, 3, 4, 2], "the longest unused one left");
+}
+
+/// A store that answers so many requests at once, each after `LATENCY_US` and then at `RATE` bytes a microsecond.
+struct Link {
+    streams: usize,
+    now: u64,
+    /// When each of the streams is free.
+    free: Vec<u64>,
+    arrives: HashMap<Number, u64>,
+}
+
+const LATENCY_US: u64 = 30_000;
+const RATE: u64 = 90;
+/// A reader takes so many bytes a microsecond.
+const READER_RATE: u64 = 1000;
+
+impl Link {
+    fn ask(&mut self, number: Number, bytes: u64, pieces: u64) {
+        let mut last = 0;
+        for _ in 0..pieces {
+            let stream = (0..self.streams).min_by_key(|stream| self.free[*stream]).expect("there is one");
+            self.free[stream] = self.free[stream].max(self.now) + LATENCY_US + bytes / pieces / RATE;
+            last = last.max(self.free[stream]);
+        }
+        self.arrives.insert(number, last);
+    }
+
+    /// Reads a stream of containers of one size, in so many pieces each; gives the bytes fetched and the microseconds it took.
+    fn read(stream: &Stream, size: u64, limits: Limits, streams: usize, pieces: u64) -> (u64, u64) {
+        let mut link = Self { streams, now: 0, free: vec![0; streams], arrives: HashMap::new() };
+        let mut schedule = Schedule::new(uses_of(stream, false), limits);
+        let mut size_of = |_: &mut Uses, _: Number, _: Option<TouchNumber>| size;
+        let mut fetched = 0;
+        let mut carry_out = |action: Action, schedule: &mut Schedule, link: &mut Self| match action {
+            Action::Fetch(number, _) => {
+                fetched += size;
+                link.ask(number, size, pieces);
+            }
+            Action::Wait(number) => {
+                link.now = link.now.max(link.arrives[&number]);
+                schedule.landed(number, size);
+            }
+            Action::Spill(number, _) => schedule.spilled(number, size / 8),
+            Action::Drop(_) => {}
+        };
+        for (segment, records) in stream.iter().enumerate() {
+            schedule.enter(segment as u32, records.iter().enumerate().map(|(place, number)| (place as u32, *number)));
+            schedule.gone();
+            for (place, number) in records.iter().enumerate() {
+                while let Some(action) = schedule.look(&mut size_of) {
+                    carry_out(action, &mut schedule, &mut link);
+                }
+                while let Some(action) = schedule.need(*number, &mut size_of) {
+                    carry_out(action, &mut schedule, &mut link);
+                }
+                schedule.used(*number, place as u32);
+                schedule.gone();
+                // Eight records to a container.
+                link.now += size / 8 / READER_RATE;
+            }
+        }
+        (fetched, link.now)
+    }
+}
+
+/// Goal: a reader in stream order makes full use of a slow link also when its memory is short. Method: a model of time, in which six
+/// requests at once bring what they bring after 30 ms at 90 MB/s each; a stream of which a part comes back to old containers.
+#[test]
+fn six_streams_are_kept_busy_with_memory_for_five_containers() {
+    const SIZE: u64 = 8 << 20;
+    // Six containers at a time, without a pause.
+    const LIMIT: u64 = 6 * SIZE * 1_000_000 / (LATENCY_US + SIZE / RATE);
+    let mut x = 7_u64;
+    let mut random = move || {
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (x >> 33) as u32
+    };
+    for share in [0, 20, 40] {
+        let record = |own: u32, luck: u32, other: u32| if luck % 100 < share && own > 0 { other % own } else { own };
+        let stream: Stream = (0..200).map(|own| (0..8).map(|_| record(own, random(), random())).collect()).collect();
+        for (memory, percent) in [(5, 75), (8, 90)] {
+            let limits = Limits { memory: memory * SIZE, disk: 1 << 30 };
+            let pieces = parts::pieces(SIZE, limits.memory, 6);
+            let (fetched, micros) = Link::read(&stream, SIZE, limits, 6, pieces);
+            let wanted = stream.iter().flatten().collect::<HashSet<_>>().len() as u64;
+            assert_eq!(fetched, wanted * SIZE, "every container once");
+            let rate = fetched * 1_000_000 / micros;
+            assert!(rate * 100 > LIMIT * percent, "{rate} of {LIMIT}: {share} % come back, memory for {memory}");
+        }
+    }
 }
