@@ -48,7 +48,6 @@ use crate::rng::Rng;
 const PATH: &str = "tables";
 /// Memory of jobs, as the program has it.
 const MEMORY: usize = 96 << 20;
-const INDEX_MEMORY: usize = 64 << 20;
 /// What readers of recipes keep at hand.
 const META_MEMORY: NonZeroUsize = NonZeroUsize::new(32 << 20).unwrap();
 const THREADS: NonZeroUsize = NonZeroUsize::new(2).unwrap();
@@ -130,24 +129,10 @@ impl Node {
     /// A version of the stream, next in a series.
     pub(crate) fn back_up(&self, series: &str, stream: &Arc<[u8]>, find_similar: bool) -> anyhow::Result<()> {
         let options = BackupOptions {
-            series: series.to_owned(),
-            host: "bench".to_owned(),
-            user: String::new(),
-            tags: Vec::new(),
-            paths: Vec::new(),
-            time_ms: None,
-            program: "bench".to_owned(),
             compression: Compression::Off,
-            force: false,
-            paranoid: false,
-            dry_run: false,
-            skip_if_unchanged: false,
-            ignore_ctime: false,
-            ignore_inode: false,
-            base: None,
             merge_after: MERGE_AFTER,
             find_similar,
-            index_memory: INDEX_MEMORY,
+            ..BackupOptions::new(series)
         };
         let reader = Box::new(Cursor::new(stream.clone()));
         let input = Input::Stream { path: PATH.into(), reader, size: Some(stream.len() as u64) };
@@ -157,12 +142,9 @@ impl Node {
 
     /// The first half of `larder optimize`: newest versions are laid out anew.
     pub(crate) fn compact(&self, sparse: Sparse) -> anyhow::Result<Cost> {
-        let usual = CompactionOptions::default();
-        let options = CompactionOptions {
-            sparse_percent: sparse.sparse_percent.unwrap_or(usual.sparse_percent),
-            budget_percent: sparse.budget_percent.unwrap_or(usual.budget_percent),
-            compression: Compression::Off,
-        };
+        let mut options = CompactionOptions { compression: Compression::Off, ..CompactionOptions::default() };
+        options.sparse_percent = sparse.sparse_percent.unwrap_or(options.sparse_percent);
+        options.budget_percent = sparse.budget_percent.unwrap_or(options.budget_percent);
         self.measured(|| {
             for plan in plans(&self.context, &options)? {
                 compact(&self.context, &plan, &options)?;
