@@ -3,7 +3,7 @@
 
 use std::error::Error;
 
-use larder_format::DecodeError;
+use larder_format::{DecodeError, names};
 use larder_gnode::compaction::CompactionError;
 use larder_gnode::pass::PassError;
 use larder_index::IndexError;
@@ -94,10 +94,19 @@ impl From<RepositoryError> for Failure {
             RepositoryError::NoKeys => (Exit::WrongKey, None),
             RepositoryError::ForeignPaperKey => (Exit::WrongKey, None),
             RepositoryError::CannotRemoveKey { .. } => (Exit::Failed, Some("`larder key list` shows the keys")),
-            RepositoryError::Damaged { source, .. } => match source {
+            RepositoryError::Damaged { name, source } => match source {
                 DecodeError::UnsupportedVersion { .. } | DecodeError::UnknownFeature { .. } => {
                     (Exit::Failed, Some(newer))
                 }
+                _ if name == names::CONFIG => {
+                    (Exit::Damage, Some("nothing can be read without it; put the object back from a copy"))
+                }
+                _ if name.starts_with(names::KEYS) => (
+                    Exit::Damage,
+                    Some(
+                        "put the object back from a copy, or remove it and get in with a paper key (`larder key import`)",
+                    ),
+                ),
                 _ => (Exit::Damage, Some("`larder check` names every snapshot and file that needs it")),
             },
             RepositoryError::Store(error) => return error.into(),
@@ -196,9 +205,13 @@ impl From<PassError> for Failure {
             PassError::Repository(error) => error.into(),
             PassError::Index(error) => error.into(),
             PassError::UnreadableManifest { id, .. } => {
-                let advice = format!("repair it, or give the snapshot up with `larder forget {id}`");
+                let advice = format!(
+                    "`larder check` says who needs it: remove the object if nobody does, else put it back, or give the snapshot up with `larder forget {id}`"
+                );
                 Self::of(Exit::Damage, &error).advise(advice)
             }
+            PassError::LostManifest { .. } => Self::of(Exit::Damage, &error)
+                .advise("put the object back from a copy, or give the snapshot up with `larder repair index`"),
             PassError::UnreadableLease { .. } => Self::of(Exit::Damage, &error)
                 .advise("when no backup or restore is running, remove that object and run the command again"),
             PassError::Overtaken => Self::of(Exit::Busy, &error).advise("run the command again"),

@@ -39,6 +39,14 @@ pub enum Disagreement {
         /// Name of the container.
         container: String,
     },
+    /// The index has a version that nobody forgot, and its manifest is gone.
+    #[error("{name} is missing, and nobody has forgotten that snapshot")]
+    ManifestLost {
+        /// The version.
+        version: Pin,
+        /// The manifest that the index took in.
+        name: String,
+    },
     /// The index says that a version uses a container, which it does not.
     #[error("the index says that snapshot {} uses {container}", version.job)]
     NotUsed {
@@ -195,6 +203,13 @@ fn compare_versions(
                 compare_version(pin, row.number, &used, containers, agreement);
             }
             _ => agreement.not_ingested += 1,
+        }
+    }
+    for (pin, row) in rows.iter().filter(|(pin, _)| !compared.contains(*pin) && !marks.contains(*pin)) {
+        let generations = registers.get(pin).map_or(&[][..], Vec::as_slice);
+        if generations.first() != Some(&0) || generations.last() < Some(&row.generation) {
+            let name = larder_format::names::version(pin.series, pin.job, row.generation);
+            agreement.found(Disagreement::ManifestLost { version: *pin, name });
         }
     }
     agreement.versions = compared.len() as u64;

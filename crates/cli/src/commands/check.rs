@@ -1,5 +1,6 @@
 //! `larder check`: prints what `larder_lnode::check` found, and what to do about it.
 
+use larder_format::names;
 use larder_gnode::agreement::Disagreement;
 use larder_gnode::pass::PassError;
 use larder_gnode::proof::{Proof, prove};
@@ -101,6 +102,11 @@ fn prove_index(app: &App, context: &Context, report: &mut CheckReport) -> Result
             // What snapshots need and cannot be read was named by the check, with who needs it; what they do not need goes with the
             // next pass. The index is none the worse for either.
             let agreement = &mut proof.agreement;
+            let lost =
+                agreement.disagreements.extract_if(.., |found| matches!(found, Disagreement::ManifestLost { .. }));
+            let lost: Vec<_> = lost.collect();
+            agreement.count = agreement.count.saturating_sub(lost.len() as u64);
+            report.damages.extend(lost.into_iter().filter_map(lost_manifest));
             let is_of_index = |found: &Disagreement| !matches!(found, Disagreement::ContainerUnreadable { .. });
             agreement.disagreements.retain(is_of_index);
             agreement.count = agreement.count.saturating_sub(agreement.unreadable);
@@ -121,6 +127,17 @@ fn prove_index(app: &App, context: &Context, report: &mut CheckReport) -> Result
             Ok(Index::Unreadable)
         }
     }
+}
+
+/// A version of which only the index knows any more.
+fn lost_manifest(found: Disagreement) -> Option<Damage> {
+    let Disagreement::ManifestLost { version, name } = found else { return None };
+    let version = AffectedVersion { id: version.job, series: String::new(), files: Vec::new(), files_count: 0 };
+    Some(Damage {
+        object: name,
+        why: "it is missing, and nobody has forgotten the snapshot".to_owned(),
+        affected: vec![version],
+    })
 }
 
 /// The object that an error is about, and what is wrong with it.
@@ -244,7 +261,23 @@ impl Ended<'_> {
         let mut advice = Vec::new();
         if damages.iter().any(|damage| !damage.affected.is_empty()) {
             advice.extend(ADVICE_DAMAGE);
-        } else if damages.iter().any(|damage| !damage.object.starts_with(larder_format::names::INDEX)) {
+        }
+        if damages.iter().any(|damage| !damage.affected.is_empty() && damage.object.starts_with(names::VERSIONS)) {
+            advice.push(ADVICE_MANIFEST);
+        }
+        // Of what no snapshot needs.
+        let harmless =
+            |prefix: &str| damages.iter().any(|damage| damage.affected.is_empty() && damage.object.starts_with(prefix));
+        if harmless(names::DATA) || harmless(names::META) {
+            advice.push(ADVICE_CONTAINER);
+        }
+        if harmless(names::KEYS) {
+            advice.push(ADVICE_KEY);
+        }
+        if harmless(names::PINS) {
+            advice.push(ADVICE_PIN);
+        }
+        if [names::JOBS, names::VERSIONS, names::FORGOTTEN].into_iter().any(harmless) {
             advice.push(ADVICE_HARMLESS);
         }
         if self.index.wants_repair() {
@@ -256,7 +289,12 @@ impl Ended<'_> {
     fn print_damage(&self, out: &Output, damage: &Damage) -> Result<(), Failure> {
         out.line(format!("DAMAGED  {}: {}", safe(&damage.object), safe(&damage.why)))?;
         if damage.affected.is_empty() {
-            out.line("  no snapshot needs it")?;
+            let is_container = names::parse_container(&damage.object).is_some();
+            out.line(if is_container {
+                "  no snapshot needs what is damaged of it"
+            } else {
+                "  no snapshot needs it"
+            })?;
         }
         for affected in &damage.affected {
             self.print_affected(out, affected)?;
@@ -292,8 +330,21 @@ const ADVICE_DAMAGE: [&str; 5] = [
     "Back up the damaged files under a new --series with --no-similar, while they still exist: that shares nothing with what is damaged.",
 ];
 
-/// What to do about objects that nothing needs.
-const ADVICE_HARMLESS: &str = "No snapshot needs what is named above. As long as a lease or mark cannot be read, passes may not delete; when no backup is running, remove the object.";
+/// What to do about manifests that are lost.
+const ADVICE_MANIFEST: &str = "Without its manifest nothing is left of a snapshot. `larder forget ID` gives it up, or `larder repair index` where the manifest is missing; until then passes may refuse to delete.";
+
+/// What to do about containers of which only other parts are needed.
+const ADVICE_CONTAINER: &str = "Leave the containers where they are: what snapshots need of them is whole. They go when nothing needs them any more.";
+
+/// What to do about what is no key.
+const ADVICE_KEY: &str = "`larder key remove ID` removes what is no key.";
+
+/// What to do about pins.
+const ADVICE_PIN: &str =
+    "`larder pin ID` or `larder unpin ID` says what holds from now on; until then the snapshot cannot be forgotten.";
+
+/// What to do about leases, marks and generations that nothing needs.
+const ADVICE_HARMLESS: &str = "Objects that no snapshot needs may keep passes (`larder optimize`) from deleting; when no backup or restore is running, remove them by hand.";
 
 /// What to do about an index that is wrong or cannot be read.
 const ADVICE_INDEX: &str =

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use self::exhibits::{EXHIBITS, Exhibit, Step};
 use self::transcript::Transcript;
-use crate::support::{Play, Ran, damage, run, tree};
+use crate::support::{PASSWORD, Play, Ran, damage, run, tree};
 
 /// The repository that all exhibits are made from.
 struct Original {
@@ -24,6 +24,7 @@ struct Original {
 impl Original {
     fn new() -> Self {
         let play = Play::with_repository();
+        play.larder(["key", "export", "--output", "paper"]).ok();
         let mut names = Vec::new();
         // Files of several frames, so that a flipped bit costs some of them and not all.
         play.write("one/a", tree::noise(1, 100_000));
@@ -127,6 +128,11 @@ impl Room<'_> {
                 std::fs::remove_dir_all(self.repository()).expect("removed");
                 copy(&self.original.play.repository(), &self.repository());
                 self.transcript.note("the objects are put back as they were");
+            }
+            Step::Import => {
+                let mut command = self.original.play.command(["key", "import", "--insecure-kdf", "paper"]);
+                command.env("LARDER_REPOSITORY", self.repository()).env("LARDER_NEW_PASSWORD", PASSWORD);
+                self.transcript.ran("key import --insecure-kdf paper", &run(&mut command));
             }
             Step::Remove(pattern) => {
                 let name = self.object(pattern);

@@ -1,4 +1,4 @@
-//! `repair index`: the real binary proves an index, notices when it is wrong, and makes it anew.
+//! `repair`: the real binary proves an index, notices when it is wrong, and makes it anew; puts lost contents back and saves what is left.
 
 use crate::support::{Play, damage, schema};
 use larder_testkit::data;
@@ -38,4 +38,90 @@ fn a_damaged_index_is_noticed_and_made_anew() {
     let container = damage::named(&play.repository(), "data/").remove(0);
     damage::remove(&play.repository(), &container);
     play.larder(["repair", "index"]).code(13).says(&container);
+}
+
+#[test]
+fn a_check_proves_the_index_too() {
+    let play = Play::with_repository();
+    play.write("source/file", data::random(1, 200_000));
+    play.backup(["source", "--series", "s"]);
+    let check = |args: &[&str]| {
+        let ran = play.larder([&["check", "--json"], args].concat());
+        let summary = ran.messages("summary").pop().expect("a summary");
+        schema::check("check_summary", &summary);
+        (ran.code, summary)
+    };
+    // None at all is no damage; nor is one that lags.
+    let (code, summary) = check(&[]);
+    assert_eq!((code, &summary["index"]["number"]), (0, &0.into()));
+    play.larder(["optimize"]).ok();
+    play.write("source/more", data::random(2, 50_000));
+    play.backup(["source", "--series", "s"]);
+    let (code, summary) = check(&[]);
+    assert_eq!(
+        (code, &summary["index"]["number"], &summary["index"]["snapshots_not_in_index"]),
+        (0, &1.into(), &1.into())
+    );
+    for args in [&["--no-index"][..], &["latest"], &["--series", "s"]] {
+        let (code, summary) = check(args);
+        assert_eq!((code, &summary["index"]), (0, &serde_json::Value::Null), "{args:?}");
+    }
+    for run in damage::named(&play.repository(), "index/runs/") {
+        damage::flip(&play.repository(), &run, 50);
+    }
+    let (code, summary) = check(&[]);
+    assert_eq!(
+        (code, &summary["index"], &summary["suggest_repair_index"]),
+        (13, &serde_json::Value::Null, &true.into())
+    );
+    assert_eq!(check(&["--no-index"]).0, 0);
+    assert!(play.larder(["check"]).code(13).text().contains("larder repair index"));
+}
+
+#[test]
+fn lost_contents_are_put_back_and_what_is_left_is_saved() {
+    let play = Play::with_repository();
+    for name in ["a", "b"] {
+        play.write(format!("source/{name}"), data::random(u64::from(name.as_bytes()[0]), 300_000));
+    }
+    let id = play.backup(["source", "--series", "s"]);
+    play.write("source/c", data::random(3, 10_000));
+    play.backup(["source", "--series", "s"]);
+    let whole = play.objects();
+    let lost = damage::named(&play.repository(), &format!("data/{id}/")).remove(0);
+    damage::remove(&play.repository(), &lost);
+    let run = |args: &[&str], name: &str| {
+        let ran = play.larder([args, &["--json"]].concat());
+        let summary = ran.messages("summary").pop().unwrap_or_else(|| panic!("no summary: {}", ran.stderr));
+        schema::check(name, &summary);
+        (ran.code, summary)
+    };
+    // Without the files nothing comes back; half of them bring half.
+    let (code, summary) = run(&["repair", "--from", "repository"], "repair_data");
+    assert_eq!((code, &summary["chunks_found"]), (13, &0.into()), "{summary}");
+    let (code, summary) = run(&["repair", "--from", "source/a", "--dry-run"], "repair_data");
+    assert!(
+        code == 13 && summary["chunks_found"].as_u64() > Some(0) && summary["chunks_found"] != summary["chunks_lost"]
+    );
+    assert!(
+        summary["snapshots"].as_array().expect("an array").iter().all(|found| found["outcome"] == "would_be_healed")
+    );
+    // What can be saved is shown first, and can still be put back afterwards.
+    let (code, summary) = run(&["repair", "snapshots", "--dry-run"], "repair_snapshots");
+    assert_eq!((code, summary["snapshots"].as_array().map(Vec::len)), (0, Some(2)), "{summary}");
+    let (code, summary) = run(&["repair", "snapshots", "latest"], "repair_snapshots");
+    assert_eq!((code, summary["snapshots"].as_array().map(Vec::len)), (0, Some(1)), "{summary}");
+    let saved = summary["snapshots"][0]["saved_as"].as_str().expect("an id").to_owned();
+    let listed = play.larder(["snapshots", "--json", "--tag", "repaired"]).ok().json();
+    assert_eq!((&listed[0]["id"], listed.as_array().map(Vec::len)), (&saved.as_str().into(), Some(1)));
+    let (code, summary) = run(&["repair", "data", "--from", "source/b", "--from", "source/a"], "repair_data");
+    assert_eq!((code, &summary["chunks_found"]), (0, &summary["chunks_lost"]), "{summary}");
+    play.larder(["check", "--read-data"]).ok();
+    let (code, summary) = run(&["repair", "snapshots", "--forget"], "repair_snapshots");
+    assert_eq!((code, summary["snapshots"].as_array().map(Vec::len)), (0, Some(0)), "{summary}");
+    // Nothing that was there has changed.
+    let now = play.objects();
+    assert!(whole.iter().filter(|(name, _)| *name != lost).all(|object| now.contains(object)));
+    play.larder(["repair"]).code(2);
+    play.larder(["repair", "--from", "nowhere"]).code(1).says("nowhere");
 }

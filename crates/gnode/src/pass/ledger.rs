@@ -93,6 +93,22 @@ impl Ledger {
         self.versions.get(version).is_some_and(|known| known.generation == generation)
     }
 
+    /// A version that the index took in, of which the manifest is gone although nobody forgot it, with the generation that it knows.
+    /// A manifest that a pass removes is no longer in the index by then, so this one was lost.
+    pub(crate) fn lost(
+        &self,
+        registers: &BTreeMap<Pin, Vec<u32>>,
+        is_marked: impl Fn(&Pin) -> bool,
+    ) -> Option<(Pin, u32)> {
+        let retained = self.versions.iter().filter(|(_, version)| version.state == VersionState::Retained);
+        let mut lost = retained.filter(|(pin, version)| {
+            let generations = registers.get(pin).map_or(&[][..], Vec::as_slice);
+            let is_there = generations.first() == Some(&0) && generations.last() >= Some(&version.generation);
+            !is_there && !is_marked(pin)
+        });
+        lost.next().map(|(pin, version)| (*pin, version.generation))
+    }
+
     /// A version that the index knows is retained.
     pub(crate) fn retain(&mut self, version: Pin) {
         self.retained.insert(version);

@@ -94,6 +94,14 @@ pub enum PassError {
         /// What is wrong with it.
         source: RepositoryError,
     },
+    /// The manifest of a version is gone, and nobody forgot the version.
+    #[error("nothing may be deleted while {name} is missing: nobody has forgotten that snapshot")]
+    LostManifest {
+        /// Its manifest.
+        name: String,
+        /// Its id.
+        id: JobId,
+    },
     /// A job announced itself and what it needs cannot be read.
     #[error("nothing may be deleted while {name} cannot be read: a job may be running that needs what is not known")]
     UnreadableLease {

@@ -205,6 +205,14 @@ impl Survey<'_> {
         ledger: &mut Ledger,
         proposal: &mut Proposal,
     ) -> Result<u64, PassError> {
+        if let Some((Pin { series, job }, generation)) = ledger.lost(registers, |pin| proposal.is_marked(pin)) {
+            // Unless another pass published and removed it meanwhile.
+            if IndexSnapshot::newest(self.repository).await?.snapshot.number != self.base.number {
+                return Err(PassError::Overtaken);
+            }
+            let name = larder_format::names::version(series, job, generation);
+            return Err(PassError::LostManifest { name, id: job });
+        }
         let mut plans = Vec::new();
         for (pin, generations) in registers {
             if !proposal.must_read(pin, generations) {

@@ -137,6 +137,10 @@ fn faulty(
     if options.versions.is_empty() {
         let leases = context.runtime.block_on(context.repository.faulty_leases())?;
         found.extend(leases.into_iter().map(|object| (object.name, object.error)));
+        for pin in context.runtime.block_on(context.repository.list_pins())?.into_keys() {
+            let line = context.runtime.block_on(context.repository.pin_line(pin))?;
+            found.extend(line.faulty.into_iter().map(|object| (object.name, object.error)));
+        }
         let keys = context.runtime.block_on(context.repository.list_keys())?;
         found.extend(keys.unreadable.into_iter().map(|key| (names::key(key.id), key.error)));
     }

@@ -315,7 +315,8 @@ fn rewrite(
     bad_ranges(&reader, bad, &mut ranges)?;
     let known = whole_blocks(&reader, bad)?;
     let mut rewriting = Rewriting::new(context, job, reader.manifest(), known, destination);
-    let mut saving = Saving { context, losses, lost: HashSet::new(), gaps: Vec::new(), last: Vec::new() };
+    let version = reader.manifest().summary.id;
+    let mut saving = Saving { context, version, losses, lost: HashSet::new(), gaps: Vec::new(), last: Vec::new() };
     let mut ranges = Lost { ranges, next: 0 };
     let mut entries = reader.placed_below(b"");
     let mut is_behind_gap = false;
@@ -381,6 +382,7 @@ impl Lost {
 /// What has been met so far.
 struct Saving<'a> {
     context: &'a Context,
+    version: JobId,
     losses: &'a mut Losses,
     /// Files that are left out, which others may link to.
     lost: HashSet<Vec<u8>>,
@@ -439,16 +441,20 @@ impl Saving<'_> {
 
     fn gap(&mut self, until: Option<Vec<u8>>) {
         self.losses.gaps += 1;
-        let message = match &until {
-            Some(until) => format!("what came behind it and before {} is lost", larder_source::PathText(until)),
-            None => "everything behind it is lost".to_owned(),
+        let until_text = until.as_ref().map(|until| format!("/{}", larder_source::PathText(until)));
+        let message = match (self.last.is_empty(), until_text) {
+            (true, Some(until)) => format!("nothing before {until} is known any more"),
+            (true, None) => "nothing of its tree can be read".to_owned(),
+            (false, Some(until)) => format!("what came behind it and before {until} is lost"),
+            (false, None) => "everything behind it is lost".to_owned(),
         };
         self.tell(&self.last.clone(), &message);
         self.gaps.push((self.last.clone(), until));
     }
 
     fn tell(&self, path: &[u8], message: &str) {
-        let problem = Problem { path: path.to_vec(), during: "repair", message: message.to_owned() };
+        let message = format!("{message} (snapshot {})", self.version.short());
+        let problem = Problem { path: path.to_vec(), during: "repair", message };
         self.context.progress.problem(&problem);
     }
 }

@@ -12,6 +12,8 @@ pub(super) enum Step {
     Restore(&'static str),
     /// Everything is put back as it was.
     PutBack,
+    /// A paper key gives access.
+    Import,
     /// An object is removed by hand.
     Remove(&'static str),
 }
@@ -81,7 +83,7 @@ fn copied(repository: &Path, object: &str, other: Option<&str>) {
     damage::replace(repository, object, &content);
 }
 
-use Step::{PutBack, Remove, Restore, Run};
+use Step::{Import, PutBack, Remove, Restore, Run};
 
 /// Nothing but the objects themselves helps.
 const PUT_BACK: &[Step] = &[Run("check"), Run("snapshots"), Restore("one"), PutBack, Run("check"), Restore("one")];
@@ -104,11 +106,24 @@ const HEAL: &[Step] = &[
 const SALVAGE: &[Step] =
     &[CHECK, Restore("one"), Run("repair snapshots --read-data --forget"), COLLECT, CHECK, Restore("one")];
 
+/// The same, where nothing is left of the first snapshot.
+const SALVAGE_AND_FORGET: &[Step] = &[
+    CHECK,
+    Restore("one"),
+    Run("repair --from kept"),
+    Run("repair snapshots --read-data"),
+    Run("forget {one.1} {one.2}"),
+    COLLECT,
+    CHECK,
+    Restore("one"),
+];
+
+/// A manifest that nobody forgot is missing.
+const GIVE_UP_LOST: &[Step] =
+    &[CHECK, Run("snapshots"), COLLECT, Restore("one"), Run("repair index"), COLLECT, CHECK, Restore("one")];
+
 /// The index is made anew.
 const INDEX: &[Step] = &[CHECK, Restore("one"), COLLECT, Run("repair index"), CHECK, COLLECT];
-
-/// What is damaged is only known to be so, and a pass must not rely on it.
-const REMOVE_LEASE: &[Step] = &[CHECK, COLLECT, Remove("jobs/{four.1}/0"), COLLECT, CHECK, Restore("one")];
 
 /// A pass deals with it.
 const COLLECTED: &[Step] = &[CHECK, Run("snapshots"), COLLECT, CHECK, Restore("one"), Restore("two")];
@@ -180,7 +195,7 @@ pub(super) const EXHIBITS: &[Exhibit] = &[
         plants: false,
         other: None,
         damage: missing,
-        steps: PUT_BACK,
+        steps: &[Run("check"), Run("snapshots"), Import, Run("check"), Restore("one")],
     },
     Exhibit {
         name: "key-truncated",
@@ -189,7 +204,7 @@ pub(super) const EXHIBITS: &[Exhibit] = &[
         plants: false,
         other: None,
         damage: truncated,
-        steps: PUT_BACK,
+        steps: &[Run("check"), Remove("keys/*"), Import, Run("check"), Restore("one")],
     },
     Exhibit {
         name: "key-flipped",
@@ -207,7 +222,7 @@ pub(super) const EXHIBITS: &[Exhibit] = &[
         plants: true,
         other: None,
         damage: garbage,
-        steps: &[CHECK, Run("key list"), Run("key remove 0000"), CHECK, Restore("one")],
+        steps: &[CHECK, Run("key remove 0000"), CHECK, Restore("one")],
     },
     Exhibit {
         name: "lease-flipped",
@@ -216,7 +231,7 @@ pub(super) const EXHIBITS: &[Exhibit] = &[
         plants: false,
         other: None,
         damage: flipped_late,
-        steps: REMOVE_LEASE,
+        steps: COLLECTED,
     },
     Exhibit {
         name: "lease-missing",
@@ -321,6 +336,7 @@ pub(super) const EXHIBITS: &[Exhibit] = &[
             Run("forget {two.1}"),
             Run("unpin {two.1}"),
             Run("forget {two.1}"),
+            CHECK,
         ],
     },
     Exhibit {
@@ -330,7 +346,7 @@ pub(super) const EXHIBITS: &[Exhibit] = &[
         plants: false,
         other: None,
         damage: missing,
-        steps: COLLECTED,
+        steps: GIVE_UP_LOST,
     },
     Exhibit {
         name: "manifest-truncated",
@@ -402,7 +418,7 @@ pub(super) const EXHIBITS: &[Exhibit] = &[
         plants: false,
         other: None,
         damage: missing,
-        steps: &[CHECK, Restore("three"), Run("repair --from three"), COLLECT, CHECK, Restore("three")],
+        steps: &[CHECK, Restore("three"), COLLECT, Restore("three"), PutBack, CHECK, COLLECT, Restore("three")],
     },
     Exhibit {
         name: "generation-flipped",
@@ -440,7 +456,7 @@ pub(super) const EXHIBITS: &[Exhibit] = &[
         plants: false,
         other: None,
         damage: missing,
-        steps: SALVAGE,
+        steps: SALVAGE_AND_FORGET,
     },
     Exhibit {
         name: "metadata-truncated",
@@ -449,7 +465,7 @@ pub(super) const EXHIBITS: &[Exhibit] = &[
         plants: false,
         other: None,
         damage: truncated,
-        steps: SALVAGE,
+        steps: SALVAGE_AND_FORGET,
     },
     Exhibit {
         name: "metadata-flipped",
@@ -458,7 +474,7 @@ pub(super) const EXHIBITS: &[Exhibit] = &[
         plants: false,
         other: None,
         damage: flipped_early,
-        steps: SALVAGE,
+        steps: SALVAGE_AND_FORGET,
     },
     Exhibit {
         name: "metadata-flipped-table",
@@ -467,7 +483,7 @@ pub(super) const EXHIBITS: &[Exhibit] = &[
         plants: false,
         other: None,
         damage: flipped_late,
-        steps: SALVAGE,
+        steps: SALVAGE_AND_FORGET,
     },
     Exhibit {
         name: "metadata-garbage",
@@ -476,7 +492,7 @@ pub(super) const EXHIBITS: &[Exhibit] = &[
         plants: false,
         other: None,
         damage: garbage,
-        steps: SALVAGE,
+        steps: SALVAGE_AND_FORGET,
     },
     Exhibit {
         name: "metadata-swapped",
@@ -485,7 +501,7 @@ pub(super) const EXHIBITS: &[Exhibit] = &[
         plants: false,
         other: Some("meta/{two.1}/0"),
         damage: swapped,
-        steps: SALVAGE,
+        steps: &[CHECK, Restore("one"), Run("repair snapshots --read-data --dry-run"), PutBack, CHECK],
     },
     Exhibit {
         name: "metadata-of-the-newest-missing",
@@ -494,7 +510,15 @@ pub(super) const EXHIBITS: &[Exhibit] = &[
         plants: false,
         other: None,
         damage: missing,
-        steps: SALVAGE,
+        steps: &[
+            CHECK,
+            Restore("one"),
+            Run("repair snapshots --forget"),
+            Run("forget {one.2}"),
+            COLLECT,
+            CHECK,
+            Restore("one"),
+        ],
     },
     Exhibit {
         name: "data-missing",
@@ -575,7 +599,7 @@ pub(super) const EXHIBITS: &[Exhibit] = &[
         plants: false,
         other: None,
         damage: flipped_early,
-        steps: SALVAGE,
+        steps: &[CHECK, Restore("one"), Run("repair snapshots --read-data --forget"), COLLECT, CHECK, Restore("one")],
     },
     Exhibit {
         name: "data-of-the-newest-missing",

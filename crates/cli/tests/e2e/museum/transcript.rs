@@ -15,7 +15,8 @@ impl Transcript {
     }
 
     pub(super) fn ran(&mut self, line: &str, ran: &Ran) {
-        self.add("", &format!("\n$ larder {line}"));
+        self.text.push('\n');
+        self.add("", &format!("$ larder {line}"));
         ran.lines().iter().for_each(|line| self.add("", line));
         ran.stderr.lines().for_each(|line| self.add("! ", line));
         self.add("", &format!("exit {}", ran.code));
@@ -29,7 +30,8 @@ impl Transcript {
     }
 
     pub(super) fn note(&mut self, text: &str) {
-        self.add("", &format!("\n# {text}"));
+        self.text.push('\n');
+        self.add("", &format!("# {text}"));
     }
 
     pub(super) fn finish(self) -> String {
@@ -44,10 +46,31 @@ impl Transcript {
                 line = line.replace(&id[24..], name);
             }
         }
-        let line = without_numbers(&without_ids(&line));
+        let line = closed_up(&without_numbers(&without_ids(&without_facts(&line))));
         self.text.push_str(format!("{prefix}{line}").trim_end());
         self.text.push('\n');
     }
+}
+
+/// Replaces bytes that were found instead of others, and who did something where.
+fn without_facts(line: &str) -> String {
+    let mut line = line.to_owned();
+    for (begin, end) in [("it begins with [", "]"), ("is pinned (on ", ")")] {
+        if let Some((before, after)) = line.split_once(begin) {
+            let rest = after.split_once(end).map_or("", |(_, rest)| rest);
+            line = format!("{before}{begin}…{end}{rest}");
+        }
+    }
+    line
+}
+
+/// Columns are as wide as what is in them, and that differs.
+fn closed_up(line: &str) -> String {
+    let indent = line.len() - line.trim_start().len();
+    if line.len() > 4 && line.bytes().all(|byte| byte == b'-') {
+        return "----".to_owned();
+    }
+    line[..indent].to_owned() + &line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Replaces ids that have no name: runs of 8, 16 or 32 hexadecimal digits.
@@ -84,6 +107,8 @@ fn without_numbers(line: &str) -> String {
         let is_size = matches!(next, "B" | "KiB" | "MiB" | "bytes");
         let is_chance = matches!(next, "chunk" | "chunks" | "requests" | "other")
             || (next == "lost" && after.starts_with("chunk"))
+            || at.checked_sub(2).is_some_and(|before| words[before..at] == ["instead", "of"])
+            || next == "found"
             || (next == "of" && (words.get(at + 3).is_some_and(|word| matches!(*word, "bytes" | "lost"))));
         let shown = if number(bare) && (is_size || is_chance) {
             word.replace(bare, "N")
