@@ -4,6 +4,7 @@
 //! * [`restore()`]: recipe, plan, containers read once each, files written wherever their chunks go.
 //! * [`version`]: reading a version's entries and contents, for listings, searches, comparisons and dumps.
 //! * [`relayout`]: chunks copied and recipes written again, for the tasks of the G-node.
+//! * [`references`]: every chunk that versions name, for exact collection.
 //! * [`check()`] and [`stats`]: what is in the repository, and whether it is whole.
 //!
 //! What flows in: an opened repository, a source or a target, options. What flows out: a report, and progress while it
@@ -17,6 +18,7 @@ pub mod backup;
 pub mod check;
 pub mod context;
 pub mod lease;
+pub mod references;
 pub mod relayout;
 pub mod restore;
 pub mod stats;

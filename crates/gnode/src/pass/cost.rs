@@ -1,6 +1,9 @@
 //! What a plan takes and gives at a store's prices.
 
+use larder_format::container::CONTAINER_TARGET;
+
 use super::report::Plan;
+use crate::giving_up::GiveUpPlan;
 
 /// Prices of a store, in some currency. The defaults are those of Amazon S3 Standard in its cheapest regions, in US dollars.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -71,7 +74,12 @@ impl Requests {
         if deletes == 0 {
             return Self::default();
         }
-        Self { creates: 4 + plan.fenced.len() as u64, reads: 0, deletes: deletes + 2 }
+        // Of a container that is given up the tables and the chunks to be copied are read, and about as many copies of its others.
+        // What is copied is stored in new ones, whose tables are read once more, and changes two runs of each table.
+        let written = plan.given_up.copied_bytes.0.div_ceil(CONTAINER_TARGET as u64);
+        let runs = if plan.given_up.containers > 0 { 3 } else { 0 };
+        let creates = 4 + plan.fenced.len() as u64 + written + runs;
+        Self { creates, reads: 4 * plan.given_up.containers + written, deletes: deletes + 2 }
     }
 
     /// Their price.
@@ -85,7 +93,10 @@ impl Requests {
 
 /// What a plan saves every month.
 pub fn saved_monthly(plan: &Plan, prices: &Prices) -> f64 {
-    plan.container_bytes.0 as f64 / 1e9 * prices.storage
+    let GiveUpPlan { container_bytes, copied_bytes, .. } = plan.given_up;
+    // Copies are stored as well as what they are copied from, or better.
+    let given_up = container_bytes.0.saturating_sub(copied_bytes.0);
+    (plan.container_bytes.0 + given_up) as f64 / 1e9 * prices.storage
 }
 
 #[cfg(test)]

@@ -6,9 +6,11 @@
 //!
 //! Invariants
 //! * Of a version that was ingested, exactly the containers that its manifest named have an interval with its number.
-//! * A container in whose intervals no retained version lies has no record.
+//! * A container in whose intervals no retained version lies has no record, unless one that is needed was given up and forwards to it.
+//! * A container that was given up keeps its record, with its intervals, as long as anything that is retained names it: also
+//!   what only a lease retains, and versions that come later and build on such a one (`LaterReferencesInherit`).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use larder_format::ids::{ContainerId, SeriesKey};
 use larder_format::index_tables::{ContainerFacts, ContainerState, Lifespan, SeriesLifespans};
@@ -73,15 +75,37 @@ impl Lifespans {
         Some(())
     }
 
-    /// The containers that versions with these numbers use.
-    pub(crate) fn used(&self, retained: &Numbers) -> impl Iterator<Item = ContainerId> {
-        self.facts.values().filter(move |facts| is_used(facts, retained)).map(|facts| facts.id)
+    /// Whether a container was given up: it may be deleted although versions name it.
+    pub(crate) fn is_given_up(&self, container: &ContainerId) -> bool {
+        let facts = self.numbers.get(container).and_then(|number| self.facts.get(number));
+        facts.is_some_and(|facts| facts.state != ContainerState::Live)
     }
 
-    /// Drops what no version with these numbers uses.
-    pub(crate) fn prune(&mut self, retained: &Numbers) {
-        let unused: Vec<u32> =
-            self.facts.iter().filter(|(_, facts)| !is_used(facts, retained)).map(|(number, _)| *number).collect();
+    /// The numbers of records that versions with these numbers need, and those that are named otherwise and were given up: what they
+    /// use, and what that forwards to (`RedirectIsReference`).
+    fn needed(&self, retained: &Numbers, named: &HashSet<ContainerId>) -> HashSet<u32> {
+        let mut needed = HashSet::new();
+        for (number, facts) in &self.facts {
+            let has_moved = facts.state != ContainerState::Live || !facts.forwards.is_empty();
+            let is_named = has_moved && named.contains(&facts.id);
+            if is_named || is_used(facts, retained) {
+                needed.insert(*number);
+                needed.extend(&facts.forwards);
+            }
+        }
+        needed
+    }
+
+    /// The containers that have to be there for versions with these numbers, and for those that name containers otherwise.
+    pub(crate) fn used(&self, retained: &Numbers, named: &HashSet<ContainerId>) -> Vec<ContainerId> {
+        let needed = self.needed(retained, named).into_iter().filter_map(|number| self.facts.get(&number));
+        needed.filter(|facts| facts.state == ContainerState::Live).map(|facts| facts.id).collect()
+    }
+
+    /// Drops what is not needed.
+    pub(crate) fn prune(&mut self, retained: &Numbers, named: &HashSet<ContainerId>) {
+        let needed = self.needed(retained, named);
+        let unused: Vec<u32> = self.facts.keys().filter(|number| !needed.contains(number)).copied().collect();
         for number in unused {
             if let Some(facts) = self.facts.remove(&number) {
                 self.numbers.remove(&facts.id);
@@ -135,7 +159,8 @@ fn begin(users: &mut Vec<SeriesLifespans>, series: SeriesKey, version: u32) -> b
     true
 }
 
-fn is_used(facts: &ContainerFacts, retained: &Numbers) -> bool {
+/// Whether a version with one of these numbers uses a container.
+pub(crate) fn is_used(facts: &ContainerFacts, retained: &Numbers) -> bool {
     facts.users.iter().any(|user| {
         let Some(numbers) = retained.get(&user.series) else { return false };
         let holds = |lifespan: &Lifespan| {
@@ -209,8 +234,9 @@ mod tests {
                     retained.entry(*series).or_default().insert(*number);
                 }
                 let expected: BTreeSet<u32> = versions.iter().flat_map(|(.., seqs)| seqs.iter().copied()).collect();
-                prop_assert_eq!(lifespans.used(&retained).map(|id| id.seq).collect::<BTreeSet<_>>(), expected.clone());
-                lifespans.prune(&retained);
+                let used = lifespans.used(&retained, &HashSet::new());
+                prop_assert_eq!(used.iter().map(|id| id.seq).collect::<BTreeSet<_>>(), expected.clone());
+                lifespans.prune(&retained, &HashSet::new());
                 prop_assert_eq!(lifespans.len(), expected.len());
                 for (_, facts) in lifespans.all() {
                     let mut bytes = Vec::new();

@@ -192,7 +192,7 @@ impl Survey<'_> {
             // What counts of a version that a lease names is more than its newest generation.
             if ledger.knows(pin, newest) && !proposal.is_marked(pin) && (is_alone || !proposal.is_named(pin)) {
                 ledger.retain(*pin);
-                proposal.retain(*pin, &[]);
+                proposal.retain(*pin, []);
             } else {
                 plans.push((*pin, proposal.generations(pin, generations)));
             }
@@ -209,13 +209,18 @@ impl Survey<'_> {
             });
             let mut committed: Vec<_> = committed.collect();
             for (_, containers, _) in &committed {
-                proposal.retain(pin, containers);
+                // What was given up is kept for nobody; the ledger keeps what it forwards to.
+                let there = containers.iter().map(|usage| usage.container);
+                proposal.retain(pin, there.filter(|container| !ledger.is_given_up(container)));
             }
             // Several generations, and what only a lease retains, are read again next time.
-            if let [(generation, containers, sketch)] = &mut committed[..]
-                && !proposal.is_marked(&pin)
-            {
-                ledger.ingest(pin, *generation, containers, std::mem::take(sketch));
+            match &mut committed[..] {
+                [(generation, containers, sketch)] if !proposal.is_marked(&pin) => {
+                    ledger.ingest(pin, *generation, containers, std::mem::take(sketch));
+                }
+                several => {
+                    several.iter().for_each(|(generation, containers, _)| ledger.hold(pin, *generation, containers));
+                }
             }
         }
         ledger.prune();
