@@ -5,88 +5,16 @@
 
 mod support;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use larder_format::ids::{ContainerId, ContainerKind, JobId};
+use larder_format::ids::JobId;
 use larder_format::names;
-use larder_gnode::agreement::Agreement;
 use larder_gnode::compaction::{CompactionOptions, compact, plans};
 use larder_gnode::giving_up::{Exact, GiveUpOptions, Unused};
-use larder_gnode::pass::{Outcome, PassOptions, PassReport};
-use larder_gnode::repair;
-use larder_lnode::references::References;
+use larder_gnode::pass::{Outcome, PassOptions};
 use larder_lnode::{CheckOptions, check};
-use larder_store::RepositoryError;
 use proptest::prelude::*;
 use support::*;
-
-/// Everything that is of any use goes.
-fn thorough(exact: Exact) -> PassOptions {
-    let give_up = GiveUpOptions { unused: Unused::OfContainer(0), exact, ..GiveUpOptions::default() };
-    PassOptions { give_up: Some(give_up), ..PassOptions::default() }
-}
-
-impl Scene {
-    fn optimize(&self, exact: Exact) -> PassReport {
-        self.pass_with(&thorough(exact)).unwrap()
-    }
-
-    fn agreement(&self) -> Agreement {
-        let surroundings = surroundings(self.repository(self.memory.store()));
-        self.runtime.block_on(repair::compare(&surroundings)).unwrap().1
-    }
-
-    #[track_caller]
-    fn agrees(&self, at: &str) {
-        let agreement = self.agreement();
-        assert_eq!(agreement.disagreements, [], "{at}");
-    }
-
-    /// Uncompressed bytes of all data containers, and of the different chunks that visible versions need.
-    fn held_and_needed(&self) -> (u64, u64) {
-        let context = self.context();
-        let containers = self.runtime.block_on(context.repository.list_containers()).unwrap();
-        let data = containers.iter().map(|listed| listed.id).filter(|id| id.kind == ContainerKind::Data);
-        let held = data.map(|id| {
-            let index = self.runtime.block_on(context.repository.read_container_index(id)).unwrap();
-            index.chunks.iter().map(|chunk| u64::from(chunk.size)).sum::<u64>()
-        });
-        let mut needed = BTreeMap::new();
-        let mut references = References::new(&context);
-        for version in versions(&context) {
-            let manifest = self.runtime.block_on(context.repository.manifest(&version)).unwrap();
-            let each = |chunk: &larder_format::ChunkRef| {
-                needed.insert(chunk.fingerprint.0, u64::from(chunk.size));
-                Ok::<_, RepositoryError>(())
-            };
-            references.visit(&manifest, each).unwrap();
-        }
-        (held.sum(), needed.values().sum())
-    }
-
-    /// The data containers of a version's newest manifest.
-    fn data_of(&self, id: JobId) -> BTreeSet<ContainerId> {
-        let context = self.context();
-        let version = versions(&context).into_iter().find(|version| version.id() == id).unwrap();
-        let manifest = self.runtime.block_on(context.repository.manifest(&version)).unwrap();
-        let all = manifest.containers.iter().map(|usage| usage.container);
-        all.filter(|id| id.kind == ContainerKind::Data).collect()
-    }
-
-    fn is_there(&self, container: ContainerId) -> bool {
-        self.runtime.block_on(self.memory.get(&names::container(container))).is_some()
-    }
-}
-
-/// Two series with the same old data, and new versions of both with other data.
-fn twins() -> (Scene, JobId, JobId) {
-    let scene = Scene::new();
-    let old = [("one", 1, 90_000), ("two", 2, 60_000)];
-    let (a, b) = (scene.alone("a", &old), scene.alone("b", &old));
-    scene.alone("a", &[("new", 3, 50_000)]);
-    scene.alone("b", &[("new", 4, 50_000)]);
-    (scene, a, b)
-}
 
 #[test]
 fn of_two_copies_one_is_given_up_and_found_through_the_index() {
@@ -98,7 +26,6 @@ fn of_two_copies_one_is_given_up_and_found_through_the_index() {
     let given_up = &report.given_up;
     assert_eq!((given_up.plan.containers, given_up.copied_chunks, given_up.written), (1, 0, 0), "{report:?}");
     assert!(given_up.led_chunks > 20 && report.done.containers == 1, "{report:?}");
-    // The one that was there first goes; the other has what both need.
     let (old, new) = (scene.data_of(a), scene.data_of(b));
     let [gone, stays] = [&old, &new].map(|containers| *containers.first().unwrap());
     assert!(!scene.is_there(gone) && scene.is_there(stays));
@@ -106,18 +33,18 @@ fn of_two_copies_one_is_given_up_and_found_through_the_index() {
     let (held, needed) = scene.held_and_needed();
     assert_eq!(held, needed);
     assert!(scene.contents() == contents);
-    scene.agrees("after the pass");
+    scene.index_agrees("after the pass");
     scene.is_clean("after the pass");
-    let report = check(&scene.context(), &CheckOptions::default()).unwrap();
-    assert!(report.damages.is_empty(), "{:?}", report.damages);
     let again = scene.optimize(Exact::Never);
     assert_eq!(again.outcome, Outcome::Nothing, "{again:?}");
+    let report = check(&scene.context(), &CheckOptions::default()).unwrap();
+    assert!(report.damages.is_empty(), "{:?}", report.damages);
     // S4: the version goes whose container has the only copy. It stays for the other, and goes with it.
     scene.forget(b);
     scene.optimize(Exact::Never);
     assert!(scene.is_there(stays) && scene.contents()[&a] == contents[&a]);
     scene.is_clean("the keeper of the copy is forgotten");
-    scene.agrees("the keeper of the copy is forgotten");
+    scene.index_agrees("the keeper of the copy is forgotten");
     scene.forget(a);
     scene.optimize(Exact::Never);
     assert!(!scene.is_there(stays));
@@ -153,7 +80,7 @@ fn what_has_no_other_copy_is_copied() {
     let (held, needed) = scene.held_and_needed();
     assert_eq!(held, needed);
     assert!(scene.contents() == contents);
-    scene.agrees("after the pass");
+    scene.index_agrees("after the pass");
     scene.is_clean("after the pass");
     // S13, one hop: what the first was led to goes in its turn.
     let other = scene.alone("b", &[("one", 1, 90_000), ("two", 2, 60_000), ("three", 3, 80_000)]);
@@ -163,7 +90,7 @@ fn what_has_no_other_copy_is_copied() {
     let (held, needed) = scene.held_and_needed();
     assert_eq!(held, needed);
     assert!(scene.contents() == contents);
-    scene.agrees("after the second pass");
+    scene.index_agrees("after the second pass");
     scene.is_clean("after the second pass");
     // In any order they go, and nothing is left.
     for id in [b, other, a] {
@@ -171,7 +98,7 @@ fn what_has_no_other_copy_is_copied() {
         scene.optimize(Exact::Never);
         assert!(scene.contents().iter().all(|(id, was)| contents[id] == *was));
         scene.is_clean("one is forgotten");
-        scene.agrees("one is forgotten");
+        scene.index_agrees("one is forgotten");
     }
 }
 
@@ -200,7 +127,7 @@ fn what_no_version_needs_goes_although_its_container_is_named() {
     let (held, needed) = scene.held_and_needed();
     assert_eq!(held, needed);
     assert!(scene.contents() == contents);
-    scene.agrees("after the pass");
+    scene.index_agrees("after the pass");
     scene.is_clean("after the pass");
     assert_eq!(scene.optimize(Exact::Always).outcome, Outcome::Nothing);
 }
@@ -270,7 +197,7 @@ fn a_copy_that_is_damaged_is_not_led_to() {
             // Nothing of the loser is needed to give it up, and then both are whole.
             assert!(scene.contents() == contents);
         }
-        scene.agrees("after the pass");
+        scene.index_agrees("after the pass");
     }
 }
 
@@ -359,7 +286,7 @@ proptest! {
             }
             if matches!(step, Step::Pass | Step::Thorough | Step::Exact | Step::Compact) {
                 prop_assert!(whole(&scene, &expected), "after {step:?} of {steps:?}");
-                prop_assert_eq!(scene.agreement().disagreements, [], "after {:?} of {:?}", step, steps);
+                prop_assert_eq!(scene.disagreements(), [], "after {:?} of {:?}", step, steps);
             }
         }
         // What only old versions need is stored once: new versions with nothing in common with them come.

@@ -10,8 +10,10 @@
 )]
 
 mod between;
+mod exact;
 
 pub use between::{Between, at_every_operation};
+pub use exact::{thorough, twins};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
