@@ -14,8 +14,7 @@ use larder_index::{IndexPass, IndexSnapshot, PassRuns};
 use larder_lnode::Progress;
 
 use crate::agreement::{Agreement, agreement_watched};
-use crate::pass::ledger::{blocking, io_of};
-use crate::pass::run::index_pass;
+use crate::pass::tables::{IndexWork, MEMORY_DEFAULT, index_pass};
 use crate::pass::{PassError, Surroundings};
 
 /// How often a newer index is looked at instead.
@@ -39,13 +38,15 @@ pub async fn prove(surroundings: &Surroundings, progress: Arc<dyn Progress>) -> 
         if number == 0 {
             return Ok(Proof::default());
         }
-        let (io, progress, stop) = (io_of(&repository), progress.clone(), surroundings.stop.clone());
-        let compared = blocking(move || {
-            // It writes nothing, so its runs need no name.
-            let pass: IndexPass = index_pass(io, PassRuns::new(JobId([0; 16])));
-            agreement_watched(&pass, &index, &*progress, &*stop)
-        })
-        .await;
+        let (progress, stop) = (progress.clone(), surroundings.stop.clone());
+        let work = IndexWork { executor: surroundings.executor, repository: &repository, memory: MEMORY_DEFAULT };
+        let compared = work
+            .run(move |io| {
+                // It writes nothing, so its runs need no name.
+                let pass: IndexPass = index_pass(io, PassRuns::new(JobId([0; 16])), MEMORY_DEFAULT);
+                agreement_watched(&pass, &index, &*progress, &*stop)
+            })
+            .await;
         let is_clean = matches!(&compared, Ok(Some(agreement)) if agreement.count == 0);
         if !is_clean && attempt < ATTEMPTS && !(surroundings.stop)() {
             let newest = IndexSnapshot::newest(&repository).await?.base()?;

@@ -118,7 +118,8 @@ async fn rebuild_announced(
     (manifest.versions, manifest.runs) = (written.versions, written.runs);
     let (ids, sketches) = (written.ids, std::mem::take(&mut written.sketches));
     let first_new = base.manifest.head.next_container;
-    let WithChunks { manifest, ingested, left_over } = with_chunks(work, ids, manifest, first_new, sketches).await?;
+    let WithChunks { manifest, ingested, left_over, .. } =
+        with_chunks(work, ids, manifest, first_new, sketches, None).await?;
     rebuilt.containers = ingested.containers;
     rebuilt.chunks = ingested.chunks;
     rebuilt.different_chunks = ingested.new_chunks;
