@@ -255,7 +255,8 @@ fn with_a_cache_on_disk_a_key_is_one_request_for_the_next_process_too() {
     }
     assert!(runs.len() > 6, "{} objects", runs.len());
     let counted = |keys: &[Vec<u8>]| {
-        let engine = Engine::beside(&first.memory, Some(CacheOptions { dir: dir.path().to_owned(), max_bytes: 1 << 30 }));
+        let engine =
+            Engine::beside(&first.memory, Some(CacheOptions { dir: dir.path().to_owned(), max_bytes: 1 << 30 }));
         let before = engine.faults.count();
         let reader = engine.reader(&runs, LookupOptions::default());
         let found = engine.lookup(&reader, keys).expect("can be read");

@@ -104,7 +104,7 @@ impl Holdings {
 fn given_up(node: &Node) -> anyhow::Result<u64> {
     let repository = node.context.repository.clone();
     let index = node.runtime.block_on(IndexSnapshot::newest(&repository))?.base()?;
-    let io = IndexIo { repository, runtime: node.runtime.handle().clone() };
+    let io = IndexIo { repository, runtime: node.runtime.handle().clone().into() };
     let table = TableView::<Containers>::new(io, &index.manifest.runs, LookupOptions::default());
     let mut bytes = 0;
     for record in table.scan(0..=u64::MAX, 1 << 20) {

@@ -181,6 +181,7 @@ impl Node {
             host: "bench".to_owned(),
             program: "bench".to_owned(),
             process: 1,
+            executor: pass::Executor::Threads,
         };
         self.measured(|| {
             self.runtime.block_on(pass::run(&surroundings, &PassOptions::default()))?;

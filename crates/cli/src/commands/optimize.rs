@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use larder_format::lease::JobKind;
 use larder_gnode::pass::cost::{Requests, saved_monthly};
-use larder_gnode::pass::{Executor, Kept, Listing, Outcome, PassError, PassOptions, PassReport, Surroundings, run as run_pass};
+use larder_gnode::pass::{
+    Executor, Kept, Listing, Outcome, PassError, PassOptions, PassReport, Surroundings, run as run_pass,
+};
 use larder_lnode::{Cancel, Clock, SystemClock};
 use larder_store::{Repository, StoreStats};
 use serde_json::{Map, Value, json};
