@@ -37,7 +37,7 @@ shifted_far() {
 pause() { sleep "0.$(printf '%03d' $((RANDOM % $1)))"; }
 
 gnodes=()
-cleanup+=('kill -KILL ${gnodes[@]}')
+cleanup+=('kill -KILL ${gnodes[@]}; wait ${gnodes[@]} 2> "$work/wait.log"')
 begin_gnode() {
     shifted_far "$larder" -q gnode --poll 1s --every 1s 2>> "$work/gnode.log" & gnodes[$1]=$!
 }
@@ -73,7 +73,10 @@ storm() {
                # It may have been done before the signal came.
                ends_with $job 0 130 ;;
             3) # Whoever runs is taken for dead: a backup then ends as fenced, or had committed before.
-               "$larder" -q optimize --dead-after 0s --task collect
+               kill -STOP $job 2>/dev/null || true
+               sleep 1.1
+               "$larder" -q optimize --dead-after 1s --task collect
+               kill -CONT $job 2>/dev/null || true
                ends_with $job 0 11 ;;
             4) # A pass is killed in the middle.
                shifted_far "$larder" -q optimize & beside=$!
@@ -94,11 +97,12 @@ storm() {
     ends_with "${gnodes[1]}" 0
     gnodes=()
     # Two passes at once, then one that has time: of all that was killed nothing is left over.
-    "$larder" -q optimize --dead-after 0s & job=$!
-    "$larder" -q optimize --dead-after 0s & beside=$!
+    sleep 1.1
+    "$larder" -q optimize --dead-after 1s & job=$!
+    "$larder" -q optimize --dead-after 1s & beside=$!
     ends_with $job 0
     ends_with $beside 0
-    "$larder" -q optimize --dead-after 0s
+    "$larder" -q optimize --dead-after 1s --list-all
     "$larder" -q repair index --dry-run
     "$larder" check --read-data --json > "$work/checked"
     python3 - "$work/checked" <<'PY' || fail "$(cat "$work/checked")"

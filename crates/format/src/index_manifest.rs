@@ -128,6 +128,9 @@ pub struct IndexHead {
     /// ever led to one of them from elsewhere (`RebuiltKeepsCopies`).
     #[n(10)]
     pub rebuilt: Option<u32>,
+    /// Versions that were dropped since what no version needs was last looked for chunk by chunk; `None`: none.
+    #[n(11)]
+    pub dropped: Option<u64>,
 }
 
 /// What became of a version.

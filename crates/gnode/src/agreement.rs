@@ -7,6 +7,7 @@
 //! What is proved
 //! * Every version that the index has uses exactly the containers whose lifespans hold its number.
 //! * What the index says of a container is what its own table says; no container has two numbers.
+//! * What was given up forwards to containers that are there, and that were not given up.
 //! * Every chunk of every one of these containers is listed, once, and whatever is listed is there (`agreement::copies`). Of a container
 //!   that cannot be read only that is told.
 
@@ -97,6 +98,14 @@ pub enum Disagreement {
         /// The chunk that was to be there.
         key: ChunkKey,
     },
+    /// Chunks of a container that was given up are said to be in one that is not there.
+    #[error("{container} was given up for container {forward} of the index, which is not there")]
+    ForwardGone {
+        /// Name of the container that was given up.
+        container: String,
+        /// Number of the other one.
+        forward: u32,
+    },
     /// A copy is listed twice, or listed and given up.
     #[error("chunk {chunk} of {container} is in the index twice")]
     ListedTwice {
@@ -169,7 +178,14 @@ pub(crate) fn agreement_watched(
     }
     agreement.containers = containers.len() as u64;
     compare_versions(pass, index, &containers, &mut agreement)?;
-    containers.retain(|_, facts| facts.state != ContainerState::Gone);
+    for facts in containers.values() {
+        let is_there = |forward: &u32| containers.get(forward).is_some_and(|to| to.state == ContainerState::Live);
+        for forward in facts.forwards.iter().filter(|forward| !is_there(forward)) {
+            let container = larder_format::names::container(facts.id);
+            agreement.found(Disagreement::ForwardGone { container, forward: *forward });
+        }
+    }
+    containers.retain(|_, facts| facts.state == ContainerState::Live);
     progress.expect(0, containers.values().map(|facts| facts.object_bytes).sum());
     progress.expectation_is_complete();
     let finished = copies::compare(pass, index, containers, &mut agreement, progress, stop)?;

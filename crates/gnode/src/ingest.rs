@@ -7,9 +7,9 @@
 //! Invariants
 //! * Every copy of a chunk in a container that the index has is listed once: in the table of chunks, which has one of each chunk,
 //!   among the copies, or as a hole. Containers that could not be read are told and not listed.
-//! * An entry that leads to a container without a record means nothing: numbers are never used again. So forgetting costs nothing
+//! * An entry that leads to a container without a record, or that was given up, means nothing: numbers are never used again. So forgetting costs nothing
 //!   here, and what means nothing is dropped by [`sweep`], which also puts a copy in the place of an entry that lost its container.
-//! * No chunk's entry moves as long as its container has a record: to move one is to give a copy up, which has rules of its own.
+//! * No chunk's entry moves here as long as its container has a record: to move one is to give a copy up (`giving_up`).
 //!
 //! Memory is bounded by the pass's, beside 1 bit for each container number. Everything blocks on the pass's runtime. Cost: a read for
 //! each new container (its tables), and a merge of its chunks with the table, which reads what the filters cannot rule out.
@@ -27,9 +27,9 @@ use larder_store::RepositoryError;
 pub use listing::ingest;
 pub use sweep::{Swept, compact, is_worth_a_sweep, sweep};
 
-use larder_format::index_tables::StreamKey;
+use larder_format::index_tables::{ContainerState, StreamKey};
 
-/// The numbers of containers that have a record.
+/// The numbers of containers that have a record and were not given up.
 #[derive(Debug, Clone, Default)]
 pub struct Numbers {
     bits: Vec<u64>,
@@ -112,7 +112,7 @@ pub fn follow(
 /// What the table of containers says of them all.
 #[derive(Debug, Default)]
 pub struct Known {
-    /// The numbers of containers with a record.
+    /// The numbers of containers with a record that were not given up.
     pub numbers: Numbers,
     /// Chunks in them that were not given up.
     pub chunks: u64,
@@ -126,7 +126,9 @@ impl Known {
         let mut known = Self::default();
         let containers = draft.view::<Containers>(LookupOptions::default());
         for record in containers.scan(0..=u64::MAX, pass.memory / 4) {
-            if let (number, Some(facts)) = record? {
+            let (number, Some(facts)) = record? else { continue };
+            // What was given up holds nothing any more; its record only says where its chunks went.
+            if facts.state == ContainerState::Live {
                 known.numbers.insert(number);
                 known.chunks += u64::from(facts.chunks - facts.given_up_chunks);
                 if number >= first_new {

@@ -3,6 +3,7 @@
 //! * [`agreement`]: whether the index agrees with containers and versions.
 //! * [`compaction`]: newest versions laid out anew, so that they are read fast.
 //! * [`forget`]: marks versions that a policy does not keep.
+//! * [`giving_up`]: chunks that are stored twice, or needed no more, leave containers that versions still name.
 //! * [`ingest`]: the chunks of new containers, taken into the index.
 //! * [`pass`]: collects what no version needs.
 //! * [`proof`]: whether the newest index is right, for checks.
@@ -16,6 +17,7 @@
 pub mod agreement;
 pub mod compaction;
 pub mod forget;
+pub mod giving_up;
 pub mod ingest;
 pub mod pass;
 pub mod proof;

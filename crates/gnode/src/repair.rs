@@ -16,7 +16,7 @@ use larder_format::ids::{ContainerId, JobId};
 use larder_format::index_manifest::{IndexManifest, PassStatistics};
 use larder_format::lease::{JobKind, Lease};
 use larder_format::manifest::Register;
-use larder_index::{IndexPass, IndexSnapshot, PassRuns, Published, publish};
+use larder_index::{IndexError, IndexPass, IndexSnapshot, PassRuns, Published, publish};
 use larder_store::jobs::RENEW_EVERY;
 use larder_store::repository::random;
 use larder_store::{Repository, RepositoryError};
@@ -118,7 +118,8 @@ async fn rebuild_announced(
     (manifest.versions, manifest.runs) = (written.versions, written.runs);
     let (ids, sketches) = (written.ids, std::mem::take(&mut written.sketches));
     let first_new = base.manifest.head.next_container;
-    let WithChunks { manifest, ingested, left_over } = with_chunks(work, ids, manifest, first_new, sketches).await?;
+    let WithChunks { manifest, ingested, left_over, .. } =
+        with_chunks(work, ids, manifest, first_new, sketches, None).await?;
     rebuilt.containers = ingested.containers;
     rebuilt.chunks = ingested.chunks;
     rebuilt.different_chunks = ingested.new_chunks;
@@ -205,7 +206,7 @@ pub async fn compare(surroundings: &Surroundings) -> Result<(u64, Agreement), Pa
     let compared = move |io| {
         // It writes nothing, so its runs need no name.
         let pass: IndexPass = index_pass(io, PassRuns::new(JobId([0; 16])), MEMORY_DEFAULT);
-        Ok((index.number, agreement(&pass, &index)?))
+        Ok::<_, IndexError>((index.number, agreement(&pass, &index)?))
     };
     work.run(compared).await
 }

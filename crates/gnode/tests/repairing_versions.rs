@@ -138,7 +138,7 @@ fn no_worse(scene: &Scene, before: &BTreeMap<JobId, Contents>, at: &str) {
 }
 
 fn collect(scene: &Scene, dead_after: Duration) {
-    scene.pass_with(&PassOptions { dead_after, ..PassOptions::default() }).unwrap();
+    scene.pass_with(&PassOptions { dead_after, ..pass_options() }).unwrap();
 }
 
 const NEVER: Duration = Duration::from_secs(1 << 30);
@@ -248,7 +248,7 @@ fn what_is_forgotten_and_collected_meanwhile_takes_nothing_with_it() {
             &damaged.scene,
             move |scene| {
                 let repository = scene.repository(scene.memory.store());
-                let options = PassOptions { dead_after, ..PassOptions::default() };
+                let options = PassOptions { dead_after, ..pass_options() };
                 scene.runtime.handle().block_on(async {
                     forget(&repository, newest).await;
                     pass::run(&surroundings(repository), &options).await.unwrap();

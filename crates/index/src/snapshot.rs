@@ -48,6 +48,7 @@ impl IndexSnapshot {
             next_age: 0,
             statistics: PassStatistics::default(),
             rebuilt: None,
+            dropped: None,
         };
         let manifest = IndexManifest { head, versions: Vec::new(), runs: Vec::new(), queue: Vec::new() };
         Self { number: 0, manifest: Arc::new(manifest) }

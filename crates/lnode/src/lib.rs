@@ -4,6 +4,7 @@
 //! * [`restore()`]: recipe, plan, containers read once each, files written wherever their chunks go.
 //! * [`version`]: reading a version's entries and contents, for listings, searches, comparisons and dumps.
 //! * [`relayout`]: chunks copied and recipes written again, for the tasks of the G-node.
+//! * [`references`]: every chunk that versions name, for exact collection.
 //! * [`check()`] and [`stats`]: what is in the repository, and whether it is whole.
 //! * [`repair`]: what was lost put back, or what is left saved.
 //!
@@ -18,6 +19,7 @@ pub mod backup;
 pub mod check;
 pub mod context;
 pub mod lease;
+pub mod references;
 pub mod relayout;
 pub mod repair;
 pub mod restore;

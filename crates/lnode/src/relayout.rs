@@ -9,6 +9,7 @@
 
 mod copying;
 mod recipe;
+mod verifying;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,6 +25,8 @@ use larder_store::RepositoryError;
 use crate::context::Context;
 use crate::version::MetaChunks;
 use crate::writing::{Destination, Packer, Pool, Uploads, Usage};
+
+pub use verifying::damaged_container;
 
 /// Of a job's memory, one part in so many for chunks on their way from one container to another.
 const BATCH_ONE_IN: usize = 4;

@@ -146,10 +146,15 @@ impl Node {
         options.sparse_percent = sparse.sparse_percent.unwrap_or(options.sparse_percent);
         options.budget_percent = sparse.budget_percent.unwrap_or(options.budget_percent);
         self.measured(|| {
-            for plan in plans(&self.context, &options)? {
-                compact(&self.context, &plan, &options)?;
+            loop {
+                let found = plans(&self.context, &options)?;
+                for plan in &found.plans {
+                    compact(&self.context, plan, &options)?;
+                }
+                if found.plans.is_empty() || !found.has_more {
+                    return Ok(());
+                }
             }
-            Ok(())
         })
     }
 

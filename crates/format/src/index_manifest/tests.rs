@@ -22,6 +22,7 @@ fn head(number: u64) -> IndexHead {
         next_age: 12,
         statistics: PassStatistics { chunks: 5, bytes_queued: 77, ..PassStatistics::default() },
         rebuilt: None,
+        dropped: None,
     }
 }
 

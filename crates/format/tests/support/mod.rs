@@ -182,6 +182,7 @@ pub fn index_manifest() -> IndexManifest {
         next_age: 12,
         statistics: PassStatistics { chunks: 5, ..PassStatistics::default() },
         rebuilt: None,
+        dropped: None,
     };
     let version = |number, state| IndexedVersion { number, series: SERIES, job: BASE, generation: 1, state };
     let run = |table, age| RunRef {

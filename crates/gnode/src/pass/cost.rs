@@ -1,6 +1,9 @@
 //! What a plan takes and gives at a store's prices.
 
+use larder_format::container::CONTAINER_TARGET;
+
 use super::report::Plan;
+use crate::giving_up::GiveUpPlan;
 
 /// Prices of a store, in some currency. The defaults are those of Amazon S3 Standard in its cheapest regions, in US dollars.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -55,8 +58,6 @@ impl std::str::FromStr for Prices {
 
 /// Tables to which new versions add.
 const TABLES: u64 = 4;
-/// Bytes of a container that is written.
-const CONTAINER_TARGET: u64 = 8 << 20;
 /// Manifest, lists and recipes of a version that is laid out anew.
 const LOOKS: u64 = 6;
 
@@ -79,14 +80,20 @@ impl Requests {
         if deletes == 0 && plan.versions_ingested == 0 {
             return Self::default();
         }
+        // Of a container that is given up the tables and the chunks to be copied are read, and about as many copies of its others.
+        // What is copied is stored in new ones, whose tables are read once more, and changes two runs of each table.
+        let written = plan.given_up.copied_bytes.0.div_ceil(CONTAINER_TARGET as u64);
         let runs = if plan.versions_ingested > 0 { TABLES } else { 0 };
-        Self { creates: 4 + runs + plan.fenced.len() as u64, reads: plan.new_containers, deletes: deletes + 2 }
+        let moved = if plan.given_up.containers > 0 { 3 } else { 0 };
+        let creates = 4 + plan.fenced.len() as u64 + written + runs + moved;
+        let reads = plan.new_containers + 4 * plan.given_up.containers + written;
+        Self { creates, reads, deletes: deletes + 2 }
     }
 
     /// What it takes to copy so many bytes of so many containers together: the lease and its end, a look at the version, the new
     /// containers of data and metadata, the generation.
     pub fn of_copying(containers: u64, bytes: u64) -> Self {
-        Self { creates: 5 + bytes.div_ceil(CONTAINER_TARGET), reads: containers + LOOKS, deletes: 0 }
+        Self { creates: 5 + bytes.div_ceil(CONTAINER_TARGET as u64), reads: containers + LOOKS, deletes: 0 }
     }
 
     /// Both together.
@@ -115,7 +122,10 @@ impl Requests {
 
 /// What a plan saves every month.
 pub fn saved_monthly(plan: &Plan, prices: &Prices) -> f64 {
-    plan.container_bytes.0 as f64 / 1e9 * prices.storage
+    let GiveUpPlan { container_bytes, copied_bytes, .. } = plan.given_up;
+    // Copies are stored as well as what they are copied from, or better.
+    let given_up = container_bytes.0.saturating_sub(copied_bytes.0);
+    (plan.container_bytes.0 + given_up) as f64 / 1e9 * prices.storage
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use larder_format::ids::{ContainerId, JobId, RunId};
-use larder_format::lease::{Lease, Pin};
-use larder_format::manifest::ContainerUsage;
+use larder_format::lease::{JobKind, Lease, Pin};
 use larder_store::survey::{ListedContainer, ListedJob};
+
+use crate::giving_up::Rights;
 
 /// What was seen *before* the leases were listed (steps 1 to 3): rules `SettledBeforeLeases`, `MarksBeforeLeases`,
 /// `ContainersBeforeLeases`.
@@ -19,8 +20,9 @@ pub(super) struct Before {
     pub(super) marks: BTreeSet<Pin>,
     /// Entries of pins.
     pub(super) pins: BTreeMap<Pin, Vec<u32>>,
-    /// All containers, or those of the jobs in `unknown`.
     pub(super) containers: Vec<ListedContainer>,
+    /// Whether these are all, and not only those of the jobs in `unknown`.
+    pub(super) is_listed_whole: bool,
     /// Jobs that may have containers which the index does not know.
     pub(super) unknown: BTreeSet<JobId>,
     /// Objects of runs of the index, with their bytes.
@@ -94,11 +96,6 @@ impl Decision {
         let nothing_goes = self.containers.is_empty() && self.removals.is_empty() && self.superseded.is_empty();
         nothing_goes && self.runs.len() == self.superseded_runs
     }
-
-    /// Leaves what would go along for the next time.
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
-    }
 }
 
 /// What it means for older generations that this one holds a manifest.
@@ -117,14 +114,15 @@ pub(super) struct Proposal {
     leases: Leases,
     /// Versions that live leases name (`NamedVersionsRetained`).
     named: BTreeSet<Pin>,
-    /// Containers that may go unless a retained version references them.
-    doomed: HashMap<ContainerId, u64>,
+    /// Containers that may go unless a retained version references them, with their bytes, and whether one does.
+    doomed: HashMap<ContainerId, (u64, bool)>,
     /// Those that were listed of jobs that may have some which the index does not know.
     unknown: Vec<ContainerId>,
-    /// Jobs whose containers somebody who is alive may use.
+    /// Jobs that live leases adopt.
     adopted: HashSet<JobId>,
-    /// Containers of versions that are retained and not in the index: their records stay although no version in it uses them.
-    used_beside: HashSet<ContainerId>,
+    /// Containers that retained versions need and that are not there, although nobody could have deleted them. Of what was not listed
+    /// nothing is known.
+    missing: u64,
     /// Versions that are retained.
     retained: BTreeSet<Pin>,
     /// Of versions of which older generations count for nothing, the one that holds.
@@ -144,10 +142,10 @@ impl Proposal {
         let doomed = listed
             .into_iter()
             .filter(|container| is_over(&container.id.job) && !adopted.contains(&container.id.job))
-            .map(|container| (container.id, container.bytes))
+            .map(|container| (container.id, (container.bytes, false)))
             .collect();
-        let (retained, used_beside) = (BTreeSet::new(), HashSet::new());
-        Self { before, leases, named, doomed, unknown, adopted, used_beside, retained, holding: BTreeMap::new() }
+        let (retained, holding) = (BTreeSet::new(), BTreeMap::new());
+        Self { before, leases, named, doomed, unknown, adopted, missing: 0, retained, holding }
     }
 
     /// Whether a version that is listed after the leases has to be read: all but those that were marked before, unless somebody
@@ -166,28 +164,47 @@ impl Proposal {
         self.named.contains(version)
     }
 
-    /// Whether a container may go that no version in the index uses: nobody alive can come to reference it, and no version beside
-    /// the index does.
-    pub(super) fn may_go(&self, container: &ContainerId) -> bool {
-        let is_over = self.before.settled.contains(&container.job) || !self.leases.jobs.contains_key(&container.job);
-        is_over && !self.adopted.contains(&container.job) && !self.used_beside.contains(container)
-    }
-
-    /// A version is retained that is not in the index, and uses these containers.
-    pub(super) fn keep_records(&mut self, containers: &[ContainerUsage]) {
-        self.used_beside.extend(containers.iter().map(|usage| usage.container));
-    }
-
     /// Containers that the index knew, of which nobody needs anything and that may go.
     pub(super) fn doom(&mut self, containers: Vec<ListedContainer>) {
-        self.doomed.extend(containers.into_iter().map(|container| (container.id, container.bytes)));
+        self.doomed.extend(containers.into_iter().map(|container| (container.id, (container.bytes, false))));
     }
 
     /// Containers that retained versions use.
-    pub(super) fn keep(&mut self, containers: Vec<ContainerId>) {
+    pub(super) fn keep(&mut self, containers: impl IntoIterator<Item = ContainerId>) {
         for container in containers {
-            self.doomed.remove(&container);
+            match self.doomed.get_mut(&container) {
+                Some((_, is_needed)) => *is_needed = true,
+                None => {
+                    let was_listed = self.before.is_listed_whole || self.before.unknown.contains(&container.job);
+                    self.missing += u64::from(was_listed && self.is_free(&container));
+                }
+            }
         }
+    }
+
+    /// Whether nothing new can come of a container's job, nor of jobs that build on what it left.
+    pub(super) fn is_free(&self, container: &ContainerId) -> bool {
+        let job = &container.job;
+        let is_over = self.before.settled.contains(job) || !self.leases.jobs.contains_key(job);
+        is_over && !self.adopted.contains(job)
+    }
+
+    /// Versions that running backups name: they are about to be built on.
+    pub(super) fn bases(&self) -> BTreeSet<Pin> {
+        let backups = self.leases.live.values().filter(|lease| lease.kind == JobKind::Backup);
+        backups.flat_map(|lease| lease.pins.iter().copied()).collect()
+    }
+
+    /// What of the jobs that were seen decides whether their containers may be given up.
+    pub(super) fn fill(&self, rights: &mut Rights) {
+        rights.settled.clone_from(&self.before.settled);
+        rights.leased = self.leases.jobs.keys().copied().collect();
+        rights.adopted.clone_from(&self.adopted);
+    }
+
+    /// Containers that retained versions need and that are gone.
+    pub(super) fn missing(&self) -> u64 {
+        self.missing
     }
 
     /// The generations of a version that is retained, newest first, of those that were listed after the leases. Of a version that a
@@ -203,11 +220,9 @@ impl Proposal {
     }
 
     /// A version is retained, and uses these containers.
-    pub(super) fn retain(&mut self, version: Pin, containers: &[ContainerUsage]) {
+    pub(super) fn retain(&mut self, version: Pin, containers: impl IntoIterator<Item = ContainerId>) {
         self.retained.insert(version);
-        for usage in containers {
-            self.doomed.remove(&usage.container);
-        }
+        self.keep(containers);
     }
 
     /// This generation of a retained version holds a manifest, and what is below it counts for nothing: it may go, but for the
@@ -254,10 +269,19 @@ impl Proposal {
         needs: &IndexNeeds,
         has_record: impl Fn(&ContainerId) -> bool,
     ) -> Decision {
-        let Self { before, leases, doomed, unknown, holding, .. } = self;
-        let is_left = |id: &&ContainerId| !doomed.contains_key(id) && !has_record(id);
+        let Self { before, leases, doomed, unknown, missing, holding, .. } = self;
+        // What was given up is known to the index alone. Without one that knows, something is missing, and what no version names
+        // may be where it went.
+        let has_register: HashSet<JobId> = registers.keys().map(|pin| pin.job).collect();
+        let may_go = |id: &ContainerId| missing == 0 || has_register.contains(&id.job);
+        let mut containers: Vec<_> = doomed
+            .into_iter()
+            .filter(|(id, (_, is_needed))| !is_needed && may_go(id))
+            .map(|(id, (bytes, _))| ListedContainer { id, bytes })
+            .collect();
+        let going: HashSet<ContainerId> = containers.iter().map(|container| container.id).collect();
+        let is_left = |id: &&ContainerId| !going.contains(id) && !has_record(id);
         let waiting: HashSet<JobId> = unknown.iter().filter(is_left).map(|id| id.job).collect();
-        let mut containers: Vec<_> = doomed.into_iter().map(|(id, bytes)| ListedContainer { id, bytes }).collect();
         containers.sort_by_key(|container| container.id);
         let mut removals: BTreeMap<JobId, Removal> = BTreeMap::new();
         for (job, listed) in &leases.jobs {

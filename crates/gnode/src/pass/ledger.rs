@@ -3,20 +3,22 @@
 //! A version that the index has under the generation that holds needs no look at its manifest. Everything else is read from
 //! the manifests, so an index that lags, or none, costs reads and nothing else.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use larder_format::ids::{ContainerId, JobId, RunId};
 use larder_format::index_manifest::{IndexManifest, IndexedVersion, RunRef, Table, VersionState};
+use larder_format::index_tables::{ContainerFacts, ContainerState};
 use larder_format::lease::Pin;
 use larder_format::manifest::ContainerUsage;
 use larder_format::sketch::Sketch;
 use larder_index::tables::{Changes, Containers, TableView};
-use larder_index::{IndexSnapshot, LookupOptions, PassRuns};
+use larder_index::{IndexError, IndexSnapshot, LookupOptions, PassRuns};
 use larder_store::survey::ListedContainer;
 
 use super::lifespans::{Lifespans, Numbers};
 use super::run::PassError;
 use super::tables::IndexWork;
+use crate::giving_up::Rights;
 use crate::ingest::Sketches;
 
 /// Runs of the table at which it is written anew as one. Every run is read by every pass.
@@ -31,6 +33,12 @@ pub(crate) struct Ledger {
     /// Versions that are retained, whether the index had them or not.
     retained: BTreeSet<Pin>,
     ingested: u64,
+    /// Rows that were dropped, without those of older generations.
+    dropped: u64,
+    /// Containers that manifests name which count and were not taken in: several generations, and what only a lease retains.
+    held: HashSet<ContainerId>,
+    /// Every generation that counts of every version that is retained.
+    counting: Vec<(Pin, u32)>,
     /// Samples of versions that were taken in.
     sketches: Sketches,
     /// A version without a number left is not taken in; the next pass reads it again.
@@ -68,10 +76,15 @@ impl Ledger {
                 let (number, record) = record?;
                 facts.extend(record.map(|record| (number, record)));
             }
-            Ok(facts)
+            Ok::<_, IndexError>(facts)
         };
         let facts = work.run(all).await?;
-        if facts.values().any(|facts| facts.given_up_chunks > 0 || !facts.forwards.is_empty()) {
+        // A container is there whole, or it was given up whole.
+        let is_whole = |facts: &ContainerFacts| match facts.state {
+            ContainerState::Live => facts.given_up_chunks == 0,
+            ContainerState::Queued | ContainerState::Gone => facts.given_up_chunks == facts.chunks,
+        };
+        if !facts.values().all(is_whole) {
             return Err(PassError::UnknownTables);
         }
         let versions = manifest.versions.iter();
@@ -83,6 +96,9 @@ impl Ledger {
             next_version: manifest.head.next_version.max(1),
             retained: BTreeSet::new(),
             ingested: 0,
+            dropped: 0,
+            held: HashSet::new(),
+            counting: Vec::new(),
             sketches: Sketches::new(),
             is_full: false,
         })
@@ -112,28 +128,34 @@ impl Ledger {
     /// A version that the index knows is retained.
     pub(crate) fn retain(&mut self, version: Pin) {
         self.retained.insert(version);
+        self.counting.extend(self.versions.get(&version).map(|known| (version, known.generation)));
     }
 
-    /// A version is retained as this generation, which uses these containers and is the only one that counts. Whether the
-    /// index has it then.
-    pub(crate) fn ingest(
-        &mut self,
-        version: Pin,
-        generation: u32,
-        containers: &[ContainerUsage],
-        sketch: Sketch,
-    ) -> bool {
+    /// A generation of a version counts that is not taken in.
+    pub(crate) fn hold(&mut self, version: Pin, generation: u32, containers: &[ContainerUsage]) {
+        self.held.extend(containers.iter().map(|usage| usage.container));
+        self.counting.push((version, generation));
+    }
+
+    /// Whether a container was given up, so that no manifest that names it keeps it.
+    pub(crate) fn is_given_up(&self, container: &ContainerId) -> bool {
+        self.lifespans.is_given_up(container)
+    }
+
+    /// A version is retained as this generation, which uses these containers and is the only one that counts.
+    pub(crate) fn ingest(&mut self, version: Pin, generation: u32, containers: &[ContainerUsage], sketch: Sketch) {
         if self.knows(&version, generation) {
             // Above it lies a generation that was given up.
-            self.retained.insert(version);
-            return true;
+            self.retain(version);
+            return;
         }
         let Pin { series, job } = version;
         let number = self.next_version;
         let next = number.checked_add(1).filter(|_| !self.is_full);
         let Some(next) = next.filter(|_| self.lifespans.ingest(series, number, containers).is_some()) else {
             self.is_full = true;
-            return false;
+            self.hold(version, generation, containers);
+            return;
         };
         self.next_version = next;
         self.ingested += 1;
@@ -143,20 +165,51 @@ impl Ledger {
         self.retained.insert(version);
         let row = IndexedVersion { number, series, job, generation, state: VersionState::Retained };
         self.versions.insert(version, row);
-        true
+        self.counting.push((version, generation));
     }
 
     /// Versions of which nothing is to be kept lose their rows, and containers that none of the others uses and that may go theirs.
     /// Returns those containers.
     pub(crate) fn prune(&mut self, may_go: &dyn Fn(&ContainerId) -> bool) -> Vec<ListedContainer> {
         let retained = std::mem::take(&mut self.retained);
+        let before = self.versions.len();
         self.versions.retain(|pin, _| retained.contains(pin));
-        self.lifespans.prune(&numbers_of(&self.versions), may_go)
+        self.dropped += (before - self.versions.len()) as u64;
+        self.lifespans.prune(&numbers_of(&self.versions), &self.held, may_go)
     }
 
-    /// The containers that retained versions use. After [`Ledger::prune`].
+    /// The containers that retained versions need. After [`Ledger::prune`].
     pub(crate) fn used(&self) -> Vec<ContainerId> {
-        self.lifespans.used(&numbers_of(&self.versions)).collect()
+        self.lifespans.used(&numbers_of(&self.versions), &self.held)
+    }
+
+    /// Versions whose rows were dropped.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// How many versions it has.
+    pub(crate) fn len(&self) -> u64 {
+        self.versions.len() as u64
+    }
+
+    /// Every generation that counts of every version that is retained.
+    pub(crate) fn counting(&self) -> &[(Pin, u32)] {
+        &self.counting
+    }
+
+    /// What the retained versions allow: their numbers, those of the newest of each series and of `bases`, and containers that are
+    /// named otherwise. After [`Ledger::prune`].
+    pub(crate) fn rights(&self, bases: &BTreeSet<Pin>) -> Rights {
+        let mut spared: BTreeMap<Pin, IndexedVersion> = BTreeMap::new();
+        for of_series in self.versions.iter().collect::<Vec<_>>().chunk_by(|(a, _), (b, _)| a.series == b.series) {
+            // They come by rising id, as in the catalog.
+            spared.extend(of_series.last().map(|(pin, version)| (**pin, **version)));
+        }
+        let bases = bases.iter().filter_map(|base| Some((*base, *self.versions.get(base)?)));
+        spared.extend(bases);
+        let (retained, spared) = (numbers_of(&self.versions), numbers_of(&spared));
+        Rights { retained, spared, held: self.held.clone(), ..Rights::default() }
     }
 
     /// How many versions were taken in.
@@ -209,7 +262,7 @@ impl Ledger {
                     false => self.lifespans.changes().try_for_each(&mut put)?,
                 }
                 let runs = changes.write(&io, &ids, age)?;
-                Ok((runs, ids))
+                Ok::<_, IndexError>((runs, ids))
             };
             let (written, used) = work.run(changes).await?;
             ids = used;

@@ -6,9 +6,12 @@
 //!
 //! Invariants
 //! * Of a version that was ingested, exactly the containers that its manifest named have an interval with its number.
-//! * A container in whose intervals no retained version lies has no record, unless it may not go yet.
+//! * A container in whose intervals no retained version lies has no record, unless one that is needed was given up and forwards to it,
+//!   or it may not go yet.
+//! * A container that was given up keeps its record, with its intervals, as long as anything that is retained names it: also
+//!   what only a lease retains, and versions that come later and build on such a one (`LaterReferencesInherit`).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use larder_format::ids::{ContainerId, SeriesKey};
 use larder_format::index_tables::{ContainerFacts, ContainerState, Lifespan, SeriesLifespans};
@@ -74,21 +77,54 @@ impl Lifespans {
         Some(())
     }
 
-    /// The containers that versions with these numbers use.
-    pub(crate) fn used(&self, retained: &Numbers) -> impl Iterator<Item = ContainerId> {
-        self.facts.values().filter(move |facts| is_used(facts, retained)).map(|facts| facts.id)
+    /// Whether a container was given up: it may be deleted although versions name it.
+    pub(crate) fn is_given_up(&self, container: &ContainerId) -> bool {
+        let facts = self.numbers.get(container).and_then(|number| self.facts.get(number));
+        facts.is_some_and(|facts| facts.state != ContainerState::Live)
     }
 
-    /// Drops what no version with these numbers uses and what may go, and returns it.
-    pub(crate) fn prune(&mut self, retained: &Numbers, may_go: &dyn Fn(&ContainerId) -> bool) -> Vec<ListedContainer> {
-        let goes = |facts: &ContainerFacts| !is_used(facts, retained) && may_go(&facts.id);
-        let numbers: Vec<u32> = self.facts.iter().filter(|(_, facts)| goes(facts)).map(|(number, _)| *number).collect();
+    /// The numbers of records that versions with these numbers need, and those that are named otherwise and were given up: what they
+    /// use, and what that forwards to (`RedirectIsReference`).
+    fn needed(&self, retained: &Numbers, named: &HashSet<ContainerId>) -> HashSet<u32> {
+        let mut needed = HashSet::new();
+        for (number, facts) in &self.facts {
+            let has_moved = facts.state != ContainerState::Live || !facts.forwards.is_empty();
+            let is_named = has_moved && named.contains(&facts.id);
+            if is_named || is_used(facts, retained) {
+                needed.insert(*number);
+                needed.extend(&facts.forwards);
+            }
+        }
+        needed
+    }
+
+    /// The containers that have to be there for versions with these numbers, and for those that name containers otherwise.
+    pub(crate) fn used(&self, retained: &Numbers, named: &HashSet<ContainerId>) -> Vec<ContainerId> {
+        let needed = self.needed(retained, named).into_iter().filter_map(|number| self.facts.get(&number));
+        needed.filter(|facts| facts.state == ContainerState::Live).map(|facts| facts.id).collect()
+    }
+
+    /// Drops what is not needed, is not named otherwise, and may go. Returns what of it is still there.
+    pub(crate) fn prune(
+        &mut self,
+        retained: &Numbers,
+        named: &HashSet<ContainerId>,
+        may_go: &dyn Fn(&ContainerId) -> bool,
+    ) -> Vec<ListedContainer> {
+        let needed = self.needed(retained, named);
+        let goes = |(number, facts): &(&u32, &ContainerFacts)| {
+            !needed.contains(number) && !named.contains(&facts.id) && may_go(&facts.id)
+        };
+        let numbers: Vec<u32> = self.facts.iter().filter(goes).map(|(number, _)| *number).collect();
         let mut dropped = Vec::new();
         for number in numbers {
             if let Some(facts) = self.facts.remove(&number) {
                 self.numbers.remove(&facts.id);
                 self.changed.insert(number);
-                dropped.push(ListedContainer { id: facts.id, bytes: facts.object_bytes });
+                // What was given up is in the queue of an index before.
+                if facts.state == ContainerState::Live {
+                    dropped.push(ListedContainer { id: facts.id, bytes: facts.object_bytes });
+                }
             }
         }
         dropped
@@ -144,7 +180,8 @@ fn begin(users: &mut Vec<SeriesLifespans>, series: SeriesKey, version: u32) -> b
     true
 }
 
-fn is_used(facts: &ContainerFacts, retained: &Numbers) -> bool {
+/// Whether a version with one of these numbers uses a container.
+pub(crate) fn is_used(facts: &ContainerFacts, retained: &Numbers) -> bool {
     facts.users.iter().any(|user| {
         let Some(numbers) = retained.get(&user.series) else { return false };
         let holds = |lifespan: &Lifespan| {
@@ -218,8 +255,9 @@ mod tests {
                     retained.entry(*series).or_default().insert(*number);
                 }
                 let expected: BTreeSet<u32> = versions.iter().flat_map(|(.., seqs)| seqs.iter().copied()).collect();
-                prop_assert_eq!(lifespans.used(&retained).map(|id| id.seq).collect::<BTreeSet<_>>(), expected.clone());
-                let dropped = lifespans.prune(&retained, &|_| true);
+                let used = lifespans.used(&retained, &HashSet::new());
+                prop_assert_eq!(used.iter().map(|id| id.seq).collect::<BTreeSet<_>>(), expected.clone());
+                let dropped = lifespans.prune(&retained, &HashSet::new(), &|_| true);
                 prop_assert!(dropped.iter().all(|container| !expected.contains(&container.id.seq)));
                 prop_assert_eq!(lifespans.len(), expected.len());
                 for (_, facts) in lifespans.all() {

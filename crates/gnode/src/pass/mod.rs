@@ -18,7 +18,7 @@ mod carry_out;
 pub mod cost;
 mod decide;
 pub(crate) mod ledger;
-mod lifespans;
+pub(crate) mod lifespans;
 mod report;
 pub(crate) mod run;
 mod scope;

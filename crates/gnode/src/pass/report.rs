@@ -4,6 +4,7 @@ use larder_format::ids::{ByteCount, ContainerKind, JobId};
 use larder_format::lease::{JobKind, Pin};
 
 use super::decide::Decision;
+use crate::giving_up::{GiveUpPlan, GivenUp};
 
 /// What goes when the pass is carried out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,10 +27,13 @@ pub struct Plan {
     pub new_containers: u64,
     /// Jobs that are thought dead and that were fenced, or would be.
     pub fenced: Vec<JobId>,
+    /// Containers that versions name, and that are given up because the index leads to their chunks elsewhere.
+    pub given_up: GiveUpPlan,
 }
 
 impl Plan {
-    pub(super) fn of(decision: &Decision, fenced: Vec<JobId>) -> Self {
+    /// The same with what a decision deletes.
+    pub(super) fn with(self, decision: &Decision) -> Self {
         let of_kind = |kind| decision.containers.iter().filter(|container| container.id.kind == kind).count() as u64;
         Self {
             data_containers: of_kind(ContainerKind::Data),
@@ -39,8 +43,7 @@ impl Plan {
             entries: decision.removals.values().map(|removal| removal.objects()).sum::<u64>()
                 + decision.superseded.len() as u64,
             index_objects: (decision.runs.len() + decision.indexes.len()) as u64,
-            fenced,
-            ..Self::default()
+            ..self
         }
     }
 
@@ -51,7 +54,7 @@ impl Plan {
 
     /// Objects to be deleted.
     pub fn deletions(&self) -> u64 {
-        self.data_containers + self.meta_containers + self.entries + self.index_objects
+        self.data_containers + self.meta_containers + self.given_up.containers + self.entries + self.index_objects
     }
 }
 
@@ -109,6 +112,11 @@ pub struct PassReport {
     pub live_jobs: u64,
     /// Manifests that it read.
     pub manifests_read: u64,
+    /// What it gave up, and what it wrote for that.
+    pub given_up: GivenUp,
+    /// Containers that versions need and that are gone, without an index that says where their chunks went. What no version names
+    /// is not deleted then: `repair index` may find them there.
+    pub missing_containers: u64,
 }
 
 impl PassReport {
@@ -145,6 +153,8 @@ impl PassReport {
             kept: Vec::new(),
             live_jobs: 0,
             manifests_read: 0,
+            given_up: GivenUp::default(),
+            missing_containers: 0,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
+use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,8 @@ use larder_format::index_manifest::{Doomed, IndexManifest, PassStatistics, Queue
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::names;
 use larder_index::{Draft, Executor, IndexError, IndexSnapshot, PassRuns, Published, publish};
+use larder_lnode::relayout::RelayoutError;
+use larder_lnode::{Cancel, Clock, Context, NoProgress};
 use larder_store::jobs::{OpenLease, RENEW_EVERY};
 use larder_store::repository::random;
 use larder_store::{Repository, RepositoryError, StoreError};
@@ -22,7 +25,8 @@ use super::ledger::{Ledger, Written, run_ids};
 use super::report::{Done, Kept, Outcome, PassReport, Plan};
 use super::scope::Listing;
 use super::survey::Survey;
-use super::tables::{IndexWork, MEMORY_DEFAULT, index_pass};
+use super::tables::{IndexWork, MEMORY_DEFAULT, THREADS_MAX, index_pass};
+use crate::giving_up::{Exact, GiveUpError, GiveUpOptions, GiveUpPlan, GivenUp, Work, give_up, plan};
 use crate::ingest::{Ingested, Sketches, follow};
 
 /// What a pass needs of the world.
@@ -64,6 +68,10 @@ pub struct PassOptions {
     pub memory: usize,
     /// Which containers it lists.
     pub listing: Listing,
+    /// What is given up although versions name it; `None`: nothing.
+    pub give_up: Option<GiveUpOptions>,
+    /// Threads for checking and copying what is given up.
+    pub threads: NonZeroUsize,
 }
 
 /// A day: a machine that sleeps over night goes on in the morning where it was.
@@ -77,6 +85,8 @@ impl Default for PassOptions {
             max_duration: None,
             memory: MEMORY_DEFAULT,
             listing: Listing::default(),
+            give_up: Some(GiveUpOptions::default()),
+            threads: THREADS_MAX,
         }
     }
 }
@@ -119,6 +129,9 @@ pub enum PassError {
     /// The index holds something that this pass does not know how to keep.
     #[error("the index has tables that this program does not know how to keep; nothing was deleted")]
     UnknownTables,
+    /// No thread could be started for compressing.
+    #[error("no thread could be started; is there a limit on threads or memory?")]
+    NoThreads,
     /// The index cannot be read, or its next number not be had.
     #[error(transparent)]
     Index(#[from] IndexError),
@@ -133,6 +146,17 @@ impl From<StoreError> for PassError {
     }
 }
 
+impl From<GiveUpError> for PassError {
+    fn from(error: GiveUpError) -> Self {
+        match error {
+            GiveUpError::Index(error) => error.into(),
+            GiveUpError::Relayout(RelayoutError::Repository(error)) => error.into(),
+            GiveUpError::Relayout(RelayoutError::Interrupted) => Self::Interrupted,
+            GiveUpError::Relayout(RelayoutError::NoThreads) => Self::NoThreads,
+        }
+    }
+}
+
 /// Makes a pass.
 pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<PassReport, PassError> {
     let started_ms = (surroundings.now_ms)();
@@ -141,10 +165,20 @@ pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<P
     let newest = IndexSnapshot::newest(&repository).await?;
     let number = newest.next_number()?;
     let base = newest.base()?;
-    let mut pass = Pass { surroundings, options, repository, base, number, started_ms, job: None, leave_lease: false };
+    let mut pass = Pass {
+        surroundings,
+        options,
+        repository,
+        base,
+        number,
+        started_ms,
+        job: None,
+        leave_lease: false,
+        may_leave_containers: false,
+    };
     if options.dry_run {
-        let (report, ..) = pass.decide().await?;
-        return Ok(report);
+        let looked = pass.look().await;
+        return pass.or_overtaken(looked).await;
     }
     let job = JobId::new(started_ms, random(pass.repository.entropy())?);
     let lease = Lease {
@@ -163,8 +197,14 @@ pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<P
     let mut open = repository.open_lease(job, lease).await?;
     pass.job = Some(job);
     let result = renewing(&repository, &mut open, &*surroundings.now_ms, pass.collect()).await;
+    let result = pass.or_overtaken(result).await;
     if !pass.leave_lease {
-        match repository.end_task(&open).await {
+        // Containers that it wrote and that no index has are found by its lease.
+        let ended = match pass.may_leave_containers {
+            true => repository.close_lease(&open).await,
+            false => repository.end_task(&open).await,
+        };
+        match ended {
             Err(error) if result.is_ok() => return Err(error.into()),
             Err(error) => tracing::debug!(%error, "the lease of the pass was left behind"),
             Ok(()) => {}
@@ -194,6 +234,31 @@ pub(crate) async fn renewing<T>(
     }
 }
 
+/// Bytes of memory for checking and copying chunks, beside the buffers of the threads.
+const COPY_MEMORY: usize = 64 << 20;
+
+/// What no version needs is looked for when one in so many was forgotten since the last time.
+const EXACT_ONE_IN: u64 = 4;
+
+/// The clock of the surroundings.
+struct NowMs(Arc<dyn Fn() -> u64 + Send + Sync>);
+
+impl Clock for NowMs {
+    fn now_ms(&self) -> u64 {
+        (self.0)()
+    }
+}
+
+/// What steps 2 to 6 gave.
+struct Decided {
+    report: PassReport,
+    decision: Decision,
+    /// Whether the decision, or what the ledger took in, is worth an index.
+    has_news: bool,
+    ledger: Ledger,
+    work: Option<Work>,
+}
+
 struct Pass<'a> {
     surroundings: &'a Surroundings,
     options: &'a PassOptions,
@@ -204,10 +269,12 @@ struct Pass<'a> {
     job: Option<JobId>,
     /// Whether the index may still come to be created: until that is settled the lease says what it belongs to.
     leave_lease: bool,
+    /// Whether it may have written containers that no index has.
+    may_leave_containers: bool,
 }
 
 impl Pass<'_> {
-    fn work(&self) -> IndexWork<'_> {
+    fn index_work(&self) -> IndexWork<'_> {
         IndexWork { executor: self.surroundings.executor, repository: &self.repository, memory: self.options.memory }
     }
 
@@ -217,7 +284,7 @@ impl Pass<'_> {
     }
 
     /// Steps 2 to 6 without the publication: what may go.
-    async fn decide(&self) -> Result<(PassReport, Decision, Ledger), PassError> {
+    async fn decide(&self) -> Result<Decided, PassError> {
         let stop = || if self.should_stop() { Err(PassError::Interrupted) } else { Ok(()) };
         let manifest = &self.base.manifest;
         let survey = Survey {
@@ -237,7 +304,7 @@ impl Pass<'_> {
         let registers = self.repository.list_registers().await?;
         let mut proposal = Proposal::new(before, leases);
         stop()?;
-        let mut ledger = Ledger::load(self.work(), &self.base).await?;
+        let mut ledger = Ledger::load(self.index_work(), &self.base).await?;
         let manifests_read = survey.versions(&registers, &mut ledger, &mut proposal).await?;
         let closed = survey.closed(proposal.closing()).await?;
         let kept = proposal.kept().map(|(version, by, lease)| kept(version, by, lease)).collect();
@@ -249,29 +316,110 @@ impl Pass<'_> {
         });
         let needs =
             IndexNeeds { base: self.base.number, runs: run_ids(manifest).collect(), superseded: superseded.collect() };
-        let mut decision = proposal.decide(&registers, &closed, &needs, |container| ledger.has_record(container));
-        if decision.is_empty() && !ledger.has_new() {
-            decision.clear();
+        let work = self.work(&ledger, &proposal);
+        let missing_containers = proposal.missing();
+        if missing_containers > 0 {
+            tracing::warn!(
+                missing_containers,
+                "containers that snapshots need are gone; `repair index` may find their chunks"
+            );
         }
+        let decision = proposal.decide(&registers, &closed, &needs, |container| ledger.has_record(container));
+        let has_news = !decision.is_empty() || ledger.has_new();
+        // What goes along with an index is not worth one.
+        let plan = Plan {
+            fenced,
+            versions_ingested: ledger.ingested(),
+            new_containers: ledger.new_containers(manifest),
+            ..Plan::default()
+        };
+        let plan = if has_news { plan.with(&decision) } else { plan };
         let report = PassReport {
             outcome: Outcome::Planned,
-            plan: Plan {
-                versions_ingested: ledger.ingested(),
-                new_containers: ledger.new_containers(manifest),
-                ..Plan::of(&decision, fenced)
-            },
+            plan,
             done: Done::default(),
             is_unfinished: false,
             kept,
             live_jobs,
             manifests_read,
+            given_up: GivenUp::default(),
+            missing_containers,
         };
-        Ok((report, decision, ledger))
+        Ok(Decided { report, decision, has_news, ledger, work })
+    }
+
+    /// What would be done.
+    async fn look(&self) -> Result<PassReport, PassError> {
+        let Decided { mut report, work, .. } = self.decide().await?;
+        if let Some(work) = work {
+            report.plan.given_up = self.plan_giving_up(work).await?;
+        }
+        Ok(report)
+    }
+
+    /// The runs of its index are gone when two other passes published meanwhile: then it was only too slow.
+    async fn or_overtaken<T>(&self, result: Result<T, PassError>) -> Result<T, PassError> {
+        match result {
+            Err(PassError::Index(error)) if error.is_damage() => match IndexSnapshot::newest(&self.repository).await {
+                Ok(newest) if newest.highest > self.base.number => Err(PassError::Overtaken),
+                _ => Err(error.into()),
+            },
+            result => result,
+        }
+    }
+
+    /// What is to be known for giving containers up, if that is wanted.
+    fn work(&self, ledger: &Ledger, proposal: &Proposal) -> Option<Work> {
+        let options = self.options.give_up.clone()?;
+        let mut rights = ledger.rights(&proposal.bases());
+        proposal.fill(&mut rights);
+        rights.rebuilt = self.base.manifest.head.rebuilt.unwrap_or(0);
+        let dropped = self.base.manifest.head.dropped.unwrap_or(0) + ledger.dropped();
+        let is_exact = match options.exact {
+            Exact::Never => false,
+            Exact::WhenWorth => dropped > 0 && dropped.saturating_mul(EXACT_ONE_IN) >= ledger.len(),
+            Exact::Always => true,
+        };
+        let surroundings = self.surroundings;
+        let context = Context {
+            repository: self.repository.clone(),
+            runtime: tokio::runtime::Handle::current(),
+            clock: Arc::new(NowMs(surroundings.now_ms.clone())),
+            threads: self.options.threads,
+            memory: COPY_MEMORY,
+            renew_every: RENEW_EVERY,
+            cancel: Cancel::default(),
+            progress: Arc::new(NoProgress),
+            host: surroundings.host.clone(),
+        };
+        let (started_ms, most) = (self.started_ms, self.options.max_duration);
+        let (now_ms, asked) = (surroundings.now_ms.clone(), surroundings.stop.clone());
+        let is_late =
+            move || most.is_some_and(|most| Duration::from_millis(now_ms().saturating_sub(started_ms)) >= most);
+        Some(Work {
+            options,
+            context,
+            job: self.job.unwrap_or(self.base.manifest.head.pass),
+            rights,
+            walks: is_exact.then(|| ledger.counting().to_vec()),
+            stop: Arc::new(move || asked() || is_late()),
+        })
+    }
+
+    /// What would be given up, as far as the index knows: chunks of new versions are in it only when a pass has taken them in.
+    async fn plan_giving_up(&self, work: Work) -> Result<GiveUpPlan, PassError> {
+        let (base, memory) = (self.base.clone(), self.options.memory);
+        let planned = move |io| {
+            // It writes nothing, so its runs need no name.
+            let pass = index_pass(io, PassRuns::new(JobId([0; 16])), memory);
+            plan(&pass, &Draft::new(&pass, &base), &work)
+        };
+        self.index_work().run(planned).await
     }
 
     async fn collect(&mut self) -> Result<PassReport, PassError> {
-        let (mut report, decision, ledger) = self.decide().await?;
-        if decision.is_empty() && !ledger.has_new() {
+        let Decided { mut report, mut decision, has_news, ledger, work } = self.decide().await?;
+        if !has_news && work.is_none() {
             report.outcome = Outcome::Nothing;
             return Ok(report);
         }
@@ -279,22 +427,48 @@ impl Pass<'_> {
             return Err(PassError::Interrupted);
         }
         let job = self.job.unwrap_or(self.base.manifest.head.pass);
-        let mut written = ledger.write(self.work(), job, &self.base.manifest).await?;
+        let dropped = self.base.manifest.head.dropped.unwrap_or(0) + ledger.dropped();
+        let mut written = ledger.write(self.index_work(), job, &self.base.manifest).await?;
         let (ids, sketches) =
             (std::mem::replace(&mut written.ids, PassRuns::new(job)), std::mem::take(&mut written.sketches));
         let manifest = self.next_manifest(&decision, &report.plan, written);
         let first_new = self.base.manifest.head.next_container;
-        let WithChunks { mut manifest, left_over, .. } =
-            with_chunks(self.work(), ids, manifest, first_new, sketches).await?;
+        self.may_leave_containers = work.is_some();
+        let WithChunks { mut manifest, left_over, given_up, .. } =
+            with_chunks(self.index_work(), ids, manifest, first_new, sketches, work).await?;
+        let has_begun_in_vain = given_up.was_stopped || !given_up.unreadable.is_empty();
+        self.may_leave_containers = has_begun_in_vain || given_up.written > 0;
+        let before: HashSet<RunId> = run_ids(&self.base.manifest).collect();
+        if !has_news && given_up.containers.is_empty() {
+            let own = run_ids(&manifest).filter(|id| !before.contains(id));
+            discard(&self.repository, own.chain(left_over).collect()).await?;
+            report.outcome = Outcome::Nothing;
+            report.given_up = given_up;
+            return Ok(report);
+        }
+        report.plan = Plan { given_up: given_up.plan, ..report.plan.with(&decision) };
+        let is_all_done = given_up.plan.is_exact && !given_up.was_stopped;
+        manifest.head.dropped = Some(dropped).filter(|dropped| *dropped > 0 && !is_all_done);
+        let moved = given_up.containers.iter().map(|container| Doomed::Container(container.id));
+        manifest.queue.extend(moved.map(|what| Queued { what, reason: Reason::Moved, decided: self.number }));
+        manifest.head.statistics.containers_queued += given_up.containers.len() as u64;
+        manifest.head.statistics.bytes_queued += given_up.plan.container_bytes.0;
+        // To give up is to delete, from the moment on when the index is published (`RedirectBeforeRemoval`).
+        decision.containers.extend(&given_up.containers);
+        report.is_unfinished = given_up.was_stopped;
+        report.given_up = given_up;
         // Readers of the index before may want them for a while: the next pass that publishes deletes them.
         let used: HashSet<RunId> = run_ids(&manifest).collect();
-        let gone = run_ids(&self.base.manifest).filter(|id| !used.contains(id));
+        let gone = before.into_iter().filter(|id| !used.contains(id));
         let superseded = |id| Queued { what: Doomed::Run(id), reason: Reason::Superseded, decided: self.number };
-        manifest.queue.extend(gone.map(superseded));
+        let mut gone: Vec<_> = gone.collect();
+        gone.sort_unstable();
+        manifest.queue.extend(gone.into_iter().map(superseded));
         self.leave_lease = true;
         match publish(&self.repository, self.number, manifest).await? {
             Published::Won { all_answered, .. } => {
                 self.leave_lease = !all_answered;
+                self.may_leave_containers = has_begun_in_vain;
                 report.outcome = Outcome::Published(self.number);
             }
             Published::Lost | Published::Overtaken { .. } => {
@@ -306,7 +480,7 @@ impl Pass<'_> {
         discard(&self.repository, left_over).await?;
         let stop = || self.should_stop();
         let end = carry_out(&self.repository, decision, &stop, &mut report.done).await?;
-        report.is_unfinished = end == ControlFlow::Break(());
+        report.is_unfinished |= end == ControlFlow::Break(());
         Ok(report)
     }
 
@@ -355,26 +529,32 @@ pub(crate) struct WithChunks {
     pub(crate) ingested: Ingested,
     /// Runs that are not part of it any more.
     pub(crate) left_over: Vec<RunId>,
+    pub(crate) given_up: GivenUp,
 }
 
-/// The index with the chunks of containers that have numbers from `first_new` on.
+/// The index with the chunks of containers that have numbers from `first_new` on, and without what is given up.
 pub(crate) async fn with_chunks(
-    work: IndexWork<'_>,
+    index: IndexWork<'_>,
     ids: PassRuns,
     manifest: IndexManifest,
     first_new: u32,
     sketches: Sketches,
+    work: Option<Work>,
 ) -> Result<WithChunks, PassError> {
-    let memory = work.memory;
+    let memory = index.memory;
     let chunks = move |io| {
         let pass = index_pass(io, ids, memory);
         let drafted = IndexSnapshot { number: manifest.head.number, manifest: Arc::new(manifest) };
         let mut draft = Draft::new(&pass, &drafted);
         let ingested = follow(&pass, &mut draft, first_new, &sketches)?;
+        let given_up = match &work {
+            Some(work) => give_up(&pass, &mut draft, work)?,
+            None => GivenUp::default(),
+        };
         let left_over = draft.intermediate();
-        Ok(WithChunks { manifest: draft.manifest, ingested, left_over })
+        Ok::<_, GiveUpError>(WithChunks { manifest: draft.manifest, ingested, left_over, given_up })
     };
-    work.run(chunks).await
+    index.run(chunks).await
 }
 
 /// Deletes runs that were written and merged in one pass. They are in no index.

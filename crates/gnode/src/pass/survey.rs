@@ -102,7 +102,7 @@ impl Survey<'_> {
             true => repository.list_containers().await?,
             false => self.containers_of(&scope).await?,
         };
-        before.unknown = scope.jobs;
+        (before.unknown, before.is_listed_whole) = (scope.jobs, scope.is_whole);
         Ok((before, fenced))
     }
 
@@ -222,7 +222,7 @@ impl Survey<'_> {
             // What counts of a version that a lease names is more than its newest generation.
             if ledger.knows(pin, newest) && !proposal.is_marked(pin) && (is_alone || !proposal.is_named(pin)) {
                 ledger.retain(*pin);
-                proposal.retain(*pin, &[]);
+                proposal.retain(*pin, []);
                 proposal.supersede(*pin, newest);
             } else {
                 plans.push((*pin, proposal.generations(pin, generations)));
@@ -243,23 +243,24 @@ impl Survey<'_> {
             });
             let mut committed: Vec<_> = committed.collect();
             for (_, containers, _) in &committed {
-                proposal.retain(pin, containers);
+                // What was given up is kept for nobody; the ledger keeps what it forwards to.
+                let there = containers.iter().map(|usage| usage.container);
+                proposal.retain(pin, there.filter(|container| !ledger.is_given_up(container)));
             }
             if let Some(generation) = superseding.filter(|_| !proposal.is_marked(&pin)) {
                 proposal.supersede(pin, generation);
             }
             // Several generations, and what only a lease retains, are read again next time.
-            let is_ingested = match &mut committed[..] {
+            match &mut committed[..] {
                 [(generation, containers, sketch)] if !proposal.is_marked(&pin) => {
-                    ledger.ingest(pin, *generation, containers, std::mem::take(sketch))
+                    ledger.ingest(pin, *generation, containers, std::mem::take(sketch));
                 }
-                _ => false,
-            };
-            if !is_ingested {
-                committed.iter().for_each(|(_, containers, _)| proposal.keep_records(containers));
+                several => {
+                    several.iter().for_each(|(generation, containers, _)| ledger.hold(pin, *generation, containers));
+                }
             }
         }
-        proposal.doom(ledger.prune(&|container| proposal.may_go(container)));
+        proposal.doom(ledger.prune(&|container| proposal.is_free(container)));
         proposal.keep(ledger.used());
         Ok(manifests_read)
     }

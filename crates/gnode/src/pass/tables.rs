@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use larder_format::ids::ByteCount;
-use larder_index::{Executor, IndexError, IndexIo, IndexPass, OBJECT_TARGET, PassRuns};
+use larder_index::{Executor, IndexIo, IndexPass, OBJECT_TARGET, PassRuns};
 use larder_store::Repository;
 
 use super::run::PassError;
@@ -15,7 +15,7 @@ pub const MEMORY_DEFAULT: usize = 64 << 20;
 const MEMORY_MIN: usize = 8 << 20;
 
 /// Threads of a merge at most.
-const THREADS_MAX: usize = 4;
+pub(crate) const THREADS_MAX: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 
 /// Writers that a thread has at most: of chunks and of copies. Each has one object growing and one on its way.
 const OBJECTS_OF_A_THREAD: usize = 4;
@@ -31,10 +31,13 @@ pub(crate) struct IndexWork<'a> {
 
 impl IndexWork<'_> {
     /// Does some work.
-    pub(crate) async fn run<T: Send + 'static>(
+    pub(crate) async fn run<T: Send + 'static, E: Send + 'static>(
         self,
-        work: impl FnOnce(IndexIo) -> Result<T, IndexError> + Send + 'static,
-    ) -> Result<T, PassError> {
+        work: impl FnOnce(IndexIo) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, PassError>
+    where
+        PassError: From<E>,
+    {
         Ok(self.executor.run(self.repository, work).await?)
     }
 }
@@ -45,7 +48,7 @@ pub(crate) fn index_pass(io: IndexIo, ids: PassRuns, memory: usize) -> IndexPass
     let half = memory.max(MEMORY_MIN) / 2;
     let target = (half / (2 * OBJECTS_OF_A_THREAD)).min(OBJECT_TARGET.0 as usize);
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let threads = (half / (OBJECTS_OF_A_THREAD * target)).min(cores).min(THREADS_MAX);
+    let threads = (half / (OBJECTS_OF_A_THREAD * target)).min(cores).min(THREADS_MAX.get());
     let threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
     let mut pass = IndexPass::new(io, ids, threads, half, std::env::temp_dir());
     pass.object_target = ByteCount(target as u64);

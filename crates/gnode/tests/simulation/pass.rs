@@ -415,7 +415,9 @@ pub async fn real_pass(node: &Node, death: Death) -> Result<(), Stop> {
         Death::Certain => Listing::Whole,
         Death::Guessed => *node.rng().pick(&[Listing::New, Listing::New, Listing::Auto]),
     };
-    let options = PassOptions { dead_after: Duration::from_secs(seconds), listing, ..PassOptions::default() };
+    // Chunks are checked and copied by threads, about which no seed decides.
+    let give_up = None;
+    let options = PassOptions { dead_after: Duration::from_secs(seconds), listing, give_up, ..PassOptions::default() };
     let _impatient = (seconds < PATIENT).then(|| node.ledger.impatient());
     match larder_gnode::pass::run(&surroundings, &options).await {
         Ok(report) => {

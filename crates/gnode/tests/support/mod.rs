@@ -10,8 +10,10 @@
 )]
 
 mod between;
+mod exact;
 
 pub use between::{Between, at_every_operation};
+pub use exact::{thorough, twins};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -22,13 +24,15 @@ use std::time::Duration;
 
 use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::config::Config;
-use larder_format::ids::{ContainerKind, JobId, RepositoryId};
+use larder_format::ids::{ContainerId, ContainerKind, JobId, RepositoryId};
+use larder_format::index_tables::ContainerState;
 use larder_format::key_file::{KdfCost, KeyFields};
 use larder_format::lease::{JobKind, Lease};
 use larder_format::mark::Forgotten;
 use larder_format::names;
 use larder_gnode::forget::pin_of;
 use larder_gnode::pass::{self, Executor, Listing, PassError, PassOptions, PassReport, Surroundings};
+use larder_index::{Containers, IndexIo, IndexSnapshot, LookupOptions, TableView};
 use larder_lnode::lease::LeaseKeeper;
 use larder_lnode::relayout::Relayout;
 use larder_lnode::{
@@ -189,13 +193,47 @@ impl Scene {
         assert_eq!(garbage, BTreeSet::new(), "{at}");
     }
 
+    /// Containers that were given up, by the newest index, and where their chunks went.
+    pub fn given_up(&self) -> BTreeMap<ContainerId, Vec<ContainerId>> {
+        let repository = self.repository(self.memory.store());
+        let newest = self.runtime.block_on(IndexSnapshot::newest(&repository)).unwrap().snapshot;
+        let io = IndexIo { repository, runtime: self.runtime.handle().into() };
+        let table: TableView<Containers> = TableView::new(io, &newest.manifest.runs, LookupOptions::default());
+        let records = table.scan(0..=u64::MAX, 1 << 20).map(|record| record.unwrap());
+        let facts: BTreeMap<u32, _> = records.map(|(number, facts)| (number, facts.unwrap())).collect();
+        let gone = facts.values().filter(|facts| facts.state == ContainerState::Gone);
+        gone.map(|gone| (gone.id, gone.forwards.iter().map(|forward| facts[forward].id).collect())).collect()
+    }
+
+    /// Writes files of random bytes as the source of a series, and nothing else: by name, seed and length.
+    pub fn fill(&self, series: &str, files: &[(&str, u64, usize)]) {
+        let root = self.source(series);
+        let _ = std::fs::remove_dir_all(&root);
+        std::fs::create_dir_all(&root).unwrap();
+        for (name, seed, len) in files {
+            std::fs::write(root.join(name), data::random(*seed, *len)).unwrap();
+        }
+    }
+
+    /// A version of these files that knows of nothing that is there.
+    pub fn alone(&self, series: &str, files: &[(&str, u64, usize)]) -> JobId {
+        self.fill(series, files);
+        backup_alone(&self.context(), &self.source(series), series).version.unwrap().id
+    }
+
     /// Objects without use when no job runs.
     pub fn garbage(&self) -> BTreeSet<String> {
         let context = self.context();
         let mut useful = BTreeSet::from([names::CONFIG.to_owned()]);
+        let given_up = self.given_up();
         for version in versions(&context) {
             let manifest = self.runtime.block_on(context.repository.manifest(&version)).unwrap();
-            useful.extend(manifest.containers.iter().map(|usage| names::container(usage.container)));
+            for usage in &manifest.containers {
+                match given_up.get(&usage.container) {
+                    Some(forwards) => useful.extend(forwards.iter().map(|id| names::container(*id))),
+                    None => drop(useful.insert(names::container(usage.container))),
+                }
+            }
             useful.insert(names::version(version.series, version.id(), version.generation));
             useful.insert(names::lease_done(version.id()));
         }

@@ -63,6 +63,7 @@ pub fn manifest(pass: u8) -> IndexManifest {
         next_age: 0,
         statistics: PassStatistics::default(),
         rebuilt: None,
+        dropped: None,
     };
     IndexManifest { head, versions: (0..pass).map(version).collect(), runs: Vec::new(), queue: Vec::new() }
 }

@@ -100,7 +100,7 @@ impl Relayout {
     }
 
     /// The bytes of these chunks, one after the other.
-    fn read_batch(&self, batch: &[ChunkRef]) -> Result<Vec<u8>, RelayoutError> {
+    pub(super) fn read_batch(&self, batch: &[ChunkRef]) -> Result<Vec<u8>, RelayoutError> {
         let mut by_container: BTreeMap<ContainerId, Vec<usize>> = BTreeMap::new();
         let mut starts = Vec::with_capacity(batch.len());
         let mut total = 0;

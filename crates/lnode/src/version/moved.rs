@@ -14,7 +14,7 @@ use std::sync::Arc;
 use futures::{StreamExt, TryStreamExt};
 use larder_format::ChunkRef;
 use larder_format::ids::ContainerId;
-use larder_format::index_tables::ChunkKey;
+use larder_format::index_tables::{ChunkKey, ContainerFacts, ContainerState};
 use larder_index::{Chunks, Containers, TableView};
 use larder_index::{IndexError, IndexIo, IndexSnapshot, LookupOptions};
 use larder_store::{Repository, RepositoryError};
@@ -142,7 +142,9 @@ impl Moved {
         numbers.sort_unstable();
         numbers.dedup();
         let facts = index.containers.get(&numbers).await?;
-        let tables = numbers.iter().zip(facts).filter_map(|(number, facts)| Some((*number, facts?.id)));
+        // What was given up holds nothing any more, whatever an entry says.
+        let live = |facts: ContainerFacts| (facts.state == ContainerState::Live).then_some(facts.id);
+        let tables = numbers.iter().zip(facts).filter_map(|(number, facts)| Some((*number, live(facts?)?)));
         let tables = tables.map(|(number, id)| async move { Ok::<_, IndexError>((number, self.table(id).await?)) });
         let tables: HashMap<_, _> = futures::stream::iter(tables).buffered(CONCURRENT_READS).try_collect().await?;
         for (chunk, found) in chunks.iter_mut().zip(found) {

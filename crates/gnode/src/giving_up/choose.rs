@@ -1,0 +1,105 @@
+//! How much of each container is of no use, and which of them are given up.
+//!
+//! Counted in chunks: the bytes of single chunks are in the containers, and these are read when they are given up.
+
+use std::collections::BTreeMap;
+
+use larder_format::ids::ByteCount;
+use larder_index::{Draft, IndexError, IndexPass, Sorted, Sorter};
+
+use super::groups::{Group, Marks, all, duplicates};
+use super::needed::KEYS;
+use super::standing::{Candidate, Standing};
+use super::{GiveUpOptions, GiveUpPlan, Unused};
+
+/// What is given up.
+#[derive(Debug, Default)]
+pub(super) struct Chosen {
+    pub(super) containers: BTreeMap<u32, Candidate>,
+    pub(super) plan: GiveUpPlan,
+    /// Keys of listed chunks that no version needs, when that is known.
+    pub(super) unneeded: Option<Sorted>,
+}
+
+/// Chooses. `needed` has the keys of all chunks that are needed, when that is known.
+pub(super) fn choose(
+    pass: &IndexPass,
+    draft: &Draft<'_>,
+    options: &GiveUpOptions,
+    standing: &Standing,
+    needed: Option<Sorted>,
+) -> Result<Chosen, IndexError> {
+    // 4 bytes a container.
+    let mut unused = vec![0u32; standing.next_container as usize];
+    let mut unneeded = None;
+    match needed {
+        None => duplicates(pass, draft, |group| {
+            count(&group, standing, &mut unused);
+            Ok(())
+        })?,
+        Some(mut needed) => {
+            let mut keys = Sorter::new(&pass.io.repository, KEYS, pass.memory / 8, &pass.folder)?;
+            all(pass, draft, Marks::Needed(&mut needed), |group| {
+                count(&group, standing, &mut unused);
+                if group.is_needed { Ok(()) } else { keys.push(&group.key.0, Some(&[])) }
+            })?;
+            unneeded = Some(keys.finish()?);
+        }
+    }
+    let mut rows: Vec<Row> = standing.candidates.iter().filter_map(|row| Row::of(row, &unused)).collect();
+    rows.sort_by(|a, b| b.share.total_cmp(&a.share).then(a.number.cmp(&b.number)));
+    let mut left: u64 = rows.iter().map(|row| row.unused_bytes).sum();
+    let mut chosen = Chosen { unneeded, ..Chosen::default() };
+    chosen.plan.is_exact = chosen.unneeded.is_some();
+    chosen.plan.unused_bytes = ByteCount(left);
+    for row in rows {
+        let is_worth_it = match options.unused {
+            Unused::OfContainer(percent) => row.share * 100.0 >= f64::from(percent),
+            Unused::OfRepository(percent) => left as f64 * 100.0 > standing.data_bytes as f64 * percent,
+        };
+        let copied_bytes = chosen.plan.copied_bytes.0 + (row.candidate.bytes - row.unused_bytes);
+        if !is_worth_it || options.max_rewrite.is_some_and(|most| copied_bytes > most) {
+            continue;
+        }
+        left -= row.unused_bytes;
+        chosen.plan.containers += 1;
+        chosen.plan.container_bytes.0 += row.candidate.object_bytes;
+        chosen.plan.copied_bytes.0 = copied_bytes;
+        chosen.containers.insert(row.number, row.candidate);
+    }
+    Ok(chosen)
+}
+
+struct Row {
+    number: u32,
+    candidate: Candidate,
+    share: f64,
+    unused_bytes: u64,
+}
+
+impl Row {
+    fn of((number, candidate): (&u32, &Candidate), unused: &[u32]) -> Option<Self> {
+        let unused = unused.get(*number as usize).copied().filter(|unused| *unused > 0)?;
+        let share = (f64::from(unused) / f64::from(candidate.chunks)).min(1.0);
+        let unused_bytes = ((candidate.bytes as f64 * share) as u64).min(candidate.bytes);
+        Some(Self { number: *number, candidate: *candidate, share, unused_bytes })
+    }
+}
+
+/// Counts the copies of a chunk that could go: all of one that nobody needs, all but one of any other.
+fn count(group: &Group<'_>, standing: &Standing, unused: &mut [u32]) {
+    let is_candidate = |container: u32| standing.candidates.contains_key(&container);
+    let keeper = || {
+        let relied_on = group.places().filter(|place| standing.winners.contains(place.container));
+        relied_on.max_by_key(|place| (!is_candidate(place.container), place.container))
+    };
+    let keeper = if group.is_needed { keeper() } else { None };
+    if group.is_needed && keeper.is_none() {
+        return;
+    }
+    for place in group.places().filter(|place| is_candidate(place.container) && Some(*place) != keeper) {
+        if let Some(unused) = unused.get_mut(place.container as usize) {
+            *unused = unused.saturating_add(1);
+        }
+    }
+}

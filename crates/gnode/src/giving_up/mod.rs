@@ -1,0 +1,236 @@
+//! Giving containers up: chunks that are stored twice, or that no version needs any more, leave the repository although versions
+//! that stay name the containers they lie in (SlimStore sections V-A, reverse deduplication, and VI, stale containers; exact
+//! collection).
+//!
+//! Containers never change. One that no newest version uses, and of which enough is of no use, is given up as a whole: the table of
+//! chunks leads to another copy of what is needed of it, or to one that is written now. When that index is published, anybody may
+//! delete the container; readers of the versions that name it find its chunks through the index, one hop. Called by a pass, in the
+//! draft of its index, after the chunks of new containers are listed.
+//!
+//! * `standing`: which containers may be given up, and which may be led to. The rules of "What tasks that move chunks must obey"
+//!   (`docs/concurrency.md`) are kept there.
+//! * `groups`: every chunk with all its copies.
+//! * `needed`: every chunk that retained versions name, for exact collection.
+//! * `choose`: how much of each container is of no use, and which are worth it.
+//! * `verdicts`: of each chunk of a container that goes, where it is found from then on.
+//! * `carry`: copies are read and checked, and made.
+//! * `tables`: what changes in the index.
+//!
+//! Invariants
+//! * A chunk that a retained version needs has, at every moment, a copy that was read and had its fingerprint, in a container that
+//!   the index keeps as long as the version.
+//! * Whatever a record of a container that was given up forwards to is there, and is none that was given up (`OneHop`).
+//! * What cannot be read is neither given up nor led to.
+
+mod carry;
+mod choose;
+mod groups;
+mod needed;
+mod standing;
+mod tables;
+mod verdicts;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use larder_format::compress::Compression;
+use larder_format::ids::{ByteCount, ContainerId, JobId};
+use larder_format::lease::Pin;
+use larder_index::{Draft, IndexError, IndexPass};
+use larder_lnode::Context;
+use larder_lnode::relayout::{Relayout, RelayoutError};
+use larder_store::RepositoryError;
+use larder_store::survey::ListedContainer;
+
+pub(crate) use standing::Rights;
+
+use carry::Ended;
+use choose::Chosen;
+use standing::Standing;
+
+/// How often a pass begins again because something that it relied on cannot be read.
+const ATTEMPTS: u32 = 8;
+
+/// How much that is of no use may stay.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Unused {
+    /// A container is given up when at least so much of it (percent of its bytes) is of no use.
+    OfContainer(u8),
+    /// The worst go first, until of all containers together no more than this (percent) is of no use.
+    OfRepository(f64),
+}
+
+/// When all recipes are read to find what no version needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exact {
+    /// Never: chunks are given up for other copies only.
+    Never,
+    /// When many versions were forgotten since the last time.
+    WhenWorth,
+    /// Now.
+    Always,
+}
+
+/// How containers are given up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GiveUpOptions {
+    /// How much may stay.
+    pub unused: Unused,
+    /// When what no version needs is looked for.
+    pub exact: Exact,
+    /// Bytes that are copied at most, uncompressed.
+    pub max_rewrite: Option<u64>,
+    /// How copies are compressed.
+    pub compression: Compression,
+}
+
+impl Default for GiveUpOptions {
+    fn default() -> Self {
+        Self {
+            unused: Unused::OfContainer(20),
+            exact: Exact::WhenWorth,
+            max_rewrite: None,
+            compression: Compression::DEFAULT,
+        }
+    }
+}
+
+/// What would be given up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GiveUpPlan {
+    /// Containers.
+    pub containers: u64,
+    /// Their bytes, as stored.
+    pub container_bytes: ByteCount,
+    /// Bytes in them, uncompressed, that are needed and have no other copy: about so many are copied.
+    pub copied_bytes: ByteCount,
+    /// Bytes in all containers that are of no use, whether they go or not: about so many.
+    pub unused_bytes: ByteCount,
+    /// Whether all recipes were read to find what no version needs.
+    pub is_exact: bool,
+}
+
+/// What was given up.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GivenUp {
+    /// What was planned.
+    pub plan: GiveUpPlan,
+    /// Chunks that are found in containers that were there.
+    pub led_chunks: u64,
+    /// Chunks that were copied.
+    pub copied_chunks: u64,
+    /// Bytes of those, uncompressed.
+    pub copied_bytes: ByteCount,
+    /// Chunks that no version needs.
+    pub dropped_chunks: u64,
+    /// Containers that were written.
+    pub written: u64,
+    /// Their bytes.
+    pub written_bytes: ByteCount,
+    /// Containers that cannot be read, and were left out of it.
+    pub unreadable: Vec<ContainerId>,
+    /// Whether it was told to stop: nothing was given up, and the next pass begins again.
+    pub was_stopped: bool,
+    /// Those that are to be deleted.
+    pub(crate) containers: Vec<ListedContainer>,
+}
+
+/// Containers could not be given up. Nothing was.
+#[derive(Debug, thiserror::Error)]
+pub enum GiveUpError {
+    /// The index failed.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// Copying failed.
+    #[error(transparent)]
+    Relayout(#[from] RelayoutError),
+}
+
+impl From<RepositoryError> for GiveUpError {
+    fn from(error: RepositoryError) -> Self {
+        Self::Index(error.into())
+    }
+}
+
+/// All that is to be known for it.
+pub(crate) struct Work {
+    pub(crate) options: GiveUpOptions,
+    /// For reading and writing contents.
+    pub(crate) context: Context,
+    /// The pass, to which new containers belong.
+    pub(crate) job: JobId,
+    pub(crate) rights: Rights,
+    /// Every generation of every version that is retained, when what they need is to be found exactly.
+    pub(crate) walks: Option<Vec<(Pin, u32)>>,
+    pub(crate) stop: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+/// What is worth giving up. Changes nothing.
+pub(crate) fn plan(pass: &IndexPass, draft: &Draft<'_>, work: &Work) -> Result<GiveUpPlan, GiveUpError> {
+    Ok(choose(pass, draft, work, &HashSet::new())?.0.plan)
+}
+
+fn choose(
+    pass: &IndexPass,
+    draft: &Draft<'_>,
+    work: &Work,
+    distrusted: &HashSet<ContainerId>,
+) -> Result<(Chosen, Standing), GiveUpError> {
+    let standing = Standing::read(pass, draft, &work.rights, distrusted)?;
+    let needed = match &work.walks {
+        Some(walks) => needed::needed(pass, work, walks)?,
+        None => None,
+    };
+    let chosen = choose::choose(pass, draft, &work.options, &standing, needed)?;
+    Ok((chosen, standing))
+}
+
+/// Gives up what is worth it: copies what has to be, and changes the draft. The containers of [`GivenUp`] may be deleted as soon as
+/// the draft is published.
+pub(crate) fn give_up(pass: &IndexPass, draft: &mut Draft<'_>, work: &Work) -> Result<GivenUp, GiveUpError> {
+    let mut distrusted = HashSet::new();
+    let mut given_up = GivenUp::default();
+    let mut relayout = None;
+    for _ in 0..ATTEMPTS {
+        let (mut chosen, standing) = match choose(pass, draft, work, &distrusted) {
+            Err(GiveUpError::Relayout(RelayoutError::Interrupted)) => {
+                given_up.was_stopped = true;
+                return Ok(given_up);
+            }
+            chosen => chosen?,
+        };
+        given_up.plan = chosen.plan;
+        if chosen.containers.is_empty() {
+            return Ok(given_up);
+        }
+        let (verdicts, changes) = verdicts::verdicts(pass, draft, &standing, &mut chosen)?;
+        // One for all attempts: the names of what it writes are used once.
+        let mut writing = match relayout.take() {
+            Some(relayout) => relayout,
+            None => Relayout::new(&work.context, work.job, work.options.compression)?,
+        };
+        match carry::carry(pass, draft, work, &chosen, verdicts, &mut writing)? {
+            Ended::Done(carried) => {
+                given_up.led_chunks = carried.led_chunks;
+                given_up.copied_chunks = carried.copied_chunks;
+                given_up.copied_bytes = ByteCount(carried.copied_bytes);
+                given_up.dropped_chunks = changes.dropped;
+                let written = writing.finish()?;
+                tables::apply(pass, draft, &chosen, &carried, &written, changes, &mut given_up)?;
+                return Ok(given_up);
+            }
+            Ended::Stopped => {
+                given_up.was_stopped = true;
+                return Ok(given_up);
+            }
+            Ended::Distrusted(container) => {
+                given_up.unreadable.push(container);
+                distrusted.insert(container);
+                relayout = Some(writing);
+            }
+        }
+    }
+    tracing::warn!(containers = distrusted.len(), "too much cannot be read; nothing is given up");
+    given_up.plan = GiveUpPlan::default();
+    Ok(given_up)
+}

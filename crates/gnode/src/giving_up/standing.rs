@@ -1,0 +1,123 @@
+//! Which containers may be given up, and which of them chunks may be led to. What the rules of `docs/concurrency.md` say of
+//! containers is decided here, from what the pass saw and what the index says.
+
+use std::collections::{BTreeMap, HashSet};
+
+use larder_format::ids::{ContainerId, ContainerKind, JobId};
+use larder_format::index_tables::{ContainerFacts, ContainerState};
+use larder_index::{Containers, Draft, IndexError, IndexPass, LookupOptions};
+
+use crate::ingest::Numbers;
+use crate::pass::lifespans::{self, is_used};
+
+/// What the pass saw.
+#[derive(Debug, Default)]
+pub(crate) struct Rights {
+    /// The versions that the index has and that are retained: not marked, in their newest generation, the only one that counts.
+    pub(crate) retained: lifespans::Numbers,
+    /// Of those the newest of each series, and those on which running backups build. They need no index.
+    pub(crate) spared: lifespans::Numbers,
+    /// Containers that manifests name which count and are not in the index.
+    pub(crate) held: HashSet<ContainerId>,
+    /// Jobs that were settled before the leases were listed.
+    pub(crate) settled: HashSet<JobId>,
+    /// Jobs that had a lease when they were listed.
+    pub(crate) leased: HashSet<JobId>,
+    /// Jobs that live leases adopt.
+    pub(crate) adopted: HashSet<JobId>,
+    /// Of containers with lower numbers it is not known whether they were given up before.
+    pub(crate) rebuilt: u32,
+}
+
+impl Rights {
+    /// Whether a container could be deleted were it not for the versions that name it (`GiveUpSettled`, `GiveUpNotAdopted`).
+    fn is_free(&self, id: &ContainerId) -> bool {
+        let is_over = self.settled.contains(&id.job) || !self.leased.contains(&id.job);
+        is_over && !self.adopted.contains(&id.job)
+    }
+}
+
+/// A container that may be given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Candidate {
+    pub(super) id: ContainerId,
+    pub(super) chunks: u32,
+    pub(super) bytes: u64,
+    pub(super) object_bytes: u64,
+}
+
+/// What may become of containers, by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    /// Those that may be given up.
+    pub(super) candidates: BTreeMap<u32, Candidate>,
+    /// Those that chunks may be led to.
+    pub(super) winners: Numbers,
+    /// Of those the ones that newest versions use, and that therefore stay longest.
+    pub(super) preferred: Numbers,
+    /// Those that are there.
+    pub(super) known: Numbers,
+    /// Uncompressed bytes of all data containers.
+    pub(super) data_bytes: u64,
+    /// The number that the next container gets.
+    pub(super) next_container: u32,
+}
+
+impl Standing {
+    /// Reads the table of containers as the draft has it. What is distrusted is neither given up nor led to.
+    pub(super) fn read(
+        pass: &IndexPass,
+        draft: &Draft<'_>,
+        rights: &Rights,
+        distrusted: &HashSet<ContainerId>,
+    ) -> Result<Self, IndexError> {
+        let next_container = draft.manifest.head.next_container;
+        let mut standing = Self { next_container, ..Self::default() };
+        let mut led_to = Numbers::default();
+        let mut unused = Vec::new();
+        let table = draft.view::<Containers>(LookupOptions::default());
+        for record in table.scan(0..=u64::MAX, pass.memory / 4) {
+            let (number, Some(facts)) = record? else { continue };
+            let is_used = is_used(&facts, &rights.retained);
+            if is_used {
+                facts.forwards.iter().for_each(|forward| led_to.insert(*forward));
+            }
+            if facts.state != ContainerState::Live {
+                continue;
+            }
+            standing.known.insert(number);
+            if facts.id.kind != ContainerKind::Data {
+                continue;
+            }
+            standing.data_bytes += facts.bytes;
+            if distrusted.contains(&facts.id) {
+                continue;
+            }
+            match is_used {
+                true => standing.place(number, &facts, rights),
+                false => unused.push((number, facts)),
+            }
+        }
+        // A redirect is a reference (`RedirectIsReference`): what was written for a container that was given up counts as used.
+        for (number, facts) in unused.into_iter().filter(|(number, _)| led_to.contains(*number)) {
+            standing.place(number, &facts, rights);
+        }
+        Ok(standing)
+    }
+
+    /// A data container that retained versions need and that can be relied on.
+    fn place(&mut self, number: u32, facts: &ContainerFacts, rights: &Rights) {
+        let is_spared = is_used(facts, &rights.spared);
+        // `RedirectToCommitted`, `RedirectToUnmarked`: `retained` has versions that count as they are. `RebuiltKeepsCopies`.
+        if number >= rights.rebuilt {
+            self.winners.insert(number);
+            if is_spared {
+                self.preferred.insert(number);
+            }
+        }
+        if !is_spared && rights.is_free(&facts.id) && !rights.held.contains(&facts.id) {
+            let ContainerFacts { id, chunks, bytes, object_bytes, .. } = *facts;
+            self.candidates.insert(number, Candidate { id, chunks, bytes, object_bytes });
+        }
+    }
+}

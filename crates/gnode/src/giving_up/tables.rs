@@ -1,0 +1,131 @@
+//! What changes in the index when containers are given up.
+
+use std::collections::BTreeMap;
+
+use larder_format::EncodeError;
+use larder_format::ids::{ByteCount, ContainerId};
+use larder_format::index_tables::{ContainerFacts, ContainerState};
+use larder_index::{Containers, Draft, IndexError, IndexPass, LookupOptions};
+use larder_lnode::relayout::{Holding, Written};
+use larder_store::RepositoryError;
+use larder_store::survey::ListedContainer;
+
+use super::GivenUp;
+use super::carry::{Carried, Forwards};
+use super::choose::Chosen;
+use super::verdicts::TableChanges;
+use crate::ingest::{Known, compact, ingest};
+
+/// Changes the draft.
+pub(super) fn apply(
+    pass: &IndexPass,
+    draft: &mut Draft<'_>,
+    chosen: &Chosen,
+    carried: &Carried,
+    written: &Written,
+    changes: TableChanges,
+    given_up: &mut GivenUp,
+) -> Result<(), IndexError> {
+    let first_new = draft.manifest.head.next_container;
+    let mut numbers: BTreeMap<ContainerId, u32> = BTreeMap::new();
+    // Of an attempt that failed nothing is kept: containers without a record are collected.
+    let mut own: Vec<ContainerId> = carried.forwards.values().flat_map(|forwards| &forwards.own).copied().collect();
+    own.sort_unstable();
+    own.dedup();
+    for id in own {
+        let next = draft.manifest.head.next_container;
+        numbers.insert(id, next);
+        draft.manifest.head.next_container = next.checked_add(1).ok_or_else(none_left)?;
+    }
+    draft.manifest.head.statistics.chunks = draft.manifest.head.statistics.chunks.saturating_sub(changes.forgotten);
+    draft.apply(changes.chunks)?;
+    draft.apply(changes.copies)?;
+    let forwards: BTreeMap<u32, Vec<u32>> =
+        carried.forwards.iter().map(|(number, forwards)| (*number, numbers_of(forwards, &numbers))).collect();
+    change_containers(pass, draft, chosen, &forwards, &numbers, written)?;
+    // The copies take the places of the chunks whose containers count for nothing now.
+    let known = Known::read(pass, draft, first_new)?;
+    let ingested = ingest(pass, draft, &known.numbers, &known.new)?;
+    if let Some((_, error)) = ingested.unreadable.into_iter().next() {
+        return Err(error.into());
+    }
+    compact(draft)?;
+    given_up.written = numbers.len() as u64;
+    let stored = numbers.keys().filter_map(|id| written.containers.get(id)).map(|holding| holding.object_bytes);
+    given_up.written_bytes = ByteCount(stored.sum());
+    given_up.containers =
+        chosen.containers.values().map(|gone| ListedContainer { id: gone.id, bytes: gone.object_bytes }).collect();
+    let statistics = &mut draft.manifest.head.statistics;
+    statistics.chunks_moved += given_up.led_chunks + given_up.copied_chunks;
+    statistics.containers_written += given_up.written;
+    statistics.bytes_written += given_up.written_bytes.0;
+    Ok(())
+}
+
+fn numbers_of(forwards: &Forwards, own: &BTreeMap<ContainerId, u32>) -> Vec<u32> {
+    let mut numbers = forwards.numbers.clone();
+    numbers.extend(forwards.own.iter().filter_map(|id| own.get(id)));
+    numbers.into_iter().collect()
+}
+
+/// Records of containers that were given up stay, as long as versions name them (`LaterReferencesInherit`), and say where to;
+/// records that led to them lead on to the same (`OneHop`).
+fn change_containers(
+    pass: &IndexPass,
+    draft: &mut Draft<'_>,
+    chosen: &Chosen,
+    forwards: &BTreeMap<u32, Vec<u32>>,
+    own: &BTreeMap<ContainerId, u32>,
+    written: &Written,
+) -> Result<(), IndexError> {
+    let mut changes = pass.changes::<Containers>()?;
+    let table = draft.view::<Containers>(LookupOptions::default());
+    for record in table.scan(0..=u64::MAX, pass.memory / 4) {
+        let (number, Some(mut facts)) = record? else { continue };
+        let goes = chosen.containers.contains_key(&number);
+        let led_on = facts.forwards.iter().any(|forward| chosen.containers.contains_key(forward));
+        if !goes && !led_on {
+            continue;
+        }
+        let mut all: Vec<u32> = Vec::new();
+        for forward in &facts.forwards {
+            match forwards.get(forward) {
+                Some(further) => all.extend(further),
+                None => all.push(*forward),
+            }
+        }
+        if goes {
+            all.extend(forwards.get(&number).into_iter().flatten());
+            facts.state = ContainerState::Gone;
+            (facts.given_up_chunks, facts.given_up_bytes) = (facts.chunks, facts.bytes);
+        }
+        all.sort_unstable();
+        all.dedup();
+        facts.forwards = all;
+        changes.put(&number, &facts)?;
+    }
+    for (id, number) in own {
+        let Some(holding) = written.containers.get(id) else { continue };
+        changes.put(number, &new_facts(*id, *holding))?;
+    }
+    draft.apply(changes)
+}
+
+fn new_facts(id: ContainerId, holding: Holding) -> ContainerFacts {
+    ContainerFacts {
+        id,
+        state: ContainerState::Live,
+        chunks: holding.chunks,
+        bytes: holding.bytes,
+        object_bytes: holding.object_bytes,
+        given_up_chunks: 0,
+        given_up_bytes: 0,
+        users: Vec::new(),
+        forwards: Vec::new(),
+    }
+}
+
+fn none_left() -> IndexError {
+    let why = "the numbers of containers are used up";
+    RepositoryError::Unstorable(EncodeError { what: "number of a container in the index", why }).into()
+}
