@@ -217,6 +217,7 @@ impl From<PassError> for Failure {
             PassError::Overtaken => Self::of(Exit::Busy, &error).advise("run the command again"),
             PassError::Interrupted => Self::of(Exit::Interrupted, &error).advise("nothing was deleted"),
             PassError::UnknownTables => Self::of(Exit::Failed, &error).advise("update this program"),
+            PassError::NoThreads => Self::of(Exit::Failed, &error),
         }
     }
 }

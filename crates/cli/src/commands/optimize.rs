@@ -89,6 +89,7 @@ fn pass_once(
         max_duration: args.max_duration,
         memory: usize::try_from(args.memory).unwrap_or(usize::MAX),
         listing: if args.list_all { Listing::Whole } else { Listing::Auto },
+        ..PassOptions::default()
     };
     for attempt in 1.. {
         let result = app.block_on(run_pass(&surroundings, &options));
@@ -126,7 +127,7 @@ impl Made {
     }
 
     fn json(&self, args: &PassArgs) -> Map<String, Value> {
-        let PassReport { outcome, plan, done, is_unfinished, kept, live_jobs, manifests_read } = &self.report;
+        let PassReport { outcome, plan, done, is_unfinished, kept, live_jobs, manifests_read, .. } = &self.report;
         let prices = args.prices.unwrap_or_default();
         let requests = Requests::of(plan);
         let (outcome, index) = match outcome {
