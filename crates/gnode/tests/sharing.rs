@@ -40,7 +40,7 @@ impl Scene {
     }
 
     /// A version that knows of nothing that is there.
-    fn alone(&self, series: &str, common: &[u64], own: &[u64]) -> JobId {
+    fn alone_with(&self, series: &str, common: &[u64], own: &[u64]) -> JobId {
         self.files(series, common, own);
         backup_alone(&self.context(), &self.source(series), series).version.unwrap().id
     }
@@ -75,7 +75,7 @@ impl Scene {
         self.versions().into_iter().rfind(|version| version.summary.series == series).unwrap()
     }
 
-    fn data_of(&self, version: &Version) -> BTreeSet<ContainerId> {
+    fn data_of_version(&self, version: &Version) -> BTreeSet<ContainerId> {
         let context = self.context();
         let reader = VersionReader::open(&context, version).unwrap();
         let data = reader.manifest().containers.iter().filter(|usage| usage.container.kind == ContainerKind::Data);
@@ -113,10 +113,10 @@ impl Scene {
 fn two_series() -> Scene {
     let scene = Scene::new();
     let common: Vec<u64> = (1..6).collect();
-    scene.alone("a", &common, &[10]);
+    scene.alone_with("a", &common, &[10]);
     // Of what one pass takes in together the numbers are in the order of the keys of series, which are random.
     scene.collect();
-    scene.alone("b", &common, &[20]);
+    scene.alone_with("b", &common, &[20]);
     scene.collect();
     scene
 }
@@ -162,9 +162,9 @@ fn what_two_series_have_is_shared_by_their_newest_versions() {
 #[test]
 fn what_is_below_the_threshold_or_above_the_budget_stays() {
     let scene = Scene::new();
-    scene.alone("a", &[1], &(10..18).collect::<Vec<_>>());
+    scene.alone_with("a", &[1], &(10..18).collect::<Vec<_>>());
     scene.collect();
-    scene.alone("b", &[1], &(20..28).collect::<Vec<_>>());
+    scene.alone_with("b", &[1], &(20..28).collect::<Vec<_>>());
     scene.collect();
     let all = CompactionOptions { budget_percent: 100, ..CompactionOptions::default() };
     assert!(scene.plans(&all).is_empty(), "a ninth is not enough");
@@ -190,7 +190,7 @@ fn what_several_leave_is_copied_once() {
     scene.collect();
     let contents = scene.contents();
     let (_, exact) = scene.held();
-    assert_eq!(scene.data_of(&scene.newest("c")), scene.data_of(&scene.newest("a")));
+    assert_eq!(scene.data_of_version(&scene.newest("c")), scene.data_of_version(&scene.newest("a")));
     let plans = scene.plans(&CompactionOptions { budget_percent: 20, ..CompactionOptions::default() });
     assert_eq!(plans.len(), 3);
     assert!(scene.plans(&CompactionOptions { budget_percent: 10, ..CompactionOptions::default() }).is_empty());
@@ -208,7 +208,7 @@ fn series_that_share_do_not_go_to_and_fro() {
     for (series, common, own) in
         [("a", of(1..9), of(20..24)), ("b", of(3..12), of(30..33)), ("c", of(1..6), of(40..41))]
     {
-        scene.alone(series, &common, &own);
+        scene.alone_with(series, &common, &own);
     }
     for edition in 0..3u64 {
         scene.next("a", &of(1..9 - edition), &of(20..24 + edition));
@@ -242,7 +242,7 @@ fn series_that_share_do_not_go_to_and_fro() {
 #[test]
 fn what_is_dense_for_another_series_is_not_left_for_being_sparse() {
     let scene = Scene::new();
-    scene.alone("a", &(1..11).collect::<Vec<_>>(), &[]);
+    scene.alone_with("a", &(1..11).collect::<Vec<_>>(), &[]);
     let first = scene.newest("a").id();
     scene.files("b", &(1..11).collect::<Vec<_>>(), &[]);
     backup_with(&scene.context(), &scene.source("b"), "b", |options| options.base = Some(first)).unwrap();
@@ -251,7 +251,7 @@ fn what_is_dense_for_another_series_is_not_left_for_being_sparse() {
     let options = CompactionOptions { sparse_percent: 40, budget_percent: 100, ..CompactionOptions::default() };
     // Two containers hold little of the newest version of `a`: that of the first version, and that of the second.
     let newest = scene.newest("a");
-    assert_eq!(scene.data_of(&newest).len(), 3);
+    assert_eq!(scene.data_of_version(&newest).len(), 3);
     let manifest = VersionReader::open(&scene.context(), &newest).unwrap().manifest().clone();
     assert_eq!(compaction::plan(&newest, &manifest, &options).unwrap().containers.len(), 2);
     assert!(scene.plans(&options).is_empty(), "but the first is dense for `b`, and one alone is no gain");
@@ -264,7 +264,7 @@ fn what_cannot_be_read_is_not_shared() {
     let scene = two_series();
     let contents = scene.contents();
     let plan = scene.plans(&EXACT).pop().unwrap();
-    let lender = *scene.data_of(&scene.newest("b")).first().unwrap();
+    let lender = *scene.data_of_version(&scene.newest("b")).first().unwrap();
     let name = names::container(lender);
     for damage in ["a byte", "gone"] {
         let fork = scene.fork();
@@ -418,7 +418,7 @@ fn a_compaction_that_shares_is_cut_at_any_operation() {
 #[test]
 fn the_lease_names_all_whose_containers_are_referenced() {
     let scene = two_series();
-    scene.alone("c", &[], &[10, 50, 51, 52]);
+    scene.alone_with("c", &[], &[10, 50, 51, 52]);
     scene.collect();
     let plan = scene.plans(&EXACT).pop().unwrap();
     assert_eq!(plan.version.summary.series, "a");
@@ -434,9 +434,9 @@ fn the_lease_names_all_whose_containers_are_referenced() {
         |scene, store| compaction::compact(&scene.context_at(store), &plan, &EXACT).unwrap(),
         |scene, _, at| {
             let named: BTreeSet<_> =
-                ["b", "c"].iter().flat_map(|series| scene.data_of(&scene.newest(series))).collect();
+                ["b", "c"].iter().flat_map(|series| scene.data_of_version(&scene.newest(series))).collect();
             let newest = scene.newest("a");
-            let used = scene.data_of(&newest);
+            let used = scene.data_of_version(&newest);
             assert!(used.iter().filter(|container| named.contains(container)).count() == 2, "{at}");
         },
     );
