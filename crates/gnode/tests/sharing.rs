@@ -500,22 +500,27 @@ fn a_newest_version_does_not_need_the_index_for_long() {
     scene.alone("b", &common, &[20]);
     scene.collect();
     let contents = scene.contents();
-    let (given_up, other) = (*scene.data_of(&scene.newest("a")).first().unwrap(), 1);
+    let given_up = *scene.data_of(&scene.newest("a")).first().unwrap();
     publish_changed(&scene, |pass, draft| {
-        let containers = draft.view::<Containers>(LookupOptions::default());
-        let mut facts = scene.runtime.block_on(containers.get(&[0])).unwrap().remove(0).unwrap();
-        assert_eq!(facts.id, given_up);
-        (facts.state, facts.given_up_chunks, facts.given_up_bytes) = (ContainerState::Gone, facts.chunks, facts.bytes);
-        facts.forwards = vec![other];
-        let mut changes = pass.changes::<Containers>().unwrap();
-        changes.put(&0, &facts).unwrap();
         // Every chunk is now where its copy was.
         let (mut entries, mut copies) = (pass.changes::<Chunks>().unwrap(), pass.changes::<Copies>().unwrap());
+        let mut others = BTreeSet::new();
         for record in draft.view::<Copies>(LookupOptions::default()).scan(0..=u64::MAX, 1 << 20) {
             let (key, chunk) = record.unwrap();
-            assert_eq!(key.container, other);
-            entries.put(&key.chunk, &ChunkPlace { container: other, chunk: chunk.unwrap() }).unwrap();
+            others.insert(key.container);
+            entries.put(&key.chunk, &ChunkPlace { container: key.container, chunk: chunk.unwrap() }).unwrap();
             copies.remove(&key).unwrap();
+        }
+        let mut changes = pass.changes::<Containers>().unwrap();
+        for record in draft.view::<Containers>(LookupOptions::default()).scan(0..=u64::MAX, 1 << 20) {
+            let (number, facts) = record.unwrap();
+            let mut facts = facts.unwrap();
+            if facts.id == given_up {
+                facts.state = ContainerState::Gone;
+                (facts.given_up_chunks, facts.given_up_bytes) = (facts.chunks, facts.bytes);
+                facts.forwards = others.iter().copied().collect();
+                changes.put(&number, &facts).unwrap();
+            }
         }
         draft.apply(changes).unwrap();
         draft.apply(entries).unwrap();
