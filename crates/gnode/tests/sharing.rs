@@ -8,10 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
-use larder_format::index_tables::ChunkKey;
+use larder_format::index_tables::{ChunkKey, ChunkPlace, ContainerState};
 use larder_format::names;
 use larder_gnode::compaction::{self, Compacted, CompactionError, CompactionOptions, CompactionPlan, Compactor};
 use larder_gnode::pass::{self, PassOptions};
+use larder_index::{
+    Chunks, Containers, Copies, Draft, IndexIo, IndexPass, IndexSnapshot, LookupOptions, PassRuns, Published, publish,
+};
 use larder_lnode::VersionReader;
 use larder_store::catalog::Version;
 use larder_testkit::{Stop, data};
@@ -471,4 +474,82 @@ fn an_index_that_lags_or_is_damaged_does_no_harm() {
     }
     assert!(fork.plans(&EXACT).is_empty());
     assert!(fork.contents() == contents);
+}
+
+/// Publishes an index that differs from the newest.
+fn publish_changed(scene: &Scene, change: impl FnOnce(&IndexPass, &mut Draft<'_>)) {
+    let repository = scene.repository(scene.memory.store());
+    let base = scene.runtime.block_on(IndexSnapshot::newest(&repository)).unwrap().snapshot;
+    let io = IndexIo { repository: repository.clone(), runtime: scene.runtime.handle().into() };
+    let ids = PassRuns::new(JobId::new(1, [base.number as u8; 10]));
+    let pass = IndexPass::new(io, ids, 2.try_into().unwrap(), 4 << 20, scene.dir.path().to_owned());
+    let mut draft = Draft::new(&pass, &base);
+    change(&pass, &mut draft);
+    let published = scene.runtime.block_on(publish(&repository, base.number + 1, draft.manifest)).unwrap();
+    assert!(matches!(published, Published::Won { .. }));
+}
+
+/// A container of a newest version was given up for another one's copies, such as when the versions after it were forgotten. It is
+/// laid out anew, and needs the index no more.
+#[test]
+fn a_newest_version_does_not_need_the_index_for_long() {
+    let scene = Scene::new();
+    let common: Vec<u64> = (1..6).collect();
+    scene.alone("a", &common, &[]);
+    scene.collect();
+    scene.alone("b", &common, &[20]);
+    scene.collect();
+    let contents = scene.contents();
+    let given_up = *scene.data_of(&scene.newest("a")).first().unwrap();
+    publish_changed(&scene, |pass, draft| {
+        // Every chunk is now where its copy was.
+        let (mut entries, mut copies) = (pass.changes::<Chunks>().unwrap(), pass.changes::<Copies>().unwrap());
+        let mut others = BTreeSet::new();
+        for record in draft.view::<Copies>(LookupOptions::default()).scan(0..=u64::MAX, 1 << 20) {
+            let (key, chunk) = record.unwrap();
+            others.insert(key.container);
+            entries.put(&key.chunk, &ChunkPlace { container: key.container, chunk: chunk.unwrap() }).unwrap();
+            copies.remove(&key).unwrap();
+        }
+        let mut changes = pass.changes::<Containers>().unwrap();
+        for record in draft.view::<Containers>(LookupOptions::default()).scan(0..=u64::MAX, 1 << 20) {
+            let (number, facts) = record.unwrap();
+            let mut facts = facts.unwrap();
+            if facts.id == given_up {
+                facts.state = ContainerState::Gone;
+                (facts.given_up_chunks, facts.given_up_bytes) = (facts.chunks, facts.bytes);
+                facts.forwards = others.iter().copied().collect();
+                changes.put(&number, &facts).unwrap();
+            }
+        }
+        draft.apply(changes).unwrap();
+        draft.apply(entries).unwrap();
+        draft.apply(copies).unwrap();
+    });
+    scene.runtime.block_on(scene.memory.remove(&names::container(given_up)));
+    assert!(scene.contents() == contents, "through the index");
+    let plans = scene.plans(&EXACT);
+    assert_eq!(plans.len(), 1);
+    assert_eq!(plans[0].containers.iter().map(|usage| usage.container).collect::<Vec<_>>(), [given_up]);
+    assert_eq!(scene.compact_all(&EXACT), 1);
+    assert!(scene.contents_without_index() == contents);
+}
+
+/// `RebuiltKeepsCopies`: of what a rebuilt index found, a delete may be under way that nobody remembers.
+#[test]
+fn nothing_is_led_to_what_a_rebuilt_index_found() {
+    let scene = two_series();
+    assert_eq!(scene.plans(&EXACT).len(), 1);
+    publish_changed(&scene, |_, draft| draft.manifest.head.rebuilt = Some(draft.manifest.head.next_container));
+    assert!(scene.plans(&EXACT).is_empty());
+    // What comes later can be relied on again.
+    scene.next("b", &(1..6).collect::<Vec<_>>(), &[21]);
+    scene.alone("c", &(1..6).collect::<Vec<_>>(), &[30]);
+    scene.collect();
+    let contents = scene.contents();
+    let plans = scene.plans(&EXACT);
+    assert_eq!(plans.len(), 2);
+    assert!(plans.iter().all(|plan| plan.others.iter().all(|other| other.summary.series == "c")));
+    assert_eq!(scene.compact_all(&EXACT), 2);
+    assert!(scene.contents_without_index() == contents);
 }

@@ -198,3 +198,6 @@ fn drop_scattered(newest: &[Newest], leaves: &mut [Vec<Leave>], options: &Compac
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
