@@ -110,7 +110,7 @@ fn main() {
     let options = BackupOptions {
         index_memory: context.memory / 2,
         merge_after: NonZeroUsize::new(5),
-        scratch: folder.join("scratch"),
+        scratch: Some(folder.join("scratch")),
         ..options("series")
     };
     println!(
