@@ -201,13 +201,15 @@ impl App {
         // memory: that is used only when asked for.
         let default = if is_near || cache.is_none() { 0 } else { CACHE_DISK_DEFAULT };
         options.cache_disk = args.cache_disk.unwrap_or(default);
-        options.scratch = self.scratch();
+        if let Some(scratch) = self.scratch() {
+            options.scratch = scratch;
+        }
         Ok(options)
     }
 
-    /// Folder for temporary files: in the cache folder, which is on a disk more likely than the one for temporary files.
-    pub(crate) fn scratch(&self) -> PathBuf {
-        environment::cache_dir(&self.global).map_or_else(std::env::temp_dir, |dir| dir.join("scratch"))
+    /// Folder for temporary files that may be large. The usual one often is memory, so there is none without a cache folder.
+    pub(crate) fn scratch(&self) -> Option<PathBuf> {
+        environment::cache_dir(&self.global).map(|dir| dir.join("scratch"))
     }
 
     fn threads(&self) -> std::num::NonZeroUsize {

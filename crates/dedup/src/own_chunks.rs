@@ -63,7 +63,7 @@ impl OwnChunks {
         loop {
             let own = &self.ring[self.table[place].checked_sub(1)? as usize];
             if own.fingerprint == *fingerprint {
-                return Some(self.chunk(own)?);
+                return self.chunk(own);
             }
             place = self.behind(place);
         }

@@ -108,13 +108,14 @@ pub struct BackupOptions {
     pub find_similar: bool,
     /// Bytes of memory for finding duplicates.
     pub index_memory: usize,
-    /// Folder for what that memory has no room for of the job's own chunks, in a file without a name: 44 bytes a chunk.
-    pub scratch: PathBuf,
+    /// Folder for what that memory has no room for of the job's own chunks, in a file without a name: 44 bytes a chunk. `None`:
+    /// those are stored again when they come back.
+    pub scratch: Option<PathBuf>,
 }
 
 impl BackupOptions {
     /// A backup into this series that records no more of its circumstances than it must: default compression, changed files only,
-    /// bases of the same series and of similar ones, 64 MiB for finding duplicates, no superchunks.
+    /// bases of the same series and of similar ones, 64 MiB for finding duplicates, no temporary file, no superchunks.
     pub fn new(series: impl Into<String>) -> Self {
         Self {
             series: series.into(),
@@ -135,7 +136,7 @@ impl BackupOptions {
             merge_after: None,
             find_similar: true,
             index_memory: 64 << 20,
-            scratch: std::env::temp_dir(),
+            scratch: None,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What the job has stored itself and memory has no room for: groups of records in a temporary file.
 //!
 //! Only `larder_dedup::OlderChunks` comes here. The file is made when the first group comes, and has no name. When it cannot be had,
-//! written or read, the job goes on and stores some chunks twice.
+//! written or read, the job goes on and stores some chunks twice. What lies there is what containers' tables say: fingerprints, which are
+//! keyed and tell nothing without the key, and places.
 
 use std::fs::File;
 use std::io;
@@ -25,23 +26,24 @@ const GROUP_BYTES: usize = OWN_GROUP * ROW;
 /// See the module header.
 #[derive(Debug)]
 pub(super) struct Overflow {
-    folder: PathBuf,
+    /// `None`: nothing is kept, or nothing more.
+    folder: Option<PathBuf>,
     job: JobId,
     file: Option<File>,
     groups: u32,
-    has_failed: bool,
 }
 
 impl Overflow {
     /// For data chunks of `job`; the file will be in `folder`.
-    pub(super) fn new(folder: PathBuf, job: JobId) -> Self {
-        Self { folder, job, file: None, groups: 0, has_failed: false }
+    pub(super) fn new(folder: Option<PathBuf>, job: JobId) -> Self {
+        Self { folder, job, file: None, groups: 0 }
     }
 
     fn write(&mut self, group: &[ChunkRecord]) -> io::Result<()> {
+        let Some(folder) = &self.folder else { return Ok(()) };
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(scratch::unnamed(&self.folder)?),
+            none => none.insert(scratch::unnamed(folder)?),
         };
         let mut bytes = Vec::with_capacity(GROUP_BYTES);
         for ChunkRecord { chunk, .. } in group {
@@ -71,9 +73,8 @@ impl Overflow {
     }
 
     fn fail(&mut self, error: &io::Error) {
-        let folder = self.folder.display();
-        tracing::warn!(%error, %folder, "the temporary file for chunks stored before fails; some will be stored twice");
-        self.has_failed = true;
+        tracing::warn!(%error, folder = ?self.folder, "the temporary file for chunks stored before fails; some will be stored twice");
+        (self.folder, self.file) = (None, None);
     }
 }
 
@@ -85,9 +86,6 @@ impl LoadGroup for Overflow {
     }
 
     fn load(&mut self, group: u32) -> Result<Group, RepositoryError> {
-        if self.has_failed {
-            return Ok(Group::default());
-        }
         Ok(self.read(group).map(Arc::new).unwrap_or_else(|error| {
             self.fail(&error);
             Group::default()
@@ -102,9 +100,7 @@ impl LoadGroup for Overflow {
 
 impl KeepGroups for Overflow {
     fn keep(&mut self, group: &[ChunkRecord]) -> Result<(), RepositoryError> {
-        if !self.has_failed
-            && let Err(error) = self.write(group)
-        {
+        if let Err(error) = self.write(group) {
             self.fail(&error);
         }
         self.groups = self.groups.saturating_add(1);
@@ -129,7 +125,7 @@ mod tests {
     fn groups_come_back_as_they_were_and_leave_no_name() {
         let folder = tempfile::tempdir().expect("a folder");
         let job = JobId([3; 16]);
-        let mut overflow = Overflow::new(folder.path().join("scratch"), job);
+        let mut overflow = Overflow::new(Some(folder.path().join("scratch")), job);
         assert_eq!(overflow.groups(), 0);
         for number in 0..5 {
             overflow.keep(&group(number * 1000, job)).expect("kept");
@@ -146,8 +142,10 @@ mod tests {
     fn without_a_file_it_knows_nothing_and_goes_on() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let job = JobId([3; 16]);
-        let mut overflow = Overflow::new(file.path().join("below a file"), job);
-        overflow.keep(&group(0, job)).expect("goes on");
-        assert_eq!((overflow.groups(), overflow.load(0).expect("goes on").len()), (1, 0));
+        for folder in [Some(file.path().join("below a file")), None] {
+            let mut overflow = Overflow::new(folder, job);
+            overflow.keep(&group(0, job)).expect("goes on");
+            assert_eq!((overflow.groups(), overflow.load(0).expect("goes on").len()), (1, 0));
+        }
     }
 }

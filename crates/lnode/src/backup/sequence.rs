@@ -50,7 +50,7 @@ pub(super) struct Parts {
     pub(super) comparison: Option<ByteComparison>,
     pub(super) index_memory: usize,
     /// Folder for what that has no room for.
-    pub(super) scratch: PathBuf,
+    pub(super) scratch: Option<PathBuf>,
     /// Runs of chunks born before this version become superchunks.
     pub(super) merge_before: Option<JobId>,
     pub(super) wanted: Wanted,
@@ -96,7 +96,7 @@ struct Own {
 impl Own {
     /// Filters that take about `budget` bytes of memory together. Of 12 MiB, the default, the newest
     /// 60,000 chunks are found in memory and another 590,000 exactly in the file; of still more, those that come in runs.
-    fn new(budget: usize, scratch: PathBuf, job: JobId) -> Self {
+    fn new(budget: usize, scratch: Option<PathBuf>, job: JobId) -> Self {
         let twelfths = |count| budget / 12 * count;
         Self {
             bloom: Bloom::new(twelfths(1)),
