@@ -367,7 +367,7 @@ impl Figures {
     fn first_version(&self, page: &mut Page) -> anyhow::Result<()> {
         let all: Vec<Line> = (0..=OPTIMIZE).map(|way| self.samples(way, |sample| megabytes(sample.of_first))).collect();
         page.say(
-            "## Space held by the first version: chunks in containers that came with it, or with what a pass wrote of those (MB)",
+            "## Space held by the first version: chunks that came with it, where its backup or a pass put them (MB)",
         );
         self.by_version(page, &all, 1);
         let labels = Labels { title: "Space held by the first version", x: "version", y: "MB of chunks" };

@@ -13,15 +13,8 @@ use super::Node;
 #[derive(Default)]
 struct Container {
     chunks: Vec<ChunkRef>,
-    bytes: u64,
-    /// The version with which its contents came.
-    since: usize,
-}
-
-impl Container {
-    fn holds(&self, fingerprint: &Fingerprint) -> bool {
-        self.chunks.iter().any(|chunk| chunk.fingerprint == *fingerprint)
-    }
+    /// Of each chunk the version with which it came.
+    since: Vec<usize>,
 }
 
 /// Who wrote what is new.
@@ -57,6 +50,15 @@ impl Holdings {
                 None => fresh.push(id),
             }
         }
+        // What is written again is as old as the oldest copy of it that was there.
+        let mut oldest: HashMap<Fingerprint, usize> = HashMap::new();
+        if writer == Writer::Pass && !fresh.is_empty() {
+            for known in before.values().chain(self.containers.values()) {
+                for (chunk, since) in known.chunks.iter().zip(&known.since) {
+                    oldest.entry(chunk.fingerprint).and_modify(|oldest| *oldest = *since.min(oldest)).or_insert(*since);
+                }
+            }
+        }
         for id in fresh {
             let index = node.runtime.block_on(repository.read_container_index(id))?;
             let mut offset = 0;
@@ -66,17 +68,14 @@ impl Holdings {
                 chunk
             };
             let chunks: Vec<ChunkRef> = index.chunks.iter().map(place).collect();
-            let since = match (writer, chunks.first()) {
-                (Writer::Version(version), _) => version,
-                (Writer::Pass, first) => {
-                    let known = before.values().chain(self.containers.values());
-                    let of = known.filter(|known| first.is_some_and(|first| known.holds(&first.fingerprint)));
-                    of.map(|known| known.since).min().unwrap_or(0)
-                }
+            let since = |chunk: &ChunkRef| match writer {
+                Writer::Version(version) => version,
+                Writer::Pass => oldest.get(&chunk.fingerprint).copied().unwrap_or(0),
             };
-            self.containers.insert(id, Container { chunks, bytes: u64::from(index.payload_len), since });
+            let since = chunks.iter().map(since).collect();
+            self.containers.insert(id, Container { chunks, since });
         }
-        self.given_up = given_up(node)?;
+        self.given_up = self.given_up(node)?;
         let objects = node.runtime.block_on(repository.store().list(""))?;
         self.objects = objects.iter().map(|object| object.size).sum();
         Ok(())
@@ -84,12 +83,13 @@ impl Holdings {
 
     /// Bytes of all chunks in all containers.
     pub(crate) fn bytes(&self) -> u64 {
-        self.containers.values().map(|container| container.bytes).sum()
+        self.containers.values().flat_map(|container| &container.chunks).map(|chunk| u64::from(chunk.size)).sum()
     }
 
-    /// Bytes of containers whose contents came with a version.
+    /// Bytes of chunks that came with a version.
     pub(crate) fn bytes_since(&self, version: usize) -> u64 {
-        self.containers.values().filter(|container| container.since == version).map(|container| container.bytes).sum()
+        let chunks = self.containers.values().flat_map(|container| container.chunks.iter().zip(&container.since));
+        chunks.filter(|(_, since)| **since == version).map(|(chunk, _)| u64::from(chunk.size)).sum()
     }
 
     /// Everything in the containers that a recipe uses.
@@ -98,21 +98,21 @@ impl Holdings {
         let used = used.iter().filter_map(|id| self.containers.get(id));
         used.flat_map(|container| container.chunks.iter().copied()).collect()
     }
-}
 
-/// What the index says was given up.
-fn given_up(node: &Node) -> anyhow::Result<u64> {
-    let repository = node.context.repository.clone();
-    let index = node.runtime.block_on(IndexSnapshot::newest(&repository))?.base()?;
-    let io = IndexIo { repository, runtime: node.runtime.handle().clone().into() };
-    let table = TableView::<Containers>::new(io, &index.manifest.runs, LookupOptions::default());
-    let mut bytes = 0;
-    for record in table.scan(0..=u64::MAX, 1 << 20) {
-        if let (_, Some(facts)) = record?
-            && facts.id.kind == ContainerKind::Data
-        {
-            bytes += facts.given_up_bytes;
+    /// What the index says was given up in containers that are there.
+    fn given_up(&self, node: &Node) -> anyhow::Result<u64> {
+        let repository = node.context.repository.clone();
+        let index = node.runtime.block_on(IndexSnapshot::newest(&repository))?.base()?;
+        let io = IndexIo { repository, runtime: node.runtime.handle().clone().into() };
+        let table = TableView::<Containers>::new(io, &index.manifest.runs, LookupOptions::default());
+        let mut bytes = 0;
+        for record in table.scan(0..=u64::MAX, 1 << 20) {
+            if let (_, Some(facts)) = record?
+                && self.containers.contains_key(&facts.id)
+            {
+                bytes += facts.given_up_bytes;
+            }
         }
+        Ok(bytes)
     }
-    Ok(bytes)
 }

@@ -247,3 +247,54 @@ impl Node {
         Ok(report.fetched)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::sdb::{Duplication, SDb, Spec};
+
+    /// The figures stand on this: nothing that a version names is missing, little is there twice, and what is forgotten goes.
+    #[test]
+    fn what_is_held_is_what_versions_name() -> anyhow::Result<()> {
+        let duplication = Duplication::Fixed(0.8);
+        let mut sdb = SDb::new(Spec { files: 1, file_bytes: 3 << 20, duplication, self_reference: 0.2, seed: 5 });
+        let node = Node::in_memory(Algorithm::MinCdc, 4096, 1)?;
+        let (mut holdings, mut named, mut streams) = (Holdings::default(), HashMap::new(), Vec::new());
+        for version in 0..3 {
+            let stream: Arc<[u8]> = sdb.files().collect::<Vec<_>>().concat().into();
+            node.back_up("a", &stream, true)?;
+            holdings.look(&node, Writer::Version(version))?;
+            let recipe = node.recipe(&node.newest()?)?;
+            assert_eq!(recipe.iter().map(|chunk| chunk.size as usize).sum::<usize>(), stream.len());
+            named.extend(recipe.iter().map(|chunk| (chunk.fingerprint, u64::from(chunk.size))));
+            let catalogue = holdings.catalogue(&recipe);
+            assert!(recipe.iter().all(|chunk| catalogue.contains(chunk)), "a chunk is not where its recipe says");
+            streams.push(stream);
+            sdb.advance();
+        }
+        let exact: u64 = named.values().sum();
+        assert!((exact..exact * 11 / 10).contains(&holdings.bytes()), "{} held of {exact}", holdings.bytes());
+        let first = holdings.bytes_since(0);
+        assert!(first > 2 << 20 && first < holdings.bytes());
+
+        let mut rng = Rng::new(7);
+        let other: Arc<[u8]> = (0..1 << 20).map(|_| rng.next_u64() as u8).collect();
+        node.back_up("b", &other, true)?;
+        let before = holdings.bytes();
+        holdings.look(&node, Writer::Version(3))?;
+        assert_eq!(holdings.bytes(), before + other.len() as u64);
+        node.forget(&node.newest()?)?;
+        assert!(node.pass()?.requests > 0);
+        holdings.look(&node, Writer::Pass)?;
+        assert_eq!(holdings.bytes(), before);
+
+        for (version, stream) in node.versions()?.iter().zip(&streams) {
+            assert!(node.restore(version, stream)?.containers > 0);
+        }
+        node.keep_newest(1)?;
+        assert_eq!(node.versions()?.len(), 1);
+        Ok(())
+    }
+}
