@@ -218,7 +218,6 @@ impl From<PassError> for Failure {
             PassError::Interrupted => Self::of(Exit::Interrupted, &error).advise("nothing was deleted"),
             PassError::NoThreads => Self::of(Exit::Failed, &error),
             PassError::UnknownTables => Self::of(Exit::Failed, &error).advise("update this program"),
-            PassError::NoThreads => Self::of(Exit::Failed, &error),
         }
     }
 }
