@@ -216,8 +216,8 @@ impl From<PassError> for Failure {
                 .advise("when no backup or restore is running, remove that object and run the command again"),
             PassError::Overtaken => Self::of(Exit::Busy, &error).advise("run the command again"),
             PassError::Interrupted => Self::of(Exit::Interrupted, &error).advise("nothing was deleted"),
-            PassError::UnknownTables => Self::of(Exit::Failed, &error).advise("update this program"),
             PassError::NoThreads => Self::of(Exit::Failed, &error),
+            PassError::UnknownTables => Self::of(Exit::Failed, &error).advise("update this program"),
         }
     }
 }

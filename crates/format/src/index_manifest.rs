@@ -131,6 +131,10 @@ pub struct IndexHead {
     /// Versions that were dropped since what no version needs was last looked for chunk by chunk; `None`: none.
     #[n(11)]
     pub dropped: Option<u64>,
+    /// How many containers versions need that are gone, and of which no index says where their chunks went; `None`: none that is
+    /// known. As long as there are such, containers that no version names are not collected: they may have the chunks.
+    #[n(12)]
+    pub missing: Option<u64>,
 }
 
 /// What became of a version.

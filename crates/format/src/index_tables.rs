@@ -140,7 +140,8 @@ pub enum ContainerState {
     Live,
     /// Its deletion is decided and may be under way.
     Queued,
-    /// It was deleted. Its record stays while versions name it, to lead to where its chunks went.
+    /// It was given up with the index that says so first, and anybody may delete it at any time. Its record stays while versions
+    /// name it, to keep what has its chunks now.
     Gone,
 }
 
@@ -188,7 +189,8 @@ pub struct ContainerFacts {
     pub given_up_bytes: u64,
     /// Who uses it, by series in rising order.
     pub users: Vec<SeriesLifespans>,
-    /// Numbers of the containers that have copies of its given up chunks, rising.
+    /// Numbers of the containers that have copies of its chunks, rising: they are kept as long as versions name this one. Of a
+    /// container that is there only in an index that was made anew (`RebuiltKeepsCopies`).
     pub forwards: Vec<u32>,
 }
 

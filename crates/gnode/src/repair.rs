@@ -5,18 +5,21 @@
 //!
 //! That something was given up is known to an index alone, and a delete may be under way for as long as a store likes. So a rebuilt
 //! index says of all containers it found that nothing may ever be led to them (`RebuiltKeepsCopies`, `IndexHead::rebuilt`), and no
-//! copy is given up here.
+//! copy is given up here. Where the chunks of containers went that are gone is found out again (`repair::moved`).
 //!
 //! A version or container that cannot be read is told and left out: passes stop at such a version until it is repaired or forgotten.
 
-use std::collections::BTreeSet;
+mod moved;
+
+use std::collections::{BTreeSet, HashSet};
+use std::num::NonZeroUsize;
 
 use futures::StreamExt;
 use larder_format::ids::{ContainerId, JobId};
 use larder_format::index_manifest::{IndexManifest, PassStatistics};
 use larder_format::lease::{JobKind, Lease};
 use larder_format::manifest::Register;
-use larder_index::{IndexError, IndexPass, IndexSnapshot, PassRuns, Published, publish};
+use larder_index::{Draft, IndexError, IndexPass, IndexSnapshot, PassRuns, Published, publish};
 use larder_store::jobs::RENEW_EVERY;
 use larder_store::repository::random;
 use larder_store::{Repository, RepositoryError};
@@ -43,6 +46,12 @@ pub struct Rebuilt {
     pub chunks: u64,
     /// Different chunks.
     pub different_chunks: u64,
+    /// Containers that versions name, that are gone, and of which everything was found elsewhere.
+    pub given_up: u64,
+    /// Containers in it that no version names and that hold what was given up.
+    pub unnamed: u64,
+    /// Chunks that versions need and that are nowhere.
+    pub lost_chunks: u64,
     /// Versions that could not be read.
     pub unreadable_versions: Vec<(JobId, RepositoryError)>,
     /// Containers that could not be read, or that versions need and that are gone.
@@ -97,8 +106,11 @@ async fn rebuild_announced(
     let stop = || if (surroundings.stop)() { Err(PassError::Interrupted) } else { Ok(()) };
     let base = without_tables(&old.manifest);
     let mut ledger = Ledger::load(work, &base).await?;
-    ingest_versions(repository, &mut ledger, &stop, &mut rebuilt).await?;
+    let registered = ingest_versions(repository, &mut ledger, &stop, &mut rebuilt).await?;
     ledger.prune(&|_| true);
+    stop()?;
+    // After the versions, or what a new one uploaded would look as if it were gone.
+    let search = moved::look(repository, &mut ledger, &registered).await?;
     stop()?;
     let mut written = ledger.write(work, job, &base.manifest).await?;
     let mut manifest = (*base.manifest).clone();
@@ -118,12 +130,18 @@ async fn rebuild_announced(
     (manifest.versions, manifest.runs) = (written.versions, written.runs);
     let (ids, sketches) = (written.ids, std::mem::take(&mut written.sketches));
     let first_new = base.manifest.head.next_container;
-    let WithChunks { manifest, ingested, left_over, .. } =
-        with_chunks(work, ids, manifest, first_new, sketches, None).await?;
+    let context = surroundings.context(repository, NonZeroUsize::MIN);
+    let find = move |pass: &IndexPass, draft: &mut Draft<'_>| moved::find(pass, draft, &search, &context);
+    let WithChunks { mut manifest, ingested, left_over, then: found } =
+        with_chunks(work, ids, manifest, first_new, sketches, find).await?;
+    rebuilt.given_up = found.given_up.len() as u64;
+    (rebuilt.unnamed, rebuilt.lost_chunks) = (found.unnamed, found.lost_chunks);
+    manifest.head.missing = Some(found.missing).filter(|missing| *missing > 0);
     rebuilt.containers = ingested.containers;
     rebuilt.chunks = ingested.chunks;
     rebuilt.different_chunks = ingested.new_chunks;
     rebuilt.unreadable_containers = ingested.unreadable;
+    rebuilt.unreadable_containers.retain(|(id, _)| !found.given_up.contains(id));
     stop()?;
     *may_appear = true;
     match publish(repository, number, manifest).await? {
@@ -146,13 +164,14 @@ fn without_tables(old: &IndexManifest) -> IndexSnapshot {
     IndexSnapshot { number: 0, manifest: std::sync::Arc::new(manifest) }
 }
 
-/// Takes in the newest manifest of every version that is not forgotten, in the order of their jobs.
+/// Takes in the newest manifest of every version that is not forgotten, in the order of their jobs. Gives all jobs that have a
+/// register.
 async fn ingest_versions(
     repository: &Repository,
     ledger: &mut Ledger,
     stop: &impl Fn() -> Result<(), PassError>,
     rebuilt: &mut Rebuilt,
-) -> Result<(), PassError> {
+) -> Result<HashSet<JobId>, PassError> {
     // Marks before versions: a version that is removed between the listings is then missing, never back from the dead.
     let mut marks = BTreeSet::new();
     for pin in repository.list_marks().await? {
@@ -165,6 +184,7 @@ async fn ingest_versions(
         }
     }
     let registers = repository.list_registers().await?;
+    let registered = registers.keys().map(|pin| pin.job).collect();
     let mut wanted: Vec<_> = registers
         .into_iter()
         .filter(|(pin, generations)| !marks.contains(pin) && generations.first() == Some(&0))
@@ -195,7 +215,7 @@ async fn ingest_versions(
         }
         rebuilt.unreadable_versions.extend(unreadable.map(|error| (pin.job, error)));
     }
-    Ok(())
+    Ok(registered)
 }
 
 /// Compares the newest index with containers and versions.

@@ -1,4 +1,5 @@
-//! How much of the repository each version has to itself, by the container tables of the manifests alone.
+//! How much of the repository each version has to itself, by the container tables of the manifests. Of containers that were given up
+//! the index says where their chunks are: these count in their place.
 //!
 //! Memory is bounded by the caller's budget, not by the number of containers: when the table of containers outgrows it, the half
 //! with one more bit of a hash is set aside and counted by reading the manifests once more. Reading them is what this costs.
@@ -8,6 +9,8 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use futures::StreamExt;
 use larder_format::ids::{ByteCount, ContainerId};
+use larder_format::index_tables::ContainerState;
+use larder_index::{Containers, Executor, IndexError, IndexIo, IndexSnapshot, LookupOptions, TableView};
 use larder_store::catalog::Version;
 use larder_store::{Repository, RepositoryError};
 
@@ -16,6 +19,9 @@ const MANIFESTS_AHEAD: usize = 4;
 
 /// Bytes of memory that one container takes in the table, with the table's room to grow.
 const BYTES_OF_ENTRY: usize = 112;
+
+/// Bytes of memory for reading the table of containers.
+const SCAN_MEMORY: usize = 4 << 20;
 
 /// Fewer entries than this are never set aside, or every manifest would be read for a handful.
 const ENTRIES_MIN: usize = 64;
@@ -75,6 +81,14 @@ pub async fn shares_of_groups(
     count: usize,
     memory: usize,
 ) -> Result<Vec<Share>, RepositoryError> {
+    let moved = match moved(repository).await {
+        Ok(moved) => moved,
+        Err(IndexError::Repository(error)) if !error.is_damage() => return Err(error),
+        Err(error) => {
+            tracing::warn!(%error, "the index cannot be read: what was given up counts as if it were there");
+            HashMap::new()
+        }
+    };
     let entries_max = (memory / BYTES_OF_ENTRY).max(ENTRIES_MIN);
     let mut shares = vec![Share::default(); count];
     let mut waiting = vec![Part { bits: 0, ending: 0 }];
@@ -86,16 +100,19 @@ pub async fn shares_of_groups(
         while let Some(manifest) = manifests.next().await {
             let number = numbers.next().unwrap_or(count);
             for usage in manifest?.containers {
-                if !part.holds(&usage.container) {
-                    continue;
-                }
-                let first = Use { first: number, is_shared: false, bytes: usage.object_bytes };
-                uses.entry(usage.container)
-                    .and_modify(|known| known.is_shared |= known.first != number)
-                    .or_insert(first);
-                while uses.len() > entries_max && part.bits < u64::BITS - 1 {
-                    waiting.push(part.split());
-                    uses.retain(|id, _| part.holds(id));
+                let whole = [(usage.container, usage.object_bytes)];
+                for (container, bytes) in moved.get(&usage.container).map_or(&whole[..], Vec::as_slice) {
+                    if !part.holds(container) {
+                        continue;
+                    }
+                    let first = Use { first: number, is_shared: false, bytes: *bytes };
+                    uses.entry(*container)
+                        .and_modify(|known| known.is_shared |= known.first != number)
+                        .or_insert(first);
+                    while uses.len() > entries_max && part.bits < u64::BITS - 1 {
+                        waiting.push(part.split());
+                        uses.retain(|id, _| part.holds(id));
+                    }
                 }
             }
         }
@@ -108,6 +125,35 @@ pub async fn shares_of_groups(
         }
     }
     Ok(shares)
+}
+
+/// Of each container that was given up, those that have its chunks, with their bytes.
+async fn moved(repository: &Repository) -> Result<HashMap<ContainerId, Vec<(ContainerId, u64)>>, IndexError> {
+    let snapshot = IndexSnapshot::newest(repository).await?.snapshot;
+    let read = move |io: IndexIo| {
+        let table: TableView<Containers> =
+            TableView::new(io.clone(), &snapshot.manifest.runs, LookupOptions::default());
+        let mut gone = Vec::new();
+        for record in table.scan(0..=u64::MAX, SCAN_MEMORY) {
+            if let (_, Some(facts)) = record?
+                && facts.state != ContainerState::Live
+            {
+                gone.push((facts.id, facts.forwards));
+            }
+        }
+        let mut numbers: Vec<u32> = gone.iter().flat_map(|(_, forwards)| forwards).copied().collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let facts = io.runtime.block_on(table.get(&numbers))?;
+        let there: HashMap<u32, (ContainerId, u64)> = numbers
+            .into_iter()
+            .zip(facts)
+            .filter_map(|(number, facts)| facts.map(|facts| (number, (facts.id, facts.object_bytes))))
+            .collect();
+        let of = |forwards: Vec<u32>| forwards.iter().filter_map(|number| there.get(number).copied()).collect();
+        Ok::<_, IndexError>(gone.into_iter().map(|(id, forwards)| (id, of(forwards))).collect())
+    };
+    Executor::default().run(repository, read).await
 }
 
 #[cfg(test)]

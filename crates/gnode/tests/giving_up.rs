@@ -213,6 +213,71 @@ fn without(contents: &BTreeMap<JobId, Contents>, id: JobId) -> BTreeMap<JobId, C
     contents.iter().filter(|(other, _)| **other != id).map(|(id, contents)| (*id, contents.clone())).collect()
 }
 
+/// The index is lost after containers were given up. It alone knew where their chunks went: a pass deletes nothing of that, and a
+/// repair finds them.
+#[test]
+fn what_was_given_up_is_found_again_without_the_index() {
+    let scene = Scene::new();
+    let a = scene.alone("a", &[("one", 1, 90_000), ("two", 2, 60_000)]);
+    let b = scene.alone("b", &[("one", 1, 90_000), ("three", 3, 80_000)]);
+    scene.alone("a", &[("new", 4, 50_000)]);
+    scene.alone("b", &[("new", 5, 50_000)]);
+    let contents = scene.contents();
+    assert_eq!(scene.optimize(Exact::Never).given_up.written, 1);
+    assert!(scene.contents() == contents);
+    let before = scene.given_up();
+    assert_eq!(before.len(), 1);
+    let given_up = scene.fork();
+    scene.lose_index();
+    let rebuilt = scene.rebuild();
+    assert_eq!((rebuilt.given_up, rebuilt.unnamed, rebuilt.lost_chunks), (1, 1, 0), "{rebuilt:?}");
+    assert!(rebuilt.unreadable_containers.is_empty());
+    assert!(scene.contents() == contents);
+    scene.index_agrees("made anew");
+    assert_eq!(scene.given_up(), before);
+    // Passes go on with it, and nothing is led to what may have been given up before.
+    let report = scene.optimize(Exact::Always);
+    assert_eq!((report.given_up.plan.containers, report.missing_containers), (0, 0));
+    assert!(scene.contents() == contents);
+    for id in [b, a] {
+        scene.forget(id);
+        scene.optimize(Exact::Never);
+        assert!(scene.contents().iter().all(|(id, was)| contents[id] == *was));
+        scene.index_agrees("one is forgotten");
+        scene.is_clean("one is forgotten");
+    }
+
+    // Passes come before the repair. The other version stays, which has the rest of what was given up.
+    let scene = given_up;
+    scene.lose_index();
+    for _ in 0..3 {
+        assert_eq!(scene.optimize(Exact::Always).missing_containers, 1);
+    }
+    scene.rebuild();
+    assert!(scene.contents() == contents);
+}
+
+/// A delete may come late: what the index leads to stays also when the index is made anew while the container is still there.
+#[test]
+fn a_rebuild_keeps_the_copies_of_what_may_have_been_given_up() {
+    let (scene, first, second) = twins();
+    let contents = scene.contents();
+    let gone = *scene.data_of(first).first().unwrap();
+    let name = names::container(gone);
+    let bytes = scene.runtime.block_on(scene.memory.get(&name)).unwrap();
+    scene.optimize(Exact::Never);
+    assert!(!scene.is_there(gone));
+    // As if it were under way.
+    scene.runtime.block_on(scene.memory.put(&name, bytes));
+    scene.lose_index();
+    scene.rebuild();
+    scene.forget(second);
+    scene.optimize(Exact::Always);
+    scene.runtime.block_on(scene.memory.remove(&name));
+    scene.rebuild();
+    assert!(scene.contents()[&first] == contents[&first]);
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     /// With the version before it as base.
@@ -224,6 +289,8 @@ enum Step {
     Thorough,
     Exact,
     Compact,
+    /// The index is lost, and made anew.
+    Rebuild,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -236,6 +303,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(Step::Thorough),
         3 => Just(Step::Exact),
         1 => Just(Step::Compact),
+        1 => Just(Step::Rebuild),
     ]
 }
 
@@ -248,7 +316,7 @@ fn compact_all(scene: &Scene) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// After any history every version that stays is what it was, the index agrees, and nothing is left of what went.
     #[test]
@@ -256,6 +324,8 @@ proptest! {
         let scene = Scene::new();
         let series = ["a", "b", "c"];
         let mut expected: BTreeMap<JobId, Contents> = BTreeMap::new();
+        // `RebuiltKeepsCopies`.
+        let mut keeps_copies = false;
         let whole = |scene: &Scene, expected: &BTreeMap<JobId, Contents>| scene.contents() == *expected;
         for step in &steps {
             match step {
@@ -283,8 +353,14 @@ proptest! {
                 Step::Thorough => drop(scene.optimize(Exact::Never)),
                 Step::Exact => drop(scene.optimize(Exact::Always)),
                 Step::Compact => compact_all(&scene),
+                Step::Rebuild => {
+                    scene.lose_index();
+                    let rebuilt = scene.rebuild();
+                    prop_assert_eq!((rebuilt.lost_chunks, rebuilt.unreadable_containers.len()), (0, 0));
+                    keeps_copies = true;
+                }
             }
-            if matches!(step, Step::Pass | Step::Thorough | Step::Exact | Step::Compact) {
+            if !matches!(step, Step::Backup(..) | Step::Alone(..) | Step::Forget(_)) {
                 prop_assert!(whole(&scene, &expected), "after {step:?} of {steps:?}");
                 prop_assert_eq!(scene.disagreements(), [], "after {:?} of {:?}", step, steps);
             }
@@ -297,8 +373,9 @@ proptest! {
         scene.optimize(Exact::Always);
         prop_assert!(whole(&scene, &expected), "in the end of {steps:?}");
         let (held, needed) = scene.held_and_needed();
-        prop_assert_eq!(held, needed, "{:?}", steps);
-        prop_assert_eq!(scene.optimize(Exact::Always).outcome, Outcome::Nothing);
+        prop_assert!(held == needed || keeps_copies, "{held} {needed} {steps:?}");
+        let again = scene.optimize(Exact::Always);
+        prop_assert!(again.given_up.plan.containers == 0 || keeps_copies, "{again:?} after {steps:?}");
         while let Some(id) = expected.keys().next().copied() {
             scene.forget(id);
             expected.remove(&id);

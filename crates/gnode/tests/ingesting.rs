@@ -12,7 +12,7 @@ use larder_format::{names, sketch::Sketch};
 use larder_gnode::agreement::{Agreement, Disagreement};
 use larder_gnode::ingest::{self, Numbers};
 use larder_gnode::pass::{self, Outcome, PassError};
-use larder_gnode::repair::{self, Rebuilt};
+use larder_gnode::repair;
 use larder_index::{
     Chunks, Containers, Copies, Draft, IndexIo, IndexPass, IndexSnapshot, LookupOptions, PassRuns, Published, Streams,
     TableView, publish,
@@ -34,10 +34,6 @@ impl Scene {
         assert_eq!(agreement.disagreements, [], "{at}");
         assert_eq!((agreement.count, agreement.not_ingested, agreement.outlived), (0, 0, 0), "{at}");
         agreement
-    }
-
-    fn rebuild(&self) -> Rebuilt {
-        self.runtime.block_on(repair::rebuild(&surroundings(self.repository(self.memory.store())))).unwrap()
     }
 
     fn newest(&self) -> IndexSnapshot {

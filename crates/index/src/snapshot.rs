@@ -49,6 +49,7 @@ impl IndexSnapshot {
             statistics: PassStatistics::default(),
             rebuilt: None,
             dropped: None,
+            missing: None,
         };
         let manifest = IndexManifest { head, versions: Vec::new(), runs: Vec::new(), queue: Vec::new() };
         Self { number: 0, manifest: Arc::new(manifest) }

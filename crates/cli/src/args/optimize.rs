@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use larder_gnode::giving_up::{Exact, GiveUpOptions, Unused};
 use larder_gnode::pass::cost::Prices;
 
 use crate::{sizes, time};
@@ -15,6 +16,12 @@ pub(crate) enum TaskName {
     Compact,
     /// Delete what no snapshot needs: containers of forgotten ones, uploads of dead backups, leases of jobs that are over
     Collect,
+    /// Give up containers that no newest snapshot uses and whose chunks are stored elsewhere as well; older snapshots find them
+    /// through the index. Collects too
+    Dedup,
+    /// The same, and read what all snapshots name, to give up also the chunks that none of them needs. Without --task this comes by
+    /// itself when a quarter of the snapshots was forgotten since the last time
+    Exact,
 }
 
 /// How passes are made.
@@ -28,7 +35,8 @@ pub(crate) struct PassArgs {
     #[arg(long, value_name = "TIME", value_parser = time::parse_duration)]
     pub(crate) max_duration: Option<Duration>,
 
-    /// Copy no more than this much in all to lay snapshots out anew (bytes, or with K, M, G, T); less than 5 % of each in any case
+    /// Copy no more than this much in all (bytes, or with K, M, G, T), to lay snapshots out anew, of each less than 5 % in any case,
+    /// and to give containers up
     #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
     pub(crate) max_rewrite: Option<u64>,
 
@@ -40,6 +48,11 @@ pub(crate) struct PassArgs {
     /// otherwise waits until that is done anyway, now and then
     #[arg(long)]
     pub(crate) list_all: bool,
+
+    /// Give containers up, the worst first, until no more than this share of all is of no use (5 or 5%; 0 leaves nothing). If not
+    /// given, every container goes of which a fifth is of no use. What newest snapshots use stays in any case
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub(crate) max_unused: Option<f64>,
 
     /// Take backups and restores for dead that have not renewed their lease for this time, and collect what they uploaded. One that
     /// was only slow loses its work, and nothing else
@@ -54,9 +67,9 @@ pub(crate) struct PassArgs {
 /// Make room, and keep the newest snapshots fast to restore.
 ///
 /// What the newest snapshot of a series uses of containers that hold little of it is copied together; what several newest snapshots
-/// store each for itself is shared. What only forgotten snapshots
-/// needed is deleted, and what backups uploaded that never came to their end. May run beside everything else, on
-/// any number of machines, and be interrupted at any moment. The store's credentials must allow to delete.
+/// store each for itself is shared. What only forgotten snapshots needed is deleted, and what backups uploaded that never came to
+/// their end. Chunks that are stored twice leave containers that only older snapshots use. May run beside everything else, on any
+/// number of machines, and be interrupted at any moment. The store's credentials must allow to delete.
 #[derive(Debug, Args)]
 pub(crate) struct OptimizeArgs {
     /// Delete nothing, only say what would be done and what it costs
@@ -90,5 +103,44 @@ impl PassArgs {
     /// Whether a task is to be done.
     pub(crate) fn wants(&self, task: TaskName) -> bool {
         self.task.is_empty() || self.task.contains(&task)
+    }
+
+    /// What a pass may give up after so many bytes were copied for other tasks.
+    pub(crate) fn give_up(&self, copied: u64) -> Option<GiveUpOptions> {
+        let exact = match (self.task.is_empty(), self.task.contains(&TaskName::Exact)) {
+            (true, _) => Exact::WhenWorth,
+            (false, true) => Exact::Always,
+            (false, false) if self.task.contains(&TaskName::Dedup) => Exact::Never,
+            (false, false) => return None,
+        };
+        let defaults = GiveUpOptions::default();
+        Some(GiveUpOptions {
+            unused: self.max_unused.map_or(defaults.unused, Unused::OfRepository),
+            exact,
+            max_rewrite: self.max_rewrite.map(|most| most.saturating_sub(copied)),
+            ..defaults
+        })
+    }
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches('%').trim_end().parse::<f64>();
+    let percent = number.ok().filter(|percent| (0.0..=100.0).contains(percent));
+    percent.ok_or_else(|| format!("{text:?} is not a share such as 5% or 0"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_read() {
+        assert_eq!(
+            ["5%", "0", " 2.5 % ", "100"].map(|text| parse_percent(text).ok()),
+            [5.0, 0.0, 2.5, 100.0].map(Some)
+        );
+        for bad in ["", "%", "-1", "101%", "NaN", "5 MB"] {
+            assert!(parse_percent(bad).is_err(), "{bad}");
+        }
     }
 }

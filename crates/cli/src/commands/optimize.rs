@@ -1,6 +1,7 @@
 //! `larder optimize`, and the pass that `larder forget --prune` makes.
 
 mod compact;
+mod giving_up;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -62,23 +63,25 @@ pub(super) fn make(
         compaction.run()?;
     }
     let mut report = PassReport::without_pass();
-    if args.wants(TaskName::Collect) {
-        report = pass_once(app, repository, args, dry_run, cancel)?;
+    if [TaskName::Collect, TaskName::Dedup, TaskName::Exact].into_iter().any(|task| args.wants(task)) {
+        report = pass_once(app, repository, args, compaction.report.bytes(), dry_run, cancel)?;
         // And again when the pass has taken something in: what lies twice shows only then.
         let is_news = matches!(report.outcome, Outcome::Published(_)) && !report.is_unfinished;
         if is_news && args.wants(TaskName::Compact) && compaction.run()? {
-            report = report.followed_by(pass_once(app, repository, args, dry_run, cancel)?);
+            let copied = compaction.report.bytes() + report.given_up.copied_bytes.0;
+            report = report.followed_by(pass_once(app, repository, args, copied, dry_run, cancel)?);
         }
     }
     let requests = repository.store().stats();
     Ok(Made { report, compacted: compaction.report, elapsed: started.elapsed(), requests })
 }
 
-/// Makes a pass of the collector; tries again when others are faster.
+/// Makes a pass of the collector after so many bytes were copied; tries again when others are faster.
 fn pass_once(
     app: &App,
     repository: &Repository,
     args: &PassArgs,
+    copied: u64,
     dry_run: bool,
     cancel: &Cancel,
 ) -> Result<PassReport, Failure> {
@@ -89,6 +92,7 @@ fn pass_once(
         max_duration: args.max_duration,
         memory: usize::try_from(args.memory).unwrap_or(usize::MAX),
         listing: if args.list_all { Listing::Whole } else { Listing::Auto },
+        give_up: args.give_up(copied),
         ..PassOptions::default()
     };
     for attempt in 1.. {
@@ -168,6 +172,8 @@ impl Made {
                 "entries": done.entries,
             }),
         );
+        put("given_up", giving_up::json(&self.report));
+        put("missing_containers", json!(self.report.missing_containers));
         put("compacted", self.compacted.json(&prices));
         put("unfinished", json!(is_unfinished));
         put("kept", json!(kept.iter().map(kept_json).collect::<Vec<_>>()));
@@ -189,8 +195,17 @@ impl Made {
             let (id, by) = (kept.version.job.short(), doing(kept));
             out.info(format!("forgotten snapshot {id} stays for now: {by} on {} needs it", safe(&kept.host)))?;
         }
-        let bytes = sizes::show(plan.container_bytes.0);
-        let containers = sizes::count(plan.data_containers + plan.meta_containers, "container");
+        if self.report.missing_containers > 0 {
+            let missing = sizes::count(self.report.missing_containers, "container");
+            out.warn(&format!(
+                "{missing} that snapshots need are gone; `larder repair index` may find their chunks elsewhere"
+            ));
+        }
+        giving_up::print(&self.report, out)?;
+        let given_up = &plan.given_up;
+        let bytes = sizes::show(plan.container_bytes.0 + given_up.container_bytes.0);
+        let containers = plan.data_containers + plan.meta_containers + given_up.containers;
+        let containers = sizes::count(containers, "container");
         let others = sizes::count(plan.entries + plan.index_objects, "other object");
         match outcome {
             Outcome::Nothing if self.compacted.is_empty() => return out.info("there is nothing to do"),

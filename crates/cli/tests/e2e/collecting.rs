@@ -211,3 +211,37 @@ fn what_two_series_have_is_stored_once_after_a_pass() {
     play.larder(["restore", &source, "--target", "restored"]).ok();
     assert!(std::fs::read(play.path("restored").join("common")).expect("restored") == data::random(1, 3_000_000));
 }
+
+/// What two series have in common and neither's newest snapshot needs is kept once, and both are restored.
+#[test]
+fn what_is_stored_twice_is_given_up() {
+    let play = Play::with_repository();
+    play.write("source/file", data::random(1, 300_000));
+    let ids = ["a", "b"].map(|series| play.backup(["source", "--series", series, "--force", "--no-similar"]));
+    for (number, series) in [(2, "a"), (3, "b")] {
+        play.write("source/file", data::random(number, 20_000));
+        play.backup(["source", "--series", series, "--force", "--no-similar"]);
+    }
+    // A plan knows of what a pass has taken in.
+    play.larder(["optimize", "--task", "collect"]).ok();
+    let before = stored(&play);
+    assert!(before > 600_000);
+    let plan = play.larder(["optimize", "--task", "dedup", "--dry-run", "--json"]).ok().json();
+    schema::check("optimize_summary", &plan);
+    assert_eq!((&plan["given_up"]["containers"], &plan["given_up"]["planned_copied_bytes"]), (&1.into(), &0.into()));
+    let text = play.larder(["optimize", "--task", "dedup", "--dry-run"]).ok().text();
+    assert!(text.contains("would give up 1 container") && text.contains("saves"), "{text}");
+    assert_eq!(stored(&play), before);
+    let done = play.larder(["optimize", "--task", "dedup", "--max-unused", "0", "--json"]).ok().json();
+    schema::check("optimize_summary", &done);
+    assert_eq!((&done["outcome"], &done["given_up"]["containers"]), (&"done".into(), &1.into()));
+    assert!(before - stored(&play) > 300_000);
+    for id in &ids {
+        play.larder(["restore", &format!("{id}:{}", play.path("source").display()), "--target", id]).ok();
+        assert_eq!(std::fs::read(play.path(id).join("file")).expect("restored"), data::random(1, 300_000));
+    }
+    play.larder(["check", "--read-data"]).ok();
+    play.larder(["repair", "index", "--dry-run"]).ok();
+    let exact = play.larder(["optimize", "--task", "exact", "--json"]).ok().json();
+    assert_eq!((&exact["given_up"]["exact"], &exact["given_up"]["containers"]), (&true.into(), &0.into()));
+}

@@ -47,8 +47,8 @@ pub enum Doomed {
 pub enum Reason {
     /// No retained version and no live job needs it: it may go as soon as the decision is published.
     Collected,
-    /// Its chunks have copies elsewhere, to which this index leads. It may go when leases were listed, and then versions, after
-    /// this index was published, and all of them agree.
+    /// What is needed of its chunks has copies elsewhere, to which this index leads. It may go as soon as the index is published:
+    /// who still reads it looks again.
     Moved,
     /// Something newer stands in its place: a generation, a run, an index.
     Superseded,

@@ -23,6 +23,7 @@ fn head(number: u64) -> IndexHead {
         statistics: PassStatistics { chunks: 5, bytes_queued: 77, ..PassStatistics::default() },
         rebuilt: None,
         dropped: None,
+        missing: None,
     }
 }
 

@@ -183,6 +183,7 @@ pub fn index_manifest() -> IndexManifest {
         statistics: PassStatistics { chunks: 5, ..PassStatistics::default() },
         rebuilt: None,
         dropped: None,
+        missing: None,
     };
     let version = |number, state| IndexedVersion { number, series: SERIES, job: BASE, generation: 1, state };
     let run = |table, age| RunRef {

@@ -7,25 +7,25 @@ use crate::ingest::listing::{Groups, places};
 
 /// A chunk and its places. Containers among them may be gone.
 #[derive(Debug)]
-pub(super) struct Group<'a> {
-    pub(super) key: ChunkKey,
+pub(crate) struct Group<'a> {
+    pub(crate) key: ChunkKey,
     /// The one that lookups find.
-    pub(super) entry: Option<ChunkPlace>,
+    pub(crate) entry: Option<ChunkPlace>,
     /// The others.
-    pub(super) copies: &'a [ChunkPlace],
+    pub(crate) copies: &'a [ChunkPlace],
     /// Whether a retained version may need it.
-    pub(super) is_needed: bool,
+    pub(crate) is_needed: bool,
 }
 
 impl Group<'_> {
     /// All of them, the entry first.
-    pub(super) fn places(&self) -> impl Iterator<Item = ChunkPlace> {
+    pub(crate) fn places(&self) -> impl Iterator<Item = ChunkPlace> {
         self.entry.into_iter().chain(self.copies.iter().copied())
     }
 }
 
 /// Sorted keys of chunks, and what it means to be among them.
-pub(super) enum Marks<'a> {
+pub(crate) enum Marks<'a> {
     /// They are needed, and no others.
     Needed(&'a mut dyn Cursor),
     /// They are not needed, all others are.
@@ -33,7 +33,7 @@ pub(super) enum Marks<'a> {
 }
 
 /// Goes over the chunks that are listed more than once. Costs what the table of copies and their entries cost.
-pub(super) fn duplicates(
+pub(crate) fn duplicates(
     pass: &IndexPass,
     draft: &Draft<'_>,
     mut each: impl FnMut(Group<'_>) -> Result<(), IndexError>,
@@ -53,7 +53,7 @@ pub(super) fn duplicates(
 }
 
 /// Goes over all chunks.
-pub(super) fn all(
+pub(crate) fn all(
     pass: &IndexPass,
     draft: &Draft<'_>,
     marks: Marks<'_>,

@@ -24,7 +24,7 @@
 
 mod carry;
 mod choose;
-mod groups;
+pub(crate) mod groups;
 mod needed;
 mod standing;
 mod tables;
@@ -35,6 +35,7 @@ use std::sync::Arc;
 
 use larder_format::compress::Compression;
 use larder_format::ids::{ByteCount, ContainerId, JobId};
+use larder_format::index_manifest::Table;
 use larder_format::lease::Pin;
 use larder_index::{Draft, IndexError, IndexPass};
 use larder_lnode::Context;
@@ -110,6 +111,17 @@ pub struct GiveUpPlan {
     pub is_exact: bool,
 }
 
+impl GiveUpPlan {
+    /// Adds what was planned after it.
+    pub(crate) fn add(&mut self, next: Self) {
+        self.containers += next.containers;
+        self.container_bytes.0 += next.container_bytes.0;
+        self.copied_bytes.0 += next.copied_bytes.0;
+        self.unused_bytes = next.unused_bytes;
+        self.is_exact |= next.is_exact;
+    }
+}
+
 /// What was given up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GivenUp {
@@ -133,6 +145,22 @@ pub struct GivenUp {
     pub was_stopped: bool,
     /// Those that are to be deleted.
     pub(crate) containers: Vec<ListedContainer>,
+}
+
+impl GivenUp {
+    /// Adds what was given up after it.
+    pub(crate) fn add(&mut self, next: Self) {
+        self.plan.add(next.plan);
+        self.led_chunks += next.led_chunks;
+        self.copied_chunks += next.copied_chunks;
+        self.copied_bytes.0 += next.copied_bytes.0;
+        self.dropped_chunks += next.dropped_chunks;
+        self.written += next.written;
+        self.written_bytes.0 += next.written_bytes.0;
+        self.unreadable.extend(next.unreadable);
+        self.was_stopped = next.was_stopped;
+        self.containers.extend(next.containers);
+    }
 }
 
 /// Containers could not be given up. Nothing was.
@@ -176,6 +204,9 @@ fn choose(
     work: &Work,
     distrusted: &HashSet<ContainerId>,
 ) -> Result<(Chosen, Standing), GiveUpError> {
+    if work.walks.is_none() && draft.manifest.runs_of(Table::Copies).is_empty() {
+        return Ok(Default::default());
+    }
     let standing = Standing::read(pass, draft, &work.rights, distrusted)?;
     let needed = match &work.walks {
         Some(walks) => needed::needed(pass, work, walks)?,

@@ -51,6 +51,8 @@ pub(super) struct IndexNeeds {
     pub(super) runs: HashSet<RunId>,
     /// Objects of runs of the index before it, in the place of which it has others.
     pub(super) superseded: HashSet<RunId>,
+    /// Containers that were missing before.
+    pub(super) missing: u64,
 }
 
 /// Everything of one job that goes, in this order: leases from `0` on, generations down to the register, closing mark, pins, mark.
@@ -122,7 +124,7 @@ pub(super) struct Proposal {
     adopted: HashSet<JobId>,
     /// Containers that retained versions need and that are not there, although nobody could have deleted them. Of what was not listed
     /// nothing is known.
-    missing: u64,
+    missing: HashSet<ContainerId>,
     /// Versions that are retained.
     retained: BTreeSet<Pin>,
     /// Of versions of which older generations count for nothing, the one that holds.
@@ -145,7 +147,7 @@ impl Proposal {
             .map(|container| (container.id, (container.bytes, false)))
             .collect();
         let (retained, holding) = (BTreeSet::new(), BTreeMap::new());
-        Self { before, leases, named, doomed, unknown, adopted, missing: 0, retained, holding }
+        Self { before, leases, named, doomed, unknown, adopted, missing: HashSet::new(), retained, holding }
     }
 
     /// Whether a version that is listed after the leases has to be read: all but those that were marked before, unless somebody
@@ -172,12 +174,13 @@ impl Proposal {
     /// Containers that retained versions use.
     pub(super) fn keep(&mut self, containers: impl IntoIterator<Item = ContainerId>) {
         for container in containers {
-            match self.doomed.get_mut(&container) {
-                Some((_, is_needed)) => *is_needed = true,
-                None => {
-                    let was_listed = self.before.is_listed_whole || self.before.unknown.contains(&container.job);
-                    self.missing += u64::from(was_listed && self.is_free(&container));
-                }
+            if let Some((_, is_needed)) = self.doomed.get_mut(&container) {
+                *is_needed = true;
+                continue;
+            }
+            let was_listed = self.before.is_listed_whole || self.before.unknown.contains(&container.job);
+            if was_listed && self.is_free(&container) {
+                self.missing.insert(container);
             }
         }
     }
@@ -202,9 +205,11 @@ impl Proposal {
         rights.adopted.clone_from(&self.adopted);
     }
 
-    /// Containers that retained versions need and that are gone.
-    pub(super) fn missing(&self) -> u64 {
-        self.missing
+    /// Containers that retained versions need and that are gone. `before` is what the index says of that: only who has listed
+    /// everything knows better.
+    pub(super) fn missing(&self, before: u64) -> u64 {
+        let seen = self.missing.len() as u64;
+        if self.before.is_listed_whole { seen } else { seen.max(before) }
     }
 
     /// The generations of a version that is retained, newest first, of those that were listed after the leases. Of a version that a
@@ -269,7 +274,8 @@ impl Proposal {
         needs: &IndexNeeds,
         has_record: impl Fn(&ContainerId) -> bool,
     ) -> Decision {
-        let Self { before, leases, doomed, unknown, missing, holding, .. } = self;
+        let missing = self.missing(needs.missing);
+        let Self { before, leases, doomed, unknown, holding, .. } = self;
         // What was given up is known to the index alone. Without one that knows, something is missing, and what no version names
         // may be where it went.
         let has_register: HashSet<JobId> = registers.keys().map(|pin| pin.job).collect();

@@ -137,6 +137,22 @@ impl Ledger {
         self.counting.push((version, generation));
     }
 
+    /// The containers that have a record.
+    pub(crate) fn containers(&self) -> impl Iterator<Item = (u32, ContainerId)> {
+        self.lifespans.all().filter_map(|(number, facts)| Some((number, facts?.id)))
+    }
+
+    /// Takes in a container that no version names; `None` when the numbers are used up.
+    pub(crate) fn ingest_unnamed(
+        &mut self,
+        id: ContainerId,
+        chunks: u32,
+        bytes: u64,
+        object_bytes: u64,
+    ) -> Option<u32> {
+        self.lifespans.ingest_unnamed(id, chunks, bytes, object_bytes)
+    }
+
     /// Whether a container was given up, so that no manifest that names it keeps it.
     pub(crate) fn is_given_up(&self, container: &ContainerId) -> bool {
         self.lifespans.is_given_up(container)

@@ -77,6 +77,30 @@ impl Lifespans {
         Some(())
     }
 
+    /// Takes in a container that no version names. It is needed if one that is needed forwards to it.
+    pub(crate) fn ingest_unnamed(
+        &mut self,
+        id: ContainerId,
+        chunks: u32,
+        bytes: u64,
+        object_bytes: u64,
+    ) -> Option<u32> {
+        let usage = ContainerUsage {
+            container: id,
+            chunks_used: 0,
+            bytes_used: 0,
+            chunks_held: chunks,
+            bytes_held: bytes,
+            object_bytes,
+        };
+        let number = self.next_container;
+        self.next_container = number.checked_add(1)?;
+        self.numbers.insert(id, number);
+        self.facts.insert(number, new_facts(&usage));
+        self.changed.insert(number);
+        Some(number)
+    }
+
     /// Whether a container was given up: it may be deleted although versions name it.
     pub(crate) fn is_given_up(&self, container: &ContainerId) -> bool {
         let facts = self.numbers.get(container).and_then(|number| self.facts.get(number));

@@ -136,6 +136,9 @@ impl PassReport {
         done.container_bytes = ByteCount(done.container_bytes.0 + next.done.container_bytes.0);
         done.entries += next.done.entries;
         self.manifests_read += next.manifests_read;
+        plan.given_up.add(next.plan.given_up);
+        self.given_up.add(next.given_up);
+        self.missing_containers = next.missing_containers;
         if matches!(next.outcome, Outcome::Published(_)) {
             self.outcome = next.outcome;
         }

@@ -12,7 +12,7 @@ use larder_format::ids::{JobId, RunId};
 use larder_format::index_manifest::{Doomed, IndexManifest, PassStatistics, Queued, Reason};
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::names;
-use larder_index::{Draft, Executor, IndexError, IndexSnapshot, PassRuns, Published, publish};
+use larder_index::{Draft, Executor, IndexError, IndexPass, IndexSnapshot, PassRuns, Published, publish};
 use larder_lnode::relayout::RelayoutError;
 use larder_lnode::{Cancel, Clock, Context, NoProgress};
 use larder_store::jobs::{OpenLease, RENEW_EVERY};
@@ -54,6 +54,23 @@ impl fmt::Debug for Surroundings {
     }
 }
 
+impl Surroundings {
+    /// What reading and writing contents takes. On a runtime with threads.
+    pub(crate) fn context(&self, repository: &Repository, threads: NonZeroUsize) -> Context {
+        Context {
+            repository: repository.clone(),
+            runtime: tokio::runtime::Handle::current(),
+            clock: Arc::new(NowMs(self.now_ms.clone())),
+            threads,
+            memory: COPY_MEMORY,
+            renew_every: RENEW_EVERY,
+            cancel: Cancel::default(),
+            progress: Arc::new(NoProgress),
+            host: self.host.clone(),
+        }
+    }
+}
+
 /// How a pass is made.
 #[derive(Debug, Clone)]
 pub struct PassOptions {
@@ -86,7 +103,7 @@ impl Default for PassOptions {
             memory: MEMORY_DEFAULT,
             listing: Listing::default(),
             give_up: Some(GiveUpOptions::default()),
-            threads: THREADS_MAX,
+            threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).min(THREADS_MAX),
         }
     }
 }
@@ -314,10 +331,15 @@ impl Pass<'_> {
             Doomed::Run(id) => Some(id),
             _ => None,
         });
-        let needs =
-            IndexNeeds { base: self.base.number, runs: run_ids(manifest).collect(), superseded: superseded.collect() };
+        let missing = manifest.head.missing.unwrap_or(0);
+        let needs = IndexNeeds {
+            base: self.base.number,
+            runs: run_ids(manifest).collect(),
+            superseded: superseded.collect(),
+            missing,
+        };
         let work = self.work(&ledger, &proposal);
-        let missing_containers = proposal.missing();
+        let missing_containers = proposal.missing(missing);
         if missing_containers > 0 {
             tracing::warn!(
                 missing_containers,
@@ -380,20 +402,9 @@ impl Pass<'_> {
             Exact::WhenWorth => dropped > 0 && dropped.saturating_mul(EXACT_ONE_IN) >= ledger.len(),
             Exact::Always => true,
         };
-        let surroundings = self.surroundings;
-        let context = Context {
-            repository: self.repository.clone(),
-            runtime: tokio::runtime::Handle::current(),
-            clock: Arc::new(NowMs(surroundings.now_ms.clone())),
-            threads: self.options.threads,
-            memory: COPY_MEMORY,
-            renew_every: RENEW_EVERY,
-            cancel: Cancel::default(),
-            progress: Arc::new(NoProgress),
-            host: surroundings.host.clone(),
-        };
+        let context = self.surroundings.context(&self.repository, self.options.threads);
         let (started_ms, most) = (self.started_ms, self.options.max_duration);
-        let (now_ms, asked) = (surroundings.now_ms.clone(), surroundings.stop.clone());
+        let (now_ms, asked) = (self.surroundings.now_ms.clone(), self.surroundings.stop.clone());
         let is_late =
             move || most.is_some_and(|most| Duration::from_millis(now_ms().saturating_sub(started_ms)) >= most);
         Some(Work {
@@ -434,8 +445,12 @@ impl Pass<'_> {
         let manifest = self.next_manifest(&decision, &report.plan, written);
         let first_new = self.base.manifest.head.next_container;
         self.may_leave_containers = work.is_some();
-        let WithChunks { mut manifest, left_over, given_up, .. } =
-            with_chunks(self.index_work(), ids, manifest, first_new, sketches, work).await?;
+        let give_up = move |pass: &IndexPass, draft: &mut Draft<'_>| match &work {
+            Some(work) => give_up(pass, draft, work),
+            None => Ok(GivenUp::default()),
+        };
+        let WithChunks { mut manifest, left_over, then: given_up, .. } =
+            with_chunks(self.index_work(), ids, manifest, first_new, sketches, give_up).await?;
         let has_begun_in_vain = given_up.was_stopped || !given_up.unreadable.is_empty();
         self.may_leave_containers = has_begun_in_vain || given_up.written > 0;
         let before: HashSet<RunId> = run_ids(&self.base.manifest).collect();
@@ -448,6 +463,7 @@ impl Pass<'_> {
         }
         report.plan = Plan { given_up: given_up.plan, ..report.plan.with(&decision) };
         let is_all_done = given_up.plan.is_exact && !given_up.was_stopped;
+        manifest.head.missing = Some(report.missing_containers).filter(|missing| *missing > 0);
         manifest.head.dropped = Some(dropped).filter(|dropped| *dropped > 0 && !is_all_done);
         let moved = given_up.containers.iter().map(|container| Doomed::Container(container.id));
         manifest.queue.extend(moved.map(|what| Queued { what, reason: Reason::Moved, decided: self.number }));
@@ -524,35 +540,33 @@ impl Pass<'_> {
 }
 
 /// An index with its tables of chunks.
-pub(crate) struct WithChunks {
+pub(crate) struct WithChunks<T> {
     pub(crate) manifest: IndexManifest,
     pub(crate) ingested: Ingested,
     /// Runs that are not part of it any more.
     pub(crate) left_over: Vec<RunId>,
-    pub(crate) given_up: GivenUp,
+    /// What was done with it then.
+    pub(crate) then: T,
 }
 
-/// The index with the chunks of containers that have numbers from `first_new` on, and without what is given up.
-pub(crate) async fn with_chunks(
+/// The index with the chunks of containers that have numbers from `first_new` on, and what `then` makes of it.
+pub(crate) async fn with_chunks<T: Send + 'static>(
     index: IndexWork<'_>,
     ids: PassRuns,
     manifest: IndexManifest,
     first_new: u32,
     sketches: Sketches,
-    work: Option<Work>,
-) -> Result<WithChunks, PassError> {
+    then: impl FnOnce(&IndexPass, &mut Draft<'_>) -> Result<T, GiveUpError> + Send + 'static,
+) -> Result<WithChunks<T>, PassError> {
     let memory = index.memory;
     let chunks = move |io| {
         let pass = index_pass(io, ids, memory);
         let drafted = IndexSnapshot { number: manifest.head.number, manifest: Arc::new(manifest) };
         let mut draft = Draft::new(&pass, &drafted);
         let ingested = follow(&pass, &mut draft, first_new, &sketches)?;
-        let given_up = match &work {
-            Some(work) => give_up(&pass, &mut draft, work)?,
-            None => GivenUp::default(),
-        };
+        let then = then(&pass, &mut draft)?;
         let left_over = draft.intermediate();
-        Ok::<_, GiveUpError>(WithChunks { manifest: draft.manifest, ingested, left_over, given_up })
+        Ok::<_, GiveUpError>(WithChunks { manifest: draft.manifest, ingested, left_over, then })
     };
     index.run(chunks).await
 }

@@ -24,6 +24,21 @@ impl Scene {
         self.pass_with(&thorough(exact)).unwrap()
     }
 
+    /// Removes the index, all of it.
+    pub fn lose_index(&self) {
+        self.runtime.block_on(async {
+            for path in self.memory.paths().await {
+                if path.starts_with("index/") {
+                    self.memory.remove(&path).await;
+                }
+            }
+        });
+    }
+
+    pub fn rebuild(&self) -> repair::Rebuilt {
+        self.runtime.block_on(repair::rebuild(&surroundings(self.repository(self.memory.store())))).unwrap()
+    }
+
     /// How the index is wrong.
     pub fn disagreements(&self) -> Vec<Disagreement> {
         let surroundings = surroundings(self.repository(self.memory.store()));

@@ -64,6 +64,7 @@ pub fn manifest(pass: u8) -> IndexManifest {
         statistics: PassStatistics::default(),
         rebuilt: None,
         dropped: None,
+        missing: None,
     };
     IndexManifest { head, versions: (0..pass).map(version).collect(), runs: Vec::new(), queue: Vec::new() }
 }

@@ -124,6 +124,11 @@ impl CompactionReport {
         })
     }
 
+    /// Bytes that were copied, or would be.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.snapshots == 0
     }

@@ -95,7 +95,10 @@ fn problems(rebuilt: &Rebuilt) -> Vec<String> {
     let containers = containers.map(|(id, error)| {
         format!("{} cannot be read, its chunks are not in the index: {error}", larder_format::names::container(*id))
     });
-    versions.chain(containers).collect()
+    let lost = (rebuilt.lost_chunks > 0).then(|| {
+        format!("{} that snapshots need were not found in any container", sizes::count(rebuilt.lost_chunks, "chunk"))
+    });
+    versions.chain(containers).chain(lost).collect()
 }
 
 fn line(repository: &Repository, number: Option<u64>, counts: [u64; 4]) -> Map<String, Value> {

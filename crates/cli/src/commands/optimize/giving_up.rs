@@ -1,0 +1,62 @@
+//! The part of what `larder optimize` says about containers that were given up.
+
+use larder_gnode::giving_up::{GiveUpPlan, GivenUp};
+use larder_gnode::pass::{Outcome, PassReport};
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::sizes;
+
+pub(super) fn json(report: &PassReport) -> Value {
+    let GiveUpPlan { containers, container_bytes, copied_bytes, unused_bytes, is_exact } = &report.plan.given_up;
+    let given_up = &report.given_up;
+    let unreadable: Vec<_> = given_up.unreadable.iter().map(|id| larder_format::names::container(*id)).collect();
+    json!({
+        "containers": containers,
+        "container_bytes": container_bytes.0,
+        "unused_bytes": unused_bytes.0,
+        "planned_copied_bytes": copied_bytes.0,
+        "exact": is_exact,
+        "led_chunks": given_up.led_chunks,
+        "copied_chunks": given_up.copied_chunks,
+        "copied_bytes": given_up.copied_bytes.0,
+        "dropped_chunks": given_up.dropped_chunks,
+        "containers_written": given_up.written,
+        "stored_bytes": given_up.written_bytes.0,
+        "unreadable_containers": unreadable,
+    })
+}
+
+pub(super) fn print(report: &PassReport, out: &Output) -> Result<(), Failure> {
+    let GivenUp { copied_bytes, written_bytes, unreadable, was_stopped, .. } = &report.given_up;
+    for container in unreadable {
+        let name = larder_format::names::container(*container);
+        out.warn(&format!(
+            "{name} cannot be read; nothing was given up for it, and `larder check --read-data` says more"
+        ));
+    }
+    if *was_stopped {
+        out.info("there was no time to give containers up; the next pass begins again")?;
+    }
+    let plan = &report.plan.given_up;
+    if plan.containers == 0 {
+        return Ok(());
+    }
+    let (containers, bytes) = (sizes::count(plan.containers, "container"), sizes::show(plan.container_bytes.0));
+    match report.outcome {
+        Outcome::Planned => {
+            let copied = sizes::show(plan.copied_bytes.0);
+            out.info(format!(
+                "would give up {containers} ({bytes}) that older snapshots use, and copy about {copied} of it"
+            ))
+        }
+        Outcome::Published(_) => {
+            let (copied, stored) = (sizes::show(copied_bytes.0), sizes::show(written_bytes.0));
+            out.info(format!(
+                "gave up {containers} ({bytes}) that older snapshots use; copied {copied} of it ({stored} stored)"
+            ))
+        }
+        Outcome::Nothing | Outcome::Lost => Ok(()),
+    }
+}

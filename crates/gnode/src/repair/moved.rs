@@ -1,0 +1,207 @@
+//! Where the chunks of containers went that versions name and that are gone: into others of versions, or into such that no version
+//! names. An index that is lost was alone in knowing it; here it is found out again, by fingerprint.
+//!
+//! What is more, a container that is there may have been given up as well, its delete being under way for as long as a store
+//! likes. So of every chunk all copies stay as long as one of them is needed (`RebuiltKeepsCopies`): each container forwards to
+//! those with copies of its chunks, though it is there.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use futures::StreamExt;
+use larder_format::ids::{ContainerId, ContainerKind, JobId};
+use larder_format::index_tables::{ChunkKey, ContainerState};
+use larder_format::lease::Pin;
+use larder_format::manifest::Register;
+use larder_format::run::{RecordLayout, ValueWidth};
+use larder_index::{Containers, Cursor, Draft, IndexError, IndexPass, LookupOptions, Sorter};
+use larder_lnode::Context;
+use larder_lnode::references::References;
+use larder_store::{Repository, RepositoryError};
+
+use crate::giving_up::GiveUpError;
+use crate::giving_up::groups::{Marks, all};
+use crate::ingest::Numbers;
+use crate::pass::ledger::Ledger;
+
+/// Tables of containers that are read at once.
+const CONCURRENT_READS: usize = 16;
+
+/// Key of a chunk, and number of the container that is gone, big-endian.
+const WANTED: RecordLayout = RecordLayout { key_len: 24, value: ValueWidth::Fixed(0) };
+const KEY_LEN: usize = 20;
+
+/// What has to be found out.
+#[derive(Debug, Default)]
+pub(super) struct Search {
+    /// Containers that versions name and that are not there, with their numbers.
+    gone: HashMap<ContainerId, u32>,
+    /// Numbers of containers that no version names.
+    unnamed: BTreeSet<u32>,
+    /// Every generation that counts of every version.
+    counting: Vec<(Pin, u32)>,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Containers that are gone, and of which every chunk that is needed is elsewhere.
+    pub(super) given_up: HashSet<ContainerId>,
+    /// How many others are gone.
+    pub(super) missing: u64,
+    /// Chunks that are nowhere.
+    pub(super) lost_chunks: u64,
+    /// Containers that no version names and that are kept.
+    pub(super) unnamed: u64,
+}
+
+/// Looks which of the containers that the ledger has are gone, and takes in those that no version names: what tasks wrote. To be
+/// called when all versions are in.
+pub(super) async fn look(
+    repository: &Repository,
+    ledger: &mut Ledger,
+    registered: &HashSet<JobId>,
+) -> Result<Search, RepositoryError> {
+    let named: HashMap<ContainerId, u32> = ledger.containers().map(|(number, id)| (id, number)).collect();
+    let listed: HashSet<ContainerId> =
+        repository.list_containers().await?.into_iter().map(|listed| listed.id).collect();
+    let is_data = |id: &ContainerId| id.kind == ContainerKind::Data;
+    let gone = named.iter().filter(|(id, _)| is_data(id) && !listed.contains(id)).map(|(id, number)| (*id, *number));
+    let mut search = Search { gone: gone.collect(), counting: ledger.counting().to_vec(), ..Search::default() };
+    // What a backup uploaded and no version names was never led to: `RedirectToCommitted`.
+    let of_task = |id: &ContainerId| is_data(id) && !named.contains_key(id) && !registered.contains(&id.job);
+    let mut unnamed: Vec<ContainerId> = listed.into_iter().filter(of_task).collect();
+    unnamed.sort_unstable();
+    let reads = unnamed.into_iter().map(|id| async move { (id, repository.read_container_index(id).await) });
+    let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
+    while let Some((id, read)) = reads.next().await {
+        match read {
+            Ok(index) => {
+                let bytes = index.chunks.iter().map(|chunk| u64::from(chunk.size)).sum();
+                let chunks = u32::try_from(index.chunks.len()).unwrap_or(u32::MAX);
+                search.unnamed.extend(ledger.ingest_unnamed(id, chunks, bytes, index.object_len));
+            }
+            Err(error) if error.is_damage() => {
+                tracing::warn!(%error, "a container that no version names cannot be read");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(search)
+}
+
+/// Finds everything out, with the chunks of all containers in the draft, and changes the records of containers there.
+pub(super) fn find(
+    pass: &IndexPass,
+    draft: &mut Draft<'_>,
+    search: &Search,
+    context: &Context,
+) -> Result<Found, GiveUpError> {
+    let mut wanted = wanted(pass, search, context)?.finish()?;
+    let mut has_wanted = wanted.advance()?;
+    let mut known = Numbers::default();
+    let table = draft.view::<Containers>(LookupOptions::default());
+    for record in table.scan(0..=u64::MAX, pass.memory / 4) {
+        if let (number, Some(facts)) = record?
+            && facts.id.kind == ContainerKind::Data
+        {
+            known.insert(number);
+        }
+    }
+    let mut forwards: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    let mut lost: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut nothing = Sorter::new(&pass.io.repository, WANTED, 0, &pass.folder)?.finish()?;
+    all(pass, draft, Marks::Unneeded(&mut nothing), |group| {
+        let there: Vec<u32> =
+            group.places().map(|place| place.container).filter(|number| known.contains(*number)).collect();
+        while has_wanted && wanted.key()[..KEY_LEN] <= group.key.0[..] {
+            let number = number_of(wanted.key());
+            if wanted.key()[..KEY_LEN] == group.key.0[..] && !there.is_empty() {
+                forwards.entry(number).or_default().extend(&there);
+            } else {
+                *lost.entry(number).or_default() += 1;
+            }
+            has_wanted = wanted.advance()?;
+        }
+        for number in there.iter().filter(|_| there.len() > 1) {
+            forwards.entry(*number).or_default().extend(there.iter().filter(|other| *other != number));
+        }
+        Ok(())
+    })?;
+    while has_wanted {
+        *lost.entry(number_of(wanted.key())).or_default() += 1;
+        has_wanted = wanted.advance()?;
+    }
+    Ok(change_records(pass, draft, search, forwards, &lost)?)
+}
+
+fn number_of(key: &[u8]) -> u32 {
+    key.last_chunk().map_or(0, |number| u32::from_be_bytes(*number))
+}
+
+/// What versions need of containers that are gone.
+fn wanted(pass: &IndexPass, search: &Search, context: &Context) -> Result<Sorter, GiveUpError> {
+    let mut wanted = Sorter::new(&pass.io.repository, WANTED, pass.memory / 2, &pass.folder)?;
+    if search.gone.is_empty() {
+        return Ok(wanted);
+    }
+    let mut references = References::new(context);
+    for (version, generation) in &search.counting {
+        let read = context.runtime.block_on(pass.io.repository.read_register(*version, *generation))?;
+        let Some(Register::Committed(manifest)) = read else { continue };
+        if !manifest.containers.iter().any(|usage| search.gone.contains_key(&usage.container)) {
+            continue;
+        }
+        let walked = references.visit(&manifest, |chunk| {
+            let Some(number) = search.gone.get(&chunk.container) else { return Ok(()) };
+            let mut key = [0; KEY_LEN + 4];
+            key[..KEY_LEN].copy_from_slice(&ChunkKey::of(&chunk.fingerprint).0);
+            key[KEY_LEN..].copy_from_slice(&number.to_be_bytes());
+            Ok::<_, GiveUpError>(wanted.push(&key, Some(&[]))?)
+        });
+        match walked {
+            // What it names further on is not known; what is known is kept.
+            Err(GiveUpError::Index(error)) if error.is_damage() => {
+                tracing::warn!(%error, "a recipe cannot be read whole; what it needs may not be found");
+            }
+            walked => walked?,
+        }
+    }
+    Ok(wanted)
+}
+
+fn change_records(
+    pass: &IndexPass,
+    draft: &mut Draft<'_>,
+    search: &Search,
+    mut forwards: BTreeMap<u32, BTreeSet<u32>>,
+    lost: &BTreeMap<u32, u64>,
+) -> Result<Found, IndexError> {
+    let mut found = Found { lost_chunks: lost.values().sum(), ..Found::default() };
+    // What no version names is kept for those that versions name; these are kept by their users.
+    forwards.retain(|number, _| !search.unnamed.contains(number));
+    let kept: BTreeSet<u32> = forwards.values().flatten().copied().collect();
+    let mut changes = pass.changes::<Containers>()?;
+    let table = draft.view::<Containers>(LookupOptions::default());
+    for record in table.scan(0..=u64::MAX, pass.memory / 4) {
+        let (number, Some(mut facts)) = record? else { continue };
+        if search.unnamed.contains(&number) {
+            if kept.contains(&number) {
+                found.unnamed += 1;
+            } else {
+                changes.remove(&number)?;
+            }
+            continue;
+        }
+        let Some(others) = forwards.get(&number) else { continue };
+        facts.forwards = others.iter().copied().collect();
+        if search.gone.contains_key(&facts.id) && !lost.contains_key(&number) {
+            facts.state = ContainerState::Gone;
+            (facts.given_up_chunks, facts.given_up_bytes) = (facts.chunks, facts.bytes);
+            found.given_up.insert(facts.id);
+        }
+        changes.put(&number, &facts)?;
+    }
+    draft.apply(changes)?;
+    found.missing = (search.gone.len() - found.given_up.len()) as u64;
+    Ok(found)
+}
