@@ -495,9 +495,9 @@ fn publish_changed(scene: &Scene, change: impl FnOnce(&IndexPass, &mut Draft<'_>
 fn a_newest_version_does_not_need_the_index_for_long() {
     let scene = Scene::new();
     let common: Vec<u64> = (1..6).collect();
-    scene.alone("a", &common, &[]);
+    scene.alone_with("a", &common, &[]);
     scene.collect();
-    scene.alone("b", &common, &[20]);
+    scene.alone_with("b", &common, &[20]);
     scene.collect();
     let contents = scene.contents();
     let given_up = *scene.data_of(&scene.newest("a")).first().unwrap();

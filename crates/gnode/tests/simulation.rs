@@ -246,12 +246,3 @@ fn rarer_losses_are_found() {
     is_found(Broken::MarksAfterLeases, 3000);
     is_found(Broken::AdoptionIgnored, 3000);
 }
-
-/// Three coincidences at once: not found in 150 runs each. The model finds them; this is for soaks that look for more.
-#[test]
-#[ignore = "hours, and no promise"]
-fn losses_about_generations_are_found() {
-    is_found(Broken::GenerationBeforeLease, 100_000);
-    is_found(Broken::SupersededAfterLeases, 100_000);
-    is_found(Broken::OldGenerationsOfPinsIgnored, 100_000);
-}

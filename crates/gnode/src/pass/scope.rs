@@ -64,7 +64,9 @@ impl Scope {
         });
         let jobs: BTreeSet<JobId> = of_jobs.chain(queued).collect();
         // A rebuilt index knows nothing of what was forgotten before.
-        let knows_little = base.head.number == 0 || base.head.rebuilt == Some(base.head.next_container);
+        let is_rebuilt =
+            base.head.rebuilt.is_some_and(|below| below == base.head.next_container || base.queue.is_empty());
+        let knows_little = base.head.number == 0 || is_rebuilt;
         let is_whole = match listing {
             Listing::Whole => true,
             Listing::New => knows_little,

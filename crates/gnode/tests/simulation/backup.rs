@@ -229,11 +229,7 @@ async fn known(node: &Node, job: JobId, base: Option<&Version>, adopts: &[Pin]) 
         }
     }
     if let Some(version) = base {
-        let newest = match node.broken {
-            Broken::GenerationBeforeLease => Some(version.clone()),
-            _ => repository.newest_generation(version).await?,
-        };
-        let Some(newest) = newest else { return Ok(known) };
+        let Some(newest) = repository.newest_generation(version).await? else { return Ok(known) };
         let manifest = repository.manifest(&newest).await?;
         let (nodes, found) = segments(&chunks_of(repository), &manifest).await?;
         known.metadata.extend(nodes.iter().map(|node| (node.fingerprint, *node)));

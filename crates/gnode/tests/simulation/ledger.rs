@@ -34,12 +34,6 @@ pub enum Broken {
     AdoptionIgnored,
     /// `MarkRemovedLast`
     MarkRemovedFirst,
-    /// `GenerationAfterLease`
-    GenerationBeforeLease,
-    /// `SupersededBeforeLeases`
-    SupersededAfterLeases,
-    /// `NamedGenerationsRetained`
-    OldGenerationsOfPinsIgnored,
     /// `Fence`, of compactions
     NoFenceOfTasks,
 }

@@ -97,9 +97,6 @@ pub async fn pass(node: &Node, death: Death) -> Result<(), Stop> {
         Broken::VersionsBeforeLeases => before.registers.clone(),
         _ => registers(&store).await?,
     };
-    if node.broken == Broken::SupersededAfterLeases {
-        before.newest = newest_generations(node, &store, &registers).await?;
-    }
     let decision = decide(node, &store, &before, &jobs, &registers, &live, &taken_for_dead, containers).await?;
 
     node.linger().await;
@@ -282,10 +279,9 @@ async fn decide(
             continue;
         }
         let newest = before.newest.get(&(*series, *job)).copied().unwrap_or(0);
-        let keeps_all = named && node.broken != Broken::OldGenerationsOfPinsIgnored;
         if let Register::Committed(manifest) = read_register(node, store, *series, *job, *generation).await? {
             retained.insert(*job);
-            if *generation < newest && !keeps_all {
+            if *generation < newest && !named {
                 node.ledger.count("superseded");
                 continue;
             }
