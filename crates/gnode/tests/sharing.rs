@@ -500,7 +500,7 @@ fn a_newest_version_does_not_need_the_index_for_long() {
     scene.alone_with("b", &common, &[20]);
     scene.collect();
     let contents = scene.contents();
-    let given_up = *scene.data_of(&scene.newest("a")).first().unwrap();
+    let given_up = *scene.data_of_version(&scene.newest("a")).first().unwrap();
     publish_changed(&scene, |pass, draft| {
         // Every chunk is now where its copy was.
         let (mut entries, mut copies) = (pass.changes::<Chunks>().unwrap(), pass.changes::<Copies>().unwrap());
@@ -544,7 +544,7 @@ fn nothing_is_led_to_what_a_rebuilt_index_found() {
     assert!(scene.plans(&EXACT).is_empty());
     // What comes later can be relied on again.
     scene.next("b", &(1..6).collect::<Vec<_>>(), &[21]);
-    scene.alone("c", &(1..6).collect::<Vec<_>>(), &[30]);
+    scene.alone_with("c", &(1..6).collect::<Vec<_>>(), &[30]);
     scene.collect();
     let contents = scene.contents();
     let plans = scene.plans(&EXACT);

@@ -58,11 +58,6 @@ impl Original {
         Self { play, names }
     }
 
-    fn id(&self, name: &str) -> &str {
-        let found = self.names.iter().find(|(known, _)| *known == name);
-        &found.unwrap_or_else(|| panic!("there is no {name}")).1
-    }
-
     /// Replaces `{one.1}` and the like by ids.
     fn with_ids(&self, text: &str) -> String {
         self.names.iter().fold(text.to_owned(), |text, (name, id)| text.replace(&format!("{{{name}}}"), id))
