@@ -27,6 +27,8 @@ cc -shared -fPIC -o "$work/shift.so" "$work/shift.c" -ldl
 # that signals reach whom they are meant for.
 shift_by() {
     local shifts=("$@")
+    # S3 refuses requests that are signed a quarter of an hour away from its own time.
+    case $LARDER_REPOSITORY in s3:*) shifts=(0 -600 600) ;; esac
     shifted=(env "SHIFT_SECONDS=${shifts[RANDOM % ${#shifts[@]}]}" "LD_PRELOAD=$work/shift.so")
 }
 # A year, a day, minutes, or not at all.
