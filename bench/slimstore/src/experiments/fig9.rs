@@ -283,7 +283,7 @@ pub(crate) fn fig9(settings: &Settings, sparse: Sparse) -> anyhow::Result<()> {
     let figures = measure(settings, sparse)?;
     page.say(&format!(
         "The product's L-node and G-node on a repository in memory, one series, one stream of four tables a version; chunks of {} KiB by {}, \
-         containers of {} MiB, nothing compressed. After every version: nothing (L-dedup only); a pass; compaction and a pass, which is \
+         containers of {} MiB, nothing compressed but what passes write. After every version: nothing (L-dedup only); a pass; compaction and a pass, which is \
          `larder optimize` (G-dedup); and the same with all but the newest {KEPT} versions forgotten. All four cut and name alike. \"Exact\" is every \
          chunk of the retained versions once. HAR and Capping are our own, over an exact index, on the same chunks with containers of the same size. \
          Restored versions were compared with what was backed up, at the end the first version too.",
