@@ -71,7 +71,7 @@ impl Detector for Har {
 
     fn finish(&mut self, _: &mut Output) {
         let held = |container: &ContainerId| self.held.get(container).copied().unwrap_or(0);
-        let is_sparse = |(container, used): &(&ContainerId, &u64)| **used * 100 < held(*container) * SPARSE_PERCENT;
+        let is_sparse = |(container, used): &(&ContainerId, &u64)| **used * 100 < held(container) * SPARSE_PERCENT;
         let mut sparse: Vec<(ContainerId, u64)> =
             self.used.iter().filter(is_sparse).map(|(container, used)| (*container, *used)).collect();
         sparse.sort_by_key(|(container, used)| (used * 10_000 / held(container).max(1), *container));
