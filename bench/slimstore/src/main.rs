@@ -79,15 +79,21 @@ pub(crate) struct Programs {
     pub(crate) work: PathBuf,
 }
 
-/// When newest versions are laid out anew. What is not given is as the program has it.
+/// When newest versions are laid out anew, and containers given up. What is not given is as the program has it.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
-pub(crate) struct Sparse {
+pub(crate) struct Offline {
     /// A container is sparse when the version uses less than this share of it (percent)
     #[arg(long)]
     pub(crate) sparse_percent: Option<u8>,
     /// Of a version's bytes at most so many percent are copied
     #[arg(long)]
     pub(crate) budget_percent: Option<u8>,
+    /// Containers are given up until of all of them together no more than this (percent) is of no use
+    #[arg(long)]
+    pub(crate) max_unused: Option<f64>,
+    /// Every pass finds out what no version needs, not only when a quarter of the versions was forgotten
+    #[arg(long)]
+    pub(crate) exact: bool,
 }
 
 #[derive(Debug, Clone, Subcommand)]
@@ -103,7 +109,7 @@ enum Experiment {
     /// Figure 8 and Table II: restores by cache, version and prefetching threads (simulated)
     Fig8,
     /// Figure 9: space and layout by version, with compaction, passes and collection; beside HAR and Capping
-    Fig9(Sparse),
+    Fig9(Offline),
     /// Figure 10: jobs side by side beside restic, the real programs
     Fig10(Programs),
     /// Figure 8 on a real S3 server: restores by requests ahead, the real program (needs MinIO and curl)
@@ -126,13 +132,13 @@ fn main() -> anyhow::Result<()> {
         Experiment::Fig6 => experiments::fig6(&settings),
         Experiment::Fig7 => experiments::fig7(&settings),
         Experiment::Fig8 => experiments::fig8(&settings),
-        Experiment::Fig9(sparse) => experiments::fig9(&settings, sparse),
+        Experiment::Fig9(offline) => experiments::fig9(&settings, offline),
         Experiment::Fig10(programs) => experiments::fig10(&settings, &programs),
         Experiment::S3(programs) => experiments::s3(&settings, &programs),
         Experiment::Pass(programs) => experiments::pass(&settings, &programs),
         Experiment::All => {
             use experiments::{data, fig5, fig6, fig7, fig8};
-            let fig9 = |settings: &Settings| experiments::fig9(settings, Sparse::default());
+            let fig9 = |settings: &Settings| experiments::fig9(settings, Offline::default());
             [data, fig5, fig6, fig7, fig8, fig9].into_iter().try_for_each(|experiment| experiment(&settings))
         }
     }

@@ -206,9 +206,7 @@ fn generations_below_the_one_that_holds_are_removed() {
             pass_after(scene, NEVER);
             assert!(scene.contents() == contents, "{at}");
             assert_eq!(generations_of(scene, id), [0, 5], "{at}");
-            // What began after the leases were listed looks as if it missed containers, until everything is listed once more.
-            let whole = PassOptions { dead_after: NEVER, listing: pass::Listing::Whole, ..PassOptions::default() };
-            scene.pass_with(&whole).unwrap();
+            pass_after(scene, NEVER);
             is_clean(scene, at);
         },
     );

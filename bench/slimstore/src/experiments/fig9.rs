@@ -15,7 +15,7 @@ use crate::plot::{Axis, Floor, Labels, Line, lines};
 use crate::restore::{FullVision, Reading, Recipe, full_vision, simulate};
 use crate::sdb::{Duplication, SDb};
 use crate::table::Table;
-use crate::{Settings, Sparse};
+use crate::{Offline, Settings};
 
 /// Larder's containers, and so everybody's here.
 const CONTAINER: u32 = 8 << 20;
@@ -138,7 +138,7 @@ impl Run {
         &mut self,
         version: usize,
         stream: &Arc<[u8]>,
-        sparse: Sparse,
+        offline: Offline,
         is_restored: bool,
     ) -> anyhow::Result<Vec<ChunkRef>> {
         let Self { way, node, holdings, .. } = self;
@@ -150,12 +150,22 @@ impl Run {
         }
         let (mut compaction, mut pass) = (Cost::default(), Cost::default());
         if matches!(way, Way::Optimize | Way::Keep) {
-            compaction = node.compact(sparse)?;
+            compaction = node.compact(offline)?;
             holdings.look(node, Writer::Version(version))?;
         }
         if *way != Way::Online {
-            pass = node.pass()?;
+            pass = node.pass(offline)?;
             holdings.look(node, Writer::Pass)?;
+        }
+        // What lies twice shows after the pass that took the version in.
+        if matches!(way, Way::Optimize | Way::Keep) {
+            let again = node.compact(offline)?;
+            holdings.look(node, Writer::Version(version))?;
+            if again.written > 0 {
+                pass += node.pass(offline)?;
+                holdings.look(node, Writer::Pass)?;
+            }
+            compaction += again;
         }
         let newest = node.newest()?;
         let recipe = node.recipe(&newest)?;
@@ -227,7 +237,7 @@ fn is_shown(version: usize, versions: usize) -> bool {
     SHOWN.contains(&version) || version == versions
 }
 
-fn measure(settings: &Settings, sparse: Sparse) -> anyhow::Result<Figures> {
+fn measure(settings: &Settings, offline: Offline) -> anyhow::Result<Figures> {
     let node = |(_, way): &(&str, Way)| {
         let node = Node::in_memory(settings.chunker, settings.chunk_kib << 10, settings.seed)?;
         Ok(Run { way: *way, node, holdings: Holdings::default(), samples: Vec::new(), fetched: Vec::new() })
@@ -251,7 +261,7 @@ fn measure(settings: &Settings, sparse: Sparse) -> anyhow::Result<Figures> {
         let mut recipe = Vec::new();
         for run in &mut figures.runs {
             let is_restored = run.way != Way::Pass && is_shown(version + 1, settings.versions);
-            let backed_up = run.step(version, &stream, sparse, is_restored)?;
+            let backed_up = run.step(version, &stream, offline, is_restored)?;
             let names = |recipe: &[ChunkRef]| recipe.iter().map(|chunk| chunk.fingerprint).collect::<Vec<_>>();
             anyhow::ensure!(recipe.is_empty() || names(&recipe) == names(&backed_up), "one stream was cut in two ways");
             recipe = backed_up;
@@ -278,9 +288,9 @@ fn measure(settings: &Settings, sparse: Sparse) -> anyhow::Result<Figures> {
     Ok(figures)
 }
 
-pub(crate) fn fig9(settings: &Settings, sparse: Sparse) -> anyhow::Result<()> {
+pub(crate) fn fig9(settings: &Settings, offline: Offline) -> anyhow::Result<()> {
     let mut page = Page::new("fig9", "Figure 9: space, and the layout of the newest version", settings)?;
-    let figures = measure(settings, sparse)?;
+    let figures = measure(settings, offline)?;
     page.say(&format!(
         "The product's L-node and G-node on a repository in memory, one series, one stream of four tables a version; chunks of {} KiB by {}, \
          containers of {} MiB, nothing compressed but what passes write. After every version: nothing (L-dedup only); a pass; compaction and a pass, which is \
@@ -292,12 +302,18 @@ pub(crate) fn fig9(settings: &Settings, sparse: Sparse) -> anyhow::Result<()> {
         CONTAINER >> 20,
     ));
     for (what, percent) in [
-        ("Sparse is what is used by less than", sparse.sparse_percent),
-        ("Compaction copies of a version at most", sparse.budget_percent),
+        ("Sparse is what is used by less than", offline.sparse_percent),
+        ("Compaction copies of a version at most", offline.budget_percent),
     ] {
         if let Some(percent) = percent {
             page.say(&format!("{what} {percent} % here, which is not what the program does."));
         }
+    }
+    if let Some(percent) = offline.max_unused {
+        page.say(&format!("Containers are given up until no more than {percent} % is of no use."));
+    }
+    if offline.exact {
+        page.say("Every pass finds out what no version needs.");
     }
     figures.space(&mut page)?;
     figures.first_version(&mut page)?;

@@ -9,6 +9,7 @@ mod holdings;
 
 use std::io::Cursor;
 use std::num::NonZeroUsize;
+use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{env, fs, path};
@@ -25,6 +26,7 @@ use larder_format::recipe::decode_node;
 use larder_format::segment;
 use larder_gnode::compaction::{CompactionOptions, compact, plans};
 use larder_gnode::forget::pin_of;
+use larder_gnode::giving_up::{Exact, GiveUpOptions, Unused};
 use larder_gnode::pass::{self, PassOptions, Surroundings};
 use larder_index::IndexSnapshot;
 use larder_lnode::{
@@ -40,7 +42,7 @@ use object_store::memory::InMemory;
 pub(crate) use crowd::CHUNKS_EACH;
 pub(crate) use holdings::{Holdings, Writer};
 
-use crate::Sparse;
+use crate::Offline;
 use crate::real::PASSWORD;
 use crate::rng::Rng;
 
@@ -83,6 +85,13 @@ pub(crate) struct Cost {
     pub(crate) requests: u64,
     /// Bytes written.
     pub(crate) written: u64,
+}
+
+impl AddAssign for Cost {
+    fn add_assign(&mut self, other: Self) {
+        self.requests += other.requests;
+        self.written += other.written;
+    }
 }
 
 /// See the module header.
@@ -141,10 +150,10 @@ impl Node {
     }
 
     /// The first half of `larder optimize`: newest versions are laid out anew.
-    pub(crate) fn compact(&self, sparse: Sparse) -> anyhow::Result<Cost> {
+    pub(crate) fn compact(&self, offline: Offline) -> anyhow::Result<Cost> {
         let mut options = CompactionOptions { compression: Compression::Off, ..CompactionOptions::default() };
-        options.sparse_percent = sparse.sparse_percent.unwrap_or(options.sparse_percent);
-        options.budget_percent = sparse.budget_percent.unwrap_or(options.budget_percent);
+        options.sparse_percent = offline.sparse_percent.unwrap_or(options.sparse_percent);
+        options.budget_percent = offline.budget_percent.unwrap_or(options.budget_percent);
         self.measured(|| {
             loop {
                 let found = plans(&self.context, &options)?;
@@ -159,7 +168,11 @@ impl Node {
     }
 
     /// The second half: a pass with all its tasks.
-    pub(crate) fn pass(&self) -> anyhow::Result<Cost> {
+    pub(crate) fn pass(&self, offline: Offline) -> anyhow::Result<Cost> {
+        let mut give_up = GiveUpOptions { compression: Compression::Off, ..GiveUpOptions::default() };
+        give_up.unused = offline.max_unused.map_or(give_up.unused, Unused::OfRepository);
+        give_up.exact = if offline.exact { Exact::Always } else { give_up.exact };
+        let options = PassOptions { give_up: Some(give_up), ..PassOptions::default() };
         let clock = self.context.clock.clone();
         let surroundings = Surroundings {
             repository: self.context.repository.clone(),
@@ -171,7 +184,7 @@ impl Node {
             executor: pass::Executor::Threads,
         };
         self.measured(|| {
-            self.runtime.block_on(pass::run(&surroundings, &PassOptions::default()))?;
+            self.runtime.block_on(pass::run(&surroundings, &options))?;
             Ok(())
         })
     }
@@ -286,7 +299,7 @@ mod tests {
         holdings.look(&node, Writer::Version(3))?;
         assert_eq!(holdings.bytes(), before + other.len() as u64);
         node.forget(&node.newest()?)?;
-        assert!(node.pass()?.requests > 0);
+        assert!(node.pass(Offline::default())?.requests > 0);
         holdings.look(&node, Writer::Pass)?;
         assert_eq!(holdings.bytes(), before);
 

@@ -125,6 +125,9 @@ pub(super) struct Proposal {
     /// Containers that retained versions need and that are not there, although nobody could have deleted them. Of what was not listed
     /// nothing is known.
     missing: HashSet<ContainerId>,
+    /// Containers that only manifests name which appeared after the leases were listed: their jobs may have begun after that, and
+    /// nothing was listed of them.
+    late: HashSet<ContainerId>,
     /// Versions that are retained.
     retained: BTreeSet<Pin>,
     /// Of versions of which older generations count for nothing, the one that holds.
@@ -147,7 +150,8 @@ impl Proposal {
             .map(|container| (container.id, (container.bytes, false)))
             .collect();
         let (retained, holding) = (BTreeSet::new(), BTreeMap::new());
-        Self { before, leases, named, doomed, unknown, adopted, missing: HashSet::new(), retained, holding }
+        let (missing, late) = (HashSet::new(), HashSet::new());
+        Self { before, leases, named, doomed, unknown, adopted, missing, late, retained, holding }
     }
 
     /// Whether a version that is listed after the leases has to be read: all but those that were marked before, unless somebody
@@ -179,7 +183,7 @@ impl Proposal {
                 continue;
             }
             let was_listed = self.before.is_listed_whole || self.before.unknown.contains(&container.job);
-            if was_listed && self.is_free(&container) {
+            if was_listed && self.is_free(&container) && !self.late.contains(&container) {
                 self.missing.insert(container);
             }
         }
@@ -228,6 +232,27 @@ impl Proposal {
     pub(super) fn retain(&mut self, version: Pin, containers: impl IntoIterator<Item = ContainerId>) {
         self.retained.insert(version);
         self.keep(containers);
+    }
+
+    /// A generation that is retained uses these containers. `had_record` says which of them the index this pass is based on, or a
+    /// generation before this one, has named: they are not new.
+    pub(super) fn retain_generation(
+        &mut self,
+        version: Pin,
+        generation: u32,
+        containers: impl IntoIterator<Item = ContainerId>,
+        had_record: impl Fn(&ContainerId) -> bool,
+    ) {
+        let containers: Vec<ContainerId> = containers.into_iter().collect();
+        let was_there = self.before.registers.get(&version).is_some_and(|before| before.contains(&generation));
+        for container in &containers {
+            if was_there {
+                self.late.remove(container);
+            } else if !had_record(container) && !self.missing.contains(container) {
+                self.late.insert(*container);
+            }
+        }
+        self.retain(version, containers);
     }
 
     /// This generation of a retained version holds a manifest, and what is below it counts for nothing: it may go, but for the

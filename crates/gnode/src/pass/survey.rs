@@ -242,10 +242,11 @@ impl Survey<'_> {
                 Register::Aborted => None,
             });
             let mut committed: Vec<_> = committed.collect();
-            for (_, containers, _) in &committed {
+            for (generation, containers, _) in &committed {
                 // What was given up is kept for nobody; the ledger keeps what it forwards to.
                 let there = containers.iter().map(|usage| usage.container);
-                proposal.retain(pin, there.filter(|container| !ledger.is_given_up(container)));
+                let there = there.filter(|container| !ledger.is_given_up(container));
+                proposal.retain_generation(pin, *generation, there, |container| ledger.has_record(container));
             }
             if let Some(generation) = superseding.filter(|_| !proposal.is_marked(&pin)) {
                 proposal.supersede(pin, generation);
