@@ -17,8 +17,10 @@ impl Transcript {
     pub(super) fn ran(&mut self, line: &str, ran: &Ran) {
         self.text.push('\n');
         self.add("", &format!("$ larder {line}"));
-        ran.lines().iter().for_each(|line| self.add("", line));
-        ran.stderr.lines().for_each(|line| self.add("! ", line));
+        let said: Vec<String> = ran.lines().iter().map(|line| self.shown(line)).collect();
+        let warned: Vec<String> = ran.stderr.lines().map(|line| self.shown(line)).collect();
+        in_order(said, "DAMAGED ").iter().for_each(|line| self.put("", line));
+        in_order(warned, "warning: ").iter().for_each(|line| self.put("! ", line));
         self.add("", &format!("exit {}", ran.code));
     }
 
@@ -39,6 +41,16 @@ impl Transcript {
     }
 
     fn add(&mut self, prefix: &str, line: &str) {
+        let line = self.shown(line);
+        self.put(prefix, &line);
+    }
+
+    fn put(&mut self, prefix: &str, line: &str) {
+        self.text.push_str(format!("{prefix}{line}").trim_end());
+        self.text.push('\n');
+    }
+
+    fn shown(&self, line: &str) -> String {
         let mut line = line.to_owned();
         for (id, name) in &self.names {
             line = line.replace(id, name);
@@ -46,10 +58,23 @@ impl Transcript {
                 line = line.replace(&id[24..], name);
             }
         }
-        let line = closed_up(&without_numbers(&without_ids(&without_facts(&line))));
-        self.text.push_str(format!("{prefix}{line}").trim_end());
-        self.text.push('\n');
+        closed_up(&without_numbers(&without_ids(&without_facts(&line))))
     }
+}
+
+/// Sorts neighbouring paragraphs that begin like this: what is told of objects is told by their names, and those are keyed.
+fn in_order(lines: Vec<String>, beginning: &str) -> Vec<String> {
+    let mut paragraphs: Vec<Vec<String>> = Vec::new();
+    for line in lines {
+        match paragraphs.last_mut() {
+            Some(paragraph) if line.starts_with(' ') => paragraph.push(line),
+            _ => paragraphs.push(vec![line]),
+        }
+    }
+    for neighbours in paragraphs.chunk_by_mut(|a, b| a[0].starts_with(beginning) && b[0].starts_with(beginning)) {
+        neighbours.sort();
+    }
+    paragraphs.into_iter().flatten().collect()
 }
 
 /// Replaces bytes that were found instead of others, and who did something where.
@@ -105,7 +130,7 @@ fn without_numbers(line: &str) -> String {
         let next = words.get(at + 1).copied().unwrap_or_default().trim_end_matches([',', ')', ':', ';']);
         let after = words.get(at + 2).copied().unwrap_or_default();
         let is_size = matches!(next, "B" | "KiB" | "MiB" | "bytes");
-        let is_chance = matches!(next, "chunk" | "chunks" | "requests" | "other")
+        let is_chance = matches!(next, "chunk" | "chunks" | "container" | "containers" | "requests" | "other")
             || (next == "lost" && after.starts_with("chunk"))
             || at.checked_sub(2).is_some_and(|before| words[before..at] == ["instead", "of"])
             || next == "found"
