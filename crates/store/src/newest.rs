@@ -14,11 +14,14 @@ use larder_format::names;
 use crate::catalog::{CONCURRENT_READS, Listed, Version};
 use crate::repository::{Repository, RepositoryError};
 
+/// Generations of a manifest, with their bytes.
+type Generations = Vec<(u32, u64)>;
+
 /// The versions of every series as they are listed.
 #[derive(Debug)]
 pub struct ListedSeries {
-    /// Of each series its jobs by rising id, with generations and bytes of their manifests.
-    series: BTreeMap<SeriesKey, Vec<(JobId, Vec<(u32, u64)>)>>,
+    /// Of each series its jobs by rising id, with the generations of their manifests.
+    series: BTreeMap<SeriesKey, Vec<(JobId, Generations)>>,
     forgotten: HashSet<(SeriesKey, JobId)>,
 }
 
