@@ -181,5 +181,5 @@ fn nothing_is_planned_beyond_the_budget_or_for_a_single_container() {
         let bytes = plan(&newest, &manifest, &options).map_or(0, |plan| plan.bytes);
         assert!(bytes * 100 <= manifest.data.bytes() * u64::from(budget_percent), "{budget_percent}: {bytes}");
     }
-    assert!(plan(&newest, &manifest, &CompactionOptions { sparse_percent: 0, ..options() }).is_none());
+    assert!(plan(&newest, &manifest, &CompactionOptions { sparse_percent: 0, small_bytes: 0, ..options() }).is_none());
 }

@@ -35,7 +35,7 @@ pub(crate) struct PassArgs {
     #[arg(long, value_name = "TIME", value_parser = time::parse_duration)]
     pub(crate) max_duration: Option<Duration>,
 
-    /// Copy no more than this much in all (bytes, or with K, M, G, T), to lay snapshots out anew, of each less than 5 % in any case,
+    /// Copy no more than this much in all (bytes, or with K, M, G, T), to lay snapshots out anew, of each less than 20 % in any case,
     /// and to give containers up
     #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
     pub(crate) max_rewrite: Option<u64>,

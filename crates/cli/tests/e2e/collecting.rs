@@ -169,7 +169,7 @@ fn the_newest_snapshot_is_laid_out_anew_when_little_of_many_containers_is_left_i
         "{planned}"
     );
     assert!(planned["containers"].as_u64().expect("a number") > 1);
-    assert!(planned["bytes"].as_u64().expect("a number") <= 100_000, "at most 5 %: {planned}");
+    assert!(planned["bytes"].as_u64().expect("a number") <= 400_000, "at most 20 %: {planned}");
     assert_eq!(play.objects().len(), before, "a dry run writes nothing");
     let kept = play.larder(["optimize", "--task", "compact", "--max-rewrite", "1K", "--json"]).ok().json();
     assert_eq!(kept["compacted"]["snapshots"], 0);

@@ -14,6 +14,9 @@ use super::newest::{Newest, Uses, is_below};
 /// would use little of: each of them is one more to be read.
 const SCATTERED_PERCENT: u8 = 10;
 
+/// Little is less than this share of their bytes (percent). Less strict than what makes a container sparse: to share it saves space.
+const LITTLE_PERCENT: u8 = 30;
+
 /// So many small containers of about one size are copied together: up to four times as large is one size.
 const SMALL_ONES: usize = 4;
 
@@ -88,8 +91,11 @@ fn sparse_of(newest: &Newest, uses: &Uses, options: &CompactionOptions) -> Vec<C
             chosen.extend(small);
         }
     }
-    // One container in the place of another is no gain.
-    if chosen.len() > 1 { chosen } else { Vec::new() }
+    // As many containers in the place of others are no gain.
+    let full = chosen.iter().map(|usage| usage.bytes_held).max().unwrap_or(0);
+    let full = full.max(options.small_bytes * SMALL_ONES as u64).max(1);
+    let bytes: u64 = chosen.iter().map(|usage| usage.bytes_used).sum();
+    if bytes.div_ceil(full) < chosen.len() as u64 { chosen } else { Vec::new() }
 }
 
 fn budget_of(newest: &Newest, options: &CompactionOptions) -> u64 {
@@ -180,7 +186,9 @@ fn drop_scattered(newest: &[Newest], leaves: &mut [Vec<Leave>], options: &Compac
                 after.entry(*container).or_insert((0, size)).0 += bytes;
             }
             let is_thin = |container: &ContainerId| {
-                after.get(container).is_some_and(|(used, held)| is_below(*used, options.sparse_percent, *held))
+                after
+                    .get(container)
+                    .is_some_and(|(used, held)| is_below(*used, options.sparse_percent.min(LITTLE_PERCENT), *held))
             };
             for leave in leaves.iter().filter(|leave| leave.why == Why::Duplicate) {
                 let thin = leave.shared.iter().filter(|(container, _)| is_thin(container));
