@@ -26,15 +26,18 @@ cc -shared -fPIC -o "$work/shift.so" "$work/shift.c" -ldl
 # Puts into `shifted` what runs a command with a clock that is wrong by one of these seconds. A command of its own and no function, so
 # that signals reach whom they are meant for.
 shift_by() {
-    local shifts=("$@")
+    local shifts=("$@") seconds
     # S3 refuses requests that are signed a quarter of an hour away from its own time.
-    case $LARDER_REPOSITORY in s3:*) shifts=(0 -600 600) ;; esac
+    case $LARDER_REPOSITORY in s3:*)
+        shifts=()
+        for seconds in "$@"; do [ "${seconds#-}" -gt 600 ] || shifts+=("$seconds"); done ;;
+    esac
     shifted=(env "SHIFT_SECONDS=${shifts[RANDOM % ${#shifts[@]}]}" "LD_PRELOAD=$work/shift.so")
 }
-# A year, a day, minutes, or not at all.
-some_clock() { shift_by 0 0 -31536000 -86400 -600 600; }
-# What makes no snapshots may also be far ahead. A snapshot from the future would be the newest for long.
-any_clock() { shift_by 0 -31536000 31536000 86400; }
+# A year, a day, minutes behind, or right. A snapshot from the future would be the newest for long.
+some_clock() { shift_by 0 0 -600 -86400 -31536000; }
+# What makes no snapshots may also be ahead.
+any_clock() { shift_by 0 -600 600 86400 -31536000 31536000; }
 
 pause() { sleep "0.$(printf '%03d' $((RANDOM % $1)))"; }
 

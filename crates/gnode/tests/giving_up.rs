@@ -386,3 +386,20 @@ proptest! {
         prop_assert_eq!(scene.runtime.block_on(context.repository.list_containers()).unwrap(), []);
     }
 }
+
+/// Also what was forgotten before the first pass makes it worth reading all recipes.
+#[test]
+fn what_was_forgotten_before_the_first_pass_counts() {
+    let scene = Scene::new();
+    let ids: Vec<_> = (0..6).map(|edition| scene.version("a", edition)).collect();
+    let few = scene.fork();
+    few.forget(ids[0]);
+    ids[..3].iter().for_each(|id| scene.forget(*id));
+    assert!(scene.pass().unwrap().given_up.plan.is_exact);
+    // Once.
+    scene.version("a", 6);
+    assert!(!scene.pass().unwrap().given_up.plan.is_exact);
+    let expected = few.contents();
+    assert!(!few.pass().unwrap().given_up.plan.is_exact, "one of six is not worth it");
+    assert!(few.contents() == expected);
+}

@@ -283,6 +283,11 @@ impl Proposal {
             .collect()
     }
 
+    /// Forgotten versions of closed jobs, which go now.
+    pub(super) fn going(&self, closed: &HashSet<JobId>) -> impl Iterator<Item = &Pin> {
+        self.before.marks.iter().filter(|pin| closed.contains(&pin.job))
+    }
+
     /// Jobs that are live.
     pub(super) fn live(&self) -> usize {
         self.leases.live.len()

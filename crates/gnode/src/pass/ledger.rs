@@ -33,7 +33,7 @@ pub(crate) struct Ledger {
     /// Versions that are retained, whether the index had them or not.
     retained: BTreeSet<Pin>,
     ingested: u64,
-    /// Rows that were dropped, without those of older generations.
+    /// Versions that were dropped, with rows or without.
     dropped: u64,
     /// Containers that manifests name which count and were not taken in: several generations, and what only a lease retains.
     held: HashSet<ContainerId>,
@@ -199,7 +199,12 @@ impl Ledger {
         self.lifespans.used(&numbers_of(&self.versions), &self.held)
     }
 
-    /// Versions whose rows were dropped.
+    /// So many versions go that had no rows.
+    pub(crate) fn note_dropped(&mut self, versions: u64) {
+        self.dropped += versions;
+    }
+
+    /// Versions that were dropped.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped
     }

@@ -338,6 +338,10 @@ impl Pass<'_> {
             superseded: superseded.collect(),
             missing,
         };
+        // Versions that go without ever having been in an index.
+        let indexed: HashSet<Pin> =
+            manifest.versions.iter().map(|version| Pin { series: version.series, job: version.job }).collect();
+        ledger.note_dropped(proposal.going(&closed).filter(|pin| !indexed.contains(pin)).count() as u64);
         let work = self.work(&ledger, &proposal);
         let missing_containers = proposal.missing(missing);
         if missing_containers > 0 {
