@@ -12,7 +12,7 @@
 //! | row     | fields |
 //! |---------|--------|
 //! | series  | 16 bytes of key, in order of first use |
-//! | version | varint number less the one before it, varint series, varint job, varint generation, 1 byte state |
+//! | version | varint number less the one before it, varint series, varint job, varint generation, 1 byte state, plus 16 in the layout `lifecycle`, plus 32 when arranged |
 //! | run     | 1 byte table, varint age, varint job, varint seq, u64 first, u64 last; varints: records, tombstones, bytes of object, tail, filter |
 //! | queue   | 1 byte what, its fields (`queue.rs`), 1 byte why, varint index number with which it was decided |
 //!
@@ -28,6 +28,7 @@ pub use queue::{Doomed, Queued, Reason};
 
 use crate::cbor;
 use crate::ids::{JobId, RunId, SeriesKey};
+use crate::layout::Layout;
 use crate::names;
 use crate::places::{Places, PlacesWriter};
 use crate::seal::{Keys, ObjectType, first_part_end, first_part_len, open_object, seal_object};
@@ -42,6 +43,9 @@ pub const INDEX_HEAD_GUESS: u64 = 4096;
 
 const INDEX: ObjectType = ObjectType { magic: *b"LIDX", version: 1, what: "index manifest", max_len: INDEX_MAX };
 const PARTS: usize = 2;
+/// Of the byte of a version's state.
+const LIFECYCLE: u8 = 16;
+const ARRANGED: u8 = 32;
 
 /// What a pass counted. All of it is for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
@@ -161,6 +165,10 @@ pub struct IndexedVersion {
     pub generation: u32,
     /// What became of it.
     pub state: VersionState,
+    /// How its series lies in containers.
+    pub layout: Layout,
+    /// Whether the extents of the layout `lifecycle` say of it what it uses.
+    pub is_arranged: bool,
 }
 
 /// The tables of the index. What keys and values are is said by the crate `larder-index`.
@@ -170,8 +178,8 @@ pub enum Table {
     Chunks,
     /// Number of a container to what is known of it.
     Containers,
-    /// Number of a container to the set of its chunks that were given up; only of containers that have any.
-    Holes,
+    /// Id of a container of the layout `lifecycle` to its extents; only of containers that the newest version does not use all of.
+    Extents,
     /// Sampled fingerprints to versions.
     Streams,
     /// Fingerprint and container to the place of a copy that counts beside the one in [`Table::Chunks`].
@@ -180,13 +188,13 @@ pub enum Table {
 
 impl Table {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Chunks, Self::Containers, Self::Holes, Self::Streams, Self::Copies];
+    pub const ALL: [Self; 5] = [Self::Chunks, Self::Containers, Self::Extents, Self::Streams, Self::Copies];
 
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Chunks => 1,
             Self::Containers => 2,
-            Self::Holes => 3,
+            Self::Extents => 3,
             Self::Streams => 4,
             Self::Copies => 5,
         }
@@ -270,11 +278,13 @@ impl IndexManifest {
             rows.put_varint(series.number(version.series));
             rows.put_varint(places.job(version.job));
             rows.put_varint(u64::from(version.generation));
-            rows.put_u8(match version.state {
+            let state = match version.state {
                 VersionState::Retained => 0,
                 VersionState::Forgotten => 1,
                 VersionState::Collected => 2,
-            });
+            };
+            let layout = if version.layout == Layout::Lifecycle { LIFECYCLE } else { 0 };
+            rows.put_u8(state | layout | if version.is_arranged { ARRANGED } else { 0 });
         }
         rows.put_varint(self.runs.len() as u64);
         for run in &self.runs {
@@ -319,13 +329,16 @@ impl IndexManifest {
             let job = reader.varint()?;
             let job = places.job(job, &reader)?;
             let generation = reader.varint_u32()?;
-            let state = match reader.u8()? {
+            let flags = reader.u8()?;
+            let state = match flags & !(LIFECYCLE | ARRANGED) {
                 0 => VersionState::Retained,
                 1 => VersionState::Forgotten,
                 2 => VersionState::Collected,
                 _ => return Err(reader.invalid("unknown state of a version")),
             };
-            versions.push(IndexedVersion { number, series, job, generation, state });
+            let layout = if flags & LIFECYCLE == 0 { Layout::Standard } else { Layout::Lifecycle };
+            let is_arranged = flags & ARRANGED != 0;
+            versions.push(IndexedVersion { number, series, job, generation, state, layout, is_arranged });
         }
         let count = reader.count(25)?;
         let mut runs = Vec::with_capacity(count);
@@ -365,6 +378,9 @@ impl IndexManifest {
         }
         if self.versions.last().is_some_and(|version| version.number >= self.head.next_version) {
             return invalid("it knows a version with a number that is not given yet");
+        }
+        if self.versions.iter().any(|version| version.is_arranged && version.layout != Layout::Lifecycle) {
+            return invalid("a version of the standard layout is arranged");
         }
         let in_order = |a: &RunRef, b: &RunRef| {
             (a.table, a.age) < (b.table, b.age) || { (a.table, a.age) == (b.table, b.age) && a.last < b.first }

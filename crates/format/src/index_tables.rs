@@ -4,7 +4,7 @@
 //! |------------|------------------------------------------------------------|--------------------------------------------|
 //! | chunks     | first 20 bytes of the fingerprint                          | u32 container number, u32 chunk number     |
 //! | containers | container number, 4 bytes big-endian                       | [`ContainerFacts`]                         |
-//! | holes      | the same                                                   | [`ChunkSet`]                               |
+//! | extents    | id of a container, 21 bytes                                | [`Extents`](crate::extents::Extents)       |
 //! | streams    | sample, 8 bytes big-endian, and 16 bytes of series key     | u32 version number                         |
 //! | copies     | key of a chunk, and container number, 4 bytes big-endian   | u32 chunk number in the container          |
 //!
@@ -14,7 +14,7 @@
 //! |-------------------|---------:|-----------------------------------------------------------------------------------|
 //! | version           |        1 | 1                                                                                 |
 //! | kind              |        1 | 0 data, 1 metadata                                                                |
-//! | state             |        1 | 0 live, 1 queued, 2 gone                                                          |
+//! | state             |        1 | 0 live, 1 queued, 2 gone, 3 arranged; plus 16 in the layout `lifecycle`           |
 //! | job               |       16 | its id, with                                                                      |
 //! | numbers           |  varints | sequence in the job, chunks, bytes, object bytes, given up chunks, given up bytes |
 //! | series            |  varint  | how many; for each                                                                |
@@ -23,15 +23,15 @@
 //! | · · first         |  varint  | version number, less the last one (or, at first, 0) of the lifespan before        |
 //! | · · length        |  varint  | last version number less the first, plus 1; 0 = open, only in the last            |
 //! | forwards          |  varint  | how many container numbers; each less the one before it, as a varint              |
-//!
-//! Set of chunks: version (1 byte: 1), varint chunks of the container, then a bit each, lowest first, in whole bytes.
 
 use crate::ids::{ContainerId, ContainerKind, JobId, SeriesKey};
+use crate::layout::Layout;
 use crate::wire::{DecodeError, EncodeError, Put, Reader};
 use larder_chunking::Fingerprint;
 
 const FACTS: &str = "record of a container in the index";
-const HOLES: &str = "record of given up chunks in the index";
+/// Of the byte of the state: the container is one of a series in the layout `lifecycle`.
+const LIFECYCLE: u8 = 16;
 
 /// The key of a chunk: enough of its fingerprint that two of them never meet by chance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -143,6 +143,9 @@ pub enum ContainerState {
     /// It was given up with the index that says so first, and anybody may delete it at any time. Its record stays while versions
     /// name it, to keep what has its chunks now.
     Gone,
+    /// As [`Self::Gone`], in the layout `lifecycle`: the record of its extents says where its bytes are now, and the containers that
+    /// have them have lifespans of their own.
+    Arranged,
 }
 
 /// From when to when a series uses a container.
@@ -177,6 +180,8 @@ pub struct ContainerFacts {
     pub id: ContainerId,
     /// What becomes of it.
     pub state: ContainerState,
+    /// The layout of the series that it is of. In the layout `lifecycle` it is of one series, and its chunks are in no other table.
+    pub layout: Layout,
     /// Chunks in it.
     pub chunks: u32,
     /// Bytes of them, uncompressed.
@@ -190,7 +195,8 @@ pub struct ContainerFacts {
     /// Who uses it, by series in rising order.
     pub users: Vec<SeriesLifespans>,
     /// Numbers of the containers that have copies of its chunks, rising: they are kept as long as versions name this one. Of a
-    /// container that is there only in an index that was made anew (`RebuiltKeepsCopies`).
+    /// container that is there only in an index that was made anew (`RebuiltKeepsCopies`). Of one that is arranged: those that have
+    /// any of its extents.
     pub forwards: Vec<u32>,
 }
 
@@ -203,10 +209,15 @@ impl ContainerFacts {
             ContainerKind::Data => 0,
             ContainerKind::Meta => 1,
         });
-        out.put_u8(match self.state {
+        let state = match self.state {
             ContainerState::Live => 0,
             ContainerState::Queued => 1,
             ContainerState::Gone => 2,
+            ContainerState::Arranged => 3,
+        };
+        out.put_u8(match self.layout {
+            Layout::Standard => state,
+            Layout::Lifecycle => state | LIFECYCLE,
         });
         out.extend_from_slice(&self.id.job.0);
         out.put_varint(u64::from(self.id.seq));
@@ -244,10 +255,13 @@ impl ContainerFacts {
             1 => ContainerKind::Meta,
             _ => return Err(reader.invalid("unknown kind of container")),
         };
-        let state = match reader.u8()? {
+        let state = reader.u8()?;
+        let layout = if state & LIFECYCLE == 0 { Layout::Standard } else { Layout::Lifecycle };
+        let state = match state & !LIFECYCLE {
             0 => ContainerState::Live,
             1 => ContainerState::Queued,
             2 => ContainerState::Gone,
+            3 => ContainerState::Arranged,
             _ => return Err(reader.invalid("unknown state of a container")),
         };
         let id = ContainerId { kind, job: JobId(reader.array()?), seq: reader.varint_u32()? };
@@ -267,7 +281,8 @@ impl ContainerFacts {
             forwards.push(before);
         }
         reader.finish()?;
-        let facts = Self { id, state, chunks, bytes, object_bytes, given_up_chunks, given_up_bytes, users, forwards };
+        let facts =
+            Self { id, state, layout, chunks, bytes, object_bytes, given_up_chunks, given_up_bytes, users, forwards };
         facts.check()?;
         Ok(facts)
     }
@@ -276,6 +291,12 @@ impl ContainerFacts {
         let invalid = |why| Err(DecodeError::invalid(FACTS, why));
         if self.given_up_chunks > self.chunks || self.given_up_bytes > self.bytes {
             return invalid("it gave up more than it holds");
+        }
+        if self.state == ContainerState::Arranged && self.layout != Layout::Lifecycle {
+            return invalid("it is arranged and of the standard layout");
+        }
+        if self.layout == Layout::Lifecycle && self.users.len() > 1 {
+            return invalid("it is of more than one series");
         }
         if !self.users.is_sorted_by(|a, b| a.series < b.series) {
             return invalid("its series do not rise");
@@ -317,70 +338,6 @@ fn decode_lifespans(reader: &mut Reader<'_>) -> Result<Vec<Lifespan>, DecodeErro
 fn add(before: u32, reader: &mut Reader<'_>) -> Result<u32, DecodeError> {
     let step = reader.varint_u32()?;
     before.checked_add(step).ok_or(reader.invalid("a number has more than 32 bits"))
-}
-
-/// A set of chunks of one container, by their numbers in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChunkSet {
-    chunks: u32,
-    bits: Vec<u8>,
-}
-
-impl ChunkSet {
-    /// No chunks of a container that has so many.
-    pub fn new(chunks: u32) -> Self {
-        Self { chunks, bits: vec![0; (chunks as usize).div_ceil(8)] }
-    }
-
-    /// Chunks of the container.
-    pub fn chunks(&self) -> u32 {
-        self.chunks
-    }
-
-    /// Adds a chunk; says whether it is new. One that the container does not have is never in a set.
-    pub fn insert(&mut self, chunk: u32) -> bool {
-        if chunk >= self.chunks || self.contains(chunk) {
-            return false;
-        }
-        self.bits[chunk as usize / 8] |= 1 << (chunk % 8);
-        true
-    }
-
-    /// Whether a chunk is in.
-    pub fn contains(&self, chunk: u32) -> bool {
-        chunk < self.chunks && self.bits[chunk as usize / 8] >> (chunk % 8) & 1 == 1
-    }
-
-    /// How many are in.
-    pub fn count(&self) -> u32 {
-        self.bits.iter().map(|byte| byte.count_ones()).sum()
-    }
-
-    /// Those that are in, rising.
-    pub fn iter(&self) -> impl Iterator<Item = u32> {
-        (0..self.chunks).filter(|chunk| self.contains(*chunk))
-    }
-
-    /// Appends the value of its record.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.put_u8(1);
-        out.put_varint(u64::from(self.chunks));
-        out.extend_from_slice(&self.bits);
-    }
-
-    /// Reads the value of a record.
-    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(bytes, HOLES);
-        reader.version(1)?;
-        let chunks = reader.varint_u32()?;
-        let bits = reader.take((chunks as usize).div_ceil(8))?.to_vec();
-        reader.finish()?;
-        let behind = chunks % 8;
-        if behind != 0 && bits.last().is_some_and(|last| last >> behind != 0) {
-            return Err(DecodeError::invalid(HOLES, "it has chunks behind the last one"));
-        }
-        Ok(Self { chunks, bits })
-    }
 }
 
 #[cfg(test)]

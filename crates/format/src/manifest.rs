@@ -18,6 +18,7 @@ use minicbor::{Decode, Encode};
 
 use crate::cbor;
 use crate::ids::{ContainerId, JobId, SeriesKey};
+use crate::layout::Layout;
 use crate::mark::MARK_MAX;
 use crate::names;
 use crate::places::{Places, PlacesWriter};
@@ -166,6 +167,9 @@ pub struct Summary {
     /// Samples of the head of the data stream (`sketch.rs`); left out when there are none.
     #[n(14)]
     pub sketch: Sketch,
+    /// How its series lies in containers; left out when it is the standard layout.
+    #[n(15)]
+    pub layout: Layout,
 }
 
 /// Lists of byte strings.

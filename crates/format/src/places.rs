@@ -85,7 +85,13 @@ impl Places {
     }
 
     pub(crate) fn container(&self, reader: &mut Reader<'_>) -> Result<ContainerId, DecodeError> {
-        let number = usize::try_from(reader.varint()?).ok();
+        let number = reader.varint()?;
+        self.numbered(number, reader)
+    }
+
+    /// The container with this number.
+    pub(crate) fn numbered(&self, number: u64, reader: &Reader<'_>) -> Result<ContainerId, DecodeError> {
+        let number = usize::try_from(number).ok();
         let container = number.and_then(|number| self.containers.get(number));
         container.copied().ok_or_else(|| reader.invalid("it names a container it does not list"))
     }

@@ -20,6 +20,7 @@ mod sweep;
 use std::collections::HashMap;
 
 use larder_format::ids::{ContainerId, SeriesKey};
+use larder_format::layout::Layout;
 use larder_format::sketch::Sketch;
 use larder_index::{Containers, Draft, IndexError, IndexPass, LookupOptions, Streams};
 use larder_store::RepositoryError;
@@ -127,8 +128,9 @@ impl Known {
         let containers = draft.view::<Containers>(LookupOptions::default());
         for record in containers.scan(0..=u64::MAX, pass.memory / 4) {
             let (number, Some(facts)) = record? else { continue };
-            // What was given up holds nothing any more; its record only says where its chunks went.
-            if facts.state == ContainerState::Live {
+            // What was given up holds nothing any more; its record only says where its chunks went. Chunks of the layout `lifecycle`
+            // are shared with nobody.
+            if facts.state == ContainerState::Live && facts.layout == Layout::Standard {
                 known.numbers.insert(number);
                 known.chunks += u64::from(facts.chunks - facts.given_up_chunks);
                 if number >= first_new {

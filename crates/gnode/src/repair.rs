@@ -195,8 +195,7 @@ async fn ingest_versions(
         for generation in generations.into_iter().rev() {
             match repository.read_register(pin, generation).await {
                 Ok(Some(Register::Committed(manifest))) => {
-                    let kept = (generation, manifest.containers, manifest.summary.sketch);
-                    return Ok((pin, Some(kept), unreadable));
+                    return Ok((pin, Some((generation, manifest.into())), unreadable));
                 }
                 Ok(Some(Register::Aborted) | None) => {}
                 Err(error) if error.is_of_object() => unreadable = unreadable.or(Some(error)),
@@ -209,8 +208,8 @@ async fn ingest_versions(
     while let Some(read) = reads.next().await {
         stop()?;
         let (pin, manifest, unreadable) = read?;
-        if let Some((generation, containers, sketch)) = manifest {
-            ledger.ingest(pin, generation, &containers, sketch);
+        if let Some((generation, contents)) = manifest {
+            ledger.ingest(pin, generation, contents);
             rebuilt.versions += 1;
         }
         rebuilt.unreadable_versions.extend(unreadable.map(|error| (pin.job, error)));

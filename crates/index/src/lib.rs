@@ -39,7 +39,8 @@ pub use scan::{Readahead, RunScan};
 pub use snapshot::{FaultyIndex, IndexSnapshot, Newest, Published, publish};
 pub use sorter::{Sorted, Sorter};
 pub use tables::{
-    Changes, Chunks, Containers, Copies, Holes, PartitionedChanges, Records, Streams, TableView, TypedTable, merged,
+    Changes, Chunks, ContainerExtents, Containers, Copies, PartitionedChanges, Records, Streams, TableView, TypedTable,
+    merged,
 };
 pub use verify::verify_run;
 pub use writer::{OBJECT_TARGET, PassRuns, RunWriter};

@@ -4,7 +4,7 @@
 //! |----------------|--------------------------------|---------------------------------------------------|
 //! | [`Chunks`]     | [`ChunkKey`]                   | [`ChunkPlace`]: where the copy lies that counts   |
 //! | [`Containers`] | container number               | [`ContainerFacts`]                                |
-//! | [`Holes`]      | container number               | [`ChunkSet`]: chunks that were given up           |
+//! | [`ContainerExtents`] | container                | [`Extents`]: where its bytes are now              |
 //! | [`Streams`]    | [`StreamKey`]: sample, series  | version number: the newest with that sample       |
 //! | [`Copies`]     | [`CopyKey`]: chunk, container  | number in the container, of another copy          |
 
@@ -14,8 +14,10 @@ use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
+use larder_format::extents::{self, Extents};
+use larder_format::ids::ContainerId;
 use larder_format::index_manifest::{RunRef, Table};
-use larder_format::index_tables::{ChunkKey, ChunkPlace, ChunkSet, ContainerFacts, CopyKey, StreamKey};
+use larder_format::index_tables::{ChunkKey, ChunkPlace, ContainerFacts, CopyKey, StreamKey};
 use larder_format::run::prefix;
 use larder_format::{DecodeError, EncodeError};
 
@@ -110,31 +112,30 @@ impl TypedTable for Containers {
     }
 }
 
-/// Which chunks of a container were given up.
+/// Where bytes of containers of the layout `lifecycle` are now.
 #[derive(Debug)]
-pub enum Holes {}
+pub enum ContainerExtents {}
 
-impl TypedTable for Holes {
-    const TABLE: Table = Table::Holes;
-    type Key = u32;
-    type Value = ChunkSet;
-    type KeyBytes = [u8; 4];
+impl TypedTable for ContainerExtents {
+    const TABLE: Table = Table::Extents;
+    type Key = ContainerId;
+    type Value = Extents;
+    type KeyBytes = [u8; 21];
 
-    fn encode_key(key: &u32) -> [u8; 4] {
-        key.to_be_bytes()
+    fn encode_key(key: &ContainerId) -> [u8; 21] {
+        extents::encode_key(key)
     }
 
-    fn decode_key(bytes: &[u8]) -> Result<u32, DecodeError> {
-        Containers::decode_key(bytes)
+    fn decode_key(bytes: &[u8]) -> Result<ContainerId, DecodeError> {
+        extents::decode_key(bytes)
     }
 
-    fn encode_value(value: &ChunkSet, out: &mut Vec<u8>) -> Result<(), EncodeError> {
-        value.encode(out);
-        Ok(())
+    fn encode_value(value: &Extents, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        value.encode(out)
     }
 
-    fn decode_value(bytes: &[u8]) -> Result<ChunkSet, DecodeError> {
-        ChunkSet::decode(bytes)
+    fn decode_value(bytes: &[u8]) -> Result<Extents, DecodeError> {
+        Extents::decode(bytes)
     }
 }
 

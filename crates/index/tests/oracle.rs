@@ -44,7 +44,8 @@ fn key(table: Table, number: u16) -> Vec<u8> {
             key[10] ^= (number % 3) as u8;
             key
         }
-        Table::Containers | Table::Holes => u32::from(number).to_be_bytes().to_vec(),
+        Table::Containers => u32::from(number).to_be_bytes().to_vec(),
+        Table::Extents => [&u64::from(number / 4).to_be_bytes()[..], &[number as u8 % 4; 13]].concat(),
         Table::Streams | Table::Copies => [&u64::from(number / 4).to_be_bytes()[..], &[number as u8 % 4; 16]].concat(),
     }
 }
@@ -52,7 +53,7 @@ fn key(table: Table, number: u16) -> Vec<u8> {
 fn value(table: Table, value: u8) -> Vec<u8> {
     match table {
         Table::Chunks => vec![value; 8],
-        Table::Containers | Table::Holes => vec![value; usize::from(value)],
+        Table::Containers | Table::Extents => vec![value; usize::from(value)],
         Table::Streams | Table::Copies => vec![value; 4],
     }
 }

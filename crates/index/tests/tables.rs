@@ -5,14 +5,15 @@ mod support;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 
+use larder_format::extents::{Extent, Extents};
 use larder_format::ids::{ContainerId, ContainerKind, JobId, SeriesKey};
 use larder_format::index_manifest::Table;
 use larder_format::index_tables::{
-    ChunkKey, ChunkPlace, ChunkSet, ContainerFacts, ContainerState, Lifespan, SeriesLifespans, StreamKey,
+    ChunkKey, ChunkPlace, ContainerFacts, ContainerState, Lifespan, SeriesLifespans, StreamKey,
 };
 use larder_index::{
-    Changes, Chunks, Compaction, Containers, Draft, Holes, IndexError, IndexSnapshot, LookupOptions, Published,
-    Streams, TableView, TypedTable, in_parallel, publish,
+    Changes, Chunks, Compaction, ContainerExtents, Containers, Draft, IndexError, IndexSnapshot, LookupOptions,
+    Published, Streams, TableView, TypedTable, in_parallel, publish,
 };
 use larder_testkit::Stop;
 use support::*;
@@ -25,11 +26,16 @@ fn place(number: u64) -> ChunkPlace {
     ChunkPlace { container: number as u32 / 100, chunk: number as u32 % 100 }
 }
 
+fn container(seq: u32) -> ContainerId {
+    ContainerId { kind: ContainerKind::Data, job: JobId([2; 16]), seq }
+}
+
 fn facts(number: u32) -> ContainerFacts {
     let lifespans = vec![Lifespan { first: number, last: None }];
     ContainerFacts {
-        id: ContainerId { kind: ContainerKind::Data, job: JobId([2; 16]), seq: number },
+        id: container(number),
         state: ContainerState::Live,
+        layout: larder_format::layout::Layout::Standard,
         chunks: 100,
         bytes: 1 << 20,
         object_bytes: 1 << 19,
@@ -77,7 +83,7 @@ impl Engine {
         let mut draft = Draft::empty(&self.pass);
         draft.apply(changes::<Chunks>(self, (0..5000).map(|n| (chunk(n), Some(place(n))))))?;
         draft.apply(changes::<Containers>(self, (0..50).rev().map(|n| (n, Some(facts(n))))))?;
-        draft.apply(changes::<Holes>(self, []))?;
+        draft.apply(changes::<ContainerExtents>(self, []))?;
         let samples = [(5, 1, 7), (5, 2, 8), (6, 1, 7), (5, 1, 9)];
         let samples = samples.map(|(sample, series, version)| (stream(sample, series), Some(version)));
         draft.apply(changes::<Streams>(self, samples))?;
@@ -92,7 +98,7 @@ impl Engine {
         draft.apply(changes::<Chunks>(self, moved.chain([(chunk(7), None)])))?;
         let given_up = ContainerFacts { given_up_chunks: 10, forwards: vec![99], ..facts(3) };
         draft.apply(changes::<Containers>(self, [(3, Some(given_up)), (4, None)]))?;
-        draft.apply(changes::<Holes>(self, [(3, Some(holes()))]))?;
+        draft.apply(changes::<ContainerExtents>(self, [(container(3), Some(extents()))]))?;
         for table in Table::ALL {
             draft.compact(table)?;
         }
@@ -105,7 +111,7 @@ impl Engine {
         let got = self.get::<Chunks>(index, &[chunk(11), chunk(10), chunk(7), chunk(9999)]);
         assert_eq!(got, [Some(place(11)), Some(place(10)), Some(place(7)), None]);
         assert_eq!(self.get::<Containers>(index, &[4, 50]), [Some(facts(4)), None]);
-        assert_eq!(self.get::<Holes>(index, &[3]), [None]);
+        assert_eq!(self.get::<ContainerExtents>(index, &[container(3)]), [None]);
     }
 
     fn is_as_after_the_second(&self, index: &IndexSnapshot) {
@@ -119,7 +125,7 @@ impl Engine {
             numbers.push(number);
         }
         assert_eq!(numbers, (0..50).filter(|n| *n != 4).collect::<Vec<_>>());
-        assert_eq!(self.get::<Holes>(index, &[2, 3]), [None, Some(holes())]);
+        assert_eq!(self.get::<ContainerExtents>(index, &[container(2), container(3)]), [None, Some(extents())]);
         let streams = self.view::<Streams>(index);
         let of = |samples: &[u64]| self.runtime.block_on(streams.streams_of(samples)).expect("read");
         assert_eq!(of(&[7, 5]), [(stream(5, 1), 9), (stream(5, 2), 8)]);
@@ -128,10 +134,8 @@ impl Engine {
     }
 }
 
-fn holes() -> ChunkSet {
-    let mut set = ChunkSet::new(100);
-    assert!(set.insert(0) && set.insert(10));
-    set
+fn extents() -> Extents {
+    Extents(vec![Extent { from: 0, length: 10, last: Some(3), to: Some((container(9), 50)) }])
 }
 
 fn won(published: Result<Published, IndexError>) {

@@ -39,6 +39,7 @@ use std::path::PathBuf;
 
 use larder_format::compress::Compression;
 use larder_format::ids::JobId;
+use larder_format::layout::Layout;
 use larder_format::manifest::{Statistics, Summary};
 use larder_source::Walk;
 use larder_store::RepositoryError;
@@ -108,6 +109,8 @@ pub struct BackupOptions {
     pub find_similar: bool,
     /// Bytes of memory for finding duplicates.
     pub index_memory: usize,
+    /// How a new series lies in containers. A series that has versions keeps the layout of its newest.
+    pub layout: Layout,
     /// Folder for what that memory has no room for of the job's own chunks, in a file without a name: 44 bytes a chunk. `None`:
     /// those are stored again when they come back.
     pub scratch: Option<PathBuf>,
@@ -136,6 +139,7 @@ impl BackupOptions {
             merge_after: None,
             find_similar: true,
             index_memory: 64 << 20,
+            layout: Layout::Standard,
             scratch: None,
         }
     }

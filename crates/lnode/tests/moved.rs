@@ -84,6 +84,7 @@ fn move_away(context: &Context, containers: &[ContainerId], forgets: Option<usiz
         let fact = ContainerFacts {
             id: *id,
             state: ContainerState::Live,
+            layout: larder_format::layout::Layout::Standard,
             chunks: holding.chunks,
             bytes: holding.bytes,
             object_bytes: holding.object_bytes,

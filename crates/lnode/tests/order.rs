@@ -128,6 +128,7 @@ fn read_back(blocks: &[&[&str]], in_segments_of: usize) -> (Vec<String>, Option<
         statistics: Statistics::default(),
         attempt: [0; 16],
         sketch: larder_format::sketch::Sketch::default(),
+        layout: larder_format::layout::Layout::Standard,
     };
     let manifest = Manifest { summary, data: Recipe::default(), metadata, containers: vec![usage] };
     runtime.block_on(repository.commit(repository.keys().series_key("series"), &manifest)).unwrap();

@@ -353,6 +353,7 @@ fn exists(generations: &[(u32, u64)]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use larder_format::layout::Layout;
     use larder_format::manifest::{SourceKind, Statistics};
 
     fn version(time_ms: u64, id: u8, host: &str, tags: &[&str]) -> Version {
@@ -372,6 +373,7 @@ mod tests {
             statistics: Statistics::default(),
             attempt: [0; 16],
             sketch: Sketch::default(),
+            layout: Layout::Standard,
         };
         Version { summary, series: SeriesKey([0; 16]), generation: 0 }
     }

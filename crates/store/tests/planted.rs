@@ -115,6 +115,7 @@ fn manifest(id: u8) -> Manifest {
         statistics: Statistics::default(),
         attempt: [id; 16],
         sketch: larder_format::sketch::Sketch::default(),
+        layout: larder_format::layout::Layout::Standard,
     };
     Manifest { summary, data: Recipe::default(), metadata: Recipe::default(), containers: Vec::new() }
 }

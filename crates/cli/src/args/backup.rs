@@ -113,6 +113,13 @@ pub(crate) struct BackupArgs {
     #[arg(long, help_heading = "What to compare with")]
     pub(crate) no_similar: bool,
 
+    /// How a new series lies in containers: standard, or lifecycle
+    ///
+    /// `lifecycle` keeps chunks together that are of the same snapshots: whole snapshots restore sequentially, deleting them costs
+    /// nothing, and nothing is shared with other series. A series keeps the layout of its first snapshot.
+    #[arg(long, value_name = "LAYOUT", help_heading = "What to compare with")]
+    pub(crate) layout: Option<larder_format::layout::Layout>,
+
     /// Read every file, also those that look unchanged
     #[arg(short = 'f', long, help_heading = "What to compare with")]
     pub(crate) force: bool,

@@ -47,6 +47,7 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
         base: parent(app, &opened.repository, args)?,
         merge_after: NonZeroUsize::new(args.merge_after),
         find_similar: !args.no_similar,
+        layout: args.layout.unwrap_or_default(),
         index_memory: app.memory() / 2,
         scratch: app.scratch(),
     };

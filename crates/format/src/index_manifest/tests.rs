@@ -28,7 +28,15 @@ fn head(number: u64) -> IndexHead {
 }
 
 fn version(number: u32, state: VersionState) -> IndexedVersion {
-    IndexedVersion { number, series: SeriesKey([3; 16]), job: JobId([number as u8; 16]), generation: number % 2, state }
+    IndexedVersion {
+        number,
+        series: SeriesKey([3; 16]),
+        job: JobId([number as u8; 16]),
+        generation: number % 2,
+        state,
+        layout: Layout::Standard,
+        is_arranged: false,
+    }
 }
 
 fn run(table: Table, age: u64, first: u64, last: u64) -> RunRef {
@@ -62,7 +70,7 @@ fn manifest() -> IndexManifest {
             run(Table::Chunks, 3, 0, 1 << 63),
             run(Table::Chunks, 3, (1 << 63) + 1, u64::MAX),
             run(Table::Chunks, 11, 0, u64::MAX),
-            run(Table::Holes, 2, 5, 5),
+            run(Table::Extents, 2, 5, 5),
         ],
         queue: vec![
             queued(Doomed::Container(container), Reason::Moved, 4),
@@ -126,6 +134,8 @@ fn what_no_reader_accepts_is_not_written() {
     assert!(!written(&|m| m.head.next_age = 11));
     assert!(!written(&|m| m.versions.swap(0, 1)));
     assert!(!written(&|m| m.versions[1].number = 0));
+    assert!(!written(&|m| m.versions[1].is_arranged = true));
+    assert!(written(&|m| (m.versions[1].layout, m.versions[1].is_arranged) = (Layout::Lifecycle, true)));
     assert!(!written(&|m| m.runs.swap(1, 2)));
     assert!(!written(&|m| m.runs[0].last += 1));
     assert!(!written(&|m| m.runs[3].last = 4));
@@ -144,15 +154,18 @@ fn runs_are_found_by_table() {
     let manifest = manifest();
     assert_eq!(manifest.runs_of(Table::Chunks).len(), 3);
     assert_eq!(manifest.runs_of(Table::Containers), []);
-    assert_eq!(manifest.runs_of(Table::Holes), &manifest.runs[3..]);
+    assert_eq!(manifest.runs_of(Table::Extents), &manifest.runs[3..]);
 }
 
 fn any_version() -> impl Strategy<Value = (u32, IndexedVersion)> {
     let state = prop_oneof![Just(VersionState::Retained), Just(VersionState::Forgotten), Just(VersionState::Collected)];
-    (1u32..1000, 0u8..3, 0u8..9, any::<u32>(), state).prop_map(|(step, series, job, generation, state)| {
-        let (series, job) = (SeriesKey([series; 16]), JobId([job; 16]));
-        (step, IndexedVersion { number: 0, series, job, generation, state })
-    })
+    let arranged = prop_oneof![Just((Layout::Standard, false)), any::<bool>().prop_map(|is| (Layout::Lifecycle, is))];
+    (1u32..1000, 0u8..3, 0u8..9, any::<u32>(), state, arranged).prop_map(
+        |(step, series, job, generation, state, (layout, is_arranged))| {
+            let (series, job) = (SeriesKey([series; 16]), JobId([job; 16]));
+            (step, IndexedVersion { number: 0, series, job, generation, state, layout, is_arranged })
+        },
+    )
 }
 
 fn any_run() -> impl Strategy<Value = RunRef> {

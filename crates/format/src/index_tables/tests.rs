@@ -8,6 +8,7 @@ fn facts() -> ContainerFacts {
     ContainerFacts {
         id: ContainerId { kind: ContainerKind::Meta, job: JobId([7; 16]), seq: 300 },
         state: ContainerState::Queued,
+        layout: Layout::Standard,
         chunks: 2000,
         bytes: 8 << 20,
         object_bytes: 4_000_000,
@@ -35,12 +36,6 @@ fn version_1_bytes_never_change() {
     let golden = hex::decode(include_str!("../golden/container_facts_v1.hex").trim()).expect("valid hex");
     assert_eq!(hex::encode(encoded(&facts()).expect("valid")), hex::encode(&golden));
     assert_eq!(ContainerFacts::decode(&golden), Ok(facts()));
-    let mut set = ChunkSet::new(11);
-    assert!(set.insert(0) && set.insert(10) && !set.insert(10) && !set.insert(11));
-    let mut out = Vec::new();
-    set.encode(&mut out);
-    assert_eq!(hex::encode(&out), "010b0104");
-    assert_eq!(ChunkSet::decode(&out), Ok(set));
     let place = ChunkPlace { container: 0x0102_0304, chunk: 5 };
     assert_eq!(hex::encode(place.encode()), "0403020105000000");
     let key = StreamKey { sample: 0x0102, series: SeriesKey([9; 16]) };
@@ -66,6 +61,10 @@ fn what_no_reader_accepts_is_not_written() {
     assert!(!written(&|f| f.users[0].lifespans[0].last = None));
     assert!(!written(&|f| f.users[1].lifespans[0].last = Some(6)));
     assert!(!written(&|f| f.forwards[1] = 0));
+    assert!(!written(&|f| f.layout = Layout::Lifecycle));
+    assert!(!written(&|f| f.state = ContainerState::Arranged));
+    let arranged = |f: &mut ContainerFacts| (f.state, f.layout) = (ContainerState::Arranged, Layout::Lifecycle);
+    assert!(written(&|f| (arranged(f), f.users.truncate(1)).1));
 }
 
 #[test]
@@ -79,7 +78,7 @@ fn a_lifespan_contains_its_ends() {
 proptest! {
     #[test]
     fn facts_survive(
-        numbers: [u32; 4], bytes: [u32; 3], kind: bool, state in 0usize..3,
+        numbers: [u32; 4], bytes: [u32; 3], kind: bool, state in 0usize..4, is_lifecycle: bool,
         users in prop::collection::btree_map(any::<[u8; 16]>(), prop::collection::btree_set(0u32..1000, 1..9), 0..5),
         forwards in prop::collection::btree_set(any::<u32>(), 0..9),
     ) {
@@ -94,13 +93,14 @@ proptest! {
                 job: JobId([numbers[0] as u8; 16]),
                 seq: numbers[1],
             },
-            state: [ContainerState::Live, ContainerState::Queued, ContainerState::Gone][state],
+            state: [ContainerState::Live, ContainerState::Queued, ContainerState::Gone, ContainerState::Arranged][state],
+            layout: if is_lifecycle || state == 3 { Layout::Lifecycle } else { Layout::Standard },
             chunks: numbers[2].max(numbers[3]),
             bytes: u64::from(bytes[0]) + u64::from(bytes[1]),
             object_bytes: u64::from(bytes[2]) << 20,
             given_up_chunks: numbers[2].min(numbers[3]),
             given_up_bytes: bytes[0].into(),
-            users: users.into_iter().map(|(series, ends)| SeriesLifespans {
+            users: users.into_iter().take(if is_lifecycle || state == 3 { 1 } else { 9 }).map(|(series, ends)| SeriesLifespans {
                 series: SeriesKey(series), lifespans: spans(ends),
             }).collect(),
             forwards: forwards.into_iter().collect(),
@@ -113,29 +113,10 @@ proptest! {
     }
 
     #[test]
-    fn sets_survive(chunks in 0u32..100, inside in prop::collection::btree_set(0u32..100, 0..60)) {
-        let mut set = ChunkSet::new(chunks);
-        let inside: Vec<u32> = inside.into_iter().filter(|chunk| *chunk < chunks).collect();
-        for chunk in &inside {
-            prop_assert!(set.insert(*chunk));
-        }
-        prop_assert_eq!(set.iter().collect::<Vec<_>>(), inside);
-        prop_assert_eq!(set.count() as usize, set.iter().count());
-        let mut out = Vec::new();
-        set.encode(&mut out);
-        prop_assert_eq!(ChunkSet::decode(&out), Ok(set));
-    }
-
-    #[test]
     fn any_bytes_are_a_record_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         for bytes in [bytes.clone(), [&[1], &bytes[..]].concat(), [&[1, 0, 0], &bytes[..]].concat()] {
             if let Ok(facts) = ContainerFacts::decode(&bytes) {
-                prop_assert_eq!(encoded(&facts).expect("it was read"), bytes.clone());
-            }
-            if let Ok(set) = ChunkSet::decode(&bytes) {
-                let mut out = Vec::new();
-                set.encode(&mut out);
-                prop_assert_eq!(out, bytes);
+                prop_assert_eq!(encoded(&facts).expect("it was read"), bytes);
             }
         }
     }

@@ -43,6 +43,7 @@ fn manifest() -> Manifest {
         statistics: Statistics { files_new: 3, stored_bytes: 77, ..Statistics::default() },
         attempt: [4; 16],
         sketch: Sketch::default(),
+        layout: crate::layout::Layout::Standard,
     };
     let usage =
         ContainerUsage { container, chunks_used: 1, bytes_used: 6, chunks_held: 2, bytes_held: 11, object_bytes: 300 };

@@ -241,6 +241,7 @@ pub fn write() -> Objects {
         statistics: Statistics { files_new: 6, ..Statistics::default() },
         attempt: [18; 16],
         sketch: larder_format::sketch::Sketch::default(),
+        layout: larder_format::layout::Layout::Standard,
     };
     let manifest = Manifest {
         summary,

@@ -185,7 +185,16 @@ pub fn index_manifest() -> IndexManifest {
         dropped: None,
         missing: None,
     };
-    let version = |number, state| IndexedVersion { number, series: SERIES, job: BASE, generation: 1, state };
+    let layout = larder_format::layout::Layout::Standard;
+    let version = |number, state| IndexedVersion {
+        number,
+        series: SERIES,
+        job: BASE,
+        generation: 1,
+        state,
+        layout,
+        is_arranged: false,
+    };
     let run = |table, age| RunRef {
         table,
         age,
@@ -230,6 +239,7 @@ pub fn container_facts() -> ContainerFacts {
     ContainerFacts {
         id: CONTAINER,
         state: ContainerState::Live,
+        layout: larder_format::layout::Layout::Standard,
         chunks: 2000,
         bytes: 8 << 20,
         object_bytes: 4_000_000,
@@ -438,6 +448,7 @@ pub fn manifest() -> Manifest {
         statistics: Statistics { files_new: 3, stored_bytes: 77, ..Statistics::default() },
         attempt: [4; 16],
         sketch: larder_format::sketch::Sketch::default(),
+        layout: larder_format::layout::Layout::Standard,
     };
     let usage =
         ContainerUsage { container, chunks_used: 1, bytes_used: 6, chunks_held: 2, bytes_held: 11, object_bytes: 300 };

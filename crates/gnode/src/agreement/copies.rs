@@ -1,13 +1,13 @@
 //! Compares the chunks that are in containers with those that are listed, both in order of their keys.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use futures::StreamExt;
-use larder_format::index_tables::{ChunkKey, ChunkPlace, ChunkSet, ContainerFacts, CopyKey};
+use larder_format::index_tables::{ChunkKey, ChunkPlace, ContainerFacts, CopyKey};
 use larder_format::names;
 use larder_index::{
-    Changes, Chunks, Copies, Cursor, Holes, IndexError, IndexPass, IndexSnapshot, LookupOptions, Records, Sorted,
-    TableView, TypedTable,
+    Changes, Chunks, Copies, Cursor, IndexError, IndexPass, IndexSnapshot, LookupOptions, Records, Sorted, TableView,
+    TypedTable,
 };
 use larder_lnode::Progress;
 
@@ -27,12 +27,6 @@ pub(super) fn compare(
     stop: &dyn Fn() -> bool,
 ) -> Result<bool, IndexError> {
     let runs = &index.manifest.runs;
-    let holes: TableView<Holes> = TableView::new(pass.io.clone(), runs, LookupOptions::default());
-    let mut given_up: HashMap<u32, ChunkSet> = HashMap::new();
-    for record in holes.scan(0..=u64::MAX, pass.memory / 8) {
-        let (number, set) = record?;
-        given_up.extend(set.map(|set| (number, set)));
-    }
     let mut unreadable = Vec::new();
     let Some(actual) = collect(pass, &containers, agreement, progress, stop, &mut unreadable)? else {
         return Ok(false);
@@ -45,7 +39,7 @@ pub(super) fn compare(
     let mut actual = Groups::new(actual);
     let mut entries = chunks.scan(0..=u64::MAX, pass.memory / 8).into_cursor();
     let mut others = Groups::new(copies.scan(0..=u64::MAX, pass.memory / 8));
-    let mut comparing = Comparing { containers, given_up: &given_up, agreement };
+    let mut comparing = Comparing { containers, agreement };
     let mut has = [actual.advance()?, entries.advance()?, others.advance()?];
     loop {
         let keys = [has[0].then(|| actual.key()), has[1].then(|| entries.key()), has[2].then(|| others.key())];
@@ -115,7 +109,6 @@ fn collect(
 
 struct Comparing<'a> {
     containers: &'a BTreeMap<u32, ContainerFacts>,
-    given_up: &'a HashMap<u32, ChunkSet>,
     agreement: &'a mut Agreement,
 }
 
@@ -136,9 +129,7 @@ impl Comparing<'_> {
         for place in entry.into_iter().chain(listed) {
             let container = names::container(self.containers[&place.container].id);
             let chunk = place.chunk;
-            let is_hole = self.given_up.get(&place.container).is_some_and(|holes| holes.contains(chunk));
             match missing.iter().position(|missing| *missing == place) {
-                Some(_) if is_hole => self.agreement.found(Disagreement::ListedTwice { container, chunk }),
                 Some(found) => drop(missing.swap_remove(found)),
                 None if everywhere.contains(&place) => {
                     self.agreement.found(Disagreement::ListedTwice { container, chunk });
@@ -147,11 +138,8 @@ impl Comparing<'_> {
             }
         }
         for place in missing {
-            let is_hole = self.given_up.get(&place.container).is_some_and(|holes| holes.contains(place.chunk));
-            if !is_hole {
-                let container = names::container(self.containers[&place.container].id);
-                self.agreement.found(Disagreement::ChunkUnknown { container, chunk: place.chunk });
-            }
+            let container = names::container(self.containers[&place.container].id);
+            self.agreement.found(Disagreement::ChunkUnknown { container, chunk: place.chunk });
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::index_tables::{ContainerFacts, ContainerState};
+use larder_format::layout::Layout;
 use larder_index::{Containers, Draft, IndexError, IndexPass, LookupOptions};
 
 use crate::ingest::Numbers;
@@ -78,6 +79,9 @@ impl Standing {
         let table = draft.view::<Containers>(LookupOptions::default());
         for record in table.scan(0..=u64::MAX, pass.memory / 4) {
             let (number, Some(facts)) = record? else { continue };
+            if facts.layout != Layout::Standard {
+                continue;
+            }
             let is_used = is_used(&facts, &rights.retained);
             if is_used {
                 facts.forwards.iter().for_each(|forward| led_to.insert(*forward));

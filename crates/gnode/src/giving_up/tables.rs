@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use larder_format::EncodeError;
 use larder_format::ids::{ByteCount, ContainerId};
 use larder_format::index_tables::{ContainerFacts, ContainerState};
+use larder_format::layout::Layout;
 use larder_index::{Containers, Draft, IndexError, IndexPass, LookupOptions};
 use larder_lnode::relayout::{Holding, Written};
 use larder_store::RepositoryError;
@@ -115,6 +116,7 @@ fn new_facts(id: ContainerId, holding: Holding) -> ContainerFacts {
     ContainerFacts {
         id,
         state: ContainerState::Live,
+        layout: Layout::Standard,
         chunks: holding.chunks,
         bytes: holding.bytes,
         object_bytes: holding.object_bytes,

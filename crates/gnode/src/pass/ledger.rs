@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use larder_format::ids::{ContainerId, JobId, RunId};
+use larder_format::ids::{ContainerId, JobId, RunId, SeriesKey};
 use larder_format::index_manifest::{IndexManifest, IndexedVersion, RunRef, Table, VersionState};
 use larder_format::index_tables::{ContainerFacts, ContainerState};
+use larder_format::layout::Layout;
 use larder_format::lease::Pin;
-use larder_format::manifest::ContainerUsage;
+use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_format::sketch::Sketch;
 use larder_index::tables::{Changes, Containers, TableView};
 use larder_index::{IndexError, IndexSnapshot, LookupOptions, PassRuns};
@@ -24,6 +25,20 @@ use crate::ingest::Sketches;
 /// Runs of the table at which it is written anew as one. Every run is read by every pass.
 const RUNS_MAX: usize = 8;
 
+/// What of a manifest is taken in.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    pub(crate) containers: Vec<ContainerUsage>,
+    pub(crate) sketch: Sketch,
+    pub(crate) layout: Layout,
+}
+
+impl From<Manifest> for Contents {
+    fn from(manifest: Manifest) -> Self {
+        Self { containers: manifest.containers, sketch: manifest.summary.sketch, layout: manifest.summary.layout }
+    }
+}
+
 /// Versions and containers.
 #[derive(Debug)]
 pub(crate) struct Ledger {
@@ -37,8 +52,10 @@ pub(crate) struct Ledger {
     dropped: u64,
     /// Containers that manifests name which count and were not taken in: several generations, and what only a lease retains.
     held: HashSet<ContainerId>,
-    /// Every generation that counts of every version that is retained.
+    /// Every generation that counts of every version that is retained, of the standard layout.
     counting: Vec<(Pin, u32)>,
+    /// Series of the layout `lifecycle` with generations that count and were not taken in.
+    unsettled: BTreeSet<SeriesKey>,
     /// Samples of versions that were taken in.
     sketches: Sketches,
     /// A version without a number left is not taken in; the next pass reads it again.
@@ -64,9 +81,6 @@ impl Ledger {
     /// Reads what the index has.
     pub(crate) async fn load(work: IndexWork<'_>, base: &IndexSnapshot) -> Result<Self, PassError> {
         let manifest = &base.manifest;
-        if !manifest.runs_of(Table::Holes).is_empty() {
-            return Err(PassError::UnknownTables);
-        }
         let runs = manifest.runs.clone();
         let memory = work.memory / 4;
         let all = move |io| {
@@ -82,7 +96,9 @@ impl Ledger {
         // A container is there whole, or it was given up whole.
         let is_whole = |facts: &ContainerFacts| match facts.state {
             ContainerState::Live => facts.given_up_chunks == 0,
-            ContainerState::Queued | ContainerState::Gone => facts.given_up_chunks == facts.chunks,
+            ContainerState::Queued | ContainerState::Gone | ContainerState::Arranged => {
+                facts.given_up_chunks == facts.chunks
+            }
         };
         if !facts.values().all(is_whole) {
             return Err(PassError::UnknownTables);
@@ -99,6 +115,7 @@ impl Ledger {
             dropped: 0,
             held: HashSet::new(),
             counting: Vec::new(),
+            unsettled: BTreeSet::new(),
             sketches: Sketches::new(),
             is_full: false,
         })
@@ -128,13 +145,17 @@ impl Ledger {
     /// A version that the index knows is retained.
     pub(crate) fn retain(&mut self, version: Pin) {
         self.retained.insert(version);
-        self.counting.extend(self.versions.get(&version).map(|known| (version, known.generation)));
+        let counting = self.versions.get(&version).filter(|known| known.layout == Layout::Standard);
+        self.counting.extend(counting.map(|known| (version, known.generation)));
     }
 
     /// A generation of a version counts that is not taken in.
-    pub(crate) fn hold(&mut self, version: Pin, generation: u32, containers: &[ContainerUsage]) {
-        self.held.extend(containers.iter().map(|usage| usage.container));
-        self.counting.push((version, generation));
+    pub(crate) fn hold(&mut self, version: Pin, generation: u32, contents: &Contents) {
+        self.held.extend(contents.containers.iter().map(|usage| usage.container));
+        match contents.layout {
+            Layout::Standard => self.counting.push((version, generation)),
+            Layout::Lifecycle => drop(self.unsettled.insert(version.series)),
+        }
     }
 
     /// The containers that have a record.
@@ -159,7 +180,7 @@ impl Ledger {
     }
 
     /// A version is retained as this generation, which uses these containers and is the only one that counts.
-    pub(crate) fn ingest(&mut self, version: Pin, generation: u32, containers: &[ContainerUsage], sketch: Sketch) {
+    pub(crate) fn ingest(&mut self, version: Pin, generation: u32, contents: Contents) {
         if self.knows(&version, generation) {
             // Above it lies a generation that was given up.
             self.retain(version);
@@ -168,20 +189,26 @@ impl Ledger {
         let Pin { series, job } = version;
         let number = self.next_version;
         let next = number.checked_add(1).filter(|_| !self.is_full);
-        let Some(next) = next.filter(|_| self.lifespans.ingest(series, number, containers).is_some()) else {
+        let Contents { containers, layout, .. } = &contents;
+        let layout = *layout;
+        let Some(next) = next.filter(|_| self.lifespans.ingest(series, number, containers, layout).is_some()) else {
             self.is_full = true;
-            self.hold(version, generation, containers);
+            self.hold(version, generation, &contents);
             return;
         };
         self.next_version = next;
         self.ingested += 1;
-        if !sketch.is_empty() {
-            self.sketches.insert(series, (number, sketch));
-        }
         self.retained.insert(version);
-        let row = IndexedVersion { number, series, job, generation, state: VersionState::Retained };
+        let state = VersionState::Retained;
+        let row = IndexedVersion { number, series, job, generation, state, layout, is_arranged: false };
         self.versions.insert(version, row);
-        self.counting.push((version, generation));
+        // What is of the other layout is found by nobody who looks for something similar, and needs nothing of what others have.
+        if layout == Layout::Standard {
+            if !contents.sketch.is_empty() {
+                self.sketches.insert(series, (number, contents.sketch));
+            }
+            self.counting.push((version, generation));
+        }
     }
 
     /// Versions of which nothing is to be kept lose their rows, and containers that none of the others uses and that may go theirs.
@@ -214,7 +241,7 @@ impl Ledger {
         self.versions.len() as u64
     }
 
-    /// Every generation that counts of every version that is retained.
+    /// Every generation that counts of every version that is retained, of the standard layout.
     pub(crate) fn counting(&self) -> &[(Pin, u32)] {
         &self.counting
     }

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use larder_format::ids::{ContainerId, SeriesKey};
 use larder_format::index_tables::{ContainerFacts, ContainerState, Lifespan, SeriesLifespans};
+use larder_format::layout::Layout;
 use larder_format::manifest::ContainerUsage;
 use larder_store::survey::ListedContainer;
 
@@ -47,9 +48,19 @@ impl Lifespans {
     }
 
     /// Takes in a version. Its number is higher than all before; `None` when the numbers of containers are used up.
-    pub(crate) fn ingest(&mut self, series: SeriesKey, version: u32, containers: &[ContainerUsage]) -> Option<()> {
+    pub(crate) fn ingest(
+        &mut self,
+        series: SeriesKey,
+        version: u32,
+        containers: &[ContainerUsage],
+        layout: Layout,
+    ) -> Option<()> {
         let used: BTreeSet<ContainerId> = containers.iter().map(|usage| usage.container).collect();
+        let arranged = self.arranged_of(&used);
         for (number, facts) in &mut self.facts {
+            if arranged.contains(number) {
+                continue;
+            }
             let open = facts.users.iter_mut().find(|user| user.series == series);
             let open = open.and_then(|user| user.lifespans.last_mut()).filter(|lifespan| lifespan.last.is_none());
             if let Some(lifespan) = open.filter(|_| !used.contains(&facts.id)) {
@@ -65,16 +76,31 @@ impl Lifespans {
                     let number = self.next_container;
                     self.next_container = number.checked_add(1)?;
                     self.numbers.insert(usage.container, number);
-                    self.facts.insert(number, new_facts(usage));
+                    self.facts.insert(number, new_facts(usage, layout));
                     number
                 }
             };
-            let Some(facts) = self.facts.get_mut(&number) else { continue };
-            if begin(&mut facts.users, series, version) {
-                self.changed.insert(number);
-            }
+            self.begin(number, series, version);
         }
+        arranged.iter().for_each(|number| self.begin(*number, series, version));
         Some(())
+    }
+
+    fn begin(&mut self, number: u32, series: SeriesKey, version: u32) {
+        if let Some(facts) = self.facts.get_mut(&number)
+            && begin(&mut facts.users, series, version)
+        {
+            self.changed.insert(number);
+        }
+    }
+
+    /// The containers that have anything of those among these that were arranged. Until the version that names these is arranged too,
+    /// it may need all of them (`LaterReferencesInherit`).
+    fn arranged_of(&self, used: &BTreeSet<ContainerId>) -> BTreeSet<u32> {
+        let facts = used.iter().filter_map(|container| self.facts.get(self.numbers.get(container)?));
+        let arranged = facts.filter(|facts| facts.state == ContainerState::Arranged);
+        let forwards = arranged.flat_map(|facts| &facts.forwards).copied();
+        forwards.filter(|number| self.facts.contains_key(number)).collect()
     }
 
     /// Takes in a container that no version names. It is needed if one that is needed forwards to it.
@@ -96,7 +122,7 @@ impl Lifespans {
         let number = self.next_container;
         self.next_container = number.checked_add(1)?;
         self.numbers.insert(id, number);
-        self.facts.insert(number, new_facts(&usage));
+        self.facts.insert(number, new_facts(&usage, Layout::Standard));
         self.changed.insert(number);
         Some(number)
     }
@@ -114,8 +140,12 @@ impl Lifespans {
         for (number, facts) in &self.facts {
             let has_moved = facts.state != ContainerState::Live || !facts.forwards.is_empty();
             let is_named = has_moved && named.contains(&facts.id);
-            if is_named || is_used(facts, retained) {
-                needed.insert(*number);
+            if !is_named && !is_used(facts, retained) {
+                continue;
+            }
+            needed.insert(*number);
+            // What has the extents of one that was arranged has lifespans of its own, which know of the versions that were taken in.
+            if is_named || facts.state != ContainerState::Arranged {
                 needed.extend(&facts.forwards);
             }
         }
@@ -174,10 +204,11 @@ impl Lifespans {
     }
 }
 
-fn new_facts(usage: &ContainerUsage) -> ContainerFacts {
+fn new_facts(usage: &ContainerUsage, layout: Layout) -> ContainerFacts {
     ContainerFacts {
         id: usage.container,
         state: ContainerState::Live,
+        layout,
         chunks: usage.chunks_held,
         bytes: usage.bytes_held,
         object_bytes: usage.object_bytes,
@@ -257,7 +288,7 @@ mod tests {
                     Step::Ingest(series, seqs) => {
                         let series = SeriesKey([series; 16]);
                         let table: Vec<_> = seqs.iter().map(|seq| usage(*seq)).collect();
-                        lifespans.ingest(series, next, &table).expect("numbers are left");
+                        lifespans.ingest(series, next, &table, Layout::Standard).expect("numbers are left");
                         versions.push((series, next, seqs));
                         next += 1;
                     }

@@ -96,6 +96,7 @@ mod tests {
     use super::*;
     use larder_format::ids::{ContainerId, ContainerKind, SeriesKey};
     use larder_format::index_manifest::{IndexedVersion, Queued, Reason, VersionState};
+    use larder_format::layout::Layout;
     use larder_index::IndexSnapshot;
 
     fn job(number: u8) -> JobId {
@@ -122,6 +123,8 @@ mod tests {
             job: version,
             generation: 0,
             state: VersionState::Retained,
+            layout: Layout::Standard,
+            is_arranged: false,
         });
         let container = ContainerId { kind: ContainerKind::Data, job: job(9), seq: 0 };
         base.queue.push(Queued { what: Doomed::Container(container), reason: Reason::Collected, decided: 6 });

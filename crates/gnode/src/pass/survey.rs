@@ -6,14 +6,13 @@ use std::time::Duration;
 use futures::StreamExt;
 use larder_format::ids::JobId;
 use larder_format::lease::{JobKind, Pin};
-use larder_format::manifest::{ContainerUsage, Register};
-use larder_format::sketch::Sketch;
+use larder_format::manifest::Register;
 use larder_index::IndexSnapshot;
 use larder_store::Repository;
 use larder_store::survey::{ListedContainer, ListedJob, SeenLease};
 
 use super::decide::{Before, Leases, Proposal, Supersedes};
-use super::ledger::Ledger;
+use super::ledger::{Contents, Ledger};
 use super::run::PassError;
 use super::scope::{Listing, Scope, Seen};
 
@@ -238,13 +237,13 @@ impl Survey<'_> {
             let superseding = manifests.last().filter(|(_, register)| matches!(register, Register::Committed(_)));
             let superseding = superseding.map(|(generation, _)| *generation);
             let committed = manifests.into_iter().filter_map(|(generation, register)| match register {
-                Register::Committed((containers, sketch)) => Some((generation, containers, sketch)),
+                Register::Committed(contents) => Some((generation, contents)),
                 Register::Aborted => None,
             });
-            let mut committed: Vec<_> = committed.collect();
-            for (generation, containers, _) in &committed {
+            let committed: Vec<_> = committed.collect();
+            for (generation, contents) in &committed {
                 // What was given up is kept for nobody; the ledger keeps what it forwards to.
-                let there = containers.iter().map(|usage| usage.container);
+                let there = contents.containers.iter().map(|usage| usage.container);
                 let there = there.filter(|container| !ledger.is_given_up(container));
                 proposal.retain_generation(pin, *generation, there, |container| ledger.has_record(container));
             }
@@ -252,13 +251,13 @@ impl Survey<'_> {
                 proposal.supersede(pin, generation);
             }
             // Several generations, and what only a lease retains, are read again next time.
-            match &mut committed[..] {
-                [(generation, containers, sketch)] if !proposal.is_marked(&pin) => {
-                    ledger.ingest(pin, *generation, containers, std::mem::take(sketch));
+            match committed.len() {
+                1 if !proposal.is_marked(&pin) => {
+                    for (generation, contents) in committed {
+                        ledger.ingest(pin, generation, contents);
+                    }
                 }
-                several => {
-                    several.iter().for_each(|(generation, containers, _)| ledger.hold(pin, *generation, containers));
-                }
+                _ => committed.iter().for_each(|(generation, contents)| ledger.hold(pin, *generation, contents)),
             }
         }
         proposal.doom(ledger.prune(&|container| proposal.is_free(container)));
@@ -271,13 +270,12 @@ impl Survey<'_> {
         &self,
         pin: Pin,
         wanted: Vec<(u32, Supersedes)>,
-    ) -> Result<(Pin, Vec<(u32, Register<(Vec<ContainerUsage>, Sketch)>)>), PassError> {
+    ) -> Result<(Pin, Vec<(u32, Register<Contents>)>), PassError> {
         let mut manifests = Vec::new();
         for (generation, supersedes) in wanted {
             match self.repository.read_register(pin, generation).await {
                 Ok(Some(Register::Committed(manifest))) => {
-                    let kept = (manifest.containers, manifest.summary.sketch);
-                    manifests.push((generation, Register::Committed(kept)));
+                    manifests.push((generation, Register::Committed(manifest.into())));
                     if supersedes == Supersedes::Older {
                         break;
                     }

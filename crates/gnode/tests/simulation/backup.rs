@@ -344,6 +344,7 @@ pub fn pack(
         statistics: Statistics::default(),
         attempt: random(node.repository.entropy())?,
         sketch: Sketch::default(),
+        layout: larder_format::layout::Layout::Standard,
     };
     let manifest = Manifest {
         summary,

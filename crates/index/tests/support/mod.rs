@@ -50,6 +50,8 @@ pub fn manifest(pass: u8) -> IndexManifest {
         job: JobId([number; 16]),
         generation: 0,
         state: VersionState::Retained,
+        layout: larder_format::layout::Layout::Standard,
+        is_arranged: false,
     };
     let head = IndexHead {
         number: 0,

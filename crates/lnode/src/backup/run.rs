@@ -8,9 +8,11 @@ use std::sync::Arc;
 use crossbeam_channel::{bounded, unbounded};
 use larder_format::entry::{Timestamp, path_order};
 use larder_format::ids::{ContainerKind, JobId};
+use larder_format::layout::Layout;
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Summary};
 use larder_format::recipe::Recipe;
+use larder_format::sketch::Sketch;
 use larder_store::catalog::Version;
 use larder_store::container_reader::ChunkReader;
 use larder_store::jobs::RENEW_EVERY;
@@ -42,10 +44,10 @@ pub fn backup(context: &Context, input: Input, options: &BackupOptions) -> Resul
     let started_ms = context.clock.now_ms();
     let job = JobId::new(started_ms, random(repository.entropy())?);
     let cutting = Cutting::new(repository.config(), repository.keys()).ok_or(BackupError::WorkerDied)?;
-    let (candidates, merge_before, input) = find_bases(context, options, job, input, &cutting)?;
+    let Bases { candidates, merge_before, layout, input } = find_bases(context, options, job, input, &cutting)?;
     let announced = match options.dry_run {
-        true => Announced { bases: candidates, adopts: Vec::new(), merge_before, keeper: None },
-        false => Announced { merge_before, ..announce(context, options, job, candidates)? },
+        true => Announced { bases: candidates, adopts: Vec::new(), merge_before, layout, keeper: None },
+        false => Announced { merge_before, layout, ..announce(context, options, job, candidates)? },
     };
     let result = run(context, input, options, job, started_ms, &cutting, &announced);
     // The lease of a job that failed stays open: that is what tells the next run where its uploads are.
@@ -78,18 +80,28 @@ struct Announced {
     adopts: Vec<Pin>,
     /// Chunks born before this version have stayed duplicate long enough to be merged.
     merge_before: Option<JobId>,
+    layout: Layout,
     keeper: Option<LeaseKeeper>,
 }
 
-/// What the job would build on: the version asked for, else the newest of the series, else similar ones of other series; the
-/// version before which chunks must have been born to be merged; and the input.
+/// What the job would build on.
+struct Bases {
+    /// The version asked for, else the newest of the series, else similar ones of other series.
+    candidates: Vec<Candidate>,
+    /// The version before which chunks must have been born to be merged.
+    merge_before: Option<JobId>,
+    /// How the series lies in containers.
+    layout: Layout,
+    input: Sampled,
+}
+
 fn find_bases(
     context: &Context,
     options: &BackupOptions,
     job: JobId,
     input: Input,
     cutting: &Cutting,
-) -> Result<(Vec<Candidate>, Option<JobId>, Sampled), BackupError> {
+) -> Result<Bases, BackupError> {
     let repository = &context.repository;
     let mut catalog = match options.base {
         Some(_) => context.runtime.block_on(repository.catalog())?,
@@ -102,7 +114,10 @@ fn find_bases(
     catalog.versions.sort_by_key(|version| std::cmp::Reverse(version.id()));
     let of_series = catalog.versions.iter().filter(|version| version.summary.series == options.series);
     // A chunk that this version finds again is duplicate once more than there are versions since it was born.
-    let merge_before = options.merge_after.and_then(|times| match times.get() {
+    let layout = of_series.clone().next().map_or(options.layout, |newest| newest.summary.layout);
+    // In the layout `lifecycle` what lies together now may be torn apart.
+    let merge_after = options.merge_after.filter(|_| layout == Layout::Standard);
+    let merge_before = merge_after.and_then(|times| match times.get() {
         1 => Some(job),
         times => of_series.map(Version::id).nth(times - 2),
     });
@@ -114,12 +129,15 @@ fn find_bases(
         }
         None => versions.next().map(|version| Candidate { version, why: WhyBase::Newest }),
     };
-    if own.is_some() || !options.find_similar {
-        return Ok((own.into_iter().collect(), merge_before, Sampled::untouched(input)));
+    // Layouts have no chunks in common.
+    let own = own.filter(|own| own.version.summary.layout == layout);
+    if own.is_some() || !options.find_similar || layout != Layout::Standard {
+        let input = Sampled::untouched(input);
+        return Ok(Bases { candidates: own.into_iter().collect(), merge_before, layout, input });
     }
     let (similar, input) = find_similar(context, input, cutting)?;
     let similar = similar.into_iter().map(|version| Candidate { version, why: WhyBase::Similar });
-    Ok((similar.collect(), merge_before, input))
+    Ok(Bases { candidates: similar.collect(), merge_before, layout, input })
 }
 
 fn announce(
@@ -170,7 +188,7 @@ fn announce(
         Ok::<_, RepositoryError>((bases, adoptable))
     });
     let (bases, adopts) = checked?;
-    Ok(Announced { bases, adopts, merge_before: None, keeper: Some(keeper) })
+    Ok(Announced { bases, adopts, merge_before: None, layout: Layout::Standard, keeper: Some(keeper) })
 }
 
 /// A base whose manifest was read.
@@ -247,6 +265,8 @@ fn run(
     let containers = container_table(&streams, &bases, &uploads)?;
     let followed = bases.first().filter(|base| base.is_followed).map(|base| &base.manifest);
     let sketch = streams.sketcher.finish(followed.map(|base| (&base.summary.sketch, base.data.bytes())));
+    // Nobody else builds on what is of the layout `lifecycle`.
+    let sketch = if announced.layout == Layout::Standard { sketch } else { Sketch::default() };
     let mut tags = options.tags.clone();
     tags.sort();
     tags.dedup();
@@ -266,6 +286,7 @@ fn run(
         statistics: report.statistics.clone(),
         attempt: random(repository.entropy())?,
         sketch,
+        layout: announced.layout,
     };
     let manifest = Manifest { summary: summary.clone(), data: streams.data, metadata: streams.metadata, containers };
     let series = repository.keys().series_key(&options.series);

@@ -1,0 +1,80 @@
+//! How the chunks of a series lie in containers. Chosen for each series, and recorded in each of its versions.
+
+use std::fmt;
+use std::str::FromStr;
+
+use minicbor::decode::{Decoder, Error};
+use minicbor::encode::{self, Encoder, Write};
+use minicbor::{Decode, Encode};
+
+/// How the chunks of a series lie in containers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Layout {
+    /// A chunk lies where it was stored first, and is shared by all series (SlimStore). Left out where it is stored.
+    #[default]
+    Standard,
+    /// Chunks lie together with those that are of the same versions, and are shared within the series alone (MFDedup).
+    Lifecycle,
+}
+
+impl Layout {
+    /// What users call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Standard => "standard",
+            Self::Lifecycle => "lifecycle",
+        }
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// No layout is called that.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no layout {text:?}: it is standard or lifecycle")]
+pub struct UnknownLayout {
+    /// What was asked for.
+    pub text: String,
+}
+
+impl FromStr for Layout {
+    type Err = UnknownLayout;
+
+    fn from_str(text: &str) -> Result<Self, UnknownLayout> {
+        let all = [Self::Standard, Self::Lifecycle];
+        let found = all.into_iter().find(|layout| layout.name() == text);
+        found.ok_or_else(|| UnknownLayout { text: text.to_owned() })
+    }
+}
+
+impl<C> Encode<C> for Layout {
+    fn encode<W: Write>(&self, e: &mut Encoder<W>, _: &mut C) -> Result<(), encode::Error<W::Error>> {
+        match self {
+            Self::Standard => e.u8(0)?,
+            Self::Lifecycle => e.u8(1)?,
+        };
+        Ok(())
+    }
+
+    fn is_nil(&self) -> bool {
+        *self == Self::Standard
+    }
+}
+
+impl<'b, C> Decode<'b, C> for Layout {
+    fn decode(d: &mut Decoder<'b>, _: &mut C) -> Result<Self, Error> {
+        match d.u8()? {
+            0 => Ok(Self::Standard),
+            1 => Ok(Self::Lifecycle),
+            _ => Err(Error::message("unknown layout")),
+        }
+    }
+
+    fn nil() -> Option<Self> {
+        Some(Self::Standard)
+    }
+}
