@@ -1,6 +1,7 @@
 //! The G-node: everything that runs offline and makes room.
 //!
 //! * [`agreement`]: whether the index agrees with containers and versions.
+//! * [`arranging`]: chunks of series in the layout `lifecycle` that are needed by the same versions come to lie together.
 //! * [`compaction`]: newest versions laid out anew, so that they are read fast.
 //! * [`forget`]: marks versions that a policy does not keep.
 //! * [`giving_up`]: chunks that are stored twice, or needed no more, leave containers that versions still name.
@@ -15,6 +16,7 @@
 //! `DESIGN.md` section 5. Above: `cli`. Below: `lnode`, `index`, `store`, `format`.
 
 pub mod agreement;
+pub mod arranging;
 pub mod compaction;
 pub mod forget;
 pub mod giving_up;

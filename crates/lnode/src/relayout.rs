@@ -8,6 +8,7 @@
 //! names the same chunks in the same order, only elsewhere.
 
 mod copying;
+mod lanes;
 mod recipe;
 mod verifying;
 
@@ -26,6 +27,7 @@ use crate::context::Context;
 use crate::version::MetaChunks;
 use crate::writing::{Destination, Packer, Pool, Uploads, Usage};
 
+pub use lanes::LANES_MAX;
 pub use verifying::damaged_container;
 
 /// Of a job's memory, one part in so many for chunks on their way from one container to another.
@@ -160,6 +162,8 @@ pub struct Relayout {
     uploads: Arc<Uploads>,
     data: Packer,
     metadata: Packer,
+    /// Beside `data`.
+    lanes: Vec<Packer>,
     /// Last, so that it ends after those that hand work in.
     _pool: Pool,
 }
@@ -184,6 +188,7 @@ impl Relayout {
             uploads,
             data: Packer::new(destination.clone(), ContainerKind::Data, job),
             metadata: Packer::new(destination, ContainerKind::Meta, job),
+            lanes: Vec::new(),
             _pool: pool,
         })
     }
@@ -191,6 +196,7 @@ impl Relayout {
     /// Closes the containers and waits until the store has acknowledged all of them.
     pub fn finish(mut self) -> Result<Written, RelayoutError> {
         self.data.close()?;
+        self.close_lanes()?;
         self.metadata.close()?;
         self.uploads.wait()?;
         let holding = |held: crate::writing::Held| Holding {

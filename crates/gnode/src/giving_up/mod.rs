@@ -44,6 +44,7 @@ use larder_store::RepositoryError;
 use larder_store::survey::ListedContainer;
 
 pub(crate) use standing::Rights;
+pub(crate) use tables::none_left;
 
 use carry::Ended;
 use choose::Chosen;

@@ -12,7 +12,7 @@ use crate::ingest::Numbers;
 use crate::pass::lifespans::{self, is_used};
 
 /// What the pass saw.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Rights {
     /// The versions that the index has and that are retained: not marked, in their newest generation, the only one that counts.
     pub(crate) retained: lifespans::Numbers,
@@ -32,7 +32,7 @@ pub(crate) struct Rights {
 
 impl Rights {
     /// Whether a container could be deleted were it not for the versions that name it (`GiveUpSettled`, `GiveUpNotAdopted`).
-    fn is_free(&self, id: &ContainerId) -> bool {
+    pub(crate) fn is_free(&self, id: &ContainerId) -> bool {
         let is_over = self.settled.contains(&id.job) || !self.leased.contains(&id.job);
         is_over && !self.adopted.contains(&id.job)
     }

@@ -127,7 +127,7 @@ fn new_facts(id: ContainerId, holding: Holding) -> ContainerFacts {
     }
 }
 
-fn none_left() -> IndexError {
+pub(crate) fn none_left() -> IndexError {
     let why = "the numbers of containers are used up";
     RepositoryError::Unstorable(EncodeError { what: "number of a container in the index", why }).into()
 }

@@ -19,6 +19,7 @@ use larder_store::survey::ListedContainer;
 use super::lifespans::{Lifespans, Numbers};
 use super::run::PassError;
 use super::tables::IndexWork;
+use crate::arranging::{ArrangeOptions, Unarranged};
 use crate::giving_up::Rights;
 use crate::ingest::Sketches;
 
@@ -56,6 +57,8 @@ pub(crate) struct Ledger {
     counting: Vec<(Pin, u32)>,
     /// Series of the layout `lifecycle` with generations that count and were not taken in.
     unsettled: BTreeSet<SeriesKey>,
+    /// Versions of the layout `lifecycle` that were dropped: their numbers, by series.
+    dropped_numbers: Numbers,
     /// Samples of versions that were taken in.
     sketches: Sketches,
     /// A version without a number left is not taken in; the next pass reads it again.
@@ -116,6 +119,7 @@ impl Ledger {
             held: HashSet::new(),
             counting: Vec::new(),
             unsettled: BTreeSet::new(),
+            dropped_numbers: Numbers::new(),
             sketches: Sketches::new(),
             is_full: false,
         })
@@ -216,6 +220,13 @@ impl Ledger {
     pub(crate) fn prune(&mut self, may_go: &dyn Fn(&ContainerId) -> bool) -> Vec<ListedContainer> {
         let retained = std::mem::take(&mut self.retained);
         let before = self.versions.len();
+        let dropped = self
+            .versions
+            .iter()
+            .filter(|(pin, version)| version.layout == Layout::Lifecycle && !retained.contains(pin));
+        for (pin, version) in dropped {
+            self.dropped_numbers.entry(pin.series).or_default().insert(version.number);
+        }
         self.versions.retain(|pin, _| retained.contains(pin));
         self.dropped += (before - self.versions.len()) as u64;
         self.lifespans.prune(&numbers_of(&self.versions), &self.held, may_go)
@@ -244,6 +255,34 @@ impl Ledger {
     /// Every generation that counts of every version that is retained, of the standard layout.
     pub(crate) fn counting(&self) -> &[(Pin, u32)] {
         &self.counting
+    }
+
+    /// Series of the layout `lifecycle` that have versions to be arranged, or of which something may be needed by nobody that does not go
+    /// by itself: when versions were dropped of which there are older ones, or nothing may be left over at all, or when it is asked for. Not
+    /// those of which some manifests count that were not taken in: what these need is not known. After [`Ledger::prune`].
+    pub(crate) fn unarranged(&self, options: &ArrangeOptions) -> Vec<Unarranged> {
+        let of_layout = self.versions.values().filter(|version| version.layout == Layout::Lifecycle);
+        let mut all: BTreeMap<SeriesKey, Vec<IndexedVersion>> = BTreeMap::new();
+        for version in of_layout.filter(|version| !self.unsettled.contains(&version.series)) {
+            all.entry(version.series).or_default().push(*version);
+        }
+        let unarranged = all.into_iter().filter_map(|(series, mut versions)| {
+            versions.sort_by_key(|version| version.number);
+            let oldest = versions.first().map_or(0, |version| version.number);
+            let dropped = self.dropped_numbers.get(&series);
+            let has_left = dropped.is_some_and(|dropped| {
+                options.holes_percent <= 0.0 || dropped.last().is_some_and(|newest| *newest > oldest)
+            });
+            let has_new = versions.iter().any(|version| !version.is_arranged);
+            let is_worth_it = has_new || has_left || options.all;
+            is_worth_it.then_some(Unarranged { series, versions, holes_percent: options.holes_percent })
+        });
+        unarranged.collect()
+    }
+
+    /// Containers of the layout `lifecycle` that lost their records. After [`Ledger::prune`].
+    pub(crate) fn gone(&self) -> Vec<ContainerId> {
+        self.lifespans.gone().to_vec()
     }
 
     /// What the retained versions allow: their numbers, those of the newest of each series and of `bases`, and containers that are

@@ -29,13 +29,15 @@ pub(crate) struct Lifespans {
     numbers: HashMap<ContainerId, u32>,
     next_container: u32,
     changed: BTreeSet<u32>,
+    /// Of the layout `lifecycle`, what lost its records.
+    gone: Vec<ContainerId>,
 }
 
 impl Lifespans {
     /// Those of an index: its records and the next container number.
     pub(crate) fn new(facts: BTreeMap<u32, ContainerFacts>, next_container: u32) -> Self {
         let numbers = facts.iter().map(|(number, facts)| (facts.id, *number)).collect();
-        Self { facts, numbers, next_container, changed: BTreeSet::new() }
+        Self { facts, numbers, next_container, changed: BTreeSet::new(), gone: Vec::new() }
     }
 
     pub(crate) fn next_container(&self) -> u32 {
@@ -98,7 +100,7 @@ impl Lifespans {
     /// it may need all of them (`LaterReferencesInherit`).
     fn arranged_of(&self, used: &BTreeSet<ContainerId>) -> BTreeSet<u32> {
         let facts = used.iter().filter_map(|container| self.facts.get(self.numbers.get(container)?));
-        let arranged = facts.filter(|facts| facts.state == ContainerState::Arranged);
+        let arranged = facts.filter(|facts| facts.layout == Layout::Lifecycle);
         let forwards = arranged.flat_map(|facts| &facts.forwards).copied();
         forwards.filter(|number| self.facts.contains_key(number)).collect()
     }
@@ -144,8 +146,8 @@ impl Lifespans {
                 continue;
             }
             needed.insert(*number);
-            // What has the extents of one that was arranged has lifespans of its own, which know of the versions that were taken in.
-            if is_named || facts.state != ContainerState::Arranged {
+            // What has the extents of a name has lifespans of its own, which know of the versions that were taken in.
+            if is_named || facts.layout == Layout::Standard {
                 needed.extend(&facts.forwards);
             }
         }
@@ -175,6 +177,9 @@ impl Lifespans {
             if let Some(facts) = self.facts.remove(&number) {
                 self.numbers.remove(&facts.id);
                 self.changed.insert(number);
+                if facts.layout == Layout::Lifecycle {
+                    self.gone.push(facts.id);
+                }
                 // What was given up is in the queue of an index before.
                 if facts.state == ContainerState::Live {
                     dropped.push(ListedContainer { id: facts.id, bytes: facts.object_bytes });
@@ -182,6 +187,11 @@ impl Lifespans {
             }
         }
         dropped
+    }
+
+    /// Of the layout `lifecycle`, what lost its records.
+    pub(crate) fn gone(&self) -> &[ContainerId] {
+        &self.gone
     }
 
     /// Whether there is a record of a container.

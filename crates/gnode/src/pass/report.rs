@@ -4,6 +4,7 @@ use larder_format::ids::{ByteCount, ContainerKind, JobId};
 use larder_format::lease::{JobKind, Pin};
 
 use super::decide::Decision;
+use crate::arranging::Arranged;
 use crate::giving_up::{GiveUpPlan, GivenUp};
 
 /// What goes when the pass is carried out.
@@ -114,6 +115,8 @@ pub struct PassReport {
     pub manifests_read: u64,
     /// What it gave up, and what it wrote for that.
     pub given_up: GivenUp,
+    /// What it arranged.
+    pub arranged: Arranged,
     /// Containers that versions need and that are gone, without an index that says where their chunks went. What no version names
     /// is not deleted then: `repair index` may find them there.
     pub missing_containers: u64,
@@ -138,6 +141,7 @@ impl PassReport {
         self.manifests_read += next.manifests_read;
         plan.given_up.add(next.plan.given_up);
         self.given_up.add(next.given_up);
+        self.arranged.add(next.arranged);
         self.missing_containers = next.missing_containers;
         if matches!(next.outcome, Outcome::Published(_)) {
             self.outcome = next.outcome;
@@ -157,6 +161,7 @@ impl PassReport {
             live_jobs: 0,
             manifests_read: 0,
             given_up: GivenUp::default(),
+            arranged: Arranged::default(),
             missing_containers: 0,
         }
     }

@@ -26,7 +26,8 @@ use super::report::{Done, Kept, Outcome, PassReport, Plan};
 use super::scope::Listing;
 use super::survey::Survey;
 use super::tables::{IndexWork, MEMORY_DEFAULT, THREADS_MAX, index_pass};
-use crate::giving_up::{Exact, GiveUpError, GiveUpOptions, GiveUpPlan, GivenUp, Work, give_up, plan};
+use crate::arranging::{self, ArrangeOptions, Arranged, arrange};
+use crate::giving_up::{Exact, GiveUpError, GiveUpOptions, GiveUpPlan, GivenUp, Rights, Work, give_up, plan};
 use crate::ingest::{Ingested, Sketches, follow};
 
 /// What a pass needs of the world.
@@ -87,6 +88,8 @@ pub struct PassOptions {
     pub listing: Listing,
     /// What is given up although versions name it; `None`: nothing.
     pub give_up: Option<GiveUpOptions>,
+    /// How series of the layout `lifecycle` are arranged; `None`: they are not, and fall behind.
+    pub arrange: Option<ArrangeOptions>,
     /// Threads for checking and copying what is given up.
     pub threads: NonZeroUsize,
 }
@@ -103,6 +106,7 @@ impl Default for PassOptions {
             memory: MEMORY_DEFAULT,
             listing: Listing::default(),
             give_up: Some(GiveUpOptions::default()),
+            arrange: Some(ArrangeOptions::default()),
             threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).min(THREADS_MAX),
         }
     }
@@ -274,6 +278,7 @@ struct Decided {
     has_news: bool,
     ledger: Ledger,
     work: Option<Work>,
+    arranging: Option<arranging::Work>,
 }
 
 struct Pass<'a> {
@@ -343,6 +348,7 @@ impl Pass<'_> {
             manifest.versions.iter().map(|version| Pin { series: version.series, job: version.job }).collect();
         ledger.note_dropped(proposal.going(&closed).filter(|pin| !indexed.contains(pin)).count() as u64);
         let work = self.work(&ledger, &proposal);
+        let arranging = self.arranging(&ledger, &proposal);
         let missing_containers = proposal.missing(missing);
         if missing_containers > 0 {
             tracing::warn!(
@@ -369,9 +375,10 @@ impl Pass<'_> {
             live_jobs,
             manifests_read,
             given_up: GivenUp::default(),
+            arranged: Arranged::default(),
             missing_containers,
         };
-        Ok(Decided { report, decision, has_news, ledger, work })
+        Ok(Decided { report, decision, has_news, ledger, work, arranging })
     }
 
     /// What would be done.
@@ -397,28 +404,55 @@ impl Pass<'_> {
     /// What is to be known for giving containers up, if that is wanted.
     fn work(&self, ledger: &Ledger, proposal: &Proposal) -> Option<Work> {
         let options = self.options.give_up.clone()?;
-        let mut rights = ledger.rights(&proposal.bases());
-        proposal.fill(&mut rights);
-        rights.rebuilt = self.base.manifest.head.rebuilt.unwrap_or(0);
+        let rights = self.rights(ledger, proposal);
         let dropped = self.base.manifest.head.dropped.unwrap_or(0) + ledger.dropped();
         let is_exact = match options.exact {
             Exact::Never => false,
             Exact::WhenWorth => dropped > 0 && dropped.saturating_mul(EXACT_ONE_IN) >= ledger.len(),
             Exact::Always => true,
         };
-        let context = self.surroundings.context(&self.repository, self.options.threads);
+        Some(Work {
+            options,
+            context: self.surroundings.context(&self.repository, self.options.threads),
+            job: self.job.unwrap_or(self.base.manifest.head.pass),
+            rights,
+            walks: is_exact.then(|| ledger.counting().to_vec()),
+            stop: self.stop(),
+        })
+    }
+
+    /// What is to be known for arranging, if there is anything to arrange.
+    fn arranging(&self, ledger: &Ledger, proposal: &Proposal) -> Option<arranging::Work> {
+        let options = self.options.arrange.clone()?;
+        let (series, gone) = (ledger.unarranged(&options), ledger.gone());
+        if series.is_empty() && gone.is_empty() {
+            return None;
+        }
+        Some(arranging::Work {
+            options,
+            context: self.surroundings.context(&self.repository, self.options.threads),
+            job: self.job.unwrap_or(self.base.manifest.head.pass),
+            rights: self.rights(ledger, proposal),
+            series,
+            gone,
+            stop: self.stop(),
+        })
+    }
+
+    fn rights(&self, ledger: &Ledger, proposal: &Proposal) -> Rights {
+        let mut rights = ledger.rights(&proposal.bases());
+        proposal.fill(&mut rights);
+        rights.rebuilt = self.base.manifest.head.rebuilt.unwrap_or(0);
+        rights
+    }
+
+    /// [`Self::should_stop`], for whoever outlives the pass.
+    fn stop(&self) -> Arc<dyn Fn() -> bool + Send + Sync> {
         let (started_ms, most) = (self.started_ms, self.options.max_duration);
         let (now_ms, asked) = (self.surroundings.now_ms.clone(), self.surroundings.stop.clone());
         let is_late =
             move || most.is_some_and(|most| Duration::from_millis(now_ms().saturating_sub(started_ms)) >= most);
-        Some(Work {
-            options,
-            context,
-            job: self.job.unwrap_or(self.base.manifest.head.pass),
-            rights,
-            walks: is_exact.then(|| ledger.counting().to_vec()),
-            stop: Arc::new(move || asked() || is_late()),
-        })
+        Arc::new(move || asked() || is_late())
     }
 
     /// What would be given up, as far as the index knows: chunks of new versions are in it only when a pass has taken them in.
@@ -433,8 +467,8 @@ impl Pass<'_> {
     }
 
     async fn collect(&mut self) -> Result<PassReport, PassError> {
-        let Decided { mut report, mut decision, has_news, ledger, work } = self.decide().await?;
-        if !has_news && work.is_none() {
+        let Decided { mut report, mut decision, has_news, ledger, work, arranging } = self.decide().await?;
+        if !has_news && work.is_none() && arranging.is_none() {
             report.outcome = Outcome::Nothing;
             return Ok(report);
         }
@@ -448,35 +482,37 @@ impl Pass<'_> {
             (std::mem::replace(&mut written.ids, PassRuns::new(job)), std::mem::take(&mut written.sketches));
         let manifest = self.next_manifest(&decision, &report.plan, written);
         let first_new = self.base.manifest.head.next_container;
-        self.may_leave_containers = work.is_some();
-        let give_up = move |pass: &IndexPass, draft: &mut Draft<'_>| match &work {
-            Some(work) => give_up(pass, draft, work),
-            None => Ok(GivenUp::default()),
+        self.may_leave_containers = work.is_some() || arranging.is_some();
+        let tasks = move |pass: &IndexPass, draft: &mut Draft<'_>| {
+            let arranged = arranging.map(|work| arrange(pass, draft, &work)).transpose()?.unwrap_or_default();
+            let given_up = work.map(|work| give_up(pass, draft, &work)).transpose()?.unwrap_or_default();
+            Ok((arranged, given_up))
         };
-        let WithChunks { mut manifest, left_over, then: given_up, .. } =
-            with_chunks(self.index_work(), ids, manifest, first_new, sketches, give_up).await?;
-        let has_begun_in_vain = given_up.was_stopped || !given_up.unreadable.is_empty();
-        self.may_leave_containers = has_begun_in_vain || given_up.written > 0;
+        let WithChunks { mut manifest, left_over, then: (arranged, given_up), .. } =
+            with_chunks(self.index_work(), ids, manifest, first_new, sketches, tasks).await?;
+        let has_begun_in_vain = given_up.was_stopped || !given_up.unreadable.is_empty() || arranged.may_have_left();
+        self.may_leave_containers = has_begun_in_vain || given_up.written + arranged.written > 0;
         let before: HashSet<RunId> = run_ids(&self.base.manifest).collect();
-        if !has_news && given_up.containers.is_empty() {
+        if !has_news && given_up.containers.is_empty() && arranged.is_nothing() {
             let own = run_ids(&manifest).filter(|id| !before.contains(id));
             discard(&self.repository, own.chain(left_over).collect()).await?;
             report.outcome = Outcome::Nothing;
-            report.given_up = given_up;
+            (report.given_up, report.arranged) = (given_up, arranged);
             return Ok(report);
         }
         report.plan = Plan { given_up: given_up.plan, ..report.plan.with(&decision) };
         let is_all_done = given_up.plan.is_exact && !given_up.was_stopped;
         manifest.head.missing = Some(report.missing_containers).filter(|missing| *missing > 0);
         manifest.head.dropped = Some(dropped).filter(|dropped| *dropped > 0 && !is_all_done);
-        let moved = given_up.containers.iter().map(|container| Doomed::Container(container.id));
+        let moved = given_up.containers.iter().chain(&arranged.containers);
+        let moved = moved.map(|container| Doomed::Container(container.id));
         manifest.queue.extend(moved.map(|what| Queued { what, reason: Reason::Moved, decided: self.number }));
-        manifest.head.statistics.containers_queued += given_up.containers.len() as u64;
-        manifest.head.statistics.bytes_queued += given_up.plan.container_bytes.0;
+        manifest.head.statistics.containers_queued += given_up.containers.len() as u64 + arranged.given_up;
+        manifest.head.statistics.bytes_queued += given_up.plan.container_bytes.0 + arranged.given_up_bytes.0;
         // To give up is to delete, from the moment on when the index is published (`RedirectBeforeRemoval`).
-        decision.containers.extend(&given_up.containers);
-        report.is_unfinished = given_up.was_stopped;
-        report.given_up = given_up;
+        decision.containers.extend(given_up.containers.iter().chain(&arranged.containers));
+        report.is_unfinished = given_up.was_stopped || arranged.was_stopped;
+        (report.given_up, report.arranged) = (given_up, arranged);
         // Readers of the index before may want them for a while: the next pass that publishes deletes them.
         let used: HashSet<RunId> = run_ids(&manifest).collect();
         let gone = before.into_iter().filter(|id| !used.contains(id));

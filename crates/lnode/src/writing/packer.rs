@@ -6,7 +6,7 @@
 //! Invariant: chunks keep the order in which they came; the restore counts on finding neighbours together.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use larder_format::Fingerprint;
 use larder_format::compress::Matter;
@@ -22,6 +22,8 @@ use super::uploads::Uploads;
 
 /// Payload bytes at which a container is closed however well it compresses.
 pub(crate) const PAYLOAD_MAX: usize = 4 * CONTAINER_TARGET;
+/// The same where many are open at once.
+pub(crate) const BESIDE_PAYLOAD_MAX: usize = 2 * CONTAINER_TARGET;
 
 /// What is done with full frames.
 #[derive(Debug, Clone)]
@@ -43,10 +45,11 @@ pub(crate) struct Packer {
     destination: Destination,
     kind: ContainerKind,
     job: JobId,
-    next_seq: u32,
+    next_seq: Arc<AtomicU32>,
     open: Option<Open>,
     ratio: Arc<Ratio>,
     matter: Matter,
+    payload_max: usize,
 }
 
 /// Uncompressed and sealed bytes so far: tells how much payload makes a container of the target size.
@@ -95,7 +98,29 @@ struct Frames {
 
 impl Packer {
     pub(crate) fn new(destination: Destination, kind: ContainerKind, job: JobId) -> Self {
-        Self { destination, kind, job, next_seq: 0, open: None, ratio: Arc::default(), matter: Matter::Any }
+        Self {
+            destination,
+            kind,
+            job,
+            next_seq: Arc::default(),
+            open: None,
+            ratio: Arc::default(),
+            matter: Matter::Any,
+            payload_max: PAYLOAD_MAX,
+        }
+    }
+
+    /// Another one of the same job and kind, which fills containers of its own.
+    pub(crate) fn beside(&self) -> Self {
+        let (destination, ratio) = (self.destination.clone(), self.ratio.clone());
+        Self {
+            destination,
+            next_seq: self.next_seq.clone(),
+            open: None,
+            ratio,
+            payload_max: BESIDE_PAYLOAD_MAX,
+            ..*self
+        }
     }
 
     /// The chunks that come now are of this.
@@ -109,13 +134,13 @@ impl Packer {
         let open = match &mut self.open {
             Some(open) => open,
             None => {
-                let id = ContainerId { kind: self.kind, job: self.job, seq: self.next_seq };
-                self.next_seq += 1;
+                let seq = self.next_seq.fetch_add(1, Ordering::Relaxed);
+                let id = ContainerId { kind: self.kind, job: self.job, seq };
                 if let Destination::Store { uploads, .. } = &self.destination {
                     uploads.opened();
                 }
                 let assembly = Arc::new(Assembly { id, state: Mutex::default() });
-                let payload_target = self.ratio.payload_target();
+                let payload_target = self.ratio.payload_target().min(self.payload_max);
                 self.open.insert(Open {
                     id,
                     assembly,

@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 /// Bytes that may wait. Must exceed what two open containers can hold, or they could never be closed.
 const WAITING_MAX: usize = 96 << 20;
 const _: () = assert!(WAITING_MAX >= 2 * super::packer::PAYLOAD_MAX + (16 << 20));
+const _: () = assert!(WAITING_MAX >= crate::relayout::LANES_MAX * super::packer::BESIDE_PAYLOAD_MAX + (16 << 20));
 
 /// What a container holds, for the version's container table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

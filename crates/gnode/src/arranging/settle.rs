@@ -1,0 +1,141 @@
+//! What the table of containers says when extents have moved: who has them, until when that is needed, and what goes.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use larder_format::ids::{ContainerId, SeriesKey};
+use larder_format::index_tables::{ContainerFacts, ContainerState, Lifespan, SeriesLifespans};
+use larder_format::layout::Layout;
+use larder_index::{ContainerExtents, Containers, Draft, IndexError, IndexPass};
+use larder_lnode::relayout::Written;
+use larder_store::survey::ListedContainer;
+
+use super::series::{Content, Contents, Known, Series, place_of};
+use super::{Arranged, Work};
+use crate::giving_up::none_left;
+use larder_format::extents::Extents;
+
+/// Changes the draft.
+pub(super) fn settle(
+    pass: &IndexPass,
+    draft: &mut Draft<'_>,
+    work: &Work,
+    all: BTreeMap<SeriesKey, Series>,
+    written: &Written,
+    arranged: &mut Arranged,
+) -> Result<(), IndexError> {
+    let mut facts = pass.changes::<Containers>()?;
+    let mut records = pass.changes::<ContainerExtents>()?;
+    for gone in &work.gone {
+        records.remove(gone)?;
+    }
+    for series in all.into_values() {
+        let mut settling = Settling::read(pass, draft, &series)?;
+        settling.number_new(draft)?;
+        for known in series.containers.values() {
+            let after = settling.facts(known, work);
+            if after.state == ContainerState::Arranged && known.is_there() {
+                arranged.given_up += 1;
+                arranged.given_up_bytes.0 += after.object_bytes;
+                arranged.containers.push(ListedContainer { id: after.id, bytes: after.object_bytes });
+            }
+            if after != known.facts {
+                facts.put(&known.number, &after)?;
+            }
+        }
+        for (id, number) in &settling.new {
+            let (Some(holding), Some(Some(content))) = (written.containers.get(id), settling.contents.get(id)) else {
+                continue;
+            };
+            arranged.written += 1;
+            arranged.written_bytes.0 += holding.object_bytes;
+            let new = ContainerFacts {
+                id: *id,
+                state: ContainerState::Live,
+                layout: Layout::Lifecycle,
+                chunks: holding.chunks,
+                bytes: holding.bytes,
+                object_bytes: holding.object_bytes,
+                given_up_chunks: 0,
+                given_up_bytes: 0,
+                users: users(series.key, content),
+                forwards: Vec::new(),
+            };
+            facts.put(number, &new)?;
+            // It is no name.
+            records.put(id, &Extents::default())?;
+        }
+    }
+    draft.apply(facts)?;
+    draft.apply(records)
+}
+
+/// Until when a container is needed that was written by arranging.
+fn users(series: SeriesKey, content: &Content) -> Vec<SeriesLifespans> {
+    vec![SeriesLifespans { series, lifespans: vec![Lifespan { first: content.first, last: content.last }] }]
+}
+
+struct Settling {
+    contents: Contents,
+    /// Of each name the containers that have extents of it, itself left out.
+    forwards: HashMap<ContainerId, HashSet<ContainerId>>,
+    /// Containers that were there and are no names.
+    written: HashSet<ContainerId>,
+    /// Containers that were written now, and their numbers.
+    new: BTreeMap<ContainerId, u32>,
+    numbers: HashMap<ContainerId, u32>,
+    series: SeriesKey,
+}
+
+impl Settling {
+    fn read(pass: &IndexPass, draft: &Draft<'_>, series: &Series) -> Result<Self, IndexError> {
+        let contents = series.content(pass, draft)?;
+        let (mut forwards, mut written) = (HashMap::new(), HashSet::new());
+        Series::extents(pass, draft, &series.by_name(), |name, extents| {
+            let places = extents.0.iter().map(|extent| place_of(name, extent));
+            let others: HashSet<ContainerId> = places.filter(|place| *place != name.facts.id).collect();
+            if extents.0.is_empty() && name.is_there() {
+                written.insert(name.facts.id);
+            }
+            forwards.insert(name.facts.id, others);
+            Ok::<_, IndexError>(())
+        })?;
+        let numbers = series.containers.iter().map(|(id, known)| (*id, known.number)).collect();
+        Ok(Self { contents, forwards, written, new: BTreeMap::new(), numbers, series: series.key })
+    }
+
+    /// Gives numbers to what was written.
+    fn number_new(&mut self, draft: &mut Draft<'_>) -> Result<(), IndexError> {
+        let mut new: Vec<ContainerId> =
+            self.contents.keys().filter(|id| !self.numbers.contains_key(*id)).copied().collect();
+        new.sort_unstable();
+        for id in new {
+            let number = draft.manifest.head.next_container;
+            draft.manifest.head.next_container = number.checked_add(1).ok_or_else(none_left)?;
+            self.new.insert(id, number);
+            self.numbers.insert(id, number);
+        }
+        Ok(())
+    }
+
+    /// What is known of a container from now on.
+    fn facts(&self, known: &Known, work: &Work) -> ContainerFacts {
+        let mut facts = known.facts.clone();
+        let others = self.forwards.get(&facts.id).into_iter().flatten();
+        facts.forwards = others.filter_map(|other| self.numbers.get(other)).copied().collect();
+        facts.forwards.sort_unstable();
+        if !known.is_there() {
+            return facts;
+        }
+        match self.contents.get(&facts.id) {
+            Some(Some(content)) if self.written.contains(&facts.id) => facts.users = users(self.series, content),
+            Some(Some(_)) => {}
+            // `GiveUpSettled`, `GiveUpNotAdopted`.
+            _ if !work.rights.is_free(&facts.id) || work.rights.held.contains(&facts.id) => {}
+            _ => {
+                facts.state = ContainerState::Arranged;
+                (facts.given_up_chunks, facts.given_up_bytes) = (facts.chunks, facts.bytes);
+            }
+        }
+        facts
+    }
+}

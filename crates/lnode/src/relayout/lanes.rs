@@ -1,0 +1,45 @@
+//! Copying chunks into several containers at once, each into that of its lane: what is read in one order is written in several.
+
+use larder_format::ChunkRef;
+
+use super::{Relayout, RelayoutError};
+
+/// Lanes that there are: an open container takes memory until it is closed.
+pub const LANES_MAX: usize = 4;
+
+impl Relayout {
+    /// Copies chunks into new data containers, each into the container that is open in its lane (a number below [`LANES_MAX`]), in
+    /// the order given; says where each of them is now. Each is checked against its fingerprint first.
+    pub fn copy_apart(&mut self, chunks: &[(ChunkRef, usize)]) -> Result<Vec<ChunkRef>, RelayoutError> {
+        let mut copies = Vec::with_capacity(chunks.len());
+        let mut rest = chunks;
+        while !rest.is_empty() {
+            self.stop_if_asked()?;
+            let mut bytes = 0usize;
+            let fits = |(chunk, _): &&(ChunkRef, usize)| {
+                bytes += chunk.size as usize;
+                bytes <= self.batch_bytes()
+            };
+            let (batch, later) = rest.split_at(rest.iter().take_while(fits).count().max(1));
+            rest = later;
+            let references: Vec<ChunkRef> = batch.iter().map(|(chunk, _)| *chunk).collect();
+            let contents = self.read_batch(&references)?;
+            let mut from = 0;
+            for (chunk, lane) in batch {
+                let to = from + chunk.size as usize;
+                while self.lanes.len() <= (*lane).min(LANES_MAX - 1) {
+                    self.lanes.push(self.data.beside());
+                }
+                let last = self.lanes.len() - 1;
+                copies.push(self.lanes[(*lane).min(last)].push(chunk.fingerprint, &contents[from..to])?);
+                from = to;
+            }
+        }
+        Ok(copies)
+    }
+
+    /// Closes the containers of all lanes. What is copied next goes into others.
+    pub fn close_lanes(&mut self) -> Result<(), RelayoutError> {
+        Ok(self.lanes.iter_mut().try_for_each(crate::writing::Packer::close)?)
+    }
+}
