@@ -161,3 +161,95 @@ fn newest_of(uses: &[Use]) -> Vec<Stretch> {
     }
     stretches
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_format::ids::{ContainerId, ContainerKind, JobId};
+    use proptest::prelude::*;
+
+    fn id(seq: u32) -> ContainerId {
+        ContainerId { kind: ContainerKind::Data, job: JobId([1; 16]), seq }
+    }
+
+    #[test]
+    fn of_uses_that_overlap_the_newest_counts() {
+        let used = |from, length, version| Use { from, length, version };
+        let stretch = |from, end, version| Stretch { from, end, version };
+        let uses = [used(0, 10, 5), used(5, 10, 7), used(5, 2, 6), used(30, 5, 6), used(35, 5, 6)];
+        let stretches = [stretch(0, 5, 5), stretch(5, 15, 7), stretch(30, 40, 6)];
+        assert_eq!(newest_of(&uses), stretches);
+        assert_eq!(newest_of(&[used(3, 0, 1)]), []);
+    }
+
+    #[test]
+    fn what_is_needed_by_nobody_may_not_be_used() {
+        let retained = BTreeSet::from([3]);
+        let numbers = Numbers { new: &[3], retained: &retained };
+        let before = Extents(vec![Extent { from: 10, length: 10, last: None, to: None }]);
+        let of = |from, length| extents_of(&before, &[Use { from, length, version: 3 }], 1, numbers, true);
+        assert!(of(10, 10).is_some() && of(12, 3).is_some());
+        assert!([of(9, 2), of(0, 5), of(15, 6), of(20, 1), of(9, 20)].iter().all(Option::is_none));
+    }
+
+    proptest! {
+        /// The oracle keeps for each byte who uses it.
+        #[test]
+        fn each_byte_has_its_last_version(
+            first in 1u32..4,
+            before in prop::collection::vec((0u32..4, 1u32..6, prop::option::of(1u32..6)), 0..6),
+            uses in prop::collection::vec((any::<prop::sample::Index>(), 1u32..6, 6u32..9), 0..8),
+            retained in prop::collection::btree_set(1u32..9, 0..6),
+            new in prop::collection::btree_set(6u32..9, 0..4),
+            may_drop: bool,
+        ) {
+            let mut extents = Extents::default();
+            let mut bytes: BTreeMap<u32, (Option<u32>, (ContainerId, u32))> = BTreeMap::new();
+            let mut from = 0;
+            for (number, (gap, length, last)) in (0u32..).zip(before) {
+                from += gap;
+                let to = (number % 2 == 1).then_some((id(number), number * 100));
+                extents.0.push(Extent { from, length, last, to });
+                for at in from..from + length {
+                    let place = to.map_or((id(0), at), |(container, offset)| (container, offset + at - from));
+                    bytes.insert(at, (last, place));
+                }
+                from += length;
+            }
+            let (new, mut retained): (Vec<u32>, BTreeSet<u32>) = (new.into_iter().collect(), retained);
+            retained.retain(|number| *number < 6 || new.contains(number));
+            retained.extend(&new);
+            let mut used: Vec<Use> = Vec::new();
+            for (place, length, version) in uses.into_iter().filter(|(.., version)| new.contains(version)) {
+                let Some(at) = bytes.keys().nth(place.index(bytes.len().max(1))).copied() else { continue };
+                let length = (1..=length).take_while(|length| bytes.contains_key(&(at + length - 1))).last().unwrap_or(0);
+                used.push(Use { from: at, length, version });
+            }
+            used.sort_by_key(|used| (used.from, used.version, used.length));
+            let after = extents_of(&extents, &used, first, Numbers { new: &new, retained: &retained }, may_drop);
+            let after = after.expect("nothing else is used");
+            let mut expected = BTreeMap::new();
+            for (at, (last, place)) in bytes {
+                let newest = used.iter().filter(|used| (used.from..used.from + used.length).contains(&at));
+                let last = match newest.map(|used| used.version).max() {
+                    Some(newest) if new.last() == Some(&newest) => None,
+                    Some(newest) => Some(newest.max(last.unwrap_or(0))),
+                    None => last.or(new.first().map(|first| first - 1)),
+                };
+                let needs = |number: &&u32| first <= **number && last.is_none_or(|last| **number <= last);
+                if !may_drop || retained.iter().any(|number| needs(&number)) {
+                    expected.insert(at, (last, place));
+                }
+            }
+            let mut got = BTreeMap::new();
+            for extent in &after.0 {
+                for at in extent.from..extent.end() {
+                    let place = after.place(id(0), at, 1).expect("it is in one");
+                    prop_assert!(got.insert(at, (extent.last, place)).is_none());
+                }
+            }
+            prop_assert_eq!(got, expected);
+            after.encode(&mut Vec::new()).expect("is valid");
+        }
+    }
+}

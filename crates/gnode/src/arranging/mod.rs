@@ -144,8 +144,6 @@ pub(crate) struct Work {
     pub(crate) job: JobId,
     pub(crate) rights: Rights,
     pub(crate) series: Vec<Unarranged>,
-    /// Containers of the layout that have no records any more.
-    pub(crate) gone: Vec<ContainerId>,
     pub(crate) stop: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 

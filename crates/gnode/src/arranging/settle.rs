@@ -25,9 +25,6 @@ pub(super) fn settle(
 ) -> Result<(), IndexError> {
     let mut facts = pass.changes::<Containers>()?;
     let mut records = pass.changes::<ContainerExtents>()?;
-    for gone in &work.gone {
-        records.remove(gone)?;
-    }
     for series in all.into_values() {
         let mut settling = Settling::read(pass, draft, &series)?;
         settling.number_new(draft)?;

@@ -12,7 +12,7 @@ use larder_format::layout::Layout;
 use larder_format::lease::Pin;
 use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_format::sketch::Sketch;
-use larder_index::tables::{Changes, Containers, TableView};
+use larder_index::tables::{Changes, ContainerExtents, Containers, TableView};
 use larder_index::{IndexError, IndexSnapshot, LookupOptions, PassRuns};
 use larder_store::survey::ListedContainer;
 
@@ -280,11 +280,6 @@ impl Ledger {
         unarranged.collect()
     }
 
-    /// Containers of the layout `lifecycle` that lost their records. After [`Ledger::prune`].
-    pub(crate) fn gone(&self) -> Vec<ContainerId> {
-        self.lifespans.gone().to_vec()
-    }
-
     /// What the retained versions allow: their numbers, those of the newest of each series and of `bases`, and containers that are
     /// named otherwise. After [`Ledger::prune`].
     pub(crate) fn rights(&self, bases: &BTreeSet<Pin>) -> Rights {
@@ -338,6 +333,8 @@ impl Ledger {
             }
             next_age += 1;
             let memory = work.memory / 4;
+            let gone = self.lifespans.gone().to_vec();
+            let gone = if manifest.runs_of(Table::Extents).is_empty() { Vec::new() } else { gone };
             let changes = move |io| {
                 let mut changes: Changes<Containers> = Changes::new(&io, memory, &std::env::temp_dir())?;
                 let mut put = |(number, facts): (u32, Option<&_>)| match facts {
@@ -348,7 +345,10 @@ impl Ledger {
                     true => self.lifespans.all().try_for_each(&mut put)?,
                     false => self.lifespans.changes().try_for_each(&mut put)?,
                 }
-                let runs = changes.write(&io, &ids, age)?;
+                let mut runs = changes.write(&io, &ids, age)?;
+                let mut extents: Changes<ContainerExtents> = Changes::new(&io, memory, &std::env::temp_dir())?;
+                gone.iter().try_for_each(|container| extents.remove(container))?;
+                runs.extend(extents.write(&io, &ids, age)?);
                 Ok::<_, IndexError>((runs, ids))
             };
             let (written, used) = work.run(changes).await?;

@@ -424,8 +424,8 @@ impl Pass<'_> {
     /// What is to be known for arranging, if there is anything to arrange.
     fn arranging(&self, ledger: &Ledger, proposal: &Proposal) -> Option<arranging::Work> {
         let options = self.options.arrange.clone()?;
-        let (series, gone) = (ledger.unarranged(&options), ledger.gone());
-        if series.is_empty() && gone.is_empty() {
+        let series = ledger.unarranged(&options);
+        if series.is_empty() {
             return None;
         }
         Some(arranging::Work {
@@ -434,7 +434,6 @@ impl Pass<'_> {
             job: self.job.unwrap_or(self.base.manifest.head.pass),
             rights: self.rights(ledger, proposal),
             series,
-            gone,
             stop: self.stop(),
         })
     }

@@ -11,9 +11,11 @@
 
 mod between;
 mod exact;
+mod lifecycle;
 
 pub use between::{Between, at_every_operation};
 pub use exact::{thorough, twins};
+pub use lifecycle::{arranging, pieces, thoroughly};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;

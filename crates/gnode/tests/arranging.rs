@@ -1,0 +1,159 @@
+//! The promise: whatever the history of a series in the layout `lifecycle`, every version that stays is whole, names lead to its
+//! chunks, and with `--holes 0` nothing is stored but what it needs.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use larder_format::ids::JobId;
+use larder_gnode::arranging::Arranged;
+use larder_gnode::pass::{Outcome, PassOptions};
+use proptest::prelude::*;
+use support::*;
+
+/// An edition in which every n-th piece is of another one.
+fn edition(of: u64, every: usize, shift: usize) -> [u64; 60] {
+    std::array::from_fn(|place| if (place + shift).is_multiple_of(every) { of } else { 0 })
+}
+
+#[test]
+fn what_a_version_drops_leaves_for_its_volume() {
+    let scene = Scene::new();
+    let first = scene.lifecycle("db", &pieces(&[0; 60]));
+    let report = scene.arrange(0.0);
+    assert_eq!((report.arranged.versions, report.arranged.moved_chunks), (1, 0), "{report:?}");
+    let second = scene.lifecycle("db", &pieces(&edition(1, 4, 0)));
+    let report = scene.arrange(0.0);
+    assert_eq!(report.arranged.versions, 1);
+    assert!(report.arranged.moved_chunks > 20 && report.arranged.given_up == 1, "{report:?}");
+    scene.names_lead_to_chunks("after two");
+    let (stored, named) = scene.stored_and_named();
+    assert_eq!(stored, named);
+    // What only the first has lies by itself: forgetting it deletes a container and reads none.
+    scene.forget(first);
+    let report = scene.arrange(0.0);
+    assert_eq!((report.arranged.moved_chunks, report.arranged.written), (0, 0), "{report:?}");
+    assert!(report.done.containers >= 1, "{report:?}");
+    scene.names_lead_to_chunks("without the first");
+    let (stored, named) = scene.stored_and_named();
+    assert_eq!(stored, named);
+    scene.forget(second);
+    scene.arrange(0.0);
+    assert_eq!(scene.stored_and_named(), (0, 0));
+    assert!(scene.extents().is_empty(), "{:?}", scene.extents());
+}
+
+#[test]
+fn few_holes_are_left_and_many_are_not() {
+    let scene = Scene::new();
+    scene.lifecycle("db", &pieces(&[0; 60]));
+    scene.lifecycle("db", &pieces(&edition(1, 20, 0)));
+    let report = scene.arrange(20.0);
+    assert_eq!((report.arranged.versions, report.arranged.moved_chunks), (2, 0), "{report:?}");
+    scene.names_lead_to_chunks("with holes");
+    scene.lifecycle("db", &pieces(&edition(2, 3, 1)));
+    let report = scene.arrange(20.0);
+    assert!(report.arranged.moved_chunks > 30, "{report:?}");
+    scene.names_lead_to_chunks("without");
+    // Nothing new: nothing to do but to delete what the index before this one had.
+    assert_eq!(scene.arrange(20.0).arranged, Arranged::default());
+    assert_eq!(scene.arrange(20.0).outcome, Outcome::Nothing);
+}
+
+/// Standard series beside it neither see its chunks nor lose theirs.
+#[test]
+fn both_layouts_live_in_one_repository() {
+    let scene = Scene::new();
+    let bytes = pieces(&[0; 60]);
+    scene.lifecycle("db", &bytes);
+    std::fs::create_dir_all(scene.source("tree")).unwrap();
+    std::fs::write(scene.source("tree").join("file"), &bytes).unwrap();
+    let standard = scene.backup(&scene.context(), "tree").unwrap().version.unwrap();
+    assert!(standard.statistics.added_bytes >= bytes.len() as u64, "{standard:?}");
+    scene.pass().unwrap();
+    let db = scene.lifecycle("db", &pieces(&edition(1, 2, 0)));
+    scene.pass().unwrap();
+    scene.names_lead_to_chunks("both");
+    scene.forget(db);
+    scene.forget(standard.id);
+    scene.pass().unwrap();
+    scene.names_lead_to_chunks("one forgotten of each");
+    assert_eq!(scene.versions().len(), 1);
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// A version: another edition of every n-th piece.
+    Backup(u64, usize, usize),
+    /// The same in another series.
+    Other(u64),
+    Forget(usize),
+    Arrange(bool),
+    Collect,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        5 => (0u64..4, 2usize..20, 0usize..9).prop_map(|(of, every, shift)| Step::Backup(of, every, shift)),
+        1 => (0u64..3).prop_map(Step::Other),
+        3 => any::<usize>().prop_map(Step::Forget),
+        4 => any::<bool>().prop_map(Step::Arrange),
+        1 => Just(Step::Collect),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Any order of backups, of forgetting, and of passes that arrange, with holes or without, or fall behind.
+    #[test]
+    fn any_history_keeps_every_version_whole(steps in proptest::collection::vec(step(), 3..26)) {
+        let scene = Scene::new();
+        let mut expected: BTreeMap<JobId, Contents> = BTreeMap::new();
+        let mut pieces_now = [0; 60];
+        for step in &steps {
+            match step {
+                Step::Backup(of, every, shift) => {
+                    for place in 0..60 {
+                        if (place + shift).is_multiple_of(*every) {
+                            pieces_now[place] = *of;
+                        }
+                    }
+                    let id = scene.lifecycle("db", &pieces(&pieces_now));
+                    expected.insert(id, BTreeMap::from([("db".into(), pieces(&pieces_now))]));
+                }
+                Step::Other(of) => {
+                    let bytes = pieces(&edition(*of, 3, 0));
+                    let id = scene.lifecycle("other", &bytes);
+                    expected.insert(id, BTreeMap::from([("other".into(), bytes)]));
+                }
+                Step::Forget(number) if !expected.is_empty() => {
+                    let id = *expected.keys().nth(number % expected.len()).unwrap();
+                    scene.forget(id);
+                    expected.remove(&id);
+                }
+                Step::Forget(_) => {}
+                Step::Arrange(exactly) => drop(scene.arrange(if *exactly { 0.0 } else { 20.0 })),
+                Step::Collect => {
+                    drop(scene.pass_with(&PassOptions { arrange: None, ..arranging(0.0) }).unwrap());
+                }
+            }
+            scene.names_lead_to_chunks(&format!("after {step:?} of {steps:?}"));
+        }
+        scene.pass_with(&thoroughly()).unwrap();
+        scene.names_lead_to_chunks(&format!("in the end of {steps:?}"));
+        let (stored, named) = scene.stored_and_named();
+        prop_assert_eq!(stored, named, "{:?}", steps);
+        while let Some(id) = expected.keys().next().copied() {
+            scene.forget(id);
+            expected.remove(&id);
+            scene.arrange(0.0);
+            scene.names_lead_to_chunks(&format!("forgetting after {steps:?}"));
+            let (stored, named) = scene.stored_and_named();
+            prop_assert_eq!(stored, named, "forgetting {:?} after {:?}", id, steps);
+        }
+        prop_assert!(scene.extents().is_empty());
+    }
+}

@@ -1,0 +1,136 @@
+//! Series in the layout `lifecycle`: versions of them, and an oracle of where their chunks are that knows names and records alone.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use larder_format::ChunkRef;
+use larder_format::extents::Extents;
+use larder_format::ids::{ContainerId, ContainerKind, JobId};
+use larder_format::layout::Layout;
+use larder_gnode::arranging::ArrangeOptions;
+use larder_gnode::pass::{PassOptions, PassReport};
+use larder_index::{ContainerExtents, IndexIo, IndexSnapshot, LookupOptions, TableView};
+use larder_lnode::references::References;
+use larder_store::RepositoryError;
+use larder_testkit::data;
+
+use super::{Scene, backup_with, pass_options, versions};
+
+/// A pass that leaves so much (percent) of other versions in a container.
+pub fn arranging(holes_percent: f64) -> PassOptions {
+    PassOptions {
+        arrange: Some(ArrangeOptions { holes_percent, ..ArrangeOptions::default() }),
+        give_up: None,
+        ..pass_options()
+    }
+}
+
+/// The same with nothing left over, also where nothing is new.
+pub fn thoroughly() -> PassOptions {
+    let options = ArrangeOptions { holes_percent: 0.0, all: true, ..ArrangeOptions::default() };
+    PassOptions { arrange: Some(options), ..arranging(0.0) }
+}
+
+/// 240 KiB in which a sixtieth each is of the given editions.
+pub fn pieces(editions: &[u64; 60]) -> Vec<u8> {
+    let piece = |(place, edition): (usize, &u64)| data::random(place as u64 * 1000 + edition, 4096);
+    editions.iter().enumerate().flat_map(piece).collect()
+}
+
+impl Scene {
+    /// A version of a series of this layout that holds these bytes.
+    pub fn lifecycle(&self, series: &str, bytes: &[u8]) -> JobId {
+        self.lifecycle_at(&self.context(), series, bytes).unwrap()
+    }
+
+    pub fn lifecycle_at(
+        &self,
+        context: &larder_lnode::Context,
+        series: &str,
+        bytes: &[u8],
+    ) -> Result<JobId, larder_lnode::BackupError> {
+        let root = self.source(series);
+        std::fs::create_dir_all(&root).unwrap();
+        std::fs::write(root.join("file"), bytes).unwrap();
+        let report = backup_with(context, &root, series, |options| {
+            options.layout = Layout::Lifecycle;
+            options.force = true;
+        })?;
+        Ok(report.version.unwrap().id)
+    }
+
+    pub fn arrange(&self, holes_percent: f64) -> PassReport {
+        self.pass_with(&arranging(holes_percent)).unwrap()
+    }
+
+    /// The chunks that a version names, each once, and how often it names any.
+    pub fn names(&self, id: JobId) -> BTreeMap<(ContainerId, u32), ChunkRef> {
+        let context = self.context();
+        let version = versions(&context).into_iter().find(|version| version.id() == id).unwrap();
+        let manifest = self.runtime.block_on(context.repository.manifest(&version)).unwrap();
+        let mut names = BTreeMap::new();
+        References::new(&context)
+            .visit(&manifest, |chunk| {
+                names.insert((chunk.container, chunk.offset), *chunk);
+                Ok::<_, RepositoryError>(())
+            })
+            .unwrap();
+        names
+    }
+
+    /// The records of all containers that the newest index has any of.
+    pub fn extents(&self) -> BTreeMap<ContainerId, Extents> {
+        let repository = self.repository(self.memory.store());
+        let newest = self.runtime.block_on(IndexSnapshot::newest(&repository)).unwrap().snapshot;
+        let io = IndexIo { repository, runtime: self.runtime.handle().into() };
+        let table: TableView<ContainerExtents> = TableView::new(io, &newest.manifest.runs, LookupOptions::default());
+        table.scan(0..=u64::MAX, 1 << 20).map(|record| record.unwrap()).map(|(id, of)| (id, of.unwrap())).collect()
+    }
+
+    /// That every chunk that a visible version names is where the index says: another way to the bytes than readers take.
+    #[track_caller]
+    pub fn names_lead_to_chunks(&self, at: &str) {
+        let context = self.context();
+        let extents = self.extents();
+        let mut tables: HashMap<ContainerId, BTreeMap<u32, ChunkRef>> = HashMap::new();
+        for version in versions(&context) {
+            for ((container, offset), chunk) in self.names(version.id()) {
+                let place = match extents.get(&container) {
+                    Some(record) => record.place(container, offset, chunk.size),
+                    None => Some((container, offset)),
+                };
+                let Some((there, offset_there)) = place else {
+                    panic!("{at}: {} needs {container} at {offset}, which is in no extent", version.id())
+                };
+                let table = tables.entry(there).or_insert_with(|| {
+                    let index = self.runtime.block_on(context.repository.read_container_index(there));
+                    let index = index.unwrap_or_else(|error| panic!("{at}: {} needs {there}: {error}", version.id()));
+                    index.chunk_refs().map(|chunk| (chunk.offset, chunk)).collect()
+                });
+                let found = table.get(&offset_there).map(|found| (found.fingerprint, found.size));
+                assert_eq!(found, Some((chunk.fingerprint, chunk.size)), "{at}: {container} at {offset}");
+            }
+        }
+    }
+
+    /// Bytes of all chunks in data containers, and of those that versions need: each name once.
+    pub fn stored_and_named(&self) -> (u64, u64) {
+        let context = self.context();
+        let listed = self.runtime.block_on(context.repository.list_containers()).unwrap();
+        let data = listed.iter().filter(|container| container.id.kind == ContainerKind::Data);
+        let stored = data.map(|container| {
+            let index = self.runtime.block_on(context.repository.read_container_index(container.id)).unwrap();
+            index.chunk_refs().map(|chunk| u64::from(chunk.size)).sum::<u64>()
+        });
+        let stored = stored.sum();
+        let mut named: BTreeSet<(ContainerId, u32)> = BTreeSet::new();
+        let mut bytes = 0;
+        for version in versions(&context) {
+            for (name, chunk) in self.names(version.id()) {
+                if named.insert(name) {
+                    bytes += u64::from(chunk.size);
+                }
+            }
+        }
+        (stored, bytes)
+    }
+}
