@@ -335,6 +335,11 @@ pub fn backup_with(
 
 /// Lays a version out anew with a container of its own for everything.
 pub fn relay_all(context: &Context, version: &Version) {
+    relay(context, version, |container| container.kind == ContainerKind::Data);
+}
+
+/// Lays a version out anew without these containers.
+pub fn relay(context: &Context, version: &Version, leaves: impl Fn(&ContainerId) -> bool) {
     let manifest = VersionReader::open(context, version).unwrap().manifest().clone();
     let pin = pin_of(version);
     let generation = context.runtime.block_on(context.repository.next_generation(pin)).unwrap();
@@ -353,7 +358,7 @@ pub fn relay_all(context: &Context, version: &Version) {
     };
     let keeper = LeaseKeeper::open(context, job, lease).unwrap();
     let mut relayout = Relayout::new(context, job, larder_format::compress::Compression::DEFAULT).unwrap();
-    let relaid = relayout.relay(&manifest, |container| container.kind == ContainerKind::Data).unwrap();
+    let relaid = relayout.relay(&manifest, leaves).unwrap();
     let written = relayout.finish().unwrap();
     let relaid = relaid.manifest(&manifest, &written, [3; 16]).unwrap();
     context.runtime.block_on(context.repository.commit_generation(version.series, &relaid, generation)).unwrap();
