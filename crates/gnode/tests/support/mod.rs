@@ -101,6 +101,11 @@ impl Scene {
         Self { dir: self.dir.clone(), runtime: self.runtime.clone(), memory: self.memory.snapshot() }
     }
 
+    /// The very same, for a thread of its own.
+    pub fn same(&self) -> Self {
+        Self { dir: self.dir.clone(), runtime: self.runtime.clone(), memory: self.memory.clone() }
+    }
+
     /// The same scene at another store.
     pub fn repository(&self, store: Arc<dyn ObjectStore>) -> Repository {
         let opened = Repository::open(store_over(store), PASSWORD, Arc::new(SystemEntropy));
