@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use larder_format::ids::JobId;
-use larder_format::lease::Pin;
+use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::names;
 use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::PassOptions;
+use larder_lnode::lease::LeaseKeeper;
 use larder_lnode::{BackupError, BackupReport, Context, VersionReader};
 use larder_testkit::{Failure, Fault, OpKind, Times, When};
 use support::*;
@@ -138,6 +139,41 @@ fn what_a_newest_version_of_several_generations_names_is_not_given_up() {
     assert!(!shared.is_empty() && shared.into_iter().all(|container| scene.is_there(container)));
     assert!(scene.contents() == expected);
     reading.end();
+}
+
+/// What a running compaction names it may reference: its newest generation would need the index.
+#[test]
+fn what_running_jobs_build_on_is_not_given_up() {
+    let (scene, _) = with_another_copy();
+    let old = scene.alone("a", &OLD);
+    backup_alone(&scene.context(), &scene.source("newest"), "a");
+    let containers = scene.data_of(old);
+    let version = scene.versions().into_iter().find(|version| version.id() == old).unwrap();
+    for (kind, generation) in [(JobKind::Task, Some(1)), (JobKind::Backup, None), (JobKind::Read, None)] {
+        let scene = scene.fork();
+        let context = scene.context();
+        let job = JobId::new(context.clock.now_ms(), [1; 10]);
+        let lease = Lease {
+            kind,
+            series: "a".to_owned(),
+            pins: vec![Pin { series: version.series, job: old }],
+            adopts: Vec::new(),
+            host: String::new(),
+            process: 1,
+            written_ms: 0,
+            renew_seconds: 300,
+            claims: None,
+            generation,
+        };
+        let keeper = LeaseKeeper::open(&context, job, lease).unwrap();
+        scene.pass_with(&thorough(Exact::Never)).unwrap();
+        let is_spared = containers.iter().all(|container| scene.is_there(*container));
+        assert_eq!(is_spared, kind != JobKind::Read, "{kind:?}");
+        keeper.end(true);
+        scene.version("b", 0);
+        scene.pass_with(&thorough(Exact::Never)).unwrap();
+        assert!(!containers.iter().any(|container| scene.is_there(*container)), "{kind:?}: the job is over");
+    }
 }
 
 /// `RebuiltKeepsCopies`: a container was given up, its delete is under way, and the index is lost. The new one sees two copies, and the

@@ -196,10 +196,10 @@ impl Proposal {
         is_over && !self.adopted.contains(job)
     }
 
-    /// Versions that running backups name: they are about to be built on.
+    /// Versions that running backups and compactions name: they are about to be built on.
     pub(super) fn bases(&self) -> BTreeSet<Pin> {
-        let backups = self.leases.live.values().filter(|lease| lease.kind == JobKind::Backup);
-        backups.flat_map(|lease| lease.pins.iter().copied()).collect()
+        let builds = |lease: &&Lease| lease.kind == JobKind::Backup || lease.kind == JobKind::Task;
+        self.leases.live.values().filter(builds).flat_map(|lease| lease.pins.iter().copied()).collect()
     }
 
     /// What of the jobs that were seen decides whether their containers may be given up.
