@@ -6,6 +6,7 @@ mod support;
 
 use std::time::Duration;
 
+use larder_format::names;
 use larder_gnode::pass::{Outcome, PassError, PassOptions};
 use larder_lnode::check::ReadData;
 use larder_lnode::{CheckOptions, check};
@@ -162,6 +163,34 @@ fn what_cannot_be_read_stops_a_pass_before_it_deletes_anything() {
 }
 
 /// Whoever may only create objects makes a pass delete nothing that is needed.
+/// Its containers look like garbage, since no manifest names them; but a manifest that went without a mark was lost.
+#[test]
+fn a_manifest_that_was_lost_stops_a_pass_before_it_deletes_anything() {
+    let scene = Scene::new();
+    let ids = [0, 1].map(|edition| scene.version("a", edition));
+    scene.pass().unwrap();
+    let contents = scene.contents();
+    let version = scene.versions().into_iter().find(|version| version.id() == ids[0]).unwrap();
+    let name = names::version(version.series, version.id(), 0);
+    let manifest = scene.runtime.block_on(scene.memory.get(&name)).unwrap();
+    scene.runtime.block_on(scene.memory.remove(&name));
+    scene.version("a", 2);
+    let before = scene.runtime.block_on(scene.memory.paths());
+    for _ in 0..2 {
+        match scene.pass() {
+            Err(PassError::LostManifest { id, name: lost }) => assert_eq!((id, &lost), (ids[0], &name)),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(scene.runtime.block_on(scene.memory.paths()), before);
+    // Somebody finds it again.
+    scene.runtime.block_on(scene.memory.put(&name, manifest));
+    let newest = scene.contents();
+    assert!(ids.iter().all(|id| newest[id] == contents[id]));
+    scene.pass().unwrap();
+    assert!(scene.contents() == newest);
+}
+
 #[test]
 fn planted_marks_and_closing_marks_are_not_believed() {
     let scene = Scene::new();

@@ -6,8 +6,10 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use larder_format::ids::{ContainerKind, JobId};
@@ -15,6 +17,7 @@ use larder_format::names;
 use larder_gnode::compaction::{Compacted, CompactionOptions, compact, plans};
 use larder_gnode::pass::{self, PassOptions};
 use larder_lnode::{Context, ReadError, VersionReader};
+use larder_store::catalog::Version;
 use larder_testkit::Stop;
 use support::*;
 
@@ -218,6 +221,20 @@ fn generations_below_the_one_that_holds_are_removed() {
     is_clean(&scene, "forgotten");
 }
 
+/// That a version is whole, also when all others go: what its base left has copies in the base's newest generation, to which the index
+/// would lead as long as there is one.
+#[track_caller]
+fn stands_alone(scene: &Scene, id: JobId, expected: &Contents, at: &str) {
+    assert!(scene.contents()[&id] == *expected, "{at}");
+    pass_after(scene, NEVER);
+    assert!(scene.contents()[&id] == *expected, "{at}");
+    for version in scene.versions().iter().filter(|version| version.id() != id) {
+        scene.forget(version.id());
+    }
+    pass_after(scene, NEVER);
+    assert!(scene.contents()[&id] == *expected, "{at}");
+}
+
 /// S10: the base of a backup is laid out anew, and what it gave up is collected, while the backup runs.
 #[test]
 fn a_backup_whose_base_is_laid_out_anew_meanwhile_is_whole() {
@@ -227,13 +244,15 @@ fn a_backup_whose_base_is_laid_out_anew_meanwhile_is_whole() {
     let expected = fork.contents().remove(&id).unwrap();
     let compacted = Arc::new(AtomicUsize::new(0));
     let count = compacted.clone();
+    let is_of_a = |version: &Version| version.summary.series == "a";
     at_every_operation(
         &scene,
         move |scene| {
             // Not when the backup has committed: the new version has less in common with the old ones.
             count.fetch_add(compact_all(&scene.context()), Ordering::Relaxed);
-            let newest = scene.versions().into_iter().rfind(|version| version.summary.series == "a").unwrap();
-            for version in scene.versions().iter().filter(|version| version.id() < newest.id()) {
+            let newest = scene.versions().into_iter().rfind(is_of_a).unwrap();
+            let goes = |version: &&Version| !is_of_a(version) || version.id() < newest.id();
+            for version in scene.versions().iter().filter(goes) {
                 scene.forget(version.id());
             }
             pass_after(scene, NEVER);
@@ -241,12 +260,66 @@ fn a_backup_whose_base_is_laid_out_anew_meanwhile_is_whole() {
         |scene, store| scene.backup(&scene.context_at(store), "a"),
         |scene, result, at| {
             let id = result.unwrap_or_else(|error| panic!("{at}: {error}")).version.unwrap().id;
-            assert!(scene.contents()[&id] == expected, "{at}");
-            pass_after(scene, NEVER);
-            assert!(scene.contents()[&id] == expected, "{at}");
+            stands_alone(scene, id, &expected, at);
         },
     );
     assert!(compacted.load(Ordering::Relaxed) > 8);
+}
+
+/// `SupersededBeforeLeases`: at any step of a pass a backup begins and reads the generation that holds. Then there is another one,
+/// and the backup commits when the pass is over.
+#[test]
+fn what_a_new_generation_leaves_stays_for_jobs_that_a_pass_does_not_see() {
+    let scene = with_versions();
+    let newest = scene.versions().into_iter().rfind(|version| version.summary.series == "a").unwrap().id();
+    for version in scene.versions().iter().filter(|version| version.id() != newest) {
+        scene.forget(version.id());
+    }
+    let fork = scene.fork();
+    let id = fork.version("a", 6);
+    let expected = fork.contents().remove(&id).unwrap();
+    type Waiting = (Sender<()>, JoinHandle<JobId>);
+    let waiting: Arc<Mutex<Option<Waiting>>> = Arc::default();
+    let begun = waiting.clone();
+    at_every_operation(
+        &scene,
+        move |scene| {
+            let (waits, is_waiting) = channel();
+            let (go_on, may_go_on) = channel();
+            let may_go_on = Arc::new(Mutex::new(may_go_on));
+            let store = Between::new(scene.memory.store(), move || {
+                let (waits, may_go_on) = (waits.clone(), may_go_on.clone());
+                async move {
+                    waits.send(()).unwrap();
+                    // When the pass has failed nobody says so.
+                    let wait = move || {
+                        let _ = may_go_on.lock().unwrap().recv();
+                    };
+                    tokio::task::spawn_blocking(wait).await.unwrap();
+                }
+            });
+            let same = scene.same();
+            let backup = std::thread::spawn(move || {
+                let context = same.context_at(store.clone());
+                store.happens_before_any_below(names::VERSIONS);
+                same.backup(&context, "a").unwrap().version.unwrap().id
+            });
+            is_waiting.recv().unwrap();
+            assert_eq!(compact_all(&scene.context()), 1);
+            *begun.lock().unwrap() = Some((go_on, backup));
+        },
+        |scene, store| {
+            let options = PassOptions { dead_after: NEVER, ..pass_options() };
+            scene.runtime.handle().block_on(pass::run(&surroundings(scene.repository(store)), &options))
+        },
+        |scene, result, at| {
+            result.unwrap_or_else(|error| panic!("{at}: {error}"));
+            let (go_on, backup) = waiting.lock().unwrap().take().unwrap();
+            go_on.send(()).unwrap();
+            let id = backup.join().unwrap();
+            stands_alone(scene, id, &expected, at);
+        },
+    );
 }
 
 /// What is being read is laid out anew, and what only its old layout used is collected.

@@ -11,6 +11,12 @@ use support::*;
 /// More than are read without asking.
 const SERIES: u64 = 80;
 
+/// Series that hold the same for a while: more of them than are read of those that share samples.
+const ONCE_EQUAL: std::ops::Range<u64> = 50..70;
+/// Of these the one that goes on doing so.
+const STILL_EQUAL: u64 = 50;
+const EQUAL: u64 = 3000;
+
 fn write(scene: &Scene, series: &str, seed: u64) {
     let root = scene.source(series);
     std::fs::create_dir_all(&root).unwrap();
@@ -36,7 +42,7 @@ fn the_index_leads_to_what_is_similar() {
     let scene = Scene::new();
     for number in 0..SERIES {
         let series = format!("s{number}");
-        write(&scene, &series, number);
+        write(&scene, &series, if ONCE_EQUAL.contains(&number) { EQUAL } else { number });
         backup_alone(&scene.context(), &scene.source(&series), &series);
     }
     write(&scene, "clone 1", 17);
@@ -65,6 +71,18 @@ fn the_index_leads_to_what_is_similar() {
     write(&scene, "clone 4", 3);
     let (report, heads) = counted(&scene, "clone 4");
     assert_eq!(similar_to(&report), [""; 0]);
+    assert!(heads < 8, "{heads} manifests were read");
+
+    // Nor are there so many of them that the one which still has the samples is not looked at.
+    for number in ONCE_EQUAL.filter(|number| *number != STILL_EQUAL) {
+        let series = format!("s{number}");
+        write(&scene, &series, 4000 + number);
+        scene.backup(&scene.context(), &series).unwrap();
+    }
+    scene.pass().unwrap();
+    write(&scene, "clone 6", EQUAL);
+    let (report, heads) = counted(&scene, "clone 6");
+    assert_eq!(similar_to(&report), [&*format!("s{STILL_EQUAL}")]);
     assert!(heads < 8, "{heads} manifests were read");
 
     // Without its index a repository finds the same.

@@ -16,7 +16,7 @@ use crate::pass::lifespans::{self, is_used};
 pub(crate) struct Rights {
     /// The versions that the index has and that are retained: not marked, in their newest generation, the only one that counts.
     pub(crate) retained: lifespans::Numbers,
-    /// Of those the newest of each series, and those on which running backups build. They need no index.
+    /// Of those the newest of each series, and those on which running backups and compactions build. They need no index.
     pub(crate) spared: lifespans::Numbers,
     /// Containers that manifests name which count and are not in the index.
     pub(crate) held: HashSet<ContainerId>,

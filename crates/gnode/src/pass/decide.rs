@@ -196,10 +196,10 @@ impl Proposal {
         is_over && !self.adopted.contains(job)
     }
 
-    /// Versions that running backups name: they are about to be built on.
+    /// Versions that running backups and compactions name: they are about to be built on.
     pub(super) fn bases(&self) -> BTreeSet<Pin> {
-        let backups = self.leases.live.values().filter(|lease| lease.kind == JobKind::Backup);
-        backups.flat_map(|lease| lease.pins.iter().copied()).collect()
+        let builds = |lease: &&Lease| lease.kind == JobKind::Backup || lease.kind == JobKind::Task;
+        self.leases.live.values().filter(builds).flat_map(|lease| lease.pins.iter().copied()).collect()
     }
 
     /// What of the jobs that were seen decides whether their containers may be given up.
@@ -256,13 +256,11 @@ impl Proposal {
     }
 
     /// This generation of a retained version holds a manifest, and what is below it counts for nothing: it may go, but for the
-    /// register. Whether its jobs have closed their leases does not matter. A generation that is created again below one that holds is
-    /// nothing, and that one stays until there is a higher one.
+    /// register. Either [`Self::generations`] says so of it, or the index had it already and no lease names the version; so it was there
+    /// before the leases. Whether its jobs have closed their leases does not matter. A generation that is created again below one that
+    /// holds is nothing, and that one stays until there is a higher one.
     pub(super) fn supersede(&mut self, version: Pin, holding: u32) {
-        let was_there = self.before.registers.get(&version).is_some_and(|before| before.contains(&holding));
-        if was_there && !self.named.contains(&version) {
-            self.holding.insert(version, holding);
-        }
+        self.holding.insert(version, holding);
     }
 
     /// Versions that are forgotten and stay all the same, each with a job that needs it.

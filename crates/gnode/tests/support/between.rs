@@ -3,8 +3,8 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use futures::StreamExt;
@@ -29,6 +29,8 @@ pub struct Between {
 struct State {
     count: AtomicU64,
     at: AtomicU64,
+    /// Objects below this are what it happens before, instead.
+    below: OnceLock<&'static str>,
     armed: AtomicBool,
     hook: Hook,
 }
@@ -53,6 +55,7 @@ impl Between {
         let state = State {
             count: AtomicU64::new(0),
             at: AtomicU64::new(0),
+            below: OnceLock::new(),
             armed: AtomicBool::new(false),
             hook: Box::new(move || Box::pin(hook())),
         };
@@ -62,6 +65,12 @@ impl Between {
     /// Before so many more operations it happens, once.
     pub fn happens_after(&self, operations: u64) {
         self.state.at.store(self.count() + operations, Ordering::SeqCst);
+        self.state.armed.store(true, Ordering::SeqCst);
+    }
+
+    /// Before the first object below a folder is created it happens, once.
+    pub fn happens_before_any_below(&self, folder: &'static str) {
+        self.state.below.set(folder).unwrap();
         self.state.armed.store(true, Ordering::SeqCst);
     }
 
@@ -75,9 +84,13 @@ impl Between {
 }
 
 impl State {
-    async fn meet(&self) {
+    async fn meet(&self, created: Option<&Path>) {
         let number = self.count.fetch_add(1, Ordering::SeqCst);
-        if number == self.at.load(Ordering::SeqCst) && self.armed.swap(false, Ordering::SeqCst) {
+        let is_now = match self.below.get() {
+            Some(folder) => created.is_some_and(|path| path.as_ref().starts_with(folder)),
+            None => number == self.at.load(Ordering::SeqCst),
+        };
+        if is_now && self.armed.swap(false, Ordering::SeqCst) {
             (self.hook)().await;
         }
     }
@@ -87,7 +100,7 @@ impl State {
 impl ObjectStore for Between {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
         assert_eq!(opts.mode, PutMode::Create, "{location} might overwrite something");
-        self.state.meet().await;
+        self.state.meet(Some(location)).await;
         self.inner.put_opts(location, payload, opts).await
     }
 
@@ -96,7 +109,7 @@ impl ObjectStore for Between {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.state.meet().await;
+        self.state.meet(None).await;
         self.inner.get_opts(location, options).await
     }
 
@@ -107,7 +120,7 @@ impl ObjectStore for Between {
                 let (inner, state) = (inner.clone(), state.clone());
                 async move {
                     let location = location?;
-                    state.meet().await;
+                    state.meet(None).await;
                     inner.delete(&location).await?;
                     Ok(location)
                 }
@@ -118,7 +131,7 @@ impl ObjectStore for Between {
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let (inner, state, prefix) = (self.inner.clone(), self.state.clone(), prefix.cloned());
         let listing = async move {
-            state.meet().await;
+            state.meet(None).await;
             Ok::<_, object_store::Error>(inner.list(prefix.as_ref()))
         };
         stream::once(listing).try_flatten().boxed()
@@ -128,7 +141,7 @@ impl ObjectStore for Between {
         let (inner, state) = (self.inner.clone(), self.state.clone());
         let (prefix, offset) = (prefix.cloned(), offset.clone());
         let listing = async move {
-            state.meet().await;
+            state.meet(None).await;
             Ok::<_, object_store::Error>(inner.list_with_offset(prefix.as_ref(), &offset))
         };
         stream::once(listing).try_flatten().boxed()

@@ -103,6 +103,11 @@ impl Scene {
         Self { dir: self.dir.clone(), runtime: self.runtime.clone(), memory: self.memory.snapshot() }
     }
 
+    /// The very same, for a thread of its own.
+    pub fn same(&self) -> Self {
+        Self { dir: self.dir.clone(), runtime: self.runtime.clone(), memory: self.memory.clone() }
+    }
+
     /// The same scene at another store.
     pub fn repository(&self, store: Arc<dyn ObjectStore>) -> Repository {
         let opened = Repository::open(store_over(store), PASSWORD, Arc::new(SystemEntropy));
@@ -337,6 +342,11 @@ pub fn backup_with(
 
 /// Lays a version out anew with a container of its own for everything.
 pub fn relay_all(context: &Context, version: &Version) {
+    relay(context, version, |container| container.kind == ContainerKind::Data);
+}
+
+/// Lays a version out anew without these containers.
+pub fn relay(context: &Context, version: &Version, leaves: impl Fn(&ContainerId) -> bool) {
     let manifest = VersionReader::open(context, version).unwrap().manifest().clone();
     let pin = pin_of(version);
     let generation = context.runtime.block_on(context.repository.next_generation(pin)).unwrap();
@@ -355,7 +365,7 @@ pub fn relay_all(context: &Context, version: &Version) {
     };
     let keeper = LeaseKeeper::open(context, job, lease).unwrap();
     let mut relayout = Relayout::new(context, job, larder_format::compress::Compression::DEFAULT).unwrap();
-    let relaid = relayout.relay(&manifest, |container| container.kind == ContainerKind::Data).unwrap();
+    let relaid = relayout.relay(&manifest, leaves).unwrap();
     let written = relayout.finish().unwrap();
     let relaid = relaid.manifest(&manifest, &written, [3; 16]).unwrap();
     context.runtime.block_on(context.repository.commit_generation(version.series, &relaid, generation)).unwrap();
