@@ -8,10 +8,12 @@
 //! * Every version that the index has uses exactly the containers whose lifespans hold its number.
 //! * What the index says of a container is what its own table says; no container has two numbers.
 //! * What was given up forwards to containers that are there, and that were not given up.
+//! * In the layout `lifecycle`, what retained versions use is in containers that are there.
 //! * Every chunk of every one of these containers is listed, once, and whatever is listed is there (`agreement::copies`). Of a container
 //!   that cannot be read only that is told.
 
 mod copies;
+mod extents;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -19,6 +21,7 @@ use futures::StreamExt;
 use larder_format::ids::ContainerId;
 use larder_format::index_manifest::{IndexedVersion, VersionState};
 use larder_format::index_tables::{ChunkKey, ContainerFacts, ContainerState};
+use larder_format::layout::Layout;
 use larder_format::lease::Pin;
 use larder_format::manifest::{ContainerUsage, Register};
 use larder_index::{Containers, IndexError, IndexPass, IndexSnapshot, LookupOptions, TableView};
@@ -106,6 +109,14 @@ pub enum Disagreement {
         /// Number of the other one.
         forward: u32,
     },
+    /// Bytes that a retained version uses are said to be in a container that is not there, or that is too short.
+    #[error("bytes of {container} are said to be in {place}, which does not have them")]
+    ExtentGone {
+        /// Name of the container in which they were stored first.
+        container: String,
+        /// Name of the other one.
+        place: String,
+    },
     /// A copy is listed twice, or listed and given up.
     #[error("chunk {chunk} of {container} is in the index twice")]
     ListedTwice {
@@ -178,13 +189,15 @@ pub(crate) fn agreement_watched(
     }
     agreement.containers = containers.len() as u64;
     compare_versions(pass, index, &containers, &mut agreement)?;
-    for facts in containers.values() {
+    // Of the layout `lifecycle` the extents say it.
+    for facts in containers.values().filter(|facts| facts.layout == Layout::Standard) {
         let is_there = |forward: &u32| containers.get(forward).is_some_and(|to| to.state == ContainerState::Live);
         for forward in facts.forwards.iter().filter(|forward| !is_there(forward)) {
             let container = larder_format::names::container(facts.id);
             agreement.found(Disagreement::ForwardGone { container, forward: *forward });
         }
     }
+    extents::compare(pass, index, &containers, &mut agreement)?;
     containers.retain(|_, facts| facts.state == ContainerState::Live);
     progress.expect(0, containers.values().map(|facts| facts.object_bytes).sum());
     progress.expectation_is_complete();

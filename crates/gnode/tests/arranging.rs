@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use larder_format::ids::JobId;
 use larder_gnode::arranging::Arranged;
+use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::{Outcome, PassOptions};
 use proptest::prelude::*;
 use support::*;
@@ -83,6 +84,29 @@ fn both_layouts_live_in_one_repository() {
     assert_eq!(scene.versions().len(), 1);
 }
 
+/// What arranging writes and what giving up writes are of one job, under different names.
+#[test]
+fn a_pass_arranges_one_series_and_gives_up_containers_of_another() {
+    let scene = Scene::new();
+    scene.lifecycle("db", &pieces(&[0; 60]));
+    scene.alone("a", &[("one", 1, 40_000), ("two", 2, 30_000), ("none", 3, 60_000)]);
+    let forgotten = scene.versions().into_iter().find(|version| version.summary.series == "a").unwrap().id();
+    scene.fill("a", &[("one", 1, 40_000), ("two", 2, 30_000)]);
+    scene.backup(&scene.context(), "a").unwrap();
+    scene.alone("a", &[("new", 10, 20_000)]);
+    scene.pass_with(&arranging(0.0)).unwrap();
+    scene.forget(forgotten);
+    scene.lifecycle("db", &pieces(&edition(1, 4, 0)));
+    let both = PassOptions { arrange: arranging(0.0).arrange, ..thorough(Exact::Always) };
+    let report = scene.pass_with(&both).unwrap();
+    assert!(report.arranged.moved_chunks > 20 && report.given_up.copied_chunks > 5, "{report:?}");
+    scene.index_agrees("both");
+    let other = |version: &larder_store::catalog::Version| version.summary.series == "a";
+    assert_eq!(scene.versions().iter().filter(|version| other(version)).count(), 2);
+    let db = scene.versions().into_iter().filter(|version| !other(version));
+    assert!(db.flat_map(|version| scene.names(version.id())).count() > 80);
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     /// A version: another edition of every n-th piece.
@@ -141,6 +165,9 @@ proptest! {
                 }
             }
             scene.names_lead_to_chunks(&format!("after {step:?} of {steps:?}"));
+            if !matches!(step, Step::Backup(..) | Step::Other(..) | Step::Forget(_)) {
+                prop_assert_eq!(scene.disagreements(), [], "after {:?} of {:?}", step, steps);
+            }
         }
         scene.pass_with(&thoroughly()).unwrap();
         scene.names_lead_to_chunks(&format!("in the end of {steps:?}"));

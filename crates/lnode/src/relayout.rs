@@ -208,6 +208,17 @@ impl Relayout {
         Ok(Written { containers, stored_bytes: self.uploads.stored_bytes() })
     }
 
+    /// The same, numbering data containers from here on: a job that writes twice gives no name twice.
+    pub fn numbered_from(mut self, next: u32) -> Self {
+        self.data.number_from(next);
+        self
+    }
+
+    /// The number that the next data container gets.
+    pub fn next_number(&self) -> u32 {
+        self.data.next_number()
+    }
+
     fn batch_bytes(&self) -> usize {
         self.context.memory / BATCH_ONE_IN
     }

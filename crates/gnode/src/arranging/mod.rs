@@ -34,6 +34,7 @@ use std::sync::Arc;
 use larder_format::compress::Compression;
 use larder_format::ids::{ByteCount, ContainerId, JobId, SeriesKey};
 use larder_format::index_manifest::IndexedVersion;
+use larder_format::index_tables::ContainerState;
 use larder_index::{Draft, IndexPass};
 use larder_lnode::Context;
 use larder_lnode::relayout::{Relayout, RelayoutError};
@@ -86,6 +87,8 @@ pub struct Arranged {
     /// Bytes of those.
     pub given_up_bytes: ByteCount,
     pub(crate) containers: Vec<ListedContainer>,
+    /// The number that the pass's next container gets.
+    pub(crate) next_number: u32,
 }
 
 impl Arranged {
@@ -163,7 +166,10 @@ pub(crate) fn arrange(pass: &IndexPass, draft: &mut Draft<'_>, work: &Work) -> R
         }
     }
     let written = match relayout {
-        Some(relayout) => relayout.finish()?,
+        Some(relayout) => {
+            arranged.next_number = relayout.next_number();
+            relayout.finish()?
+        }
         None => Default::default(),
     };
     settle::settle(pass, draft, work, settling, &written, &mut arranged)?;
@@ -187,6 +193,12 @@ fn arrange_series(
     arranged: &mut Arranged,
 ) -> Result<Option<Series>, GiveUpError> {
     let series = Series::read(pass, draft, unarranged.series)?;
+    if series.containers.values().any(|known| known.facts.state == ContainerState::Gone) {
+        tracing::warn!(
+            "a series is not arranged: the index was made anew, and does not know where its containers' bytes went"
+        );
+        return Ok(None);
+    }
     let Some(mut uses) = references::references(pass, work, unarranged)? else {
         return Ok(None);
     };

@@ -35,7 +35,11 @@ pub(super) fn settle(
                 arranged.given_up_bytes.0 += after.object_bytes;
                 arranged.containers.push(ListedContainer { id: after.id, bytes: after.object_bytes });
             }
-            if after != known.facts {
+            // Nobody names what arranging wrote, so nobody will ask where it went.
+            if after.state == ContainerState::Arranged && settling.written.contains(&after.id) {
+                facts.remove(&known.number)?;
+                records.remove(&after.id)?;
+            } else if after != known.facts {
                 facts.put(&known.number, &after)?;
             }
         }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use larder_format::ids::{ContainerId, ContainerKind};
+use larder_format::layout::Layout;
 use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_lnode::Context;
 use larder_store::RepositoryError;
@@ -31,6 +32,10 @@ pub(super) fn newest(context: &Context) -> Result<Vec<Newest>, RepositoryError> 
     let repository = &context.repository;
     let mut all = Vec::new();
     for version in context.runtime.block_on(repository.newest_of_every_series())? {
+        // What is of the layout `lifecycle` is arranged.
+        if version.summary.layout != Layout::Standard {
+            continue;
+        }
         match context.runtime.block_on(repository.manifest(&version)) {
             Ok(manifest) => all.push(Newest::new(&version, &manifest)),
             Err(error) if error.is_damage() => {

@@ -191,6 +191,8 @@ pub(crate) struct Work {
     pub(crate) rights: Rights,
     /// Every generation of every version that is retained, when what they need is to be found exactly.
     pub(crate) walks: Option<Vec<(Pin, u32)>>,
+    /// The number that the pass's next container gets.
+    pub(crate) next_number: u32,
     pub(crate) stop: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
@@ -239,7 +241,10 @@ pub(crate) fn give_up(pass: &IndexPass, draft: &mut Draft<'_>, work: &Work) -> R
         // One for all attempts: the names of what it writes are used once.
         let mut writing = match relayout.take() {
             Some(relayout) => relayout,
-            None => Relayout::new(&work.context, work.job, work.options.compression)?,
+            None => {
+                let relayout = Relayout::new(&work.context, work.job, work.options.compression)?;
+                relayout.numbered_from(work.next_number)
+            }
         };
         match carry::carry(pass, draft, work, &chosen, verdicts, &mut writing)? {
             Ended::Done(carried) => {

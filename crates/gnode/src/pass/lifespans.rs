@@ -147,7 +147,8 @@ impl Lifespans {
             }
             needed.insert(*number);
             // What has the extents of a name has lifespans of its own, which know of the versions that were taken in.
-            if is_named || facts.layout == Layout::Standard {
+            let is_arranged = facts.layout == Layout::Lifecycle && facts.state != ContainerState::Gone;
+            if is_named || !is_arranged {
                 needed.extend(&facts.forwards);
             }
         }

@@ -417,6 +417,7 @@ impl Pass<'_> {
             job: self.job.unwrap_or(self.base.manifest.head.pass),
             rights,
             walks: is_exact.then(|| ledger.counting().to_vec()),
+            next_number: 0,
             stop: self.stop(),
         })
     }
@@ -484,6 +485,7 @@ impl Pass<'_> {
         self.may_leave_containers = work.is_some() || arranging.is_some();
         let tasks = move |pass: &IndexPass, draft: &mut Draft<'_>| {
             let arranged = arranging.map(|work| arrange(pass, draft, &work)).transpose()?.unwrap_or_default();
+            let work = work.map(|work| Work { next_number: arranged.next_number, ..work });
             let given_up = work.map(|work| give_up(pass, draft, &work)).transpose()?.unwrap_or_default();
             Ok((arranged, given_up))
         };

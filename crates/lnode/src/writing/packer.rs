@@ -123,6 +123,16 @@ impl Packer {
         }
     }
 
+    /// Numbers containers from here on.
+    pub(crate) fn number_from(&mut self, next: u32) {
+        self.next_seq.store(next, Ordering::Relaxed);
+    }
+
+    /// The number that the next container gets.
+    pub(crate) fn next_number(&self) -> u32 {
+        self.next_seq.load(Ordering::Relaxed)
+    }
+
     /// The chunks that come now are of this.
     pub(crate) fn expect(&mut self, matter: Matter) {
         self.matter = matter;
