@@ -2,6 +2,7 @@
 //!
 //! What reads contents announces itself first ([`Reading`]); listings do without, and what they show is a hint.
 
+mod arranged;
 mod data_reader;
 mod diff;
 mod entries;
@@ -56,12 +57,13 @@ impl VersionReader {
 
     pub(crate) fn new(context: &Context, manifest: Manifest) -> Self {
         let (data, metadata) = (Arc::new(manifest.data.clone()), Arc::new(manifest.metadata.clone()));
+        let chunks = MetaChunks::new(context).for_reading(&manifest);
         Self {
             context: context.clone(),
             manifest,
             data,
             metadata,
-            chunks: MetaChunks::new(context),
+            chunks,
             options: FetchOptions::default(),
             counters: Arc::default(),
         }
@@ -117,6 +119,11 @@ impl VersionReader {
 
     pub(crate) fn data_recipe(&self) -> RecipeReader {
         RecipeReader::new(self.data.clone(), self.chunks.clone())
+    }
+
+    /// The data stream as its recipe names it: for whoever asks what chunks are and not where.
+    pub(crate) fn data_names(&self) -> RecipeReader {
+        RecipeReader::new(self.data.clone(), self.chunks.as_named())
     }
 
     pub(crate) fn metadata_recipe(&self) -> RecipeReader {

@@ -13,6 +13,6 @@ pub(crate) mod pool;
 pub(crate) mod uploads;
 
 pub(crate) use node_writer::{MetaSink, NodeWriter, Usage, uses_of};
-pub(crate) use packer::{Destination, Packer};
+pub(crate) use packer::{Destination, PAYLOAD_MAX, Packer};
 pub(crate) use pool::{Pool, PoolHandle};
 pub(crate) use uploads::{Held, Uploads};

@@ -156,7 +156,27 @@ impl Repository {
         id: ContainerId,
         wanted: &[std::ops::Range<u32>],
     ) -> Result<OpenContainer, RepositoryError> {
-        let Tail { index, bytes: tail, object_len, bytes_read: tail_read, mut requests } = self.read_tail(id).await?;
+        let tail = self.read_tail(id).await?;
+        self.read_frames_before(tail, wanted).await
+    }
+
+    /// The same of a container of which the tables are known.
+    pub async fn read_more_frames(
+        &self,
+        index: ContainerIndex,
+        wanted: &[std::ops::Range<u32>],
+    ) -> Result<OpenContainer, RepositoryError> {
+        let object_len = index.object_len;
+        self.read_frames_before(Tail { index, bytes: Bytes::new(), object_len, bytes_read: 0, requests: 0 }, wanted)
+            .await
+    }
+
+    async fn read_frames_before(
+        &self,
+        tail: Tail,
+        wanted: &[std::ops::Range<u32>],
+    ) -> Result<OpenContainer, RepositoryError> {
+        let Tail { index, bytes: tail, object_len, bytes_read: tail_read, mut requests } = tail;
         let tail_from = object_len.saturating_sub(tail.len() as u64);
         let mut ranges: Vec<std::ops::Range<u64>> = Vec::new();
         for wanted in wanted {
@@ -172,7 +192,7 @@ impl Repository {
                 }
             }
         }
-        let name = names::container(id);
+        let name = names::container(index.id);
         let mut parts = Vec::with_capacity(ranges.len() + 1);
         let mut bytes_read = tail_read;
         for range in ranges {

@@ -1,16 +1,13 @@
 //! Carries out a window: containers fetched ahead, opened frame by frame, and written to all the places they belong.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_channel::{Receiver, unbounded};
 use larder_format::compress::Decompressor;
-use larder_format::container::CONTAINER_TARGET;
 use larder_format::entry::{Entry, EntryKind};
 use larder_format::ids::ContainerId;
-use larder_format::manifest::ContainerUsage;
 use larder_source::target::{FileDecision, PutDecision, Target, TargetError, TargetErrorKind};
 use larder_store::RepositoryError;
 use larder_store::container_reader::OpenContainer;
@@ -18,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::RestoreError;
-use super::plan::{FileTask, Progressing, Run, Window};
+use super::plan::{FileTask, Order, Progressing, Run, Window};
 use crate::context::{Context, Problem};
 use crate::version::{FetchCounters, Reading, is_missing, parts};
 
@@ -46,8 +43,10 @@ pub(super) struct Execution<'a> {
     pub(super) reading: &'a Reading,
     /// Bytes of containers fetched or being written out.
     pub(super) memory: usize,
-    /// What the manifest says of each container: tells which are used sparsely, and what memory they take.
-    pub(super) usage: &'a HashMap<ContainerId, ContainerUsage>,
+    /// How large containers are: tells which are used sparsely, and what memory they take.
+    pub(super) sizes: &'a parts::Sizes,
+    /// In which order containers are read.
+    pub(super) order: Order,
     /// Requests under way; 0: one, and only when what came before is written out.
     pub(super) prefetch: usize,
     /// Counts what is read.
@@ -79,7 +78,7 @@ impl Execution<'_> {
     /// Restores the files of a window. Gives back the runs whose containers were not found, with the first of these errors: they
     /// are not settled, and may have been moved.
     pub(super) fn run(&self, window: &mut Window) -> Result<Option<Missing>, RestoreError> {
-        window.sort();
+        window.sort(self.order);
         let window = &*window;
         let spans = spans(window);
         // Bounded by the memory that every container on its way holds.
@@ -114,10 +113,7 @@ impl Execution<'_> {
         let fetch = |number: usize, id: ContainerId| {
             let runs = &window.runs[spans[number].clone()];
             let wanted = runs.iter().map(|run| run.offset..run.offset.saturating_add(run.length)).collect();
-            let part = match self.usage.get(&id) {
-                Some(usage) => parts::choose(wanted, usage),
-                None => parts::Part { ranges: None, bytes: CONTAINER_TARGET as u64 },
-            };
+            let part = parts::choose(wanted, self.sizes.measure(&id));
             let units = part.bytes.div_ceil(MEMORY_UNIT).clamp(1, u64::from(units_max)) as u32;
             (number as u32, id, part.ranges, units)
         };

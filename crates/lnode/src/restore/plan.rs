@@ -108,6 +108,15 @@ pub(super) enum PlanError {
     Target(#[from] TargetError),
 }
 
+/// The order in which the containers of a window are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// As the stream uses them first.
+    OfUse,
+    /// As they were written: what was arranged lies in the order of its categories, and a slow disk reads forward.
+    OfContainers,
+}
+
 /// See the module header.
 #[derive(Debug, Default)]
 pub(super) struct Window {
@@ -208,8 +217,18 @@ impl Window {
         Ok(())
     }
 
-    /// Brings the runs into the order in which they are carried out: by container in order of first use, then by place.
-    pub(super) fn sort(&mut self) {
+    /// Brings the runs into the order in which they are carried out: by container, then by place.
+    pub(super) fn sort(&mut self, order: Order) {
+        if order == Order::OfContainers && !self.containers.is_sorted() {
+            self.containers.sort_unstable();
+            let before = std::mem::take(&mut self.numbers);
+            self.numbers = self.containers.iter().zip(0..).map(|(id, number)| (*id, number)).collect();
+            let mut numbers = vec![0; self.containers.len()];
+            for (id, number) in before {
+                numbers[number as usize] = self.numbers[&id];
+            }
+            self.runs.iter_mut().for_each(|run| run.container = numbers[run.container as usize]);
+        }
         self.runs.sort_unstable_by_key(|run| (run.container, run.offset, run.file, run.at));
     }
 }

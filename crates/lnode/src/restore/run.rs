@@ -1,12 +1,10 @@
 //! One restore from start to end: walks the entries, makes what has no contents, and has the rest written window by window.
 
-use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 use larder_chunking::Fingerprinter;
 use larder_format::entry::{Entry, EntryKind};
-use larder_format::ids::{ContainerId, ContainerKind};
-use larder_format::manifest::ContainerUsage;
+use larder_format::layout::Layout;
 use larder_source::PathText;
 use larder_source::target::{DirDecision, LinkDecision, NodeDecision, Target, TargetError, TargetErrorKind};
 use larder_store::RepositoryError;
@@ -15,10 +13,10 @@ use larder_store::catalog::Version;
 use super::budget::Budget;
 use super::execute::{Counters, Execution, Missing, add, expect_damage, is_fatal, with_causes};
 use super::existing::Existing;
-use super::plan::{FileTask, PlanError, Progressing, Wanted, Window};
+use super::plan::{FileTask, Order, PlanError, Progressing, Wanted, Window};
 use super::{RestoreError, RestoreOptions, RestoreReport};
 use crate::context::Context;
-use crate::version::{EntriesBelow, PlacedEntry, Reach, Reading, RecordCursor, VersionReader, is_missing};
+use crate::version::{EntriesBelow, PlacedEntry, Reach, Reading, RecordCursor, VersionReader, is_missing, parts};
 
 /// Restores a version, or a part of it, into a target.
 ///
@@ -53,7 +51,8 @@ struct Restore<'a> {
     fingerprinter: Fingerprinter,
     root: Root,
     counters: Counters,
-    usage: HashMap<ContainerId, ContainerUsage>,
+    sizes: parts::Sizes,
+    order: Order,
     budget: Budget,
     window: Window,
     /// The newest folder that was made and does not lie in another one that was: nothing lies below it yet.
@@ -104,13 +103,12 @@ impl<'a> Restore<'a> {
             }
         };
         let root = Root { subpath, strip };
-        let usage = reader
-            .manifest()
-            .containers
-            .iter()
-            .filter(|usage| usage.container.kind == ContainerKind::Data)
-            .map(|usage| (usage.container, *usage))
-            .collect();
+        let sizes = parts::Sizes::of(reader.manifest());
+        // Arranged containers are as the disk has them, one behind the other.
+        let order = match reader.manifest().summary.layout {
+            Layout::Standard => Order::OfUse,
+            Layout::Lifecycle => Order::OfContainers,
+        };
         Ok(Self {
             context,
             reading,
@@ -121,7 +119,8 @@ impl<'a> Restore<'a> {
             fingerprinter: Fingerprinter::new(&context.repository.keys().fingerprint),
             root,
             counters: Counters::default(),
-            usage,
+            sizes,
+            order,
             budget: Budget::of(context.memory, options.fetch.cache_memory),
             window: Window::default(),
             made: None,
@@ -181,7 +180,8 @@ impl<'a> Restore<'a> {
             counters: &self.counters,
             reading: self.reading,
             memory: self.budget.containers,
-            usage: &self.usage,
+            sizes: &self.sizes,
+            order: self.order,
             prefetch: self.options.fetch.prefetch,
             fetched: self.reader.counters(),
         }

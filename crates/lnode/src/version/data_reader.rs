@@ -27,6 +27,8 @@ pub(crate) struct DataReader {
     cursor: RecordCursor,
     containers: Containers,
     reach: Reach,
+    /// How often places had changed when it was planned.
+    changes: u64,
     /// What the plan is for.
     planned: Range<u64>,
     /// Whether what is read now is in the plan.
@@ -49,6 +51,7 @@ impl DataReader {
             cursor: reader.data_cursor(),
             containers: Containers::new(context, reader.manifest(), recipe, &reader.options, &reader.counters),
             reach,
+            changes: 0,
             planned: 0..0,
             is_planned: false,
             entered: None,
@@ -106,7 +109,20 @@ impl DataReader {
         };
         self.containers.plan(first..end, self.reach == Reach::Files)?;
         self.planned = wanted;
+        self.changes = self.cursor.reader().chunks().moved().changes();
         (self.is_planned, self.entered) = (true, None);
+        Ok(())
+    }
+
+    /// Plans what is left of the plan by what is known of places now, if that has changed since it was made.
+    fn plan_again(&mut self) -> Result<(), RepositoryError> {
+        let changes = self.cursor.reader().chunks().moved().changes();
+        let left = self.cursor.offset()..self.planned.end.min(self.cursor.reader().bytes());
+        if self.is_planned && changes != self.changes && !left.is_empty() {
+            let planned = self.planned.clone();
+            self.plan(left)?;
+            self.planned = planned;
+        }
         Ok(())
     }
 
@@ -119,22 +135,28 @@ impl DataReader {
             self.entered = Some(segment);
         }
         self.containers.look_ahead();
-        self.read(record, out)?;
-        self.containers.used(record.chunk.container, place, u64::from(record.chunk.size));
+        let read = self.read(record, out)?;
+        self.containers.used(&record.chunk, place);
+        if read.chunk.container != record.chunk.container {
+            self.plan_again()?;
+        }
         Ok(true)
     }
 
-    /// Reads a chunk, if need be from where the index leads for it.
-    fn read(&mut self, mut record: ChunkRecord, out: &mut Vec<u8>) -> Result<(), RepositoryError> {
+    /// Reads a chunk, if need be from where the index leads for it; gives where that is.
+    fn read(&mut self, mut record: ChunkRecord, out: &mut Vec<u8>) -> Result<ChunkRecord, RepositoryError> {
+        let chunks = self.cursor.reader().chunks().clone();
         loop {
-            let container = record.chunk.container;
-            let chunks = self.cursor.reader().chunks().clone();
-            if chunks.moved().is_gone(&container) {
+            if chunks.moved().is_gone(&record.chunk.container) {
                 chunks.moved().lead_on([&mut record.chunk])?;
             }
             match self.read_there(&record, out) {
-                Err(error) if is_missing(&error) && chunks.moved().learn([record.chunk.container])? => {}
-                read => return read,
+                Err(error) if is_missing(&error) && chunks.moved().learn([record.chunk.container])? => {
+                    if let (true, Some(again)) = (chunks.is_placed(), self.cursor.again()?) {
+                        record = again;
+                    }
+                }
+                read => return read.map(|()| record),
             }
         }
     }

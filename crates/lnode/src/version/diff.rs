@@ -199,7 +199,7 @@ struct Side<'a> {
 
 impl<'a> Side<'a> {
     fn new(reader: &'a VersionReader) -> Self {
-        let (recipe, first_names) = (reader.data_recipe(), LruCache::new(FIRST_NAMES));
+        let (recipe, first_names) = (reader.data_names(), LruCache::new(FIRST_NAMES));
         Self { reader, recipe, first_names, segment: None, starts: Vec::new() }
     }
 

@@ -4,6 +4,10 @@
 //! index, and from there on the records of segments that lie in such containers are led on by their fingerprints, one hop.
 //! A version that lies where it says never needs the index.
 //!
+//! Recipes of the layout `lifecycle` name chunks and do not say where they are: the newest index is read first, and its records of
+//! extents turn names into places ([`Moved::place`], `arranged`). What is not found there is looked for as above: in a newer index if
+//! there is one, else by its fingerprint.
+//!
 //! Shared by all readers of one job. Not here: what is done about chunks that the index does not know either; their records stay
 //! as they are, and whoever reads them finds nothing once more.
 
@@ -13,15 +17,20 @@ use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
 use larder_format::ChunkRef;
-use larder_format::ids::ContainerId;
+use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::index_tables::{ChunkKey, ContainerFacts, ContainerState};
-use larder_index::{Chunks, Containers, TableView};
+use larder_index::{Chunks, ContainerExtents, Containers, TableView};
 use larder_index::{IndexError, IndexIo, IndexSnapshot, LookupOptions};
 use larder_store::{Repository, RepositoryError};
 use lru::LruCache;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
+use super::arranged::{self, Arranged, Records};
+use crate::context::{Context, Progress};
+
+/// Of a job's memory, one part in so many for records of extents.
+const EXTENTS_ONE_IN: usize = 16;
 /// Tables of containers that are kept: some hundred kilobytes each.
 const TABLES_KEPT: NonZeroUsize = NonZeroUsize::new(16).unwrap();
 /// Tables that are read at once.
@@ -31,17 +40,28 @@ const ATTEMPTS: u32 = 3;
 
 /// What it means for readers that there is no index.
 const NOT_FOUND: &str = "what was moved is not found";
+/// What people should know when chunks of a version of the layout `lifecycle` are not found and there is no index.
+const NO_INDEX: &str = "this snapshot's chunks were arranged, and the index, which says where they are, is missing or cannot be read; \
+                        `larder repair index` makes it anew";
 
 /// See the module header.
 pub(crate) struct Moved {
     repository: Repository,
     runtime: Handle,
+    progress: Arc<dyn Progress>,
+    arranged: Arranged,
     state: Mutex<State>,
 }
 
 struct State {
     gone: HashSet<ContainerId>,
+    /// Whether the newest index was looked for.
+    has_looked: bool,
     index: Option<Arc<Index>>,
+    /// How often what is known of places has changed.
+    changes: u64,
+    /// Whether people were told that there is no index.
+    has_told: bool,
     tables: LruCache<ContainerId, Arc<Vec<ChunkRef>>>,
 }
 
@@ -49,6 +69,7 @@ struct Index {
     number: u64,
     chunks: TableView<Chunks>,
     containers: TableView<Containers>,
+    extents: TableView<ContainerExtents>,
 }
 
 impl std::fmt::Debug for Moved {
@@ -58,9 +79,37 @@ impl std::fmt::Debug for Moved {
 }
 
 impl Moved {
-    pub(crate) fn new(repository: Repository, runtime: Handle) -> Self {
-        let state = State { gone: HashSet::new(), index: None, tables: LruCache::new(TABLES_KEPT) };
-        Self { repository, runtime, state: Mutex::new(state) }
+    pub(crate) fn new(context: &Context) -> Self {
+        let state = State {
+            gone: HashSet::new(),
+            has_looked: false,
+            index: None,
+            changes: 0,
+            has_told: false,
+            tables: LruCache::new(TABLES_KEPT),
+        };
+        Self {
+            repository: context.repository.clone(),
+            runtime: context.runtime.clone(),
+            progress: context.progress.clone(),
+            arranged: Arranged::new(context.memory / EXTENTS_ONE_IN),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Versions of the layout `lifecycle` that will be read name these containers.
+    pub(crate) fn expect(&self, containers: impl IntoIterator<Item = ContainerId>) {
+        self.arranged.expect(containers);
+    }
+
+    /// How often what is known of places has changed: who has planned with what was known plans anew.
+    pub(crate) fn changes(&self) -> u64 {
+        self.state.lock().changes
+    }
+
+    /// Whether an index was read.
+    pub(crate) fn has_index(&self) -> bool {
+        self.state.lock().index.is_some()
     }
 
     /// Whether a container was not found before.
@@ -76,18 +125,88 @@ impl Moved {
         let before = self.state.lock().index.as_ref().map(|index| index.number);
         let newest = self.newest()?;
         let mut state = self.state.lock();
+        state.has_looked = true;
         let is_newer = newest.as_ref().map(|index| index.number) != before;
         if is_newer {
             state.index = newest;
+            self.arranged.forget();
         }
         if state.index.is_none() {
+            drop(state);
+            if !containers.is_empty() && self.arranged.is_asked() {
+                self.tell();
+            }
             return Ok(false);
         }
         let mut are_new = false;
         for container in containers {
             are_new |= state.gone.insert(container);
         }
+        state.changes += u64::from(are_new || is_newer);
         Ok(are_new || is_newer)
+    }
+
+    /// Sets chunks as recipes of the layout `lifecycle` name them to where they are now, as far as that is known.
+    pub(crate) fn place<'a>(&self, chunks: impl IntoIterator<Item = &'a mut ChunkRef>) -> Result<(), RepositoryError> {
+        let mut chunks: Vec<_> = chunks.into_iter().collect();
+        if let Some(records) = self.records(chunks.iter().map(|chunk| chunk.container))? {
+            chunks.iter_mut().for_each(|chunk| arranged::place(&records, chunk));
+        }
+        self.lead_on(chunks)
+    }
+
+    /// The containers that have anything of these ones now, by what is known.
+    pub(crate) fn places(
+        &self,
+        containers: impl IntoIterator<Item = ContainerId>,
+    ) -> Result<Vec<ContainerId>, RepositoryError> {
+        let containers: Vec<_> = containers.into_iter().collect();
+        let Some(records) = self.records(containers.iter().copied())? else { return Ok(containers) };
+        let places = containers.iter().map(|id| match records.get(id) {
+            Some(record) => arranged::places(*id, record),
+            None => vec![*id],
+        });
+        Ok(places.flatten().collect())
+    }
+
+    /// Records of extents; `None`: there is no index.
+    pub(crate) fn records(
+        &self,
+        containers: impl IntoIterator<Item = ContainerId>,
+    ) -> Result<Option<Records>, RepositoryError> {
+        let mut wanted: Vec<_> = containers.into_iter().filter(|id| id.kind == ContainerKind::Data).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        if wanted.is_empty() {
+            return Ok(None);
+        }
+        if !self.state.lock().has_looked {
+            self.learn([])?;
+        }
+        for _ in 0..ATTEMPTS {
+            let Some(index) = self.state.lock().index.clone() else { return Ok(None) };
+            match self.runtime.block_on(self.arranged.records(&index.extents, wanted.iter().copied())) {
+                Ok(records) => return Ok(Some(records)),
+                // Runs that this index names may be gone because there is a newer one.
+                Err(error) if error.is_damage() => {
+                    if !self.learn([])? {
+                        return without_index(error, NOT_FOUND).map(|()| None);
+                    }
+                }
+                Err(error) => {
+                    without_index(error, NOT_FOUND)?;
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Tells people, once, that what was not found would be found with an index.
+    fn tell(&self) {
+        if !std::mem::replace(&mut self.state.lock().has_told, true) {
+            self.progress.note(NO_INDEX);
+        }
     }
 
     fn newest(&self) -> Result<Option<Arc<Index>>, RepositoryError> {
@@ -103,7 +222,8 @@ impl Moved {
         Ok(Some(Arc::new(Index {
             number: snapshot.number,
             chunks: TableView::new(io.clone(), &snapshot.manifest.runs, options),
-            containers: TableView::new(io, &snapshot.manifest.runs, options),
+            containers: TableView::new(io.clone(), &snapshot.manifest.runs, options),
+            extents: TableView::new(io, &snapshot.manifest.runs, options),
         })))
     }
 

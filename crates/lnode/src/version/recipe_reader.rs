@@ -6,6 +6,9 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, bounded};
+use larder_format::ids::ContainerId;
+use larder_format::layout::Layout;
+use larder_format::manifest::Manifest;
 use larder_format::recipe::{Recipe, SegmentRef, decode_node};
 use larder_format::segment::{self, ChunkRecord, Segment};
 use larder_format::{ChunkRef, Fingerprint, names};
@@ -29,14 +32,36 @@ pub(crate) struct MetaChunks {
     runtime: Handle,
     reader: Arc<ChunkReader>,
     moved: Arc<Moved>,
+    /// Whether recipes name chunks, and segments are to say where they are (the layout `lifecycle`).
+    is_placed: bool,
 }
 
 impl MetaChunks {
+    /// Segments will have chunks as recipes have them. In the layout `lifecycle` these are names and no places.
     pub(crate) fn new(context: &crate::Context) -> Self {
         let part = |one_in| NonZeroUsize::new(context.memory / one_in).unwrap_or(NonZeroUsize::MIN);
         let reader = ChunkReader::new(context.repository.clone(), part(CONTAINERS_ONE_IN), part(FRAMES_ONE_IN));
-        let moved = Arc::new(Moved::new(context.repository.clone(), context.runtime.clone()));
-        Self { runtime: context.runtime.clone(), reader: Arc::new(reader), moved }
+        let moved = Arc::new(Moved::new(context));
+        Self { runtime: context.runtime.clone(), reader: Arc::new(reader), moved, is_placed: false }
+    }
+
+    /// The same, for a version that is to be read: what segments have of it will be where it is.
+    pub(crate) fn for_reading(&self, manifest: &Manifest) -> Self {
+        let is_placed = manifest.summary.layout == Layout::Lifecycle;
+        if is_placed {
+            self.moved.expect(manifest.containers.iter().map(|usage| usage.container));
+        }
+        Self { is_placed, ..self.clone() }
+    }
+
+    /// The same, with chunks as recipes have them.
+    pub(crate) fn as_named(&self) -> Self {
+        Self { is_placed: false, ..self.clone() }
+    }
+
+    /// Whether segments say where chunks are that recipes only name.
+    pub(crate) fn is_placed(&self) -> bool {
+        self.is_placed
     }
 
     /// What is known of chunks that are not where records say.
@@ -204,6 +229,19 @@ impl RecipeReader {
         Ok(Some(SegmentPlace { number, start, end: start + segment.bytes, fingerprint: segment.chunk.fingerprint }))
     }
 
+    /// Whether anything that a segment uses lies in one of these containers.
+    pub(crate) fn lies_in(
+        &self,
+        segment: &SegmentRef,
+        is_one: impl Fn(&ContainerId) -> bool,
+    ) -> Result<bool, RepositoryError> {
+        let mut used = segment.uses.iter().map(|used| used.container);
+        Ok(match self.chunks.is_placed {
+            true => self.chunks.moved.places(used)?.iter().any(is_one),
+            false => used.any(|id| is_one(&id)),
+        })
+    }
+
     /// Metadata chunks, for what the records of a metadata stream point to.
     pub(crate) fn chunks(&self) -> &MetaChunks {
         &self.chunks
@@ -214,7 +252,9 @@ impl RecipeReader {
 fn read_segment(chunks: &MetaChunks, reference: &SegmentRef) -> Result<Segment, RepositoryError> {
     let bytes = chunks.read(&reference.chunk)?;
     let mut segment = segment::decode(&bytes).map_err(|source| damaged(&reference.chunk, source))?;
-    if reference.uses.iter().any(|used| chunks.moved.is_gone(&used.container)) {
+    if chunks.is_placed {
+        chunks.moved.place(segment.records.iter_mut().map(|record| &mut record.chunk))?;
+    } else if reference.uses.iter().any(|used| chunks.moved.is_gone(&used.container)) {
         chunks.moved.lead_on(segment.records.iter_mut().map(|record| &mut record.chunk))?;
     }
     let records = &segment.records;
@@ -286,6 +326,13 @@ impl RecordCursor {
             self.record += 1;
         }
         Ok(self.offset == offset)
+    }
+
+    /// The record that was given last, by what its segment says now: places may have changed.
+    pub(crate) fn again(&mut self) -> Result<Option<ChunkRecord>, RepositoryError> {
+        let Some(segment) = self.segment.checked_sub(1) else { return Ok(None) };
+        self.records = self.reader.segment(segment)?;
+        Ok(self.record.checked_sub(1).and_then(|record| self.records.get(record)).copied())
     }
 
     /// Forgets the segment at hand: what it says of places may have changed.

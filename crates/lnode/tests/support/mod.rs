@@ -8,6 +8,8 @@
     reason = "every test uses its own part"
 )]
 
+pub mod arranging;
+
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;

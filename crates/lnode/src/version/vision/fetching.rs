@@ -8,6 +8,8 @@ use larder_format::ids::ContainerId;
 use larder_store::container_reader::OpenContainer;
 use parking_lot::Mutex;
 
+use super::uses::{Pieces, Unit};
+
 /// Of a job's memory, so many twelfths for containers at hand and on their way.
 const MEMORY_TWELFTHS: usize = 5;
 
@@ -50,7 +52,7 @@ pub struct FetchReport {
     pub requests: u64,
     /// Bytes of them.
     pub bytes: u64,
-    /// Reads of containers that had been read before.
+    /// Reads of containers, or of pieces of them, that had been read before.
     pub again: u64,
     /// Frames that were read from the disk tier.
     pub disk_hits: u64,
@@ -70,10 +72,17 @@ impl FetchReport {
     }
 }
 
+#[derive(Debug, Default)]
+struct Seen {
+    containers: HashSet<ContainerId>,
+    /// Pieces of containers that are read in several.
+    units: HashSet<Unit>,
+}
+
 /// Counts; shared by threads.
 #[derive(Debug, Default)]
 pub(crate) struct FetchCounters {
-    seen: Mutex<HashSet<ContainerId>>,
+    seen: Mutex<Seen>,
     requests: AtomicU64,
     bytes: AtomicU64,
     again: AtomicU64,
@@ -86,9 +95,16 @@ pub(crate) struct FetchCounters {
 impl FetchCounters {
     /// A container was read from the store.
     pub(crate) fn read(&self, id: ContainerId, container: &OpenContainer) {
+        self.read_unit(Pieces::Whole.unit(id, 0), container);
+    }
+
+    /// A container, or a piece of it, was read from the store.
+    pub(crate) fn read_unit(&self, unit: Unit, container: &OpenContainer) {
         self.requests.fetch_add(u64::from(container.requests), Ordering::Relaxed);
         self.bytes.fetch_add(container.bytes_read, Ordering::Relaxed);
-        if !self.seen.lock().insert(id) {
+        let mut seen = self.seen.lock();
+        seen.containers.insert(unit.container);
+        if !seen.units.insert(unit) {
             self.again.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -113,7 +129,7 @@ impl FetchCounters {
     pub(crate) fn report(&self) -> FetchReport {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         FetchReport {
-            containers: self.seen.lock().len() as u64,
+            containers: self.seen.lock().containers.len() as u64,
             requests: get(&self.requests),
             bytes: get(&self.bytes),
             again: get(&self.again),

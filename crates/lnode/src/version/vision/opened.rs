@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use larder_format::compress::Decompressor;
 use larder_format::container::FrameLocation;
+use larder_format::ids::ContainerId;
 use larder_store::container_reader::ByteLru;
-
-use super::uses::Number;
 
 /// A frame's part of the payload.
 #[derive(Debug, Clone)]
@@ -18,7 +17,7 @@ pub(crate) struct Opened {
 
 /// See the module header.
 pub(super) struct OpenedFrames {
-    frames: ByteLru<(Number, u32), Arc<Vec<u8>>>,
+    frames: ByteLru<(ContainerId, u32), Arc<Vec<u8>>>,
     decompressor: Decompressor,
     scratch: Vec<u8>,
 }
@@ -31,11 +30,11 @@ impl OpenedFrames {
     /// A frame as it was opened before, or by `open`: into the second buffer, with the first for anything.
     pub(super) fn get<E>(
         &mut self,
-        number: Number,
+        container: ContainerId,
         frame: &FrameLocation,
         open: impl FnOnce(&mut Vec<u8>, &mut Vec<u8>, &mut Decompressor) -> Result<(), E>,
     ) -> Result<Opened, E> {
-        let (payload_offset, key) = (frame.payload_offset, (number, frame.number));
+        let (payload_offset, key) = (frame.payload_offset, (container, frame.number));
         if let Some(raw) = self.frames.get(&key) {
             return Ok(Opened { payload_offset, raw });
         }

@@ -3,11 +3,67 @@
 //! A request is worth as much as the bytes that could come in its place ([`GAP_MAX`]); reading parts takes one for the tables
 //! and one for every part.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
-use larder_format::container::{FRAME_TARGET, TAIL_GUESS};
-use larder_format::manifest::ContainerUsage;
+use larder_format::container::{CONTAINER_TARGET, FRAME_TARGET, TAIL_GUESS};
+use larder_format::ids::{ContainerId, ContainerKind};
+use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_store::container_reader::GAP_MAX;
+
+use crate::writing::PAYLOAD_MAX;
+
+/// What data containers hold: as the manifest says, and of others, where chunks were moved to, as much as a full one holds that
+/// compresses like those. Who has to know better must ask the store, which costs more than it saves.
+#[derive(Debug)]
+pub(crate) struct Sizes {
+    known: HashMap<ContainerId, Measure>,
+    typical: Measure,
+}
+
+/// How large a container is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Measure {
+    /// Bytes of its payload.
+    pub(crate) payload: u64,
+    /// Bytes of the object.
+    pub(crate) object: u64,
+}
+
+impl Measure {
+    fn of(usage: &ContainerUsage) -> Self {
+        Self { payload: usage.bytes_held, object: usage.object_bytes }
+    }
+}
+
+impl Sizes {
+    /// What a manifest tells.
+    pub(crate) fn of(manifest: &Manifest) -> Self {
+        let data = manifest.containers.iter().filter(|usage| usage.container.kind == ContainerKind::Data);
+        let known: HashMap<_, _> = data.map(|usage| (usage.container, Measure::of(usage))).collect();
+        let sum = |of: fn(&Measure) -> u64| known.values().map(|held| u128::from(of(held))).sum::<u128>();
+        let (payload, object) = (sum(|measure| measure.payload), sum(|measure| measure.object));
+        let target = CONTAINER_TARGET as u64;
+        let payload = (u128::from(target) * payload).checked_div(object).map_or(target, |payload| payload as u64);
+        let typical = Measure { payload: payload.clamp(target, PAYLOAD_MAX as u64), object: target };
+        Self { known, typical }
+    }
+
+    /// How large a container is, as far as that can be told.
+    pub(crate) fn measure(&self, id: &ContainerId) -> Measure {
+        self.known.get(id).copied().unwrap_or(self.typical)
+    }
+
+    /// How large one is that is full.
+    pub(crate) fn typical(&self) -> Measure {
+        self.typical
+    }
+
+    /// Bytes of a container's object, if they are known.
+    pub(crate) fn object(&self, id: &ContainerId) -> Option<u64> {
+        self.known.get(id).map(|measure| measure.object)
+    }
+}
 
 /// How to read a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +75,21 @@ pub(crate) struct Part {
 }
 
 /// Chooses for a container of which `wanted` is wanted, in any order.
-pub(crate) fn choose(mut wanted: Vec<Range<u32>>, usage: &ContainerUsage) -> Part {
+pub(crate) fn choose(wanted: Vec<Range<u32>>, container: Measure) -> Part {
+    let (part, requests) = reckon(wanted, container);
+    match part.bytes + requests * GAP_MAX < container.object + GAP_MAX {
+        true => part,
+        false => Part { ranges: None, bytes: container.object },
+    }
+}
+
+/// Reads what is wanted, whatever it costs.
+pub(crate) fn exactly(wanted: Vec<Range<u32>>, container: Measure) -> Part {
+    reckon(wanted, container).0
+}
+
+/// Reading by parts, and the requests that this takes.
+fn reckon(mut wanted: Vec<Range<u32>>, container: Measure) -> (Part, u64) {
     wanted.sort_unstable_by_key(|range| range.start);
     wanted.dedup_by(|next, last| {
         let joins = next.start <= last.end;
@@ -29,9 +99,9 @@ pub(crate) fn choose(mut wanted: Vec<Range<u32>>, usage: &ContainerUsage) -> Par
         joins
     });
     let frame = FRAME_TARGET as u64;
-    let scaled = |bytes: u64| match usage.bytes_held {
+    let scaled = |bytes: u64| match container.payload {
         0 => 0,
-        held => (u128::from(bytes) * u128::from(usage.object_bytes) / u128::from(held)) as u64,
+        held => (u128::from(bytes) * u128::from(container.object) / u128::from(held)) as u64,
     };
     let (mut requests, mut bytes, mut end) = (1, TAIL_GUESS as u64, None);
     for range in &wanted {
@@ -48,10 +118,7 @@ pub(crate) fn choose(mut wanted: Vec<Range<u32>>, usage: &ContainerUsage) -> Par
         }
         end = Some(end.unwrap_or(0).max(to));
     }
-    match bytes + requests * GAP_MAX < usage.object_bytes + GAP_MAX {
-        true => Part { ranges: Some(wanted), bytes },
-        false => Part { ranges: None, bytes: usage.object_bytes },
-    }
+    (Part { ranges: Some(wanted), bytes }, requests)
 }
 
 /// A request for less than this is not worth its latency, however many may be under way (bytes).
@@ -68,22 +135,14 @@ pub(crate) fn pieces(object_bytes: u64, memory: u64, streams: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use larder_format::ids::{ContainerId, ContainerKind, JobId};
 
-    fn usage(bytes: u64) -> ContainerUsage {
-        ContainerUsage {
-            container: ContainerId { kind: ContainerKind::Data, job: JobId([0; 16]), seq: 0 },
-            chunks_used: 1,
-            bytes_used: 1,
-            chunks_held: 2,
-            bytes_held: bytes,
-            object_bytes: bytes / 2,
-        }
+    fn usage(payload: u64) -> Measure {
+        Measure { payload, object: payload / 2 }
     }
 
     #[test]
     fn little_of_a_large_container_is_read_by_parts() {
-        let part = choose(vec![3 << 20..4 << 20, 0..10], &usage(16 << 20));
+        let part = choose(vec![3 << 20..4 << 20, 0..10], usage(16 << 20));
         assert_eq!(part.ranges, Some(vec![0..10, 3 << 20..4 << 20]));
         assert!(part.bytes < 4 << 20, "{part:?}");
     }
@@ -91,7 +150,7 @@ mod tests {
     #[test]
     fn much_of_it_or_a_small_one_is_read_whole() {
         let whole = |wanted: &[Range<u32>], bytes| {
-            assert_eq!(choose(wanted.to_vec(), &usage(bytes)), Part { ranges: None, bytes: bytes / 2 });
+            assert_eq!(choose(wanted.to_vec(), usage(bytes)), Part { ranges: None, bytes: bytes / 2 });
         };
         let here_and_there: Vec<_> = (0..8).map(|n| n << 21..(n << 21) + 10).collect();
         whole(&[Range { start: 0, end: 15 << 20 }], 16 << 20);

@@ -9,9 +9,10 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::Arc;
 
-use larder_format::container::{CONTAINER_TARGET, open_frame};
+use larder_format::ChunkRef;
+use larder_format::container::{ContainerIndex, open_frame};
 use larder_format::ids::ContainerId;
-use larder_format::manifest::{ContainerUsage, Manifest};
+use larder_format::manifest::Manifest;
 use larder_format::segment::ChunkRecord;
 use larder_store::container_reader::OpenContainer;
 use larder_store::{Repository, RepositoryError};
@@ -22,9 +23,9 @@ use tokio::task::JoinHandle;
 
 use super::disk::{DiskTier, Spilled};
 use super::opened::{Opened, OpenedFrames};
-use super::parts::{self, Part};
+use super::parts::{self, Measure, Part, Sizes};
 use super::schedule::{Action, Limits, Schedule};
-use super::uses::{NEVER, Number, Numbers, TouchNumber, Uses};
+use super::uses::{NEVER, Number, Numbers, Pieces, TouchNumber, Unit, Uses};
 use super::{FetchCounters, FetchOptions};
 use crate::context::Context;
 use crate::version::recipe_reader::{RecipeReader, SegmentNumber};
@@ -37,6 +38,11 @@ const FRAMES_ONE_IN: usize = 8;
 const CHAIN_MAX: usize = 64;
 /// Segments whose records are kept, for finding out parts.
 const SEGMENTS_KEPT: NonZeroUsize = NonZeroUsize::new(32).unwrap();
+
+/// Tables of containers that are kept while these are read in pieces: some ten kilobytes each.
+const TABLES_KEPT: NonZeroUsize = NonZeroUsize::new(256).unwrap();
+/// The least that a piece of a container has of its payload: frames on its borders are read twice.
+const PIECE_MIN: u32 = 2 << 20;
 
 /// Something on its way; dropped, it is given up.
 struct Coming(JoinHandle<Result<OpenContainer, RepositoryError>>);
@@ -52,7 +58,9 @@ pub(crate) struct Containers {
     repository: Repository,
     runtime: Handle,
     recipe: RecipeReader,
-    usage: HashMap<ContainerId, ContainerUsage>,
+    sizes: Sizes,
+    /// How containers are divided. Names never are: only where they lead does anybody read a little of many containers at a time.
+    pieces: Pieces,
     numbers: Numbers,
     schedule: Schedule,
     held: HashMap<Number, OpenContainer>,
@@ -65,6 +73,8 @@ pub(crate) struct Containers {
     /// Bytes of memory that the job has.
     memory: usize,
     touches_max: usize,
+    /// Tables of containers that are read in pieces.
+    tables: LruCache<ContainerId, ContainerIndex>,
     /// Records of segments that lie ahead.
     segments: LruCache<SegmentNumber, Arc<Vec<ChunkRecord>>>,
     /// How what was last asked about is read.
@@ -85,7 +95,8 @@ impl Containers {
             repository: context.repository.clone(),
             runtime: context.runtime.clone(),
             recipe,
-            usage: manifest.containers.iter().map(|usage| (usage.container, *usage)).collect(),
+            sizes: Sizes::of(manifest),
+            pieces: Pieces::Whole,
             numbers: Numbers::default(),
             schedule: Schedule::new(Uses::default(), limits),
             held: HashMap::new(),
@@ -97,6 +108,7 @@ impl Containers {
             options: options.clone(),
             memory: context.memory,
             touches_max: context.memory / TOUCHES_ONE_IN,
+            tables: LruCache::new(TABLES_KEPT),
             segments: LruCache::new(SEGMENTS_KEPT),
             planned: None,
             counters: counters.clone(),
@@ -105,19 +117,51 @@ impl Containers {
 
     /// From now on these segments are read, in order; `more_follows`: then others.
     pub(crate) fn plan(&mut self, segments: Range<SegmentNumber>, more_follows: bool) -> Result<(), RepositoryError> {
-        let folder = &self.options.scratch;
-        let uses = Uses::plan(&mut self.recipe, segments, &mut self.numbers, self.touches_max, folder)?;
+        let mut uses = self.uses(segments.clone(), Pieces::Whole)?;
+        let pieces = match self.recipe.chunks().is_placed() {
+            true => self.divide(uses.at_once()),
+            false => Pieces::Whole,
+        };
+        if pieces != Pieces::Whole {
+            uses = self.uses(segments, pieces)?;
+        }
+        if pieces != self.pieces {
+            // What is at hand is divided otherwise.
+            self.schedule.replan(Uses::default(), false);
+            self.collect();
+            self.pieces = pieces;
+        }
         self.schedule.replan(uses, more_follows);
         self.planned = None;
         self.collect();
         Ok(())
     }
 
+    fn uses(&mut self, segments: Range<SegmentNumber>, pieces: Pieces) -> Result<Uses, RepositoryError> {
+        Uses::plan(&mut self.recipe, segments, &mut self.numbers, pieces, self.touches_max, &self.options.scratch)
+    }
+
+    /// How to divide containers of which so many are read from at a time, so that there is memory for what is needed of each.
+    ///
+    /// What was arranged lies in the order of the stream in every category. Reading is a merge of them, which needs a little of
+    /// one container of each at a time.
+    fn divide(&self, at_once: u64) -> Pieces {
+        let memory = self.options.memory(self.memory) as u64;
+        let Measure { payload, object } = self.sizes.typical();
+        if at_once.saturating_mul(object) <= memory {
+            return Pieces::Whole;
+        }
+        // Half of it for what is read ahead.
+        let piece = u128::from(memory / 2 / at_once.max(1)) * u128::from(payload) / u128::from(object.max(1));
+        Pieces::Of(u32::try_from(piece).unwrap_or(u32::MAX).max(PIECE_MIN))
+    }
+
     /// The reader comes to record `from` of a segment that was planned, or that was not.
     pub(crate) fn enter(&mut self, segment: SegmentNumber, records: &[ChunkRecord], from: usize, is_planned: bool) {
-        let numbers = &mut self.numbers;
+        let (numbers, pieces) = (&mut self.numbers, self.pieces);
         let rest = records.iter().enumerate().skip(from);
-        let rest = rest.map(|(place, record)| (place as u32, numbers.of(record.chunk.container)));
+        let unit = |record: &ChunkRecord| pieces.unit(record.chunk.container, record.chunk.offset);
+        let rest = rest.map(|(place, record)| (place as u32, numbers.of(unit(record))));
         match is_planned {
             true => self.schedule.enter(segment, rest),
             false => self.schedule.detour(rest),
@@ -137,7 +181,7 @@ impl Containers {
 
     /// The frame that holds a byte of the payload of a container that a record of the current segment names; `None`: no frame does.
     pub(crate) fn frame(&mut self, id: ContainerId, offset: u32) -> Result<Option<Opened>, RepositoryError> {
-        let number = self.numbers.of(id);
+        let number = self.numbers.of(self.pieces.unit(id, offset));
         while let Some(action) = self.decide(|schedule, size| schedule.need(number, size)) {
             match action {
                 Action::Wait(coming) => {
@@ -169,7 +213,7 @@ impl Containers {
         let open = |scratch: &mut _, raw: &mut _, decompressor: &mut _| {
             container.open_frame(repository, frame, scratch, raw, decompressor)
         };
-        opened.get(number, frame, open).map(Some)
+        opened.get(id, frame, open).map(Some)
     }
 
     /// A frame from the disk tier; `None`: it is not there, or not what it was.
@@ -177,8 +221,8 @@ impl Containers {
         let Self { spilled, disk, opened, numbers, repository, counters, .. } = self;
         let (spilled, disk) = (spilled.get(&number)?, disk.as_ref()?);
         let (frame, place) = spilled.frame_at(offset)?;
-        let id = numbers.id(number);
-        let opened = opened.get(number, &frame, |sealed, raw, decompressor| {
+        let id = numbers.unit(number).container;
+        let opened = opened.get(id, &frame, |sealed, raw, decompressor| {
             disk.read(spilled, &frame, place, sealed)?;
             raw.resize(frame.entry.raw_len as usize, 0);
             open_frame(repository.keys(), id, &frame, sealed, raw, decompressor).map_err(io::Error::other)?;
@@ -197,9 +241,9 @@ impl Containers {
     }
 
     /// A record of the current segment was read.
-    pub(crate) fn used(&mut self, id: ContainerId, record: usize, bytes: u64) {
-        let number = self.numbers.of(id);
-        self.counters.used(bytes);
+    pub(crate) fn used(&mut self, chunk: &ChunkRef, record: usize) {
+        let number = self.numbers.of(self.pieces.unit(chunk.container, chunk.offset));
+        self.counters.used(u64::from(chunk.size));
         self.schedule.used(number, record as u32);
         self.collect();
     }
@@ -208,14 +252,15 @@ impl Containers {
         &mut self,
         decide: impl FnOnce(&mut Schedule, &mut super::schedule::Size<'_>) -> Option<Action>,
     ) -> Option<Action> {
-        let Self { schedule, recipe, usage, numbers, segments, planned, .. } = self;
+        let Self { schedule, recipe, sizes, pieces, numbers, segments, planned, .. } = self;
         decide(schedule, &mut |uses, number, touch| {
             if let Some((asked, at, part)) = planned
                 && (*asked, *at) == (number, touch)
             {
                 return part.bytes;
             }
-            let part = part_of(uses, recipe, segments, numbers.id(number), usage, number, touch);
+            let asked = Asked { unit: numbers.unit(number), pieces: *pieces, number, touch };
+            let part = part_of(uses, recipe, segments, sizes, &asked);
             planned.insert((number, touch, part)).2.bytes
         })
     }
@@ -230,11 +275,12 @@ impl Containers {
     }
 
     fn fetch(&mut self, number: Number, touch: Option<TouchNumber>) {
-        let id = self.numbers.id(number);
+        let id = self.numbers.unit(number).container;
         let planned = self.planned.take().filter(|(asked, at, _)| (*asked, *at) == (number, touch));
         let ranges = planned.and_then(|(_, _, part)| part.ranges);
         let (repository, requests) = (self.repository.clone(), self.requests.clone());
-        let whole = self.usage.get(&id).map_or(0, |usage| usage.object_bytes);
+        let whole = self.sizes.object(&id).unwrap_or(0);
+        let tables = self.tables.get(&id).cloned();
         let memory = self.options.memory(self.memory) as u64;
         let pieces = parts::pieces(whole, memory, self.options.prefetch);
         let task = self.runtime.spawn(async move {
@@ -242,9 +288,10 @@ impl Containers {
                 return repository.read_container_in_pieces(id, whole, pieces, &requests).await;
             }
             let _permit = requests.acquire().await;
-            match ranges {
-                Some(ranges) => repository.read_container_frames(id, &ranges).await,
-                None => repository.read_container(id).await,
+            match (ranges, tables) {
+                (Some(ranges), Some(tables)) => repository.read_more_frames(tables, &ranges).await,
+                (Some(ranges), None) => repository.read_container_frames(id, &ranges).await,
+                (None, _) => repository.read_container(id).await,
             }
         });
         self.coming.insert(number, Coming(task));
@@ -252,10 +299,9 @@ impl Containers {
 
     fn spill(&mut self, number: Number, touch: Option<TouchNumber>) {
         let Some(container) = self.held.remove(&number) else { return self.schedule.lost(number) };
-        let usage = self.usage.get(&container.index.id);
-        let (segments, recipe, id) = (&mut self.segments, &mut self.recipe, container.index.id);
-        let wanted =
-            usage.and_then(|usage| wanted_of(self.schedule.uses(), recipe, segments, id, usage, number, touch));
+        let asked = Asked { unit: self.numbers.unit(number), pieces: self.pieces, number, touch };
+        let (segments, recipe, sizes) = (&mut self.segments, &mut self.recipe, &self.sizes);
+        let wanted = wanted_of(self.schedule.uses(), recipe, segments, sizes, &asked);
         let disk = match &mut self.disk {
             Some(disk) => Ok(disk),
             none => DiskTier::new(&self.options.scratch).map(|disk| none.insert(disk)),
@@ -283,9 +329,14 @@ impl Containers {
         };
         let result = match self.runtime.block_on(&mut coming.0) {
             Ok(result) => result,
-            Err(_) => self.runtime.block_on(self.repository.read_container(self.numbers.id(number))),
+            Err(_) => self.runtime.block_on(self.repository.read_container(self.numbers.unit(number).container)),
         };
         let container = self.count(number, result).inspect_err(|_| self.schedule.lost(number))?;
+        if let Pieces::Of(_) = self.pieces
+            && !self.tables.contains(&container.index.id)
+        {
+            self.tables.put(container.index.id, container.index.clone());
+        }
         self.schedule.landed(number, container.bytes_held());
         self.held.insert(number, container);
         Ok(())
@@ -297,7 +348,7 @@ impl Containers {
         result: Result<OpenContainer, RepositoryError>,
     ) -> Result<OpenContainer, RepositoryError> {
         let container = result?;
-        self.counters.read(self.numbers.id(number), &container);
+        self.counters.read_unit(self.numbers.unit(number), &container);
         Ok(container)
     }
 
@@ -316,35 +367,51 @@ impl Containers {
     }
 }
 
-/// How a container is read that is wanted from this touch on.
+/// What is wanted from this touch on.
+struct Asked {
+    unit: Unit,
+    pieces: Pieces,
+    number: Number,
+    touch: Option<TouchNumber>,
+}
+
+/// How it is read.
 fn part_of(
     uses: &mut Uses,
     recipe: &mut RecipeReader,
     segments: &mut LruCache<SegmentNumber, Arc<Vec<ChunkRecord>>>,
-    id: ContainerId,
-    usage: &HashMap<ContainerId, ContainerUsage>,
-    number: Number,
-    touch: Option<TouchNumber>,
+    sizes: &Sizes,
+    asked: &Asked,
 ) -> Part {
-    let Some(usage) = usage.get(&id) else { return Part { ranges: None, bytes: CONTAINER_TARGET as u64 } };
-    match wanted_of(uses, recipe, segments, id, usage, number, touch) {
-        Some(wanted) => parts::choose(wanted, usage),
-        None => Part { ranges: None, bytes: usage.object_bytes },
+    let measure = sizes.measure(&asked.unit.container);
+    let wanted = wanted_of(uses, recipe, segments, sizes, asked);
+    match (asked.pieces, wanted) {
+        (Pieces::Whole, Some(wanted)) => parts::choose(wanted, measure),
+        (Pieces::Whole, None) => Part { ranges: None, bytes: measure.object },
+        (Pieces::Of(bytes), wanted) => {
+            let from = asked.unit.piece.saturating_mul(bytes);
+            let wanted = wanted.unwrap_or_else(|| vec![from..from.saturating_add(bytes)]);
+            parts::exactly(wanted, measure)
+        }
     }
 }
 
-/// What is wanted of a container from this touch on; `None`: nearly all of it, or it is not known.
+/// What is wanted of a container, or of one piece of it, from this touch on; `None`: nearly all of it, or it is not known.
 fn wanted_of(
     uses: &mut Uses,
     recipe: &mut RecipeReader,
     segments: &mut LruCache<SegmentNumber, Arc<Vec<ChunkRecord>>>,
-    id: ContainerId,
-    usage: &ContainerUsage,
-    number: Number,
-    touch: Option<TouchNumber>,
+    sizes: &Sizes,
+    asked: &Asked,
 ) -> Option<Vec<Range<u32>>> {
+    let Asked { unit, pieces, number, touch } = *asked;
+    let payload = sizes.measure(&unit.container).payload;
+    let payload = match pieces {
+        Pieces::Whole => payload,
+        Pieces::Of(bytes) => payload.min(u64::from(bytes)),
+    };
     // Chunks that are used twice count twice, so this may miss a sparse one and not the other way round.
-    let mut at = touch.filter(|_| uses.wanted(number) < usage.bytes_held / 4 * 3)?;
+    let mut at = touch.filter(|_| uses.wanted(number) < payload / 4 * 3)?;
     let mut wanted = Vec::new();
     for _ in 0..CHAIN_MAX {
         let touch = uses.touch(at)?;
@@ -357,7 +424,8 @@ fn wanted_of(
                 records
             }
         };
-        let chunks = records.iter().map(|record| record.chunk).filter(|chunk| chunk.container == id);
+        let chunks = records.iter().map(|record| record.chunk);
+        let chunks = chunks.filter(|chunk| pieces.unit(chunk.container, chunk.offset) == unit);
         wanted.extend(chunks.map(|chunk| chunk.offset..chunk.offset.saturating_add(chunk.size)));
         at = touch.next;
         if at == NEVER {

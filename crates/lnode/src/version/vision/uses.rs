@@ -4,6 +4,9 @@
 //! What is found is kept as fixed-width touches, in a temporary file when they are more than a bound, so memory follows the
 //! containers of the version (as its manifest does) and not the length of the stream.
 //!
+//! Where recipes only name chunks, the rows do not say what is read, and the records of the segments are read for the plan as well.
+//! There containers may be divided into pieces ([`Unit`]), each of which is used, read and kept for itself.
+//!
 //! What the rows say is a plan and not trusted: whoever reads a container that has no touch gets it all the same.
 
 use std::collections::HashMap;
@@ -67,23 +70,50 @@ impl Touch {
     }
 }
 
-/// Small numbers for containers.
+/// What is read and kept at a time: a container, or those frames of it that hold chunks which begin in one piece of its payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Unit {
+    pub(crate) container: ContainerId,
+    pub(crate) piece: u32,
+}
+
+/// How containers are divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pieces {
+    /// Not at all.
+    Whole,
+    /// Into so many bytes of payload each.
+    Of(u32),
+}
+
+impl Pieces {
+    /// What a chunk that begins there belongs to.
+    pub(crate) fn unit(self, container: ContainerId, offset: u32) -> Unit {
+        let piece = match self {
+            Self::Whole => 0,
+            Self::Of(bytes) => offset / bytes.max(1),
+        };
+        Unit { container, piece }
+    }
+}
+
+/// Small numbers for what is read.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
-    ids: Vec<ContainerId>,
-    numbers: HashMap<ContainerId, Number>,
+    units: Vec<Unit>,
+    numbers: HashMap<Unit, Number>,
 }
 
 impl Numbers {
-    pub(crate) fn of(&mut self, id: ContainerId) -> Number {
-        *self.numbers.entry(id).or_insert_with(|| {
-            self.ids.push(id);
-            self.ids.len() as Number - 1
+    pub(crate) fn of(&mut self, unit: Unit) -> Number {
+        *self.numbers.entry(unit).or_insert_with(|| {
+            self.units.push(unit);
+            self.units.len() as Number - 1
         })
     }
 
-    pub(crate) fn id(&self, number: Number) -> ContainerId {
-        self.ids[number as usize]
+    pub(crate) fn unit(&self, number: Number) -> Unit {
+        self.units[number as usize]
     }
 }
 
@@ -99,6 +129,8 @@ pub(crate) struct Uses {
     wanted: HashMap<Number, u64>,
     /// Where each container was touched last on the way back, counted from the end: its first touch.
     newest: HashMap<Number, TouchNumber>,
+    /// And where first on that way: its last touch.
+    oldest: HashMap<Number, TouchNumber>,
 }
 
 impl Uses {
@@ -107,9 +139,11 @@ impl Uses {
         recipe: &mut RecipeReader,
         segments: Range<SegmentNumber>,
         numbers: &mut Numbers,
+        pieces: Pieces,
         touches_max: usize,
         folder: &Path,
     ) -> Result<Self, RepositoryError> {
+        let is_placed = recipe.chunks().is_placed();
         let mut builder = Builder::new(touches_max, folder);
         let nodes = recipe.recipe().nodes.len();
         for number in (0..nodes).rev() {
@@ -127,11 +161,31 @@ impl Uses {
             };
             for (place, segment) in node.segments.iter().enumerate().rev() {
                 let this = start + place as u32;
-                if segments.contains(&this) {
-                    for used in segment.uses.iter().rev() {
-                        builder.push(this, numbers.of(used.container), used.bytes);
-                    }
+                if !segments.contains(&this) {
+                    continue;
                 }
+                if !is_placed {
+                    for used in segment.uses.iter().rev() {
+                        builder.push(this, numbers.of(Pieces::Whole.unit(used.container, 0)), used.bytes);
+                    }
+                    continue;
+                }
+                let records = match recipe.records_of(segment) {
+                    Ok(records) => records,
+                    Err(error) if error.is_damage() => continue,
+                    Err(error) => return Err(error),
+                };
+                let mut used: Vec<(Number, u64)> = Vec::new();
+                let mut places = HashMap::new();
+                for chunk in records.iter().map(|record| &record.chunk) {
+                    let number = numbers.of(pieces.unit(chunk.container, chunk.offset));
+                    let place = *places.entry(number).or_insert(used.len());
+                    if place == used.len() {
+                        used.push((number, 0));
+                    }
+                    used[place].1 += u64::from(chunk.size);
+                }
+                used.iter().rev().for_each(|(number, bytes)| builder.push(this, *number, *bytes));
             }
         }
         Ok(builder.finish())
@@ -164,6 +218,20 @@ impl Uses {
     /// The first touch of a container.
     pub(crate) fn first(&self, container: Number) -> Option<TouchNumber> {
         self.newest.get(&container).map(|place| self.len() - 1 - place)
+    }
+
+    /// How many are between their first touch and their last one at a time, at most.
+    pub(crate) fn at_once(&self) -> u64 {
+        let mut begins: Vec<_> = self.oldest.values().collect();
+        let mut ends: Vec<_> = self.newest.values().collect();
+        begins.sort_unstable();
+        ends.sort_unstable();
+        let mut ended = 0;
+        let open = begins.iter().zip(1u64..).map(|(begin, begun)| {
+            ended += ends[ended..].iter().take_while(|end| end < &begin).count();
+            begun - ended as u64
+        });
+        open.max().unwrap_or(0)
     }
 
     /// A touch is over: what it wanted is not wanted any more.
@@ -217,6 +285,7 @@ impl<'a> Builder<'a> {
             return;
         }
         let next = self.uses.newest.insert(container, place).unwrap_or(NEVER);
+        self.uses.oldest.entry(container).or_insert(place);
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         *self.uses.wanted.entry(container).or_default() += u64::from(bytes);
         self.uses.memory.push(Touch { segment, container, next, bytes });
@@ -288,6 +357,19 @@ mod tests {
             assert_eq!(uses.wanted(7), count * 10);
         }
         assert_eq!(std::fs::read_dir(dir.path()).expect("readable").count(), 0);
+    }
+
+    #[test]
+    fn it_tells_how_many_are_open_at_once() {
+        let folder = Path::new("/dev/null/nothing");
+        let at_once = |containers: &[Number]| {
+            let touches: Vec<_> = containers.iter().map(|container| (0, *container)).collect();
+            build(&touches, 0, folder).at_once()
+        };
+        assert_eq!(at_once(&[]), 0);
+        assert_eq!(at_once(&[1, 2, 3, 4]), 1);
+        assert_eq!(at_once(&[1, 2, 1, 3, 2, 3, 4]), 2);
+        assert_eq!(at_once(&[1, 2, 3, 4, 4, 3, 2, 1]), 4);
     }
 
     #[test]

@@ -1,0 +1,160 @@
+//! Where chunks of versions of the layout `lifecycle` are: the index's records of extents, and what they say of chunks as recipes
+//! name them (`docs/lifecycle.md`).
+//!
+//! `moved` asks here for every segment that is read. The records of all containers that a version names are read at once, with
+//! the first question, so that no container is asked for where it is not any more.
+//!
+//! Invariants
+//! * Records are kept by container, within the bytes that were given; what has no room is read again by its key. Nothing is kept by chunk.
+//! * What is kept is of one index; with another one all of it is forgotten.
+//!
+//! Not here: which index that is, and what is done about chunks of which no record says anything (`moved`).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use larder_format::ChunkRef;
+use larder_format::extents::{Extent, Extents};
+use larder_format::ids::{ContainerId, ContainerKind};
+use larder_index::{ContainerExtents, IndexError, TableView};
+use larder_store::container_reader::ByteLru;
+use parking_lot::Mutex;
+
+/// Records that are asked for at once.
+const BATCH: usize = 1024;
+/// Bytes of memory for a container that is kept, beside its extents.
+const RECORD_BYTES: usize = 96;
+
+/// What is known of a container; `None`: it is where and as it was.
+type Record = Option<Arc<Extents>>;
+/// The records of some containers.
+pub(super) type Records = HashMap<ContainerId, Record>;
+
+/// See the module header.
+pub(super) struct Arranged {
+    budget: usize,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// All containers that will be asked about.
+    expected: Vec<ContainerId>,
+    /// Whether their records were read.
+    is_read: bool,
+    kept: ByteLru<ContainerId, Record>,
+}
+
+impl Arranged {
+    /// Keeps records in about `budget` bytes.
+    pub(super) fn new(budget: usize) -> Self {
+        let state = State { expected: Vec::new(), is_read: false, kept: ByteLru::new(budget) };
+        Self { budget, state: Mutex::new(state) }
+    }
+
+    /// These containers will be asked about too.
+    pub(super) fn expect(&self, containers: impl IntoIterator<Item = ContainerId>) {
+        let mut state = self.state.lock();
+        state.expected.extend(containers.into_iter().filter(|id| id.kind == ContainerKind::Data));
+        state.expected.sort_unstable();
+        state.expected.dedup();
+        state.is_read = false;
+    }
+
+    /// Whether any container will be asked about.
+    pub(super) fn is_asked(&self) -> bool {
+        !self.state.lock().expected.is_empty()
+    }
+
+    /// From now on another index is asked.
+    pub(super) fn forget(&self) {
+        let mut state = self.state.lock();
+        (state.kept, state.is_read) = (ByteLru::new(self.budget), false);
+    }
+
+    /// The records of containers, from what is kept, else from the table.
+    pub(super) async fn records(
+        &self,
+        table: &TableView<ContainerExtents>,
+        containers: impl IntoIterator<Item = ContainerId>,
+    ) -> Result<Records, IndexError> {
+        self.read_expected(table).await?;
+        let mut records = Records::new();
+        let mut wanted = Vec::new();
+        {
+            let mut state = self.state.lock();
+            for id in containers.into_iter().filter(|id| id.kind == ContainerKind::Data) {
+                if records.contains_key(&id) {
+                    continue;
+                }
+                let kept = state.kept.get(&id);
+                if kept.is_none() {
+                    wanted.push(id);
+                }
+                records.insert(id, kept.flatten());
+            }
+        }
+        for batch in wanted.chunks(BATCH) {
+            self.read(table, batch, &mut records).await?;
+        }
+        Ok(records)
+    }
+
+    /// Reads all that will be asked about, as far as there is room for it.
+    async fn read_expected(&self, table: &TableView<ContainerExtents>) -> Result<(), IndexError> {
+        let expected = {
+            let mut state = self.state.lock();
+            if std::mem::replace(&mut state.is_read, true) {
+                return Ok(());
+            }
+            state.expected.clone()
+        };
+        let mut bytes = 0;
+        for batch in expected.chunks(BATCH) {
+            let mut records = Records::new();
+            self.read(table, batch, &mut records).await?;
+            bytes += records.values().map(bytes_of).sum::<usize>();
+            if bytes >= self.budget {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn read(
+        &self,
+        table: &TableView<ContainerExtents>,
+        containers: &[ContainerId],
+        records: &mut Records,
+    ) -> Result<(), IndexError> {
+        let found = table.get(containers).await?;
+        let mut state = self.state.lock();
+        for (id, record) in containers.iter().zip(found) {
+            let record = record.map(Arc::new);
+            state.kept.put(*id, record.clone(), bytes_of(&record));
+            records.insert(*id, record);
+        }
+        Ok(())
+    }
+}
+
+fn bytes_of(record: &Record) -> usize {
+    RECORD_BYTES + record.as_ref().map_or(0, |extents| extents.0.len() * size_of::<Extent>())
+}
+
+/// Sets a chunk's place to where it is now. What no record leads on stays as it is named.
+pub(super) fn place(records: &Records, chunk: &mut ChunkRef) {
+    if let Some(Some(extents)) = records.get(&chunk.container)
+        && let Some(place) = extents.place(chunk.container, chunk.offset, chunk.size)
+    {
+        (chunk.container, chunk.offset) = place;
+    }
+}
+
+/// The containers that have anything of a container now.
+pub(super) fn places(id: ContainerId, record: &Record) -> Vec<ContainerId> {
+    let Some(extents) = record else { return vec![id] };
+    let mut places: Vec<_> = extents.0.iter().map(|extent| extent.to.map_or(id, |(place, _)| place)).collect();
+    places.sort_unstable();
+    places.dedup();
+    places
+}
