@@ -84,7 +84,7 @@ impl Scheme for MfDedup {
         let (old, own): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.active).into_iter().partition(|category| category.first < newest);
         work.read = Disk::SLOW.read_sorted(old.iter().map(|category| category.extent).collect());
-        work.written = work.read.bytes;
+        let before = self.end;
         let mut archived = Vec::new();
         for Category { first, chunks, .. } in old {
             let (stay, leave): (Vec<u32>, Vec<u32>) =
@@ -93,7 +93,8 @@ impl Scheme for MfDedup {
                 let category = self.write(first, stay);
                 self.active.push(category);
             }
-            if !leave.is_empty() {
+            // The version before may be deleted already.
+            if !leave.is_empty() && self.neighbours.is_needed(first, newest - 1) {
                 archived.push((first, leave));
             }
         }
@@ -102,6 +103,7 @@ impl Scheme for MfDedup {
             self.volumes.insert(newest - 1, volume);
         }
         self.active.extend(own);
+        work.written = self.end - before;
         work
     }
 

@@ -198,7 +198,8 @@ fn har_rewrites_and_the_old_copies_go_with_the_old_versions() {
     scheme.back_up(2, &most);
     let before = scheme.stored();
     scheme.back_up(3, &most);
-    assert_eq!(scheme.stored(), before + u64::from(all[0].size));
+    let again = scheme.stored() - before;
+    assert!(again >= u64::from(all[0].size) && again <= distinct_bytes([&most]) / 20, "{again} bytes");
     scheme.delete(1);
     scheme.delete(2);
     assert_eq!(scheme.stored(), distinct_bytes([&most]));
