@@ -58,7 +58,7 @@ pub(crate) struct Settings {
     #[arg(long, default_value_t = 8, global = true)]
     pub(crate) chunk_kib: u32,
     /// Memory of restores in the order of the stream: a cache of containers of this share of the version (percent)
-    #[arg(long, default_value_t = 10.0, global = true)]
+    #[arg(long, default_value_t = 100.0, global = true)]
     pub(crate) cache_percent: f64,
     /// Folder of the real release tars
     #[arg(long, default_value = "bench/data/full/tars", global = true)]
@@ -71,7 +71,7 @@ pub(crate) struct Settings {
 impl Settings {
     /// Memory for containers while a version of so many bytes is restored.
     fn memory(&self, bytes: u64) -> u64 {
-        (bytes as f64 * self.cache_percent / 100.0) as u64
+        percent_of(bytes, self.cache_percent)
     }
 
     /// In words, for pages.
@@ -84,6 +84,10 @@ impl Settings {
     }
 }
 
+fn percent_of(bytes: u64, percent: f64) -> u64 {
+    (bytes as f64 * percent / 100.0) as u64
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
 pub(crate) enum Figure {
     /// Figure 2: what the chunks of a version are: internal, adjacent and skip duplicates, and unique ones
@@ -94,7 +98,7 @@ pub(crate) enum Figure {
     Fig8,
     /// Figure 9: restore speed on the slow disk
     Fig9,
-    /// Figures 10: seeks and extents of a restore
+    /// Figure 10: seeks and extents of a restore
     Fig10,
     /// Figure 11: bytes read for a byte restored
     Fig11,
@@ -102,6 +106,8 @@ pub(crate) enum Figure {
     Fig12,
     /// Figure 13: sizes of volumes and active categories
     Fig13,
+    /// The model of Larder by the share of a container that may have left
+    Holes,
     /// All of them, a page for each set, and the targets over all sets
     All,
 }

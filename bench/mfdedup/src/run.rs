@@ -7,10 +7,10 @@ use larder_bench_common::clock::timed;
 use larder_bench_common::front::{Front, Piece, Stages};
 use larder_chunking::{Algorithm, ChunkerParams, Fingerprint};
 
-use crate::Settings;
 use crate::disk::Work;
-use crate::schemes::{Classic, Collection, Larder, MfDedup, Number, Restored, Rule, Scheme};
+use crate::schemes::{Classic, Collection, Larder, Lifecycle, MfDedup, Number, Restored, Rule, Scheme};
 use crate::sets::{Set, Versions};
+use crate::{Settings, percent_of};
 
 /// What the chunks of a version are, in bytes, for exact deduplication over all versions so far.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +92,8 @@ pub(crate) struct Track {
     pub(crate) newest: Vec<Restored>,
     /// Restores of every retained version at the end, the oldest first.
     pub(crate) retained: Vec<(Number, Restored)>,
+    /// Restores of the newest version at the end in the order of the stream, by memory ([`MEMORIES`]).
+    pub(crate) by_memory: Vec<Restored>,
 }
 
 impl Track {
@@ -105,6 +107,7 @@ impl Track {
             collected: Vec::new(),
             newest: Vec::new(),
             retained: Vec::new(),
+            by_memory: Vec::new(),
         }
     }
 }
@@ -130,18 +133,39 @@ pub(crate) const LARDER_ZERO: usize = 6;
 /// With the holes of the settings.
 pub(crate) const LARDER: usize = 7;
 
-fn schemes(holes: f64) -> [Box<dyn Scheme>; 8] {
+/// What else Larder's model is tried with, in tracks behind the others: holes (of 1), MiB of a container, versions before a pass.
+const SWEPT: [(f64, u64, Number); 10] = [
+    (0.05, 4, 1),
+    (0.1, 4, 1),
+    (0.2, 4, 1),
+    (0.3, 4, 1),
+    (0.4, 4, 1),
+    (0.2, 8, 1),
+    (0.2, 16, 1),
+    (0.2, 32, 1),
+    (0.2, 4, 4),
+    (0.1, 16, 4),
+];
+/// Memory of restores that is tried, in percent of the version.
+pub(crate) const MEMORIES: [f64; 4] = [10.0, 25.0, 50.0, 100.0];
+
+fn schemes(holes: f64) -> Vec<Box<dyn Scheme>> {
     let classic = |rule, collection| Box::new(Classic::new(rule, collection));
-    [
+    let larder = |rules| Box::new(Larder::new(rules));
+    let mut schemes: Vec<Box<dyn Scheme>> = vec![
         classic(Rule::Exact, Collection::Perfect),
         classic(Rule::Har, Collection::Perfect),
         classic(Rule::Har, Collection::Markers),
         classic(Rule::Capping, Collection::Perfect),
         classic(Rule::Capping, Collection::Markers),
         Box::new(MfDedup::default()),
-        Box::new(Larder::new(0.0)),
-        Box::new(Larder::new(holes)),
-    ]
+        larder(Lifecycle::with_holes(0.0)),
+        larder(Lifecycle::with_holes(holes)),
+    ];
+    for (holes, mib, every) in SWEPT {
+        schemes.push(larder(Lifecycle { holes, container_bytes: mib << 20, every }));
+    }
+    schemes
 }
 
 /// The bounds of the paper for its FastCDC, 2, 8 and 64 KiB at 8 KiB; for the others what suits them.
@@ -197,6 +221,9 @@ pub(crate) fn run(settings: &Settings, set: Set) -> anyhow::Result<Results> {
             (number, scheme.restore(number, settings.memory(version.bytes)))
         });
         track.retained = restored.collect();
+        let newest = versions.last().map_or(0, |version| version.bytes);
+        let by_memory = MEMORIES.map(|percent| scheme.restore(versions.len() as Number, percent_of(newest, percent)));
+        track.by_memory = by_memory.into();
     }
     anyhow::ensure!(versions.len() > 1, "at least two versions are needed");
     Ok(Results { set, versions, tracks, volumes: whole.volumes(), active: whole.active() })

@@ -29,11 +29,12 @@ fn content(figure: Figure) -> (&'static str, &'static str, Section) {
         Figure::Fig11 => ("fig11", "Figure 11: read amplification", restores::fig11),
         Figure::Fig12 => ("fig12", "Figure 12: arranging and collecting", work::fig12),
         Figure::Fig13 => ("fig13", "Figure 13: volumes and active categories", space::fig13),
+        Figure::Holes => ("holes", "Larder's model by the share of a container that may have left", work::holes),
         Figure::All => ("summary", "The targets, over all sets", targets::summary),
     }
 }
 
-const ALL: [Figure; 9] = [
+const ALL: [Figure; 10] = [
     Figure::Fig2,
     Figure::Fig7,
     Figure::Fig8,
@@ -42,6 +43,7 @@ const ALL: [Figure; 9] = [
     Figure::Fig11,
     Figure::Fig12,
     Figure::Fig13,
+    Figure::Holes,
     Figure::All,
 ];
 

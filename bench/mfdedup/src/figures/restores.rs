@@ -7,7 +7,7 @@ use larder_bench_common::table::Table;
 use super::{by_version, line, plot, track_lines};
 use crate::Settings;
 use crate::disk::{Disk, Reading};
-use crate::run::{CAPPING, EXACT, HAR, HAR_CMA, LARDER, LARDER_ZERO, MFDEDUP, Results, Track};
+use crate::run::{CAPPING, EXACT, HAR, HAR_CMA, LARDER, LARDER_ZERO, MEMORIES, MFDEDUP, Results, Track};
 
 /// MB of the stream a second.
 pub(super) fn speed(bytes: u64, reading: &Reading) -> f64 {
@@ -57,11 +57,19 @@ pub(super) fn fig9(page: &mut Page, results: &Results, settings: &Settings) -> a
     page.say("Every retained version, at the end:");
     retained(page, results, 0, speed);
     page.say(
-        "The newest version, if everybody wrote out of order and read every container once, in the order of the disk:",
+        "The newest version at the end by memory for containers (% of the version), and if everybody wrote out of order and read every \
+         container once, in the order of the disk:",
     );
-    let once =
-        track_lines(&shown(results), |track, place| speed(results.versions[place].bytes, &track.newest[place].once));
-    by_version(page, &once, 0);
+    let bytes = results.versions[results.versions.len() - 1].bytes;
+    let tracks = shown(results);
+    let mut table = Table::new(std::iter::once("memory").chain(tracks.iter().map(|track| track.name.as_str())));
+    for (place, percent) in MEMORIES.iter().enumerate() {
+        let cell = |track: &&Track| format!("{:.1}", speed(bytes, &track.by_memory[place].usual));
+        table.row(std::iter::once(format!("{percent} %")).chain(tracks.iter().map(cell)));
+    }
+    let cell = |track: &&Track| format!("{:.1}", speed(bytes, &track.by_memory[0].once));
+    table.row(std::iter::once("out of order".to_owned()).chain(tracks.iter().map(cell)));
+    page.table(&table);
     page.say("The paper, beside HAR: 11.64 x (WEB), 4.54 x (CHM), 2.63 x (VMS), 3.73 x (SYN).");
     Ok(())
 }

@@ -7,7 +7,7 @@ use larder_bench_common::table::Table;
 
 use super::{by_version, plot, short, track_lines};
 use crate::Settings;
-use crate::run::{EXACT, Results, Track};
+use crate::run::{EXACT, LARDER, Results, Track};
 
 /// Bytes of the retained versions for a byte stored, after a version.
 pub(super) fn ratio(results: &Results, track: &Track, place: usize) -> f64 {
@@ -16,7 +16,7 @@ pub(super) fn ratio(results: &Results, track: &Track, place: usize) -> f64 {
 
 pub(super) fn fig7(page: &mut Page, results: &Results, _: &Settings) -> anyhow::Result<()> {
     page.say("Bytes of all retained versions, for a byte in containers, volumes and categories. Recipes are not counted for anybody.");
-    let tracks: Vec<&Track> = results.tracks.iter().collect();
+    let tracks: Vec<&Track> = results.tracks[..=LARDER].iter().collect();
     let all = track_lines(&tracks, |track, place| ratio(results, track, place));
     by_version(page, &all, 2);
     plot(page, results.set, "ratio", "actual deduplication ratio", "x", &all)?;

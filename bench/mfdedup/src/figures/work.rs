@@ -4,10 +4,13 @@ use larder_bench_common::megabytes;
 use larder_bench_common::page::Page;
 use larder_bench_common::table::Table;
 
+use super::restores::{amplification, speed};
+use super::space::ratio;
 use super::{by_version, mean, plot, steady, track_lines};
 use crate::Settings;
 use crate::disk::{Disk, Work};
 use crate::run::{CAPPING, EXACT, HAR, LARDER, LARDER_ZERO, MFDEDUP, Results, Track};
+use crate::schemes::Restored;
 
 /// Bytes of an entry in a table of fingerprints: a fingerprint of 32 bytes and a place of 8.
 pub(super) const ENTRY: usize = 40;
@@ -114,5 +117,52 @@ pub(super) fn fig12(page: &mut Page, results: &Results, settings: &Settings) -> 
     page.say(
         "The paper: arranging takes 45 % (WEB), 37 % (CHM), 109 % (VMS) and 25 % (SYN) of the time of perfect GC.",
     );
+    Ok(())
+}
+
+pub(super) fn holes(page: &mut Page, results: &Results, settings: &Settings) -> anyhow::Result<()> {
+    page.say(
+        "Means of later versions; ratio, reads and objects at the end. \"Moved\" is what arranging writes beside MFDedup's, \"time\" what it takes \
+         beside exact deduplication's perfect GC (modelled). Containers are of 4 MiB and a pass follows every version unless said; what is \
+         read at the end is read after a pass only where the number of versions is right for it.",
+    );
+    let (steady, last) = (steady(results, settings), results.versions.len() - 1);
+    let average = |value: &dyn Fn(usize) -> f64| mean(steady.clone().map(value));
+    let paper = average(&|place| moved(&results.tracks[MFDEDUP], place) as f64).max(1e-9);
+    let exact = &results.tracks[EXACT];
+    let gc = average(&|place| seconds(exact, place)).max(1e-9);
+    let bytes = results.versions[last].bytes;
+    let mut table = Table::new([
+        "holes",
+        "ratio x exact",
+        "moved",
+        "time",
+        "amplification",
+        "most of the retained",
+        "MB/s, newest",
+        "extents, newest",
+        "MB/s, oldest retained",
+        "extents, oldest retained",
+    ]);
+    for track in [LARDER_ZERO].into_iter().chain(LARDER + 1..results.tracks.len()).map(|place| &results.tracks[place]) {
+        let (newest, oldest) = (track.newest[last].usual, track.retained.first());
+        let of =
+            |(version, restored): &(u32, Restored)| (results.versions[*version as usize - 1].bytes, restored.usual);
+        let (oldest_bytes, oldest) = oldest.map(of).unwrap_or_default();
+        let all = track.retained.iter().map(of).map(|(bytes, reading)| amplification(bytes, &reading));
+        table.row([
+            track.name.clone(),
+            format!("{:.3}", ratio(results, track, last) / ratio(results, exact, last)),
+            format!("{:.3}", average(&|place| moved(track, place) as f64) / paper),
+            format!("{:.2}", average(&|place| seconds(track, place)) / gc),
+            format!("{:.3}", amplification(bytes, &newest)),
+            format!("{:.3}", all.fold(0.0, f64::max)),
+            format!("{:.0}", speed(bytes, &newest)),
+            newest.extents.to_string(),
+            format!("{:.0}", speed(oldest_bytes, &oldest)),
+            oldest.extents.to_string(),
+        ]);
+    }
+    page.table(&table);
     Ok(())
 }

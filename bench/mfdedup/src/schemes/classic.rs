@@ -53,7 +53,7 @@ pub(crate) struct Classic {
 
 impl Classic {
     pub(crate) fn new(rule: Rule, collection: Collection) -> Self {
-        let (log, copies) = (Log::default(), Vec::new());
+        let (log, copies) = (Log::new(CONTAINER), Vec::new());
         Self { rule, collection, log, copies, index: HashMap::new(), recipes: BTreeMap::new() }
     }
 

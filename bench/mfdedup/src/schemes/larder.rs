@@ -9,22 +9,37 @@ use std::collections::BTreeMap;
 
 use larder_bench_common::front::Piece;
 
-use super::log::Log;
+use super::log::{CONTAINER, Log};
 use super::neighbours::Neighbours;
 use super::{Number, Restored, Scheme};
 use crate::disk::{Disk, Extent, Work};
 
+/// What may be tried.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Lifecycle {
+    /// h: share of a container that may have left (of 1).
+    pub(crate) holes: f64,
+    pub(crate) container_bytes: u64,
+    /// A pass follows every so many versions.
+    pub(crate) every: Number,
+}
+
+impl Lifecycle {
+    pub(crate) fn with_holes(holes: f64) -> Self {
+        Self { holes, container_bytes: CONTAINER, every: 1 }
+    }
+}
+
 /// See the module header.
 pub(crate) struct Larder {
-    /// h: share of a container that may have left (of 1).
-    holes: f64,
+    rules: Lifecycle,
     neighbours: Neighbours,
     log: Log,
 }
 
 impl Larder {
-    pub(crate) fn new(holes: f64) -> Self {
-        Self { holes, neighbours: Neighbours::default(), log: Log::default() }
+    pub(crate) fn new(rules: Lifecycle) -> Self {
+        Self { rules, neighbours: Neighbours::default(), log: Log::new(rules.container_bytes) }
     }
 
     /// Bytes of these chunks for which `is` holds.
@@ -52,8 +67,8 @@ impl Larder {
         let left = self.bytes(chunks, |this, chunk| !this.is_current(chunk));
         let dead = self.bytes(chunks, Self::is_dead);
         // A container that everything has left, but not at once, has no place among the volumes.
-        let has_left = (is_open || is_mixed()) && left as f64 > self.holes * whole as f64;
-        has_left || dead as f64 > self.holes / 2.0 * whole as f64
+        let has_left = (is_open || is_mixed()) && left as f64 > self.rules.holes * whole as f64;
+        has_left || dead as f64 > self.rules.holes / 2.0 * whole as f64
     }
 
     /// Drops containers whose span holds no retained version.
@@ -98,7 +113,15 @@ impl Larder {
 
 impl Scheme for Larder {
     fn name(&self) -> String {
-        format!("Larder, holes {} %", self.holes * 100.0)
+        let Lifecycle { holes, container_bytes, every } = self.rules;
+        let mut name = format!("Larder, holes {} %", (holes * 1000.0).round() / 10.0);
+        if container_bytes != CONTAINER {
+            name.push_str(&format!(", {} MiB", container_bytes >> 20));
+        }
+        if every > 1 {
+            name.push_str(&format!(", a pass after {every}"));
+        }
+        name
     }
 
     fn back_up(&mut self, version: Number, pieces: &[Piece]) {
@@ -116,6 +139,9 @@ impl Scheme for Larder {
 
     fn arrange(&mut self) -> Work {
         let mut work = Work::default();
+        if !self.neighbours.newest.is_multiple_of(self.rules.every) {
+            return work;
+        }
         let given_up: Vec<u32> =
             (self.log.containers.iter()).filter(|(_, c)| self.is_given_up(&c.copies)).map(|(n, _)| *n).collect();
         let mut read = Vec::new();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::disk::Extent;
 
-/// Payload of a container (bytes).
+/// Payload of a container unless a scheme says otherwise (bytes).
 pub(super) const CONTAINER: u64 = 4 << 20;
 
 /// A container: which copies of chunks it holds, in order.
@@ -15,8 +15,9 @@ pub(super) struct Container {
 }
 
 /// See the module header.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Log {
+    container_bytes: u64,
     pub(super) containers: BTreeMap<u32, Container>,
     next: u32,
     /// The one that is being filled.
@@ -26,6 +27,10 @@ pub(super) struct Log {
 }
 
 impl Log {
+    pub(super) fn new(container_bytes: u64) -> Self {
+        Self { container_bytes, containers: BTreeMap::new(), next: 0, open: None, end: 0, stored: 0 }
+    }
+
     /// What follows goes to a new container. Its number will be the one returned, or a later one.
     pub(super) fn close(&mut self) -> u32 {
         self.open = None;
@@ -35,7 +40,7 @@ impl Log {
     /// Appends a copy and says into which container.
     pub(super) fn append(&mut self, copy: u32, size: u32) -> u32 {
         let size = u64::from(size);
-        let full = |container: &Container| container.extent.len + size > CONTAINER;
+        let full = |container: &Container| container.extent.len + size > self.container_bytes;
         let open = self.open.filter(|open| !self.containers.get(open).is_none_or(full));
         let number = open.unwrap_or(self.next);
         if open.is_none() {

@@ -16,7 +16,7 @@ mod tests;
 use larder_bench_common::front::Piece;
 
 pub(crate) use classic::{Classic, Collection, Rule};
-pub(crate) use larder::Larder;
+pub(crate) use larder::{Larder, Lifecycle};
 pub(crate) use mfdedup::MfDedup;
 
 use crate::disk::{Reading, Work};

@@ -17,7 +17,7 @@ const COPIED: f64 = 0.06;
 const HOT: f64 = 0.12;
 /// Share of the image that a version writes in the hot regions, and elsewhere.
 const WRITTEN_HOT: f64 = 0.035;
-const WRITTEN_COLD: f64 = 0.006;
+const WRITTEN_COLD: f64 = 0.012;
 /// Probability that a write brings back what was there two versions before.
 const BACK: f64 = 0.004;
 /// Blocks of a write: between these, log-uniform.

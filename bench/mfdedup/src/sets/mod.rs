@@ -31,7 +31,7 @@ pub(crate) trait Versions {
 pub(crate) enum Set {
     /// A website, file by file: many small pages, of which many change in a few places and a third repeat others
     Web,
-    /// Releases of a source tree as tars: few files change, but with every version
+    /// Releases of a source tree as tars: few files change, but every header does
     Chm,
     /// A disk image changed in place, mostly in the same regions
     Vms,
@@ -67,12 +67,12 @@ const WEB: Profile = Profile {
     shape: Shape::Files,
     files: 19_000.0,
     size: (2.0 * KIB, 48.0 * KIB),
-    copied: 0.3,
+    copied: 0.35,
     created: 0.02,
     deleted: 0.018,
     renamed: 0.002,
-    edited: 0.12,
-    hot: 0.4,
+    edited: 0.22,
+    hot: 0.6,
     places: 2.0,
     patch: 300,
     rewritten: 0.05,
@@ -93,7 +93,7 @@ const CHM: Profile = Profile {
     places: 2.0,
     patch: 400,
     rewritten: 0.02,
-    reverted: 0.01,
+    reverted: 0.003,
     step: (8, 4.0),
 };
 
@@ -102,10 +102,10 @@ const SYN: Profile = Profile {
     files: 1_200.0,
     size: (4.0 * KIB, 2048.0 * KIB),
     copied: 0.02,
-    created: 0.01,
-    deleted: 0.008,
+    created: 0.006,
+    deleted: 0.004,
     renamed: 0.0,
-    edited: 0.08,
+    edited: 0.025,
     hot: 0.3,
     places: 1.0,
     patch: 2_000,

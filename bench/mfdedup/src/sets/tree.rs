@@ -12,7 +12,7 @@ use super::{Sink, Versions};
 pub(super) enum Shape {
     /// File by file, as the backup of a folder.
     Files,
-    /// As one tar, sorted by path, whose headers carry the time of the last change.
+    /// As one tar, sorted by path. Top folder and times are the release's, so every header differs from the one before.
     Tar,
 }
 
@@ -51,7 +51,6 @@ struct File {
     content: Rope,
     /// Before the last edit.
     earlier: Option<Rope>,
-    changed: u32,
     is_hot: bool,
 }
 
@@ -93,7 +92,6 @@ impl Tree {
             number: self.next,
             content,
             earlier: None,
-            changed: self.version,
             is_hot: self.rng.chance(self.profile.hot),
         });
     }
@@ -153,7 +151,6 @@ impl Tree {
             }
         }
         file.earlier = Some(before);
-        file.changed = self.version;
     }
 }
 
@@ -163,7 +160,7 @@ impl Versions for Tree {
         order.sort_by_key(|file| (file.folder, file.number));
         match self.profile.shape {
             Shape::Files => order.iter().try_for_each(|file| sink(&mut file.content.reader()))?,
-            Shape::Tar => sink(&mut Parts { files: order.into_iter(), parts: Vec::new() })?,
+            Shape::Tar => sink(&mut Parts { release: self.version, files: order.into_iter(), parts: Vec::new() })?,
         }
         self.advance();
         Ok(true)
@@ -175,6 +172,7 @@ const BLOCK: u64 = 512;
 
 /// A tar that is made as it is read.
 struct Parts<'a, I> {
+    release: u32,
     files: I,
     /// Of the file at hand, the last first.
     parts: Vec<Box<dyn Read + 'a>>,
@@ -196,7 +194,7 @@ impl<'a, I: Iterator<Item = &'a File>> Read for Parts<'a, I> {
                     let len = file.content.len();
                     self.parts.push(Box::new(repeat(0).take(len.next_multiple_of(BLOCK) - len)));
                     self.parts.push(Box::new(file.content.reader()));
-                    self.parts.push(Box::new(Cursor::new(header(file, len))));
+                    self.parts.push(Box::new(Cursor::new(header(self.release, file, len))));
                 }
             }
         }
@@ -204,13 +202,13 @@ impl<'a, I: Iterator<Item = &'a File>> Read for Parts<'a, I> {
 }
 
 /// As much of a ustar header as differs between files.
-fn header(file: &File, len: u64) -> [u8; BLOCK as usize] {
+fn header(release: u32, file: &File, len: u64) -> [u8; BLOCK as usize] {
     let mut block = [0; BLOCK as usize];
     let mut put = |at: usize, text: &str| block[at..at + text.len()].copy_from_slice(text.as_bytes());
-    put(0, &format!("release/d{:03}/f{:08}", file.folder, file.number));
+    put(0, &format!("release-{release:03}/d{:03}/f{:08}", file.folder, file.number));
     put(100, "0000644");
     put(124, &format!("{len:011o}"));
-    put(136, &format!("{:011o}", 1_577_836_800 + u64::from(file.changed) * 86_400));
+    put(136, &format!("{:011o}", 1_577_836_800 + u64::from(release) * 86_400));
     put(257, "ustar");
     block
 }
