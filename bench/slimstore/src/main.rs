@@ -9,26 +9,22 @@
 //! * [`restore`] plays restores in virtual time under the caches that are compared.
 //! * [`offline`] drives the product's own L-node and G-node over a store in memory.
 //! * [`real`] runs the real programs side by side, and a real S3 server.
+//! * [`larder_bench_common`] has what other benches use too: cutting and naming, the clock, pages and plots.
 //! * [`experiments`] puts them together.
 
 mod backup;
-mod clock;
 mod experiments;
 mod offline;
-mod plot;
 mod real;
 mod restore;
-mod rng;
 mod sdb;
-mod table;
 
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use larder_chunking::Algorithm;
 
-/// Secret of the harness's chunkers and names. It is no secret.
-pub(crate) const SEED: [u8; 32] = *b"larder slimstore bench, not keys";
+pub(crate) use larder_bench_common::{SEED, clock, plot, rng, table};
 
 #[derive(Debug, Parser)]
 #[command(about = "The experiments of the SlimStore paper, rerun", version)]

@@ -16,10 +16,8 @@ mod rewriting;
 mod silo;
 mod sparse;
 
-use std::time::Duration;
-
-use anyhow::Context as _;
-use larder_chunking::{Algorithm, Chunker, ChunkerParams, Fingerprint, Fingerprinter, StreamEnd, chunker};
+pub(crate) use larder_bench_common::front::{Front, Piece, Stages};
+use larder_chunking::{Algorithm, ChunkerParams};
 
 pub(crate) use exact::Exact;
 pub(crate) use larder::{Detail, Larder, With};
@@ -28,18 +26,10 @@ pub(crate) use rewriting::{Capping, Har};
 pub(crate) use silo::SiLo;
 pub(crate) use sparse::SparseIndexing;
 
-use crate::SEED;
 use crate::clock::{Traffic, timed};
 
 /// Memory for what a job reads while deciding, the same for all (bytes of encoded recipe).
 pub(crate) const CACHE_BYTES: usize = 24 << 20;
-
-/// A chunk that was cut and named.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Piece {
-    pub(crate) fingerprint: Fingerprint,
-    pub(crate) size: u32,
-}
 
 /// Finds duplicates among what earlier versions stored.
 pub(crate) trait Detector {
@@ -59,63 +49,9 @@ pub(crate) trait Detector {
     fn resident_bytes(&self) -> usize;
 }
 
-/// CPU time by stage.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Stages {
-    pub(crate) chunking: Duration,
-    pub(crate) fingerprinting: Duration,
-    pub(crate) lookup: Duration,
-}
-
-impl Stages {
-    pub(crate) fn total(&self) -> Duration {
-        self.chunking + self.fingerprinting + self.lookup
-    }
-}
-
-impl std::ops::AddAssign for Stages {
-    fn add_assign(&mut self, other: Self) {
-        self.chunking += other.chunking;
-        self.fingerprinting += other.fingerprinting;
-        self.lookup += other.lookup;
-    }
-}
-
-/// Bytes that are cut and then named while they are still in the processor's cache.
-const BATCH: usize = 1 << 20;
-
-/// Cuts and names.
-pub(crate) struct Front {
-    pub(crate) chunker: Box<dyn Chunker>,
-    pub(crate) fingerprinter: Fingerprinter,
-}
-
-impl Front {
-    pub(crate) fn new(algorithm: Algorithm, average: u32) -> anyhow::Result<Self> {
-        let params = ChunkerParams::with_average(algorithm, average);
-        let chunker = chunker(params, &SEED).with_context(|| format!("{algorithm} at {average} bytes"))?;
-        Ok(Self { chunker, fingerprinter: Fingerprinter::new(&SEED) })
-    }
-
-    /// Cuts and names a whole file.
-    pub(crate) fn run(&self, file: &[u8], stages: &mut Stages) -> Vec<Piece> {
-        let mut pieces = Vec::with_capacity(file.len() / 3000);
-        let (mut lengths, mut fingerprints) = (Vec::new(), Vec::new());
-        let mut at = 0;
-        while at < file.len() {
-            let until = (at + BATCH + self.chunker.params().max as usize).min(file.len());
-            let end = if until == file.len() { StreamEnd::Reached } else { StreamEnd::Open };
-            lengths.clear();
-            fingerprints.clear();
-            let data = &file[at..until];
-            let cut = timed(&mut stages.chunking, || self.chunker.cut_all(data, end, &mut lengths));
-            timed(&mut stages.fingerprinting, || self.fingerprinter.many(data, &lengths, &mut fingerprints));
-            let named = fingerprints.iter().zip(&lengths);
-            pieces.extend(named.map(|(fingerprint, size)| Piece { fingerprint: *fingerprint, size: *size }));
-            at += cut;
-        }
-        pieces
-    }
+/// Cuts and names, with the bounds that suit the algorithm.
+pub(crate) fn front(algorithm: Algorithm, average: u32) -> anyhow::Result<Front> {
+    Front::new(ChunkerParams::with_average(algorithm, average))
 }
 
 /// What a version came to.
@@ -171,6 +107,8 @@ pub(crate) fn detect(detector: &mut dyn Detector, files: &[Vec<Piece>], output: 
 
 #[cfg(test)]
 mod tests {
+    use larder_chunking::Fingerprint;
+
     use super::*;
     use crate::sdb::{Duplication, SDb, Spec};
     use std::collections::{HashMap, HashSet};
@@ -191,7 +129,7 @@ mod tests {
     /// no chunk is stored by the exact index twice.
     #[test]
     fn every_recipe_is_right_and_none_beats_the_exact_index() {
-        let front = Front::new(Algorithm::MinCdc, 4096).expect("valid");
+        let front = front(Algorithm::MinCdc, 4096).expect("valid");
         let detectors: Vec<Box<dyn Detector>> = vec![
             Box::new(Exact::new()),
             Box::new(SiLo::new()),
@@ -240,7 +178,7 @@ mod tests {
             With::default().merging_together(1),
         ];
         for algorithm in [Algorithm::Rabin, Algorithm::FastCdc, Algorithm::MinCdc] {
-            let front = Front::new(algorithm, 4096).expect("valid");
+            let front = front(algorithm, 4096).expect("valid");
             let mut plain = (Larder::new(64 << 20), Output::new(1 << 20));
             let mut others = uses.map(|with| (with, Larder::new(64 << 20), Output::new(1 << 20)));
             for files in versions(4) {

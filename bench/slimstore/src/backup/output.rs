@@ -33,6 +33,11 @@ impl Output {
         self.recipe.clear();
     }
 
+    /// Payload of a container (bytes).
+    pub(crate) fn container_bytes(&self) -> u32 {
+        self.container_bytes
+    }
+
     /// Number of the version, from 1.
     pub(crate) fn version(&self) -> u32 {
         self.version

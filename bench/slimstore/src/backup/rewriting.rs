@@ -1,26 +1,16 @@
 //! HAR and Capping: duplicates in containers that hold little of a stream are stored again while it is backed up.
 //!
-//! Both as their descriptions and destor have them, over an exact index that always leads to the newest copy; only what they store
-//! again differs. HAR (Fu and others, 2014): containers of which the version before used less than half are sparse, the sparsest
-//! first, until what they hold of it is 5 % of it; this version stores again what it would take from them. Capping (Lillibridge and
-//! others, 2013): each 20 MiB of the stream may refer to 10 older containers of 8 MiB, as many bytes as 20 of 4 MiB.
+//! Both over an exact index that always leads to the newest copy; only what they store again differs. Their rules are
+//! [`larder_bench_common::rewriting`].
 
 use std::collections::{HashMap, HashSet};
 
+use larder_bench_common::rewriting::{CAPPED_BYTES, capped, sparse};
 use larder_format::ids::ContainerId;
 use larder_format::{ChunkRef, Fingerprint};
 
 use super::{Detector, Output, Piece};
 use crate::clock::Traffic;
-
-/// A container is sparse when less than this share of it is used (percent).
-const SPARSE_PERCENT: u64 = 50;
-/// Of a version's bytes at most so many percent are expected to be stored again.
-const LIMIT_PERCENT: u64 = 5;
-/// What Capping looks at at once (bytes of the stream).
-const CAPPED_BYTES: u64 = 20 << 20;
-/// Older containers that this much may refer to.
-const CAP: usize = 10;
 
 /// See the module header.
 #[derive(Default)]
@@ -71,16 +61,7 @@ impl Detector for Har {
 
     fn finish(&mut self, _: &mut Output) {
         let held = |container: &ContainerId| self.held.get(container).copied().unwrap_or(0);
-        let is_sparse = |(container, used): &(&ContainerId, &u64)| **used * 100 < held(container) * SPARSE_PERCENT;
-        let mut sparse: Vec<(ContainerId, u64)> =
-            self.used.iter().filter(is_sparse).map(|(container, used)| (*container, *used)).collect();
-        sparse.sort_by_key(|(container, used)| (used * 10_000 / held(container).max(1), *container));
-        let mut left = self.bytes * LIMIT_PERCENT / 100;
-        let within = sparse.into_iter().map_while(|(container, used)| {
-            left = left.checked_sub(used)?;
-            Some(container)
-        });
-        self.sparse = within.collect();
+        self.sparse = sparse(&self.used, held, self.bytes);
     }
 
     fn traffic(&self) -> Traffic {
@@ -113,9 +94,7 @@ impl Capping {
                 *used.entry(chunk.container).or_default() += u64::from(piece.size);
             }
         }
-        let mut used: Vec<(ContainerId, u64)> = used.into_iter().collect();
-        used.sort_by_key(|(container, bytes)| (std::cmp::Reverse(*bytes), *container));
-        let given_up: HashSet<ContainerId> = used.iter().skip(CAP).map(|(container, _)| *container).collect();
+        let given_up = capped(&used, u64::from(output.container_bytes()));
         for piece in self.waiting.drain(..) {
             match self.index.get(&piece.fingerprint) {
                 Some(chunk) if !given_up.contains(&chunk.container) => output.reuse(*chunk),

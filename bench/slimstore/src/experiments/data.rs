@@ -1,7 +1,6 @@
 //! Table I: the data set's parameters, measured by chunks.
 
-use super::page::Page;
-use super::{megabytes, spec};
+use super::{begin_page, megabytes, spec};
 use crate::Settings;
 use crate::sdb::measure::{Measured, Measurer};
 use crate::sdb::{Duplication, PAGE, SDb};
@@ -10,7 +9,7 @@ use crate::table::Table;
 pub(crate) fn data(settings: &Settings) -> anyhow::Result<()> {
     let files = 12;
     let spec = spec(settings, files, 8.0, Duplication::Spread);
-    let mut page = Page::new("data", "Table I: the data", settings)?;
+    let mut page = begin_page("data", "Table I: the data", settings)?;
     page.say(&format!(
         "{files} tables of {:.1} MiB in InnoDB-like files of {} KiB pages, changed by inserts, updates and deletes of rows. Measured with \
          MinCDC chunks of 4 KiB and an exact index: duplication = bytes in chunks that the version before has; self-reference = bytes in \

@@ -5,8 +5,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use super::page::Page;
-use super::{megabytes, rate, spec};
+use super::{begin_page, megabytes, rate, spec};
 use crate::plot::{Axis, Floor, Labels, Line, lines};
 use crate::real::{Folder, Tool, Used, compare, remove, run, together, write};
 use crate::sdb::{Duplication, SDb};
@@ -33,7 +32,7 @@ pub(crate) fn fig10(settings: &Settings, programs: &Programs) -> anyhow::Result<
         }
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut page = Page::new("fig10", "Figure 10: jobs side by side", settings)?;
+    let mut page = begin_page("fig10", "Figure 10: jobs side by side", settings)?;
     page.say(&format!(
         "The real programs with their own defaults, {cores} cores. Each job has a series of its own: a table of {:.0} MB, backed up first, then \
          in its next version (about 0.85 of it unchanged), then restored; jobs of one row start at once and share one repository in a local \

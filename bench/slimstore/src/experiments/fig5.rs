@@ -2,10 +2,9 @@
 
 use larder_chunking::Algorithm;
 
-use super::page::Page;
-use super::{INDEX_MEMORY, REPEATS, spec, throughput};
+use super::{INDEX_MEMORY, Page, REPEATS, begin_page, spec, throughput};
 use crate::Settings;
-use crate::backup::{CONTAINER_BYTES, Detail, Front, Larder, Outcome, Output, Stages, With};
+use crate::backup::{CONTAINER_BYTES, Detail, Front, Larder, Outcome, Output, Stages, With, front};
 use crate::plot::{Axis, Floor, Labels, Line, bars, lines};
 use crate::sdb::{Duplication, SDb, Spec};
 use crate::table::Table;
@@ -74,7 +73,7 @@ fn compare_once(front: &Front, spec: Spec) -> [Side; 2] {
 }
 
 pub(crate) fn fig5(settings: &Settings) -> anyhow::Result<()> {
-    let mut page = Page::new("fig5", "Figure 5: history-aware skip chunking", settings)?;
+    let mut page = begin_page("fig5", "Figure 5: history-aware skip chunking", settings)?;
     page.say(
         "Throughput of cutting, naming and looking up, in MB a second of real CPU time of one thread, on data in memory; versions 2 to 4, \
          the least disturbed of three runs. \
@@ -86,7 +85,7 @@ pub(crate) fn fig5(settings: &Settings) -> anyhow::Result<()> {
     for algorithm in ALGORITHMS {
         let (mut speeds, mut ratio) = (Speeds::default(), Vec::new());
         for kib in SIZES_KIB {
-            let front = Front::new(algorithm, kib << 10)?;
+            let front = front(algorithm, kib << 10)?;
             let sides = compare(&front, &spec(settings, 4, 12.0, Duplication::Spread));
             table.row(row(format!("{algorithm} {kib} KiB"), &sides));
             let [without, with] = &sides;
@@ -160,7 +159,7 @@ fn by_duplication(settings: &Settings, page: &mut Page) -> anyhow::Result<()> {
     let mut table = sides_table("cutter, duplication");
     let mut speed = Vec::new();
     for algorithm in ALGORITHMS {
-        let front = Front::new(algorithm, 4 << 10)?;
+        let front = front(algorithm, 4 << 10)?;
         let mut speeds = Speeds::default();
         for duplication in DUPLICATION {
             let sides = compare(&front, &spec(settings, 2, 16.0, Duplication::Fixed(duplication)));

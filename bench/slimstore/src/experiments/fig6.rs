@@ -3,10 +3,9 @@
 use larder_chunking::Algorithm;
 
 use super::fig5::SKIPPING;
-use super::page::Page;
-use super::{INDEX_MEMORY, REPEATS, spec, throughput};
+use super::{INDEX_MEMORY, Page, REPEATS, begin_page, spec, throughput};
 use crate::Settings;
-use crate::backup::{CONTAINER_BYTES, Detail, Front, Larder, Outcome, Output, With};
+use crate::backup::{CONTAINER_BYTES, Detail, Front, Larder, Outcome, Output, With, front};
 use crate::plot::{Axis, Floor, Labels, Line, lines};
 use crate::sdb::{Duplication, SDb};
 use crate::table::Table;
@@ -32,7 +31,7 @@ struct Way {
 }
 
 pub(crate) fn fig6(settings: &Settings) -> anyhow::Result<()> {
-    let mut page = Page::new("fig6", "Figure 6: history-aware merging", settings)?;
+    let mut page = begin_page("fig6", "Figure 6: history-aware merging", settings)?;
     page.say(&format!(
         "Chunks of 4 KiB, {VERSIONS} versions, of which {} to {VERSIONS} are counted: chunks duplicate for five versions are merged then. \
          A superchunk here is a view over chunks that stay where they are, proved by one MAC; in the paper it is stored as a chunk of its own. \
@@ -54,7 +53,7 @@ pub(crate) fn fig6(settings: &Settings) -> anyhow::Result<()> {
 fn with_cutter(settings: &Settings, page: &mut Page, algorithm: Algorithm) -> anyhow::Result<()> {
     let mut table = Table::new(["duplication, way", "MB/s", "factor", "ratio", "proved by runs", "mean piece KiB"]);
     let (mut speed, mut sizes): (Vec<Line>, Vec<Line>) = (Vec::new(), Vec::new());
-    let front = Front::new(algorithm, 4 << 10)?;
+    let front = front(algorithm, 4 << 10)?;
     for duplication in DUPLICATION {
         let mut ways = run(settings, &front, duplication);
         for _ in 1..REPEATS {

@@ -2,12 +2,11 @@
 
 use larder_chunking::Algorithm;
 
-use super::page::Page;
-use super::{INDEX_MEMORY, REPEATS, rate, spec, throughput};
+use super::{INDEX_MEMORY, Page, REPEATS, begin_page, rate, spec, throughput};
 use crate::Settings;
 use crate::backup::{
     CONTAINER_BYTES, Detail, Detector, Exact, Front, Larder, Outcome, Output, SiLo, SparseIndexing, Stages, With,
-    detect,
+    detect, front,
 };
 use crate::clock::Link;
 use crate::plot::{Axis, Floor, Labels, Line, lines};
@@ -132,7 +131,7 @@ fn waiting(outcome: &Outcome) -> f64 {
 
 pub(crate) fn fig7(settings: &Settings) -> anyhow::Result<()> {
     anyhow::ensure!(settings.versions > MERGED, "figure 7 needs more than {MERGED} versions");
-    let mut page = Page::new("fig7", "Figure 7: beside SiLo and Sparse Indexing", settings)?;
+    let mut page = begin_page("fig7", "Figure 7: beside SiLo and Sparse Indexing", settings)?;
     page.say(&format!(
         "Chunks of {} KiB from one cutter for all, {} versions. MB a second of real CPU time of one thread for cutting, naming, looking \
          up and writing the recipe, of each version the least disturbed of three runs; every job starts with empty caches. The rivals' cutting and naming is timed once and counted for each of \
@@ -144,7 +143,7 @@ pub(crate) fn fig7(settings: &Settings) -> anyhow::Result<()> {
         MERGED + 1
     ));
     for algorithm in ALGORITHMS {
-        let runs = compare(settings, &Front::new(algorithm, settings.chunk_kib << 10)?);
+        let runs = compare(settings, &front(algorithm, settings.chunk_kib << 10)?);
         let late = |run: usize| throughput(&runs[run].after);
         let mut table = Table::new([
             "way",

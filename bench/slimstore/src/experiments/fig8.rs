@@ -1,9 +1,8 @@
 //! Figure 8 and Table II: restores under the compared caches, by memory, by version and by prefetching threads. Simulated time.
 
-use super::page::Page;
-use super::{INDEX_MEMORY, megabytes, rate, spec};
+use super::{INDEX_MEMORY, Page, begin_page, megabytes, rate, spec};
 use crate::Settings;
-use crate::backup::{CONTAINER_BYTES, Detail, Front, Larder, Output, With};
+use crate::backup::{CONTAINER_BYTES, Detail, Larder, Output, With, front};
 use crate::clock::Link;
 use crate::plot::{Axis, Floor, Labels, Line, lines};
 use crate::restore::{
@@ -88,7 +87,7 @@ fn finish(recipe: &Recipe, plan: Plan, threads: usize) -> (Plan, f64) {
 
 /// The recipes of all versions, as Larder's backups leave them.
 fn recipes(settings: &Settings) -> anyhow::Result<Vec<Recipe>> {
-    let front = Front::new(settings.chunker, settings.chunk_kib << 10)?;
+    let front = front(settings.chunker, settings.chunk_kib << 10)?;
     let with = With { skipping: true, proofs: true, ..With::default() }.merging_after(5);
     let (mut larder, mut output) = (Larder::new(INDEX_MEMORY), Output::new(CONTAINER_BYTES));
     let mut sdb = SDb::new(spec(settings, 4, 32.0, Duplication::Spread));
@@ -111,7 +110,7 @@ fn share(recipe: &Recipe, share: f64) -> u64 {
 pub(crate) fn fig8(settings: &Settings) -> anyhow::Result<()> {
     let recipes = recipes(settings)?;
     let Some(newest) = recipes.last() else { anyhow::bail!("no version") };
-    let mut page = Page::new("fig8", "Figure 8 and Table II: restores", settings)?;
+    let mut page = begin_page("fig8", "Figure 8 and Table II: restores", settings)?;
     page.say(&format!(
         "Recipes and containers ({} MiB) are those of {} real backups of {} chunks of {} KiB; the newest version has {:.0} MB in {} containers, \
          which hold {:.0} MB. Times are simulated: a request takes 30 ms and then comes at 90 MB/s a stream; what is in memory is written at \

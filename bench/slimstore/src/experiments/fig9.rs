@@ -6,8 +6,7 @@ use std::sync::Arc;
 use larder_format::{ChunkRef, Fingerprint};
 use larder_lnode::FetchReport;
 
-use super::page::Page;
-use super::{megabytes, rate, spec};
+use super::{Page, begin_page, megabytes, rate, spec};
 use crate::backup::{Capping, Detector, Har, Output, Piece, detect};
 use crate::clock::Link;
 use crate::offline::{Cost, Holdings, Node, Writer};
@@ -289,7 +288,7 @@ fn measure(settings: &Settings, offline: Offline) -> anyhow::Result<Figures> {
 }
 
 pub(crate) fn fig9(settings: &Settings, offline: Offline) -> anyhow::Result<()> {
-    let mut page = Page::new("fig9", "Figure 9: space, and the layout of the newest version", settings)?;
+    let mut page = begin_page("fig9", "Figure 9: space, and the layout of the newest version", settings)?;
     let figures = measure(settings, offline)?;
     page.say(&format!(
         "The product's L-node and G-node on a repository in memory, one series, one stream of four tables a version; chunks of {} KiB by {}, \

@@ -7,7 +7,6 @@ mod fig6;
 mod fig7;
 mod fig8;
 mod fig9;
-mod page;
 mod pass;
 mod s3;
 
@@ -21,9 +20,18 @@ pub(crate) use fig10::fig10;
 pub(crate) use pass::pass;
 pub(crate) use s3::s3;
 
+use larder_bench_common::megabytes;
+use larder_bench_common::page::Page;
+
 use crate::Settings;
 use crate::backup::Outcome;
 use crate::sdb::{Duplication, SELF_REFERENCE, Spec};
+
+/// An experiment's page, in the folder of the settings.
+fn begin_page(name: &str, title: &str, settings: &Settings) -> anyhow::Result<Page> {
+    let Settings { scale, seed, versions, out, .. } = settings;
+    Page::new(name, title, &format!("Scale {scale}, seed {seed}, at most {versions} versions"), out)
+}
 
 /// The paper's data at this scale: so many files of so many MiB.
 fn spec(settings: &Settings, files: usize, file_mib: f64, duplication: Duplication) -> Spec {
@@ -44,8 +52,4 @@ fn throughput(outcome: &Outcome) -> f64 {
 
 fn rate(bytes: u64, seconds: f64) -> f64 {
     bytes as f64 / 1e6 / seconds.max(1e-9)
-}
-
-fn megabytes(bytes: u64) -> f64 {
-    bytes as f64 / 1e6
 }

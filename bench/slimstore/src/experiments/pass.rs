@@ -5,8 +5,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use larder_store::{Location, Store, StoreOptions};
 
-use super::page::Page;
-use super::{megabytes, spec};
+use super::{begin_page, megabytes, spec};
 use crate::offline::{CHUNKS_EACH, Node};
 use crate::real::{Folder, Tool, Used, run_and_read};
 use crate::sdb::{Duplication, SDb};
@@ -62,7 +61,7 @@ impl Passes<'_> {
 }
 
 pub(crate) fn pass(settings: &Settings, programs: &Programs) -> anyhow::Result<()> {
-    let mut page = Page::new("pass", "Passes over an index of many chunks", settings)?;
+    let mut page = begin_page("pass", "Passes over an index of many chunks", settings)?;
     let folder = Folder::new(&programs.work)?;
     let repository = folder.join("repository").display().to_string();
     let location: Location = repository.parse().context("the work folder is no place for a repository")?;

@@ -2,8 +2,7 @@
 
 use std::process::Command;
 
-use super::page::Page;
-use super::{megabytes, rate, spec};
+use super::{begin_page, megabytes, rate, spec};
 use crate::clock::Link;
 use crate::plot::{Axis, Floor, Labels, Line, lines};
 use crate::real::{Folder, Minio, SlowLink, Tool, Used, compare, remove, run, write};
@@ -35,7 +34,7 @@ pub(crate) fn s3(settings: &Settings, programs: &Programs) -> anyhow::Result<()>
     let bytes: u64 = sdb.files().map(|file| file.len() as u64).sum();
     drop(sdb);
     let keys = minio.containers()?;
-    let mut page = Page::new("s3", "Figure 8 on a real S3 server", settings)?;
+    let mut page = begin_page("s3", "Figure 8 on a real S3 server", settings)?;
     page.say(&format!(
         "The real program and MinIO, both on this machine. Two tables of {:.0} MB together were backed up in {versions} versions; the newest is \
          restored into a folder with an empty cache, with so many requests ahead, and compared. Wall times, with the key derived from the \

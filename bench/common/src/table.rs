@@ -3,21 +3,24 @@
 use std::fmt::Write as _;
 
 /// A table under construction.
-pub(crate) struct Table {
+pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub(crate) fn new<T: Into<String>>(head: impl IntoIterator<Item = T>) -> Self {
+    /// A table with this head.
+    pub fn new<T: Into<String>>(head: impl IntoIterator<Item = T>) -> Self {
         Self { rows: vec![head.into_iter().map(Into::into).collect()] }
     }
 
-    pub(crate) fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
+    /// Appends a row.
+    pub fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
     /// The first column is left-aligned, the others, which hold numbers, are right-aligned.
-    pub(crate) fn render(&self) -> String {
+    #[must_use]
+    pub fn render(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let cell = |row: &[String], column: usize| row.get(column).cloned().unwrap_or_default();
         let width = |column| self.rows.iter().map(|row| cell(row, column).chars().count()).max().unwrap_or(0).max(3);

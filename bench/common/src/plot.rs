@@ -15,20 +15,24 @@ const COLOURS: [&str; 8] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#6a6a00
 const DASHES: [&str; 4] = ["", "7 3", "2 3", "9 3 2 3"];
 
 /// A named line: points of x and y, ascending in x.
-pub(crate) struct Line {
-    pub(crate) name: String,
-    pub(crate) points: Vec<(f64, f64)>,
+pub struct Line {
+    /// What the legend says.
+    pub name: String,
+    /// Its points.
+    pub points: Vec<(f64, f64)>,
 }
 
 impl Line {
-    pub(crate) fn new(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
+    /// A line through these points.
+    pub fn new(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
         Self { name: name.into(), points: points.into_iter().collect() }
     }
 }
 
 /// How places along the x axis are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Axis {
+pub enum Axis {
+    /// As they are.
     Linear,
     /// Each doubling is one step.
     Doubling,
@@ -36,21 +40,26 @@ pub(crate) enum Axis {
 
 /// Where the y axis begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Floor {
+pub enum Floor {
+    /// At zero.
     Zero,
     /// A little below the least value.
     Data,
 }
 
 /// What a plot says besides its data; units belong into the labels.
-pub(crate) struct Labels<'a> {
-    pub(crate) title: &'a str,
-    pub(crate) x: &'a str,
-    pub(crate) y: &'a str,
+pub struct Labels<'a> {
+    /// Above the plot.
+    pub title: &'a str,
+    /// Along the x axis.
+    pub x: &'a str,
+    /// Along the y axis.
+    pub y: &'a str,
 }
 
 /// Lines with a marker at every point.
-pub(crate) fn lines(labels: &Labels<'_>, axis: Axis, floor: Floor, lines: &[Line]) -> String {
+#[must_use]
+pub fn lines(labels: &Labels<'_>, axis: Axis, floor: Floor, lines: &[Line]) -> String {
     let all = || lines.iter().flat_map(|line| &line.points);
     let mut xs: Vec<f64> = all().map(|(x, _)| *x).collect();
     xs.sort_by(f64::total_cmp);
@@ -100,7 +109,8 @@ pub(crate) fn lines(labels: &Labels<'_>, axis: Axis, floor: Floor, lines: &[Line
 }
 
 /// Bars that are made of parts, one above the other; every bar has a value for every part.
-pub(crate) fn bars(labels: &Labels<'_>, parts: &[&str], bars: &[(String, Vec<f64>)]) -> String {
+#[must_use]
+pub fn bars(labels: &Labels<'_>, parts: &[&str], bars: &[(String, Vec<f64>)]) -> String {
     let most = bars.iter().map(|(_, values)| values.iter().sum::<f64>()).fold(0.0, f64::max);
     let scale = Scale::new(0.0, most);
     let mut svg = frame(labels, &scale);

@@ -2,45 +2,49 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use crate::Settings;
 use crate::table::Table;
 
 /// See the module header.
-pub(super) struct Page {
-    name: &'static str,
+pub struct Page {
+    name: String,
     folder: PathBuf,
     load: String,
     text: String,
 }
 
 impl Page {
-    pub(super) fn new(name: &'static str, title: &str, settings: &Settings) -> anyhow::Result<Self> {
-        fs::create_dir_all(&settings.out).with_context(|| format!("cannot make {}", settings.out.display()))?;
-        let Settings { scale, seed, versions, .. } = settings;
+    /// A page that will lie in a folder. `settings` are those that it was made with, in words.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub fn new(name: &str, title: &str, settings: &str, folder: &Path) -> anyhow::Result<Self> {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
-        let text = format!(
-            "# {title}\n\nScale {scale}, seed {seed}, at most {versions} versions; {} on {cores} cores.\n\n",
-            processor()
-        );
-        Ok(Self { name, folder: settings.out.clone(), load: load(), text })
+        let text = format!("# {title}\n\n{settings}; {} on {cores} cores.\n\n", processor());
+        Ok(Self { name: name.to_owned(), folder: folder.to_owned(), load: load(), text })
     }
 
-    pub(super) fn say(&mut self, words: &str) {
+    /// Appends a paragraph, or a heading.
+    pub fn say(&mut self, words: &str) {
         self.text.push_str(words);
         self.text.push_str("\n\n");
     }
 
-    pub(super) fn table(&mut self, table: &Table) {
+    /// Appends a table.
+    pub fn table(&mut self, table: &Table) {
         self.text.push_str(&table.render());
         self.text.push('\n');
     }
 
     /// Writes a plot and shows it here.
-    pub(super) fn plot(&mut self, name: &str, svg: &str) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn plot(&mut self, name: &str, svg: &str) -> anyhow::Result<()> {
         let file = format!("{}-{name}.svg", self.name);
         let path = self.folder.join(&file);
         fs::write(&path, svg).with_context(|| format!("cannot write {}", path.display()))?;
@@ -49,7 +53,10 @@ impl Page {
     }
 
     /// Prints the page and writes it.
-    pub(super) fn finish(mut self) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// When it cannot be written or printed.
+    pub fn finish(mut self) -> anyhow::Result<()> {
         let words = format!(
             "Load of the machine when this began {}, and when it ended {}; the run itself makes 1.",
             self.load,

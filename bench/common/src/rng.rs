@@ -2,12 +2,14 @@
 
 /// xoshiro256++, seeded through splitmix64.
 #[derive(Debug, Clone)]
-pub(crate) struct Rng {
+pub struct Rng {
     state: [u64; 4],
 }
 
 impl Rng {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// Seeded.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
         let mut x = seed;
         let state = std::array::from_fn(|_| {
             x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -19,7 +21,8 @@ impl Rng {
         Self { state }
     }
 
-    pub(crate) fn next_u64(&mut self) -> u64 {
+    /// The next 64 bits.
+    pub fn next_u64(&mut self) -> u64 {
         let [a, b, c, d] = &mut self.state;
         let result = a.wrapping_add(*d).rotate_left(23).wrapping_add(*a);
         let shifted = *b << 17;
@@ -33,26 +36,27 @@ impl Rng {
     }
 
     /// Uniform in 0..n; n must not be 0.
-    pub(crate) fn below(&mut self, n: usize) -> usize {
+    pub fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.next_u64()) * n as u128) >> 64) as usize
     }
 
     /// Uniform in [0, 1).
-    pub(crate) fn unit(&mut self) -> f64 {
+    pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// Whether something of this probability happens.
-    pub(crate) fn chance(&mut self, probability: f64) -> bool {
+    pub fn chance(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }
 
     /// Log-uniform between two positive bounds: small values often, large ones sometimes.
-    pub(crate) fn log_between(&mut self, low: f64, high: f64) -> f64 {
+    pub fn log_between(&mut self, low: f64, high: f64) -> f64 {
         low * (high / low).powf(self.unit())
     }
 
-    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
+    /// Fills with random bytes.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
         for part in bytes.chunks_mut(8) {
             let random = self.next_u64().to_le_bytes();
             part.copy_from_slice(&random[..part.len()]);

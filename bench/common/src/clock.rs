@@ -5,13 +5,14 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 /// CPU time this thread has taken. Unlike wall time it does not grow while others have the core.
-pub(crate) fn cpu() -> Duration {
+#[must_use]
+pub fn cpu() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 /// Adds the CPU time of `work` to `total`.
-pub(crate) fn timed<T>(total: &mut Duration, work: impl FnOnce() -> T) -> T {
+pub fn timed<T>(total: &mut Duration, work: impl FnOnce() -> T) -> T {
     let start = cpu();
     let result = work();
     *total += cpu().saturating_sub(start);
@@ -20,32 +21,36 @@ pub(crate) fn timed<T>(total: &mut Duration, work: impl FnOnce() -> T) -> T {
 
 /// A store as the paper's object store was: every request waits, then the bytes come at the rate of one stream. Simulated.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Link {
+pub struct Link {
     /// Seconds until the first byte.
-    pub(crate) latency: f64,
+    pub latency: f64,
     /// Bytes a second of one stream.
-    pub(crate) rate: f64,
+    pub rate: f64,
 }
 
 impl Link {
     /// 30 ms and 90 MB/s a stream.
-    pub(crate) const SLOW: Self = Self { latency: 0.030, rate: 90e6 };
+    pub const SLOW: Self = Self { latency: 0.030, rate: 90e6 };
 
     /// Seconds that requests take one after the other.
-    pub(crate) fn seconds(self, traffic: Traffic) -> f64 {
+    #[must_use]
+    pub fn seconds(self, traffic: Traffic) -> f64 {
         traffic.requests as f64 * self.latency + traffic.bytes as f64 / self.rate
     }
 }
 
 /// What was read from the store.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Traffic {
-    pub(crate) requests: u64,
-    pub(crate) bytes: u64,
+pub struct Traffic {
+    /// Requests made.
+    pub requests: u64,
+    /// Bytes that they brought.
+    pub bytes: u64,
 }
 
 impl Traffic {
-    pub(crate) fn add(&mut self, bytes: usize) {
+    /// Counts a request.
+    pub fn add(&mut self, bytes: usize) {
         self.requests += 1;
         self.bytes += bytes as u64;
     }
