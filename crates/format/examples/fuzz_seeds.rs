@@ -10,6 +10,7 @@ use larder_format::ids::{ContainerKind, KeyId};
 use larder_format::key_file::{KdfCost, KeyFields, to_paper, wrap};
 use larder_format::lease::encode_done;
 use larder_format::seal::MasterKey;
+use larder_format::settings::SettingsOf;
 use larder_format::{names, recipe, segment};
 use support::{CONTAINER, Forger, JOB, SERIES, keys};
 
@@ -36,6 +37,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     write("mark", "forgotten", &mark)?;
     write("mark", "fields", &support::open(&names::forgotten(SERIES, JOB), &mark)[0])?;
     write("mark", "done", &encode_done(&keys, JOB, [9; 16]))?;
+    let of = SettingsOf::Default;
+    let settings = support::settings().encode(&keys, of, 2, [9; 16])?;
+    write("settings", "sealed", &settings)?;
+    write("settings", "fields", &support::open(&names::settings(of, 2), &settings)[0])?;
     write("manifest", "sealed", &support::manifest().encode(&keys, SERIES, 0, [9; 16])?)?;
     let [summary, body] = support::manifest_parts();
     write("manifest", "parts", &[part(&summary), body].concat())?;
@@ -88,6 +93,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("key", names::key(KeyId([3; 8]))),
         ("index", names::index(10)),
         ("run", names::run(support::RUN)),
+        ("settings", names::settings(SettingsOf::Series(SERIES), 10)),
+        ("settings_default", names::settings(SettingsOf::Default, 10)),
     ] {
         write("object_name", name, text.as_bytes())?;
     }

@@ -28,6 +28,7 @@ pub mod recipe;
 pub mod run;
 pub mod seal;
 pub mod segment;
+pub mod settings;
 pub mod sketch;
 mod wire;
 

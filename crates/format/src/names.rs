@@ -3,6 +3,7 @@
 //! Every key is made here and nowhere else, and parsed by the function beside its maker.
 
 use crate::ids::{ContainerId, ContainerKind, JobId, KeyId, RunId, SeriesKey};
+use crate::settings::SettingsOf;
 
 /// The repository's configuration.
 pub const CONFIG: &str = "config";
@@ -16,6 +17,8 @@ pub const VERSIONS: &str = "versions/";
 pub const FORGOTTEN: &str = "forgotten/";
 /// Prefix of the pins of versions.
 pub const PINS: &str = "pins/";
+/// Prefix of the settings of series.
+pub const SETTINGS: &str = "settings/";
 /// Prefix of data containers.
 pub const DATA: &str = "data/";
 /// Prefix of metadata containers.
@@ -116,6 +119,29 @@ pub fn parse_pin(name: &str) -> Option<(SeriesKey, JobId, u32)> {
     parts.next().is_none().then_some(found)
 }
 
+/// What stands in place of a series in the names of the repository's own settings. No series is spelled so.
+const DEFAULT: &str = "default";
+
+/// `settings/<series>/<n>` or `settings/default/<n>`: the n-th change of what is set.
+pub fn settings(of: SettingsOf, number: u32) -> String {
+    format!("{}{number}", settings_of(of))
+}
+
+/// Prefix of all changes of what is set for one series, or for the repository.
+pub fn settings_of(of: SettingsOf) -> String {
+    match of {
+        SettingsOf::Default => format!("{SETTINGS}{DEFAULT}/"),
+        SettingsOf::Series(series) => format!("{SETTINGS}{series}/"),
+    }
+}
+
+/// Reads a name made by [`settings`].
+pub fn parse_settings(name: &str) -> Option<(SettingsOf, u32)> {
+    let (of, number) = name.strip_prefix(SETTINGS)?.split_once('/')?;
+    let of = if of == DEFAULT { SettingsOf::Default } else { SettingsOf::Series(of.parse().ok()?) };
+    Some((of, parse_number(number)?))
+}
+
 /// `data/<job-id>/<seq>` or `meta/<job-id>/<seq>`
 pub fn container(id: ContainerId) -> String {
     format!("{}{}", containers_of(id.kind, id.job), id.seq)
@@ -201,6 +227,11 @@ mod tests {
         assert_eq!(parse_index(&run(id)), None);
         assert_eq!(parse_pin(&pin(series, job, 2)), Some((series, job, 2)));
         assert_eq!(parse_pin(&format!("{}02", pins_of(series, job))), None);
+        for of in [SettingsOf::Default, SettingsOf::Series(series)] {
+            assert_eq!(parse_settings(&settings(of, 7)), Some((of, 7)));
+            assert_eq!(parse_settings(&format!("{}07", settings_of(of))), None);
+            assert_eq!(parse_settings(&format!("{}/7", settings_of(of))), None);
+        }
         let shouting = version(series, JobId([0xab; 16]), 0).to_uppercase().replacen("VERSIONS", "versions", 1);
         assert_eq!(parse_version(&shouting), None);
     }

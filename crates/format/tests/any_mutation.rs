@@ -16,6 +16,7 @@ use larder_format::lease::encode_done;
 use larder_format::manifest::{Head, Manifest, Register, Summary};
 use larder_format::run::RunIndex;
 use larder_format::seal::MasterKey;
+use larder_format::settings::SettingsOf;
 use larder_format::{metadata, names, recipe, segment};
 use mutate::{damaged, damages};
 use proptest::prelude::*;
@@ -111,6 +112,14 @@ proptest! {
         checks::mark(&damaged(&sealed, &damages));
         checks::mark(&damaged(&encode_done(&keys(), JOB, [9; 16]), &damages));
         checks::mark_fields(&damaged(&support::open(&names::forgotten(SERIES, JOB), &sealed)[0], &damages));
+    }
+
+    #[test]
+    fn of_settings(damages in damages()) {
+        let sealed = support::settings().encode(&keys(), SettingsOf::Default, 2, [9; 16]).expect("fits");
+        checks::settings(&damaged(&sealed, &damages));
+        let fields = support::open(&names::settings(SettingsOf::Default, 2), &sealed);
+        checks::settings_fields(&damaged(&fields[0], &damages));
     }
 
     #[test]

@@ -22,6 +22,7 @@ use larder_format::lease::Lease;
 use larder_format::manifest::{Manifest, Summary};
 use larder_format::mark::Forgotten;
 use larder_format::metadata::{BLOCK_PATHS_MAX, decode_block};
+use larder_format::settings::{SeriesSettings, SettingsOf};
 use larder_format::{names, recipe, segment};
 use mutate::{damaged, damages};
 use proptest::prelude::*;
@@ -201,6 +202,10 @@ fn records_of_numbered_fields_do_not_unfold_far() {
         assert_bounded(manifest.len(), 0, || assert!(Manifest::decode(&keys(), SERIES, JOB, 0, &manifest).is_err()));
         let mark = Forger::new().object(&names::forgotten(SERIES, JOB), b"LFGT", &[&plain]);
         assert_bounded(mark.len(), 0, || assert!(Forgotten::decode(&keys(), SERIES, JOB, &mark).is_err()));
+        let name = names::settings(SettingsOf::Default, 0);
+        let settings = Forger::new().object(&name, b"LSET", &[&plain]);
+        let decode = || SeriesSettings::decode(&keys(), SettingsOf::Default, 0, &settings);
+        assert_bounded(settings.len(), 0, || assert!(decode().is_err()));
         let config = [b"LCFG\x01\0\0\0", &plain[..], &[0; 32]].concat();
         assert_bounded(config.len(), 0, || assert!(UnverifiedConfig::decode(&config).is_err()));
         let key = [b"LKEY\x01\0\0\0", &(plain.len() as u32).to_le_bytes()[..], &plain, &[0; 80]].concat();

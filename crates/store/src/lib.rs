@@ -32,6 +32,7 @@ pub mod pins;
 mod remote;
 pub mod repository;
 mod retry;
+pub mod settings;
 mod store;
 pub mod survey;
 

@@ -14,6 +14,7 @@ use larder_format::mark::Forgotten;
 use larder_format::metadata::{Block, BlockBuilder, decode_block};
 use larder_format::pinning::PinEntry;
 use larder_format::run::{RunBuilder, RunIndex, prefix};
+use larder_format::settings::{SeriesSettings, SettingsOf};
 use larder_format::{key_file, names, recipe, segment};
 
 use super::{CONTAINER, ContainerParts, Forger, JOB, RUN, RunParts, SERIES, keys};
@@ -103,6 +104,21 @@ pub fn mark(object: &[u8]) {
 pub fn mark_fields(plain: &[u8]) {
     mark(&Forger::new().object(&names::forgotten(SERIES, JOB), b"LFGT", &[plain]));
     mark(&Forger::new().object(&names::pin(SERIES, JOB, 2), b"LPIN", &[plain]));
+}
+
+/// What is set for a series as it lies in the store.
+pub fn settings(object: &[u8]) {
+    for of in [SettingsOf::Default, SettingsOf::Series(SERIES)] {
+        let Ok(settings) = SeriesSettings::decode(&keys(), of, 2, object) else { continue };
+        assert!(settings.holes_percent.is_none_or(|percent| percent <= 100));
+        let again = settings.encode(&keys(), of, 2, SALT).expect("it was read");
+        assert_eq!(SeriesSettings::decode(&keys(), of, 2, &again), Ok(settings));
+    }
+}
+
+/// The same before it is sealed.
+pub fn settings_fields(plain: &[u8]) {
+    settings(&Forger::new().object(&names::settings(SettingsOf::Default, 2), b"LSET", &[plain]));
 }
 
 /// A container as it lies in the store.
@@ -255,6 +271,9 @@ pub fn object_name(name: &str) {
     }
     if let Some((series, job, number)) = names::parse_pin(name) {
         assert_eq!(names::pin(series, job, number), name);
+    }
+    if let Some((of, number)) = names::parse_settings(name) {
+        assert_eq!(names::settings(of, number), name);
     }
     if let Some(number) = names::parse_index(name) {
         assert_eq!(names::index(number), name);

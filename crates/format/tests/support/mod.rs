@@ -21,12 +21,14 @@ use larder_format::index_manifest::{
     Doomed, IndexHead, IndexManifest, IndexedVersion, PassStatistics, Queued, Reason, RunRef, Table, VersionState,
 };
 use larder_format::index_tables::{ContainerFacts, ContainerState, Lifespan, SeriesLifespans};
+use larder_format::layout::Layout;
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Statistics, Summary};
 use larder_format::mark::Forgotten;
 use larder_format::recipe::{ContainerUse, Cover, NodeRef, Proof, Recipe, SegmentRef};
 use larder_format::seal::{Keys, MasterKey};
 use larder_format::segment::{ChunkRecord, Superchunk};
+use larder_format::settings::SeriesSettings;
 
 pub const MASTER: [u8; 32] = [1; 32];
 pub const REPOSITORY: RepositoryId = RepositoryId([4; 16]);
@@ -320,6 +322,11 @@ pub fn lease() -> Lease {
 
 pub fn forgotten() -> Forgotten {
     Forgotten { time_ms: 1_790_000_000_000, host: "host".to_owned(), reason: "alice: not among the last 7".to_owned() }
+}
+
+pub fn settings() -> SeriesSettings {
+    let layout = Some(Layout::Lifecycle);
+    SeriesSettings { layout, holes_percent: Some(20), time_ms: 1_790_000_000_000, host: "host".to_owned() }
 }
 
 pub fn container_id(kind: ContainerKind, job: JobId, seq: u32) -> ContainerId {

@@ -1,0 +1,162 @@
+//! What is set for a series, or for all that have no settings of their own: a line of entries of which the last one counts.
+//!
+//! `settings/<series>/<n>` and `settings/default/<n>` are sealed objects (`seal.rs`), magic `LSET`, one part: a CBOR map,
+//! [`SeriesSettings`]. Nothing may be overwritten, so each change is the next number, created if absent, and says all that is set
+//! from then on. The highest that opens counts. Nothing safe depends on settings: they say how new versions are laid out and how much
+//! passes move, and what was stored under others stays as it is.
+
+use minicbor::{Decode, Encode};
+
+use crate::cbor;
+use crate::ids::SeriesKey;
+use crate::layout::Layout;
+use crate::names;
+use crate::seal::{Keys, ObjectType, open_object, seal_object};
+use crate::wire::{DecodeError, EncodeError};
+
+/// Most bytes of an entry.
+pub const SETTINGS_MAX: u64 = 16 << 10;
+
+/// Holes of which an active container of the layout `lifecycle` may have so many in a hundred when nothing is set.
+pub const HOLES_PERCENT: u8 = 20;
+
+const SETTINGS: ObjectType =
+    ObjectType { magic: *b"LSET", version: 1, what: "settings of a series", max_len: SETTINGS_MAX };
+
+/// Whose settings they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SettingsOf {
+    /// Those of the repository: they hold for series where these have none.
+    Default,
+    /// Those of one series.
+    Series(SeriesKey),
+}
+
+/// What is set. What is not holds as elsewhere: of a series as in the repository's, of these as the program has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct SeriesSettings {
+    /// How a series that has no version yet will lie in containers.
+    #[n(0)]
+    pub layout: Option<Layout>,
+    /// Of a hundred bytes of an active container of the layout `lifecycle`, so many may be holes before it is rewritten; at most 100.
+    #[n(1)]
+    pub holes_percent: Option<u8>,
+    /// When, milliseconds since the epoch by the writer's clock. For people.
+    #[n(2)]
+    pub time_ms: u64,
+    /// On which host. For people.
+    #[n(3)]
+    pub host: String,
+}
+
+impl SeriesSettings {
+    /// Seals entry `number`. `salt` must be fresh random bytes.
+    pub fn encode(&self, keys: &Keys, of: SettingsOf, number: u32, salt: [u8; 16]) -> Result<Vec<u8>, EncodeError> {
+        self.check()?;
+        seal_object(keys, &names::settings(of, number), SETTINGS, salt, &[&cbor::encode(self)])
+    }
+
+    /// Opens entry `number`.
+    pub fn decode(keys: &Keys, of: SettingsOf, number: u32, bytes: &[u8]) -> Result<Self, DecodeError> {
+        let (_, parts) = open_object(keys, &names::settings(of, number), SETTINGS, bytes, 1, 1)?;
+        let settings: Self = cbor::decode(&parts[0], SETTINGS.what)?;
+        settings.check()?;
+        Ok(settings)
+    }
+
+    fn check(&self) -> Result<(), DecodeError> {
+        match self.holes_percent {
+            Some(101..) => Err(DecodeError::invalid(SETTINGS.what, "more than all of a container may be holes")),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seal::MasterKey;
+    use proptest::prelude::*;
+
+    const SERIES: SettingsOf = SettingsOf::Series(SeriesKey([6; 16]));
+
+    fn keys() -> Keys {
+        Keys::derive(&MasterKey([1; 32]))
+    }
+
+    fn settings() -> SeriesSettings {
+        SeriesSettings {
+            layout: Some(Layout::Lifecycle),
+            holes_percent: Some(20),
+            time_ms: 1_790_000_000_000,
+            host: "host".to_owned(),
+        }
+    }
+
+    fn sealed(of: SettingsOf) -> Vec<u8> {
+        settings().encode(&keys(), of, 3, [9; 16]).expect("fits")
+    }
+
+    #[test]
+    fn version_1_bytes_never_change() {
+        let golden = hex::decode(include_str!("golden/settings_v1.hex").trim()).expect("valid hex");
+        assert_eq!(hex::encode(sealed(SERIES)), hex::encode(&golden));
+        assert_eq!(SeriesSettings::decode(&keys(), SERIES, 3, &golden), Ok(settings()));
+    }
+
+    #[test]
+    fn what_is_set_to_the_usual_is_set_all_the_same() {
+        let standard = SeriesSettings { layout: Some(Layout::Standard), holes_percent: Some(0), ..settings() };
+        for settings in [standard, SeriesSettings::default()] {
+            let bytes = settings.encode(&keys(), SettingsOf::Default, 0, [9; 16]).expect("fits");
+            assert_eq!(SeriesSettings::decode(&keys(), SettingsOf::Default, 0, &bytes), Ok(settings));
+        }
+    }
+
+    #[test]
+    fn an_entry_is_bound_to_its_series_and_its_number() {
+        let bytes = sealed(SERIES);
+        let opens = |keys: &Keys, of, number| SeriesSettings::decode(keys, of, number, &bytes).is_ok();
+        assert!(opens(&keys(), SERIES, 3));
+        assert!(!opens(&keys(), SERIES, 4));
+        assert!(!opens(&keys(), SettingsOf::Default, 3));
+        assert!(!opens(&keys(), SettingsOf::Series(SeriesKey([7; 16])), 3));
+        assert!(!opens(&Keys::derive(&MasterKey([2; 32])), SERIES, 3));
+    }
+
+    #[test]
+    fn a_container_has_no_more_holes_than_bytes() {
+        let all = SeriesSettings { holes_percent: Some(100), ..settings() };
+        assert!(all.encode(&keys(), SERIES, 0, [9; 16]).is_ok());
+        let more = SeriesSettings { holes_percent: Some(101), ..settings() };
+        assert!(more.encode(&keys(), SERIES, 0, [9; 16]).is_err());
+        let name = names::settings(SERIES, 0);
+        let forged = seal_object(&keys(), &name, SETTINGS, [9; 16], &[&cbor::encode(&more)]).expect("fits");
+        assert!(SeriesSettings::decode(&keys(), SERIES, 0, &forged).is_err());
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_noticed() {
+        let bytes = sealed(SERIES);
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(SeriesSettings::decode(&keys(), SERIES, 3, &flipped).is_err(), "bit {bit}");
+        }
+        for len in 0..bytes.len() {
+            assert!(SeriesSettings::decode(&keys(), SERIES, 3, &bytes[..len]).is_err(), "cut to {len}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(layout in prop::option::of(any::<bool>()), holes_percent in prop::option::of(0..=100u8), time_ms: u64, host in ".{0,40}", is_default: bool) {
+            let of = if is_default { SettingsOf::Default } else { SERIES };
+            let layout = layout.map(|is_lifecycle| if is_lifecycle { Layout::Lifecycle } else { Layout::Standard });
+            let settings = SeriesSettings { layout, holes_percent, time_ms, host };
+            let bytes = settings.encode(&keys(), of, 0, [3; 16]).expect("fits");
+            prop_assert_eq!(SeriesSettings::decode(&keys(), of, 0, &bytes), Ok(settings));
+        }
+    }
+}

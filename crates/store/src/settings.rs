@@ -1,0 +1,170 @@
+//! Settings of series: what is set for one, for all others, and what follows for a series.
+//!
+//! Each is a line of numbered entries (`larder_format::settings`) of which the highest that opens counts. A change reads what there
+//! is and creates the next number if absent; of two at once one wins, and the other reads again and changes what it finds then. An
+//! entry that does not open, damaged or planted, is warned of and does not count.
+//!
+//! Backups ask how a new series is to be laid out, passes how many holes they leave. Nothing safe depends on the answers, and nobody
+//! deletes entries: a line has as many as somebody changed their mind.
+
+use std::collections::BTreeMap;
+
+use futures::StreamExt;
+use larder_format::ids::SeriesKey;
+use larder_format::layout::Layout;
+use larder_format::names;
+use larder_format::settings::{HOLES_PERCENT, SETTINGS_MAX, SeriesSettings, SettingsOf};
+
+use crate::StoreErrorKind;
+use crate::catalog::CONCURRENT_READS;
+use crate::marks::read_if_there;
+use crate::repository::{Repository, RepositoryError, random};
+
+/// How often a change is tried while others change the same settings, or hold numbers with garbage.
+const TRIES: u32 = 64;
+
+/// What holds for a series, whoever set it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// How it lies in containers if it has no version yet; one that has keeps its layout.
+    pub layout: Layout,
+    /// Of a hundred bytes of an active container of the layout `lifecycle`, so many may be holes before it is rewritten; at most 100.
+    pub holes_percent: u8,
+}
+
+impl Settings {
+    /// What follows from what is set for a series and for the repository.
+    pub fn of(series: &SeriesSettings, default: &SeriesSettings) -> Self {
+        Self {
+            layout: series.layout.or(default.layout).unwrap_or_default(),
+            holes_percent: series.holes_percent.or(default.holes_percent).unwrap_or(HOLES_PERCENT),
+        }
+    }
+}
+
+/// What is to be set; `None`: as it was.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SettingsChange {
+    /// How a series that has no version yet will lie in containers.
+    pub layout: Option<Layout>,
+    /// How many of a hundred bytes may be holes, at most 100.
+    pub holes_percent: Option<u8>,
+}
+
+impl SettingsChange {
+    fn applied_to(&self, before: &SeriesSettings) -> SeriesSettings {
+        let layout = self.layout.or(before.layout);
+        SeriesSettings { layout, holes_percent: self.holes_percent.or(before.holes_percent), ..before.clone() }
+    }
+}
+
+/// Settings could not be changed.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// Others change them all the time.
+    #[error("somebody else changes these settings all the time")]
+    Contended,
+    /// The repository failed.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+}
+
+/// A line of entries, as it was read.
+#[derive(Debug, Default)]
+struct Line {
+    /// What the last entry that opens says.
+    last: Option<SeriesSettings>,
+    /// The number after the highest there is; `None`: there is none left.
+    next: Option<u32>,
+}
+
+impl Repository {
+    /// What holds for a series: what is set for it, else for the repository, else the usual.
+    pub async fn settings(&self, series: SeriesKey) -> Result<Settings, RepositoryError> {
+        let (own, default) =
+            futures::try_join!(self.settings_of(SettingsOf::Series(series)), self.settings_of(SettingsOf::Default))?;
+        Ok(Settings::of(&own, &default))
+    }
+
+    /// What is set for one series, or for the repository, asked of the store and never of a cache.
+    pub async fn settings_of(&self, of: SettingsOf) -> Result<SeriesSettings, RepositoryError> {
+        Ok(self.settings_line(of).await?.last.unwrap_or_default())
+    }
+
+    /// All that is set, for whatever.
+    pub async fn all_settings(&self) -> Result<BTreeMap<SettingsOf, SeriesSettings>, RepositoryError> {
+        let mut lines: BTreeMap<SettingsOf, Vec<u32>> = BTreeMap::new();
+        for object in self.store.without_cache().list(names::SETTINGS).await? {
+            if let Some((of, number)) = names::parse_settings(&object.name) {
+                lines.entry(of).or_default().push(number);
+            }
+        }
+        let reads = lines
+            .into_iter()
+            .map(|(of, numbers)| async move { Ok((of, self.read_settings_line(of, numbers).await?.last)) });
+        let mut reads = futures::stream::iter(reads).buffer_unordered(CONCURRENT_READS);
+        let mut all = BTreeMap::new();
+        while let Some(read) = reads.next().await {
+            let (of, last): (_, Option<SeriesSettings>) = read.map_err(|error: RepositoryError| error)?;
+            all.extend(last.map(|last| (of, last)));
+        }
+        Ok(all)
+    }
+
+    /// Changes what is set, and gives what is from now on. Done as well if it is so already.
+    pub async fn set_settings(
+        &self,
+        of: SettingsOf,
+        change: SettingsChange,
+        time_ms: u64,
+        host: &str,
+    ) -> Result<SeriesSettings, SettingsError> {
+        for _ in 0..TRIES {
+            let line = self.settings_line(of).await?;
+            let before = line.last.unwrap_or_default();
+            let wanted = change.applied_to(&before);
+            if wanted == before {
+                return Ok(before);
+            }
+            let Some(number) = line.next else { break };
+            let wanted = SeriesSettings { time_ms, host: host.to_owned(), ..wanted };
+            let salt = random(self.entropy())?;
+            let bytes = wanted.encode(&self.keys, of, number, salt).map_err(RepositoryError::from)?;
+            match self.store.create(&names::settings(of, number), bytes.into()).await {
+                Ok(_) => return Ok(wanted),
+                Err(error) if error.kind == StoreErrorKind::AlreadyExists => {}
+                Err(error) => return Err(RepositoryError::from(error).into()),
+            }
+        }
+        Err(SettingsError::Contended)
+    }
+
+    async fn settings_line(&self, of: SettingsOf) -> Result<Line, RepositoryError> {
+        let listed = self.store.without_cache().list(&names::settings_of(of)).await?;
+        let numbers = listed.iter().filter_map(|object| Some(names::parse_settings(&object.name)?.1)).collect();
+        self.read_settings_line(of, numbers).await
+    }
+
+    async fn read_settings_line(&self, of: SettingsOf, mut numbers: Vec<u32>) -> Result<Line, RepositoryError> {
+        numbers.sort_unstable();
+        let next = numbers.last().map_or(Some(0), |last| last.checked_add(1));
+        let store = self.store.without_cache();
+        while let Some(number) = numbers.pop() {
+            let name = names::settings(of, number);
+            let read = async {
+                let Some(bytes) = read_if_there(&store, &name, SETTINGS_MAX).await? else { return Ok(None) };
+                let entry = SeriesSettings::decode(&self.keys, of, number, &bytes);
+                entry.map(Some).map_err(RepositoryError::damaged(&*name))
+            };
+            match read.await {
+                Ok(Some(last)) => return Ok(Line { last: Some(last), next }),
+                Ok(None) => {}
+                Err(error) if error.is_of_object() => {
+                    tracing::warn!(object = %name, %error, "not what its name says; it does not count");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Line { last: None, next })
+    }
+}

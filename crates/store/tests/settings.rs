@@ -1,0 +1,149 @@
+//! Settings of series: the last entry that opens counts, changes at once are all made, and nothing is overwritten.
+
+use std::sync::Arc;
+
+use larder_chunking::{Algorithm, ChunkerParams};
+use larder_format::config::Config;
+use larder_format::ids::{RepositoryId, SeriesKey};
+use larder_format::key_file::{KdfCost, KeyFields};
+use larder_format::layout::Layout;
+use larder_format::names;
+use larder_format::settings::SettingsOf;
+use larder_store::repository::SystemEntropy;
+use larder_store::settings::{Settings, SettingsChange};
+use larder_store::{Repository, Store, StoreOptions};
+use larder_testkit::{FaultStore, Faults, Memory, OpKind, Stop};
+
+const SERIES: SeriesKey = SeriesKey([3; 16]);
+const OWN: SettingsOf = SettingsOf::Series(SERIES);
+
+const LIFECYCLE: SettingsChange = SettingsChange { layout: Some(Layout::Lifecycle), holes_percent: None };
+
+fn holes(percent: u8) -> SettingsChange {
+    SettingsChange { holes_percent: Some(percent), ..SettingsChange::default() }
+}
+
+struct Play {
+    memory: Memory,
+    repository: Repository,
+    faults: Faults,
+}
+
+impl Play {
+    async fn new() -> Self {
+        let memory = Memory::new();
+        let (store, faults) = FaultStore::new(memory.store());
+        let soon = std::time::Duration::from_millis(1);
+        let options = StoreOptions { retry_deadline: soon, first_deadline: soon, ..StoreOptions::default() };
+        let store = Store::from_object_store(store, "", &options).expect("opens");
+        let config = Config {
+            repository: RepositoryId([7; 16]),
+            created_ms: 0,
+            chunker: ChunkerParams::with_average(Algorithm::MinCdc, 4096),
+            page_cuts: true,
+        };
+        let fields =
+            KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 };
+        let repository =
+            Repository::init(store, config, b"a password", fields, Arc::new(SystemEntropy)).await.expect("is made");
+        Self { memory, repository, faults }
+    }
+
+    async fn set(&self, of: SettingsOf, change: SettingsChange) {
+        self.repository.set_settings(of, change, 1, "host").await.expect("set");
+    }
+
+    async fn holds(&self) -> (Layout, u8) {
+        let Settings { layout, holes_percent } = self.repository.settings(SERIES).await.expect("can be read");
+        (layout, holes_percent)
+    }
+
+    async fn entries(&self) -> Vec<String> {
+        let mut paths = self.memory.paths().await;
+        paths.retain(|path| path.starts_with("settings/"));
+        paths
+    }
+}
+
+#[tokio::test]
+async fn what_is_set_for_a_series_holds_before_what_is_set_for_all() {
+    let play = Play::new().await;
+    assert_eq!(play.holds().await, (Layout::Standard, 20));
+    play.set(SettingsOf::Default, LIFECYCLE).await;
+    play.set(SettingsOf::Default, holes(5)).await;
+    assert_eq!(play.holds().await, (Layout::Lifecycle, 5));
+    play.set(OWN, SettingsChange { layout: Some(Layout::Standard), holes_percent: None }).await;
+    assert_eq!(play.holds().await, (Layout::Standard, 5));
+    play.set(OWN, holes(0)).await;
+    assert_eq!(play.holds().await, (Layout::Standard, 0));
+    let others = play.repository.settings(SeriesKey([4; 16])).await.expect("can be read");
+    assert_eq!(others, Settings { layout: Layout::Lifecycle, holes_percent: 5 });
+    let all = play.repository.all_settings().await.expect("can be read");
+    let all: Vec<_> = all.into_iter().map(|(of, set)| (of, set.layout, set.holes_percent)).collect();
+    let default = (SettingsOf::Default, Some(Layout::Lifecycle), Some(5));
+    assert_eq!(all, [default, (OWN, Some(Layout::Standard), Some(0))]);
+    // What is so already costs no object, and nothing is ever removed.
+    play.set(OWN, holes(0)).await;
+    assert_eq!(play.entries().await.len(), 4);
+    assert!(play.faults.log().iter().all(|op| op.kind != OpKind::Delete));
+}
+
+#[tokio::test]
+async fn what_does_not_open_does_not_count_and_is_in_nobody_s_way() {
+    let play = Play::new().await;
+    play.memory.put(&names::settings(OWN, 0), "planted").await;
+    assert_eq!(play.holds().await, (Layout::Standard, 20));
+    play.set(OWN, LIFECYCLE).await;
+    play.memory.put(&names::settings(OWN, 7), "planted").await;
+    play.memory.put("settings/default/07", "no name of ours").await;
+    assert_eq!(play.holds().await, (Layout::Lifecycle, 20));
+    play.set(OWN, holes(1)).await;
+    assert_eq!(play.holds().await, (Layout::Lifecycle, 1));
+    assert!(play.entries().await.contains(&names::settings(OWN, 8)));
+    // An entry of one series says nothing about another, wherever it is put.
+    let bytes = play.memory.get(&names::settings(OWN, 8)).await.expect("it is there");
+    play.memory.put(&names::settings(SettingsOf::Default, 8), bytes).await;
+    let others = play.repository.settings(SeriesKey([4; 16])).await.expect("can be read");
+    assert_eq!(others, Settings { layout: Layout::Standard, holes_percent: 20 });
+    // Whoever takes the last number keeps others from changes, and nothing else.
+    play.memory.put(&names::settings(OWN, u32::MAX), "planted").await;
+    assert!(play.repository.set_settings(OWN, holes(2), 1, "host").await.is_err());
+    assert_eq!(play.holds().await, (Layout::Lifecycle, 1));
+}
+
+#[tokio::test]
+async fn changes_at_once_are_all_made() {
+    for _ in 0..20 {
+        let play = Play::new().await;
+        tokio::join!(play.set(OWN, LIFECYCLE), play.set(OWN, holes(3)), play.set(OWN, LIFECYCLE));
+        assert_eq!(play.holds().await, (Layout::Lifecycle, 3));
+        assert_eq!(play.entries().await.len(), 2);
+    }
+}
+
+/// A change dies at each of its requests, with and without effect; it is made or it is not, and can be made again.
+#[tokio::test]
+async fn a_change_that_dies_is_made_or_not() {
+    for cut in 0.. {
+        let mut died = false;
+        for stop in [Stop::Before, Stop::After] {
+            let play = Play::new().await;
+            play.set(OWN, holes(3)).await;
+            play.faults.stop_at(play.faults.count() + cut, stop);
+            let result = play.repository.set_settings(OWN, LIFECYCLE, 1, "host").await;
+            died |= play.faults.stopped();
+            assert_eq!(result.is_err(), play.faults.stopped(), "cut {cut}, {stop:?}");
+            play.faults.clear();
+            let held = play.holds().await;
+            assert!(result.is_err() || held == (Layout::Lifecycle, 3), "cut {cut}, {stop:?}");
+            assert!([(Layout::Standard, 3), (Layout::Lifecycle, 3)].contains(&held), "cut {cut}, {stop:?}");
+            play.set(OWN, LIFECYCLE).await;
+            assert_eq!(play.holds().await, (Layout::Lifecycle, 3));
+            assert_eq!(play.entries().await.len(), 2);
+        }
+        if !died {
+            assert!(cut >= 2);
+            break;
+        }
+    }
+}

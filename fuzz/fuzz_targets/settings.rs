@@ -1,0 +1,11 @@
+//! What is set for series: as it lies in the store, and sealed from fuzzed fields.
+
+#![no_main]
+
+use larder_fuzz::checks;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    checks::settings(bytes);
+    checks::settings_fields(bytes);
+});
