@@ -15,7 +15,6 @@ use larder_format::recipe::Recipe;
 use larder_format::sketch::Sketch;
 use larder_store::catalog::Version;
 use larder_store::container_reader::ChunkReader;
-use larder_store::jobs::RENEW_EVERY;
 use larder_store::repository::random;
 use larder_store::{Created, RepositoryError};
 
@@ -155,16 +154,9 @@ fn announce(
         .map(|other| Pin { series, job: other.job })
         .collect();
     let lease = Lease {
-        kind: JobKind::Backup,
-        series: options.series.clone(),
         pins: candidates.iter().map(Candidate::pin).collect(),
         adopts: adopts.clone(),
-        host: context.host.clone(),
-        process: std::process::id(),
-        written_ms: context.clock.now_ms(),
-        renew_seconds: RENEW_EVERY.as_secs() as u32,
-        claims: None,
-        generation: None,
+        ..context.lease(JobKind::Backup, &options.series)
     };
     let keeper = LeaseKeeper::open(context, job, lease)?;
     // Only now: what was there before the lease was written may have been given up meanwhile, what is there now stays.

@@ -175,18 +175,7 @@ fn save(
         return outcome;
     }
     let job = JobId::new(version.id().unix_ms() + 1, random(repository.entropy())?);
-    let lease = Lease {
-        kind: JobKind::Backup,
-        series: version.summary.series.clone(),
-        pins: vec![pin],
-        adopts: Vec::new(),
-        host: context.host.clone(),
-        process: std::process::id(),
-        written_ms: context.clock.now_ms(),
-        renew_seconds: u32::try_from(context.renew_every.as_secs()).unwrap_or(u32::MAX).max(1),
-        claims: None,
-        generation: None,
-    };
+    let lease = Lease { pins: vec![pin], ..context.lease(JobKind::Backup, &version.summary.series) };
     let keeper = LeaseKeeper::open(context, job, lease)?;
     let result = save_announced(context, version, job, bad, options, losses);
     // As with a backup: when an attempt at the commit may still land, the lease stays.
