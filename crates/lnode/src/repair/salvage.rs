@@ -18,7 +18,7 @@ use larder_format::compress::Compression;
 use larder_format::entry::{Entry, EntryKind, Timestamp, path_order};
 use larder_format::ids::{ContainerId, JobId};
 use larder_format::lease::{JobKind, Lease};
-use larder_format::manifest::{ContainerUsage, Manifest, Summary};
+use larder_format::manifest::{Manifest, Summary};
 use larder_format::segment::ChunkRecord;
 use larder_store::catalog::Version;
 use larder_store::jobs::CommitError;
@@ -32,7 +32,7 @@ use crate::check::{BadContainer, CheckOptions, CheckReport, Examined, ReadData, 
 use crate::context::{Context, Problem};
 use crate::lease::LeaseKeeper;
 use crate::version::{PlacedEntry, ReadLease, VersionReader, look, pin_of};
-use crate::writing::{Destination, Held, Pool, Uploads};
+use crate::writing::{Destination, Holding, Pool, Uploads, container_table, holdings};
 
 /// How to save.
 #[derive(Debug, Clone)]
@@ -239,32 +239,15 @@ fn manifest_of(
     job: JobId,
     old: &Manifest,
     rewritten: Rewritten,
-    stored: &HashMap<ContainerId, Held>,
+    stored: &HashMap<ContainerId, Holding>,
     stored_bytes: u64,
     losses: &Losses,
     options: &SalvageOptions,
 ) -> Result<Option<Manifest>, RepositoryError> {
     let Rewritten { data, metadata, usage, added_bytes, logical_bytes } = rewritten;
-    let of_old: HashMap<_, _> = old.containers.iter().map(|usage| (usage.container, usage)).collect();
-    let mut containers = Vec::with_capacity(usage.len());
-    for (container, (chunks, bytes)) in usage {
-        let held = match (stored.get(&container), of_old.get(&container)) {
-            (Some(held), _) => *held,
-            (None, Some(old)) => {
-                Held { chunks: old.chunks_held, bytes: old.bytes_held, object_bytes: old.object_bytes }
-            }
-            (None, None) => return Ok(None),
-        };
-        containers.push(ContainerUsage {
-            container,
-            chunks_used: u32::try_from(chunks).unwrap_or(u32::MAX).min(held.chunks),
-            bytes_used: bytes.min(held.bytes),
-            chunks_held: held.chunks,
-            bytes_held: held.bytes,
-            object_bytes: held.object_bytes,
-        });
-    }
-    containers.sort_by_key(|usage| usage.container);
+    let of_old = holdings(&old.containers);
+    let held = |container: &ContainerId| stored.get(container).or_else(|| of_old.get(container)).copied();
+    let Some(containers) = container_table(&usage, held) else { return Ok(None) };
     let mut statistics = old.summary.statistics.clone();
     statistics.errors += losses.files_damaged + losses.files_lost + losses.gaps;
     statistics.logical_bytes = logical_bytes;
