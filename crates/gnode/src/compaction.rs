@@ -255,8 +255,6 @@ impl Compactor {
     pub fn compact(&mut self, plan: &CompactionPlan) -> Result<Compacted, CompactionError> {
         let context = self.context.clone();
         let repository = &context.repository;
-        let now_ms = context.clock.now_ms();
-        let job = JobId::new(now_ms, random(repository.entropy())?);
         let mut others = plan.others.clone();
         others.extend(self.copied.owners_of(&plan.containers, &plan.version));
         others.sort_by_key(|other| (other.series, other.id()));
@@ -266,18 +264,9 @@ impl Compactor {
         let pin = pin_of(&plan.version);
         // The number is chosen before the lease, which has to name it. If it is taken by then, so is the work.
         let generation = context.runtime.block_on(repository.next_generation(pin))?;
-        let lease = Lease {
-            kind: JobKind::Task,
-            series: plan.version.summary.series.clone(),
-            pins,
-            adopts: Vec::new(),
-            host: context.host.clone(),
-            process: std::process::id(),
-            written_ms: now_ms,
-            renew_seconds: u32::try_from(context.renew_every.as_secs()).unwrap_or(u32::MAX).max(1),
-            claims: None,
-            generation: Some(generation),
-        };
+        let lease =
+            Lease { pins, generation: Some(generation), ..context.lease(JobKind::Task, &plan.version.summary.series) };
+        let job = JobId::new(lease.written_ms, random(repository.entropy())?);
         let keeper = LeaseKeeper::open(&context, job, lease)?;
         let compacted = self.compact_announced(plan, &others, job, generation);
         // Uploads of a task are never adopted, so also a task that failed may be over; but not while its generation may still appear.

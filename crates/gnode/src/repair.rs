@@ -17,10 +17,8 @@ use std::num::NonZeroUsize;
 use futures::StreamExt;
 use larder_format::ids::{ContainerId, JobId};
 use larder_format::index_manifest::{IndexManifest, PassStatistics};
-use larder_format::lease::{JobKind, Lease};
 use larder_format::manifest::Register;
 use larder_index::{Draft, IndexError, IndexPass, IndexSnapshot, PassRuns, Published, publish};
-use larder_store::jobs::RENEW_EVERY;
 use larder_store::repository::random;
 use larder_store::{Repository, RepositoryError};
 
@@ -64,20 +62,8 @@ pub async fn rebuild(surroundings: &Surroundings) -> Result<Rebuilt, PassError> 
     // The number comes before everything else (`PublishFirst`).
     let newest = IndexSnapshot::newest(&repository).await?;
     let number = newest.next_number()?;
-    let now_ms = (surroundings.now_ms)();
-    let job = JobId::new(now_ms, random(repository.entropy())?);
-    let lease = Lease {
-        kind: JobKind::Task,
-        series: String::new(),
-        pins: Vec::new(),
-        adopts: Vec::new(),
-        host: surroundings.host.clone(),
-        process: surroundings.process,
-        written_ms: now_ms,
-        renew_seconds: u32::try_from(RENEW_EVERY.as_secs()).unwrap_or(u32::MAX),
-        claims: Some(number),
-        generation: None,
-    };
+    let lease = surroundings.lease(number);
+    let job = JobId::new(lease.written_ms, random(repository.entropy())?);
     let mut open = repository.open_lease(job, lease).await?;
     let mut may_appear = false;
     let work = rebuild_announced(surroundings, &repository, newest.snapshot, number, job, &mut may_appear);

@@ -107,7 +107,7 @@ pub struct Context {
     /// Bytes of memory for what a job that reads keeps at hand: caches, containers read ahead, the plan of a restore. With
     /// the buffers of its threads it takes somewhat more. A backup is told by its options.
     pub memory: usize,
-    /// How often a job that reads renews its lease.
+    /// How often a job renews its lease.
     pub renew_every: Duration,
     /// Stops the job.
     pub cancel: Cancel,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use larder_format::ids::JobId;
-use larder_format::lease::Lease;
+use larder_format::lease::{JobKind, Lease};
 use larder_store::jobs::OpenLease;
 use larder_store::{Repository, RepositoryError};
 use tokio::runtime::Handle;
@@ -11,6 +11,24 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::context::{Clock, Context};
+
+impl Context {
+    /// The lease of a job that begins now. It names nothing yet.
+    pub fn lease(&self, kind: JobKind, series: &str) -> Lease {
+        Lease {
+            kind,
+            series: series.to_owned(),
+            pins: Vec::new(),
+            adopts: Vec::new(),
+            host: self.host.clone(),
+            process: std::process::id(),
+            written_ms: self.clock.now_ms(),
+            renew_seconds: u32::try_from(self.renew_every.as_secs()).unwrap_or(u32::MAX).max(1),
+            claims: None,
+            generation: None,
+        }
+    }
+}
 
 /// Renews a lease in the background. Dropped without [`LeaseKeeper::end`] it is renewed no more, and expires.
 #[derive(Debug)]

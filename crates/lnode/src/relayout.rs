@@ -19,14 +19,15 @@ use larder_chunking::Fingerprinter;
 use larder_format::ChunkRef;
 use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
-use larder_format::manifest::{ContainerUsage, Manifest};
+use larder_format::manifest::Manifest;
 use larder_format::recipe::Recipe;
 use larder_store::RepositoryError;
 
 use crate::context::Context;
 use crate::version::MetaChunks;
-use crate::writing::{Destination, Packer, Pool, Uploads, Usage};
+use crate::writing::{Destination, Packer, Pool, Uploads, Usage, container_table, holdings};
 
+pub use crate::writing::Holding;
 pub use lanes::LANES_MAX;
 pub use verifying::damaged_container;
 
@@ -45,24 +46,6 @@ pub enum RelayoutError {
     /// Stopped on request.
     #[error("interrupted")]
     Interrupted,
-}
-
-/// What a container holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Holding {
-    /// Chunks.
-    pub chunks: u32,
-    /// Their bytes, uncompressed.
-    pub bytes: u64,
-    /// Bytes of the object.
-    pub object_bytes: u64,
-}
-
-impl Holding {
-    /// What the table of a manifest says of a container.
-    pub fn of(usage: &ContainerUsage) -> Self {
-        Self { chunks: usage.chunks_held, bytes: usage.bytes_held, object_bytes: usage.object_bytes }
-    }
 }
 
 /// Containers that a task wrote, all of them acknowledged by the store.
@@ -129,25 +112,12 @@ impl Relaid {
         others: &HashMap<ContainerId, Holding>,
         attempt: [u8; 16],
     ) -> Option<Manifest> {
-        let held: HashMap<_, _> = old.containers.iter().map(|usage| (usage.container, usage)).collect();
-        let mut containers = Vec::with_capacity(self.usage.len());
-        for (container, (chunks, bytes)) in self.usage {
-            let fresh = written.containers.get(&container).or_else(|| others.get(&container));
-            let holding = match (fresh, held.get(&container)) {
-                (Some(holding), _) => *holding,
-                (None, Some(usage)) => Holding::of(usage),
-                (None, None) => return None,
-            };
-            containers.push(ContainerUsage {
-                container,
-                chunks_used: u32::try_from(chunks).unwrap_or(u32::MAX).min(holding.chunks),
-                bytes_used: bytes.min(holding.bytes),
-                chunks_held: holding.chunks,
-                bytes_held: holding.bytes,
-                object_bytes: holding.object_bytes,
-            });
-        }
-        containers.sort_by_key(|usage| usage.container);
+        let of_old = holdings(&old.containers);
+        let held = |container: &ContainerId| {
+            let fresh = written.containers.get(container).or_else(|| others.get(container));
+            fresh.or_else(|| of_old.get(container)).copied()
+        };
+        let containers = container_table(&self.usage, held)?;
         let mut summary = old.summary.clone();
         summary.attempt = attempt;
         Some(Manifest { summary, data: self.data, metadata: self.metadata, containers })
@@ -199,12 +169,7 @@ impl Relayout {
         self.close_lanes()?;
         self.metadata.close()?;
         self.uploads.wait()?;
-        let holding = |held: crate::writing::Held| Holding {
-            chunks: held.chunks,
-            bytes: held.bytes,
-            object_bytes: held.object_bytes,
-        };
-        let containers = self.uploads.stored().into_iter().map(|(id, held)| (id, holding(held))).collect();
+        let containers = self.uploads.stored();
         Ok(Written { containers, stored_bytes: self.uploads.stored_bytes() })
     }
 

@@ -7,12 +7,15 @@
 //!
 //! Nothing here commits: what is written belongs to a job, and counts when that job's register does.
 
+pub(crate) mod holding;
 pub(crate) mod node_writer;
 pub(crate) mod packer;
 pub(crate) mod pool;
 pub(crate) mod uploads;
 
+pub use holding::Holding;
+pub(crate) use holding::{container_table, holdings};
 pub(crate) use node_writer::{MetaSink, NodeWriter, Usage, uses_of};
 pub(crate) use packer::{Destination, PAYLOAD_MAX, Packer};
 pub(crate) use pool::{Pool, PoolHandle};
-pub(crate) use uploads::{Held, Uploads};
+pub(crate) use uploads::Uploads;

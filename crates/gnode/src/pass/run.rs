@@ -56,6 +56,22 @@ impl fmt::Debug for Surroundings {
 }
 
 impl Surroundings {
+    /// The lease of a task that begins now and counts when the index of this number is its own.
+    pub(crate) fn lease(&self, number: u64) -> Lease {
+        Lease {
+            kind: JobKind::Task,
+            series: String::new(),
+            pins: Vec::new(),
+            adopts: Vec::new(),
+            host: self.host.clone(),
+            process: self.process,
+            written_ms: (self.now_ms)(),
+            renew_seconds: u32::try_from(RENEW_EVERY.as_secs()).unwrap_or(u32::MAX),
+            claims: Some(number),
+            generation: None,
+        }
+    }
+
     /// What reading and writing contents takes. On a runtime with threads.
     pub(crate) fn context(&self, repository: &Repository, threads: NonZeroUsize) -> Context {
         Context {
@@ -201,19 +217,8 @@ pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<P
         let looked = pass.look().await;
         return pass.or_overtaken(looked).await;
     }
-    let job = JobId::new(started_ms, random(pass.repository.entropy())?);
-    let lease = Lease {
-        kind: JobKind::Task,
-        series: String::new(),
-        pins: Vec::new(),
-        adopts: Vec::new(),
-        host: surroundings.host.clone(),
-        process: surroundings.process,
-        written_ms: started_ms,
-        renew_seconds: u32::try_from(RENEW_EVERY.as_secs()).unwrap_or(u32::MAX),
-        claims: Some(number),
-        generation: None,
-    };
+    let lease = surroundings.lease(number);
+    let job = JobId::new(lease.written_ms, random(pass.repository.entropy())?);
     let repository = pass.repository.clone();
     let mut open = repository.open_lease(job, lease).await?;
     pass.job = Some(job);

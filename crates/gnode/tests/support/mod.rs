@@ -350,19 +350,12 @@ pub fn relay(context: &Context, version: &Version, leaves: impl Fn(&ContainerId)
     let manifest = VersionReader::open(context, version).unwrap().manifest().clone();
     let pin = pin_of(version);
     let generation = context.runtime.block_on(context.repository.next_generation(pin)).unwrap();
-    let job = JobId::new(context.clock.now_ms(), data::random(generation.into(), 10).try_into().unwrap());
     let lease = Lease {
-        kind: JobKind::Task,
-        series: version.summary.series.clone(),
         pins: vec![pin],
-        adopts: Vec::new(),
-        host: String::new(),
-        process: 1,
-        written_ms: 0,
-        renew_seconds: 300,
-        claims: None,
         generation: Some(generation),
+        ..context.lease(JobKind::Task, &version.summary.series)
     };
+    let job = JobId::new(lease.written_ms, data::random(generation.into(), 10).try_into().unwrap());
     let keeper = LeaseKeeper::open(context, job, lease).unwrap();
     let mut relayout = Relayout::new(context, job, larder_format::compress::Compression::DEFAULT).unwrap();
     let relaid = relayout.relay(&manifest, leaves).unwrap();

@@ -13,7 +13,7 @@ use larder_store::{Repository, RepositoryError};
 use tokio::runtime::Handle;
 
 use crate::version::RecipeReader;
-use crate::writing::Held;
+use crate::writing::Holding;
 
 /// The segments of one stream of the base. Those announced are fetched ahead of need.
 #[derive(Debug)]
@@ -136,7 +136,7 @@ pub(super) struct OrphanedContainers {
     /// The job that takes them over: for its series their chunks are born with it.
     job: JobId,
     containers: Vec<ContainerId>,
-    held: HashMap<ContainerId, Held>,
+    held: HashMap<ContainerId, Holding>,
 }
 
 impl OrphanedContainers {
@@ -164,7 +164,7 @@ impl OrphanedContainers {
     }
 
     /// What the containers seen so far hold.
-    pub(super) fn held(&self) -> &HashMap<ContainerId, Held> {
+    pub(super) fn held(&self) -> &HashMap<ContainerId, Holding> {
         &self.held
     }
 }
@@ -187,12 +187,7 @@ impl LoadGroup for OrphanedContainers {
             }
             Err(error) => return Err(error),
         };
-        let held = Held {
-            chunks: index.chunks.len() as u32,
-            bytes: u64::from(index.payload_len),
-            object_bytes: index.object_len,
-        };
-        self.held.insert(id, held);
+        self.held.insert(id, Holding::of_index(&index));
         Ok(Arc::new(index.chunk_refs().map(|chunk| ChunkRecord { chunk, born: self.job }).collect()))
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::{bounded, unbounded};
 use larder_format::entry::{Timestamp, path_order};
-use larder_format::ids::{ContainerKind, JobId};
+use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::layout::Layout;
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Summary};
@@ -15,7 +15,6 @@ use larder_format::recipe::Recipe;
 use larder_format::sketch::Sketch;
 use larder_store::catalog::Version;
 use larder_store::container_reader::ChunkReader;
-use larder_store::jobs::RENEW_EVERY;
 use larder_store::repository::random;
 use larder_store::{Created, RepositoryError};
 
@@ -32,7 +31,7 @@ use super::{BackupError, BackupOptions, BackupReport, Base, IN_FLIGHT, Input, Wh
 use crate::context::Context;
 use crate::lease::LeaseKeeper;
 use crate::version::{Entries, MetaChunks, RecipeReader};
-use crate::writing::{Destination, Held, Packer, Pool, Uploads};
+use crate::writing::{Destination, Packer, Pool, Uploads, container_table, holdings};
 
 /// Backs up `input` as a new version.
 ///
@@ -155,16 +154,9 @@ fn announce(
         .map(|other| Pin { series, job: other.job })
         .collect();
     let lease = Lease {
-        kind: JobKind::Backup,
-        series: options.series.clone(),
         pins: candidates.iter().map(Candidate::pin).collect(),
         adopts: adopts.clone(),
-        host: context.host.clone(),
-        process: std::process::id(),
-        written_ms: context.clock.now_ms(),
-        renew_seconds: RENEW_EVERY.as_secs() as u32,
-        claims: None,
-        generation: None,
+        ..context.lease(JobKind::Backup, &options.series)
     };
     let keeper = LeaseKeeper::open(context, job, lease)?;
     // Only now: what was there before the lease was written may have been given up meanwhile, what is there now stays.
@@ -262,7 +254,7 @@ fn run(
     if options.dry_run || (options.skip_if_unchanged && unchanged) {
         return Ok((report, None));
     }
-    let containers = container_table(&streams, &bases, &uploads)?;
+    let containers = table(&streams, &bases, &uploads)?;
     let followed = bases.first().filter(|base| base.is_followed).map(|base| &base.manifest);
     let sketch = streams.sketcher.finish(followed.map(|base| (&base.summary.sketch, base.data.bytes())));
     // Nobody else builds on what is of the layout `lifecycle`.
@@ -422,34 +414,14 @@ fn range_of(mut entries: Entries, path: &[u8]) -> Result<Option<Range<u64>>, Rep
 }
 
 /// The version's container table: what it uses of each container, out of how much.
-fn container_table(
-    streams: &Streams,
-    bases: &[OpenBase],
-    uploads: &Uploads,
-) -> Result<Vec<ContainerUsage>, BackupError> {
-    let mut held = uploads.stored();
-    for usage in bases.iter().flat_map(|base| &base.manifest.containers) {
-        held.entry(usage.container).or_insert(Held {
-            chunks: usage.chunks_held,
-            bytes: usage.bytes_held,
-            object_bytes: usage.object_bytes,
-        });
-    }
-    if let Some(orphans) = &streams.orphans {
-        held.extend(orphans.loader().held().iter().map(|(id, held)| (*id, *held)));
-    }
-    let mut table = Vec::with_capacity(streams.usage.len());
-    for (container, (chunks, bytes)) in &streams.usage {
-        let Some(held) = held.get(container) else { return Err(BackupError::WorkerDied) };
-        table.push(ContainerUsage {
-            container: *container,
-            chunks_used: u32::try_from(*chunks).unwrap_or(u32::MAX).min(held.chunks),
-            bytes_used: (*bytes).min(held.bytes),
-            chunks_held: held.chunks,
-            bytes_held: held.bytes,
-            object_bytes: held.object_bytes,
-        });
-    }
-    table.sort_by_key(|usage| usage.container);
-    Ok(table)
+fn table(streams: &Streams, bases: &[OpenBase], uploads: &Uploads) -> Result<Vec<ContainerUsage>, BackupError> {
+    let stored = uploads.stored();
+    let of_bases: Vec<_> = bases.iter().map(|base| holdings(&base.manifest.containers)).collect();
+    let of_orphans = streams.orphans.as_ref().map(|orphans| orphans.loader().held());
+    let held = |container: &ContainerId| {
+        let mut all = [&stored].into_iter().chain(of_orphans).chain(&of_bases);
+        all.find_map(|held| held.get(container).copied())
+    };
+    // What is in none of them nobody could have found.
+    container_table(&streams.usage, held).ok_or(BackupError::WorkerDied)
 }

@@ -157,31 +157,12 @@ struct Keeper {
 
 impl Keeper {
     fn open(context: &Context, healable: &[(Version, usize)]) -> Result<Self, RepairError> {
-        let now_ms = context.clock.now_ms();
-        let job = JobId::new(now_ms, random(context.repository.entropy())?);
-        let lease = Lease {
-            // A backup that gives up: what it uploaded stays until then, and an interrupted one leaves nothing that counts. Should a
-            // backup of the series adopt it, it finds chunks that it may well need.
-            kind: JobKind::Backup,
-            series: healable.first().map_or_else(String::new, |(version, _)| version.summary.series.clone()),
-            ..lease(context, now_ms)
-        };
+        let series = healable.first().map_or("", |(version, _)| &*version.summary.series);
+        // A backup that gives up: what it uploaded stays until then, and an interrupted one leaves nothing that counts. Should a
+        // backup of the series adopt it, it finds chunks that it may well need.
+        let lease = context.lease(JobKind::Backup, series);
+        let job = JobId::new(lease.written_ms, random(context.repository.entropy())?);
         Ok(Self { job, lease: LeaseKeeper::open(context, job, lease)? })
-    }
-}
-
-fn lease(context: &Context, now_ms: u64) -> Lease {
-    Lease {
-        kind: JobKind::Task,
-        series: String::new(),
-        pins: Vec::new(),
-        adopts: Vec::new(),
-        host: context.host.clone(),
-        process: std::process::id(),
-        written_ms: now_ms,
-        renew_seconds: u32::try_from(context.renew_every.as_secs()).unwrap_or(u32::MAX).max(1),
-        claims: None,
-        generation: None,
     }
 }
 
@@ -310,17 +291,15 @@ impl Healing<'_> {
     /// Announces the new generation of a version and makes it.
     fn announce(&mut self, version: &Version, owners: &BTreeSet<usize>) -> Result<HealOutcome, RepairError> {
         let context = self.context;
-        let now_ms = context.clock.now_ms();
-        let job = JobId::new(now_ms, random(context.repository.entropy())?);
         let pin = pin_of(version);
         // The number is chosen before the lease, which has to name it. If it is taken by then, so is the work.
         let generation = context.runtime.block_on(context.repository.next_generation(pin))?;
         let lease = Lease {
-            series: version.summary.series.clone(),
             pins: [vec![pin], self.put_back.pins(owners)].concat(),
             generation: Some(generation),
-            ..lease(context, now_ms)
+            ..context.lease(JobKind::Task, &version.summary.series)
         };
+        let job = JobId::new(lease.written_ms, random(context.repository.entropy())?);
         let keeper = LeaseKeeper::open(context, job, lease)?;
         let task = Task { job, pin, generation };
         let result = self.announced(version, owners, &task);

@@ -18,7 +18,7 @@ use larder_format::compress::Compression;
 use larder_format::entry::{Entry, EntryKind, Timestamp, path_order};
 use larder_format::ids::{ContainerId, JobId};
 use larder_format::lease::{JobKind, Lease};
-use larder_format::manifest::{ContainerUsage, Manifest, Summary};
+use larder_format::manifest::{Manifest, Summary};
 use larder_format::segment::ChunkRecord;
 use larder_store::catalog::Version;
 use larder_store::jobs::CommitError;
@@ -32,7 +32,7 @@ use crate::check::{BadContainer, CheckOptions, CheckReport, Examined, ReadData, 
 use crate::context::{Context, Problem};
 use crate::lease::LeaseKeeper;
 use crate::version::{PlacedEntry, ReadLease, VersionReader, look, pin_of};
-use crate::writing::{Destination, Held, Pool, Uploads};
+use crate::writing::{Destination, Holding, Pool, Uploads, container_table, holdings};
 
 /// How to save.
 #[derive(Debug, Clone)]
@@ -175,18 +175,7 @@ fn save(
         return outcome;
     }
     let job = JobId::new(version.id().unix_ms() + 1, random(repository.entropy())?);
-    let lease = Lease {
-        kind: JobKind::Backup,
-        series: version.summary.series.clone(),
-        pins: vec![pin],
-        adopts: Vec::new(),
-        host: context.host.clone(),
-        process: std::process::id(),
-        written_ms: context.clock.now_ms(),
-        renew_seconds: u32::try_from(context.renew_every.as_secs()).unwrap_or(u32::MAX).max(1),
-        claims: None,
-        generation: None,
-    };
+    let lease = Lease { pins: vec![pin], ..context.lease(JobKind::Backup, &version.summary.series) };
     let keeper = LeaseKeeper::open(context, job, lease)?;
     let result = save_announced(context, version, job, bad, options, losses);
     // As with a backup: when an attempt at the commit may still land, the lease stays.
@@ -250,32 +239,15 @@ fn manifest_of(
     job: JobId,
     old: &Manifest,
     rewritten: Rewritten,
-    stored: &HashMap<ContainerId, Held>,
+    stored: &HashMap<ContainerId, Holding>,
     stored_bytes: u64,
     losses: &Losses,
     options: &SalvageOptions,
 ) -> Result<Option<Manifest>, RepositoryError> {
     let Rewritten { data, metadata, usage, added_bytes, logical_bytes } = rewritten;
-    let of_old: HashMap<_, _> = old.containers.iter().map(|usage| (usage.container, usage)).collect();
-    let mut containers = Vec::with_capacity(usage.len());
-    for (container, (chunks, bytes)) in usage {
-        let held = match (stored.get(&container), of_old.get(&container)) {
-            (Some(held), _) => *held,
-            (None, Some(old)) => {
-                Held { chunks: old.chunks_held, bytes: old.bytes_held, object_bytes: old.object_bytes }
-            }
-            (None, None) => return Ok(None),
-        };
-        containers.push(ContainerUsage {
-            container,
-            chunks_used: u32::try_from(chunks).unwrap_or(u32::MAX).min(held.chunks),
-            bytes_used: bytes.min(held.bytes),
-            chunks_held: held.chunks,
-            bytes_held: held.bytes,
-            object_bytes: held.object_bytes,
-        });
-    }
-    containers.sort_by_key(|usage| usage.container);
+    let of_old = holdings(&old.containers);
+    let held = |container: &ContainerId| stored.get(container).or_else(|| of_old.get(container)).copied();
+    let Some(containers) = container_table(&usage, held) else { return Ok(None) };
     let mut statistics = old.summary.statistics.clone();
     statistics.errors += losses.files_damaged + losses.files_lost + losses.gaps;
     statistics.logical_bytes = logical_bytes;

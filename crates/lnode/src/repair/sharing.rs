@@ -13,8 +13,8 @@ use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
 use crate::context::Context;
-use crate::relayout::Holding;
 use crate::version::pin_of;
+use crate::writing::{Holding, holdings};
 
 /// Versions that one lease names beside its own. Chunks of further ones are stored again.
 const SHARED_WITH_MAX: usize = 64;
@@ -56,10 +56,7 @@ impl PutBack {
         for owner in owners {
             let version = &self.owners[*owner];
             let manifest = context.runtime.block_on(newest_manifest(context, version))?;
-            for usage in manifest.iter().flat_map(|manifest| &manifest.containers) {
-                let (chunks, bytes, object_bytes) = (usage.chunks_held, usage.bytes_held, usage.object_bytes);
-                shared.held.insert(usage.container, Holding { chunks, bytes, object_bytes });
-            }
+            shared.held.extend(manifest.iter().flat_map(|manifest| holdings(&manifest.containers)));
         }
         Ok(shared)
     }

@@ -77,7 +77,7 @@ pub(crate) struct ReadLease {
 impl ReadLease {
     /// Announces that `pins` are read. Never fails: a store that takes nothing new must still give back what it has.
     pub(crate) fn take(context: &Context, series: String, pins: Vec<Pin>) -> Self {
-        let keeper = match open(context, series, pins) {
+        let keeper = match open(context, &series, pins) {
             Ok(keeper) => Some(keeper),
             Err(error) => {
                 tracing::warn!(%error, "reading without a lease");
@@ -98,19 +98,8 @@ impl ReadLease {
     }
 }
 
-fn open(context: &Context, series: String, pins: Vec<Pin>) -> Result<LeaseKeeper, RepositoryError> {
-    let lease = Lease {
-        kind: JobKind::Read,
-        series,
-        pins,
-        adopts: Vec::new(),
-        host: context.host.clone(),
-        process: std::process::id(),
-        written_ms: context.clock.now_ms(),
-        renew_seconds: u32::try_from(context.renew_every.as_secs()).unwrap_or(u32::MAX).max(1),
-        claims: None,
-        generation: None,
-    };
+fn open(context: &Context, series: &str, pins: Vec<Pin>) -> Result<LeaseKeeper, RepositoryError> {
+    let lease = Lease { pins, ..context.lease(JobKind::Read, series) };
     let job = JobId::new(lease.written_ms, random(context.repository.entropy())?);
     LeaseKeeper::open(context, job, lease)
 }

@@ -13,24 +13,18 @@ use larder_store::{Repository, RepositoryError};
 use parking_lot::{Condvar, Mutex};
 use tokio::runtime::Handle;
 
+use super::Holding;
+
 /// Bytes that may wait. Must exceed what two open containers can hold, or they could never be closed.
 const WAITING_MAX: usize = 96 << 20;
 const _: () = assert!(WAITING_MAX >= 2 * super::packer::PAYLOAD_MAX + (16 << 20));
 const _: () = assert!(WAITING_MAX >= crate::relayout::LANES_MAX * super::packer::BESIDE_PAYLOAD_MAX + (16 << 20));
 
-/// What a container holds, for the version's container table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Held {
-    pub(crate) chunks: u32,
-    pub(crate) bytes: u64,
-    pub(crate) object_bytes: u64,
-}
-
 #[derive(Debug, Default)]
 struct State {
     waiting: usize,
     open_containers: usize,
-    stored: HashMap<ContainerId, Held>,
+    stored: HashMap<ContainerId, Holding>,
     stored_bytes: u64,
     failure: Option<RepositoryError>,
 }
@@ -91,7 +85,7 @@ impl Uploads {
         bytes: u64,
     ) {
         let uploads = self.clone();
-        let held = Held { chunks, bytes, object_bytes: object.len() as u64 };
+        let held = Holding { chunks, bytes, object_bytes: object.len() as u64 };
         self.runtime.spawn(async move {
             let result = uploads.repository.store().create(&names::container(id), Bytes::from(object)).await;
             let mut state = uploads.state.lock();
@@ -119,7 +113,7 @@ impl Uploads {
     }
 
     /// What each stored container holds.
-    pub(crate) fn stored(&self) -> HashMap<ContainerId, Held> {
+    pub(crate) fn stored(&self) -> HashMap<ContainerId, Holding> {
         self.state.lock().stored.clone()
     }
 
