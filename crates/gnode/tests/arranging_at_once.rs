@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use larder_format::ids::JobId;
 use larder_gnode::pass::{self, PassError, PassOptions, PassReport};
-use larder_lnode::BackupError;
+use larder_lnode::{BackupError, ReadError, VersionReader};
 use larder_testkit::Stop;
 use support::*;
 
@@ -40,6 +40,39 @@ fn run(scene: &Scene, store: std::sync::Arc<Between>, options: &PassOptions) -> 
     scene.runtime.handle().block_on(pass::run(&surroundings(scene.repository(store)), options))
 }
 
+/// M7: a version is read while it is arranged, and what was arranged before is arranged again.
+#[test]
+fn what_is_being_read_is_arranged_meanwhile() {
+    let (scene, ids, _) = scene();
+    for id in [ids[0], ids[2], ids[3]] {
+        let version = scene.versions().into_iter().find(|version| version.id() == id).unwrap();
+        let expected = scene.contents().remove(&id).unwrap();
+        at_every_operation(
+            &scene,
+            |scene| {
+                let report = scene.pass_with(&thoroughly()).unwrap();
+                assert!(report.arranged.given_up > 0, "{report:?}");
+            },
+            |scene, store| {
+                let (reader, reading) = VersionReader::announce(&scene.context_at(store), &version)?;
+                let mut contents = Contents::new();
+                reader.visit_contents::<larder_store::RepositoryError>(b"", |entry, content| {
+                    let mut bytes = Vec::new();
+                    std::io::Read::read_to_end(content, &mut bytes).unwrap();
+                    contents.insert(entry.path.clone(), bytes);
+                    Ok(())
+                })?;
+                reading.end();
+                Ok::<_, ReadError>(contents)
+            },
+            |_, result, at| {
+                let contents = result.unwrap_or_else(|error| panic!("{at}: {error}"));
+                assert!(contents == expected, "{at}");
+            },
+        );
+    }
+}
+
 /// What is there is what is needed, and nothing more.
 #[track_caller]
 fn is_exact(scene: &Scene, at: &str) {
@@ -55,6 +88,7 @@ fn is_exact(scene: &Scene, at: &str) {
 #[test]
 fn a_pass_cut_at_any_operation_loses_nothing_and_the_next_one_arranges() {
     let (scene, ..) = scene();
+    let expected = scene.contents();
     let run = |scene: &Scene, cut: Option<(u64, Stop)>| {
         let (context, faults) = scene.faulty(&scene.memory);
         let opened = faults.count();
@@ -75,8 +109,10 @@ fn a_pass_cut_at_any_operation_loses_nothing_and_the_next_one_arranges() {
             let cut = scene.fork();
             assert!(run(&cut, Some((n, stop))).0.is_err(), "{at}");
             cut.names_lead_to_chunks(&at);
+            assert!(cut.contents() == expected, "{at}");
             run(&cut, None).0.unwrap_or_else(|error| panic!("{at}: {error}"));
             is_exact(&cut, &at);
+            assert!(cut.contents() == expected, "{at}");
         }
     }
 }
