@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use larder_gnode::arranging::ArrangeOptions;
 use larder_gnode::giving_up::{Exact, GiveUpOptions, Unused};
 use larder_gnode::pass::cost::Prices;
 
@@ -22,6 +23,9 @@ pub(crate) enum TaskName {
     /// The same, and read what all snapshots name, to give up also the chunks that none of them needs. Without --task this comes by
     /// itself when a quarter of the snapshots was forgotten since the last time
     Exact,
+    /// Bring chunks of series in the layout lifecycle together that the same snapshots need, in all such series; without --task only
+    /// in those that have new or forgotten snapshots. Collects too
+    Arrange,
 }
 
 /// How passes are made.
@@ -103,6 +107,12 @@ impl PassArgs {
     /// Whether a task is to be done.
     pub(crate) fn wants(&self, task: TaskName) -> bool {
         self.task.is_empty() || self.task.contains(&task)
+    }
+
+    /// How series in the layout lifecycle are arranged, if they are.
+    pub(crate) fn arrange(&self) -> Option<ArrangeOptions> {
+        let all = self.task.contains(&TaskName::Arrange);
+        self.wants(TaskName::Arrange).then(|| ArrangeOptions { all, ..ArrangeOptions::default() })
     }
 
     /// What a pass may give up after so many bytes were copied for other tasks.

@@ -1,5 +1,6 @@
 //! `larder optimize`, and the pass that `larder forget --prune` makes.
 
+mod arranging;
 mod compact;
 mod giving_up;
 
@@ -63,7 +64,8 @@ pub(super) fn make(
         compaction.run()?;
     }
     let mut report = PassReport::without_pass();
-    if [TaskName::Collect, TaskName::Dedup, TaskName::Exact].into_iter().any(|task| args.wants(task)) {
+    if [TaskName::Collect, TaskName::Dedup, TaskName::Exact, TaskName::Arrange].into_iter().any(|task| args.wants(task))
+    {
         report = pass_once(app, repository, args, compaction.report.bytes(), dry_run, cancel)?;
         // And again when the pass has taken something in: what lies twice shows only then.
         let is_news = matches!(report.outcome, Outcome::Published(_)) && !report.is_unfinished;
@@ -93,6 +95,7 @@ fn pass_once(
         memory: usize::try_from(args.memory).unwrap_or(usize::MAX),
         listing: if args.list_all { Listing::Whole } else { Listing::Auto },
         give_up: args.give_up(copied),
+        arrange: args.arrange(),
         ..PassOptions::default()
     };
     for attempt in 1.. {
@@ -173,6 +176,7 @@ impl Made {
             }),
         );
         put("given_up", giving_up::json(&self.report));
+        put("arranged", arranging::json(&self.report));
         put("missing_containers", json!(self.report.missing_containers));
         put("compacted", self.compacted.json(&prices));
         put("unfinished", json!(is_unfinished));
@@ -202,6 +206,7 @@ impl Made {
             ));
         }
         giving_up::print(&self.report, out)?;
+        arranging::print(&self.report, out)?;
         let given_up = &plan.given_up;
         let bytes = sizes::show(plan.container_bytes.0 + given_up.container_bytes.0);
         let containers = plan.data_containers + plan.meta_containers + given_up.containers;

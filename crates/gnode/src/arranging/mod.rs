@@ -51,8 +51,8 @@ const ATTEMPTS: u32 = 8;
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArrangeOptions {
     /// A container is given up when more than this share of its bytes (percent) is of other versions than most of it; half of that is
-    /// enough when nobody needs them. 0 is MFDedup's own layout.
-    pub holes_percent: f64,
+    /// enough when nobody needs them. 0 is MFDedup's own layout. `None`: as is set for each series.
+    pub holes_percent: Option<f64>,
     /// Look also at series of which nothing new is known.
     pub all: bool,
     /// How copies are compressed.
@@ -61,7 +61,7 @@ pub struct ArrangeOptions {
 
 impl Default for ArrangeOptions {
     fn default() -> Self {
-        Self { holes_percent: 20.0, all: false, compression: Compression::DEFAULT }
+        Self { holes_percent: None, all: false, compression: Compression::DEFAULT }
     }
 }
 
@@ -123,6 +123,8 @@ pub(crate) struct Unarranged {
     pub(crate) series: SeriesKey,
     /// Its versions that are retained, by rising number.
     pub(crate) versions: Vec<IndexedVersion>,
+    /// Whether there is something to arrange, however much may be left over.
+    pub(crate) is_due: bool,
     /// Percent, as in [`ArrangeOptions`].
     pub(crate) holes_percent: f64,
 }

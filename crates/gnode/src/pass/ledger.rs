@@ -19,7 +19,7 @@ use larder_store::survey::ListedContainer;
 use super::lifespans::{Lifespans, Numbers};
 use super::run::PassError;
 use super::tables::IndexWork;
-use crate::arranging::{ArrangeOptions, Unarranged};
+use crate::arranging::Unarranged;
 use crate::giving_up::Rights;
 use crate::ingest::Sketches;
 
@@ -257,10 +257,10 @@ impl Ledger {
         &self.counting
     }
 
-    /// Series of the layout `lifecycle` that have versions to be arranged, or of which something may be needed by nobody that does not go
-    /// by itself: when versions were dropped of which there are older ones, or nothing may be left over at all, or when it is asked for. Not
-    /// those of which some manifests count that were not taken in: what these need is not known. After [`Ledger::prune`].
-    pub(crate) fn unarranged(&self, options: &ArrangeOptions) -> Vec<Unarranged> {
+    /// Series of the layout `lifecycle` of which versions came or went, or all of them. It is due to arrange one when versions came, or
+    /// some went of which there are older ones, so that not all of what they had goes by itself. Not those of which some manifests
+    /// count that were not taken in: what these need is not known. After [`Ledger::prune`].
+    pub(crate) fn unarranged(&self, all_series: bool) -> Vec<Unarranged> {
         let of_layout = self.versions.values().filter(|version| version.layout == Layout::Lifecycle);
         let mut all: BTreeMap<SeriesKey, Vec<IndexedVersion>> = BTreeMap::new();
         for version in of_layout.filter(|version| !self.unsettled.contains(&version.series)) {
@@ -270,12 +270,10 @@ impl Ledger {
             versions.sort_by_key(|version| version.number);
             let oldest = versions.first().map_or(0, |version| version.number);
             let dropped = self.dropped_numbers.get(&series);
-            let has_left = dropped.is_some_and(|dropped| {
-                options.holes_percent <= 0.0 || dropped.last().is_some_and(|newest| *newest > oldest)
-            });
+            let has_left = dropped.and_then(BTreeSet::last).is_some_and(|newest| *newest > oldest);
             let has_new = versions.iter().any(|version| !version.is_arranged);
-            let is_worth_it = has_new || has_left || options.all;
-            is_worth_it.then_some(Unarranged { series, versions, holes_percent: options.holes_percent })
+            let is_due = has_new || has_left || all_series;
+            (is_due || dropped.is_some()).then_some(Unarranged { series, versions, is_due, holes_percent: 0.0 })
         });
         unarranged.collect()
     }

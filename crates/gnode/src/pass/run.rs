@@ -353,7 +353,7 @@ impl Pass<'_> {
             manifest.versions.iter().map(|version| Pin { series: version.series, job: version.job }).collect();
         ledger.note_dropped(proposal.going(&closed).filter(|pin| !indexed.contains(pin)).count() as u64);
         let work = self.work(&ledger, &proposal);
-        let arranging = self.arranging(&ledger, &proposal);
+        let arranging = self.arranging(&ledger, &proposal).await?;
         let missing_containers = proposal.missing(missing);
         if missing_containers > 0 {
             tracing::warn!(
@@ -428,20 +428,28 @@ impl Pass<'_> {
     }
 
     /// What is to be known for arranging, if there is anything to arrange.
-    fn arranging(&self, ledger: &Ledger, proposal: &Proposal) -> Option<arranging::Work> {
-        let options = self.options.arrange.clone()?;
-        let series = ledger.unarranged(&options);
-        if series.is_empty() {
-            return None;
+    async fn arranging(&self, ledger: &Ledger, proposal: &Proposal) -> Result<Option<arranging::Work>, PassError> {
+        let Some(options) = self.options.arrange.clone() else { return Ok(None) };
+        let mut series = ledger.unarranged(options.all);
+        for unarranged in &mut series {
+            unarranged.holes_percent = match options.holes_percent {
+                Some(percent) => percent,
+                None => f64::from(self.repository.settings(unarranged.series).await?.holes_percent),
+            };
         }
-        Some(arranging::Work {
+        // Where nothing may be left over, there may be something of whatever went.
+        series.retain(|unarranged| unarranged.is_due || unarranged.holes_percent <= 0.0);
+        if series.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(arranging::Work {
             options,
             context: self.surroundings.context(&self.repository, self.options.threads),
             job: self.job.unwrap_or(self.base.manifest.head.pass),
             rights: self.rights(ledger, proposal),
             series,
             stop: self.stop(),
-        })
+        }))
     }
 
     fn rights(&self, ledger: &Ledger, proposal: &Proposal) -> Rights {

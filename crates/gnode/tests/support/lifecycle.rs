@@ -18,7 +18,7 @@ use super::{Scene, backup_with, pass_options, versions};
 /// A pass that leaves so much (percent) of other versions in a container.
 pub fn arranging(holes_percent: f64) -> PassOptions {
     PassOptions {
-        arrange: Some(ArrangeOptions { holes_percent, ..ArrangeOptions::default() }),
+        arrange: Some(ArrangeOptions { holes_percent: Some(holes_percent), ..ArrangeOptions::default() }),
         give_up: None,
         ..pass_options()
     }
@@ -26,7 +26,7 @@ pub fn arranging(holes_percent: f64) -> PassOptions {
 
 /// The same with nothing left over, also where nothing is new.
 pub fn thoroughly() -> PassOptions {
-    let options = ArrangeOptions { holes_percent: 0.0, all: true, ..ArrangeOptions::default() };
+    let options = ArrangeOptions { holes_percent: Some(0.0), all: true, ..ArrangeOptions::default() };
     PassOptions { arrange: Some(options), ..arranging(0.0) }
 }
 
