@@ -19,6 +19,7 @@ use larder_store::catalog::RefError;
 use larder_store::jobs::CommitError;
 use larder_store::keyring::ImportError;
 use larder_store::pins::PinError;
+use larder_store::settings::SettingsError;
 use larder_store::{LocationError, RepositoryError, StoreError, StoreErrorKind, StoreOp};
 
 use crate::exit::Exit;
@@ -195,6 +196,15 @@ impl From<PinError> for Failure {
             }
             PinError::Contended => Self::of(Exit::Busy, &error).advise("run the command again"),
             PinError::Forgotten { .. } | PinError::Gone => Self::of(Exit::Failed, &error),
+        }
+    }
+}
+
+impl From<SettingsError> for Failure {
+    fn from(error: SettingsError) -> Self {
+        match error {
+            SettingsError::Repository(error) => error.into(),
+            SettingsError::Contended => Self::of(Exit::Busy, &error).advise("run the command again"),
         }
     }
 }

@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     write("mark", "forgotten", &mark)?;
     write("mark", "fields", &support::open(&names::forgotten(SERIES, JOB), &mark)[0])?;
     write("mark", "done", &encode_done(&keys, JOB, [9; 16]))?;
-    let of = SettingsOf::Default;
+    let of = SettingsOf::Series(SERIES);
     let settings = support::settings().encode(&keys, of, 2, [9; 16])?;
     write("settings", "sealed", &settings)?;
     write("settings", "fields", &support::open(&names::settings(of, 2), &settings)[0])?;

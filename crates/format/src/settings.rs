@@ -48,12 +48,15 @@ pub struct SeriesSettings {
     /// On which host. For people.
     #[n(3)]
     pub host: String,
+    /// Name of the series; empty in the repository's own.
+    #[n(4)]
+    pub series: String,
 }
 
 impl SeriesSettings {
     /// Seals entry `number`. `salt` must be fresh random bytes.
     pub fn encode(&self, keys: &Keys, of: SettingsOf, number: u32, salt: [u8; 16]) -> Result<Vec<u8>, EncodeError> {
-        self.check()?;
+        self.check(keys, of)?;
         seal_object(keys, &names::settings(of, number), SETTINGS, salt, &[&cbor::encode(self)])
     }
 
@@ -61,15 +64,19 @@ impl SeriesSettings {
     pub fn decode(keys: &Keys, of: SettingsOf, number: u32, bytes: &[u8]) -> Result<Self, DecodeError> {
         let (_, parts) = open_object(keys, &names::settings(of, number), SETTINGS, bytes, 1, 1)?;
         let settings: Self = cbor::decode(&parts[0], SETTINGS.what)?;
-        settings.check()?;
+        settings.check(keys, of)?;
         Ok(settings)
     }
 
-    fn check(&self) -> Result<(), DecodeError> {
-        match self.holes_percent {
-            Some(101..) => Err(DecodeError::invalid(SETTINGS.what, "more than all of a container may be holes")),
-            _ => Ok(()),
+    fn check(&self, keys: &Keys, of: SettingsOf) -> Result<(), DecodeError> {
+        if self.holes_percent.is_some_and(|percent| percent > 100) {
+            return Err(DecodeError::invalid(SETTINGS.what, "more than all of a container may be holes"));
         }
+        let is_named = match of {
+            SettingsOf::Default => self.series.is_empty(),
+            SettingsOf::Series(key) => keys.series_key(&self.series) == key,
+        };
+        if is_named { Ok(()) } else { Err(DecodeError::invalid(SETTINGS.what, "it names another series")) }
     }
 }
 
@@ -79,10 +86,14 @@ mod tests {
     use crate::seal::MasterKey;
     use proptest::prelude::*;
 
-    const SERIES: SettingsOf = SettingsOf::Series(SeriesKey([6; 16]));
+    const NAME: &str = "host:/home";
 
     fn keys() -> Keys {
         Keys::derive(&MasterKey([1; 32]))
+    }
+
+    fn series() -> SettingsOf {
+        SettingsOf::Series(keys().series_key(NAME))
     }
 
     fn settings() -> SeriesSettings {
@@ -91,6 +102,7 @@ mod tests {
             holes_percent: Some(20),
             time_ms: 1_790_000_000_000,
             host: "host".to_owned(),
+            series: NAME.to_owned(),
         }
     }
 
@@ -101,13 +113,14 @@ mod tests {
     #[test]
     fn version_1_bytes_never_change() {
         let golden = hex::decode(include_str!("golden/settings_v1.hex").trim()).expect("valid hex");
-        assert_eq!(hex::encode(sealed(SERIES)), hex::encode(&golden));
-        assert_eq!(SeriesSettings::decode(&keys(), SERIES, 3, &golden), Ok(settings()));
+        assert_eq!(hex::encode(sealed(series())), hex::encode(&golden));
+        assert_eq!(SeriesSettings::decode(&keys(), series(), 3, &golden), Ok(settings()));
     }
 
     #[test]
     fn what_is_set_to_the_usual_is_set_all_the_same() {
-        let standard = SeriesSettings { layout: Some(Layout::Standard), holes_percent: Some(0), ..settings() };
+        let series = String::new();
+        let standard = SeriesSettings { layout: Some(Layout::Standard), holes_percent: Some(0), series, ..settings() };
         for settings in [standard, SeriesSettings::default()] {
             let bytes = settings.encode(&keys(), SettingsOf::Default, 0, [9; 16]).expect("fits");
             assert_eq!(SeriesSettings::decode(&keys(), SettingsOf::Default, 0, &bytes), Ok(settings));
@@ -116,45 +129,49 @@ mod tests {
 
     #[test]
     fn an_entry_is_bound_to_its_series_and_its_number() {
-        let bytes = sealed(SERIES);
+        let bytes = sealed(series());
         let opens = |keys: &Keys, of, number| SeriesSettings::decode(keys, of, number, &bytes).is_ok();
-        assert!(opens(&keys(), SERIES, 3));
-        assert!(!opens(&keys(), SERIES, 4));
+        assert!(opens(&keys(), series(), 3));
+        assert!(!opens(&keys(), series(), 4));
         assert!(!opens(&keys(), SettingsOf::Default, 3));
         assert!(!opens(&keys(), SettingsOf::Series(SeriesKey([7; 16])), 3));
-        assert!(!opens(&Keys::derive(&MasterKey([2; 32])), SERIES, 3));
+        assert!(!opens(&Keys::derive(&MasterKey([2; 32])), series(), 3));
+        let unnamed = SeriesSettings { series: String::new(), ..settings() };
+        assert!(unnamed.encode(&keys(), series(), 3, [9; 16]).is_err());
+        assert!(settings().encode(&keys(), SettingsOf::Default, 3, [9; 16]).is_err());
     }
 
     #[test]
     fn a_container_has_no_more_holes_than_bytes() {
         let all = SeriesSettings { holes_percent: Some(100), ..settings() };
-        assert!(all.encode(&keys(), SERIES, 0, [9; 16]).is_ok());
+        assert!(all.encode(&keys(), series(), 0, [9; 16]).is_ok());
         let more = SeriesSettings { holes_percent: Some(101), ..settings() };
-        assert!(more.encode(&keys(), SERIES, 0, [9; 16]).is_err());
-        let name = names::settings(SERIES, 0);
+        assert!(more.encode(&keys(), series(), 0, [9; 16]).is_err());
+        let name = names::settings(series(), 0);
         let forged = seal_object(&keys(), &name, SETTINGS, [9; 16], &[&cbor::encode(&more)]).expect("fits");
-        assert!(SeriesSettings::decode(&keys(), SERIES, 0, &forged).is_err());
+        assert!(SeriesSettings::decode(&keys(), series(), 0, &forged).is_err());
     }
 
     #[test]
     fn every_flipped_bit_and_every_cut_is_noticed() {
-        let bytes = sealed(SERIES);
+        let bytes = sealed(series());
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(SeriesSettings::decode(&keys(), SERIES, 3, &flipped).is_err(), "bit {bit}");
+            assert!(SeriesSettings::decode(&keys(), series(), 3, &flipped).is_err(), "bit {bit}");
         }
         for len in 0..bytes.len() {
-            assert!(SeriesSettings::decode(&keys(), SERIES, 3, &bytes[..len]).is_err(), "cut to {len}");
+            assert!(SeriesSettings::decode(&keys(), series(), 3, &bytes[..len]).is_err(), "cut to {len}");
         }
     }
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(layout in prop::option::of(any::<bool>()), holes_percent in prop::option::of(0..=100u8), time_ms: u64, host in ".{0,40}", is_default: bool) {
-            let of = if is_default { SettingsOf::Default } else { SERIES };
+        fn what_is_encoded_is_decoded(layout in prop::option::of(any::<bool>()), holes_percent in prop::option::of(0..=100u8), time_ms: u64, host in ".{0,40}", name in prop::option::of(".{0,40}")) {
+            let of = name.as_ref().map_or(SettingsOf::Default, |name| SettingsOf::Series(keys().series_key(name)));
+            let series = name.unwrap_or_default();
             let layout = layout.map(|is_lifecycle| if is_lifecycle { Layout::Lifecycle } else { Layout::Standard });
-            let settings = SeriesSettings { layout, holes_percent, time_ms, host };
+            let settings = SeriesSettings { layout, holes_percent, time_ms, host, series };
             let bytes = settings.encode(&keys(), of, 0, [3; 16]).expect("fits");
             prop_assert_eq!(SeriesSettings::decode(&keys(), of, 0, &bytes), Ok(settings));
         }

@@ -116,9 +116,10 @@ proptest! {
 
     #[test]
     fn of_settings(damages in damages()) {
-        let sealed = support::settings().encode(&keys(), SettingsOf::Default, 2, [9; 16]).expect("fits");
+        let of = SettingsOf::Series(SERIES);
+        let sealed = support::settings().encode(&keys(), of, 2, [9; 16]).expect("fits");
         checks::settings(&damaged(&sealed, &damages));
-        let fields = support::open(&names::settings(SettingsOf::Default, 2), &sealed);
+        let fields = support::open(&names::settings(of, 2), &sealed);
         checks::settings_fields(&damaged(&fields[0], &damages));
     }
 

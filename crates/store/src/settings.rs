@@ -111,14 +111,16 @@ impl Repository {
         Ok(all)
     }
 
-    /// Changes what is set, and gives what is from now on. Done as well if it is so already.
+    /// Changes what is set for the series with this name, or for the repository, and gives what is from now on. Done as well if it is so
+    /// already.
     pub async fn set_settings(
         &self,
-        of: SettingsOf,
+        series: Option<&str>,
         change: SettingsChange,
         time_ms: u64,
         host: &str,
     ) -> Result<SeriesSettings, SettingsError> {
+        let of = series.map_or(SettingsOf::Default, |series| SettingsOf::Series(self.keys.series_key(series)));
         for _ in 0..TRIES {
             let line = self.settings_line(of).await?;
             let before = line.last.unwrap_or_default();
@@ -127,7 +129,8 @@ impl Repository {
                 return Ok(before);
             }
             let Some(number) = line.next else { break };
-            let wanted = SeriesSettings { time_ms, host: host.to_owned(), ..wanted };
+            let series = series.unwrap_or_default().to_owned();
+            let wanted = SeriesSettings { time_ms, host: host.to_owned(), series, ..wanted };
             let salt = random(self.entropy())?;
             let bytes = wanted.encode(&self.keys, of, number, salt).map_err(RepositoryError::from)?;
             match self.store.create(&names::settings(of, number), bytes.into()).await {

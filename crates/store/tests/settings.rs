@@ -14,8 +14,8 @@ use larder_store::settings::{Settings, SettingsChange};
 use larder_store::{Repository, Store, StoreOptions};
 use larder_testkit::{FaultStore, Faults, Memory, OpKind, Stop};
 
-const SERIES: SeriesKey = SeriesKey([3; 16]);
-const OWN: SettingsOf = SettingsOf::Series(SERIES);
+const OWN: Option<&str> = Some("host:/home");
+const DEFAULT: Option<&str> = None;
 
 const LIFECYCLE: SettingsChange = SettingsChange { layout: Some(Layout::Lifecycle), holes_percent: None };
 
@@ -49,12 +49,20 @@ impl Play {
         Self { memory, repository, faults }
     }
 
-    async fn set(&self, of: SettingsOf, change: SettingsChange) {
+    async fn set(&self, of: Option<&str>, change: SettingsChange) {
         self.repository.set_settings(of, change, 1, "host").await.expect("set");
     }
 
+    fn key(&self) -> SeriesKey {
+        self.repository.keys().series_key("host:/home")
+    }
+
+    fn entry(&self, number: u32) -> String {
+        names::settings(SettingsOf::Series(self.key()), number)
+    }
+
     async fn holds(&self) -> (Layout, u8) {
-        let Settings { layout, holes_percent } = self.repository.settings(SERIES).await.expect("can be read");
+        let Settings { layout, holes_percent } = self.repository.settings(self.key()).await.expect("can be read");
         (layout, holes_percent)
     }
 
@@ -69,8 +77,8 @@ impl Play {
 async fn what_is_set_for_a_series_holds_before_what_is_set_for_all() {
     let play = Play::new().await;
     assert_eq!(play.holds().await, (Layout::Standard, 20));
-    play.set(SettingsOf::Default, LIFECYCLE).await;
-    play.set(SettingsOf::Default, holes(5)).await;
+    play.set(DEFAULT, LIFECYCLE).await;
+    play.set(DEFAULT, holes(5)).await;
     assert_eq!(play.holds().await, (Layout::Lifecycle, 5));
     play.set(OWN, SettingsChange { layout: Some(Layout::Standard), holes_percent: None }).await;
     assert_eq!(play.holds().await, (Layout::Standard, 5));
@@ -79,9 +87,10 @@ async fn what_is_set_for_a_series_holds_before_what_is_set_for_all() {
     let others = play.repository.settings(SeriesKey([4; 16])).await.expect("can be read");
     assert_eq!(others, Settings { layout: Layout::Lifecycle, holes_percent: 5 });
     let all = play.repository.all_settings().await.expect("can be read");
-    let all: Vec<_> = all.into_iter().map(|(of, set)| (of, set.layout, set.holes_percent)).collect();
-    let default = (SettingsOf::Default, Some(Layout::Lifecycle), Some(5));
-    assert_eq!(all, [default, (OWN, Some(Layout::Standard), Some(0))]);
+    let all: Vec<_> = all.into_iter().map(|(of, set)| (of, set.layout, set.holes_percent, set.series)).collect();
+    let default = (SettingsOf::Default, Some(Layout::Lifecycle), Some(5), String::new());
+    let own = (SettingsOf::Series(play.key()), Some(Layout::Standard), Some(0), "host:/home".to_owned());
+    assert_eq!(all, [default, own]);
     // What is so already costs no object, and nothing is ever removed.
     play.set(OWN, holes(0)).await;
     assert_eq!(play.entries().await.len(), 4);
@@ -91,22 +100,22 @@ async fn what_is_set_for_a_series_holds_before_what_is_set_for_all() {
 #[tokio::test]
 async fn what_does_not_open_does_not_count_and_is_in_nobody_s_way() {
     let play = Play::new().await;
-    play.memory.put(&names::settings(OWN, 0), "planted").await;
+    play.memory.put(&play.entry(0), "planted").await;
     assert_eq!(play.holds().await, (Layout::Standard, 20));
     play.set(OWN, LIFECYCLE).await;
-    play.memory.put(&names::settings(OWN, 7), "planted").await;
+    play.memory.put(&play.entry(7), "planted").await;
     play.memory.put("settings/default/07", "no name of ours").await;
     assert_eq!(play.holds().await, (Layout::Lifecycle, 20));
     play.set(OWN, holes(1)).await;
     assert_eq!(play.holds().await, (Layout::Lifecycle, 1));
-    assert!(play.entries().await.contains(&names::settings(OWN, 8)));
+    assert!(play.entries().await.contains(&play.entry(8)));
     // An entry of one series says nothing about another, wherever it is put.
-    let bytes = play.memory.get(&names::settings(OWN, 8)).await.expect("it is there");
+    let bytes = play.memory.get(&play.entry(8)).await.expect("it is there");
     play.memory.put(&names::settings(SettingsOf::Default, 8), bytes).await;
     let others = play.repository.settings(SeriesKey([4; 16])).await.expect("can be read");
     assert_eq!(others, Settings { layout: Layout::Standard, holes_percent: 20 });
     // Whoever takes the last number keeps others from changes, and nothing else.
-    play.memory.put(&names::settings(OWN, u32::MAX), "planted").await;
+    play.memory.put(&play.entry(u32::MAX), "planted").await;
     assert!(play.repository.set_settings(OWN, holes(2), 1, "host").await.is_err());
     assert_eq!(play.holds().await, (Layout::Lifecycle, 1));
 }

@@ -113,7 +113,7 @@ pub(crate) struct BackupArgs {
     #[arg(long, help_heading = "What to compare with")]
     pub(crate) no_similar: bool,
 
-    /// How a new series lies in containers: standard, or lifecycle
+    /// How a new series lies in containers: standard, or lifecycle [what `larder series set` says]
     ///
     /// `lifecycle` keeps chunks together that are of the same snapshots: whole snapshots restore sequentially, deleting them costs
     /// nothing, and nothing is shared with other series. A series keeps the layout of its first snapshot.

@@ -13,6 +13,7 @@ mod look;
 mod optimize;
 mod repair;
 mod restore;
+mod series;
 mod tools;
 
 use clap::{Parser, Subcommand};
@@ -29,6 +30,7 @@ pub(crate) use look::{
 pub(crate) use optimize::{GnodeArgs, OptimizeArgs, PassArgs, TaskName};
 pub(crate) use repair::{ReadDataArgs, RepairArgs, RepairCommand, RepairDataArgs, RepairSnapshotsArgs};
 pub(crate) use restore::{OverwriteName, RestoreArgs};
+pub(crate) use series::{LayoutArgs, SeriesArgs, SeriesCommand, SetSeriesArgs, WhichSeries};
 pub(crate) use tools::{CatArgs, CompletionsArgs, ManArgs, ValidateStoreArgs};
 
 /// Back up files, streams and disk images into a bucket or a folder, deduplicated and encrypted.
@@ -89,6 +91,10 @@ pub(crate) enum Command {
     Pin(PinArgs),
     /// Let pinned snapshots be forgotten again
     Unpin(UnpinArgs),
+    /// Show the series, and set how they are laid out
+    Series(SeriesArgs),
+    /// Show what lies where of a series in the layout `lifecycle`
+    Layout(LayoutArgs),
     /// Make room: delete what no snapshot needs any more
     #[command(aliases = ["prune", "maintenance", "compact"])]
     Optimize(OptimizeArgs),
@@ -129,6 +135,8 @@ impl Command {
             Self::Forget(_) => "forget",
             Self::Pin(_) => "pin",
             Self::Unpin(_) => "unpin",
+            Self::Series(_) => "series",
+            Self::Layout(_) => "layout",
             Self::Optimize(_) => "optimize",
             Self::Gnode(_) => "gnode",
             Self::Repair(_) => "repair",

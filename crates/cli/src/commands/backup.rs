@@ -28,9 +28,14 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
     let host = args.host.clone().unwrap_or_else(environment::host);
     // The repository comes first: a wrong password should not cost a dump of a database.
     let opened = app.open()?;
+    let layout_of = |series: &String| super::series::layout_of_backup(app, &opened.repository, series, args.layout);
+    // And so does what can be refused by the name alone.
+    let layout = args.series.as_ref().map(layout_of).transpose()?;
     let Source { input, paths, default_name, scan } = input::open(app, args)?;
+    let series = args.series.clone().unwrap_or_else(|| naming::default_series(&host, &default_name));
+    let layout = layout.map_or_else(|| layout_of(&series), Ok)?;
     let options = BackupOptions {
-        series: args.series.clone().unwrap_or_else(|| naming::default_series(&host, &default_name)),
+        series,
         host,
         user: environment::user(),
         tags: args.tag.iter().flat_map(|tags| refs::split_tags(tags)).collect(),
@@ -47,7 +52,7 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
         base: parent(app, &opened.repository, args)?,
         merge_after: NonZeroUsize::new(args.merge_after),
         find_similar: !args.no_similar,
-        layout: args.layout.unwrap_or_default(),
+        layout,
         index_memory: app.memory() / 2,
         scratch: app.scratch(),
     };

@@ -13,6 +13,7 @@ use larder_store::catalog::Version;
 use larder_store::pins::PinLine;
 use serde_json::{Map, Value, json};
 
+use super::free::Free;
 use super::optimize;
 use crate::app::App;
 use crate::args::{FilterArgs, ForgetArgs};
@@ -42,13 +43,12 @@ pub(super) fn run(app: &App, args: &ForgetArgs) -> Result<Exit, Failure> {
         }
         by_name(app, args, &versions)?
     };
-    chosen.show(app, args)?;
+    let free = if args.dry_run { chosen.free(app, &context, &versions)? } else { None };
+    chosen.show(app, args, free.as_deref())?;
     let mut exit = if args.dry_run { Exit::Done } else { chosen.carry_out(app, &context)? };
     versions.warn_of_damage(app);
     if args.prune && args.dry_run {
-        app.out.remark(
-            "what a pass would free is known when the snapshots are forgotten; `larder snapshots` shows it for each",
-        );
+        app.out.remark("a pass may free more, for instance what was forgotten before; `larder optimize --dry-run` says what it finds");
     } else if args.prune {
         exit = optimize::pass(app, &opened.repository, &args.pass, false)?;
     }
@@ -151,9 +151,31 @@ fn by_name(app: &App, args: &ForgetArgs, versions: &Versions) -> Result<Chosen, 
 }
 
 impl Chosen {
-    fn show(&self, app: &App, args: &ForgetArgs) -> Result<(), Failure> {
+    /// What forgetting those of each group would free, and at last what forgetting all of them would; `None` when it cannot be known.
+    fn free(&self, app: &App, context: &Context, versions: &Versions) -> Result<Option<Vec<u64>>, Failure> {
+        let Some(free) = Free::read(app, context, versions)? else { return Ok(None) };
+        let gone = |group: &JudgedGroup| -> Vec<Version> {
+            let gone = group.versions.iter().filter(|judged| !judged.is_kept());
+            gone.map(|judged| judged.version.clone()).collect()
+        };
+        let groups: Vec<Vec<Version>> = self.groups.iter().map(gone).collect();
+        let lists: Vec<&[Version]> = groups.iter().map(Vec::as_slice).collect();
+        let (Some(mut all), Some(together)) =
+            (free.of_groups(app, context, &lists)?, free.of_one(app, context, &groups.concat())?)
+        else {
+            return Ok(None);
+        };
+        all.push(together);
+        Ok(Some(all))
+    }
+
+    fn show(&self, app: &App, args: &ForgetArgs, free: Option<&[u64]>) -> Result<(), Failure> {
         if app.out.is_json() {
-            return app.out.json(&self.groups.iter().map(|group| json_of(group, self)).collect::<Vec<_>>());
+            let groups = self.groups.iter().enumerate().map(|(at, group)| {
+                let free = args.dry_run.then(|| json!(free.and_then(|free| free.get(at))));
+                json_of(group, self, free)
+            });
+            return app.out.json(&groups.collect::<Vec<_>>());
         }
         if !self.is_by_name {
             for group in &self.groups {
@@ -170,7 +192,11 @@ impl Chosen {
             }
         }
         if args.dry_run {
-            app.out.info(format!("{} would be forgotten", sizes::count(self.count(), "snapshot")))?;
+            let free = free.and_then(<[u64]>::last).map_or_else(
+                || "what that frees cannot be known".to_owned(),
+                |free| format!("which frees {}", sizes::show(*free)),
+            );
+            app.out.info(format!("{} would be forgotten, {free}", sizes::count(self.count(), "snapshot")))?;
         }
         Ok(())
     }
@@ -211,7 +237,7 @@ fn key_text(key: &GroupKey) -> String {
     if parts.is_empty() { String::new() } else { format!(" of {}", parts.join(", ")) }
 }
 
-fn json_of(group: &JudgedGroup, chosen: &Chosen) -> Value {
+fn json_of(group: &JudgedGroup, chosen: &Chosen, free: Option<Value>) -> Value {
     let mut object = Map::new();
     let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
     let GroupKey { series, host, paths, tags } = &group.key;
@@ -233,6 +259,9 @@ fn json_of(group: &JudgedGroup, chosen: &Chosen) -> Value {
     put("reasons", json!(reasons.collect::<Vec<_>>()));
     let unreadable: Vec<_> = chosen.unreadable.iter().map(|pin| pin.job.to_string()).collect();
     put("remove_unreadable", json!(unreadable));
+    if let Some(free) = free {
+        put("free_bytes", free);
+    }
     Value::Object(object)
 }
 

@@ -8,15 +8,18 @@ mod diff;
 mod dump;
 mod find;
 mod forget;
+mod free;
 mod gnode;
 mod init;
 mod key;
+mod layout;
 mod ls;
 mod man;
 mod optimize;
 mod pin;
 mod repair;
 mod restore;
+mod series;
 mod snapshots;
 mod stats;
 mod unlock;
@@ -44,6 +47,8 @@ pub(crate) fn run(app: &App, command: Command) -> Result<Exit, Failure> {
         Command::Forget(args) => forget::run(app, &args),
         Command::Pin(args) => pin::pin(app, &args),
         Command::Unpin(args) => pin::unpin(app, &args),
+        Command::Series(args) => series::run(app, &args),
+        Command::Layout(args) => layout::run(app, &args),
         Command::Optimize(args) => optimize::run(app, &args),
         Command::Gnode(args) => gnode::run(app, &args),
         Command::Repair(args) => repair::run(app, &args),

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, HashMap};
 use larder_format::ids::JobId;
 use larder_format::lease::Pin;
 use larder_gnode::forget::pin_of;
-use larder_gnode::shares::shares;
 use larder_store::catalog::Version;
 use larder_store::pins::PinLine;
 use serde_json::{Map, Value, json};
@@ -17,6 +16,7 @@ use crate::failure::Failure;
 use crate::output::{Align, Table, absolute, safe, summary};
 use larder_lnode::Context;
 
+use super::free::Free;
 use crate::refs::Versions;
 use crate::{sizes, time};
 
@@ -67,21 +67,13 @@ impl Known {
     }
 }
 
-/// What forgetting each version alone would free. Versions that cannot be read may need anything: nothing is known then.
+/// What forgetting each version alone would free.
 fn free(app: &App, versions: &Versions, context: &Context) -> Result<Option<HashMap<JobId, u64>>, Failure> {
-    if versions.has_unreadable() {
-        return Ok(None);
-    }
+    let Some(free) = Free::read(app, context, versions)? else { return Ok(None) };
     let all = versions.all();
-    match app.block_on(shares(&context.repository, &all, context.memory / 2)) {
-        Ok(shares) => Ok(Some(all.iter().zip(shares).map(|(version, share)| (version.id(), share.alone.0)).collect())),
-        // A summary that opens and a body that does not; or one that was forgotten and removed just now.
-        Err(error) if error.is_damage() => {
-            tracing::warn!(%error, "what would be free cannot be known");
-            Ok(None)
-        }
-        Err(error) => Err(error.into()),
-    }
+    let each: Vec<&[Version]> = all.chunks(1).collect();
+    let free = free.of_groups(app, context, &each)?;
+    Ok(free.map(|free| all.iter().map(Version::id).zip(free).collect()))
 }
 
 /// What the versions of one group have in common.

@@ -1,13 +1,13 @@
 //! `larder stats`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
-use larder_gnode::shares::shares_of_groups;
-use larder_lnode::Context;
+use larder_format::layout::Layout;
 use larder_lnode::stats::{RepositoryStats, stats};
 use larder_store::catalog::Version;
 use serde_json::{Map, Value, json};
 
+use super::free::Free;
 use crate::app::App;
 use crate::args::{StatsArgs, StatsBy};
 use crate::exit::Exit;
@@ -22,30 +22,44 @@ pub(super) fn run(app: &App, args: &StatsArgs) -> Result<Exit, Failure> {
     let found = versions.find_all(app, &args.ids)?;
     let context = app.reading(opened.repository);
     let total = stats(&context, &found)?;
-    let free = Free::new(&versions);
+    let free = Free::read(app, &context, &versions)?;
+    let free_of = |versions: &[Version]| match &free {
+        Some(free) => free.of_one(app, &context, versions),
+        None => Ok(None),
+    };
     let mut groups = Vec::new();
     if let Some(by) = args.by {
         let named = grouped(&found, by);
         let lists: Vec<&[Version]> = named.values().map(Vec::as_slice).collect();
         // A version may have several tags.
-        let all_free = if by == StatsBy::Tag { None } else { free.of(app, &context, &lists)? };
+        let all_free = match &free {
+            Some(free) if by != StatsBy::Tag => free.of_groups(app, &context, &lists)?,
+            _ => None,
+        };
         for (number, (name, versions)) in named.iter().enumerate() {
             let alone = match &all_free {
                 Some(all_free) => all_free.get(number).copied(),
-                None => free.of_one(app, &context, versions)?,
+                None => free_of(versions)?,
             };
-            groups.push((name.clone(), stats(&context, versions)?, alone));
+            groups.push(Group {
+                name: name.clone(),
+                stats: stats(&context, versions)?,
+                free: alone,
+                layouts: layouts(versions),
+            });
         }
     }
     if app.out.is_json() {
         let mut object = json_of(&total);
-        object.insert("free_bytes".to_owned(), json!(free.of_one(app, &context, &found)?));
+        object.insert("free_bytes".to_owned(), json!(free_of(&found)?));
+        object.insert("layouts".to_owned(), json!(layouts(&found)));
         if args.by.is_some() {
             let groups: Vec<_> = groups
                 .iter()
-                .map(|(name, stats, alone)| {
+                .map(|Group { name, stats, free, layouts }| {
                     let mut object = json_of(stats);
-                    object.insert("free_bytes".to_owned(), json!(alone));
+                    object.insert("free_bytes".to_owned(), json!(free));
+                    object.insert("layouts".to_owned(), json!(layouts));
                     object.insert("name".to_owned(), json!(name));
                     object
                 })
@@ -54,7 +68,7 @@ pub(super) fn run(app: &App, args: &StatsArgs) -> Result<Exit, Failure> {
         }
         app.out.json(&object)?;
     } else {
-        print_total(app, &total, free.of_one(app, &context, &found)?)?;
+        print_total(app, &total, &layouts(&found), free_of(&found)?)?;
         if args.by.is_some() {
             app.out.line("")?;
             print_groups(app, &groups)?;
@@ -64,35 +78,18 @@ pub(super) fn run(app: &App, args: &StatsArgs) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// What forgetting some versions together would free.
-struct Free {
-    /// All versions; `None` when one cannot be read, which may need anything.
-    all: Option<Vec<Version>>,
+/// What is said of each with `--by`.
+struct Group {
+    name: String,
+    stats: RepositoryStats,
+    free: Option<u64>,
+    layouts: Vec<&'static str>,
 }
 
-impl Free {
-    fn new(versions: &Versions) -> Self {
-        Self { all: (!versions.has_unreadable()).then(|| versions.all()) }
-    }
-
-    /// Of each of some groups, which have no version in common.
-    fn of(&self, app: &App, context: &Context, groups: &[&[Version]]) -> Result<Option<Vec<u64>>, Failure> {
-        let Some(all) = &self.all else { return Ok(None) };
-        // Those of no group are one of their own, which keeps what it uses.
-        let mut numbers = HashMap::new();
-        for (number, versions) in groups.iter().enumerate() {
-            numbers.extend(versions.iter().map(|version| (version.id(), number)));
-        }
-        let of_version = all.iter().map(|version| numbers.get(&version.id()).copied().unwrap_or(groups.len()));
-        let of_version: Vec<usize> = of_version.collect();
-        let (repository, memory) = (&context.repository, context.memory / 2);
-        let shares = app.block_on(shares_of_groups(repository, all, &of_version, groups.len() + 1, memory))?;
-        Ok(Some(shares[..groups.len()].iter().map(|share| share.alone.0).collect()))
-    }
-
-    fn of_one(&self, app: &App, context: &Context, versions: &[Version]) -> Result<Option<u64>, Failure> {
-        Ok(self.of(app, context, &[versions])?.and_then(|free| free.first().copied()))
-    }
+/// The layouts that these versions have.
+fn layouts(versions: &[Version]) -> Vec<&'static str> {
+    let all: BTreeSet<Layout> = versions.iter().map(|version| version.summary.layout).collect();
+    all.into_iter().map(Layout::name).collect()
 }
 
 fn grouped(versions: &[Version], by: StatsBy) -> BTreeMap<String, Vec<Version>> {
@@ -140,11 +137,19 @@ fn ratio(whole: u64, part: u64) -> Option<f64> {
     (part > 0).then(|| (whole as f64 / part as f64 * 1000.0).round() / 1000.0)
 }
 
-fn print_total(app: &App, stats: &RepositoryStats, free: Option<u64>) -> Result<(), Failure> {
+fn print_total(app: &App, stats: &RepositoryStats, layouts: &[&str], free: Option<u64>) -> Result<(), Failure> {
     let stored = stats.stored_data_bytes + stats.stored_meta_bytes;
     let times = |ratio: Option<f64>| ratio.map_or_else(String::new, |ratio| format!("   {ratio:.2} to 1"));
     let lines = [
-        format!("Snapshots   {:>12}   {}", stats.versions, sizes::count(stats.files, "file")),
+        format!(
+            "Snapshots   {:>12}   {}{}",
+            stats.versions,
+            sizes::count(stats.files, "file"),
+            match layouts {
+                [] | ["standard"] => String::new(),
+                layouts => format!(", layout {}", layouts.join(" and ")),
+            }
+        ),
         format!("Logical     {:>12}", sizes::show(stats.logical_bytes)),
         format!(
             "Unique      {:>12}{}",
@@ -171,9 +176,10 @@ fn print_total(app: &App, stats: &RepositoryStats, free: Option<u64>) -> Result<
     lines.iter().try_for_each(|line| app.out.line(line))
 }
 
-fn print_groups(app: &App, groups: &[(String, RepositoryStats, Option<u64>)]) -> Result<(), Failure> {
+fn print_groups(app: &App, groups: &[Group]) -> Result<(), Failure> {
     let mut table = Table::new(&[
         ("Name", Align::Left),
+        ("Layout", Align::Left),
         ("Snapshots", Align::Right),
         ("Files", Align::Right),
         ("Logical", Align::Right),
@@ -181,9 +187,10 @@ fn print_groups(app: &App, groups: &[(String, RepositoryStats, Option<u64>)]) ->
         ("Stored", Align::Right),
         ("Free", Align::Right),
     ]);
-    for (name, stats, free) in groups {
+    for Group { name, stats, free, layouts } in groups {
         table.row(vec![
             safe(name),
+            layouts.join(","),
             stats.versions.to_string(),
             stats.files.to_string(),
             sizes::show(stats.logical_bytes),

@@ -21,6 +21,7 @@ pub(crate) fn version(version: &Version) -> Map<String, Value> {
     put("username", json!(summary.user));
     put("tags", json!(summary.tags));
     put("program_version", json!(summary.program));
+    put("layout", json!(summary.layout.name()));
     if let Some(base) = summary.base {
         put("parent", json!(base.to_string()));
     }

@@ -10,14 +10,19 @@ pub(crate) enum Align {
 /// A table with a head.
 #[derive(Debug)]
 pub(crate) struct Table {
-    columns: Vec<(&'static str, Align)>,
+    columns: Vec<(String, Align)>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// An empty table.
     pub(crate) fn new(columns: &[(&'static str, Align)]) -> Self {
-        Self { columns: columns.to_vec(), rows: Vec::new() }
+        Self::with_heads(columns.iter().map(|(name, align)| ((*name).to_owned(), *align)).collect())
+    }
+
+    /// An empty table with heads that are not known beforehand.
+    pub(crate) fn with_heads(columns: Vec<(String, Align)>) -> Self {
+        Self { columns, rows: Vec::new() }
     }
 
     /// Adds a row with one cell for each column. A cell of several lines makes the row that high.
@@ -34,7 +39,7 @@ impl Table {
         };
         let widths: Vec<usize> =
             self.columns.iter().enumerate().map(|(at, (name, _))| widest(at).max(width(name))).collect();
-        let head: Vec<String> = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let head: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
         let mut lines = self.layout(&head, &widths);
         lines.push("-".repeat(widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1)));
         lines.extend(self.rows.iter().flat_map(|row| self.layout(row, &widths)));

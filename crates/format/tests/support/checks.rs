@@ -118,7 +118,9 @@ pub fn settings(object: &[u8]) {
 
 /// The same before it is sealed.
 pub fn settings_fields(plain: &[u8]) {
-    settings(&Forger::new().object(&names::settings(SettingsOf::Default, 2), b"LSET", &[plain]));
+    for of in [SettingsOf::Default, SettingsOf::Series(SERIES)] {
+        settings(&Forger::new().object(&names::settings(of, 2), b"LSET", &[plain]));
+    }
 }
 
 /// A container as it lies in the store.

@@ -325,8 +325,13 @@ pub fn forgotten() -> Forgotten {
 }
 
 pub fn settings() -> SeriesSettings {
-    let layout = Some(Layout::Lifecycle);
-    SeriesSettings { layout, holes_percent: Some(20), time_ms: 1_790_000_000_000, host: "host".to_owned() }
+    SeriesSettings {
+        layout: Some(Layout::Lifecycle),
+        holes_percent: Some(20),
+        time_ms: 1_790_000_000_000,
+        host: "host".to_owned(),
+        series: "host:/home".to_owned(),
+    }
 }
 
 pub fn container_id(kind: ContainerKind, job: JobId, seq: u32) -> ContainerId {

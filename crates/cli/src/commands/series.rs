@@ -1,0 +1,260 @@
+//! `larder series`: which series there are, how they are laid out, and what is set for them.
+
+use std::collections::BTreeMap;
+
+use larder_format::layout::Layout;
+use larder_format::settings::{SeriesSettings, SettingsOf};
+use larder_lnode::{Clock, SystemClock};
+use larder_store::Repository;
+use larder_store::catalog::Version;
+use larder_store::settings::{Settings, SettingsChange};
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::args::{FilterArgs, SeriesArgs, SeriesCommand, SetSeriesArgs, WhichSeries};
+use crate::environment;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Align, Table, safe};
+use crate::refs::Versions;
+use crate::{sizes, time};
+
+pub(super) fn run(app: &App, args: &SeriesArgs) -> Result<Exit, Failure> {
+    match &args.command {
+        SeriesCommand::List => list(app),
+        SeriesCommand::Show(which) => show(app, which),
+        SeriesCommand::Set(args) => set(app, args),
+    }?;
+    Ok(Exit::Done)
+}
+
+/// How a backup into this series lies in containers. A series that has versions keeps their layout, whatever is set: what is asked for
+/// must not contradict that.
+pub(super) fn layout_of_backup(
+    app: &App,
+    repository: &Repository,
+    series: &str,
+    asked: Option<Layout>,
+) -> Result<Layout, Failure> {
+    let Some(asked) = asked else {
+        return Ok(app.block_on(repository.settings(repository.keys().series_key(series)))?.layout);
+    };
+    match layout_there(app, repository, series)? {
+        Some(layout) if layout != asked => Err(contradiction(series, layout, asked)),
+        _ => Ok(asked),
+    }
+}
+
+/// The layout of the newest version that can be read, newest by the order in which backups began.
+fn layout_there(app: &App, repository: &Repository, series: &str) -> Result<Option<Layout>, Failure> {
+    let catalog = app.block_on(repository.catalog_of_series(series))?;
+    Ok(newest(&catalog.versions).map(|version| version.summary.layout))
+}
+
+fn newest(versions: &[Version]) -> Option<&Version> {
+    versions.iter().max_by_key(|version| version.id())
+}
+
+fn contradiction(series: &str, layout: Layout, asked: Layout) -> Failure {
+    let message = format!("series {} has snapshots in the layout {layout}, which it keeps: not {asked}", safe(series));
+    Failure::new(Exit::Failed, message).advise("nothing was changed; a new series may have any layout")
+}
+
+/// What there is to say of one series.
+struct Known {
+    name: String,
+    versions: Vec<Version>,
+    set: SeriesSettings,
+    holds: Settings,
+}
+
+impl Known {
+    /// How it lies in containers, or will.
+    fn layout(&self) -> Layout {
+        newest(&self.versions).map_or(self.holds.layout, |newest| newest.summary.layout)
+    }
+
+    fn newest_by_time(&self) -> Option<&Version> {
+        self.versions.iter().max_by_key(|version| (version.summary.time_ms, version.id()))
+    }
+
+    fn added(&self) -> u64 {
+        self.versions.iter().map(|version| version.summary.statistics.stored_bytes).sum()
+    }
+
+    fn json(&self) -> Value {
+        let newest = self.newest_by_time();
+        json!({
+            "series": self.name,
+            "layout": self.layout().name(),
+            "holes_percent": self.holds.holes_percent,
+            "snapshots": self.versions.len(),
+            "newest": newest.map(|version| version.id().to_string()),
+            "newest_time": newest.map(|version| time::rfc3339(version.summary.time_ms)),
+            "newest_bytes": newest.map(|version| version.summary.statistics.logical_bytes),
+            "added_bytes": self.added(),
+            "settings": settings_json(&self.set),
+        })
+    }
+}
+
+fn settings_json(set: &SeriesSettings) -> Value {
+    json!({
+        "layout": set.layout.map(Layout::name),
+        "holes_percent": set.holes_percent,
+        "time": (set.time_ms > 0).then(|| time::rfc3339(set.time_ms)),
+        "host": (!set.host.is_empty()).then_some(&set.host),
+    })
+}
+
+/// All series with versions or settings, by name, and what is set for the repository.
+fn known(app: &App, repository: &Repository) -> Result<(Vec<Known>, SeriesSettings, Versions), Failure> {
+    let versions = Versions::load(app, repository, &FilterArgs::default())?;
+    let mut all = app.block_on(repository.all_settings())?;
+    let default = all.remove(&SettingsOf::Default).unwrap_or_default();
+    let mut series: BTreeMap<String, Vec<Version>> = BTreeMap::new();
+    for version in &versions.admitted {
+        series.entry(version.summary.series.clone()).or_default().push(version.clone());
+    }
+    for set in all.values() {
+        series.entry(set.series.clone()).or_default();
+    }
+    let known = series.into_iter().map(|(name, versions)| {
+        let key = SettingsOf::Series(repository.keys().series_key(&name));
+        let set = all.get(&key).cloned().unwrap_or_default();
+        let holds = Settings::of(&set, &default);
+        Known { name, versions, set, holds }
+    });
+    Ok((known.collect(), default, versions))
+}
+
+fn list(app: &App) -> Result<(), Failure> {
+    let opened = app.open()?;
+    let (all, default, versions) = known(app, &opened.repository)?;
+    if app.out.is_json() {
+        app.out.json(&all.iter().map(Known::json).collect::<Vec<_>>())?;
+    } else {
+        let mut table = Table::new(&[
+            ("Series", Align::Left),
+            ("Layout", Align::Left),
+            ("Snapshots", Align::Right),
+            ("Newest", Align::Left),
+            ("Size", Align::Right),
+            ("Added", Align::Right),
+        ]);
+        for known in &all {
+            let newest = known.newest_by_time();
+            let size = newest.map(|version| sizes::show(version.summary.statistics.logical_bytes));
+            table.row(vec![
+                safe(&known.name),
+                known.layout().to_string(),
+                known.versions.len().to_string(),
+                newest.map_or_else(String::new, |version| time::show(version.summary.time_ms)),
+                size.unwrap_or_default(),
+                sizes::show(known.added()),
+            ]);
+        }
+        if all.is_empty() {
+            app.out.info("no series")?;
+        } else {
+            table.lines().iter().try_for_each(|line| app.out.line(line))?;
+        }
+        let Settings { layout, holes_percent } = Settings::of(&SeriesSettings::default(), &default);
+        app.out.info(format!("new series: layout {layout}, holes up to {holes_percent} %"))?;
+    }
+    versions.warn_of_damage(app);
+    Ok(())
+}
+
+fn show(app: &App, which: &WhichSeries) -> Result<(), Failure> {
+    let opened = app.open()?;
+    let Some(name) = &which.series else {
+        let set = app.block_on(opened.repository.settings_of(SettingsOf::Default))?;
+        return show_default(app, &set);
+    };
+    let (all, _, versions) = known(app, &opened.repository)?;
+    let Some(known) = all.iter().find(|known| known.name == *name) else {
+        return Err(no_such(name));
+    };
+    if app.out.is_json() {
+        app.out.json(&known.json())?;
+    } else {
+        show_text(app, known)?;
+    }
+    versions.warn_of_damage(app);
+    Ok(())
+}
+
+/// There is nothing of a series.
+pub(super) fn no_such(name: &str) -> Failure {
+    Failure::new(Exit::Failed, format!("there is no series {}", safe(name)))
+        .advise("`larder series list` lists what there is")
+}
+
+fn show_text(app: &App, known: &Known) -> Result<(), Failure> {
+    let by = |is_own: bool| if is_own { "set for this series" } else { "as for all" };
+    let layout = match known.versions.is_empty() {
+        true => format!("{}, {}: it has no snapshot yet", known.layout(), by(known.set.layout.is_some())),
+        false => format!("{}, as its snapshots are", known.layout()),
+    };
+    let Settings { holes_percent, .. } = known.holds;
+    let mut lines = vec![
+        format!("Series     {}", safe(&known.name)),
+        format!("Layout     {layout}"),
+        format!("Holes      up to {holes_percent} %, {}", by(known.set.holes_percent.is_some())),
+        format!("Snapshots  {}", known.versions.len()),
+    ];
+    if let Some(newest) = known.newest_by_time() {
+        let summary = &newest.summary;
+        let (id, when) = (newest.id().short(), time::show(summary.time_ms));
+        lines.push(format!("Newest     {id} of {when}, {}", sizes::show(summary.statistics.logical_bytes)));
+        lines.push(format!("Added      {} by all of them", sizes::show(known.added())));
+    }
+    if known.set.time_ms > 0 {
+        lines.push(format!("Set        {} on {}", time::show(known.set.time_ms), safe(&known.set.host)));
+    }
+    lines.iter().try_for_each(|line| app.out.line(line))
+}
+
+fn show_default(app: &App, set: &SeriesSettings) -> Result<(), Failure> {
+    let Settings { layout, holes_percent } = Settings::of(set, &SeriesSettings::default());
+    if app.out.is_json() {
+        return app.out.json(&json!({
+            "series": null,
+            "layout": layout.name(),
+            "holes_percent": holes_percent,
+            "settings": settings_json(set),
+        }));
+    }
+    app.out.line(format!("Layout  {layout}, for series without snapshots"))?;
+    app.out.line(format!("Holes   up to {holes_percent} %"))
+}
+
+fn set(app: &App, args: &SetSeriesArgs) -> Result<(), Failure> {
+    let opened = app.open()?;
+    let repository = &opened.repository;
+    let series = args.which.series.as_deref();
+    if series == Some("") {
+        return Err(Failure::usage("a series needs a name"));
+    }
+    if let (Some(series), Some(asked)) = (series, args.layout)
+        && let Some(layout) = layout_there(app, repository, series)?
+        && layout != asked
+    {
+        return Err(contradiction(series, layout, asked));
+    }
+    let change = SettingsChange { layout: args.layout, holes_percent: args.holes };
+    let host = environment::host();
+    let set = app.block_on(repository.set_settings(series, change, SystemClock.now_ms(), &host))?;
+    if app.out.is_json() {
+        return app.out.json(&json!({ "message_type": "settings", "series": series, "settings": settings_json(&set) }));
+    }
+    let what = [
+        set.layout.map(|layout| format!("layout {layout}")),
+        set.holes_percent.map(|percent| format!("holes up to {percent} %")),
+    ];
+    let what: Vec<String> = what.into_iter().flatten().collect();
+    let of =
+        series.map_or_else(|| "all series without settings".to_owned(), |series| format!("series {}", safe(series)));
+    app.out.info(format!("set for {of}: {}", what.join(", ")))
+}
