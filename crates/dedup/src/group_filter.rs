@@ -194,8 +194,13 @@ impl<L: LoadGroup> GroupFilter<L> {
             if let Some(group) = self.index.get(sample)
                 && group < self.loader.groups()
             {
-                self.load(group)?;
+                let records = self.load(group)?;
                 place = self.places.get(&sample).copied();
+                if place.is_none() {
+                    // Another group had it too, and took the place with it when it left.
+                    let record = records.iter().position(|record| record.chunk.fingerprint == *fingerprint);
+                    place = record.map(|record| Position { group, record: record as u32 });
+                }
             }
         }
         let Some(place) = place else { return Ok(None) };

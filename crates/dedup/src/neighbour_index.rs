@@ -4,8 +4,8 @@
 //! in any order, is found by this only. Entries of 12 bytes are collected, sorted run by run, and merged into one file at the first
 //! question; then a look-up is a search among the first samples of its pages, which are in memory, and one read of a page.
 //!
-//! Files are given by whoever builds it, and are expected to go away by themselves. One that fails costs duplicates, not the job:
-//! after that nothing more is found.
+//! Files are given by whoever builds it, and are expected to go away by themselves. Where none can be had, or written, entries stay in
+//! memory, more than was asked for. One that cannot be read back costs duplicates, not the job: after that nothing more is found.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -36,7 +36,7 @@ pub struct NeighbourIndex {
 
 enum State {
     /// Entries come. Those in the file are runs, each sorted; the numbers say where each ends.
-    Filling { buffer: Vec<Entry>, file: Option<(File, Vec<u64>)> },
+    Filling { buffer: Vec<Entry>, file: Option<(File, Vec<u64>)>, stays: bool },
     /// Sorted, all in memory.
     Memory(Vec<Entry>),
     /// Sorted, in a file; the first sample of every page.
@@ -62,7 +62,7 @@ impl NeighbourIndex {
     /// other, of 12 bytes a chunk.
     pub fn new(budget: usize, new_file: NewFile) -> Self {
         let buffer_max = (budget / size_of::<Entry>()).max(PAGE_ENTRIES);
-        Self { new_file, buffer_max, state: State::Filling { buffer: Vec::new(), file: None } }
+        Self { new_file, buffer_max, state: State::Filling { buffer: Vec::new(), file: None, stays: false } }
     }
 
     /// Entries and fences in memory.
@@ -98,24 +98,34 @@ impl NeighbourIndex {
 
     /// Sorts all.
     fn finish(&mut self) {
-        let State::Filling { mut buffer, file } = std::mem::replace(&mut self.state, State::Lost) else { return };
+        let State::Filling { mut buffer, file, .. } = std::mem::replace(&mut self.state, State::Lost) else { return };
         buffer.sort_unstable();
         let Some((runs, mut ends)) = file else {
             buffer.dedup_by_key(|entry| entry.0);
             self.state = State::Memory(buffer);
             return;
         };
-        let merged = append_run(&runs, &mut ends, &buffer).and_then(|()| {
-            drop(buffer);
-            merge(&runs, &ends, (self.new_file)()?)
-        });
-        if let Ok((file, entries, fences)) = merged {
-            self.state = State::Sorted { file, entries, fences };
+        let begins = ends.len();
+        let merged = append_run(&runs, &mut ends, &buffer).and_then(|()| merge(&runs, &ends, (self.new_file)()?));
+        self.state = match merged {
+            Ok((file, entries, fences)) => State::Sorted { file, entries, fences },
+            // There may be no room for a second file: what the first one has is read back.
+            Err(_) => match read_back(&runs, &ends[..begins], buffer) {
+                Ok(entries) => State::Memory(entries),
+                Err(_) => State::Lost,
+            },
+        };
+    }
+
+    /// No file can be had, or it cannot be written: from now on there is none.
+    fn keep_in_memory(&mut self) {
+        if let State::Filling { stays, .. } = &mut self.state {
+            *stays = true;
         }
     }
 
     fn spill(&mut self) -> io::Result<()> {
-        let State::Filling { buffer, file } = &mut self.state else { return Ok(()) };
+        let State::Filling { buffer, file, .. } = &mut self.state else { return Ok(()) };
         let (file, ends) = match file {
             Some(file) => file,
             none => none.insert(((self.new_file)()?, Vec::new())),
@@ -133,10 +143,10 @@ impl NoteGroups for NeighbourIndex {
     }
 
     fn note(&mut self, sample: u64, group: u32) {
-        let State::Filling { buffer, .. } = &mut self.state else { return };
+        let State::Filling { buffer, stays, .. } = &mut self.state else { return };
         buffer.push((sample, group));
-        if buffer.len() >= self.buffer_max && self.spill().is_err() {
-            self.state = State::Lost;
+        if buffer.len() >= self.buffer_max && !*stays && self.spill().is_err() {
+            self.keep_in_memory();
         }
     }
 }
@@ -158,6 +168,20 @@ fn append_run(file: &File, ends: &mut Vec<u64>, run: &[Entry]) -> io::Result<()>
     }
     ends.push(begin + run.len() as u64);
     Ok(())
+}
+
+/// The entries of all runs and of the buffer, sorted.
+fn read_back(runs: &File, ends: &[u64], mut buffer: Vec<Entry>) -> io::Result<Vec<Entry>> {
+    let end = ends.last().copied().unwrap_or(0);
+    let mut from = 0;
+    while from < end {
+        let read = read_entries(runs, from, end, MERGE_ENTRIES)?;
+        from += read.len() as u64;
+        buffer.extend(read);
+    }
+    buffer.sort_unstable();
+    buffer.dedup_by_key(|entry| entry.0);
+    Ok(buffer)
 }
 
 fn encode((sample, group): Entry) -> [u8; ENTRY_BYTES] {
@@ -255,11 +279,22 @@ mod tests {
         }
     }
 
+    /// There are so many files and no more.
     #[test]
-    fn without_files_it_finds_nothing_and_goes_on() {
-        let refused: NewFile = Box::new(|| Err(io::ErrorKind::StorageFull.into()));
-        let mut index = NeighbourIndex::new(0, refused);
-        (0..1000).for_each(|n| index.note(n, 1));
-        assert_eq!((index.get(5), index.in_memory()), (None, 0));
+    fn without_files_it_stays_in_memory() {
+        for mut files in 0..3 {
+            let some: NewFile = Box::new(move || match std::mem::replace(&mut files, 0) {
+                0 => Err(io::ErrorKind::StorageFull.into()),
+                left => {
+                    files = left - 1;
+                    tempfile::tempfile()
+                }
+            });
+            let mut index = NeighbourIndex::new(0, some);
+            (0..3000).for_each(|n| index.note(n * 7919 % 3000, (n / 100) as u32));
+            assert_eq!(index.get(3000), None);
+            assert_eq!(index.in_memory() < 3000, files == 2);
+            (0..3000).for_each(|n| assert_eq!(index.get(n * 7919 % 3000), Some((n / 100) as u32)));
+        }
     }
 }

@@ -24,6 +24,7 @@ pub use vision::{FetchOptions, FetchReport};
 use std::sync::Arc;
 
 use larder_format::entry::{Entry, EntryKind};
+use larder_format::ids::ContainerId;
 use larder_format::manifest::Manifest;
 use larder_format::recipe::Recipe;
 use larder_store::RepositoryError;
@@ -56,8 +57,13 @@ impl VersionReader {
     }
 
     pub(crate) fn new(context: &Context, manifest: Manifest) -> Self {
+        Self::knowing(context, manifest, &MetaChunks::new(context))
+    }
+
+    /// A reader that shares caches with others, and what they have found out of places.
+    pub(crate) fn knowing(context: &Context, manifest: Manifest, chunks: &MetaChunks) -> Self {
         let (data, metadata) = (Arc::new(manifest.data.clone()), Arc::new(manifest.metadata.clone()));
-        let chunks = MetaChunks::new(context).for_reading(&manifest);
+        let chunks = chunks.for_reading(&manifest);
         Self {
             context: context.clone(),
             manifest,
@@ -119,6 +125,11 @@ impl VersionReader {
 
     pub(crate) fn data_recipe(&self) -> RecipeReader {
         RecipeReader::new(self.data.clone(), self.chunks.clone())
+    }
+
+    /// Whether anything that the version uses may lie in one of these containers, by what is known.
+    pub(crate) fn lies_in(&self, is_one: impl Fn(&ContainerId) -> bool) -> Result<bool, RepositoryError> {
+        self.chunks.lie_in(self.manifest.containers.iter().map(|usage| usage.container), is_one)
     }
 
     /// The data stream as its recipe names it: for whoever asks what chunks are and not where.

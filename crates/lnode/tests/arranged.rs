@@ -5,7 +5,6 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -193,9 +192,136 @@ fn nothing_is_asked_for_where_it_is_not_and_containers_are_read_in_order() {
         reads.dedup();
         let in_order = reads.clone().into_iter().collect::<BTreeSet<_>>();
         assert_eq!(reads.len(), in_order.len(), "each once");
-        let (files, fetched) = scene.dump(number, &FetchOptions::default());
-        assert!(files == scene.history[number]);
-        assert_eq!(fetched.again, 0, "{fetched:?}");
-        assert!(fetched.per_byte() < 1.2 && report.fetched.per_byte() < 1.2, "{fetched:?} {report:?}");
+        assert!(report.fetched.per_byte() < 1.15, "{report:?}");
+        // In order, with room for the containers, and with room for pieces of them.
+        for (cache_memory, most) in [(64 << 20, 1.15), (12 << 20, 1.25)] {
+            let fetch = FetchOptions { cache_memory: Some(cache_memory), ..FetchOptions::default() };
+            let (files, fetched) = scene.dump(number, &fetch);
+            assert!(files == scene.history[number]);
+            assert_eq!(fetched.again, 0, "{fetched:?}");
+            // What is not wanted of the containers on the border of the wanted categories, frames on borders, and tables.
+            assert!(fetched.per_byte() < most, "{cache_memory}: {fetched:?}");
+        }
     }
+}
+
+/// Deletes what is over as soon as something of it was read: whoever goes on must look again.
+#[test]
+fn what_is_moved_while_it_is_read_is_found_again() {
+    let mut scene = Scene::new(3, 12 << 20);
+    scene.arrange(|known| known.chunk.offset % 2 == 0);
+    let version = scene.versions()[0].clone();
+    // In order: the second pass runs when the first file was read.
+    let fetch = FetchOptions { prefetch: 0, cache_memory: Some(0), ..FetchOptions::default() };
+    let reader = VersionReader::open(&scene.context, &version).unwrap().fetching(fetch);
+    let (path, expected) = (scene.subpath(), scene.history[0].clone());
+    let mut seen = 0;
+    let visited = reader.visit_contents(&path, |entry, content| {
+        let name = String::from_utf8(entry.path.rsplit(|byte| *byte == b'/').next().unwrap().to_vec()).unwrap();
+        let Some(expected) = expected.get(&name) else { return Ok::<_, RepositoryError>(()) };
+        let mut bytes = vec![0; expected.len().min(1 << 20)];
+        content.read_exact(&mut bytes).unwrap();
+        if seen == 0 {
+            scene.arranger.pass(&scene.context, 2, everything);
+        }
+        content.read_to_end(&mut bytes).unwrap();
+        assert!(bytes == *expected, "{name}");
+        seen += 1;
+        Ok(())
+    });
+    visited.unwrap();
+    assert_eq!(seen, expected.len());
+    // What the index had said is kept by a reader, and everything is elsewhere again.
+    scene.arranger.pass(&scene.context, 2, everything);
+    assert!(dumped(&reader, &path) == expected);
+    scene.assert_all_readable();
+}
+
+#[test]
+fn a_restore_finds_what_moves_before_it_comes_there() {
+    let mut scene = Scene::new(3, 12 << 20);
+    scene.arrange(everything);
+    // The pass runs when the restore says that its first file is done: its plan was made before.
+    struct Passing(parking_lot::Mutex<Option<(Arranger, Context)>>);
+    impl Progress for Passing {
+        fn current(&self, _: &[u8]) {
+            if let Some((mut arranger, context)) = self.0.lock().take() {
+                arranger.pass(&context, 2, everything);
+            }
+        }
+    }
+    let arranger = std::mem::take(&mut scene.arranger);
+    let passing = Arc::new(Passing(parking_lot::Mutex::new(Some((arranger, scene.context.clone())))));
+    scene.context.progress = passing.clone();
+    scene.context.threads = std::num::NonZeroUsize::MIN;
+    let fetch = FetchOptions { prefetch: 0, ..FetchOptions::default() };
+    let (files, report) = scene.restore(0, &fetch);
+    assert!(passing.0.lock().is_none());
+    assert_eq!((report.errors, files == scene.history[0]), (0, true));
+    scene.assert_all_readable();
+}
+
+#[test]
+fn parts_are_read_without_the_rest() {
+    let mut scene = Scene::new(4, 12 << 20);
+    scene.arrange(everything);
+    for number in 0..4 {
+        let reader = VersionReader::open(&scene.context, &scene.versions()[number]).unwrap();
+        let name = scene.history[number].keys().rfind(|name| name.starts_with("small")).unwrap().clone();
+        let path = [scene.subpath(), format!("/{name}").into_bytes()].concat();
+        let mut seen = Vec::new();
+        reader
+            .visit_contents(&path, |_, content| {
+                content.read_to_end(&mut seen).unwrap();
+                Ok::<_, RepositoryError>(())
+            })
+            .unwrap();
+        assert!(seen == scene.history[number][&name]);
+        let fetched = reader.fetched();
+        assert!(fetched.bytes < 2 << 20, "{fetched:?}");
+        let options = RestoreOptions { subpath: Some(path), ..RestoreOptions::default() };
+        let target = tempfile::tempdir_in(scene.dir.path()).unwrap();
+        let opened = Target::open(target.path(), TargetOptions::default()).unwrap();
+        let report = larder_lnode::restore(&scene.context, &scene.versions()[number], &opened, &options).unwrap();
+        assert_eq!((report.files_restored, report.errors), (1, 0));
+        assert!(fs::read(target.path().join(&name)).unwrap() == scene.history[number][&name]);
+        assert!(report.fetched.bytes < 2 << 20, "{:?}", report.fetched);
+    }
+}
+
+#[test]
+fn damage_to_a_volume_is_named_with_the_versions_that_need_it() {
+    let mut scene = Scene::new(3, 6 << 20);
+    scene.arrange(everything);
+    // The volume of the oldest version is needed by that one alone.
+    let oldest = scene.arranger.chunks.values().find(|known| known.last == 0).unwrap().now.container;
+    let newest =
+        scene.arranger.chunks.values().find(|known| known.last == 2 && known.first == 0).unwrap().now.container;
+    let runtime = scene.context.runtime.clone();
+    for (victim, suffering) in [(oldest, vec![0]), (newest, vec![0, 1, 2])] {
+        let name = names::container(victim);
+        let whole = runtime.block_on(scene.context.repository.store().get_up_to(&name, u64::MAX)).unwrap();
+        for is_gone in [false, true] {
+            match is_gone {
+                true => runtime.block_on(scene.context.repository.store().delete(&name)).unwrap(),
+                false => runtime.block_on(scene.memory.change(&name, |bytes| bytes[1000] ^= 1)).then_some(()).unwrap(),
+            }
+            let report = scene.check();
+            assert_eq!(report.damages.len(), 1, "{:?}", report.damages);
+            assert_eq!(report.damages[0].object, name);
+            let ids: Vec<_> = scene.versions().iter().map(Version::id).collect();
+            let mut affected: Vec<_> = report.damages[0].affected.iter().map(|version| version.id).collect();
+            affected.sort_unstable();
+            assert_eq!(affected, suffering.iter().map(|number| ids[*number]).collect::<Vec<_>>());
+            for (number, files) in scene.history.iter().enumerate() {
+                let (restored, report) = scene.restore(number, &FetchOptions::default());
+                let wrong = files.iter().filter(|(name, bytes)| restored.get(*name) != Some(bytes)).count();
+                assert_eq!(wrong as u64, report.damaged, "what is not right was said to be damaged");
+                assert_eq!(report.damaged > 0, suffering.contains(&number));
+            }
+        }
+        let create = scene.context.repository.store().create(&name, whole);
+        runtime.block_on(create).unwrap();
+    }
+    scene.assert_all_readable();
 }

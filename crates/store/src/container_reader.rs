@@ -51,7 +51,8 @@ impl OpenContainer {
         (self.object_len, &self.parts)
     }
 
-    fn sealed(&self, frame: &FrameLocation) -> Option<&[u8]> {
+    /// The bytes of a frame as they are in the object, if they were read.
+    pub fn sealed(&self, frame: &FrameLocation) -> Option<&[u8]> {
         let range = frame.object_range();
         let part = self.parts.partition_point(|(offset, _)| *offset <= range.start).checked_sub(1)?;
         let (offset, bytes) = &self.parts[part];
@@ -156,34 +157,30 @@ impl Repository {
         id: ContainerId,
         wanted: &[std::ops::Range<u32>],
     ) -> Result<OpenContainer, RepositoryError> {
-        let tail = self.read_tail(id).await?;
-        self.read_frames_before(tail, wanted).await
+        let Tail { index, bytes: tail, object_len, bytes_read, requests } = self.read_tail(id).await?;
+        let tail_from = object_len.saturating_sub(tail.len() as u64);
+        let mut container = self.read_more_frames(index, wanted, vec![(tail_from, tail)]).await?;
+        container.bytes_read += bytes_read;
+        container.requests += requests;
+        Ok(container)
     }
 
-    /// The same of a container of which the tables are known.
+    /// The same of a container of which the tables are known, and these parts.
     pub async fn read_more_frames(
         &self,
         index: ContainerIndex,
         wanted: &[std::ops::Range<u32>],
+        mut parts: Vec<(u64, Bytes)>,
     ) -> Result<OpenContainer, RepositoryError> {
-        let object_len = index.object_len;
-        self.read_frames_before(Tail { index, bytes: Bytes::new(), object_len, bytes_read: 0, requests: 0 }, wanted)
-            .await
-    }
-
-    async fn read_frames_before(
-        &self,
-        tail: Tail,
-        wanted: &[std::ops::Range<u32>],
-    ) -> Result<OpenContainer, RepositoryError> {
-        let Tail { index, bytes: tail, object_len, bytes_read: tail_read, mut requests } = tail;
-        let tail_from = object_len.saturating_sub(tail.len() as u64);
+        let is_known = |range: &std::ops::Range<u64>| {
+            let has = |(from, bytes): &(u64, Bytes)| *from <= range.start && range.end <= from + bytes.len() as u64;
+            parts.iter().any(has)
+        };
         let mut ranges: Vec<std::ops::Range<u64>> = Vec::new();
         for wanted in wanted {
             for frame in index.frames_of(wanted) {
                 let range = frame.object_range();
-                if range.start >= tail_from {
-                    // It came with the tables.
+                if is_known(&range) {
                     continue;
                 }
                 match ranges.last_mut() {
@@ -193,14 +190,14 @@ impl Repository {
             }
         }
         let name = names::container(index.id);
-        let mut parts = Vec::with_capacity(ranges.len() + 1);
-        let mut bytes_read = tail_read;
+        let (mut bytes_read, mut requests) = (0, 0);
         for range in ranges {
             bytes_read += range.end - range.start;
             requests += 1;
             parts.push((range.start, self.store.get_range(&name, range).await?));
         }
-        parts.push((tail_from, tail));
+        parts.sort_unstable_by_key(|(from, _)| *from);
+        let object_len = index.object_len;
         Ok(OpenContainer { index, parts, object_len, bytes_read, requests })
     }
 

@@ -9,27 +9,28 @@ use larder_store::catalog::Version;
 use super::structure::BadContainer;
 use super::{AffectedVersion, CheckError};
 use crate::context::Context;
-use crate::version::{PlacedEntry, VersionReader, is_missing};
+use crate::version::{MetaChunks, PlacedEntry, VersionReader, is_missing};
 
 /// Files named of each version; more are only counted.
 const FILES_NAMED: usize = 20;
 
 type Bad = BTreeMap<ContainerId, BadContainer>;
 
-/// For each bad container, what it costs this version.
+/// For each bad container, what it costs this version. `chunks` knows what has been found out of places.
 pub(super) fn trace(
     context: &Context,
+    chunks: &MetaChunks,
     version: &Version,
     bad: &Bad,
 ) -> Result<BTreeMap<ContainerId, AffectedVersion>, CheckError> {
     let mut affected = BTreeMap::new();
     let reader = match context.runtime.block_on(context.repository.manifest(version)) {
-        Ok(manifest) => VersionReader::new(context, manifest),
+        Ok(manifest) => VersionReader::knowing(context, manifest, chunks),
         // It was read a moment ago: whoever looks again sees that it is forgotten.
         Err(error) if is_missing(&error) => return Ok(everything(version, bad)),
         Err(error) => return Err(error.into()),
     };
-    if !reader.manifest().containers.iter().any(|usage| bad.contains_key(&usage.container)) {
+    if !reader.lies_in(|id| bad.contains_key(id))? {
         return Ok(affected);
     }
     let hurt = |id: ContainerId, affected: &mut BTreeMap<ContainerId, AffectedVersion>, file: Option<&[u8]>| {
@@ -108,7 +109,7 @@ fn bad_metadata(reader: &VersionReader, bad: &Bad, mut hurt: impl FnMut(Containe
                 hurt(chunk.container);
                 continue;
             }
-            if !segment.uses.iter().any(|used| bad.contains_key(&used.container)) {
+            if !recipe.lies_in(segment, |id| bad.contains_key(id))? {
                 continue;
             }
             let Some(records) = whole(recipe.records_of(segment))? else { continue };
@@ -153,7 +154,7 @@ pub(crate) fn bad_ranges(
                 add(here..offset, chunk.container);
                 continue;
             }
-            if !segment.uses.iter().any(|used| bad.contains_key(&used.container)) {
+            if !recipe.lies_in(segment, |id| bad.contains_key(id))? {
                 continue;
             }
             let Some(records) = whole(recipe.records_of(segment))? else {

@@ -103,7 +103,7 @@ fn run(
     let mut explained = HashSet::new();
     if !bad.is_empty() {
         for version in &readable {
-            let hurt = affected::trace(context, version, &bad)?;
+            let hurt = affected::trace(context, &structure.chunks, version, &bad)?;
             // What nobody needs any more may go: a check without a lease, or one whose lease was thought dead, sees it go.
             if !hurt.is_empty() && context.runtime.block_on(look(&context.repository, version))?.is_none() {
                 report.forgotten.push(version.id());

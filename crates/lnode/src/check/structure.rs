@@ -15,7 +15,7 @@ use larder_store::container_reader::ByteLru;
 use super::CheckError;
 use super::order::{Stretch, Stretches};
 use crate::context::Context;
-use crate::version::MetaChunks;
+use crate::version::{MetaChunks, is_missing};
 
 /// Of a check's memory, one part in so many for tables that records are compared with.
 const TABLES_ONE_IN: usize = 3;
@@ -40,7 +40,7 @@ impl BadContainer {
 /// See the module header.
 pub(super) struct Structure<'a> {
     context: &'a Context,
-    chunks: MetaChunks,
+    pub(super) chunks: MetaChunks,
     /// Objects as the store lists them, with their sizes.
     listed: HashMap<ContainerId, u64>,
     pub(super) used: HashSet<ContainerId>,
@@ -108,22 +108,30 @@ impl<'a> Structure<'a> {
         self.indexes = ByteLru::new(0);
         self.seen = HashSet::new();
         self.stretches = Stretches::default();
-        self.chunks = MetaChunks::new(self.context);
+        self.chunks = self.chunks.emptied(self.context);
     }
 
     /// Looks at one version.
     pub(super) fn version(&mut self, manifest: &Manifest) -> Result<(), CheckError> {
+        self.chunks = self.chunks.for_reading(manifest);
         // What is not there may have been moved. Metadata is not.
         let listed = &self.listed;
         let missing = manifest.containers.iter().map(|usage| usage.container);
         let missing = missing.filter(|id| id.kind == ContainerKind::Data && !listed.contains_key(id));
+        let is_placed = self.chunks.is_placed();
+        let missing = missing.filter(|_| !is_placed);
         let mut missing = missing.filter(|id| !self.chunks.moved().is_gone(id)).peekable();
         if missing.peek().is_some() {
             self.chunks.moved().learn(missing)?;
         }
         for usage in &manifest.containers {
             let id = usage.container;
-            if self.chunks.moved().is_gone(&id) || !self.used.insert(id) {
+            // Of what is only named the records tell which containers are used.
+            let is_name = self.chunks.is_placed() && id.kind == ContainerKind::Data;
+            if is_name && !self.listed.contains_key(&id) || self.chunks.moved().is_gone(&id) {
+                continue;
+            }
+            if !is_name && !self.used.insert(id) {
                 continue;
             }
             match self.listed.get(&id) {
@@ -208,7 +216,10 @@ impl<'a> Structure<'a> {
                 return Ok(());
             }
         };
-        self.lead_on(&mut records)?;
+        match self.chunks.is_placed() && kind == ContainerKind::Data {
+            true => self.place(&mut records)?,
+            false => self.lead_on(&mut records)?,
+        }
         self.records(&records)?;
         if kind == ContainerKind::Meta {
             let stretch = self.blocks(&records)?;
@@ -260,6 +271,52 @@ impl<'a> Structure<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Sets records of the layout `lifecycle` to where their chunks are. What is not there is lost.
+    fn place(&mut self, records: &mut [ChunkRecord]) -> Result<(), CheckError> {
+        let named: Vec<ChunkRef> = records.iter().map(|record| record.chunk).collect();
+        loop {
+            records.iter_mut().zip(&named).for_each(|(record, named)| record.chunk = *named);
+            self.chunks.moved().place(records.iter_mut().map(|record| &mut record.chunk))?;
+            let mut missing = Vec::new();
+            for id in records.iter().map(|record| record.chunk.container) {
+                if !missing.contains(&id) && !self.is_there(id)? {
+                    missing.push(id);
+                }
+            }
+            // It may have been moved since the index was read.
+            if missing.is_empty() || !self.chunks.moved().learn(missing.iter().copied())? {
+                break;
+            }
+        }
+        let why = match self.chunks.moved().has_index() {
+            true => "it is missing, and the index leads nowhere for its chunks",
+            false => {
+                "it is missing, and so is the index that says where its chunks are: `larder repair index` makes it anew"
+            }
+        };
+        for chunk in records.iter().map(|record| record.chunk) {
+            match self.listed.contains_key(&chunk.container) {
+                true => drop(self.used.insert(chunk.container)),
+                false => self.found_bad(chunk.container, why, Some(range(&chunk))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a container is there. It may be newer than the list.
+    fn is_there(&mut self, id: ContainerId) -> Result<bool, CheckError> {
+        if self.listed.contains_key(&id) || self.bad.contains_key(&id) {
+            return Ok(self.listed.contains_key(&id));
+        }
+        match self.context.runtime.block_on(self.context.repository.read_container_index(id)) {
+            Ok(index) => drop(self.listed.insert(id, index.object_len)),
+            Err(error) if is_missing(&error) => return Ok(false),
+            Err(error) if error.is_damage() => drop(self.listed.insert(id, 0)),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(true)
     }
 
     fn records(&mut self, records: &[ChunkRecord]) -> Result<(), CheckError> {

@@ -10,7 +10,7 @@
 //!
 //! Not here: which index that is, and what is done about chunks of which no record says anything (`moved`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use larder_format::ChunkRef;
@@ -38,26 +38,24 @@ pub(super) struct Arranged {
 
 struct State {
     /// All containers that will be asked about.
-    expected: Vec<ContainerId>,
-    /// Whether their records were read.
-    is_read: bool,
+    expected: HashSet<ContainerId>,
+    /// Those of them whose records were not read yet.
+    waiting: Vec<ContainerId>,
     kept: ByteLru<ContainerId, Record>,
 }
 
 impl Arranged {
     /// Keeps records in about `budget` bytes.
     pub(super) fn new(budget: usize) -> Self {
-        let state = State { expected: Vec::new(), is_read: false, kept: ByteLru::new(budget) };
+        let state = State { expected: HashSet::new(), waiting: Vec::new(), kept: ByteLru::new(budget) };
         Self { budget, state: Mutex::new(state) }
     }
 
     /// These containers will be asked about too.
     pub(super) fn expect(&self, containers: impl IntoIterator<Item = ContainerId>) {
-        let mut state = self.state.lock();
-        state.expected.extend(containers.into_iter().filter(|id| id.kind == ContainerKind::Data));
-        state.expected.sort_unstable();
-        state.expected.dedup();
-        state.is_read = false;
+        let State { expected, waiting, .. } = &mut *self.state.lock();
+        let data = containers.into_iter().filter(|id| id.kind == ContainerKind::Data);
+        waiting.extend(data.filter(|id| expected.insert(*id)));
     }
 
     /// Whether any container will be asked about.
@@ -68,7 +66,8 @@ impl Arranged {
     /// From now on another index is asked.
     pub(super) fn forget(&self) {
         let mut state = self.state.lock();
-        (state.kept, state.is_read) = (ByteLru::new(self.budget), false);
+        state.kept = ByteLru::new(self.budget);
+        state.waiting = state.expected.iter().copied().collect();
     }
 
     /// The records of containers, from what is kept, else from the table.
@@ -101,15 +100,10 @@ impl Arranged {
 
     /// Reads all that will be asked about, as far as there is room for it.
     async fn read_expected(&self, table: &TableView<ContainerExtents>) -> Result<(), IndexError> {
-        let expected = {
-            let mut state = self.state.lock();
-            if std::mem::replace(&mut state.is_read, true) {
-                return Ok(());
-            }
-            state.expected.clone()
-        };
+        let mut waiting = std::mem::take(&mut self.state.lock().waiting);
+        waiting.sort_unstable();
         let mut bytes = 0;
-        for batch in expected.chunks(BATCH) {
+        for batch in waiting.chunks(BATCH) {
             let mut records = Records::new();
             self.read(table, batch, &mut records).await?;
             bytes += records.values().map(bytes_of).sum::<usize>();

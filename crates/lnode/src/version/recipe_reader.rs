@@ -59,6 +59,22 @@ impl MetaChunks {
         Self { is_placed: false, ..self.clone() }
     }
 
+    /// The same knowledge of places, with caches that are empty.
+    pub(crate) fn emptied(&self, context: &crate::Context) -> Self {
+        Self { moved: self.moved.clone(), ..Self::new(context) }
+    }
+
+    /// Whether anything of containers that recipes name may lie in one of these ones. What was led on by its fingerprint may lie anywhere.
+    pub(super) fn lie_in(
+        &self,
+        named: impl Iterator<Item = ContainerId>,
+        is_one: impl Fn(&ContainerId) -> bool,
+    ) -> Result<bool, RepositoryError> {
+        let named: Vec<_> = named.collect();
+        let is_near = |id: &ContainerId| is_one(id) || self.moved.is_gone(id);
+        Ok(named.iter().any(is_near) || (self.is_placed && self.moved.places(named)?.iter().any(is_near)))
+    }
+
     /// Whether segments say where chunks are that recipes only name.
     pub(crate) fn is_placed(&self) -> bool {
         self.is_placed
@@ -229,17 +245,13 @@ impl RecipeReader {
         Ok(Some(SegmentPlace { number, start, end: start + segment.bytes, fingerprint: segment.chunk.fingerprint }))
     }
 
-    /// Whether anything that a segment uses lies in one of these containers.
+    /// Whether anything that a segment uses may lie in one of these containers.
     pub(crate) fn lies_in(
         &self,
         segment: &SegmentRef,
         is_one: impl Fn(&ContainerId) -> bool,
     ) -> Result<bool, RepositoryError> {
-        let mut used = segment.uses.iter().map(|used| used.container);
-        Ok(match self.chunks.is_placed {
-            true => self.chunks.moved.places(used)?.iter().any(is_one),
-            false => used.any(|id| is_one(&id)),
-        })
+        self.chunks.lie_in(segment.uses.iter().map(|used| used.container), is_one)
     }
 
     /// Metadata chunks, for what the records of a metadata stream point to.

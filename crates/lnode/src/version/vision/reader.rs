@@ -9,6 +9,7 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use larder_format::ChunkRef;
 use larder_format::container::{ContainerIndex, open_frame};
 use larder_format::ids::ContainerId;
@@ -18,7 +19,7 @@ use larder_store::container_reader::OpenContainer;
 use larder_store::{Repository, RepositoryError};
 use lru::LruCache;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio::task::JoinHandle;
 
 use super::disk::{DiskTier, Spilled};
@@ -40,8 +41,8 @@ const CHAIN_MAX: usize = 64;
 const SEGMENTS_KEPT: NonZeroUsize = NonZeroUsize::new(32).unwrap();
 
 /// Tables of containers that are kept while these are read in pieces: some ten kilobytes each.
-const TABLES_KEPT: NonZeroUsize = NonZeroUsize::new(256).unwrap();
-/// The least that a piece of a container has of its payload: frames on its borders are read twice.
+const TABLES_KEPT: NonZeroUsize = NonZeroUsize::new(128).unwrap();
+/// The least that a piece of a container has of its payload: four frames.
 const PIECE_MIN: u32 = 2 << 20;
 
 /// Something on its way; dropped, it is given up.
@@ -74,7 +75,9 @@ pub(crate) struct Containers {
     memory: usize,
     touches_max: usize,
     /// Tables of containers that are read in pieces.
-    tables: LruCache<ContainerId, ContainerIndex>,
+    tables: LruCache<ContainerId, Arc<OnceCell<ContainerIndex>>>,
+    /// Sealed frames of pieces that were let go, with their places in the objects, for the pieces into which they reach.
+    borders: HashMap<Unit, (u64, Bytes)>,
     /// Records of segments that lie ahead.
     segments: LruCache<SegmentNumber, Arc<Vec<ChunkRecord>>>,
     /// How what was last asked about is read.
@@ -109,6 +112,7 @@ impl Containers {
             memory: context.memory,
             touches_max: context.memory / TOUCHES_ONE_IN,
             tables: LruCache::new(TABLES_KEPT),
+            borders: HashMap::new(),
             segments: LruCache::new(SEGMENTS_KEPT),
             planned: None,
             counters: counters.clone(),
@@ -129,6 +133,7 @@ impl Containers {
             // What is at hand is divided otherwise.
             self.schedule.replan(Uses::default(), false);
             self.collect();
+            self.borders.clear();
             self.pieces = pieces;
         }
         self.schedule.replan(uses, more_follows);
@@ -275,12 +280,16 @@ impl Containers {
     }
 
     fn fetch(&mut self, number: Number, touch: Option<TouchNumber>) {
-        let id = self.numbers.unit(number).container;
+        let unit = self.numbers.unit(number);
+        let id = unit.container;
         let planned = self.planned.take().filter(|(asked, at, _)| (*asked, *at) == (number, touch));
         let ranges = planned.and_then(|(_, _, part)| part.ranges);
         let (repository, requests) = (self.repository.clone(), self.requests.clone());
         let whole = self.sizes.object(&id).unwrap_or(0);
-        let tables = self.tables.get(&id).cloned();
+        let tables = match self.pieces {
+            Pieces::Whole => None,
+            Pieces::Of(_) => Some((self.tables.get_or_insert(id, Arc::default).clone(), self.border(unit))),
+        };
         let memory = self.options.memory(self.memory) as u64;
         let pieces = parts::pieces(whole, memory, self.options.prefetch);
         let task = self.runtime.spawn(async move {
@@ -289,7 +298,7 @@ impl Containers {
             }
             let _permit = requests.acquire().await;
             match (ranges, tables) {
-                (Some(ranges), Some(tables)) => repository.read_more_frames(tables, &ranges).await,
+                (Some(ranges), Some((tables, known))) => read_piece(&repository, id, &tables, &ranges, known).await,
                 (Some(ranges), None) => repository.read_container_frames(id, &ranges).await,
                 (None, _) => repository.read_container(id).await,
             }
@@ -332,11 +341,6 @@ impl Containers {
             Err(_) => self.runtime.block_on(self.repository.read_container(self.numbers.unit(number).container)),
         };
         let container = self.count(number, result).inspect_err(|_| self.schedule.lost(number))?;
-        if let Pieces::Of(_) = self.pieces
-            && !self.tables.contains(&container.index.id)
-        {
-            self.tables.put(container.index.id, container.index.clone());
-        }
         self.schedule.landed(number, container.bytes_held());
         self.held.insert(number, container);
         Ok(())
@@ -358,13 +362,60 @@ impl Containers {
         }
     }
 
+    /// What is at hand of a piece that is to be read: the frame that begins in the piece before it.
+    fn border(&mut self, unit: Unit) -> Vec<(u64, Bytes)> {
+        let kept = self.borders.remove(&unit);
+        let before = unit.piece.checked_sub(1).map(|piece| self.numbers.of(Unit { piece, ..unit }));
+        let held = before.and_then(|before| self.held.get(&before));
+        kept.or_else(|| border_of(held?, unit, self.pieces)).into_iter().collect()
+    }
+
     fn forget(&mut self, number: Number) {
-        self.held.remove(&number);
+        let held = self.held.remove(&number);
+        if let (Pieces::Of(_), Some(held)) = (self.pieces, held) {
+            let unit = self.numbers.unit(number);
+            let next = Unit { piece: unit.piece.saturating_add(1), ..unit };
+            let (pieces, number) = (self.pieces, self.numbers.of(next));
+            let is_awaited = self.schedule.uses().wanted(number) > 0 && !self.held.contains_key(&number);
+            if let Some(border) = border_of(&held, next, pieces).filter(|_| is_awaited) {
+                self.borders.insert(next, border);
+            }
+        }
         self.coming.remove(&number);
         if let (Some(spilled), Some(disk)) = (self.spilled.remove(&number), &mut self.disk) {
             disk.forget(spilled);
         }
     }
+}
+
+/// Reads parts of a container whose tables are read by whoever comes first. What is known of it already is not read again.
+async fn read_piece(
+    repository: &Repository,
+    id: ContainerId,
+    tables: &OnceCell<ContainerIndex>,
+    wanted: &[Range<u32>],
+    mut known: Vec<(u64, Bytes)>,
+) -> Result<OpenContainer, RepositoryError> {
+    let (mut bytes_read, mut requests) = (0, 0);
+    let index = tables.get_or_try_init(|| async {
+        let tail = repository.read_container_frames(id, &[]).await?;
+        (bytes_read, requests) = (tail.bytes_read, tail.requests);
+        known.extend(tail.sealed_parts().1.iter().cloned());
+        Ok::<_, RepositoryError>(tail.index)
+    });
+    let index = index.await?.clone();
+    let mut container = repository.read_more_frames(index, wanted, known).await?;
+    container.bytes_read += bytes_read;
+    container.requests += requests;
+    Ok(container)
+}
+
+/// The frame that begins before a piece and reaches into it, sealed, and where it is in the object.
+fn border_of(before: &OpenContainer, unit: Unit, pieces: Pieces) -> Option<(u64, Bytes)> {
+    let Pieces::Of(bytes) = pieces else { return None };
+    let begin = unit.piece.checked_mul(bytes)?;
+    let frame = before.index.frame_at(begin).filter(|frame| frame.payload_offset < begin)?;
+    Some((frame.object_range().start, Bytes::copy_from_slice(before.sealed(frame)?)))
 }
 
 /// What is wanted from this touch on.
