@@ -46,6 +46,7 @@ use larder_store::repository::random;
 use choice::Leave;
 use duplicates::Duplicates;
 use newest::{Newest, Uses};
+pub(crate) use sharing::look_at;
 use sharing::{Copied, Sharing};
 
 /// How often duplicates are looked for again when the index they are looked for in is deleted meanwhile.

@@ -4,6 +4,7 @@
 //! * [`arranging`]: chunks of series in the layout `lifecycle` that are needed by the same versions come to lie together.
 //! * [`categories`]: what lies where of a series in the layout `lifecycle`, and what forgetting would free.
 //! * [`compaction`]: newest versions laid out anew, so that they are read fast.
+//! * [`converting`]: series in another layout.
 //! * [`forget`]: marks versions that a policy does not keep.
 //! * [`giving_up`]: chunks that are stored twice, or needed no more, leave containers that versions still name.
 //! * [`ingest`]: the chunks of new containers, taken into the index.
@@ -20,6 +21,7 @@ pub mod agreement;
 pub mod arranging;
 pub mod categories;
 pub mod compaction;
+pub mod converting;
 pub mod forget;
 pub mod giving_up;
 pub mod ingest;

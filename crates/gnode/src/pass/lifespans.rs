@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use larder_format::ids::{ContainerId, SeriesKey};
+use larder_format::ids::{ContainerId, ContainerKind, SeriesKey};
 use larder_format::index_tables::{ContainerFacts, ContainerState, Lifespan, SeriesLifespans};
 use larder_format::layout::Layout;
 use larder_format::manifest::ContainerUsage;
@@ -78,6 +78,9 @@ impl Lifespans {
                     let number = self.next_container;
                     self.next_container = number.checked_add(1)?;
                     self.numbers.insert(usage.container, number);
+                    // Recipes lie in metadata containers in one way only, and are shared.
+                    let is_data = usage.container.kind == ContainerKind::Data;
+                    let layout = if is_data { layout } else { Layout::Standard };
                     self.facts.insert(number, new_facts(usage, layout));
                     number
                 }
@@ -261,7 +264,7 @@ pub(crate) fn is_used(facts: &ContainerFacts, retained: &Numbers) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use larder_format::ids::{ContainerKind, JobId};
+    use larder_format::ids::JobId;
     use proptest::prelude::*;
 
     fn usage(seq: u32) -> ContainerUsage {

@@ -1,0 +1,234 @@
+//! Changing the layout of a series: every version gets a new generation of its manifest over containers of its own, in the other layout.
+//!
+//! Oldest first; what the version before has is shared with it, so the series is stored once more, and no more. Layouts have no containers
+//! of data in common, so all that is not shared is copied. Each version is a job as for compaction (`OwnRegister`, `OwnersNamed`), which
+//! names the version and the one before it; chunks are read and their fingerprints computed before anything refers to the copies. What
+//! the old generations had goes with the next pass. Cut off at any moment, some versions are of one layout and some of the other;
+//! all are whole, and converting again goes on.
+//!
+//! Memory: some 100 bytes for each chunk of a version, within the context's; chunks beyond that are copied again.
+
+use std::collections::{HashMap, HashSet};
+
+use larder_format::compress::Compression;
+use larder_format::ids::{ContainerId, ContainerKind, JobId};
+use larder_format::layout::Layout;
+use larder_format::lease::{JobKind, Lease, Pin};
+use larder_format::manifest::Manifest;
+use larder_format::sketch::Sketch;
+use larder_format::{ChunkRef, Fingerprint};
+use larder_lnode::Context;
+use larder_lnode::lease::LeaseKeeper;
+use larder_lnode::references::References;
+use larder_lnode::relayout::{Holding, Relayout, RelayoutError};
+use larder_store::RepositoryError;
+use larder_store::catalog::Version;
+use larder_store::jobs::CommitError;
+use larder_store::repository::random;
+
+use crate::compaction::look_at;
+
+/// Bytes that a chunk takes which may be shared.
+const CHUNK_BYTES: usize = 160;
+/// How often versions are looked for that came meanwhile.
+const ROUNDS_MAX: u32 = 4;
+
+/// What was done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Converted {
+    /// Versions that are of the other layout now.
+    pub versions: u64,
+    /// Versions that were before.
+    pub were_already: u64,
+    /// Versions that were forgotten, or laid out anew by somebody else, meanwhile.
+    pub overtaken: u64,
+    /// Bytes that were copied, uncompressed.
+    pub copied_bytes: u64,
+    /// Bytes that are shared with the version before.
+    pub shared_bytes: u64,
+    /// Bytes of the containers that were written.
+    pub stored_bytes: u64,
+    /// Versions that are still of the old layout: they came meanwhile, or cannot be read.
+    pub left: u64,
+}
+
+/// A series could not be converted as a whole. Every version is whole, in one layout or the other.
+#[derive(Debug, thiserror::Error)]
+pub enum ConvertError {
+    /// There is no version of the series.
+    #[error("there is no series {series:?} with snapshots")]
+    NoSuchSeries {
+        /// What was asked for.
+        series: String,
+    },
+    /// The repository failed.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+    /// Copying failed.
+    #[error(transparent)]
+    Relayout(#[from] RelayoutError),
+}
+
+/// Converts all versions of a series.
+pub fn convert(
+    context: &Context,
+    series: &str,
+    layout: Layout,
+    compression: Compression,
+) -> Result<Converted, ConvertError> {
+    let mut converted = Converted::default();
+    let mut converter = Converter { context, layout, compression, before: Before::default() };
+    for round in 0..ROUNDS_MAX {
+        let mut versions = context.runtime.block_on(context.repository.catalog_of_series(series))?.versions;
+        if versions.is_empty() {
+            return Err(ConvertError::NoSuchSeries { series: series.to_owned() });
+        }
+        versions.sort_by_key(Version::id);
+        let is_done = |version: &Version| version.summary.layout == layout;
+        if round == 0 {
+            converted.were_already = versions.iter().filter(|version| is_done(version)).count() as u64;
+        }
+        converted.left = versions.iter().filter(|version| !is_done(version)).count() as u64;
+        if converted.left == 0 {
+            break;
+        }
+        for version in &versions {
+            match is_done(version) {
+                true => converter.share_with(version)?,
+                false => converter.convert(version, &mut converted)?,
+            }
+        }
+    }
+    Ok(converted)
+}
+
+/// What the version before has.
+#[derive(Debug, Default)]
+struct Before {
+    version: Option<Version>,
+    containers: HashMap<ContainerId, Holding>,
+    chunks: HashMap<Fingerprint, ChunkRef>,
+}
+
+struct Converter<'a> {
+    context: &'a Context,
+    layout: Layout,
+    compression: Compression,
+    before: Before,
+}
+
+impl Converter<'_> {
+    /// What comes next may share what this version has. One that cannot be read is passed over.
+    fn share_with(&mut self, version: &Version) -> Result<(), ConvertError> {
+        match self.context.runtime.block_on(self.context.repository.manifest(version)) {
+            Ok(manifest) => self.remember(version, &manifest),
+            Err(error) if error.is_damage() => {
+                tracing::warn!(%error, "a version cannot be read and nothing is shared with it");
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn remember(&mut self, version: &Version, manifest: &Manifest) -> Result<(), ConvertError> {
+        let of_data = manifest.containers.iter().filter(|usage| usage.container.kind == ContainerKind::Data);
+        let containers = of_data.map(|usage| (usage.container, Holding::of(usage))).collect();
+        let most = self.context.memory / CHUNK_BYTES;
+        let mut chunks = HashMap::new();
+        References::new(self.context).visit(manifest, |chunk| {
+            if chunks.len() < most {
+                chunks.insert(chunk.fingerprint, *chunk);
+            }
+            Ok::<_, RepositoryError>(())
+        })?;
+        self.before = Before { version: Some(version.clone()), containers, chunks };
+        Ok(())
+    }
+
+    fn convert(&mut self, version: &Version, converted: &mut Converted) -> Result<(), ConvertError> {
+        let (context, pin) = (self.context, pin_of(version));
+        let repository = &context.repository;
+        let pins = std::iter::once(pin).chain(self.before.version.as_ref().map(pin_of)).collect();
+        // The number is chosen before the lease, which has to name it. If it is taken by then, so is the work.
+        let generation = context.runtime.block_on(repository.next_generation(pin))?;
+        let lease = context.lease(JobKind::Task, &version.summary.series);
+        let lease = Lease { pins, generation: Some(generation), ..lease };
+        let job = JobId::new(lease.written_ms, random(repository.entropy())?);
+        let keeper = LeaseKeeper::open(context, job, lease)?;
+        let done = self.convert_announced(version, job, generation, converted);
+        // Uploads of a task are never adopted, so also one that failed may be over; but not while its generation may still appear.
+        keeper.end(matches!(done, Ok(true)));
+        match done {
+            // One that cannot be read stays as it is.
+            Err(ConvertError::Repository(error) | ConvertError::Relayout(RelayoutError::Repository(error)))
+                if error.is_damage() =>
+            {
+                tracing::warn!(%error, "a version cannot be read and stays in its layout");
+                Ok(())
+            }
+            done => done.map(drop),
+        }
+    }
+
+    /// Says whether the job will create nothing any more.
+    fn convert_announced(
+        &mut self,
+        version: &Version,
+        job: JobId,
+        generation: u32,
+        converted: &mut Converted,
+    ) -> Result<bool, ConvertError> {
+        let (context, pin) = (self.context, pin_of(version));
+        let repository = &context.repository;
+        let newest = context.runtime.block_on(look_at(repository, version))?;
+        let Some(version) = newest.filter(|newest| newest.generation == version.generation) else {
+            converted.overtaken += 1;
+            return Ok(true);
+        };
+        // What fails its look is not used.
+        if let Some(before) = self.before.version.clone() {
+            let there = context.runtime.block_on(look_at(repository, &before))?;
+            if there.is_none_or(|there| there.generation != before.generation) {
+                self.before = Before::default();
+            }
+        }
+        let manifest = context.runtime.block_on(repository.manifest(&version))?;
+        let mut relayout = Relayout::new(context, job, self.compression)?;
+        let stays: HashSet<ContainerId> = self.before.containers.keys().copied().collect();
+        let elsewhere = |chunk: &ChunkRef| self.before.chunks.get(&chunk.fingerprint).copied();
+        let relaid = relayout.relay_sharing(&manifest, |container| !stays.contains(container), elsewhere)?;
+        let written = relayout.finish()?;
+        let (copied, shared) = (relaid.moved_bytes, relaid.shared_bytes);
+        let attempt = random(repository.entropy())?;
+        let relaid = relaid.manifest_beside(&manifest, &written, &self.before.containers, attempt);
+        let mut relaid = relaid.ok_or_else(|| RepositoryError::Damaged {
+            name: larder_format::names::version(pin.series, pin.job, version.generation),
+            source: larder_format::DecodeError::Invalid {
+                what: "version manifest",
+                why: "its recipe uses containers that its table does not have",
+            },
+        })?;
+        relaid.summary.layout = self.layout;
+        // Nobody else builds on what is of the layout `lifecycle`.
+        relaid.summary.sketch = Sketch::default();
+        let answered = match context.runtime.block_on(repository.commit_generation(pin.series, &relaid, generation)) {
+            Ok(created) => created.all_answered,
+            Err(CommitError::Fenced) => {
+                converted.overtaken += 1;
+                return Ok(true);
+            }
+            Err(CommitError::Repository(error)) => return Err(error.into()),
+        };
+        converted.versions += 1;
+        converted.copied_bytes += copied;
+        converted.shared_bytes += shared;
+        converted.stored_bytes += written.stored_bytes;
+        let summary = relaid.summary.clone();
+        self.remember(&Version { generation, summary, ..version }, &relaid)?;
+        Ok(answered)
+    }
+}
+
+fn pin_of(version: &Version) -> Pin {
+    Pin { series: version.series, job: version.id() }
+}

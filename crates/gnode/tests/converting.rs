@@ -1,0 +1,147 @@
+//! The promise: a series changes its layout, there and back, beside everything else, and every version is whole at any moment of it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use larder_format::compress::Compression;
+use larder_format::ids::JobId;
+use larder_format::layout::Layout;
+use larder_gnode::converting::{ConvertError, Converted, convert};
+use larder_gnode::giving_up::Exact;
+use larder_gnode::pass::PassOptions;
+use larder_testkit::Stop;
+use support::*;
+
+fn every(of: u64, every: usize, before: [u64; 60]) -> [u64; 60] {
+    std::array::from_fn(|place| if place.is_multiple_of(every) { of } else { before[place] })
+}
+
+/// Three versions of a series, arranged where that is its layout, and one of another series that has the same in it.
+fn scene(layout: Layout) -> Scene {
+    let scene = Scene::new();
+    let mut now = [0; 60];
+    for of in 1..4 {
+        now = every(of, 3 + of as usize, now);
+        match layout {
+            Layout::Lifecycle => drop(scene.lifecycle("db", &pieces(&now))),
+            Layout::Standard => {
+                std::fs::create_dir_all(scene.source("db")).unwrap();
+                std::fs::write(scene.source("db").join("file"), pieces(&now)).unwrap();
+                scene.backup(&scene.context(), "db").unwrap();
+            }
+        }
+        scene.pass_with(&arranging(0.0)).unwrap();
+    }
+    std::fs::create_dir_all(scene.source("other")).unwrap();
+    std::fs::write(scene.source("other").join("file"), pieces(&now)).unwrap();
+    scene.backup(&scene.context(), "other").unwrap();
+    scene
+}
+
+fn to(context: &larder_lnode::Context, layout: Layout) -> Result<Converted, ConvertError> {
+    convert(context, "db", layout, Compression::DEFAULT)
+}
+
+#[track_caller]
+fn is_of(scene: &Scene, layout: Layout, expected: &BTreeMap<JobId, Contents>, at: &str) {
+    let of_series = |version: &&larder_store::catalog::Version| version.summary.series == "db";
+    assert!(scene.versions().iter().filter(of_series).all(|version| version.summary.layout == layout), "{at}");
+    for _ in 0..2 {
+        let all =
+            PassOptions { arrange: thoroughly().arrange, dead_after: std::time::Duration::ZERO, ..pass_options() };
+        scene.pass_with(&PassOptions { give_up: thorough(Exact::Always).give_up, ..all }).unwrap();
+    }
+    assert!(scene.contents() == *expected, "{at}");
+    scene.index_agrees(at);
+}
+
+#[test]
+fn a_series_goes_there_and_back() {
+    for first in [Layout::Standard, Layout::Lifecycle] {
+        let scene = scene(first);
+        let expected = scene.contents();
+        let second = if first == Layout::Standard { Layout::Lifecycle } else { Layout::Standard };
+        let converted = to(&scene.context(), second).unwrap();
+        assert_eq!((converted.versions, converted.left, converted.overtaken), (3, 0, 0));
+        // What two versions have in common was copied once.
+        assert!(converted.shared_bytes > 200_000 && converted.copied_bytes < 500_000, "{converted:?}");
+        is_of(&scene, second, &expected, "there");
+        let again = to(&scene.context(), second).unwrap();
+        assert_eq!((again.versions, again.were_already), (0, 3));
+        to(&scene.context(), first).unwrap();
+        is_of(&scene, first, &expected, "and back");
+        // And it goes on.
+        scene.lifecycle("db", &pieces(&[9; 60]));
+        let newest = scene.versions().into_iter().filter(|version| version.summary.series == "db");
+        assert_eq!(newest.max_by_key(|version| version.id()).unwrap().summary.layout, first);
+    }
+    assert!(matches!(to(&Scene::new().context(), Layout::Standard), Err(ConvertError::NoSuchSeries { .. })));
+}
+
+#[test]
+fn it_is_cut_off_at_any_operation_and_goes_on() {
+    for first in [Layout::Standard, Layout::Lifecycle] {
+        let second = if first == Layout::Standard { Layout::Lifecycle } else { Layout::Standard };
+        let scene = scene(first);
+        let expected = scene.contents();
+        let run = |scene: &Scene, cut: Option<(u64, Stop)>| {
+            let (context, faults) = scene.faulty(&scene.memory);
+            let opened = faults.count();
+            if let Some((n, stop)) = cut {
+                faults.stop_at(opened + n, stop);
+            }
+            (to(&context, second), faults.count() - opened)
+        };
+        let (_, operations) = run(&scene.fork(), None);
+        for n in 0..operations {
+            for stop in [Stop::Before, Stop::After] {
+                let at = format!("to {second}, cut at operation {n} of {operations}, {stop:?}");
+                let cut = scene.fork();
+                // The end of a lease is missed by nobody.
+                let _ = run(&cut, Some((n, stop)));
+                assert!(cut.contents() == expected, "{at}");
+                cut.pass_with(&arranging(0.0)).unwrap();
+                assert!(cut.contents() == expected, "{at}");
+                run(&cut, None).0.unwrap_or_else(|error| panic!("{at}: {error}"));
+                is_of(&cut, second, &expected, &at);
+            }
+        }
+    }
+}
+
+#[test]
+fn passes_and_forgetting_happen_meanwhile() {
+    for first in [Layout::Standard, Layout::Lifecycle] {
+        let second = if first == Layout::Standard { Layout::Lifecycle } else { Layout::Standard };
+        let scene = scene(first);
+        let expected = scene.contents();
+        let of_series = |version: &&larder_store::catalog::Version| version.summary.series == "db";
+        let oldest = scene.versions().iter().filter(of_series).map(|version| version.id()).min().unwrap();
+        for forgets in [false, true] {
+            at_every_operation(
+                &scene,
+                move |scene| {
+                    if forgets {
+                        scene.forget(oldest);
+                    }
+                    scene.pass_with(&thoroughly()).unwrap();
+                },
+                |scene, store| to(&scene.context_at(store), second),
+                |scene, result, at| {
+                    let converted = result.unwrap_or_else(|error| panic!("{at}: {error}"));
+                    assert!(converted.versions + converted.overtaken >= 2, "{at}: {converted:?}");
+                    let mut expected = expected.clone();
+                    if forgets {
+                        expected.remove(&oldest);
+                    }
+                    assert!(scene.contents() == expected, "{at}");
+                    to(&scene.context(), second).unwrap();
+                    is_of(scene, second, &expected, at);
+                },
+            );
+        }
+    }
+}
