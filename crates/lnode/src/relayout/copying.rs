@@ -17,12 +17,16 @@ use crate::version::is_missing;
 const CONCURRENT_READS: usize = 4;
 
 /// Chunks that come one after the other and fit into so many bytes together. One that does not fit alone is alone.
-pub(super) fn batches(chunks: &[ChunkRef], bytes_max: usize) -> impl Iterator<Item = &[ChunkRef]> {
+pub(super) fn batches<T>(
+    chunks: &[T],
+    bytes_max: usize,
+    chunk: impl Fn(&T) -> &ChunkRef,
+) -> impl Iterator<Item = &[T]> {
     let mut rest = chunks;
     std::iter::from_fn(move || {
         let mut bytes = 0usize;
-        let fits = |chunk: &&ChunkRef| {
-            bytes = bytes.saturating_add(chunk.size as usize);
+        let fits = |item: &&T| {
+            bytes = bytes.saturating_add(chunk(item).size as usize);
             bytes <= bytes_max
         };
         let (batch, later) = rest.split_at_checked(rest.iter().take_while(fits).count().max(1))?;
@@ -37,7 +41,7 @@ impl Relayout {
     /// Each is checked against its fingerprint first. Reads every container once for so many chunks as memory holds.
     pub fn copy(&mut self, chunks: &[ChunkRef]) -> Result<Vec<ChunkRef>, RelayoutError> {
         let mut copies = Vec::with_capacity(chunks.len());
-        for batch in batches(chunks, self.batch_bytes()) {
+        for batch in batches(chunks, self.batch_bytes(), |chunk| chunk) {
             self.stop_if_asked()?;
             let mut batch = batch.to_vec();
             self.chunks.moved().lead_on(&mut batch)?;
@@ -160,8 +164,8 @@ mod tests {
         let chunk = |size| ChunkRef { fingerprint: Fingerprint([0; 32]), container, offset: 0, size };
         let chunks = [3, 4, 4, 11, 1, 2, 9, 1].map(chunk);
         let sizes: Vec<Vec<u32>> =
-            batches(&chunks, 10).map(|batch| batch.iter().map(|chunk| chunk.size).collect()).collect();
+            batches(&chunks, 10, |chunk| chunk).map(|batch| batch.iter().map(|chunk| chunk.size).collect()).collect();
         assert_eq!(sizes, [vec![3, 4], vec![4], vec![11], vec![1, 2], vec![9, 1]]);
-        assert_eq!(batches(&[], 10).count(), 0);
+        assert_eq!(batches(&[], 10, |chunk| chunk).count(), 0);
     }
 }

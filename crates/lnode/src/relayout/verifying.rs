@@ -15,7 +15,7 @@ impl Relayout {
     /// what it should be, or is not there. The index is not asked where a chunk may be instead.
     pub fn unreadable_among(&self, chunks: &[ChunkRef]) -> Result<BTreeSet<ContainerId>, RelayoutError> {
         let mut bad = BTreeSet::new();
-        for batch in batches(chunks, self.batch_bytes()) {
+        for batch in batches(chunks, self.batch_bytes(), |chunk| chunk) {
             self.stop_if_asked()?;
             if self.is_readable(batch)? {
                 continue;
