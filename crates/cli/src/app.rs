@@ -164,7 +164,7 @@ impl App {
     pub(crate) fn context(&self, repository: Repository, progress: Arc<dyn Progress>) -> Context {
         Context {
             repository,
-            runtime: self.runtime().handle().clone(),
+            runtime: self.runtime().handle().into(),
             clock: Arc::new(SystemClock),
             threads: self.threads(),
             memory: self.memory(),
@@ -179,7 +179,7 @@ impl App {
     pub(crate) fn reading(&self, repository: Repository) -> Context {
         Context {
             repository,
-            runtime: self.runtime().handle().clone(),
+            runtime: self.runtime().handle().into(),
             clock: Arc::new(SystemClock),
             threads: self.threads(),
             memory: self.memory(),

@@ -91,12 +91,34 @@ impl From<&Handle> for IndexRuntime {
     }
 }
 
+impl From<&IndexRuntime> for IndexRuntime {
+    fn from(runtime: &IndexRuntime) -> Self {
+        runtime.clone()
+    }
+}
+
 impl IndexRuntime {
     /// Waits for a future. Not to be called where futures are polled.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         match &self.0 {
             Kind::Threads(handle) => handle.block_on(future),
             Kind::Turns(turns) => turns.block_on(future),
+        }
+    }
+
+    /// Has a future done beside, whether or not anybody waits for it.
+    pub fn detach(&self, future: impl Future<Output = ()> + Send + 'static) {
+        match &self.0 {
+            Kind::Threads(handle) => drop(handle.spawn(future)),
+            Kind::Turns(turns) => turns.beside.lock().push(future.boxed()),
+        }
+    }
+
+    /// The runtime itself, for work that is never done in turns: what is spawned there runs by itself.
+    pub fn handle(&self) -> Handle {
+        match &self.0 {
+            Kind::Threads(handle) => handle.clone(),
+            Kind::Turns(turns) => turns.handle.clone(),
         }
     }
 
@@ -163,6 +185,7 @@ impl<T> Drop for Task<T> {
 
 /// The side of the work.
 struct Turns {
+    handle: Handle,
     seat: Mutex<Seat>,
     beside: Mutex<Vec<BoxFuture<'static, ()>>>,
 }
@@ -257,8 +280,9 @@ fn in_turns<T: Send + 'static>(
             let Ok(waker) = resumed.recv() else { return };
             // For the timers of what is waited for.
             let _entered = handle.enter();
+            let handle = handle.clone();
             let seat = Mutex::new(Seat { waker, resumed, said: says.clone() });
-            let turns = Arc::new(Turns { seat, beside: Mutex::default() });
+            let turns = Arc::new(Turns { handle, seat, beside: Mutex::default() });
             let runtime = IndexRuntime(Kind::Turns(turns.clone()));
             let result = catch_unwind(AssertUnwindSafe(|| work(runtime)));
             // What was done beside ends here as well, while it is this thread's turn.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use larder_index::IndexRuntime;
 use larder_store::Repository;
 
 /// Reads the time. A parameter, so that tests can set it.
@@ -98,8 +99,9 @@ impl Progress for NoProgress {}
 pub struct Context {
     /// The opened repository.
     pub repository: Repository,
-    /// Runs requests to the store. Must be a multi-thread runtime; jobs must not be run on its threads.
-    pub runtime: tokio::runtime::Handle,
+    /// Runs requests to the store. Jobs must not be run where it polls. What uses threads of its own (backups, restores, reading ahead)
+    /// takes the handle of a multi-thread runtime; laying out anew and walking recipes can also be done in turns.
+    pub runtime: IndexRuntime,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// Threads for CPU work.
@@ -115,6 +117,13 @@ pub struct Context {
     pub progress: Arc<dyn Progress>,
     /// Name of this host, for leases.
     pub host: String,
+}
+
+impl Context {
+    /// The same, waiting with this.
+    pub fn on(&self, runtime: &IndexRuntime) -> Self {
+        Self { runtime: runtime.clone(), ..self.clone() }
+    }
 }
 
 impl std::fmt::Debug for Context {

@@ -44,7 +44,7 @@ pub struct LeaseKeeper {
 impl LeaseKeeper {
     /// Writes the lease of a job that starts now, and renews it as often as it says.
     pub fn open(context: &Context, job: JobId, lease: Lease) -> Result<Self, RepositoryError> {
-        let (repository, runtime) = (context.repository.clone(), context.runtime.clone());
+        let (repository, runtime) = (context.repository.clone(), context.runtime.handle());
         let every = Duration::from_secs(u64::from(lease.renew_seconds).max(1));
         let open = runtime.block_on(repository.open_lease(job, lease))?;
         let (stop, stopped) = oneshot::channel();

@@ -148,7 +148,7 @@ impl Relayout {
     /// Begins to write under the id of a task, which has announced itself.
     pub fn new(context: &Context, job: JobId, compression: Compression) -> Result<Self, RelayoutError> {
         let uploads = Uploads::new(context.repository.clone(), context.runtime.clone());
-        let pool = Pool::new(context.threads, compression);
+        let pool = Pool::new(context, compression);
         let handle = pool.handle().ok_or(RelayoutError::NoThreads)?;
         let destination = Destination::Store { pool: handle, uploads: uploads.clone() };
         Ok(Self {

@@ -70,7 +70,7 @@ fn move_away(context: &Context, containers: &[ContainerId], forgets: Option<usiz
     let written = relayout.finish().unwrap();
 
     let folder = tempfile::tempdir().unwrap();
-    let io = IndexIo { repository: context.repository.clone(), runtime: (&context.runtime).into() };
+    let io = IndexIo { repository: context.repository.clone(), runtime: context.runtime.clone() };
     let newest = context.runtime.block_on(IndexSnapshot::newest(&context.repository)).unwrap();
     let number = newest.next_number().unwrap();
     let threads = context.threads;

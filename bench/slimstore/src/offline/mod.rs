@@ -123,7 +123,7 @@ impl Node {
         let repository = runtime.block_on(Repository::init(store, config, PASSWORD.as_bytes(), fields, entropy))?;
         let context = Context {
             repository,
-            runtime: runtime.handle().clone(),
+            runtime: runtime.handle().into(),
             clock: Arc::new(Ticking(AtomicU64::new(1_600_000_000_000))),
             threads: THREADS,
             memory: MEMORY,

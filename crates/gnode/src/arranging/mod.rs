@@ -216,7 +216,9 @@ fn arrange_series(
         }
         let writing = match relayout {
             Some(relayout) => relayout,
-            None => relayout.insert(Relayout::new(&work.context, work.job, work.options.compression)?),
+            None => {
+                relayout.insert(Relayout::new(&work.context.on(&pass.io.runtime), work.job, work.options.compression)?)
+            }
         };
         match carry::carry(pass, draft, work, &series, &chosen, writing, arranged)? {
             Ended::Done => break,

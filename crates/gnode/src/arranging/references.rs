@@ -76,7 +76,7 @@ pub(super) fn references(pass: &IndexPass, work: &Work, unarranged: &Unarranged)
     let mut sorter = Sorter::new(repository, USES, pass.memory / 2, &pass.folder)?;
     for version in unarranged.versions.iter().filter(|version| !version.is_arranged) {
         let pin = Pin { series: version.series, job: version.job };
-        let manifest = match work.context.runtime.block_on(repository.read_register(pin, version.generation)) {
+        let manifest = match pass.io.runtime.block_on(repository.read_register(pin, version.generation)) {
             Ok(Some(Register::Committed(manifest))) => manifest,
             // Another pass was faster, and this one will not publish anything.
             Ok(Some(Register::Aborted) | None) => return Ok(None),
@@ -88,7 +88,7 @@ pub(super) fn references(pass: &IndexPass, work: &Work, unarranged: &Unarranged)
         };
         let mut stretch: Option<(ContainerId, Use)> = None;
         let mut push = |stretch: (ContainerId, Use)| sorter.push(&encode(&stretch), Some(&[]));
-        let walked = References::new(&work.context).visit(&manifest, |chunk| {
+        let walked = References::new(&work.context.on(&pass.io.runtime)).visit(&manifest, |chunk| {
             if (work.stop)() {
                 return Err(interrupted());
             }

@@ -95,7 +95,7 @@ pub(super) fn find(
     leaving: &HashSet<ContainerId>,
     percent: u8,
 ) -> Result<Duplicates, IndexError> {
-    let io = IndexIo { repository: context.repository.clone(), runtime: context.runtime.clone().into() };
+    let io = IndexIo { repository: context.repository.clone(), runtime: context.runtime.clone() };
     let tables = Tables { io, index, memory: context.memory / 4 };
     let mut duplicates = Duplicates { index: index.number, ..Duplicates::default() };
     let mut used = tables.used(uses, &mut duplicates.given_up)?;

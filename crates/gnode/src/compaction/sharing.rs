@@ -103,7 +103,7 @@ async fn given_up_since(context: &Context, duplicates: &Duplicates) -> Result<Ha
     if index.number == duplicates.index {
         return Ok(given_up);
     }
-    let io = IndexIo { repository: context.repository.clone(), runtime: context.runtime.clone().into() };
+    let io = IndexIo { repository: context.repository.clone(), runtime: context.runtime.clone() };
     let table: TableView<Containers> = TableView::new(io, &index.manifest.runs, LookupOptions::default());
     let numbers: Vec<u32> = duplicates.numbers().iter().map(|(number, _)| *number).collect();
     for ((_, id), facts) in duplicates.numbers().iter().zip(table.get(&numbers).await?) {

@@ -181,7 +181,7 @@ impl Carrying<'_> {
             };
             let Some(mut there) = found(of_one, &index) else { return Ok(Some(*id)) };
             there.dedup();
-            if let Some(container) = self.relayout.unreadable_among(&there)? {
+            if let Some(container) = self.relayout.unreadable_among(&there)?.pop_first() {
                 return Ok(Some(container));
             }
         }

@@ -242,8 +242,8 @@ pub(crate) fn give_up(pass: &IndexPass, draft: &mut Draft<'_>, work: &Work) -> R
         let mut writing = match relayout.take() {
             Some(relayout) => relayout,
             None => {
-                let relayout = Relayout::new(&work.context, work.job, work.options.compression)?;
-                relayout.numbered_from(work.next_number)
+                let context = work.context.on(&pass.io.runtime);
+                Relayout::new(&context, work.job, work.options.compression)?.numbered_from(work.next_number)
             }
         };
         match carry::carry(pass, draft, work, &chosen, verdicts, &mut writing)? {

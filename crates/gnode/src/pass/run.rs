@@ -76,7 +76,7 @@ impl Surroundings {
     pub(crate) fn context(&self, repository: &Repository, threads: NonZeroUsize) -> Context {
         Context {
             repository: repository.clone(),
-            runtime: tokio::runtime::Handle::current(),
+            runtime: tokio::runtime::Handle::current().into(),
             clock: Arc::new(NowMs(self.now_ms.clone())),
             threads,
             memory: COPY_MEMORY,

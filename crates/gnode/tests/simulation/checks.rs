@@ -11,6 +11,7 @@ use larder_store::Repository;
 use larder_testkit::sim::{Change, World};
 
 use crate::ledger::Ledger;
+use crate::moved::{GivenUp, given_up};
 use crate::reading::restore;
 
 /// Looks at the bucket between two steps.
@@ -23,6 +24,9 @@ pub struct Checks {
     gone: BTreeSet<JobId>,
     visible: BTreeSet<JobId>,
     last_restored: u64,
+    /// The newest index that was looked at, and what it says was given up.
+    index: Option<u64>,
+    given_up: GivenUp,
 }
 
 /// Steps between two restores of everything. Whether containers are there is looked at after every step that matters.
@@ -37,6 +41,8 @@ impl Checks {
             gone: BTreeSet::new(),
             visible: BTreeSet::new(),
             last_restored: 0,
+            index: None,
+            given_up: GivenUp::new(),
         }
     }
 
@@ -55,9 +61,9 @@ impl Checks {
         }
         let versions = self.versions(world)?;
         self.compare(&versions)?;
+        self.follow(world)?;
         for manifest in versions.values() {
-            let missing = manifest.containers.iter().map(|usage| names::container(usage.container));
-            if let Some(missing) = missing.into_iter().find(|name| !world.has(name)) {
+            if let Some(missing) = self.needed(manifest).find(|name| !world.has(name)) {
                 return Err(format!("version {} has lost {missing}", manifest.summary.id));
             }
         }
@@ -73,9 +79,7 @@ impl Checks {
         let versions = self.versions(world)?;
         self.compare(&versions)?;
         self.restore_all(&versions)?;
-        let catalog =
-            self.repository.catalog().now_or_never().ok_or("a store that answers at once makes nobody wait")?;
-        let catalog = catalog.map_err(|error| error.to_string())?;
+        let catalog = at_once(self.repository.catalog())?.map_err(|error| error.to_string())?;
         let listed: BTreeSet<_> = catalog.versions.iter().map(|version| version.id()).collect();
         if let Some(job) = listed.symmetric_difference(&versions.keys().copied().collect()).next() {
             return Err(format!("whether version {job} exists, the catalog sees otherwise"));
@@ -86,10 +90,30 @@ impl Checks {
     /// All containers there are, and those that visible versions reference.
     pub fn containers(&mut self, world: &World) -> Result<(BTreeSet<String>, BTreeSet<String>), String> {
         let versions = self.versions(world)?;
-        let usages = versions.values().flat_map(|manifest| &manifest.containers);
-        let referenced = usages.map(|usage| names::container(usage.container)).collect();
+        self.follow(world)?;
+        let referenced = versions.values().flat_map(|manifest| self.needed(manifest)).collect();
         let there = world.names().into_iter().filter(|name| names::parse_container(name).is_some()).collect();
         Ok((there, referenced))
+    }
+
+    /// Learns what the newest index says was given up.
+    fn follow(&mut self, world: &World) -> Result<(), String> {
+        let newest = world.names().iter().filter_map(|name| names::parse_index(name)).max();
+        if newest != self.index {
+            self.given_up =
+                at_once(given_up(&self.repository))?.map_err(|error| format!("the index cannot be read: {error}"))?;
+            self.index = newest;
+        }
+        Ok(())
+    }
+
+    /// The containers that have to be there for a version: those that it names, or those that have their chunks.
+    fn needed<'a>(&'a self, manifest: &'a Manifest) -> impl Iterator<Item = String> + 'a {
+        let needed = manifest.containers.iter().flat_map(|usage| {
+            let forwards = self.given_up.get(&usage.container).map(Vec::as_slice);
+            forwards.unwrap_or(std::slice::from_ref(&usage.container))
+        });
+        needed.map(|container| names::container(*container))
     }
 
     /// The manifests of all visible versions: of each its newest generation, if there is a generation 0.
@@ -159,9 +183,8 @@ impl Checks {
 
     fn restore_all(&self, versions: &BTreeMap<JobId, Rc<Manifest>>) -> Result<(), String> {
         for (job, manifest) in versions {
-            let restored = restore(&self.repository, manifest).now_or_never();
-            let restored = restored.ok_or("a store that answers at once makes nobody wait")?;
-            let bytes = restored.map_err(|error| format!("version {job} cannot be restored: {error}"))?;
+            let bytes = at_once(restore(&self.repository, manifest))?
+                .map_err(|error| format!("version {job} cannot be restored: {error}"))?;
             let expected = self.ledger.content(*job).ok_or(format!("nobody committed {job}"))?;
             if bytes != expected.concat() {
                 return Err(format!("version {job} restores to other bytes"));
@@ -169,4 +192,14 @@ impl Checks {
         }
         Ok(())
     }
+}
+
+/// Polls of what a store answers that lets nobody wait. Work in turns gives the turn back now and then.
+const POLLS: u32 = 10_000;
+
+/// Does something at a store that answers at once, between two steps of everybody else.
+fn at_once<T>(future: impl Future<Output = T>) -> Result<T, String> {
+    let mut future = std::pin::pin!(future);
+    let done = (0..POLLS).find_map(|_| future.as_mut().now_or_never());
+    done.ok_or_else(|| "a store that answers at once makes nobody wait".to_owned())
 }

@@ -10,6 +10,7 @@ use larder_store::jobs::CommitError;
 use larder_store::repository::random;
 
 use crate::backup::{Held, Known, pack};
+use crate::moved::Finder;
 use crate::node::{Node, Stop};
 use crate::reading::{chunks_of, pin_of, segments};
 
@@ -46,7 +47,7 @@ pub async fn compact(node: &Node) -> Result<(), Stop> {
         return Ok(repository.close_lease(&open).await?);
     };
     let old = repository.manifest(&newest).await?;
-    let chunks = chunks_of(repository);
+    let finder = Finder::new(repository);
     let mut known = Known::default();
     let mut blocks = Vec::new();
     for usage in &old.containers {
@@ -55,7 +56,7 @@ pub async fn compact(node: &Node) -> Result<(), Stop> {
             known.held.insert(usage.container, held);
         }
     }
-    let (nodes, found) = segments(&chunks, &old).await?;
+    let (nodes, found) = segments(&chunks_of(repository), &old).await?;
     known.metadata.extend(nodes.iter().map(|node| (node.fingerprint, *node)));
     for (segment, records) in found {
         known.metadata.insert(segment.chunk.fingerprint, segment.chunk);
@@ -63,7 +64,7 @@ pub async fn compact(node: &Node) -> Result<(), Stop> {
             if known.held.contains_key(&record.chunk.container) {
                 known.chunks.insert(record.chunk.fingerprint, record);
             }
-            blocks.push(chunks.read(&record.chunk).await?.to_vec());
+            blocks.push(finder.read(&record.chunk).await?.to_vec());
         }
     }
     let series = &old.summary.series;

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use larder_format::compress::Compression;
 use larder_format::ids::{JobId, SeriesKey};
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::manifest::{MANIFEST_MAX, Manifest, Register, encode_aborted};
 use larder_format::mark::Forgotten;
 use larder_format::names::{self, LeaseObject};
+use larder_gnode::giving_up::{Exact, GiveUpOptions, GivenUp, Unused};
 use larder_gnode::pass::{Executor, Listing, Outcome, PassError, PassOptions, Surroundings};
 use larder_gnode::repair::compare;
 use larder_store::repository::random;
@@ -411,8 +413,9 @@ pub async fn real_pass(node: &Node, death: Death) -> Result<(), Stop> {
         Death::Certain => Listing::Whole,
         Death::Guessed => *node.rng().pick(&[Listing::New, Listing::New, Listing::Auto]),
     };
-    // Chunks are checked and copied by threads, about which no seed decides.
-    let give_up = None;
+    let unused = Unused::OfContainer(*node.rng().pick(&[1, 20, 60]));
+    let exact = *node.rng().pick(&[Exact::Never, Exact::WhenWorth, Exact::Always]);
+    let give_up = Some(GiveUpOptions { unused, exact, max_rewrite: None, compression: Compression::Off });
     let options = PassOptions { dead_after: Duration::from_secs(seconds), listing, give_up, ..PassOptions::default() };
     let _impatient = (seconds < PATIENT).then(|| node.ledger.impatient());
     match larder_gnode::pass::run(&surroundings, &options).await {
@@ -422,6 +425,19 @@ pub async fn real_pass(node: &Node, death: Death) -> Result<(), Stop> {
             }
             report.plan.fenced.iter().for_each(|_| node.ledger.count("fences"));
             (0..report.done.containers).for_each(|_| node.ledger.count("containers collected"));
+            let GivenUp { plan, led_chunks, copied_chunks, dropped_chunks, unreadable, .. } = &report.given_up;
+            let counts = [
+                ("containers given up", plan.containers),
+                ("chunks led", *led_chunks),
+                ("chunks copied", *copied_chunks),
+                ("chunks dropped", *dropped_chunks),
+            ];
+            for (what, count) in counts.into_iter().filter(|_| matches!(report.outcome, Outcome::Published(_))) {
+                (0..count).for_each(|_| node.ledger.count(what));
+            }
+            if death == Death::Certain && !unreadable.is_empty() {
+                node.ledger.is_wrong(format!("a quiet pass cannot read {unreadable:?}"));
+            }
             report.kept.iter().for_each(|_| node.ledger.count("kept for a lease"));
             Ok(())
         }

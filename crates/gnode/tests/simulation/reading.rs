@@ -11,6 +11,7 @@ use larder_store::catalog::Version;
 use larder_store::container_reader::ChunkReader;
 use larder_store::{Repository, RepositoryError};
 
+use crate::moved::Finder;
 use crate::node::{Node, Stop};
 
 const CACHE: NonZeroUsize = NonZeroUsize::new(1 << 20).unwrap();
@@ -37,11 +38,11 @@ pub async fn segments(
 
 /// All bytes of a version.
 pub async fn restore(repository: &Repository, manifest: &Manifest) -> Result<Vec<u8>, RepositoryError> {
-    let chunks = chunks_of(repository);
+    let finder = Finder::new(repository);
     let mut bytes = Vec::new();
-    for (_, records) in segments(&chunks, manifest).await?.1 {
+    for (_, records) in segments(&chunks_of(repository), manifest).await?.1 {
         for record in records {
-            bytes.extend_from_slice(&chunks.read(&record.chunk).await?);
+            bytes.extend_from_slice(&finder.read(&record.chunk).await?);
         }
     }
     Ok(bytes)

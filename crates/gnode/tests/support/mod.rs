@@ -121,7 +121,7 @@ impl Scene {
     pub fn context_of(&self, repository: Repository) -> Context {
         Context {
             repository,
-            runtime: self.runtime.handle().clone(),
+            runtime: self.runtime.handle().into(),
             clock: Arc::new(Ticking),
             threads: NonZeroUsize::new(2).unwrap(),
             memory: 32 << 20,

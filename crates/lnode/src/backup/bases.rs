@@ -9,8 +9,8 @@ use larder_dedup::{AHEAD_MAX, Group, LoadGroup, NoteGroups, sample};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::names;
 use larder_format::segment::ChunkRecord;
+use larder_index::IndexRuntime;
 use larder_store::{Repository, RepositoryError};
-use tokio::runtime::Handle;
 
 use crate::version::RecipeReader;
 use crate::writing::Holding;
@@ -132,7 +132,7 @@ impl BaseSegments {
 #[derive(Debug)]
 pub(super) struct OrphanedContainers {
     repository: Repository,
-    runtime: Handle,
+    runtime: IndexRuntime,
     /// The job that takes them over: for its series their chunks are born with it.
     job: JobId,
     containers: Vec<ContainerId>,
@@ -143,7 +143,7 @@ impl OrphanedContainers {
     /// Lists what `jobs` have uploaded.
     pub(super) fn list(
         repository: &Repository,
-        runtime: &Handle,
+        runtime: &IndexRuntime,
         job: JobId,
         jobs: &[JobId],
     ) -> Result<Self, RepositoryError> {

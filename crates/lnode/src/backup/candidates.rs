@@ -60,7 +60,7 @@ async fn shared(context: &Context, stream: &Sketch) -> Result<Option<Known>, Ind
             numbers.insert(row.series, row.number);
         }
     }
-    let io = IndexIo { repository: repository.clone(), runtime: context.runtime.clone().into() };
+    let io = IndexIo { repository: repository.clone(), runtime: context.runtime.clone() };
     let streams: TableView<Streams> = TableView::new(io, &snapshot.manifest.runs, LookupOptions::default());
     let mut counts: HashMap<SeriesKey, usize> = HashMap::new();
     for (key, number) in streams.streams_of(stream.samples()).await? {

@@ -5,9 +5,9 @@ use larder_dedup::chain::{Chunk, Filter, Verdict};
 use larder_format::ids::JobId;
 use larder_format::recipe::SegmentRef;
 use larder_format::segment::ChunkRecord;
+use larder_index::IndexRuntime;
 use larder_store::RepositoryError;
 use larder_store::container_reader::ChunkReader;
-use tokio::runtime::Handle;
 
 use super::bases::BaseSegments;
 use crate::version::RecipeReader;
@@ -101,12 +101,12 @@ impl Filter<RepositoryError> for BaseFilters {
 #[derive(Debug)]
 pub(super) struct ByteComparison {
     reader: ChunkReader,
-    runtime: Handle,
+    runtime: IndexRuntime,
     job: JobId,
 }
 
 impl ByteComparison {
-    pub(super) fn new(reader: ChunkReader, runtime: Handle, job: JobId) -> Self {
+    pub(super) fn new(reader: ChunkReader, runtime: IndexRuntime, job: JobId) -> Self {
         Self { reader, runtime, job }
     }
 }

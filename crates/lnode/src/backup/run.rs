@@ -300,7 +300,7 @@ fn pipeline(
     uploads: &Arc<Uploads>,
 ) -> Result<Streams, BackupError> {
     let repository = &context.repository;
-    let pool = Pool::new(context.threads, options.compression);
+    let pool = Pool::new(context, options.compression);
     let handle = pool.handle().ok_or(BackupError::WorkerDied)?;
     let destination = match options.dry_run {
         true => Destination::Nowhere,

@@ -16,22 +16,33 @@ use crate::version::is_missing;
 /// Containers read at once.
 const CONCURRENT_READS: usize = 4;
 
+/// Chunks that come one after the other and fit into so many bytes together. One that does not fit alone is alone.
+pub(super) fn batches<T>(
+    chunks: &[T],
+    bytes_max: usize,
+    chunk: impl Fn(&T) -> &ChunkRef,
+) -> impl Iterator<Item = &[T]> {
+    let mut rest = chunks;
+    std::iter::from_fn(move || {
+        let mut bytes = 0usize;
+        let fits = |item: &&T| {
+            bytes = bytes.saturating_add(chunk(item).size as usize);
+            bytes <= bytes_max
+        };
+        let (batch, later) = rest.split_at_checked(rest.iter().take_while(fits).count().max(1))?;
+        rest = later;
+        Some(batch)
+    })
+}
+
 impl Relayout {
     /// Copies chunks into new data containers, in the order given; says where each of them is now.
     ///
     /// Each is checked against its fingerprint first. Reads every container once for so many chunks as memory holds.
     pub fn copy(&mut self, chunks: &[ChunkRef]) -> Result<Vec<ChunkRef>, RelayoutError> {
         let mut copies = Vec::with_capacity(chunks.len());
-        let mut rest = chunks;
-        while !rest.is_empty() {
+        for batch in batches(chunks, self.batch_bytes(), |chunk| chunk) {
             self.stop_if_asked()?;
-            let mut bytes = 0usize;
-            let fits = |chunk: &&ChunkRef| {
-                bytes += chunk.size as usize;
-                bytes <= self.batch_bytes()
-            };
-            let (batch, later) = rest.split_at(rest.iter().take_while(fits).count().max(1));
-            rest = later;
             let mut batch = batch.to_vec();
             self.chunks.moved().lead_on(&mut batch)?;
             let contents = loop {
@@ -53,50 +64,6 @@ impl Relayout {
             }
         }
         Ok(copies)
-    }
-
-    /// Of each of these chunks whether it is where it is said to be, which takes its bytes to be read and its fingerprint to be
-    /// computed. What lies in a container that is damaged, or is gone, is not: the index is not asked where it may be now.
-    pub(super) fn are_there(&self, chunks: &[ChunkRef]) -> Result<Vec<bool>, RelayoutError> {
-        let mut are_there = Vec::with_capacity(chunks.len());
-        let mut rest = chunks;
-        while !rest.is_empty() {
-            self.stop_if_asked()?;
-            let mut bytes = 0usize;
-            let fits = |chunk: &&ChunkRef| {
-                bytes += chunk.size as usize;
-                bytes <= self.batch_bytes()
-            };
-            let (batch, later) = rest.split_at(rest.iter().take_while(fits).count().max(1));
-            rest = later;
-            match self.read_batch(batch) {
-                Ok(_) => are_there.resize(are_there.len() + batch.len(), true),
-                Err(RelayoutError::Repository(error)) if error.is_damage() => {
-                    // One bad container must not speak for the others.
-                    let mut good: BTreeMap<ContainerId, bool> = BTreeMap::new();
-                    for chunk in batch {
-                        if let std::collections::btree_map::Entry::Vacant(entry) = good.entry(chunk.container) {
-                            let of_container = batch.iter().filter(|other| other.container == chunk.container);
-                            entry.insert(self.is_readable(&of_container.copied().collect::<Vec<_>>())?);
-                        }
-                    }
-                    are_there.extend(batch.iter().map(|chunk| good[&chunk.container]));
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(are_there)
-    }
-
-    fn is_readable(&self, chunks: &[ChunkRef]) -> Result<bool, RelayoutError> {
-        match self.read_batch(chunks) {
-            Ok(_) => Ok(true),
-            Err(RelayoutError::Repository(error)) if error.is_damage() => {
-                tracing::warn!(%error, "a copy that was to be shared cannot be read; another one is made");
-                Ok(false)
-            }
-            Err(error) => Err(error),
-        }
     }
 
     /// The bytes of these chunks, one after the other.
@@ -182,4 +149,23 @@ impl Opener {
 fn damaged(chunk: &ChunkRef, why: &'static str) -> RepositoryError {
     let source = DecodeError::Invalid { what: "chunk record", why };
     RepositoryError::Damaged { name: names::container(chunk.container), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_format::Fingerprint;
+    use larder_format::ids::{ContainerKind, JobId};
+
+    use super::*;
+
+    #[test]
+    fn batches_are_full_and_none_is_empty() {
+        let container = ContainerId { kind: ContainerKind::Data, job: JobId([1; 16]), seq: 0 };
+        let chunk = |size| ChunkRef { fingerprint: Fingerprint([0; 32]), container, offset: 0, size };
+        let chunks = [3, 4, 4, 11, 1, 2, 9, 1].map(chunk);
+        let sizes: Vec<Vec<u32>> =
+            batches(&chunks, 10, |chunk| chunk).map(|batch| batch.iter().map(|chunk| chunk.size).collect()).collect();
+        assert_eq!(sizes, [vec![3, 4], vec![4], vec![11], vec![1, 2], vec![9, 1]]);
+        assert_eq!(batches(&[], 10, |chunk| chunk).count(), 0);
+    }
 }

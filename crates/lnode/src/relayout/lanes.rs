@@ -2,6 +2,7 @@
 
 use larder_format::ChunkRef;
 
+use super::copying::batches;
 use super::{Relayout, RelayoutError};
 
 /// Lanes that there are: an open container takes memory until it is closed.
@@ -12,16 +13,8 @@ impl Relayout {
     /// the order given; says where each of them is now. Each is checked against its fingerprint first.
     pub fn copy_apart(&mut self, chunks: &[(ChunkRef, usize)]) -> Result<Vec<ChunkRef>, RelayoutError> {
         let mut copies = Vec::with_capacity(chunks.len());
-        let mut rest = chunks;
-        while !rest.is_empty() {
+        for batch in batches(chunks, self.batch_bytes(), |(chunk, _)| chunk) {
             self.stop_if_asked()?;
-            let mut bytes = 0usize;
-            let fits = |(chunk, _): &&(ChunkRef, usize)| {
-                bytes += chunk.size as usize;
-                bytes <= self.batch_bytes()
-            };
-            let (batch, later) = rest.split_at(rest.iter().take_while(fits).count().max(1));
-            rest = later;
             let references: Vec<ChunkRef> = batch.iter().map(|(chunk, _)| *chunk).collect();
             let contents = self.read_batch(&references)?;
             let mut from = 0;

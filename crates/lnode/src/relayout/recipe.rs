@@ -131,9 +131,9 @@ impl Relayout {
         leaves: &impl Fn(&ContainerId) -> bool,
     ) -> Result<(), RelayoutError> {
         let others: Vec<_> = rewriting.shared.iter().map(|(_, other)| *other).collect();
-        let are_there = self.are_there(&others)?;
-        for ((chunk, other), is_there) in rewriting.shared.drain(..).zip(are_there) {
-            if is_there {
+        let unreadable = self.unreadable_among(&others)?;
+        for (chunk, other) in rewriting.shared.drain(..) {
+            if !unreadable.contains(&other.container) {
                 rewriting.places.insert(chunk.fingerprint, Some(other));
                 rewriting.shared_chunks += 1;
                 rewriting.shared_bytes += u64::from(chunk.size);

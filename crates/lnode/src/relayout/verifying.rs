@@ -1,37 +1,48 @@
 //! Reading copies before others are given up for them.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use larder_format::ChunkRef;
 use larder_format::ids::ContainerId;
 use larder_format::names;
 use larder_store::RepositoryError;
 
+use super::copying::batches;
 use super::{Relayout, RelayoutError};
 
 impl Relayout {
-    /// Reads chunks where they are said to be and computes their fingerprints again. Gives a container in which one of them is not
-    /// what it should be, or is not there; `None` when all of them are. The index is not asked where a chunk may be instead.
-    pub fn unreadable_among(&self, chunks: &[ChunkRef]) -> Result<Option<ContainerId>, RelayoutError> {
-        let mut rest = chunks;
-        while !rest.is_empty() {
+    /// Reads chunks where they are said to be and computes their fingerprints again. Gives the containers in which one of them is not
+    /// what it should be, or is not there. The index is not asked where a chunk may be instead.
+    pub fn unreadable_among(&self, chunks: &[ChunkRef]) -> Result<BTreeSet<ContainerId>, RelayoutError> {
+        let mut bad = BTreeSet::new();
+        for batch in batches(chunks, self.batch_bytes(), |chunk| chunk) {
             self.stop_if_asked()?;
-            let mut bytes = 0usize;
-            let fits = |chunk: &&ChunkRef| {
-                bytes += chunk.size as usize;
-                bytes <= self.batch_bytes()
-            };
-            let (batch, later) = rest.split_at(rest.iter().take_while(fits).count().max(1));
-            rest = later;
-            match self.read_batch(batch) {
-                Ok(_) => {}
-                Err(RelayoutError::Repository(error)) if error.is_damage() => {
-                    tracing::warn!(%error, "a copy cannot be read, so no other is given up for it");
-                    // Whichever it was, the first is of the same batch, and is not relied on either.
-                    return Ok(damaged_container(&error).or_else(|| batch.first().map(|chunk| chunk.container)));
+            if self.is_readable(batch)? {
+                continue;
+            }
+            // One bad container must not speak for the others.
+            let mut by_container: BTreeMap<ContainerId, Vec<ChunkRef>> = BTreeMap::new();
+            for chunk in batch.iter().filter(|chunk| !bad.contains(&chunk.container)) {
+                by_container.entry(chunk.container).or_default().push(*chunk);
+            }
+            for (container, chunks) in by_container {
+                if !self.is_readable(&chunks)? {
+                    bad.insert(container);
                 }
-                Err(error) => return Err(error),
             }
         }
-        Ok(None)
+        Ok(bad)
+    }
+
+    fn is_readable(&self, chunks: &[ChunkRef]) -> Result<bool, RelayoutError> {
+        match self.read_batch(chunks) {
+            Ok(_) => Ok(true),
+            Err(RelayoutError::Repository(error)) if error.is_damage() => {
+                tracing::warn!(%error, "a copy cannot be read, so no other is given up for it");
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -234,7 +234,7 @@ impl Healing<'_> {
         let repository = &context.repository;
         let cutting = Cutting::new(repository.config(), repository.keys()).ok_or(RepairError::NoThreads)?;
         let uploads = Uploads::new(repository.clone(), context.runtime.clone());
-        let pool = Pool::new(context.threads, self.options.compression);
+        let pool = Pool::new(context, self.options.compression);
         let destination = match job {
             Some(_) => {
                 Destination::Store { pool: pool.handle().ok_or(RepairError::NoThreads)?, uploads: uploads.clone() }

@@ -209,7 +209,7 @@ fn save_announced(
     };
     let old = context.runtime.block_on(repository.manifest(&newest))?;
     let uploads = Uploads::new(repository.clone(), context.runtime.clone());
-    let pool = Pool::new(context.threads, options.compression);
+    let pool = Pool::new(context, options.compression);
     let handle = pool.handle().ok_or(RepairError::NoThreads)?;
     let destination = Destination::Store { pool: handle, uploads: uploads.clone() };
     let rewritten = match rewrite(context, job, old.clone(), bad, destination, losses)? {

@@ -121,7 +121,7 @@ impl Execution<'_> {
         let memory = Arc::new(Semaphore::new(units_max as usize));
         let turns = Arc::new(Semaphore::new(self.prefetch.max(1)));
         let is_ahead = self.prefetch > 0;
-        self.context.runtime.spawn(async move {
+        self.context.runtime.handle().spawn(async move {
             for (number, id, ranges, units) in tasks {
                 let Ok(permit) = memory.clone().acquire_many_owned(units).await else { return };
                 let Ok(turn) = turns.clone().acquire_owned().await else { return };

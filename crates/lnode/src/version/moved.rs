@@ -20,11 +20,10 @@ use larder_format::ChunkRef;
 use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::index_tables::{ChunkKey, ContainerFacts, ContainerState};
 use larder_index::{Chunks, ContainerExtents, Containers, TableView};
-use larder_index::{IndexError, IndexIo, IndexSnapshot, LookupOptions};
+use larder_index::{IndexError, IndexIo, IndexRuntime, IndexSnapshot, LookupOptions};
 use larder_store::{Repository, RepositoryError};
 use lru::LruCache;
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
 
 use super::arranged::{self, Arranged, Records};
 use crate::context::{Context, Progress};
@@ -47,7 +46,7 @@ const NO_INDEX: &str = "this snapshot's chunks were arranged, and the index, whi
 /// See the module header.
 pub(crate) struct Moved {
     repository: Repository,
-    runtime: Handle,
+    runtime: IndexRuntime,
     progress: Arc<dyn Progress>,
     arranged: Arranged,
     state: Mutex<State>,
@@ -217,7 +216,7 @@ impl Moved {
         if snapshot.number == 0 {
             return Ok(None);
         }
-        let io = IndexIo { repository: self.repository.clone(), runtime: (&self.runtime).into() };
+        let io = IndexIo { repository: self.repository.clone(), runtime: self.runtime.clone() };
         let options = LookupOptions::default();
         Ok(Some(Arc::new(Index {
             number: snapshot.number,

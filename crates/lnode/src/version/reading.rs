@@ -116,7 +116,7 @@ pub struct Reading {
 impl Reading {
     pub(crate) fn begin(context: &Context, version: &Version) -> Result<(Self, Manifest), ReadError> {
         let lease = ReadLease::take(context, version.summary.series.clone(), vec![pin_of(version)]);
-        let (runtime, repository) = (context.runtime.clone(), context.repository.clone());
+        let (runtime, repository) = (context.runtime.handle(), context.repository.clone());
         let reading = Self { lease, runtime, repository, version: version.clone() };
         match reading.runtime.block_on(look(&reading.repository, version)) {
             Ok(Some(manifest)) => Ok((reading, manifest)),

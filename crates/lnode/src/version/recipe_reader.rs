@@ -12,10 +12,10 @@ use larder_format::manifest::Manifest;
 use larder_format::recipe::{Recipe, SegmentRef, decode_node};
 use larder_format::segment::{self, ChunkRecord, Segment};
 use larder_format::{ChunkRef, Fingerprint, names};
+use larder_index::IndexRuntime;
 use larder_store::RepositoryError;
 use larder_store::container_reader::ChunkReader;
 use lru::LruCache;
-use tokio::runtime::Handle;
 
 use super::moved::Moved;
 
@@ -29,7 +29,7 @@ const NODE_CACHE: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 /// Reads metadata chunks for plain threads.
 #[derive(Debug, Clone)]
 pub(crate) struct MetaChunks {
-    runtime: Handle,
+    runtime: IndexRuntime,
     reader: Arc<ChunkReader>,
     moved: Arc<Moved>,
     /// Whether recipes name chunks, and segments are to say where they are (the layout `lifecycle`).
@@ -94,7 +94,7 @@ impl MetaChunks {
     pub(crate) fn read_ahead(&self, chunks: Vec<ChunkRef>) -> Vec<Receiver<()>> {
         let (begun, promises): (Vec<_>, Vec<_>) = chunks.iter().map(|_| bounded(0)).unzip();
         let reader = self.reader.clone();
-        self.runtime.spawn(async move {
+        self.runtime.detach(async move {
             for (chunk, begun) in chunks.iter().zip(begun) {
                 let _ = reader.read(chunk).await;
                 drop(begun);

@@ -2,12 +2,17 @@
 //!
 //! Sealing goes first: it frees memory, reading takes it. Work never waits for anything but the processor and the source,
 //! so a full pool always drains. How much work may wait is bounded by whoever hands it in.
+//!
+//! In turns with everything else (`larder_index::Executor::Turns`) there are no threads: work is done where it is handed in.
 
-use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, select_biased, unbounded};
 use larder_format::compress::{Compression, Compressor};
+use parking_lot::Mutex;
+
+use crate::context::Context;
 
 /// What each thread has of its own.
 pub(crate) struct Worker {
@@ -19,23 +24,41 @@ type Job = Box<dyn FnOnce(&mut Worker) + Send>;
 /// See the module header.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    urgent: Option<Sender<Job>>,
-    normal: Option<Sender<Job>>,
+    /// `None` while it ends.
+    handle: Option<PoolHandle>,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// Hands work in. Does not keep the pool alive.
-#[derive(Debug, Clone)]
-pub(crate) struct PoolHandle {
-    urgent: Sender<Job>,
-    normal: Sender<Job>,
+#[derive(Clone)]
+pub(crate) struct PoolHandle(Workers);
+
+#[derive(Clone)]
+enum Workers {
+    Threads {
+        urgent: Sender<Job>,
+        normal: Sender<Job>,
+    },
+    /// Whoever hands work in.
+    Own(Arc<Mutex<Worker>>),
+}
+
+impl std::fmt::Debug for PoolHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PoolHandle").finish_non_exhaustive()
+    }
 }
 
 impl Pool {
-    pub(crate) fn new(threads: NonZeroUsize, compression: Compression) -> Self {
+    pub(crate) fn new(context: &Context, compression: Compression) -> Self {
+        if context.runtime.is_in_turns() {
+            let worker = Worker { compressor: Compressor::new(compression) };
+            let handle = PoolHandle(Workers::Own(Arc::new(Mutex::new(worker))));
+            return Self { handle: Some(handle), threads: Vec::new() };
+        }
         let (urgent, urgent_jobs) = unbounded();
         let (normal, normal_jobs) = unbounded();
-        let threads = (0..threads.get()).map(|number| {
+        let threads = (0..context.threads.get()).map(|number| {
             let (urgent_jobs, normal_jobs) = (urgent_jobs.clone(), normal_jobs.clone());
             std::thread::Builder::new()
                 .name(format!("backup-{number}"))
@@ -43,31 +66,36 @@ impl Pool {
         });
         // A thread that cannot be started leaves fewer; with none at all the caller's receive fails and is reported.
         let threads = threads.filter_map(Result::ok).collect();
-        Self { urgent: Some(urgent), normal: Some(normal), threads }
+        Self { handle: Some(PoolHandle(Workers::Threads { urgent, normal })), threads }
     }
 
     /// `None` after the pool was closed.
     pub(crate) fn handle(&self) -> Option<PoolHandle> {
-        Some(PoolHandle { urgent: self.urgent.clone()?, normal: self.normal.clone()? })
+        self.handle.clone()
     }
 }
 
 impl PoolHandle {
     pub(crate) fn urgent(&self, job: impl FnOnce(&mut Worker) + Send + 'static) {
-        // Fails only when every thread has panicked; whoever waits for the result sees that.
-        let _ = self.urgent.send(Box::new(job));
+        match &self.0 {
+            // Fails only when every thread has panicked; whoever waits for the result sees that.
+            Workers::Threads { urgent, .. } => drop(urgent.send(Box::new(job))),
+            Workers::Own(worker) => job(&mut worker.lock()),
+        }
     }
 
     pub(crate) fn normal(&self, job: impl FnOnce(&mut Worker) + Send + 'static) {
-        let _ = self.normal.send(Box::new(job));
+        match &self.0 {
+            Workers::Threads { normal, .. } => drop(normal.send(Box::new(job))),
+            Workers::Own(worker) => job(&mut worker.lock()),
+        }
     }
 }
 
 impl Drop for Pool {
     /// Finishes what was handed in, then ends the threads.
     fn drop(&mut self) {
-        self.urgent = None;
-        self.normal = None;
+        self.handle = None;
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }

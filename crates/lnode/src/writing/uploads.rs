@@ -4,14 +4,17 @@
 //! while it is full; compressing and uploading take from it and never wait for it.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::Bytes;
+use futures::task::AtomicWaker;
 use larder_format::ids::ContainerId;
 use larder_format::names;
+use larder_index::IndexRuntime;
 use larder_store::{Repository, RepositoryError};
-use parking_lot::{Condvar, Mutex};
-use tokio::runtime::Handle;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::Holding;
 
@@ -33,26 +36,52 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Uploads {
     repository: Repository,
-    runtime: Handle,
+    runtime: IndexRuntime,
     state: Mutex<State>,
     changed: Condvar,
+    /// Who waits in turns with everybody else.
+    waiting: AtomicWaker,
 }
 
 impl Uploads {
-    pub(crate) fn new(repository: Repository, runtime: Handle) -> Arc<Self> {
-        Arc::new(Self { repository, runtime, state: Mutex::default(), changed: Condvar::new() })
+    pub(crate) fn new(repository: Repository, runtime: IndexRuntime) -> Arc<Self> {
+        Arc::new(Self {
+            repository,
+            runtime,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            waiting: AtomicWaker::new(),
+        })
     }
 
     pub(crate) fn repository(&self) -> &Repository {
         &self.repository
     }
 
-    /// Waits for room for `bytes` more, then takes it; fails when an upload has failed.
-    pub(crate) fn take(&self, bytes: usize) -> Result<(), RepositoryError> {
+    /// Waits until it is so.
+    fn until(&self, is_so: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+        if self.runtime.is_in_turns() {
+            // Whoever changes it does so while this waits here.
+            self.runtime.block_on(poll_fn(|context| {
+                self.waiting.register(context.waker());
+                if is_so(&self.state.lock()) { Poll::Ready(()) } else { Poll::Pending }
+            }));
+        }
         let mut state = self.state.lock();
-        while state.waiting + bytes > WAITING_MAX && state.failure.is_none() {
+        while !is_so(&state) {
             self.changed.wait(&mut state);
         }
+        state
+    }
+
+    fn tell(&self) {
+        self.changed.notify_all();
+        self.waiting.wake();
+    }
+
+    /// Waits for room for `bytes` more, then takes it; fails when an upload has failed.
+    pub(crate) fn take(&self, bytes: usize) -> Result<(), RepositoryError> {
+        let mut state = self.until(|state| state.waiting + bytes <= WAITING_MAX || state.failure.is_some());
         fail_if_failed(&mut state)?;
         state.waiting += bytes;
         Ok(())
@@ -61,7 +90,7 @@ impl Uploads {
     /// Gives room back.
     pub(crate) fn give_back(&self, bytes: usize) {
         self.state.lock().waiting -= bytes;
-        self.changed.notify_all();
+        self.tell();
     }
 
     /// A container is being filled.
@@ -72,7 +101,7 @@ impl Uploads {
     /// A container will never be whole: whoever waits, and whoever comes next, is told why.
     pub(crate) fn fail(&self, error: RepositoryError) {
         self.state.lock().failure.get_or_insert(error);
-        self.changed.notify_all();
+        self.tell();
     }
 
     /// Uploads a finished container, of which `accounted` bytes are taken.
@@ -86,7 +115,7 @@ impl Uploads {
     ) {
         let uploads = self.clone();
         let held = Holding { chunks, bytes, object_bytes: object.len() as u64 };
-        self.runtime.spawn(async move {
+        self.runtime.detach(async move {
             let result = uploads.repository.store().create(&names::container(id), Bytes::from(object)).await;
             let mut state = uploads.state.lock();
             state.waiting -= accounted;
@@ -99,17 +128,13 @@ impl Uploads {
                 Err(error) => drop(state.failure.get_or_insert(error.into())),
             }
             drop(state);
-            uploads.changed.notify_all();
+            uploads.tell();
         });
     }
 
     /// Waits until every container that was opened is acknowledged by the store.
     pub(crate) fn wait(&self) -> Result<(), RepositoryError> {
-        let mut state = self.state.lock();
-        while state.open_containers > 0 && state.failure.is_none() {
-            self.changed.wait(&mut state);
-        }
-        fail_if_failed(&mut state)
+        fail_if_failed(&mut self.until(|state| state.open_containers == 0 || state.failure.is_some()))
     }
 
     /// What each stored container holds.

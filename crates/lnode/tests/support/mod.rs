@@ -77,7 +77,7 @@ pub fn local(path: &Path) -> Store {
 pub fn context(runtime: &tokio::runtime::Runtime, repository: Repository) -> Context {
     Context {
         repository,
-        runtime: runtime.handle().clone(),
+        runtime: runtime.handle().into(),
         clock: clock(),
         threads: NonZeroUsize::new(2).unwrap(),
         memory: 32 << 20,

@@ -96,7 +96,7 @@ impl Containers {
         let limits = Limits { memory: options.memory(context.memory) as u64, disk: options.cache_disk };
         Self {
             repository: context.repository.clone(),
-            runtime: context.runtime.clone(),
+            runtime: context.runtime.handle(),
             recipe,
             sizes: Sizes::of(manifest),
             pieces: Pieces::Whole,
