@@ -195,6 +195,9 @@ impl Converter<'_> {
         let manifest = context.runtime.block_on(repository.manifest(&version))?;
         let mut relayout = Relayout::new(context, job, self.compression)?;
         let stays: HashSet<ContainerId> = self.before.containers.keys().copied().collect();
+        if self.layout == Layout::Lifecycle {
+            relayout.reads_names(&manifest);
+        }
         let elsewhere = |chunk: &ChunkRef| self.before.chunks.get(&chunk.fingerprint).copied();
         let relaid = relayout.relay_sharing(&manifest, |container| !stays.contains(container), elsewhere)?;
         let written = relayout.finish()?;

@@ -132,6 +132,8 @@ pub struct Relayout {
     uploads: Arc<Uploads>,
     data: Packer,
     metadata: Packer,
+    /// Whether chunks are named as the layout `lifecycle` does.
+    has_names: bool,
     /// Beside `data`.
     lanes: Vec<Packer>,
     /// Last, so that it ends after those that hand work in.
@@ -158,6 +160,7 @@ impl Relayout {
             uploads,
             data: Packer::new(destination.clone(), ContainerKind::Data, job),
             metadata: Packer::new(destination, ContainerKind::Meta, job),
+            has_names: false,
             lanes: Vec::new(),
             _pool: pool,
         })

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use larder_format::ids::{ContainerId, SeriesKey};
+use larder_format::index_manifest::IndexedVersion;
 use larder_format::index_tables::{ContainerFacts, ContainerState, Lifespan, SeriesLifespans};
 use larder_format::layout::Layout;
 use larder_index::{ContainerExtents, Containers, Draft, IndexError, IndexPass};
@@ -58,7 +59,7 @@ pub(super) fn settle(
                 object_bytes: holding.object_bytes,
                 given_up_chunks: 0,
                 given_up_bytes: 0,
-                users: users(series.key, content),
+                users: settling.users(content),
                 forwards: Vec::new(),
             };
             facts.put(number, &new)?;
@@ -70,9 +71,13 @@ pub(super) fn settle(
     draft.apply(records)
 }
 
-/// Until when a container is needed that was written by arranging.
-fn users(series: SeriesKey, content: &Content) -> Vec<SeriesLifespans> {
-    vec![SeriesLifespans { series, lifespans: vec![Lifespan { first: content.first, last: content.last }] }]
+/// Of a series that was converted, the last version that is of the layout; `None`: its newest one is.
+fn end_of_layout(draft: &Draft<'_>, series: SeriesKey) -> Option<u32> {
+    let of_series = draft.manifest.versions.iter().filter(|version| version.series == series);
+    let (of_layout, others): (Vec<&IndexedVersion>, Vec<&IndexedVersion>) =
+        of_series.partition(|version| version.layout == Layout::Lifecycle);
+    let newest = of_layout.last().map_or(0, |version| version.number);
+    others.iter().any(|version| version.number > newest).then_some(newest)
 }
 
 struct Settling {
@@ -85,9 +90,18 @@ struct Settling {
     new: BTreeMap<ContainerId, u32>,
     numbers: HashMap<ContainerId, u32>,
     series: SeriesKey,
+    /// What is open ends here.
+    end: Option<u32>,
 }
 
 impl Settling {
+    /// Until when a container is needed that was written by arranging.
+    fn users(&self, content: &Content) -> Vec<SeriesLifespans> {
+        let last = content.last.or(self.end).map(|last| last.max(content.first));
+        let lifespans = vec![Lifespan { first: content.first, last }];
+        vec![SeriesLifespans { series: self.series, lifespans }]
+    }
+
     fn read(pass: &IndexPass, draft: &Draft<'_>, series: &Series) -> Result<Self, IndexError> {
         let contents = series.content(pass, draft)?;
         let (mut forwards, mut written) = (HashMap::new(), HashSet::new());
@@ -101,7 +115,15 @@ impl Settling {
             Ok::<_, IndexError>(())
         })?;
         let numbers = series.containers.iter().map(|(id, known)| (*id, known.number)).collect();
-        Ok(Self { contents, forwards, written, new: BTreeMap::new(), numbers, series: series.key })
+        Ok(Self {
+            contents,
+            forwards,
+            written,
+            new: BTreeMap::new(),
+            numbers,
+            series: series.key,
+            end: end_of_layout(draft, series.key),
+        })
     }
 
     /// Gives numbers to what was written.
@@ -128,7 +150,7 @@ impl Settling {
             return facts;
         }
         match self.contents.get(&facts.id) {
-            Some(Some(content)) if self.written.contains(&facts.id) => facts.users = users(self.series, content),
+            Some(Some(content)) if self.written.contains(&facts.id) => facts.users = self.users(content),
             Some(Some(_)) => {}
             // `GiveUpSettled`, `GiveUpNotAdopted`.
             _ if !work.rights.is_free(&facts.id) || work.rights.held.contains(&facts.id) => {}

@@ -6,6 +6,7 @@ use std::ops::Range;
 use futures::StreamExt;
 use larder_format::compress::Decompressor;
 use larder_format::ids::ContainerId;
+use larder_format::manifest::Manifest;
 use larder_format::{ChunkRef, DecodeError, names};
 use larder_store::RepositoryError;
 use larder_store::container_reader::OpenContainer;
@@ -41,17 +42,19 @@ impl Relayout {
     /// Each is checked against its fingerprint first. Reads every container once for so many chunks as memory holds.
     pub fn copy(&mut self, chunks: &[ChunkRef]) -> Result<Vec<ChunkRef>, RelayoutError> {
         let mut copies = Vec::with_capacity(chunks.len());
-        for batch in batches(chunks, self.batch_bytes(), |chunk| chunk) {
+        for named in batches(chunks, self.batch_bytes(), |chunk| chunk) {
             self.stop_if_asked()?;
-            let mut batch = batch.to_vec();
-            self.chunks.moved().lead_on(&mut batch)?;
+            let mut batch = named.to_vec();
+            self.place(&mut batch)?;
             let contents = loop {
                 match self.read_batch(&batch) {
                     // Somebody may have moved it.
                     Err(RelayoutError::Repository(error))
                         if is_missing(&error) && self.chunks.moved().learn(missing_of(&error))? =>
                     {
-                        self.chunks.moved().lead_on(&mut batch)?;
+                        // From where they are named: where they were a moment ago means nothing.
+                        batch.copy_from_slice(named);
+                        self.place(&mut batch)?;
                     }
                     contents => break contents?,
                 }
@@ -64,6 +67,21 @@ impl Relayout {
             }
         }
         Ok(copies)
+    }
+
+    /// Chunks are named from now on as this version of the layout `lifecycle` and those like it do.
+    pub fn reads_names(&mut self, manifest: &Manifest) {
+        self.has_names = true;
+        self.chunks.moved().expect(manifest.containers.iter().map(|usage| usage.container));
+    }
+
+    /// Sets chunks to where they are now, as far as that is known.
+    pub(super) fn place(&self, chunks: &mut [ChunkRef]) -> Result<(), RelayoutError> {
+        match self.has_names {
+            true => self.chunks.moved().place(chunks)?,
+            false => self.chunks.moved().lead_on(chunks)?,
+        }
+        Ok(())
     }
 
     /// The bytes of these chunks, one after the other.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use larder_chunking::Fingerprint;
 use larder_format::ChunkRef;
 use larder_format::ids::ContainerId;
+use larder_format::layout::Layout;
 use larder_format::manifest::Manifest;
 use larder_format::recipe::{Recipe, SegmentRef};
 use larder_format::segment::{self, Segment};
@@ -90,6 +91,9 @@ impl Relayout {
             shared_chunks: 0,
             shared_bytes: 0,
         };
+        if manifest.summary.layout == Layout::Lifecycle {
+            self.reads_names(manifest);
+        }
         let known: HashSet<_> = manifest.containers.iter().map(|usage| usage.container).collect();
         // Where the index leads to is not this version's: it may be given up in its turn.
         let leaves = |container: &ContainerId| gives_up(container) || !known.contains(container);
@@ -130,10 +134,11 @@ impl Relayout {
         rewriting: &mut Rewriting,
         leaves: &impl Fn(&ContainerId) -> bool,
     ) -> Result<(), RelayoutError> {
-        let others: Vec<_> = rewriting.shared.iter().map(|(_, other)| *other).collect();
+        let mut others: Vec<_> = rewriting.shared.iter().map(|(_, other)| *other).collect();
+        self.place(&mut others)?;
         let unreadable = self.unreadable_among(&others)?;
-        for (chunk, other) in rewriting.shared.drain(..) {
-            if !unreadable.contains(&other.container) {
+        for ((chunk, other), place) in rewriting.shared.drain(..).zip(others) {
+            if !unreadable.contains(&place.container) {
                 rewriting.places.insert(chunk.fingerprint, Some(other));
                 rewriting.shared_chunks += 1;
                 rewriting.shared_bytes += u64::from(chunk.size);
