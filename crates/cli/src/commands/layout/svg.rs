@@ -90,7 +90,7 @@ impl<'a> Drawing<'a> {
         self.volumes();
         self.free();
         self.legend();
-        self.put("</svg>\n");
+        self.put("</svg>");
         self.out
     }
 
