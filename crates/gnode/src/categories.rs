@@ -3,14 +3,14 @@
 //!
 //! For people: the CLI shows it, and nobody acts on it. It is read from the tables of the newest index, one extent after the other, and
 //! kept as sums by container and category. Of versions that no index has taken in, the manifests say which containers they name; these,
-//! and versions that were taken in and not arranged, count as if they used all that is left of what they name, which is what a pass
-//! keeps for them. Without an index everything is as it was stored.
+//! and versions that were taken in and not arranged, count as if they used all of what they name that their base uses. Without an index
+//! everything is as it was stored.
 //!
 //! Invariants
 //! * What forgetting versions frees is what a retained version needs before and none after: bytes of extents, and objects of which nothing
 //!   is needed any more. Copying what is left of containers with holes may free more, later.
 //!
-//! Not here: arranging ([`crate::arranging`]), and what versions of the standard layout share ([`crate::shares`]).
+//! Not here: arranging ([`crate::arranging`]); metadata, and what versions of the standard layout share ([`crate::shares`]).
 
 mod reading;
 #[cfg(test)]
@@ -18,7 +18,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use larder_format::ids::{ByteCount, ContainerId, ContainerKind, JobId};
+use larder_format::ids::{ByteCount, JobId};
 
 pub use reading::categories;
 
@@ -46,7 +46,7 @@ pub struct Category {
     pub last: Last,
 }
 
-/// How much there is of a category. Data only.
+/// How much there is of a category.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CategorySize {
     /// Bytes, uncompressed.
@@ -59,7 +59,7 @@ pub struct CategorySize {
     pub containers: u64,
 }
 
-/// The containers of which the last bytes that anybody needs are needed until the same version. Data only.
+/// The containers of which the last bytes that anybody needs are needed until the same version.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Volume {
     /// How many.
@@ -121,15 +121,8 @@ pub struct Categories {
 /// A container that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
-    id: ContainerId,
     bytes: u64,
     object_bytes: u64,
-}
-
-impl Place {
-    fn is_data(&self) -> bool {
-        self.id.kind == ContainerKind::Data
-    }
 }
 
 /// What one container has of one category, and of which the same versions say that they need it.
@@ -166,7 +159,7 @@ impl Categories {
         let retained = self.without(&HashSet::new());
         let mut triangle: BTreeMap<Category, CategorySize> = BTreeMap::new();
         let mut seen = HashSet::new();
-        for piece in self.pieces.iter().filter(|piece| self.places[piece.place].is_data()) {
+        for piece in &self.pieces {
             let size = triangle.entry(piece.category).or_default();
             size.bytes.0 += piece.bytes;
             size.extents += piece.extents;
@@ -184,7 +177,7 @@ impl Categories {
     pub fn volumes(&self) -> BTreeMap<Last, Volume> {
         let retained = self.without(&HashSet::new());
         let mut lasts: BTreeMap<usize, (Last, u64)> = BTreeMap::new();
-        for piece in self.pieces.iter().filter(|piece| self.places[piece.place].is_data()) {
+        for piece in &self.pieces {
             let needed = if retained.needs(self, piece) { piece.bytes } else { 0 };
             let (last, sum) = lasts.entry(piece.place).or_insert((piece.category.last, 0));
             *last = piece.category.last.max(*last);
@@ -200,13 +193,6 @@ impl Categories {
             volume.needed.0 += needed;
         }
         volumes
-    }
-
-    /// How many containers of metadata there are, and the bytes of their objects. They are not arranged: each goes with the last version
-    /// that names it.
-    pub fn metadata(&self) -> (u64, ByteCount) {
-        let all = self.places.iter().filter(|place| !place.is_data());
-        all.fold((0, ByteCount(0)), |(count, bytes), place| (count + 1, ByteCount(bytes.0 + place.object_bytes)))
     }
 
     /// What forgetting these versions together would free.

@@ -1,5 +1,5 @@
 //! How much of the repository each version has to itself, by the container tables of the manifests. Of containers that were given up
-//! the index says where their chunks are: these count in their place.
+//! the index says where their chunks are: these count in their place. What is arranged is counted by [`crate::categories`] to the byte.
 //!
 //! Memory is bounded by the caller's budget, not by the number of containers: when the table of containers outgrows it, the half
 //! with one more bit of a hash is set aside and counted by reading the manifests once more. Reading them is what this costs.
@@ -8,8 +8,9 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use futures::StreamExt;
-use larder_format::ids::{ByteCount, ContainerId};
+use larder_format::ids::{ByteCount, ContainerId, ContainerKind};
 use larder_format::index_tables::ContainerState;
+use larder_format::layout::Layout;
 use larder_index::{Containers, Executor, IndexError, IndexIo, IndexSnapshot, LookupOptions, TableView};
 use larder_store::catalog::Version;
 use larder_store::{Repository, RepositoryError};
@@ -81,6 +82,29 @@ pub async fn shares_of_groups(
     count: usize,
     memory: usize,
 ) -> Result<Vec<Share>, RepositoryError> {
+    shares_of(repository, versions, groups, count, memory, |_, _| true).await
+}
+
+/// The same without what [`categories`](crate::categories) count: the data of versions in the layout `lifecycle`.
+pub async fn shares_beside_categories(
+    repository: &Repository,
+    versions: &[Version],
+    groups: &[usize],
+    count: usize,
+    memory: usize,
+) -> Result<Vec<Share>, RepositoryError> {
+    let counts = |layout: Layout, kind: ContainerKind| layout == Layout::Standard || kind == ContainerKind::Meta;
+    shares_of(repository, versions, groups, count, memory, counts).await
+}
+
+async fn shares_of(
+    repository: &Repository,
+    versions: &[Version],
+    groups: &[usize],
+    count: usize,
+    memory: usize,
+    counts: impl Fn(Layout, ContainerKind) -> bool,
+) -> Result<Vec<Share>, RepositoryError> {
     let moved = match moved(repository).await {
         Ok(moved) => moved,
         Err(IndexError::Repository(error)) if !error.is_damage() => return Err(error),
@@ -99,7 +123,9 @@ pub async fn shares_of_groups(
         let mut numbers = groups.iter().copied();
         while let Some(manifest) = manifests.next().await {
             let number = numbers.next().unwrap_or(count);
-            for usage in manifest?.containers {
+            let manifest = manifest?;
+            let layout = manifest.summary.layout;
+            for usage in manifest.containers.iter().filter(|usage| counts(layout, usage.container.kind)) {
                 let whole = [(usage.container, usage.object_bytes)];
                 for (container, bytes) in moved.get(&usage.container).map_or(&whole[..], Vec::as_slice) {
                     if !part.holds(container) {
@@ -159,7 +185,7 @@ async fn moved(repository: &Repository) -> Result<HashMap<ContainerId, Vec<(Cont
 #[cfg(test)]
 mod tests {
     use super::*;
-    use larder_format::ids::{ContainerKind, JobId};
+    use larder_format::ids::JobId;
 
     #[test]
     fn the_parts_of_a_split_hold_everything_once() {

@@ -32,7 +32,8 @@ pub(crate) struct FilterArgs {
 /// List the snapshots.
 ///
 /// SIZE is what restoring the snapshot writes, ADDED what the backup added to the repository, SHARED what was there already, FREE
-/// what forgetting it alone would free, counted in whole containers.
+/// what forgetting it alone would free, counted in whole containers: those that only it names, or in the layout `lifecycle` those of
+/// which no other snapshot of its series needs anything.
 #[derive(Debug, Args)]
 pub(crate) struct SnapshotsArgs {
     /// Only these (latest, latest~2, an id or its beginning)

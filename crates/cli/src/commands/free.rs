@@ -1,14 +1,14 @@
 //! What forgetting snapshots would free, for the commands that show it.
 //!
-//! Snapshots in the layout `lifecycle` share within their series alone, and categories say to the byte what goes with which of them.
-//! All others count by the whole containers that only they name.
+//! Snapshots in the layout `lifecycle` share data within their series alone, and categories say to the byte what goes with which of
+//! them. All others, and all metadata, count by the whole containers that only they name.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use larder_format::ids::{JobId, SeriesKey};
 use larder_format::layout::Layout;
 use larder_gnode::categories::{Categories, categories};
-use larder_gnode::shares::shares_of_groups;
+use larder_gnode::shares::shares_beside_categories;
 use larder_lnode::Context;
 use larder_store::catalog::Version;
 
@@ -18,8 +18,7 @@ use crate::refs::Versions;
 
 /// What there is to know for it.
 pub(super) struct Free {
-    /// All versions of the standard layout.
-    standard: Vec<Version>,
+    all: Vec<Version>,
     categories: BTreeMap<SeriesKey, Categories>,
 }
 
@@ -39,8 +38,12 @@ impl Free {
             }
             Err(error) => return Err(error.into()),
         };
-        let standard = all.into_iter().filter(|version| version.summary.layout == Layout::Standard).collect();
-        Ok(Some(Self { standard, categories }))
+        Ok(Some(Self { all, categories }))
+    }
+
+    /// What lies where of a series in the layout `lifecycle`.
+    pub(super) fn categories(&self, series: SeriesKey) -> Option<&Categories> {
+        self.categories.get(&series)
     }
 
     /// Bytes that forgetting each of some groups would free, which have no version in common; `None` as above.
@@ -56,13 +59,10 @@ impl Free {
         for (number, versions) in groups.iter().enumerate() {
             numbers.extend(versions.iter().map(|version| (version.id(), number)));
         }
-        let of_version = self.standard.iter().map(|version| numbers.get(&version.id()).copied());
+        let of_version = self.all.iter().map(|version| numbers.get(&version.id()).copied());
         let of_version: Vec<usize> = of_version.map(|group| group.unwrap_or(groups.len())).collect();
-        if of_version.iter().all(|group| *group == groups.len()) {
-            return Ok(Some(free));
-        }
         let (repository, memory) = (&context.repository, context.memory / 2);
-        let shares = shares_of_groups(repository, &self.standard, &of_version, groups.len() + 1, memory);
+        let shares = shares_beside_categories(repository, &self.all, &of_version, groups.len() + 1, memory);
         match app.block_on(shares) {
             Ok(shares) => {
                 free.iter_mut().zip(shares).for_each(|(free, share)| *free += share.alone.0);

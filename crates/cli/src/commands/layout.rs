@@ -12,6 +12,7 @@ use larder_gnode::categories::{
 use larder_store::catalog::Version;
 use serde_json::{Value, json};
 
+use super::free::Free;
 use crate::app::App;
 use crate::args::{FilterArgs, LayoutArgs};
 use crate::exit::Exit;
@@ -27,17 +28,28 @@ pub(super) fn run(app: &App, args: &LayoutArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
     let filter = FilterArgs { series: vec![args.series.clone()], ..FilterArgs::default() };
     let versions = Versions::load(app, &opened.repository, &filter)?;
-    let Some(version) = versions.admitted.first() else {
+    let Some(key) = versions.admitted.first().map(|version| version.series) else {
         versions.warn_of_damage(app);
         return Err(super::series::no_such(&args.series));
     };
-    let found = app.block_on(categories(&opened.repository, &versions.admitted))?.remove(&version.series);
-    let Some(found) = found else {
+    let context = app.reading(opened.repository);
+    let is_standard = || {
         let message =
             format!("series {} is in the layout {}: it has no categories", safe(&args.series), Layout::Standard);
-        return Err(Failure::new(Exit::Failed, message).advise("`larder stats` says how much it takes"));
+        Failure::new(Exit::Failed, message).advise("`larder stats` says how much it takes")
     };
-    let picture = Picture::new(args.series.clone(), found, &versions.admitted, !versions.has_unreadable());
+    let picture = match Free::read(app, &context, &versions)? {
+        Some(free) => {
+            let found = free.categories(key).ok_or_else(is_standard)?;
+            let each: Vec<&[Version]> = versions.admitted.chunks(1).collect();
+            Picture::new(args.series.clone(), found, &versions.admitted, free.of_groups(app, &context, &each)?)
+        }
+        // What forgetting frees is not known then, but what lies where is.
+        None => {
+            let found = app.block_on(categories(&context.repository, &versions.admitted))?.remove(&key);
+            Picture::new(args.series.clone(), &found.ok_or_else(is_standard)?, &versions.admitted, None)
+        }
+    };
     if let Some(path) = &args.svg {
         std::fs::write(path, svg::draw(&picture)).map_err(|error| {
             Failure::of(Exit::Failed, &error).while_doing(&format!("cannot write {}", path.display()))
@@ -62,33 +74,32 @@ struct Picture {
     versions: Vec<Shown>,
     triangle: BTreeMap<Category, CategorySize>,
     volumes: BTreeMap<Last, Volume>,
-    metadata: (u64, u64),
 }
 
-/// A snapshot, and what forgetting it alone would free if that is known.
+/// A snapshot, and what forgetting it alone would free if that is known: all bytes, and what of them is data.
 struct Shown {
     version: CategorizedVersion,
     time_ms: u64,
-    freed: Option<Freed>,
+    freed: Option<(u64, Freed)>,
 }
 
 impl Picture {
-    fn new(series: String, categories: Categories, versions: &[Version], knows_all: bool) -> Self {
+    /// `free`: what forgetting each of the versions alone frees, data and metadata.
+    fn new(series: String, categories: &Categories, versions: &[Version], free: Option<Vec<u64>>) -> Self {
         let times: HashMap<JobId, u64> =
             versions.iter().map(|version| (version.id(), version.summary.time_ms)).collect();
+        let free: HashMap<JobId, u64> = versions.iter().map(Version::id).zip(free.unwrap_or_default()).collect();
         let shown = categories.versions.iter().zip(categories.freed_alone()).map(|(version, freed)| Shown {
             version: *version,
             time_ms: times.get(&version.id).copied().unwrap_or(0),
-            freed: knows_all.then_some(freed),
+            freed: free.get(&version.id).map(|bytes| (*bytes, freed)),
         });
-        let (containers, bytes) = categories.metadata();
         Self {
             series,
             index: categories.index,
             versions: shown.collect(),
             triangle: categories.triangle(),
             volumes: categories.volumes(),
-            metadata: (containers, bytes.0),
         }
     }
 
@@ -134,9 +145,9 @@ impl Picture {
                     "number": shown.version.number,
                     "time": time::rfc3339(shown.time_ms),
                     "state": state(shown.version.progress),
-                    "free_bytes": freed.map(|freed| freed.object_bytes.0),
-                    "free_containers": freed.map(|freed| freed.containers),
-                    "free_data_bytes": freed.map(|freed| freed.bytes.0),
+                    "free_bytes": freed.map(|(bytes, _)| bytes),
+                    "free_data_containers": freed.map(|(_, data)| data.containers),
+                    "free_data_bytes": freed.map(|(_, data)| data.bytes.0),
                 })
             })
             .collect();
@@ -174,8 +185,6 @@ impl Picture {
             "snapshots": snapshots,
             "categories": categories,
             "volumes": volumes,
-            "metadata_containers": self.metadata.0,
-            "metadata_bytes": self.metadata.1,
         })
     }
 
@@ -192,9 +201,7 @@ impl Picture {
         }
         app.out.line("")?;
         app.out.line("Volumes, by last snapshot:")?;
-        print(self.volumes_table())?;
-        let (containers, bytes) = (sizes::count(self.metadata.0, "container"), sizes::show(self.metadata.1));
-        app.out.line(format!("and {containers} of metadata, {bytes}"))
+        print(self.volumes_table())
     }
 
     fn snapshots_table(&self) -> Table {
@@ -204,6 +211,7 @@ impl Picture {
             ("Time", Align::Left),
             ("State", Align::Left),
             ("Free", Align::Right),
+            ("Data", Align::Right),
             ("Containers", Align::Right),
         ]);
         for shown in &self.versions {
@@ -213,8 +221,9 @@ impl Picture {
                 shown.version.id.short(),
                 time::show(shown.time_ms),
                 state(shown.version.progress).to_owned(),
-                or_unknown(shown.freed.map(|freed| sizes::show(freed.object_bytes.0))),
-                or_unknown(shown.freed.map(|freed| freed.containers.to_string())),
+                or_unknown(shown.freed.map(|(bytes, _)| sizes::show(bytes))),
+                or_unknown(shown.freed.map(|(_, data)| sizes::show(data.bytes.0))),
+                or_unknown(shown.freed.map(|(_, data)| data.containers.to_string())),
             ]);
         }
         table

@@ -13,5 +13,6 @@ mod museum;
 mod over_http;
 mod repairing;
 mod restoring;
+mod series;
 mod setting_up;
 mod support;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use futures::StreamExt;
 use larder_format::extents::{Extent, Extents};
-use larder_format::ids::{ContainerId, SeriesKey};
+use larder_format::ids::{ContainerId, ContainerKind, SeriesKey};
 use larder_format::index_tables::{ContainerFacts, ContainerState, Lifespan};
 use larder_format::layout::Layout;
 use larder_format::manifest::ContainerUsage;
@@ -104,12 +104,28 @@ async fn drafts(
 
 fn with_versions(versions: &[&Version], snapshot: &IndexSnapshot) -> BTreeMap<SeriesKey, Draft> {
     let rows: HashMap<_, _> = snapshot.manifest.versions.iter().map(|row| ((row.series, row.job), row)).collect();
-    let mut all: BTreeMap<SeriesKey, Vec<CategorizedVersion>> = BTreeMap::new();
+    let bases: HashMap<_, _> =
+        versions.iter().map(|version| ((version.series, version.id()), version.summary.base)).collect();
+    // The newest of those that a version is built on that was arranged.
+    let since = |version: &Version| {
+        let mut base = version.summary.base;
+        for _ in 0..versions.len() {
+            let key = (version.series, base?);
+            match rows.get(&key) {
+                Some(row) if row.is_arranged => return Some(row.number),
+                _ => base = *bases.get(&key)?,
+            }
+        }
+        None
+    };
+    let mut all: BTreeMap<SeriesKey, Vec<(CategorizedVersion, Option<u32>)>> = BTreeMap::new();
     let mut next = snapshot.manifest.head.next_version.max(1);
     let mut versions = versions.to_vec();
     versions.sort_by_key(|version| version.id());
-    for version in versions {
-        let (number, progress) = match rows.get(&(version.series, version.id())) {
+    for version in &versions {
+        // A row of another generation says nothing about what this one uses.
+        let row = rows.get(&(version.series, version.id())).filter(|row| row.generation == version.generation);
+        let (number, progress) = match row {
             Some(row) if row.is_arranged => (row.number, Progress::Arranged),
             Some(row) => (row.number, Progress::Ingested),
             None => {
@@ -117,7 +133,8 @@ fn with_versions(versions: &[&Version], snapshot: &IndexSnapshot) -> BTreeMap<Se
                 (next - 1, Progress::Committed)
             }
         };
-        all.entry(version.series).or_default().push(CategorizedVersion { id: version.id(), number, progress });
+        let categorized = CategorizedVersion { id: version.id(), number, progress };
+        all.entry(version.series).or_default().push((categorized, since(version)));
     }
     all.into_iter().map(|(series, versions)| (series, Draft::new(snapshot.number, series, versions))).collect()
 }
@@ -131,6 +148,9 @@ pub(super) struct Draft {
     index: u64,
     series: SeriesKey,
     versions: Vec<CategorizedVersion>,
+    /// Of versions that were not arranged the number of the newest arranged one that they are built on, if that is known: of what was
+    /// arranged they use only what that one uses.
+    since: Vec<Option<u32>>,
     containers: BTreeMap<ContainerId, Known>,
     /// Containers that versions name that no index knows.
     named: HashMap<ContainerId, BTreeSet<usize>>,
@@ -157,12 +177,14 @@ struct Known {
 }
 
 impl Draft {
-    pub(super) fn new(index: u64, series: SeriesKey, mut versions: Vec<CategorizedVersion>) -> Self {
-        versions.sort_by_key(|version| version.number);
+    pub(super) fn new(index: u64, series: SeriesKey, mut versions: Vec<(CategorizedVersion, Option<u32>)>) -> Self {
+        versions.sort_by_key(|(version, _)| version.number);
+        let (versions, since) = versions.into_iter().unzip();
         Self {
             index,
             series,
             versions,
+            since,
             containers: BTreeMap::new(),
             named: HashMap::new(),
             moved_to: HashSet::new(),
@@ -184,7 +206,7 @@ impl Draft {
     /// A version that no index knows names these containers.
     pub(super) fn name(&mut self, version: usize, containers: &[ContainerUsage]) {
         let number = self.versions[version].number;
-        for usage in containers {
+        for usage in containers.iter().filter(|usage| usage.container.kind == ContainerKind::Data) {
             self.named.entry(usage.container).or_default().insert(version);
             // Until the index says better: one that this version was the first to store.
             let known = self.containers.entry(usage.container).or_insert(Known {
@@ -202,7 +224,8 @@ impl Draft {
     /// The index has this about a container.
     pub(super) fn container(&mut self, facts: &ContainerFacts) {
         let user = facts.users.iter().find(|user| user.series == self.series);
-        let Some(user) = user.filter(|_| facts.layout == Layout::Lifecycle) else { return };
+        let is_data = facts.id.kind == ContainerKind::Data && facts.layout == Layout::Lifecycle;
+        let Some(user) = user.filter(|_| is_data) else { return };
         let (Some(first), Some(last)) = (user.lifespans.first(), user.lifespans.last()) else { return };
         let known = Known {
             first: first.first,
@@ -227,15 +250,24 @@ impl Draft {
             return;
         };
         let Some(known) = self.containers.get(name).cloned() else { return };
-        let versions = self.versions_naming(name, &known, |progress| progress != Progress::Arranged);
-        let set = self.set(versions);
+        let naming = self.versions_naming(name, &known, |progress| progress != Progress::Arranged);
+        let mut sets: BTreeMap<Last, usize> = BTreeMap::new();
         for Extent { length, last, to, .. } in &extents.0 {
             let place = to.map_or(*name, |(container, _)| container);
             if place != *name {
                 self.moved_to.insert(place);
             }
-            let category = Category { first: known.first, last: (*last).into() };
-            self.add(place, category, true, set, u64::from(*length));
+            let last = Last::from(*last);
+            let set = match sets.get(&last) {
+                Some(set) => *set,
+                None => {
+                    let may_use =
+                        |version: &&usize| self.since[**version].is_none_or(|since| Last::Version(since) <= last);
+                    let versions = naming.iter().filter(may_use).copied().collect();
+                    *sets.entry(last).or_insert(self.set(versions))
+                }
+            };
+            self.add(place, Category { first: known.first, last }, true, set, u64::from(*length));
         }
     }
 
@@ -266,7 +298,7 @@ impl Draft {
             // What is not known has no size: it was collected while this was read.
             let (bytes, object_bytes) =
                 self.containers.get(&place).map_or((0, 0), |known| (known.bytes, known.object_bytes));
-            self.places.push(Place { id: place, bytes, object_bytes });
+            self.places.push(Place { bytes, object_bytes });
         }
         let (sum, extents) = self.pieces.entry((number, category, is_arranged, named_by)).or_default();
         *sum += bytes;

@@ -90,7 +90,7 @@ impl<'a> Drawing<'a> {
         self.volumes();
         self.free();
         self.legend();
-        self.put("</svg>\n");
+        self.put("</svg>");
         self.out
     }
 
@@ -208,20 +208,19 @@ impl<'a> Drawing<'a> {
     fn free(&mut self) {
         let left = self.right() + GAP;
         let freed = |row: u32| self.picture.retained(row).and_then(|shown| Some((shown, shown.freed?)));
-        let most = self.rows.iter().filter_map(|row| freed(*row)).map(|(_, freed)| freed.object_bytes.0).max();
+        let most = self.rows.iter().filter_map(|row| freed(*row)).map(|(_, (bytes, _))| bytes).max();
         let most = most.unwrap_or(0).max(1);
         self.text(left, TOP - 30.0, "s", "free when it alone is forgotten");
         for row in 0..self.rows.len() {
-            let Some((shown, freed)) = freed(self.rows[row]) else { continue };
-            let bytes = freed.object_bytes.0;
+            let Some((shown, (bytes, data))) = freed(self.rows[row]) else { continue };
             let (y, height) = (self.y(row) + self.cell * 0.2, self.cell * 0.6);
             let width = BARS * bytes as f64 / most as f64;
             let title = format!(
-                "{} ({}): {} in {}",
+                "{} ({}): {}, {} of data",
                 shown.version.id.short(),
                 state(shown.version.progress),
                 sizes::show(bytes),
-                sizes::count(freed.containers, "container")
+                sizes::count(data.containers, "container")
             );
             self.rectangle(left, y, width, height, "#4c9a6a", &title);
             if self.cell >= 12.0 {
@@ -299,7 +298,6 @@ mod tests {
             versions: Vec::new(),
             triangle: Default::default(),
             volumes: Default::default(),
-            metadata: (3, 4096),
         };
         for first in 1..=newest {
             if first % 2 == 1 || first == newest {
@@ -308,7 +306,7 @@ mod tests {
                 let bytes = ByteCount(u64::from(first) * 70_000);
                 let freed = Freed { bytes, containers: 1, object_bytes: bytes };
                 let version = CategorizedVersion { id, number: first, progress };
-                picture.versions.push(Shown { version, time_ms: 1_790_000_000_000, freed: Some(freed) });
+                picture.versions.push(Shown { version, time_ms: 1_790_000_000_000, freed: Some((bytes.0, freed)) });
             }
             for last in (first..newest).map(Last::Version).chain([Last::Open]) {
                 let age = match last {
