@@ -6,10 +6,13 @@
 //! * [`disk`] turns what they read and write into the time of a slow disk.
 //! * [`figures`] puts tables and plots onto pages.
 //!
-//! Nothing is stored: schemes hold names, sizes and places. CPU times are real, times of the disk are computed.
+//! * [`real`] drives the product's own nodes on the same data, in both layouts.
+//!
+//! Nothing is stored but by the real nodes: schemes hold names, sizes and places. CPU times are real, times of the disk are computed.
 
 mod disk;
 mod figures;
+mod real;
 mod run;
 mod schemes;
 mod sets;
@@ -108,7 +111,9 @@ pub(crate) enum Figure {
     Fig13,
     /// The model of Larder by the share of a container that may have left
     Holes,
-    /// All of them, a page for each set, and the targets over all sets
+    /// The real L-node and G-node, in both layouts, on the same data in memory
+    Real,
+    /// All of the above but the real nodes, a page for each set, and the targets over all sets
     All,
 }
 
