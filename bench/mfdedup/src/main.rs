@@ -77,6 +77,12 @@ impl Settings {
         percent_of(bytes, self.cache_percent)
     }
 
+    /// Those of the command line when nothing is said.
+    #[cfg(test)]
+    fn for_tests() -> Self {
+        Arguments::parse_from(["mfdedup", "fig2"]).settings
+    }
+
     /// In words, for pages.
     fn words(&self) -> String {
         let Self { scale, seed, versions, keep, chunker, chunk_kib, holes, .. } = self;
