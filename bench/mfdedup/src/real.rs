@@ -117,7 +117,11 @@ impl Run {
     }
 
     fn arrange(&mut self, holes_percent: f64) -> anyhow::Result<(Cost, u64)> {
-        let arrange = ArrangeOptions { holes_percent, compression: Compression::Off, ..ArrangeOptions::default() };
+        let arrange = ArrangeOptions {
+            holes_percent: Some(holes_percent),
+            compression: Compression::Off,
+            ..ArrangeOptions::default()
+        };
         let (report, cost) =
             self.node.pass(&PassOptions { arrange: Some(arrange), give_up: None, ..PassOptions::default() })?;
         Ok((cost, report.arranged.moved_bytes.0))
