@@ -1,10 +1,12 @@
-//! What the benches that rerun papers have in common: cutting and naming, two rivals' rules, a clock, and pages with tables and plots.
+//! What the benches that rerun papers have in common: cutting and naming, two rivals' rules, a clock, the
+//! product's own nodes over a store in memory, and pages with tables and plots.
 //!
 //! `bench/slimstore` and `bench/mfdedup` use it; nothing else does. CPU time is real and of one thread; random numbers come from seeds that
 //! callers give.
 
 pub mod clock;
 pub mod front;
+pub mod node;
 pub mod page;
 pub mod plot;
 pub mod rewriting;

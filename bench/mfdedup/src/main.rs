@@ -6,10 +6,13 @@
 //! * [`disk`] turns what they read and write into the time of a slow disk.
 //! * [`figures`] puts tables and plots onto pages.
 //!
-//! Nothing is stored: schemes hold names, sizes and places. CPU times are real, times of the disk are computed.
+//! * [`real`] drives the product's own nodes on the same data, in both layouts.
+//!
+//! Nothing is stored but by the real nodes: schemes hold names, sizes and places. CPU times are real, times of the disk are computed.
 
 mod disk;
 mod figures;
+mod real;
 mod run;
 mod schemes;
 mod sets;
@@ -74,6 +77,12 @@ impl Settings {
         percent_of(bytes, self.cache_percent)
     }
 
+    /// Those of the command line when nothing is said.
+    #[cfg(test)]
+    fn for_tests() -> Self {
+        Arguments::parse_from(["mfdedup", "fig2"]).settings
+    }
+
     /// In words, for pages.
     fn words(&self) -> String {
         let Self { scale, seed, versions, keep, chunker, chunk_kib, holes, .. } = self;
@@ -108,7 +117,9 @@ pub(crate) enum Figure {
     Fig13,
     /// The model of Larder by the share of a container that may have left
     Holes,
-    /// All of them, a page for each set, and the targets over all sets
+    /// The real L-node and G-node, in both layouts, on the same data in memory
+    Real,
+    /// All of the above but the real nodes, a page for each set, and the targets over all sets
     All,
 }
 

@@ -30,7 +30,7 @@ fn content(figure: Figure) -> (&'static str, &'static str, Section) {
         Figure::Fig12 => ("fig12", "Figure 12: arranging and collecting", work::fig12),
         Figure::Fig13 => ("fig13", "Figure 13: volumes and active categories", space::fig13),
         Figure::Holes => ("holes", "Larder's model by the share of a container that may have left", work::holes),
-        Figure::All => ("summary", "The targets, over all sets", targets::summary),
+        Figure::Real | Figure::All => ("summary", "The targets, over all sets", targets::summary),
     }
 }
 
@@ -48,6 +48,9 @@ const ALL: [Figure; 10] = [
 ];
 
 pub(crate) fn make(figure: Figure, settings: &Settings) -> anyhow::Result<()> {
+    if figure == Figure::Real {
+        return real(settings);
+    }
     let sets: Vec<Set> = settings.set.map_or_else(|| Set::MADE.to_vec(), |set| vec![set]);
     let figures = if figure == Figure::All { ALL.to_vec() } else { vec![figure] };
     let mut pages = Vec::new();
@@ -72,6 +75,18 @@ pub(crate) fn make(figure: Figure, settings: &Settings) -> anyhow::Result<()> {
         }
     }
     pages.into_iter().try_for_each(|(page, _)| page.finish())
+}
+
+/// The page about the real nodes. Data for it lies in memory, so it is not one of all.
+fn real(settings: &Settings) -> anyhow::Result<()> {
+    let sets: Vec<Set> = settings.set.map_or_else(|| Set::MADE.to_vec(), |set| vec![set]);
+    let name = settings.set.map_or_else(|| "real".to_owned(), |set| format!("real-{}", short(set)));
+    let mut page = Page::new(&name, "Larder's own nodes in both layouts", &settings.words(), &settings.out)?;
+    for set in sets {
+        page.say(&format!("## {set}"));
+        crate::real::section(&mut page, settings, set)?;
+    }
+    page.finish()
 }
 
 /// The set's name in file names.

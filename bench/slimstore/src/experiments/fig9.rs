@@ -9,7 +9,7 @@ use larder_lnode::FetchReport;
 use super::{Page, begin_page, megabytes, rate, spec};
 use crate::backup::{Capping, Detector, Har, Output, Piece, detect};
 use crate::clock::Link;
-use crate::offline::{Cost, Holdings, Node, Writer};
+use crate::offline::{Cost, Holdings, Node, Writer, compact, pass};
 use crate::plot::{Axis, Floor, Labels, Line, lines};
 use crate::restore::{FullVision, Reading, Recipe, full_vision, simulate};
 use crate::sdb::{Duplication, SDb};
@@ -141,27 +141,27 @@ impl Run {
         is_restored: bool,
     ) -> anyhow::Result<Vec<ChunkRef>> {
         let Self { way, node, holdings, .. } = self;
-        node.back_up("s-db", stream, true)?;
+        node.back_up("s-db", stream, |_| ())?;
         let backed_up = node.recipe(&node.newest()?)?;
         holdings.look(node, Writer::Version(version))?;
         if *way == Way::Keep {
             node.keep_newest(KEPT)?;
         }
-        let (mut compaction, mut pass) = (Cost::default(), Cost::default());
+        let (mut compaction, mut passes) = (Cost::default(), Cost::default());
         if matches!(way, Way::Optimize | Way::Keep) {
-            compaction = node.compact(offline)?;
+            compaction = compact(node, offline)?;
             holdings.look(node, Writer::Version(version))?;
         }
         if *way != Way::Online {
-            pass = node.pass(offline)?;
+            passes = pass(node, offline)?;
             holdings.look(node, Writer::Pass)?;
         }
         // What lies twice shows after the pass that took the version in.
         if matches!(way, Way::Optimize | Way::Keep) {
-            let again = node.compact(offline)?;
+            let again = compact(node, offline)?;
             holdings.look(node, Writer::Version(version))?;
             if again.written > 0 {
-                pass += node.pass(offline)?;
+                passes += pass(node, offline)?;
                 holdings.look(node, Writer::Pass)?;
             }
             compaction += again;
@@ -175,7 +175,7 @@ impl Run {
             of_first: holdings.bytes_since(0),
             layout: Layout::new(&recipe, &holdings.catalogue(&recipe)),
             compaction,
-            pass,
+            pass: passes,
         });
         if is_restored {
             self.fetched.push((version + 1, node.restore(&newest, stream)?));

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use larder_lnode::BackupOptions;
 use larder_store::{Location, Store, StoreOptions};
 
 use super::{begin_page, megabytes, spec};
-use crate::offline::{CHUNKS_EACH, Node};
+use crate::offline::{CHUNKS_EACH, Node, crowd, index};
 use crate::real::{Folder, Tool, Used, run_and_read};
 use crate::sdb::{Duplication, SDb};
 use crate::table::Table;
@@ -86,22 +87,23 @@ pub(crate) fn pass(settings: &Settings, programs: &Programs) -> anyhow::Result<(
     let mut sdb = SDb::new(super::Spec { file_bytes: 32 << 20, ..spec(settings, 1, 1.0, Duplication::Spread) });
     let stream = |sdb: &SDb| -> Arc<[u8]> { sdb.files().collect::<Vec<_>>().concat().into() };
 
+    let alone = |options: &mut BackupOptions| options.find_similar = false;
     let small: Arc<[u8]> = stream(&sdb)[..1 << 20].into();
-    node.back_up("old", &small, false)?;
+    node.back_up("old", &small, alone)?;
     passes.run("one small version")?;
     let containers = (CHUNKS * settings.scale / f64::from(CHUNKS_EACH)).ceil() as u32;
-    node.crowd(&node.newest()?, containers)?;
+    crowd(&node, &node.newest()?, containers)?;
     let old = node.newest()?;
     let all = passes.run("a version of all these chunks")?;
     let mut later = passes.run("nothing")?;
-    let (chunks, objects, bytes) = node.index()?;
-    node.back_up("a", &stream(&sdb), false)?;
+    let (chunks, objects, bytes) = index(&node)?;
+    node.back_up("a", &stream(&sdb), alone)?;
     later = later.max(passes.run("a first version of 34 MB")?);
     sdb.advance();
-    node.back_up("a", &stream(&sdb), true)?;
+    node.back_up("a", &stream(&sdb), |_| ())?;
     later = later.max(passes.run("its next version")?);
     for series in MORE {
-        node.back_up(series, &stream(&sdb), false)?;
+        node.back_up(series, &stream(&sdb), alone)?;
     }
     later = later.max(passes.run("the same four times, all chunks known")?);
     node.forget(&node.newest()?)?;

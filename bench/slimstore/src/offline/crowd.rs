@@ -19,42 +19,40 @@ const CHUNK: u32 = 16;
 /// Above the numbers of containers that the version has anyway.
 const FIRST: u32 = 1 << 20;
 
-impl Node {
-    /// Gives a version a new generation of its manifest which also uses so many containers of chunks that are nowhere else.
-    pub(crate) fn crowd(&self, version: &Version, containers: u32) -> anyhow::Result<()> {
-        let repository = &self.context.repository;
-        let keys = repository.keys();
-        let mut rng = Rng::new(u64::from(containers));
-        let mut compressor = Compressor::new(Compression::Off);
-        let raw = vec![0; (CHUNKS_EACH * CHUNK) as usize];
-        let mut manifest = self.runtime.block_on(repository.manifest(version))?;
-        for seq in FIRST..FIRST + containers {
-            let id = ContainerId { kind: ContainerKind::Data, job: version.id(), seq };
-            let entry = |_| {
-                let mut name = [0; 32];
-                for word in name.chunks_mut(8) {
-                    word.copy_from_slice(&rng.next_u64().to_le_bytes());
-                }
-                ChunkEntry { fingerprint: Fingerprint(name), size: CHUNK, kind: ChunkKind::Plain }
-            };
-            let chunks: Vec<ChunkEntry> = (0..CHUNKS_EACH).map(entry).collect();
-            let mut builder = ContainerBuilder::new(id);
-            builder.push_frame(&seal_frame(keys, id, 0, &raw, &mut compressor)?);
-            let object = builder.finish(keys, &chunks)?;
-            let bytes = raw.len() as u64;
-            manifest.containers.push(ContainerUsage {
-                container: id,
-                chunks_used: CHUNKS_EACH,
-                bytes_used: bytes,
-                chunks_held: CHUNKS_EACH,
-                bytes_held: bytes,
-                object_bytes: object.len() as u64,
-            });
-            self.runtime.block_on(repository.store().create(&names::container(id), object.into()))?;
-        }
-        manifest.containers.sort_by_key(|usage| usage.container);
-        let committed = repository.commit_generation(version.series, &manifest, version.generation + 1);
-        self.runtime.block_on(committed).context("the crowded version cannot be committed")?;
-        Ok(())
+/// Gives a version a new generation of its manifest which also uses so many containers of chunks that are nowhere else.
+pub(crate) fn crowd(node: &Node, version: &Version, containers: u32) -> anyhow::Result<()> {
+    let repository = &node.context.repository;
+    let keys = repository.keys();
+    let mut rng = Rng::new(u64::from(containers));
+    let mut compressor = Compressor::new(Compression::Off);
+    let raw = vec![0; (CHUNKS_EACH * CHUNK) as usize];
+    let mut manifest = node.runtime.block_on(repository.manifest(version))?;
+    for seq in FIRST..FIRST + containers {
+        let id = ContainerId { kind: ContainerKind::Data, job: version.id(), seq };
+        let entry = |_| {
+            let mut name = [0; 32];
+            for word in name.chunks_mut(8) {
+                word.copy_from_slice(&rng.next_u64().to_le_bytes());
+            }
+            ChunkEntry { fingerprint: Fingerprint(name), size: CHUNK, kind: ChunkKind::Plain }
+        };
+        let chunks: Vec<ChunkEntry> = (0..CHUNKS_EACH).map(entry).collect();
+        let mut builder = ContainerBuilder::new(id);
+        builder.push_frame(&seal_frame(keys, id, 0, &raw, &mut compressor)?);
+        let object = builder.finish(keys, &chunks)?;
+        let bytes = raw.len() as u64;
+        manifest.containers.push(ContainerUsage {
+            container: id,
+            chunks_used: CHUNKS_EACH,
+            bytes_used: bytes,
+            chunks_held: CHUNKS_EACH,
+            bytes_held: bytes,
+            object_bytes: object.len() as u64,
+        });
+        node.runtime.block_on(repository.store().create(&names::container(id), object.into()))?;
     }
+    manifest.containers.sort_by_key(|usage| usage.container);
+    let committed = repository.commit_generation(version.series, &manifest, version.generation + 1);
+    node.runtime.block_on(committed).context("the crowded version cannot be committed")?;
+    Ok(())
 }

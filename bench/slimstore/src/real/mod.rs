@@ -14,7 +14,7 @@ use anyhow::Context as _;
 pub(crate) use minio::Minio;
 pub(crate) use processes::{Used, run, run_and_read, together};
 pub(crate) use slow_link::SlowLink;
-pub(crate) use tool::{PASSWORD, Tool};
+pub(crate) use tool::Tool;
 
 use crate::sdb::SDb;
 

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use larder_bench_common::node::PASSWORD;
+
 use super::Minio;
 
 /// A program with a repository of its own. Jobs are told apart by series (Larder) or tag (restic).
@@ -19,9 +21,6 @@ enum Kind {
     Larder,
     Restic,
 }
-
-/// Of every repository.
-pub(crate) const PASSWORD: &str = "measuring";
 
 impl Tool {
     pub(crate) fn larder(program: &Path, repository: &str, cache: &Path) -> Self {
