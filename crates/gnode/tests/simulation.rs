@@ -5,9 +5,9 @@
 //! in the end a pass leaves no garbage.
 //!
 //! Leases, looks, adoption, commit and closing are the real code of `larder_store`, formats are the real ones. In two of three runs
-//! passes are the real ones, with their index, in turns with everything else (`Executor::Turns`); in the others a small pass follows
-//! the same protocol, because it can break its rules on request. Real backups use threads, which no seed decides about; so the
-//! L-node here packs its few chunks itself. What it stores, real readers read.
+//! passes are the real ones, with their index, in turns with everything else (`Executor::Turns`), and give containers up; in the others
+//! a small pass follows the same protocol, because it can break its rules on request. Real backups use threads, which no seed decides
+//! about; so the L-node here packs its few chunks itself. Where chunks went that were given up, it looks up by itself as well.
 //!
 //! A failing run tells its seed; `LARDER_SIM_SEED=<seed>` runs that one alone, with its whole trace. `LARDER_SIM_SEEDS=<n>`
 //! sets how many the soak test runs (`cargo test --test simulation -- --ignored`).

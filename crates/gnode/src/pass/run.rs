@@ -72,7 +72,8 @@ impl Surroundings {
         }
     }
 
-    /// What reading and writing contents takes. On a runtime with threads.
+    /// What reading and writing contents takes. It waits with threads; whoever works in turns gives it something else to wait with
+    /// ([`Context::on`]).
     pub(crate) fn context(&self, repository: &Repository, threads: NonZeroUsize) -> Context {
         Context {
             repository: repository.clone(),

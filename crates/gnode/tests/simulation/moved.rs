@@ -26,9 +26,13 @@ pub async fn given_up(repository: &Repository) -> Result<GivenUp, IndexError> {
             let (number, facts) = record?;
             records.extend(facts.map(|facts| (number, facts)));
         }
-        let id = |number: &u32| records.get(number).map(|facts| facts.id);
         let gone = records.values().filter(|facts| facts.state == ContainerState::Gone);
-        Ok(gone.map(|facts| (facts.id, facts.forwards.iter().filter_map(id).collect())).collect())
+        let led = gone.map(|gone| {
+            // What leads to nothing is lost: as if it were still where it was.
+            let id = |number: &u32| records.get(number).map_or(gone.id, |facts| facts.id);
+            (gone.id, gone.forwards.iter().map(id).collect())
+        });
+        Ok(led.collect())
     };
     Executor::Turns.run(repository, read).await
 }
