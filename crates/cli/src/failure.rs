@@ -5,6 +5,7 @@ use std::error::Error;
 
 use larder_format::{DecodeError, names};
 use larder_gnode::compaction::CompactionError;
+use larder_gnode::converting::ConvertError;
 use larder_gnode::pass::PassError;
 use larder_index::IndexError;
 use larder_lnode::check::CheckError;
@@ -256,6 +257,18 @@ impl From<CompactionError> for Failure {
             CompactionError::Index(error) => error.into(),
             CompactionError::Relayout(RelayoutError::Interrupted) => Self::of(Exit::Interrupted, &error),
             CompactionError::Relayout(RelayoutError::NoThreads) => Self::of(Exit::Failed, &error),
+        }
+    }
+}
+
+impl From<ConvertError> for Failure {
+    fn from(error: ConvertError) -> Self {
+        match error {
+            ConvertError::NoSuchSeries { .. } => {
+                Self::of(Exit::Failed, &error).advise("`larder series list` shows the series")
+            }
+            ConvertError::Repository(error) => error.into(),
+            ConvertError::Relayout(error) => CompactionError::from(error).into(),
         }
     }
 }

@@ -92,10 +92,17 @@ pub fn convert(
         if converted.left == 0 {
             break;
         }
+        let todo = versions.iter().filter(|version| !is_done(version));
+        let bytes = todo.map(|version| version.summary.statistics.stream_bytes).sum();
+        context.progress.expect(converted.left, bytes);
+        context.progress.expectation_is_complete();
         for version in &versions {
             match is_done(version) {
                 true => converter.share_with(version)?,
-                false => converter.convert(version, &mut converted)?,
+                false => {
+                    converter.convert(version, &mut converted)?;
+                    context.progress.done(1, version.summary.statistics.stream_bytes);
+                }
             }
         }
     }

@@ -29,6 +29,23 @@ pub(crate) enum SeriesCommand {
     /// The layout is that of a series that has no snapshot yet; one that has keeps its layout. What is set for a series holds before
     /// what --default sets, and `larder backup --layout` before both.
     Set(SetSeriesArgs),
+    /// Lay the snapshots of a series out in the other layout
+    ///
+    /// Everything is read, verified and stored once more, each chunk once; what the old layout had goes with the next pass. May be
+    /// interrupted at any moment: the snapshots that are done are done, and running it again goes on with the others.
+    Convert(ConvertArgs),
+}
+
+/// What to convert.
+#[derive(Debug, Args)]
+pub(crate) struct ConvertArgs {
+    /// Name of the series
+    #[arg(value_name = "SERIES")]
+    pub(crate) series: String,
+
+    /// The layout that its snapshots are to have: standard, or lifecycle
+    #[arg(long, value_name = "LAYOUT")]
+    pub(crate) layout: Layout,
 }
 
 /// One series, or what holds for those without settings of their own.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use larder_format::layout::Layout;
 use larder_format::settings::{SeriesSettings, SettingsOf};
+use larder_gnode::converting::{Converted, convert};
 use larder_lnode::{Clock, SystemClock};
 use larder_store::Repository;
 use larder_store::catalog::Version;
@@ -11,11 +12,11 @@ use larder_store::settings::{Settings, SettingsChange};
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::args::{FilterArgs, SeriesArgs, SeriesCommand, SetSeriesArgs, WhichSeries};
+use crate::args::{ConvertArgs, FilterArgs, SeriesArgs, SeriesCommand, SetSeriesArgs, WhichSeries};
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{Align, Table, safe};
+use crate::output::{Align, Meter, MeterKind, Table, safe};
 use crate::refs::Versions;
 use crate::{sizes, time};
 
@@ -24,8 +25,51 @@ pub(super) fn run(app: &App, args: &SeriesArgs) -> Result<Exit, Failure> {
         SeriesCommand::List => list(app),
         SeriesCommand::Show(which) => show(app, which),
         SeriesCommand::Set(args) => set(app, args),
+        SeriesCommand::Convert(args) => return convert_series(app, args),
     }?;
     Ok(Exit::Done)
+}
+
+fn convert_series(app: &App, args: &ConvertArgs) -> Result<Exit, Failure> {
+    let opened = app.open()?;
+    let mut meter = Meter::start(MeterKind::Repair, &app.out);
+    let context = app.context(opened.repository, meter.progress());
+    let converted = convert(&context, &args.series, args.layout, app.compression());
+    meter.stop();
+    let Converted { versions, were_already, overtaken, copied_bytes, shared_bytes, stored_bytes, left } = converted?;
+    let exit = if left > 0 { Exit::Partly } else { Exit::Done };
+    if app.out.is_json() {
+        app.out.json(&json!({
+            "message_type": "summary",
+            "series": args.series,
+            "layout": args.layout.name(),
+            "snapshots": versions,
+            "were_already": were_already,
+            "overtaken": overtaken,
+            "left": left,
+            "copied_bytes": copied_bytes,
+            "shared_bytes": shared_bytes,
+            "stored_bytes": stored_bytes,
+        }))?;
+        return Ok(exit);
+    }
+    let (name, layout) = (safe(&args.series), args.layout);
+    if versions == 0 && left == 0 {
+        app.out.info(format!("{name} is in the layout {layout}; there is nothing to do"))?;
+        return Ok(exit);
+    }
+    let (snapshots, copied) = (sizes::count(versions, "snapshot"), sizes::show(copied_bytes));
+    let (shared, stored) = (sizes::show(shared_bytes), sizes::show(stored_bytes));
+    app.out.info(format!(
+        "laid {snapshots} of {name} out in the layout {layout}: copied {copied} ({stored} stored), shared {shared}"
+    ))?;
+    if left > 0 {
+        let left = sizes::count(left, "snapshot");
+        app.out
+            .warn(&format!("{left} are still in the old layout: they came meanwhile, or cannot be read; run it again"));
+    }
+    app.out.info("what the old layout had goes with the next pass (`larder optimize`)")?;
+    Ok(exit)
 }
 
 /// How a backup into this series lies in containers. A series that has versions keeps their layout, whatever is set: what is asked for
@@ -57,7 +101,8 @@ fn newest(versions: &[Version]) -> Option<&Version> {
 
 fn contradiction(series: &str, layout: Layout, asked: Layout) -> Failure {
     let message = format!("series {} has snapshots in the layout {layout}, which it keeps: not {asked}", safe(series));
-    Failure::new(Exit::Failed, message).advise("nothing was changed; a new series may have any layout")
+    Failure::new(Exit::Failed, message)
+        .advise("nothing was changed; `larder series convert` changes the layout of a series that has snapshots")
 }
 
 /// What there is to say of one series.
