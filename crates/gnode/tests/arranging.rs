@@ -7,8 +7,11 @@ mod support;
 
 use std::collections::BTreeMap;
 
+use larder_format::compress::Compression;
 use larder_format::ids::JobId;
+use larder_format::layout::Layout;
 use larder_gnode::arranging::Arranged;
+use larder_gnode::converting::convert;
 use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::{Outcome, PassOptions};
 use proptest::prelude::*;
@@ -111,6 +114,45 @@ fn a_pass_arranges_one_series_and_gives_up_containers_of_another() {
 fn contents(scene: &Scene) -> BTreeMap<JobId, Vec<u8>> {
     let file = |contents: Contents| contents.into_iter().find(|(path, _)| path.ends_with(b"file")).unwrap().1;
     scene.contents().into_iter().map(|(id, contents)| (id, file(contents))).collect()
+}
+
+/// An index that is lost was alone in knowing where bytes went: they are found by their fingerprints. The series is not arranged any more
+/// until it was converted, and loses nothing.
+#[test]
+fn a_lost_index_is_made_anew() {
+    let scene = Scene::new();
+    let mut expected = BTreeMap::new();
+    for of in 1..5 {
+        let bytes = pieces(&edition(of, 2 + of as usize, 0));
+        expected.insert(scene.lifecycle("db", &bytes), bytes);
+        scene.arrange(0.0);
+    }
+    scene.lose_index();
+    // Without an index passes delete nothing that may be needed.
+    scene.arrange(0.0);
+    scene.lose_index();
+    let rebuilt = scene.rebuild();
+    assert_eq!((rebuilt.lost_chunks, rebuilt.unreadable_containers.len()), (0, 0), "{rebuilt:?}");
+    assert!(rebuilt.given_up > 0);
+    assert!(contents(&scene) == expected);
+    assert_eq!(scene.disagreements(), []);
+    let bytes = pieces(&edition(9, 3, 1));
+    expected.insert(scene.lifecycle("db", &bytes), bytes);
+    let first = *expected.keys().next().unwrap();
+    scene.forget(first);
+    expected.remove(&first);
+    for _ in 0..2 {
+        scene.arrange(0.0);
+        assert!(contents(&scene) == expected);
+    }
+    for layout in [Layout::Standard, Layout::Lifecycle] {
+        let converted = convert(&scene.context(), "db", layout, Compression::DEFAULT).unwrap();
+        assert_eq!((converted.versions, converted.left), (4, 0));
+        scene.arrange(0.0);
+        assert!(contents(&scene) == expected);
+    }
+    scene.arrange(0.0);
+    scene.names_lead_to_chunks("converted");
 }
 
 #[derive(Debug, Clone)]
