@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use larder_format::layout::Layout;
+use larder_format::manifest::Statistics;
 use larder_format::names;
 use larder_lnode::check::ReadData;
 use larder_lnode::{
@@ -71,15 +72,21 @@ impl Scene {
     }
 
     fn back_up(&mut self, files: Files) {
+        self.back_up_as(files, false);
+    }
+
+    fn back_up_as(&mut self, files: Files, paranoid: bool) -> Statistics {
         let _ = fs::remove_dir_all(self.source());
         fs::create_dir(self.source()).unwrap();
         for (name, content) in &files {
             fs::write(self.source().join(name), content).unwrap();
         }
         let paths = vec![self.source().as_os_str().as_bytes().to_vec()];
-        let options = BackupOptions { paths, layout: Layout::Lifecycle, ..options("series") };
-        larder_lnode::backup(&self.context, walk(&self.source()), &options).unwrap();
+        let options =
+            BackupOptions { paths, layout: Layout::Lifecycle, paranoid, force: paranoid, ..options("series") };
+        let report = larder_lnode::backup(&self.context, walk(&self.source()), &options).unwrap();
         self.history.push(files);
+        report.statistics
     }
 
     fn versions(&self) -> Vec<Version> {
@@ -323,5 +330,19 @@ fn damage_to_a_volume_is_named_with_the_versions_that_need_it() {
         let create = scene.context.repository.store().create(&name, whole);
         runtime.block_on(create).unwrap();
     }
+    scene.assert_all_readable();
+}
+
+#[test]
+fn backups_build_on_versions_that_were_arranged() {
+    let mut scene = Scene::new(2, 6 << 20);
+    for paranoid in [false, true] {
+        scene.arrange(everything);
+        let files = scene.history.last().unwrap().clone();
+        let statistics = scene.back_up_as(files, paranoid);
+        assert_eq!(statistics.new_chunks, 0, "paranoid: {paranoid}");
+    }
+    scene.assert_all_readable();
+    scene.arrange(everything);
     scene.assert_all_readable();
 }
