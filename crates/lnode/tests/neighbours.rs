@@ -58,7 +58,7 @@ fn small(count: u64, order: u64) -> impl Iterator<Item = (String, Vec<u8>)> {
 
 #[test]
 fn every_chunk_of_the_version_before_is_found_in_any_order_and_with_any_memory() {
-    const FILES: u64 = 2000;
+    const FILES: u64 = 1200;
     let scene = Scene::new();
     let mut missed = Vec::new();
     for layout in [Layout::Lifecycle, Layout::Standard] {
@@ -81,7 +81,7 @@ fn every_chunk_of_the_version_before_is_found_in_any_order_and_with_any_memory()
 
 #[test]
 fn every_chunk_that_the_version_has_itself_is_found_with_any_memory() {
-    const FILES: u64 = 2000;
+    const FILES: u64 = 1200;
     let scene = Scene::new();
     scene.write(small(FILES, 1).chain(small(FILES, 2)));
     for memory in [0, 1 << 20] {
