@@ -291,6 +291,9 @@ impl From<BackupError> for Failure {
             BackupError::NoSuchBase { .. } => {
                 Self::of(Exit::Failed, &error).advise("`larder snapshots` lists what there is")
             }
+            BackupError::UnsharedBase { .. } => {
+                Self::of(Exit::Failed, &error).advise("leave --parent out, or name a snapshot of the same series")
+            }
             BackupError::Input { .. } => Self::of(Exit::Failed, &error).advise("no snapshot was made"),
             _ => Self::of(Exit::Failed, &error),
         }

@@ -13,6 +13,7 @@ use larder_format::segment::ChunkRecord;
 use lru::LruCache;
 
 use crate::chain::{Chunk, Filter, Verdict};
+use crate::growing_index::GrowingIndex;
 use crate::neighbour_index::NeighbourIndex;
 use crate::sampled_index::{NoteGroups, SampleMap, SampledIndex, sample};
 
@@ -68,6 +69,7 @@ pub struct Held {
 enum Index {
     Sampled(SampledIndex),
     Exact(NeighbourIndex),
+    Growing(GrowingIndex),
 }
 
 impl Index {
@@ -75,6 +77,7 @@ impl Index {
         match self {
             Self::Sampled(index) => index,
             Self::Exact(index) => index,
+            Self::Growing(index) => index,
         }
     }
 
@@ -82,6 +85,7 @@ impl Index {
         match self {
             Self::Sampled(index) => index.get(sample),
             Self::Exact(index) => index.get(sample),
+            Self::Growing(index) => index.get(sample),
         }
     }
 
@@ -89,6 +93,7 @@ impl Index {
         match self {
             Self::Sampled(index) => index.len(),
             Self::Exact(index) => index.in_memory(),
+            Self::Growing(index) => index.in_memory(),
         }
     }
 }
@@ -129,6 +134,11 @@ impl<L: LoadGroup> GroupFilter<L> {
     /// A filter that knows every chunk of all groups, wherever it lies, by `index`; about `loaded` bytes for loaded groups.
     pub fn exact(loader: L, index: NeighbourIndex, loaded: usize) -> Self {
         Self::with_index(loader, Index::Exact(index), loaded)
+    }
+
+    /// The same for groups that come by [`Self::note`].
+    pub fn growing(loader: L, index: GrowingIndex, loaded: usize) -> Self {
+        Self::with_index(loader, Index::Growing(index), loaded)
     }
 
     fn with_index(loader: L, index: Index, loaded: usize) -> Self {

@@ -18,11 +18,11 @@ use crate::sampled_index::NoteGroups;
 /// Bytes of an entry in a file: sample and group.
 const ENTRY_BYTES: usize = 12;
 /// Entries that are read for a look-up: nearly 4 KiB.
-const PAGE_ENTRIES: usize = 340;
+pub(crate) const PAGE_ENTRIES: usize = 340;
 /// Entries of each run that are read at once while runs are merged.
 const MERGE_ENTRIES: usize = 4 * PAGE_ENTRIES;
 
-type Entry = (u64, u32);
+pub(crate) type Entry = (u64, u32);
 
 /// Gives empty files for reading and writing.
 pub type NewFile = Box<dyn FnMut() -> io::Result<File> + Send>;
@@ -151,12 +151,12 @@ impl NoteGroups for NeighbourIndex {
     }
 }
 
-fn first_of(entries: &[Entry], sample: u64) -> Option<u32> {
+pub(crate) fn first_of(entries: &[Entry], sample: u64) -> Option<u32> {
     let (found, group) = *entries.get(entries.partition_point(|entry| entry.0 < sample))?;
     (found == sample).then_some(group)
 }
 
-fn append_run(file: &File, ends: &mut Vec<u64>, run: &[Entry]) -> io::Result<()> {
+pub(crate) fn append_run(file: &File, ends: &mut Vec<u64>, run: &[Entry]) -> io::Result<()> {
     let begin = ends.last().copied().unwrap_or(0);
     let mut at = begin * ENTRY_BYTES as u64;
     let mut bytes = Vec::with_capacity(MERGE_ENTRIES * ENTRY_BYTES);
@@ -192,7 +192,7 @@ fn encode((sample, group): Entry) -> [u8; ENTRY_BYTES] {
 }
 
 /// Up to `most` entries from number `from` on, of a run that ends at `end`.
-fn read_entries(file: &File, from: u64, end: u64, most: usize) -> io::Result<Vec<Entry>> {
+pub(crate) fn read_entries(file: &File, from: u64, end: u64, most: usize) -> io::Result<Vec<Entry>> {
     let count = usize::try_from(end.saturating_sub(from)).unwrap_or(most).min(most);
     let mut bytes = vec![0; count * ENTRY_BYTES];
     file.read_exact_at(&mut bytes, from * ENTRY_BYTES as u64)?;
@@ -204,7 +204,7 @@ fn read_entries(file: &File, from: u64, end: u64, most: usize) -> io::Result<Vec
 }
 
 /// Merges runs into a file; of equal samples the first group stays. Gives the file, its entries, and the first sample of every page.
-fn merge(runs: &File, ends: &[u64], into: File) -> io::Result<(File, u64, Vec<u64>)> {
+pub(crate) fn merge(runs: &File, ends: &[u64], into: File) -> io::Result<(File, u64, Vec<u64>)> {
     struct Run {
         next: u64,
         end: u64,

@@ -11,6 +11,7 @@ use larder_format::segment::ChunkRecord;
 
 use crate::chain::{Chunk, Filter, Verdict};
 use crate::group_filter::{GroupFilter, Held, LoadGroup};
+use crate::growing_index::GrowingIndex;
 use crate::sampled_index::sample;
 
 /// Chunks that leave together.
@@ -176,6 +177,11 @@ impl<K: KeepGroups> OlderChunks<K> {
     /// Memory for about `index` bytes of index and `loaded` bytes of groups that are loaded.
     pub fn new(keeper: K, index: usize, loaded: usize) -> Self {
         Self { filter: GroupFilter::with_budgets(keeper, index, loaded) }
+    }
+
+    /// One that finds everything, by `index`; about `loaded` bytes for groups that are loaded.
+    pub fn exact(keeper: K, index: GrowingIndex, loaded: usize) -> Self {
+        Self { filter: GroupFilter::growing(keeper, index, loaded) }
     }
 
     /// Takes a group over from [`OwnChunks::take_leaving`].

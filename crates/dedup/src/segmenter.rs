@@ -94,11 +94,18 @@ impl NodeCutter {
     }
 }
 
+/// Of how many chunks one is sampled.
+pub const SAMPLED_ONE_IN: u64 = 1 << SAMPLE_ZERO_BITS;
+
+/// Whether a chunk with this sample is among the sampled ones of its segment, wherever it lies.
+pub fn is_sampled(sample: u64) -> bool {
+    sample.trailing_zeros() >= SAMPLE_ZERO_BITS
+}
+
 /// The fingerprints by which a segment can be found again: the sampled ones, and at least the least of all.
 pub fn samples_of(records: &[ChunkRecord]) -> Vec<u64> {
     let all = || records.iter().map(|record| sample(&record.chunk.fingerprint));
-    let mut samples: Vec<_> =
-        all().filter(|sample| sample.trailing_zeros() >= SAMPLE_ZERO_BITS).take(SAMPLES_MAX).collect();
+    let mut samples: Vec<_> = all().filter(|sample| is_sampled(*sample)).take(SAMPLES_MAX).collect();
     if samples.is_empty() {
         samples.extend(all().min());
     }

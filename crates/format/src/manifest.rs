@@ -114,6 +114,10 @@ pub struct Statistics {
     #[n(17)]
     #[cbor(default)]
     pub predicted_bytes: u64,
+    /// Of the bytes of the data stream that the base does not have, so many of a thousand are in the version before the base (skip
+    /// duplicates), by samples. Only in the layout `lifecycle`, and where there is such a version.
+    #[n(18)]
+    pub skip_permille: Option<u32>,
 }
 
 /// What people see of a version without opening its recipes.

@@ -26,6 +26,7 @@ mod recipe_writer;
 mod run;
 mod sequence;
 mod similar;
+mod skips;
 mod wanted;
 
 pub(crate) use collect::{GoOn, collect};
@@ -111,8 +112,9 @@ pub struct BackupOptions {
     pub index_memory: usize,
     /// How a new series lies in containers. A series that has versions keeps the layout of its newest.
     pub layout: Layout,
-    /// Folder for what that memory has no room for of the job's own chunks, in a file without a name: 44 bytes a chunk. `None`:
-    /// those are stored again when they come back.
+    /// Folder for what that memory has no room for, in files without names: 44 bytes for each of the job's own chunks, and in the layout
+    /// `lifecycle` 24 more for each and for each of a base. `None`: own chunks are stored again when they come back, and what the layout
+    /// needs stays in memory.
     pub scratch: Option<PathBuf>,
 }
 
@@ -176,6 +178,8 @@ pub enum WhyBase {
     Asked,
     /// It is the newest version of the series.
     Newest,
+    /// It is the version before the newest one, because too much of what comes back is not in that one (layout `lifecycle`).
+    Before,
     /// It is of another series, and the head of the input resembles its head.
     Similar,
 }
@@ -205,6 +209,23 @@ pub enum BackupError {
     NoSuchBase {
         /// What was asked for.
         id: JobId,
+    },
+    /// The base that was asked for has nothing that the new version may share.
+    #[error(
+        "version {id} is of series {series:?} in the layout {layout}, and series {wanted:?} is in the layout {wanted_layout}: \
+             chunks of the layout lifecycle are shared within their series alone"
+    )]
+    UnsharedBase {
+        /// What was asked for.
+        id: JobId,
+        /// Its series.
+        series: String,
+        /// And how that lies.
+        layout: Layout,
+        /// The series that is backed up.
+        wanted: String,
+        /// And how that lies.
+        wanted_layout: Layout,
     },
     /// The version could not be committed.
     #[error(transparent)]

@@ -9,14 +9,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use larder_format::compress::Compression;
 use larder_format::layout::Layout;
+use larder_format::manifest::Statistics;
 use larder_format::names;
 use larder_lnode::check::ReadData;
+use larder_lnode::repair::{HealOptions, HealedVersion, heal};
+use larder_lnode::stats::stats;
 use larder_lnode::{
     BackupOptions, CheckOptions, CheckReport, Context, FetchOptions, FetchReport, Progress, RestoreOptions,
     RestoreReport, VersionReader,
 };
 use larder_source::target::{Target, TargetOptions};
+use larder_source::{Roots, Walk, WalkOptions};
 use larder_store::catalog::Version;
 use larder_store::{RepositoryError, Store, StoreOptions};
 use larder_testkit::{FaultStore, Faults, Memory, OpKind, data};
@@ -71,15 +76,21 @@ impl Scene {
     }
 
     fn back_up(&mut self, files: Files) {
+        self.back_up_as(files, false);
+    }
+
+    fn back_up_as(&mut self, files: Files, paranoid: bool) -> Statistics {
         let _ = fs::remove_dir_all(self.source());
         fs::create_dir(self.source()).unwrap();
         for (name, content) in &files {
             fs::write(self.source().join(name), content).unwrap();
         }
         let paths = vec![self.source().as_os_str().as_bytes().to_vec()];
-        let options = BackupOptions { paths, layout: Layout::Lifecycle, ..options("series") };
-        larder_lnode::backup(&self.context, walk(&self.source()), &options).unwrap();
+        let options =
+            BackupOptions { paths, layout: Layout::Lifecycle, paranoid, force: paranoid, ..options("series") };
+        let report = larder_lnode::backup(&self.context, walk(&self.source()), &options).unwrap();
         self.history.push(files);
+        report.statistics
     }
 
     fn versions(&self) -> Vec<Version> {
@@ -324,4 +335,101 @@ fn damage_to_a_volume_is_named_with_the_versions_that_need_it() {
         runtime.block_on(create).unwrap();
     }
     scene.assert_all_readable();
+}
+
+#[test]
+fn backups_build_on_versions_that_were_arranged() {
+    let mut scene = Scene::new(2, 6 << 20);
+    for paranoid in [false, true] {
+        scene.arrange(everything);
+        let files = scene.history.last().unwrap().clone();
+        let statistics = scene.back_up_as(files, paranoid);
+        assert_eq!(statistics.new_chunks, 0, "paranoid: {paranoid}");
+    }
+    scene.assert_all_readable();
+    scene.arrange(everything);
+    scene.assert_all_readable();
+}
+
+#[test]
+fn what_a_volume_has_lost_is_put_back_from_files_that_have_it() {
+    let mut scene = Scene::new(3, 3 << 20);
+    scene.arrange(everything);
+    let all = scene.arranger.chunks.values().filter(|known| known.last == 2 && known.first == 0);
+    let victim = names::container(all.clone().next().unwrap().now.container);
+    let damage = |bytes: &mut Vec<u8>| bytes[1000] ^= 1;
+    assert!(scene.context.runtime.block_on(scene.memory.change(&victim, damage)));
+    let before = scene.restore(0, &FetchOptions::default()).1;
+    assert!(before.damaged > 0);
+    let roots = Roots::new([scene.source().as_os_str().as_bytes()], b"/").unwrap();
+    let options = HealOptions {
+        read_data: ReadData::All,
+        versions: Vec::new(),
+        dry_run: false,
+        compression: Compression::DEFAULT,
+    };
+    let report = heal(&scene.context, Walk::new(roots, WalkOptions::default()), &options).unwrap();
+    assert_eq!(report.versions.len(), 3, "{report:?}");
+    assert!(report.versions.iter().all(HealedVersion::is_whole), "{report:?}");
+    // What they lost, and what lay beside it, is stored once more and not three times.
+    let layouts: Vec<_> = scene.versions().iter().map(|version| (version.generation, version.summary.layout)).collect();
+    assert_eq!(layouts, [(1, Layout::Lifecycle); 3]);
+    for (number, files) in scene.history.iter().enumerate() {
+        assert!(scene.restore(number, &FetchOptions::default()).0 == *files);
+    }
+    let of_volume: u64 = all.clone().map(|known| u64::from(known.chunk.size)).sum();
+    let again: u64 = {
+        let context = &scene.context;
+        let named = data_containers(context);
+        let known: BTreeSet<_> = scene.arranger.chunks.values().map(|known| known.now.container).collect();
+        let index = |id| context.runtime.block_on(context.repository.read_container_index(id)).unwrap();
+        named.difference(&known).map(|id| u64::from(index(*id).payload_len)).sum()
+    };
+    // The keeper's copies of what was lost, and one container's worth for the versions.
+    assert!(again < 2 * of_volume, "{again} for {of_volume}");
+}
+
+#[test]
+fn statistics_are_of_where_things_are() {
+    let mut scene = Scene::new(3, 4 << 20);
+    let stats_of = |scene: &Scene, number: usize| stats(&scene.context, &scene.versions()[number..=number]).unwrap();
+    let before: Vec<_> = (0..3).map(|number| stats_of(&scene, number)).collect();
+    scene.arrange(everything);
+    for (number, before) in before.iter().enumerate() {
+        let after = stats_of(&scene, number);
+        assert_eq!((after.files, after.logical_bytes), (before.files, before.logical_bytes));
+        assert!(after.stored_data_bytes > after.logical_bytes * 9 / 10, "{after:?}");
+        assert!(after.unique_bytes >= after.logical_bytes - 40_000, "{after:?}");
+    }
+    let all = stats(&scene.context, &scene.versions()).unwrap();
+    let listed = scene.context.runtime.block_on(scene.context.repository.store().list(names::DATA)).unwrap();
+    assert_eq!(all.stored_data_bytes, listed.iter().map(|object| object.size).sum::<u64>());
+    let chunks = scene.arranger.chunks.values().map(|known| u64::from(known.chunk.size)).sum::<u64>();
+    assert_eq!(all.unique_bytes, chunks);
+}
+
+#[test]
+fn without_an_index_people_are_told_what_to_do() {
+    let mut scene = Scene::new(2, 3 << 20);
+    scene.arrange(everything);
+    let context = &scene.context;
+    for object in context.runtime.block_on(context.repository.store().list(names::INDEX)).unwrap() {
+        context.runtime.block_on(context.repository.store().delete(&object.name)).unwrap();
+    }
+    let report = scene.check();
+    assert!(!report.damages.is_empty());
+    assert!(report.damages.iter().all(|damage| damage.why.contains("larder repair index")), "{:?}", report.damages);
+    #[derive(Default)]
+    struct Notes(parking_lot::Mutex<Vec<String>>);
+    impl Progress for Notes {
+        fn note(&self, text: &str) {
+            self.0.lock().push(text.to_owned());
+        }
+    }
+    let notes = Arc::new(Notes::default());
+    scene.context.progress = notes.clone();
+    let (_, report) = scene.restore(0, &FetchOptions::default());
+    assert!(report.damaged > 0);
+    let notes = notes.0.lock();
+    assert_eq!(notes.iter().filter(|note| note.contains("larder repair index")).count(), 1, "{notes:?}");
 }

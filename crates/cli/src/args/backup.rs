@@ -105,7 +105,7 @@ pub(crate) struct BackupArgs {
     #[arg(long, help_heading = "What to write down")]
     pub(crate) with_atime: bool,
 
-    /// Compare with this snapshot instead of the newest of the series
+    /// Compare with this snapshot instead of the newest of the series; in the layout lifecycle, one of the same series
     #[arg(long, value_name = "SNAPSHOT", help_heading = "What to compare with")]
     pub(crate) parent: Option<OsString>,
 

@@ -130,6 +130,7 @@ impl Ended<'_> {
         let why = |base: &Base| match base.why {
             WhyBase::Asked => "asked",
             WhyBase::Newest => "newest",
+            WhyBase::Before => "before",
             WhyBase::Similar => "similar",
         };
         let base = |base: &Base| json!({ "id": base.id.to_string(), "series": base.series, "why": why(base) });
@@ -173,6 +174,10 @@ impl Ended<'_> {
         let (added, stored) = (sizes::show(statistics.added_bytes), sizes::show(statistics.stored_bytes));
         let would = if self.args.dry_run { "Would add" } else { "Added" };
         out.info(format!("{would} to the repository: {added} ({stored} stored)"))?;
+        if let Some(permille) = statistics.skip_permille.filter(|permille| *permille > 0) {
+            let percent = f64::from(permille) / 10.0;
+            out.info(format!("{percent:.1} % of what the newest snapshot does not have is in the one before it"))?;
+        }
         let files = sizes::count(summary::files(statistics), "file");
         let duration = time::show_duration(std::time::Duration::from_secs_f64(self.seconds.max(0.0)));
         out.info(format!("processed {files}, {} in {duration}", sizes::show(statistics.logical_bytes)))?;

@@ -67,8 +67,9 @@ pub(crate) fn statistics(statistics: &Statistics) -> Map<String, Value> {
         predictions_right,
         predictions_wrong,
         predicted_bytes,
+        skip_permille,
     } = statistics;
-    let value = json!({
+    let mut value = json!({
         "files_new": files_new,
         "files_changed": files_changed,
         "files_unmodified": files_unmodified,
@@ -91,6 +92,9 @@ pub(crate) fn statistics(statistics: &Statistics) -> Map<String, Value> {
         "predictions_wrong": predictions_wrong,
         "predicted_bytes": predicted_bytes,
     });
+    if let (Value::Object(object), Some(permille)) = (&mut value, skip_permille) {
+        object.insert("skip_permille".to_owned(), json!(permille));
+    }
     match value {
         Value::Object(object) => object,
         _ => Map::new(),

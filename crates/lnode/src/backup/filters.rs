@@ -1,7 +1,9 @@
 //! The filters of a backup that read from the store: the streams of base versions, and the comparison of bytes.
 
-use larder_dedup::GroupFilter;
+use std::path::PathBuf;
+
 use larder_dedup::chain::{Chunk, Filter, Verdict};
+use larder_dedup::{GroupFilter, NeighbourIndex, NewFile};
 use larder_format::ids::JobId;
 use larder_format::recipe::SegmentRef;
 use larder_format::segment::ChunkRecord;
@@ -10,7 +12,24 @@ use larder_store::RepositoryError;
 use larder_store::container_reader::ChunkReader;
 
 use super::bases::BaseSegments;
-use crate::version::RecipeReader;
+use crate::version::{MetaChunks, RecipeReader, is_missing, scratch};
+
+/// Which of the chunks are found that were there before.
+#[derive(Debug, Clone)]
+pub(super) enum Finding {
+    /// Those that come in runs, when memory is short: whatever else comes back is stored again, and shared by a pass.
+    Sampled,
+    /// All (layout `lifecycle`): no pass looks for others. What memory has no room for is in files in this folder.
+    Exact(Option<PathBuf>),
+}
+
+/// Gives files in a folder, as long as there is one.
+pub(super) fn files_in(folder: Option<PathBuf>) -> NewFile {
+    Box::new(move || match &folder {
+        Some(folder) => scratch::unnamed(folder),
+        None => Err(std::io::ErrorKind::Unsupported.into()),
+    })
+}
 
 /// Chunks of one stream of a base version. Says nothing more once the base turns out to be damaged: nothing is lost by storing
 /// again what it cannot give any more, and `check` tells about the base.
@@ -42,6 +61,8 @@ impl BaseFilter {
 #[derive(Debug)]
 pub(super) struct BaseFilters {
     bases: Vec<BaseFilter>,
+    /// Whether the first one is always asked first: what both have is named as it has it.
+    in_order: bool,
     /// The base that had a duplicate last.
     last: usize,
     /// Whether the chunk asked about last was there.
@@ -50,10 +71,25 @@ pub(super) struct BaseFilters {
 
 impl BaseFilters {
     /// Filters that take about `budget` bytes of memory together; `None` when there is no base.
-    pub(super) fn new(readers: Vec<RecipeReader>, budget: usize) -> Option<Self> {
+    pub(super) fn new(readers: Vec<RecipeReader>, budget: usize, finding: &Finding) -> Option<Self> {
         let share = budget.checked_div(readers.len())?;
-        let new = |reader| BaseFilter { filter: Some(GroupFilter::new(BaseSegments::new(reader), share)) };
-        Some(Self { bases: readers.into_iter().map(new).collect(), last: 0, found_last: false })
+        let new = |reader| {
+            let segments = BaseSegments::new(reader);
+            let filter = match finding {
+                Finding::Sampled => GroupFilter::new(segments, share),
+                Finding::Exact(scratch) => {
+                    GroupFilter::exact(segments, NeighbourIndex::new(share / 2, files_in(scratch.clone())), share / 2)
+                }
+            };
+            BaseFilter { filter: Some(filter) }
+        };
+        let in_order = matches!(finding, Finding::Exact(_));
+        Some(Self { bases: readers.into_iter().map(new).collect(), in_order, last: 0, found_last: false })
+    }
+
+    /// Whether the chunk that was asked about last is in another base than the first, and not in the first one.
+    pub(super) fn is_in_second(&self) -> bool {
+        self.found_last && self.last > 0
     }
 
     /// The segment that the stream is following: the one a segment written now may be equal to.
@@ -85,7 +121,8 @@ impl BaseFilters {
 impl Filter<RepositoryError> for BaseFilters {
     fn check(&mut self, chunk: &Chunk<'_>, _: Option<&ChunkRecord>) -> Result<Verdict, RepositoryError> {
         let count = self.bases.len();
-        for number in (self.last..count).chain(0..self.last) {
+        let first = if self.in_order { 0 } else { self.last };
+        for number in (first..count).chain(0..first) {
             if let Some(record) = self.bases[number].ask(|filter| filter.find(chunk.fingerprint, chunk.size()))? {
                 (self.last, self.found_last) = (number, true);
                 return Ok(Verdict::StrongMaybe(record));
@@ -103,11 +140,29 @@ pub(super) struct ByteComparison {
     reader: ChunkReader,
     runtime: IndexRuntime,
     job: JobId,
+    /// Tells where chunks are that records only name.
+    chunks: MetaChunks,
 }
 
 impl ByteComparison {
-    pub(super) fn new(reader: ChunkReader, runtime: IndexRuntime, job: JobId) -> Self {
-        Self { reader, runtime, job }
+    pub(super) fn new(reader: ChunkReader, runtime: IndexRuntime, job: JobId, chunks: MetaChunks) -> Self {
+        Self { reader, runtime, job, chunks }
+    }
+
+    fn stored(&self, found: &ChunkRecord) -> Result<bytes::Bytes, RepositoryError> {
+        loop {
+            let mut chunk = found.chunk;
+            if self.chunks.is_placed() {
+                self.chunks.moved().place([&mut chunk])?;
+            }
+            match self.runtime.block_on(self.reader.read(&chunk)) {
+                Err(error)
+                    if self.chunks.is_placed()
+                        && is_missing(&error)
+                        && self.chunks.moved().learn([chunk.container])? => {}
+                read => return read,
+            }
+        }
     }
 }
 
@@ -116,7 +171,7 @@ impl Filter<RepositoryError> for ByteComparison {
         let Some(found) = found.filter(|found| found.chunk.container.job != self.job) else {
             return Ok(Verdict::WeakMaybe);
         };
-        match self.runtime.block_on(self.reader.read(&found.chunk)) {
+        match self.stored(found) {
             Ok(stored) if stored == chunk.bytes => Ok(Verdict::Existing(*found)),
             Ok(_) => {
                 tracing::error!(fingerprint = ?chunk.fingerprint, "two different chunks have one fingerprint");

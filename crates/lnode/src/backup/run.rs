@@ -22,10 +22,11 @@ use super::bases::OrphanedContainers;
 use super::compare::{Comparison, Rules};
 use super::cutting::Cutting;
 use super::feed::Feeder;
-use super::filters::ByteComparison;
+use super::filters::{ByteComparison, Finding};
 use super::prediction::{Predictor, Track};
 use super::sequence::{BaseReaders, Parts, Sequencer, Streams};
 use super::similar::{Sampled, find_similar};
+use super::skips::{Skips, is_too_much};
 use super::wanted::Wanted;
 use super::{BackupError, BackupOptions, BackupReport, Base, IN_FLIGHT, Input, WhyBase};
 use crate::context::Context;
@@ -43,10 +44,10 @@ pub fn backup(context: &Context, input: Input, options: &BackupOptions) -> Resul
     let started_ms = context.clock.now_ms();
     let job = JobId::new(started_ms, random(repository.entropy())?);
     let cutting = Cutting::new(repository.config(), repository.keys()).ok_or(BackupError::WorkerDied)?;
-    let Bases { candidates, merge_before, layout, input } = find_bases(context, options, job, input, &cutting)?;
+    let Bases { candidates, before, merge_before, layout, input } = find_bases(context, options, job, input, &cutting)?;
     let announced = match options.dry_run {
-        true => Announced { bases: candidates, adopts: Vec::new(), merge_before, layout, keeper: None },
-        false => Announced { merge_before, layout, ..announce(context, options, job, candidates)? },
+        true => Announced { bases: candidates, adopts: Vec::new(), before, merge_before, layout, keeper: None },
+        false => Announced { before, merge_before, layout, ..announce(context, options, job, candidates)? },
     };
     let result = run(context, input, options, job, started_ms, &cutting, &announced);
     // The lease of a job that failed stays open: that is what tells the next run where its uploads are.
@@ -77,6 +78,8 @@ impl Candidate {
 struct Announced {
     bases: Vec<Candidate>,
     adopts: Vec<Pin>,
+    /// The version before the base, of which nothing is shared: what is lost by that is measured.
+    before: Option<Version>,
     /// Chunks born before this version have stayed duplicate long enough to be merged.
     merge_before: Option<JobId>,
     layout: Layout,
@@ -87,6 +90,8 @@ struct Announced {
 struct Bases {
     /// The version asked for, else the newest of the series, else similar ones of other series.
     candidates: Vec<Candidate>,
+    /// The version before the base, if that alone serves.
+    before: Option<Version>,
     /// The version before which chunks must have been born to be merged.
     merge_before: Option<JobId>,
     /// How the series lies in containers.
@@ -124,19 +129,42 @@ fn find_bases(
     let own = match options.base {
         Some(id) => {
             let version = versions.find(|version| version.id() == id).ok_or(BackupError::NoSuchBase { id })?;
+            expect_shared(&version.summary, &options.series, layout)?;
             Some(Candidate { version, why: WhyBase::Asked })
         }
         None => versions.next().map(|version| Candidate { version, why: WhyBase::Newest }),
     };
-    // Layouts have no chunks in common.
-    let own = own.filter(|own| own.version.summary.layout == layout);
     if own.is_some() || !options.find_similar || layout != Layout::Standard {
-        let input = Sampled::untouched(input);
-        return Ok(Bases { candidates: own.into_iter().collect(), merge_before, layout, input });
+        let before = match options.base {
+            None if layout == Layout::Lifecycle => versions.next(),
+            _ => None,
+        };
+        let mut candidates: Vec<_> = own.into_iter().collect();
+        // What the newest lost, or the one before, says what is to be expected.
+        let newest = candidates.iter().map(|candidate| &candidate.version);
+        let is_needed = newest.chain(&before).any(|version| is_too_much(&version.summary.statistics));
+        let (second, before) = if is_needed { (before, None) } else { (None, before) };
+        candidates.extend(second.map(|version| Candidate { version, why: WhyBase::Before }));
+        return Ok(Bases { candidates, before, merge_before, layout, input: Sampled::untouched(input) });
     }
     let (similar, input) = find_similar(context, input, cutting)?;
     let similar = similar.into_iter().map(|version| Candidate { version, why: WhyBase::Similar });
-    Ok(Bases { candidates: similar.collect(), merge_before, layout, input })
+    Ok(Bases { candidates: similar.collect(), before: None, merge_before, layout, input })
+}
+
+/// An error when a version that was asked for has no chunks that one of this series may share.
+fn expect_shared(base: &Summary, series: &str, layout: Layout) -> Result<(), BackupError> {
+    let is_shared = base.layout == layout && (layout == Layout::Standard || base.series == series);
+    if is_shared {
+        return Ok(());
+    }
+    Err(BackupError::UnsharedBase {
+        id: base.id,
+        series: base.series.clone(),
+        layout: base.layout,
+        wanted: series.to_owned(),
+        wanted_layout: layout,
+    })
 }
 
 fn announce(
@@ -180,7 +208,8 @@ fn announce(
         Ok::<_, RepositoryError>((bases, adoptable))
     });
     let (bases, adopts) = checked?;
-    Ok(Announced { bases, adopts, merge_before: None, layout: Layout::Standard, keeper: Some(keeper) })
+    let keeper = Some(keeper);
+    Ok(Announced { bases, adopts, before: None, merge_before: None, layout: Layout::Standard, keeper })
 }
 
 /// A base whose manifest was read.
@@ -307,6 +336,17 @@ fn pipeline(
         false => Destination::Store { pool: handle.clone(), uploads: uploads.clone() },
     };
     let chunks = MetaChunks::new(context);
+    let mut skips = None;
+    if announced.layout == Layout::Lifecycle {
+        skips = match &announced.before {
+            Some(before) => before_base(context, before, &chunks)?.map(Skips::measured),
+            None => bases.iter().any(|base| base.why == WhyBase::Before).then(Skips::counted),
+        };
+    }
+    let finding = match announced.layout {
+        Layout::Standard => Finding::Sampled,
+        Layout::Lifecycle => Finding::Exact(options.scratch.clone()),
+    };
     let recipes: Vec<_> = bases
         .iter()
         .map(|base| (Arc::new(base.manifest.data.clone()), Arc::new(base.manifest.metadata.clone())))
@@ -355,10 +395,13 @@ fn pipeline(
         orphans: (!orphans.is_empty()).then_some(orphans),
         comparison: options.paranoid.then(|| {
             let reader = ChunkReader::new(repository.clone(), COMPARISON_CACHE, COMPARISON_CACHE);
-            ByteComparison::new(reader, context.runtime.clone(), job)
+            let chunks = bases.iter().fold(chunks.clone(), |chunks, base| chunks.for_reading(&base.manifest));
+            ByteComparison::new(reader, context.runtime.clone(), job, chunks)
         }),
         index_memory: options.index_memory,
         scratch: options.scratch.clone(),
+        finding,
+        skips,
         merge_before: announced.merge_before,
         wanted: Wanted::new(&options.paths),
         track,
@@ -397,6 +440,22 @@ fn pipeline(
         return Err(BackupError::NothingRead);
     }
     sequencer.finish()
+}
+
+/// The data stream of the version before the base. Nothing is lost when it cannot be read, or is forgotten meanwhile.
+fn before_base(
+    context: &Context,
+    before: &Version,
+    chunks: &MetaChunks,
+) -> Result<Option<RecipeReader>, RepositoryError> {
+    match context.runtime.block_on(context.repository.manifest(before)) {
+        Ok(manifest) => Ok(Some(RecipeReader::new(Arc::new(manifest.data), chunks.clone()))),
+        Err(error) if error.is_damage() => {
+            tracing::warn!(%error, "the version before the base cannot be read; skip duplicates are not measured");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Where a version has the bytes of the file at `path` in its data stream.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
 use larder_dedup::chain::{self, Chunk, Filter};
-use larder_dedup::{Bloom, GroupFilter, OlderChunks, OwnChunks, Sketcher};
+use larder_dedup::{Bloom, GroupFilter, GrowingIndex, OlderChunks, OwnChunks, Sketcher};
 use larder_format::Fingerprint;
 use larder_format::compress::Matter;
 use larder_format::entry::{Entry, EntryKind};
@@ -26,10 +26,11 @@ use super::bases::OrphanedContainers;
 use super::batch::{self, BatchDone, Ready};
 use super::cutting::{Chunks, Cutter, Cutting};
 use super::feed::{Fate, Fed};
-use super::filters::{BaseFilters, ByteComparison};
+use super::filters::{BaseFilters, ByteComparison, Finding, files_in};
 use super::overflow::Overflow;
 use super::prediction::{Sighting, Track};
 use super::recipe_writer::RecipeWriter;
+use super::skips::Skips;
 use super::wanted::Wanted;
 use crate::context::{Cancel, Problem, Progress};
 use crate::version::RecipeReader;
@@ -51,6 +52,9 @@ pub(super) struct Parts {
     pub(super) index_memory: usize,
     /// Folder for what that has no room for.
     pub(super) scratch: Option<PathBuf>,
+    pub(super) finding: Finding,
+    /// Measures what is found in no base and was there before.
+    pub(super) skips: Option<Skips>,
     /// Runs of chunks born before this version become superchunks.
     pub(super) merge_before: Option<JobId>,
     pub(super) wanted: Wanted,
@@ -96,13 +100,17 @@ struct Own {
 impl Own {
     /// Filters that take about `budget` bytes of memory together. Of 12 MiB, the default, the newest
     /// 60,000 chunks are found in memory and another 590,000 exactly in the file; of still more, those that come in runs.
-    fn new(budget: usize, scratch: Option<PathBuf>, job: JobId) -> Self {
+    fn new(budget: usize, scratch: Option<PathBuf>, job: JobId, finding: &Finding) -> Self {
         let twelfths = |count| budget / 12 * count;
-        Self {
-            bloom: Bloom::new(twelfths(1)),
-            newest: OwnChunks::new(twelfths(3)),
-            older: OlderChunks::new(Overflow::new(scratch, job), twelfths(6), twelfths(2)),
-        }
+        let overflow = Overflow::new(scratch, job);
+        let older = match finding {
+            Finding::Sampled => OlderChunks::new(overflow, twelfths(6), twelfths(2)),
+            Finding::Exact(scratch) => {
+                let index = GrowingIndex::new(twelfths(6), files_in(scratch.clone()));
+                OlderChunks::exact(overflow, index, twelfths(2))
+            }
+        };
+        Self { bloom: Bloom::new(twelfths(1)), newest: OwnChunks::new(twelfths(3)), older }
     }
 
     /// Hands on what the newest have no room for.
@@ -128,6 +136,7 @@ pub(super) struct Sequencer {
     own: Own,
     orphans: Option<GroupFilter<OrphanedContainers>>,
     comparison: Option<ByteComparison>,
+    skips: Option<Skips>,
     unread: Option<RecipeReader>,
     kept: Option<Kept>,
     sketcher: Sketcher,
@@ -152,7 +161,7 @@ pub(super) struct Sequencer {
 
 impl Sequencer {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { bases, index_memory, .. } = parts;
+        let Parts { bases, index_memory, finding, .. } = parts;
         let data = RecipeWriter::new(bases.first().map(|base| base.data.recipe()));
         let metadata = RecipeWriter::new(bases.first().map(|base| base.metadata.recipe()));
         let (data_bases, meta_bases) = bases.into_iter().map(|base| (base.data, base.metadata)).unzip();
@@ -164,11 +173,12 @@ impl Sequencer {
             data,
             metadata,
             blocks: BlockBuilder::new(),
-            data_base: BaseFilters::new(data_bases, index_memory / 2),
-            meta_base: BaseFilters::new(meta_bases, index_memory / 8),
-            own: Own::new(index_memory / 4, parts.scratch, parts.job),
+            data_base: BaseFilters::new(data_bases, index_memory / 2, &finding),
+            meta_base: BaseFilters::new(meta_bases, index_memory / 8, &finding),
+            own: Own::new(index_memory / 4, parts.scratch, parts.job, &finding),
             orphans: parts.orphans.map(|orphans| GroupFilter::new(orphans, index_memory / 8)),
             comparison: parts.comparison,
+            skips: parts.skips,
             unread: parts.unread,
             kept: None,
             sketcher: Sketcher::new(),
@@ -378,7 +388,15 @@ impl Sequencer {
         let chunk = Chunk { fingerprint, bytes };
         let filters = data_filters(&mut self.data_base, &mut self.own, &mut self.orphans, &mut self.comparison);
         if let Some(record) = chain::find(filters, &chunk)? {
+            if let (Some(skips), Some(base)) = (&mut self.skips, &self.data_base)
+                && base.is_in_second()
+            {
+                skips.found(chunk.size());
+            }
             return Ok(record);
+        }
+        if let Some(skips) = &mut self.skips {
+            skips.stored(fingerprint, chunk.size())?;
         }
         let stored = ChunkRecord { chunk: self.data_packer.push(*fingerprint, bytes)?, born: self.job };
         let filters = data_filters(&mut self.data_base, &mut self.own, &mut self.orphans, &mut self.comparison);
@@ -563,6 +581,7 @@ impl Sequencer {
         self.data_packer.close()?;
         self.meta_packer.close()?;
         self.statistics.stream_bytes = self.stream_bytes;
+        self.statistics.skip_permille = self.skips.as_ref().and_then(Skips::permille);
         let Self { usage, statistics, sketcher, orphans, .. } = self;
         Ok(Streams { data, metadata, usage, statistics, sketcher, orphans })
     }

@@ -13,11 +13,12 @@
 //!
 //! Equal names are equal bytes, so it does not matter which files the source consists of. Memory: 100 bytes for each lost chunk.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::lease::{JobKind, Lease, Pin};
+use larder_format::manifest::Manifest;
 use larder_format::{ChunkRef, Fingerprint, names};
 use larder_source::Walk;
 use larder_store::RepositoryError;
@@ -32,7 +33,7 @@ use crate::check::{BadContainer, CheckOptions, CheckReport, Examined, ReadData, 
 use crate::context::Context;
 use crate::lease::LeaseKeeper;
 use crate::relayout::{Placing, Relayout, RelayoutError};
-use crate::version::{VersionReader, look, pin_of};
+use crate::version::{MetaChunks, VersionReader, look, pin_of};
 use crate::writing::{Destination, Packer, Pool, Uploads};
 
 /// How to heal.
@@ -268,7 +269,7 @@ impl Healing<'_> {
             if self.is_lost(chunk) {
                 lost.insert(chunk.fingerprint.0);
             }
-            self.put_back.owner(&chunk.fingerprint, &mut owners);
+            self.put_back.owner(version, &chunk.fingerprint, &mut owners);
         })?;
         let is_found = |fingerprint: &&[u8; 32]| matches!(self.chunks.get(&Fingerprint(**fingerprint)), Some(Some(_)));
         (healed.lost, healed.found) = (lost.len() as u64, lost.iter().filter(is_found).count() as u64);
@@ -307,6 +308,18 @@ impl Healing<'_> {
         result.map(|(outcome, _)| outcome)
     }
 
+    /// Where a version's chunks are.
+    fn places(&self, manifest: &Manifest) -> Result<Places, RepositoryError> {
+        let chunks = MetaChunks::new(self.context).for_reading(manifest);
+        let mut suffering = HashSet::new();
+        for id in manifest.containers.iter().map(|usage| usage.container) {
+            if id.kind == ContainerKind::Data && chunks.lie_in([id].into_iter(), |id| self.bad.contains_key(id))? {
+                suffering.insert(id);
+            }
+        }
+        Ok(Places { chunks, suffering })
+    }
+
     /// The outcome, and whether the task will create nothing any more.
     fn announced(
         &mut self,
@@ -327,16 +340,22 @@ impl Healing<'_> {
             return Ok((HealOutcome::Overtaken, true));
         };
         let old = context.runtime.block_on(repository.manifest(&newest))?;
-        let shared = self.put_back.look(context, owners)?;
+        let shared = self.put_back.look(context, version, owners)?;
+        let places = self.places(&old)?;
         let mut relayout = Relayout::new(context, task.job, self.options.compression)?;
         let relaid = relayout.relay_to(
             &old,
-            |container| container.kind == ContainerKind::Data && self.bad.contains_key(container),
-            |chunk| match (shared.find(chunk), self.chunks.get(&chunk.fingerprint)) {
-                (Some(there), _) => Placing::At(there),
-                (None, Some(Some(kept))) if self.is_lost(chunk) => Placing::Copy(*kept),
-                (None, _) if self.is_lost(chunk) => Placing::Stay,
-                (None, _) => Placing::Copy(*chunk),
+            |container| places.suffering.contains(container),
+            |chunk| {
+                let Some(place) = places.of(chunk) else { return Placing::Stay };
+                let is_lost = self.is_lost(&place);
+                match (shared.find(chunk), self.chunks.get(&chunk.fingerprint)) {
+                    _ if !self.bad.contains_key(&place.container) => Placing::Stay,
+                    (Some(there), _) => Placing::At(there),
+                    (None, Some(Some(kept))) if is_lost => Placing::Copy(*kept),
+                    (None, _) if is_lost => Placing::Stay,
+                    (None, _) => Placing::Copy(*chunk),
+                }
             },
         );
         let relaid = match relaid {
@@ -364,6 +383,24 @@ impl Healing<'_> {
     }
 }
 
+/// Where a version's chunks are, which its recipe may only name.
+struct Places {
+    chunks: MetaChunks,
+    /// Containers that it names and of which anything is in a damaged one.
+    suffering: HashSet<ContainerId>,
+}
+
+impl Places {
+    /// Where a chunk is; `None`: that cannot be found out.
+    fn of(&self, chunk: &ChunkRef) -> Option<ChunkRef> {
+        let mut place = *chunk;
+        if self.chunks.is_placed() {
+            self.chunks.moved().place([&mut place]).ok()?;
+        }
+        Some(place)
+    }
+}
+
 /// What one version's new generation is made as.
 struct Task {
     job: JobId,
@@ -380,7 +417,7 @@ fn each_in_bad(
     let mut recipe = reader.data_recipe();
     for number in 0..recipe.segments() {
         let Some((segment, _)) = recipe.segment_ref(number)? else { break };
-        if !segment.uses.iter().any(|used| bad.contains_key(&used.container)) {
+        if !recipe.lies_in(&segment, |id| bad.contains_key(id))? {
             continue;
         }
         let records = recipe.segment(number)?;

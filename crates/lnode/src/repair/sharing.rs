@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use larder_format::ids::ContainerId;
+use larder_format::ids::{ContainerId, SeriesKey};
+use larder_format::layout::Layout;
 use larder_format::lease::Pin;
 use larder_format::manifest::Manifest;
 use larder_format::{ChunkRef, Fingerprint};
@@ -19,11 +20,19 @@ use crate::writing::{Holding, holdings};
 /// Versions that one lease names beside its own. Chunks of further ones are stored again.
 const SHARED_WITH_MAX: usize = 64;
 
+/// Those with whom a version shares chunks: all versions of the layout `standard`, or its series alone.
+pub(super) type Sharers = Option<SeriesKey>;
+
+/// With whom a version shares.
+pub(super) fn sharers(version: &Version) -> Sharers {
+    (version.summary.layout == Layout::Lifecycle).then_some(version.series)
+}
+
 /// What this repair put back so far.
 #[derive(Debug, Default)]
 pub(super) struct PutBack {
     owners: Vec<Version>,
-    chunks: HashMap<Fingerprint, (ChunkRef, usize)>,
+    chunks: HashMap<(Sharers, Fingerprint), (ChunkRef, usize)>,
 }
 
 impl PutBack {
@@ -32,13 +41,13 @@ impl PutBack {
         let owner = self.owners.len();
         self.owners.push(version.clone());
         for chunk in chunks {
-            self.chunks.entry(chunk.fingerprint).or_insert((chunk, owner));
+            self.chunks.entry((sharers(version), chunk.fingerprint)).or_insert((chunk, owner));
         }
     }
 
     /// Whether somebody has a chunk; then whoever that is, is added.
-    pub(super) fn owner(&self, fingerprint: &Fingerprint, owners: &mut BTreeSet<usize>) {
-        if let Some((_, owner)) = self.chunks.get(fingerprint)
+    pub(super) fn owner(&self, version: &Version, fingerprint: &Fingerprint, owners: &mut BTreeSet<usize>) {
+        if let Some((_, owner)) = self.chunks.get(&(sharers(version), *fingerprint))
             && owners.len() < SHARED_WITH_MAX
         {
             owners.insert(*owner);
@@ -51,8 +60,13 @@ impl PutBack {
     }
 
     /// What of them may be referenced. To be asked after the lease: what is there then stays.
-    pub(super) fn look(&self, context: &Context, owners: &BTreeSet<usize>) -> Result<Shared<'_>, RepositoryError> {
-        let mut shared = Shared { chunks: &self.chunks, held: HashMap::new() };
+    pub(super) fn look(
+        &self,
+        context: &Context,
+        of: &Version,
+        owners: &BTreeSet<usize>,
+    ) -> Result<Shared<'_>, RepositoryError> {
+        let mut shared = Shared { chunks: &self.chunks, sharers: sharers(of), held: HashMap::new() };
         for owner in owners {
             let version = &self.owners[*owner];
             let manifest = context.runtime.block_on(newest_manifest(context, version))?;
@@ -78,7 +92,8 @@ async fn newest_manifest(context: &Context, version: &Version) -> Result<Option<
 /// What may be referenced.
 #[derive(Debug)]
 pub(super) struct Shared<'a> {
-    chunks: &'a HashMap<Fingerprint, (ChunkRef, usize)>,
+    chunks: &'a HashMap<(Sharers, Fingerprint), (ChunkRef, usize)>,
+    sharers: Sharers,
     /// Containers of the announced versions.
     pub(super) held: HashMap<ContainerId, Holding>,
 }
@@ -86,7 +101,7 @@ pub(super) struct Shared<'a> {
 impl Shared<'_> {
     /// Where an announced version has a chunk.
     pub(super) fn find(&self, chunk: &ChunkRef) -> Option<ChunkRef> {
-        let (found, _) = self.chunks.get(&chunk.fingerprint)?;
+        let (found, _) = self.chunks.get(&(self.sharers, chunk.fingerprint))?;
         (self.held.contains_key(&found.container) && found.size == chunk.size).then_some(*found)
     }
 }

@@ -168,6 +168,24 @@ impl Moved {
         Ok(places.flatten().collect())
     }
 
+    /// Bytes that containers have now of those that are named; `None`: one that is as it was.
+    pub(crate) fn held_by(&self, named: &[ContainerId]) -> Result<Vec<(ContainerId, Option<u64>)>, RepositoryError> {
+        let records = self.records(named.iter().copied())?.unwrap_or_default();
+        let mut held = Vec::new();
+        for id in named {
+            match records.get(id).and_then(Option::as_ref) {
+                None => held.push((*id, None)),
+                Some(extents) => held.extend(
+                    extents
+                        .0
+                        .iter()
+                        .map(|extent| (extent.to.map_or(*id, |(place, _)| place), Some(u64::from(extent.length)))),
+                ),
+            }
+        }
+        Ok(held)
+    }
+
     /// Records of extents; `None`: there is no index.
     pub(crate) fn records(
         &self,

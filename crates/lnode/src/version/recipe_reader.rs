@@ -65,7 +65,7 @@ impl MetaChunks {
     }
 
     /// Whether anything of containers that recipes name may lie in one of these ones. What was led on by its fingerprint may lie anywhere.
-    pub(super) fn lie_in(
+    pub(crate) fn lie_in(
         &self,
         named: impl Iterator<Item = ContainerId>,
         is_one: impl Fn(&ContainerId) -> bool,

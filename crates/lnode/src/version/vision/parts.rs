@@ -83,9 +83,10 @@ pub(crate) fn choose(wanted: Vec<Range<u32>>, container: Measure) -> Part {
     }
 }
 
-/// Reads what is wanted, whatever it costs.
+/// Reads what is wanted, whatever it costs, of a container of which the tables are known.
 pub(crate) fn exactly(wanted: Vec<Range<u32>>, container: Measure) -> Part {
-    reckon(wanted, container).0
+    let part = reckon(wanted, container).0;
+    Part { bytes: part.bytes.saturating_sub(TAIL_GUESS as u64), ..part }
 }
 
 /// Reading by parts, and the requests that this takes.

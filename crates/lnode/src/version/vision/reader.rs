@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use larder_format::ChunkRef;
-use larder_format::container::{ContainerIndex, open_frame};
+use larder_format::container::{ContainerIndex, FRAME_TARGET, open_frame};
 use larder_format::ids::ContainerId;
 use larder_format::manifest::Manifest;
 use larder_format::segment::ChunkRecord;
@@ -42,8 +42,8 @@ const SEGMENTS_KEPT: NonZeroUsize = NonZeroUsize::new(32).unwrap();
 
 /// Tables of containers that are kept while these are read in pieces: some ten kilobytes each.
 const TABLES_KEPT: NonZeroUsize = NonZeroUsize::new(128).unwrap();
-/// The least that a piece of a container has of its payload: four frames.
-const PIECE_MIN: u32 = 2 << 20;
+/// Of a job's memory, so many bytes for each piece of all there are: what is planned of them, several times over.
+const PIECE_MEMORY: usize = 2 << 10;
 
 /// Something on its way; dropped, it is given up.
 struct Coming(JoinHandle<Result<OpenContainer, RepositoryError>>);
@@ -121,44 +121,62 @@ impl Containers {
 
     /// From now on these segments are read, in order; `more_follows`: then others.
     pub(crate) fn plan(&mut self, segments: Range<SegmentNumber>, more_follows: bool) -> Result<(), RepositoryError> {
-        let mut uses = self.uses(segments.clone(), Pieces::Whole)?;
-        let pieces = match self.recipe.chunks().is_placed() {
-            true => self.divide(uses.at_once()),
-            false => Pieces::Whole,
-        };
-        if pieces != Pieces::Whole {
-            uses = self.uses(segments, pieces)?;
+        let mut divisions = vec![Pieces::Whole];
+        if self.recipe.chunks().is_placed() {
+            divisions.extend(self.divisions());
         }
-        if pieces != self.pieces {
-            // What is at hand is divided otherwise.
-            self.schedule.replan(Uses::default(), false);
-            self.collect();
-            self.borders.clear();
-            self.pieces = pieces;
+        let last = divisions.len() - 1;
+        for (number, pieces) in divisions.into_iter().enumerate() {
+            let is_same = pieces == self.pieces;
+            let mut numbers = if is_same { std::mem::take(&mut self.numbers) } else { Numbers::default() };
+            let (touches_max, folder) = (self.touches_max, &self.options.scratch);
+            let uses = Uses::plan(&mut self.recipe, segments.clone(), &mut numbers, pieces, touches_max, folder);
+            if is_same {
+                self.numbers = std::mem::take(&mut numbers);
+            }
+            let uses = uses?;
+            if number < last && !self.fits(uses.at_once(), pieces) {
+                continue;
+            }
+            if !is_same {
+                // What is at hand is divided otherwise.
+                self.schedule.replan(Uses::default(), false);
+                self.collect();
+                self.borders.clear();
+                (self.pieces, self.numbers) = (pieces, numbers);
+            }
+            self.schedule.replan(uses, more_follows);
+            break;
         }
-        self.schedule.replan(uses, more_follows);
         self.planned = None;
         self.collect();
         Ok(())
     }
 
-    fn uses(&mut self, segments: Range<SegmentNumber>, pieces: Pieces) -> Result<Uses, RepositoryError> {
-        Uses::plan(&mut self.recipe, segments, &mut self.numbers, pieces, self.touches_max, &self.options.scratch)
+    /// How containers may be divided where there is no memory for whole ones: the largest pieces first.
+    ///
+    /// What was arranged lies in the order of the stream in every category. Reading is a merge of all of them, which needs a
+    /// little of each at a time: at least a frame.
+    fn divisions(&self) -> impl Iterator<Item = Pieces> + use<> {
+        let least = (self.recipe.bytes() / (self.memory / PIECE_MEMORY).max(1) as u64).max(FRAME_TARGET as u64);
+        let least = u32::try_from(least).unwrap_or(u32::MAX);
+        let larger = (1..).map_while(move |times: u32| least.checked_mul(1 << (2 * times))).take(1);
+        larger.chain([least]).map(Pieces::Of)
     }
 
-    /// How to divide containers of which so many are read from at a time, so that there is memory for what is needed of each.
-    ///
-    /// What was arranged lies in the order of the stream in every category. Reading is a merge of them, which needs a little of
-    /// one container of each at a time.
-    fn divide(&self, at_once: u64) -> Pieces {
+    /// Whether there is memory for so many pieces at a time, with a quarter for what is read ahead.
+    fn fits(&self, at_once: u64, pieces: Pieces) -> bool {
         let memory = self.options.memory(self.memory) as u64;
         let Measure { payload, object } = self.sizes.typical();
-        if at_once.saturating_mul(object) <= memory {
-            return Pieces::Whole;
-        }
-        // Half of it for what is read ahead.
-        let piece = u128::from(memory / 2 / at_once.max(1)) * u128::from(payload) / u128::from(object.max(1));
-        Pieces::Of(u32::try_from(piece).unwrap_or(u32::MAX).max(PIECE_MIN))
+        let (bytes, room) = match pieces {
+            Pieces::Whole => (object, memory),
+            Pieces::Of(bytes) => {
+                // Half a frame more on the border.
+                let raw = u64::from(bytes) + FRAME_TARGET as u64 / 2;
+                (raw.saturating_mul(object) / payload.max(1), memory / 4 * 3)
+            }
+        };
+        at_once.saturating_mul(bytes) <= room
     }
 
     /// The reader comes to record `from` of a segment that was planned, or that was not.
@@ -400,7 +418,10 @@ async fn read_piece(
     let index = tables.get_or_try_init(|| async {
         let tail = repository.read_container_frames(id, &[]).await?;
         (bytes_read, requests) = (tail.bytes_read, tail.requests);
-        known.extend(tail.sealed_parts().1.iter().cloned());
+        // Not to be kept in memory for nothing.
+        if wanted.iter().flat_map(|range| tail.index.frames_of(range)).any(|frame| tail.holds(frame)) {
+            known.extend(tail.sealed_parts().1.iter().cloned());
+        }
         Ok::<_, RepositoryError>(tail.index)
     });
     let index = index.await?.clone();
@@ -441,8 +462,8 @@ fn part_of(
         (Pieces::Whole, None) => Part { ranges: None, bytes: measure.object },
         (Pieces::Of(bytes), wanted) => {
             let from = asked.unit.piece.saturating_mul(bytes);
-            let wanted = wanted.unwrap_or_else(|| vec![from..from.saturating_add(bytes)]);
-            parts::exactly(wanted, measure)
+            let whole = from..from.saturating_add(bytes);
+            parts::exactly(wanted.unwrap_or_else(|| Vec::from([whole])), measure)
         }
     }
 }

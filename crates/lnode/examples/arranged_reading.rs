@@ -1,0 +1,108 @@
+//! What it takes to read versions of the layout `lifecycle` that were arranged: bytes and requests, for restores and in order of the
+//! stream, by the memory for containers. Everything is where the paper has it: each chunk with those of its first and last version.
+//!
+//! `cargo run --release -p larder-lnode --example arranged_reading -- FOLDER VERSIONS MEGABYTES`, where the folder is for the repository
+//! and what is restored. Every version changes 3 % of the file, in runs of 64 KiB; half of what is written compresses.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement that cannot go on fails here")]
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use larder_format::layout::Layout;
+use larder_lnode::{BackupOptions, FetchOptions, FetchReport, RestoreOptions, VersionReader};
+use larder_source::target::{Target, TargetOptions};
+use larder_store::RepositoryError;
+use support::arranging::Arranger;
+use support::{context, init, local, options, pseudo_random, runtime, versions, walk};
+
+const RUN: usize = 64 << 10;
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    let mut next = || args.next().unwrap();
+    let folder = PathBuf::from(next());
+    let (count, size): (usize, usize) = (next().parse().unwrap(), next().parse().unwrap());
+    let runtime = runtime();
+    let (source, target) = (folder.join("source"), folder.join("restored"));
+    for made in [&source, &folder.join("repository")] {
+        std::fs::create_dir_all(made).unwrap();
+    }
+    let context = context(&runtime, init(&runtime, local(&folder.join("repository"))));
+    let run = |seed: usize| {
+        let mut bytes = pseudo_random(RUN, seed as u64);
+        bytes[RUN / 2..].iter_mut().for_each(|byte| *byte &= 3);
+        bytes
+    };
+    let mut content: Vec<u8> = (0..(size << 20) / RUN).flat_map(run).collect();
+    let mut random = 7usize;
+    for version in 0..count {
+        for change in 0..content.len() / RUN * 3 / 100 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let place = (random >> 33) % (content.len() - RUN);
+            content[place..place + RUN].copy_from_slice(&run(1 << 40 | version << 20 | change));
+        }
+        std::fs::write(source.join("file"), &content).unwrap();
+        let options = BackupOptions { layout: Layout::Lifecycle, ..options("series") };
+        larder_lnode::backup(&context, walk(&source), &options).unwrap();
+    }
+    let versions = versions(&context);
+    let mut arranger = Arranger::default();
+    arranger.take_in(&context, &versions);
+    arranger.pass(&context, count - 1, |_| true);
+    let object_bytes = |number: usize| -> u64 {
+        let manifest = VersionReader::open(&context, &versions[number]).unwrap().manifest().clone();
+        let used = manifest.containers.iter().filter(|usage| usage.bytes_held > 0);
+        used.map(|usage| usage.object_bytes * usage.bytes_used / usage.bytes_held).sum()
+    };
+    println!(
+        "| version | read | MB for containers | seconds | containers | requests | MB | of what it takes | again | peak MB |"
+    );
+    println!("|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|");
+    for number in [0, count / 2, count - 1] {
+        let least = object_bytes(number) as f64;
+        let line = |how: &str, memory: usize, seconds: f64, fetched: &FetchReport| {
+            let FetchReport { containers, requests, bytes, again, .. } = fetched;
+            let (mb, of) = (*bytes as f64 / 1e6, *bytes as f64 / least);
+            let memory = memory >> 20;
+            let peak = peak_mb();
+            println!(
+                "| {number} | {how} | {memory} | {seconds:.2} | {containers} | {requests} | {mb:.1} | {of:.3} | {again} | {peak} |"
+            );
+        };
+        for memory in [256 << 20, 48 << 20, 16 << 20] {
+            let fetch = FetchOptions { cache_memory: Some(memory), ..FetchOptions::default() };
+            reset_peak();
+            let begun = Instant::now();
+            let reader = VersionReader::open(&context, &versions[number]).unwrap().fetching(fetch.clone());
+            reader
+                .visit_contents(b"", |_, content| {
+                    std::io::copy(content, &mut std::io::sink()).unwrap();
+                    Ok::<(), RepositoryError>(())
+                })
+                .unwrap();
+            line("in order", memory, begun.elapsed().as_secs_f64(), &reader.fetched());
+            reset_peak();
+            let begun = Instant::now();
+            let into = Target::open(&target, TargetOptions::default()).unwrap();
+            let options = RestoreOptions { fetch, ..RestoreOptions::default() };
+            let report = larder_lnode::restore(&context, &versions[number], &into, &options).unwrap();
+            line("to a file", memory, begun.elapsed().as_secs_f64(), &report.fetched);
+            std::fs::remove_dir_all(&target).unwrap();
+        }
+    }
+}
+
+/// The most memory that the process had since that was last forgotten.
+fn peak_mb() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    (kib / 1024).to_string()
+}
+
+fn reset_peak() {
+    std::fs::write("/proc/self/clear_refs", "5").unwrap();
+}
