@@ -55,6 +55,8 @@ pub(crate) struct Ledger {
     held: HashSet<ContainerId>,
     /// Every generation that counts of every version that is retained, of the standard layout.
     counting: Vec<(Pin, u32)>,
+    /// The same of the layout `lifecycle`.
+    counting_arranged: Vec<(Pin, u32)>,
     /// Series of the layout `lifecycle` with generations that count and were not taken in.
     unsettled: BTreeSet<SeriesKey>,
     /// Versions of the layout `lifecycle` that were dropped: their numbers, by series.
@@ -118,6 +120,7 @@ impl Ledger {
             dropped: 0,
             held: HashSet::new(),
             counting: Vec::new(),
+            counting_arranged: Vec::new(),
             unsettled: BTreeSet::new(),
             dropped_numbers: Numbers::new(),
             sketches: Sketches::new(),
@@ -149,16 +152,26 @@ impl Ledger {
     /// A version that the index knows is retained.
     pub(crate) fn retain(&mut self, version: Pin) {
         self.retained.insert(version);
-        let counting = self.versions.get(&version).filter(|known| known.layout == Layout::Standard);
-        self.counting.extend(counting.map(|known| (version, known.generation)));
+        if let Some(known) = self.versions.get(&version) {
+            let (generation, layout) = (known.generation, known.layout);
+            self.count(version, generation, layout);
+        }
     }
 
     /// A generation of a version counts that is not taken in.
     pub(crate) fn hold(&mut self, version: Pin, generation: u32, contents: &Contents) {
         self.held.extend(contents.containers.iter().map(|usage| usage.container));
         match contents.layout {
-            Layout::Standard => self.counting.push((version, generation)),
+            Layout::Standard => {}
             Layout::Lifecycle => drop(self.unsettled.insert(version.series)),
+        }
+        self.count(version, generation, contents.layout);
+    }
+
+    fn count(&mut self, version: Pin, generation: u32, layout: Layout) {
+        match layout {
+            Layout::Standard => self.counting.push((version, generation)),
+            Layout::Lifecycle => self.counting_arranged.push((version, generation)),
         }
     }
 
@@ -211,8 +224,8 @@ impl Ledger {
             if !contents.sketch.is_empty() {
                 self.sketches.insert(series, (number, contents.sketch));
             }
-            self.counting.push((version, generation));
         }
+        self.count(version, generation, layout);
     }
 
     /// Versions of which nothing is to be kept lose their rows, and containers that none of the others uses and that may go theirs.
@@ -255,6 +268,11 @@ impl Ledger {
     /// Every generation that counts of every version that is retained, of the standard layout.
     pub(crate) fn counting(&self) -> &[(Pin, u32)] {
         &self.counting
+    }
+
+    /// The same of the layout `lifecycle`.
+    pub(crate) fn counting_arranged(&self) -> &[(Pin, u32)] {
+        &self.counting_arranged
     }
 
     /// Series of the layout `lifecycle` of which versions came or went, or all of them. It is due to arrange one when versions came, or

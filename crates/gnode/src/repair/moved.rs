@@ -66,7 +66,8 @@ pub(super) async fn look(
         repository.list_containers().await?.into_iter().map(|listed| listed.id).collect();
     let is_data = |id: &ContainerId| id.kind == ContainerKind::Data;
     let gone = named.iter().filter(|(id, _)| is_data(id) && !listed.contains(id)).map(|(id, number)| (*id, *number));
-    let mut search = Search { gone: gone.collect(), counting: ledger.counting().to_vec(), ..Search::default() };
+    let counting = [ledger.counting(), ledger.counting_arranged()].concat();
+    let mut search = Search { gone: gone.collect(), counting, ..Search::default() };
     // What a backup uploaded and no version names was never led to: `RedirectToCommitted`.
     let of_task = |id: &ContainerId| is_data(id) && !named.contains_key(id) && !registered.contains(&id.job);
     let mut unnamed: Vec<ContainerId> = listed.into_iter().filter(of_task).collect();
