@@ -188,9 +188,9 @@ proptest! {
         for step in &steps {
             match step {
                 Step::Backup(of, every, shift) => {
-                    for place in 0..60 {
+                    for (place, piece) in pieces_now.iter_mut().enumerate() {
                         if (place + shift).is_multiple_of(*every) {
-                            pieces_now[place] = *of;
+                            *piece = *of;
                         }
                     }
                     let id = scene.lifecycle("db", &pieces(&pieces_now));

@@ -220,10 +220,8 @@ impl Ledger {
         let row = IndexedVersion { number, series, job, generation, state, layout, is_arranged: false };
         self.versions.insert(version, row);
         // What is of the other layout is found by nobody who looks for something similar, and needs nothing of what others have.
-        if layout == Layout::Standard {
-            if !contents.sketch.is_empty() {
-                self.sketches.insert(series, (number, contents.sketch));
-            }
+        if layout == Layout::Standard && !contents.sketch.is_empty() {
+            self.sketches.insert(series, (number, contents.sketch));
         }
         self.count(version, generation, layout);
     }
