@@ -87,3 +87,36 @@ fn without_an_index_what_only_the_newest_stored_is_free() {
     let arranged = scene.pass().unwrap().arranged;
     assert_eq!(had + arranged.written_bytes.0 - arranged.given_up_bytes.0 - stored(&scene), said.object_bytes.0);
 }
+
+/// A version that no pass has seen uses of what was arranged only what its base does, so it keeps nobody's volume.
+#[test]
+fn a_version_that_was_not_arranged_keeps_only_what_its_base_uses() {
+    let scene = Scene::new();
+    let ids: Vec<JobId> = (0..4).map(|edition| version(&scene, "a", edition)).collect();
+    scene.pass().unwrap();
+    scene.pass().unwrap();
+    version(&scene, "a", 4);
+    version(&scene, "a", 5);
+    let now = read(&scene);
+    let progress: Vec<Progress> = now.versions.iter().map(|version| version.progress).collect();
+    assert_eq!(progress[3..], [Progress::Arranged, Progress::Committed, Progress::Committed]);
+    let gone = HashSet::from([ids[0], ids[1]]);
+    let said = now.freed(&gone);
+    assert!(said.bytes.0 > 350_000, "{said:?}");
+    let had = stored(&scene);
+    gone.iter().for_each(|id| scene.forget(*id));
+    // The first one takes in what it does not know and keeps all that it may need, the second one knows better. What goes because
+    // nobody needs it may go as what was given up.
+    let (mut written, mut given_up) = (0, 0);
+    for _ in 0..2 {
+        let arranged = scene.pass().unwrap().arranged;
+        written += arranged.written_bytes.0;
+        given_up += arranged.given_up_bytes.0;
+    }
+    let went = had + written - stored(&scene);
+    assert!((said.object_bytes.0..=said.object_bytes.0 + given_up).contains(&went), "{said:?} {went} {given_up}");
+    // All of it is gone that was said, and nothing else changed for those that are left.
+    let after = read(&scene);
+    assert!(after.triangle().values().all(|size| size.needed == size.bytes));
+    assert!(after.is_arranged());
+}

@@ -196,4 +196,5 @@ fn what_forgetting_frees_is_known_by_categories() {
     assert_eq!(before - containers(&play), planned);
     let text = play.larder(["layout", "s"]).ok().text();
     assert!(text.contains("all of 3 snapshots arranged"), "{text}");
+    play.larder(["check", "--read-data"]).ok();
 }
