@@ -48,33 +48,35 @@ fn main() {
         let options = BackupOptions { layout: Layout::Lifecycle, ..options("series") };
         larder_lnode::backup(&context, walk(&source), &options).unwrap();
     }
+    drop(content);
     let versions = versions(&context);
     let mut arranger = Arranger::default();
     arranger.take_in(&context, &versions);
     arranger.pass(&context, count - 1, |_| true);
+    drop(arranger);
     let object_bytes = |number: usize| -> u64 {
         let manifest = VersionReader::open(&context, &versions[number]).unwrap().manifest().clone();
         let used = manifest.containers.iter().filter(|usage| usage.bytes_held > 0);
         used.map(|usage| usage.object_bytes * usage.bytes_used / usage.bytes_held).sum()
     };
     println!(
-        "| version | read | MB for containers | seconds | containers | requests | MB | of what it takes | again | peak MB |"
+        "| version | read | MB for containers | seconds | containers | requests | MB | of what it takes | again | MiB more memory |"
     );
     println!("|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|");
     for number in [0, count / 2, count - 1] {
         let least = object_bytes(number) as f64;
-        let line = |how: &str, memory: usize, seconds: f64, fetched: &FetchReport| {
+        let line = |how: &str, memory: usize, before: u64, seconds: f64, fetched: &FetchReport| {
             let FetchReport { containers, requests, bytes, again, .. } = fetched;
             let (mb, of) = (*bytes as f64 / 1e6, *bytes as f64 / least);
             let memory = memory >> 20;
-            let peak = peak_mb();
+            let more = memory_mib("VmHWM:").saturating_sub(before);
             println!(
-                "| {number} | {how} | {memory} | {seconds:.2} | {containers} | {requests} | {mb:.1} | {of:.3} | {again} | {peak} |"
+                "| {number} | {how} | {memory} | {seconds:.2} | {containers} | {requests} | {mb:.1} | {of:.3} | {again} | {more} |"
             );
         };
         for memory in [256 << 20, 48 << 20, 16 << 20] {
             let fetch = FetchOptions { cache_memory: Some(memory), ..FetchOptions::default() };
-            reset_peak();
+            let before = reset_peak();
             let begun = Instant::now();
             let reader = VersionReader::open(&context, &versions[number]).unwrap().fetching(fetch.clone());
             reader
@@ -83,26 +85,28 @@ fn main() {
                     Ok::<(), RepositoryError>(())
                 })
                 .unwrap();
-            line("in order", memory, begun.elapsed().as_secs_f64(), &reader.fetched());
-            reset_peak();
+            line("in order", memory, before, begun.elapsed().as_secs_f64(), &reader.fetched());
+            let before = reset_peak();
             let begun = Instant::now();
             let into = Target::open(&target, TargetOptions::default()).unwrap();
             let options = RestoreOptions { fetch, ..RestoreOptions::default() };
             let report = larder_lnode::restore(&context, &versions[number], &into, &options).unwrap();
-            line("to a file", memory, begun.elapsed().as_secs_f64(), &report.fetched);
+            line("to a file", memory, before, begun.elapsed().as_secs_f64(), &report.fetched);
             std::fs::remove_dir_all(&target).unwrap();
         }
     }
 }
 
-/// The most memory that the process had since that was last forgotten.
-fn peak_mb() -> String {
+/// Memory of the process in MiB: what it has, or the most that it had since that was last forgotten.
+fn memory_mib(field: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(field)).unwrap();
     let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    (kib / 1024).to_string()
+    kib / 1024
 }
 
-fn reset_peak() {
+/// Forgets the most; gives what there is.
+fn reset_peak() -> u64 {
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
+    memory_mib("VmRSS:")
 }

@@ -201,15 +201,15 @@ fn nothing_is_asked_for_where_it_is_not_and_containers_are_read_in_order() {
         assert_eq!(reads.len() as u64, report.fetched.requests);
         assert_eq!(report.fetched.again, 0);
         reads.dedup();
-        let in_order = reads.clone().into_iter().collect::<BTreeSet<_>>();
-        assert_eq!(reads.len(), in_order.len(), "each once");
+        let read: Vec<_> = reads.iter().filter_map(|path| names::parse_container(path)).collect();
+        assert!(read.len() == reads.len() && read.is_sorted_by(|a, b| a < b), "each once, forward: {read:?}");
         assert!(report.fetched.per_byte() < 1.15, "{report:?}");
         // In order, with room for the containers, and with room for pieces of them.
-        for (cache_memory, most) in [(64 << 20, 1.15), (12 << 20, 1.25)] {
+        for (cache_memory, most) in [(64 << 20, 1.15), (12 << 20, 1.2), (6 << 20, 1.2)] {
             let fetch = FetchOptions { cache_memory: Some(cache_memory), ..FetchOptions::default() };
             let (files, fetched) = scene.dump(number, &fetch);
             assert!(files == scene.history[number]);
-            assert_eq!(fetched.again, 0, "{fetched:?}");
+            assert!(fetched.again == 0 || cache_memory < 12 << 20, "{fetched:?}");
             // What is not wanted of the containers on the border of the wanted categories, frames on borders, and tables.
             assert!(fetched.per_byte() < most, "{cache_memory}: {fetched:?}");
         }
@@ -406,6 +406,34 @@ fn statistics_are_of_where_things_are() {
     assert_eq!(all.stored_data_bytes, listed.iter().map(|object| object.size).sum::<u64>());
     let chunks = scene.arranger.chunks.values().map(|known| u64::from(known.chunk.size)).sum::<u64>();
     assert_eq!(all.unique_bytes, chunks);
+}
+
+/// The index is there, and what it says of places cannot be read: nothing is taken for something else, and nothing hangs.
+#[test]
+fn damaged_records_lose_what_they_lead_to_and_nothing_else() {
+    let mut scene = Scene::new(2, 3 << 20);
+    scene.arrange(everything);
+    // A file that was never arranged is read all the same.
+    let mut files = scene.history[1].clone();
+    files.insert("new".into(), data::random(5, 100_000));
+    scene.back_up(files);
+    let context = &scene.context;
+    let runs = context.runtime.block_on(context.repository.store().list(names::RUNS)).unwrap();
+    assert!(!runs.is_empty());
+    for run in &runs {
+        let middle = (run.size / 2) as usize;
+        assert!(context.runtime.block_on(scene.memory.change(&run.name, |bytes| bytes[middle] ^= 1)));
+    }
+    let (restored, report) = scene.restore(2, &FetchOptions::default());
+    assert!(report.damaged > 0 && restored["new"] == scene.history[2]["new"], "{report:?}");
+    let wrong = scene.history[2].iter().filter(|(name, bytes)| restored.get(*name) != Some(bytes)).count();
+    assert_eq!(wrong as u64, report.damaged, "what is not right was said to be damaged");
+    assert!(!scene.check().damages.is_empty());
+    for run in &runs {
+        let middle = (run.size / 2) as usize;
+        scene.context.runtime.block_on(scene.memory.change(&run.name, |bytes| bytes[middle] ^= 1));
+    }
+    scene.assert_all_readable();
 }
 
 #[test]

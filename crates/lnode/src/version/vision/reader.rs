@@ -9,7 +9,6 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use larder_format::ChunkRef;
 use larder_format::container::{ContainerIndex, FRAME_TARGET, open_frame};
 use larder_format::ids::ContainerId;
@@ -25,6 +24,7 @@ use tokio::task::JoinHandle;
 use super::disk::{DiskTier, Spilled};
 use super::opened::{Opened, OpenedFrames};
 use super::parts::{self, Measure, Part, Sizes};
+use super::piece::{Border, Piece};
 use super::schedule::{Action, Limits, Schedule};
 use super::uses::{NEVER, Number, Numbers, Pieces, TouchNumber, Unit, Uses};
 use super::{FetchCounters, FetchOptions};
@@ -76,8 +76,8 @@ pub(crate) struct Containers {
     touches_max: usize,
     /// Tables of containers that are read in pieces.
     tables: LruCache<ContainerId, Arc<OnceCell<ContainerIndex>>>,
-    /// Sealed frames of pieces that were let go, with their places in the objects, for the pieces into which they reach.
-    borders: HashMap<Unit, (u64, Bytes)>,
+    /// Frames that reach into these pieces from those before them, for whoever of the two comes first.
+    borders: HashMap<Unit, Border>,
     /// Records of segments that lie ahead.
     segments: LruCache<SegmentNumber, Arc<Vec<ChunkRecord>>>,
     /// How what was last asked about is read.
@@ -171,8 +171,8 @@ impl Containers {
         let (bytes, room) = match pieces {
             Pieces::Whole => (object, memory),
             Pieces::Of(bytes) => {
-                // Half a frame more on the border.
-                let raw = u64::from(bytes) + FRAME_TARGET as u64 / 2;
+                // And a frame on the border.
+                let raw = u64::from(bytes) + FRAME_TARGET as u64;
                 (raw.saturating_mul(object) / payload.max(1), memory / 4 * 3)
             }
         };
@@ -306,7 +306,7 @@ impl Containers {
         let whole = self.sizes.object(&id).unwrap_or(0);
         let tables = match self.pieces {
             Pieces::Whole => None,
-            Pieces::Of(_) => Some((self.tables.get_or_insert(id, Arc::default).clone(), self.border(unit))),
+            Pieces::Of(bytes) => Some(self.piece(unit, bytes)),
         };
         let memory = self.options.memory(self.memory) as u64;
         let pieces = parts::pieces(whole, memory, self.options.prefetch);
@@ -316,7 +316,7 @@ impl Containers {
             }
             let _permit = requests.acquire().await;
             match (ranges, tables) {
-                (Some(ranges), Some((tables, known))) => read_piece(&repository, id, &tables, &ranges, known).await,
+                (Some(ranges), Some(piece)) => piece.read(&repository, &ranges).await,
                 (Some(ranges), None) => repository.read_container_frames(id, &ranges).await,
                 (None, _) => repository.read_container(id).await,
             }
@@ -380,23 +380,29 @@ impl Containers {
         }
     }
 
-    /// What is at hand of a piece that is to be read: the frame that begins in the piece before it.
-    fn border(&mut self, unit: Unit) -> Vec<(u64, Bytes)> {
-        let kept = self.borders.remove(&unit);
-        let before = unit.piece.checked_sub(1).map(|piece| self.numbers.of(Unit { piece, ..unit }));
-        let held = before.and_then(|before| self.held.get(&before));
-        kept.or_else(|| border_of(held?, unit, self.pieces)).into_iter().collect()
+    /// What reading a piece has in common with reading others of its container.
+    fn piece(&mut self, unit: Unit, bytes: u32) -> Piece {
+        let next = Unit { piece: unit.piece.saturating_add(1), ..unit };
+        let mut border = |unit: Unit| self.borders.entry(unit).or_default().clone();
+        let begin = unit.piece.saturating_mul(bytes);
+        Piece {
+            id: unit.container,
+            payload: begin..begin.saturating_add(bytes),
+            front: border(unit),
+            back: border(next),
+            tables: self.tables.get_or_insert(unit.container, Arc::default).clone(),
+        }
     }
 
     fn forget(&mut self, number: Number) {
-        let held = self.held.remove(&number);
-        if let (Pieces::Of(_), Some(held)) = (self.pieces, held) {
+        self.held.remove(&number);
+        if let Pieces::Of(_) = self.pieces {
             let unit = self.numbers.unit(number);
             let next = Unit { piece: unit.piece.saturating_add(1), ..unit };
-            let (pieces, number) = (self.pieces, self.numbers.of(next));
-            let is_awaited = self.schedule.uses().wanted(number) > 0 && !self.held.contains_key(&number);
-            if let Some(border) = border_of(&held, next, pieces).filter(|_| is_awaited) {
-                self.borders.insert(next, border);
+            let number = self.numbers.of(next);
+            self.borders.remove(&unit);
+            if self.schedule.uses().wanted(number) == 0 {
+                self.borders.remove(&next);
             }
         }
         self.coming.remove(&number);
@@ -404,39 +410,6 @@ impl Containers {
             disk.forget(spilled);
         }
     }
-}
-
-/// Reads parts of a container whose tables are read by whoever comes first. What is known of it already is not read again.
-async fn read_piece(
-    repository: &Repository,
-    id: ContainerId,
-    tables: &OnceCell<ContainerIndex>,
-    wanted: &[Range<u32>],
-    mut known: Vec<(u64, Bytes)>,
-) -> Result<OpenContainer, RepositoryError> {
-    let (mut bytes_read, mut requests) = (0, 0);
-    let index = tables.get_or_try_init(|| async {
-        let tail = repository.read_container_frames(id, &[]).await?;
-        (bytes_read, requests) = (tail.bytes_read, tail.requests);
-        // Not to be kept in memory for nothing.
-        if wanted.iter().flat_map(|range| tail.index.frames_of(range)).any(|frame| tail.holds(frame)) {
-            known.extend(tail.sealed_parts().1.iter().cloned());
-        }
-        Ok::<_, RepositoryError>(tail.index)
-    });
-    let index = index.await?.clone();
-    let mut container = repository.read_more_frames(index, wanted, known).await?;
-    container.bytes_read += bytes_read;
-    container.requests += requests;
-    Ok(container)
-}
-
-/// The frame that begins before a piece and reaches into it, sealed, and where it is in the object.
-fn border_of(before: &OpenContainer, unit: Unit, pieces: Pieces) -> Option<(u64, Bytes)> {
-    let Pieces::Of(bytes) = pieces else { return None };
-    let begin = unit.piece.checked_mul(bytes)?;
-    let frame = before.index.frame_at(begin).filter(|frame| frame.payload_offset < begin)?;
-    Some((frame.object_range().start, Bytes::copy_from_slice(before.sealed(frame)?)))
 }
 
 /// What is wanted from this touch on.
