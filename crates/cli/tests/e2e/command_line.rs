@@ -51,8 +51,22 @@ fn help_lists_verbs_and_exit_codes() {
     for hidden in ["create", "extract", "prune"] {
         assert!(!help.contains(&format!("  {hidden} ")), "{hidden} is in:\n{help}");
     }
-    for verb in ["init", "backup", "snapshots", "ls", "find", "diff", "stats", "restore", "dump", "check", "key", "cat"]
-    {
+    for verb in [
+        "init",
+        "backup",
+        "snapshots",
+        "ls",
+        "find",
+        "diff",
+        "stats",
+        "restore",
+        "dump",
+        "check",
+        "key",
+        "cat",
+        "series",
+        "layout",
+    ] {
         assert!(play.larder([verb, "--help"]).ok().text().contains("Usage"), "{verb}");
     }
     play.larder(["--version"]).ok();

@@ -198,3 +198,44 @@ fn what_forgetting_frees_is_known_by_categories() {
     assert!(text.contains("all of 3 snapshots arranged"), "{text}");
     play.larder(["check", "--read-data"]).ok();
 }
+
+/// There and back again: every snapshot keeps its id and its content, and the series goes on.
+#[test]
+fn a_series_is_converted_both_ways() {
+    let play = Play::with_repository();
+    let content = |number: u64| [data::random(1, 300_000), data::random(10 + number, 100_000)].concat();
+    let mut ids = Vec::new();
+    let mut back_up = |number: u64| {
+        play.write("source/file", content(number));
+        ids.push(play.backup(["source", "--series", "s"]));
+        ids.clone()
+    };
+    (0..3).for_each(|number| drop(back_up(number)));
+    play.larder(["optimize"]).ok();
+    for (round, to) in [(3, "lifecycle"), (4, "standard")] {
+        let converted =
+            play.larder(["series", "convert", "s", "--layout", to, "--json"]).ok().messages("summary").remove(0);
+        schema::check("series_convert", &converted);
+        assert_eq!((&converted["snapshots"], &converted["left"]), (&json!(round), &json!(0)));
+        let again = play.larder(["series", "convert", "s", "--layout", to]).ok().text();
+        assert!(again.contains("nothing to do"), "{again}");
+        if to == "lifecycle" {
+            // The index knows of it by the next pass only.
+            assert!(layout(&play)["snapshots"].as_array().expect("an array").iter().all(|one| one["state"] == "new"));
+        }
+        let ids = back_up(round);
+        assert_eq!(show(&play, "s")["layout"], to);
+        play.larder(["optimize"]).ok();
+        play.larder(["optimize"]).ok();
+        for (number, id) in ids.iter().enumerate() {
+            assert_eq!(layout_of(&play, id), to);
+            let target = format!("{to} {id}");
+            play.larder(["restore", &format!("{id}:{}", play.path("source").display()), "--target", &target]).ok();
+            let restored = std::fs::read(play.path(target).join("file")).expect("restored");
+            assert!(restored == content(number as u64), "snapshot {number} in the layout {to}");
+        }
+        play.larder(["check", "--read-data"]).ok();
+    }
+    play.larder(["layout", "s"]).code(1).says("layout standard").in_two_lines();
+    play.larder(["series", "convert", "t", "--layout", "lifecycle"]).code(1).says("there is no series").in_two_lines();
+}
