@@ -398,6 +398,17 @@ mod tests {
         assert_eq!(filter.loader().loads, 20);
     }
 
+    /// A chunk that two loaded groups have is found at the one that was loaded first, and must not be lost with it.
+    #[test]
+    fn what_two_groups_have_is_found_when_one_of_them_left() {
+        let base = Base::new(&[1, 50, 2, 50, 3, 4, 5, 6, 7, 8], 2);
+        let index = NeighbourIndex::new(1 << 20, Box::new(tempfile::tempfile));
+        let mut filter = GroupFilter::exact(base, index, 4 * RECORD_BYTES);
+        for n in [3, 5, 2, 1, 7, 50] {
+            assert_eq!(filter.find(&fingerprint(n), 10), Ok(Some(record(n))));
+        }
+    }
+
     #[test]
     fn a_small_budget_costs_misses_but_never_a_wrong_answer() {
         let chunks: Vec<u32> = (0..20_000).collect();

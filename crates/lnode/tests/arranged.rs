@@ -252,6 +252,7 @@ fn what_is_moved_while_it_is_read_is_found_again() {
 fn a_restore_finds_what_moves_before_it_comes_there() {
     let mut scene = Scene::new(3, 12 << 20);
     scene.arrange(everything);
+    let (before, reads) = (data_containers(&scene.context), scene.reads_of_data().len());
     // The pass runs when the restore says that its first file is done: its plan was made before.
     struct Passing(parking_lot::Mutex<Option<(Arranger, Context)>>);
     impl Progress for Passing {
@@ -269,6 +270,11 @@ fn a_restore_finds_what_moves_before_it_comes_there() {
     let (files, report) = scene.restore(0, &fetch);
     assert!(passing.0.lock().is_none());
     assert_eq!((report.errors, files == scene.history[0]), (0, true));
+    let after = data_containers(&scene.context);
+    let reads = scene.reads_of_data().split_off(reads);
+    let of =
+        |ids: &BTreeSet<_>| reads.iter().filter_map(|path| names::parse_container(path)).any(|id| ids.contains(&id));
+    assert!(before.is_disjoint(&after) && of(&before) && of(&after), "it began with what was there before");
     scene.assert_all_readable();
 }
 
