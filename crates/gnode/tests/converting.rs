@@ -112,6 +112,40 @@ fn it_is_cut_off_at_any_operation_and_goes_on() {
     }
 }
 
+/// A version never names containers of the other layout, so whatever was first, its series can be arranged.
+#[test]
+fn a_backup_whose_base_is_converted_meanwhile_is_whole() {
+    for first in [Layout::Standard, Layout::Lifecycle] {
+        let second = if first == Layout::Standard { Layout::Lifecycle } else { Layout::Standard };
+        let scene = scene(first);
+        let expected = scene.contents();
+        std::fs::write(scene.source("db").join("file"), pieces(&every(7, 2, [1; 60]))).unwrap();
+        at_every_operation(
+            &scene,
+            move |scene| {
+                to(&scene.context(), second).unwrap();
+                scene.pass_with(&thoroughly()).unwrap();
+            },
+            |scene, store| {
+                let (context, path) = (scene.context_at(store), scene.source("db"));
+                backup_with(&context, &path, "db", |options| options.force = true).unwrap().version.unwrap().id
+            },
+            |scene, new, at| {
+                let mut contents = scene.contents();
+                let bytes =
+                    contents.remove(&new).unwrap().into_iter().find(|(path, _)| path.ends_with(b"file")).unwrap().1;
+                assert!(contents == expected && bytes == pieces(&every(7, 2, [1; 60])), "{at}");
+                let report = scene.pass_with(&thoroughly()).unwrap();
+                let left = to(&scene.context(), second).unwrap().left;
+                assert_eq!(left, 0, "{at}: {report:?}");
+                let mut expected = expected.clone();
+                expected.insert(new, scene.contents().remove(&new).unwrap());
+                is_of(scene, second, &expected, at);
+            },
+        );
+    }
+}
+
 #[test]
 fn passes_and_forgetting_happen_meanwhile() {
     for first in [Layout::Standard, Layout::Lifecycle] {

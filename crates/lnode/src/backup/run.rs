@@ -194,8 +194,10 @@ fn announce(
             if !repository.is_retained(Pin { series: version.series, job: version.id() }).await? {
                 continue;
             }
-            // The lease keeps the generation that is newest now; the one that was listed may have been superseded before.
-            if let Some(version) = repository.newest_generation(&version).await? {
+            // The lease keeps the generation that is newest now; the one that was listed may have been superseded before, by one
+            // in the other layout, with which this job has nothing in common.
+            let newest = repository.newest_generation(&version).await?;
+            if let Some(version) = newest.filter(|newest| newest.summary.layout == version.summary.layout) {
                 bases.push(Candidate { version, why });
             }
         }
