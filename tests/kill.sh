@@ -11,7 +11,14 @@ export LARDER_REPOSITORY=$work/repository
 tree "$work/source" 1
 "$larder" -q backup "$work/source"
 
-storm "$rounds" "$work/source"
+storm "$((rounds / 2))" "$work/source"
+# The same where what newer snapshots drop is arranged all the time.
+LARDER_REPOSITORY=$work/lifecycle
+"$larder" -q init --insecure-kdf
+"$larder" -q series set --default --layout lifecycle --holes 5
+"$larder" -q backup "$work/source"
+storm "$((rounds - rounds / 2))" "$work/source"
+"$larder" snapshots --json | grep -q '"layout":"lifecycle"' || fail "no snapshot has the layout that was set"
 
 # A restore killed and run again ends in the same tree.
 for round in $(seq 3); do
