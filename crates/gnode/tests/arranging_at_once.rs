@@ -7,7 +7,7 @@ mod support;
 
 use std::time::Duration;
 
-use larder_format::ids::JobId;
+use larder_format::ids::{ContainerId, JobId};
 use larder_gnode::pass::{self, PassError, PassOptions, PassReport};
 use larder_lnode::{BackupError, ReadError, VersionReader};
 use larder_testkit::Stop;
@@ -199,20 +199,23 @@ fn a_backup_whose_base_is_arranged_meanwhile_is_whole() {
     }
 }
 
+/// A backup that dies before its commit.
+fn dies(scene: &Scene, pieces_of_it: &[u64; 60]) {
+    let (context, faults) = scene.faulty(&scene.memory.snapshot());
+    let opened = faults.count();
+    scene.lifecycle_at(&context, "db", &pieces(pieces_of_it)).unwrap();
+    let operations = faults.count() - opened;
+    let (context, faults) = scene.faulty(&scene.memory);
+    faults.stop_at(faults.count() + operations - 2, Stop::Before);
+    scene.lifecycle_at(&context, "db", &pieces(pieces_of_it)).unwrap_err();
+}
+
 /// What was uploaded by a job that died is adopted by the next backup while passes arrange.
 #[test]
 fn what_is_adopted_stays_while_others_are_arranged() {
     let (scene, _, now) = scene();
     let new = every(5, 2, 1, now);
-    std::fs::write(scene.source("db").join("file"), pieces(&new)).unwrap();
-    // It dies before its commit.
-    let (context, faults) = scene.faulty(&scene.memory.snapshot());
-    let opened = faults.count();
-    scene.lifecycle_at(&context, "db", &pieces(&new)).unwrap();
-    let operations = faults.count() - opened;
-    let (context, faults) = scene.faulty(&scene.memory);
-    faults.stop_at(faults.count() + operations - 2, Stop::Before);
-    scene.lifecycle_at(&context, "db", &pieces(&new)).unwrap_err();
+    dies(&scene, &new);
     at_every_operation(
         &scene,
         |scene| drop(scene.pass_with(&thoroughly()).unwrap()),
@@ -223,4 +226,35 @@ fn what_is_adopted_stays_while_others_are_arranged() {
             is_exact(scene, at);
         },
     );
+}
+
+/// A backup adopts a part of what a job uploaded, and a pass arranges it. While that job is not settled, the next backup may adopt
+/// the rest, which nobody uses: also when the first one was forgotten.
+#[test]
+fn what_nobody_uses_of_an_unsettled_job_can_be_adopted_later() {
+    for forgets in [false, true] {
+        let at = format!("forgets {forgets}");
+        let (scene, _, now) = scene();
+        let new = every(5, 2, 1, now);
+        dies(&scene, &new);
+        let part = every(6, 4, 1, new);
+        let first = scene.lifecycle("db", &pieces(&part));
+        let of_part = scene.names(first);
+        scene.arrange(0.0);
+        scene.names_lead_to_chunks(&at);
+        if forgets {
+            scene.forget(first);
+            (0..2).for_each(|_| drop(scene.arrange(0.0)));
+        }
+        let second = scene.lifecycle("db", &pieces(&new));
+        let of_whole = scene.names(second);
+        let adopted = |(name, _): &(&(ContainerId, u32), _)| {
+            name.0.job != second && !of_part.contains_key(*name) && of_part.keys().any(|other| other.0 == name.0)
+        };
+        assert!(of_whole.iter().filter(adopted).count() > 5, "{at}: only what was known was adopted");
+        scene.names_lead_to_chunks(&at);
+        scene.arrange(0.0);
+        scene.names_lead_to_chunks(&at);
+        is_exact(&scene, &at);
+    }
 }

@@ -201,13 +201,21 @@ fn arrange_series(
         );
         return Ok(None);
     }
-    let Some(mut uses) = references::references(pass, work, unarranged)? else {
-        return Ok(None);
+    let mut uses = match references::references(pass, work, unarranged) {
+        Ok(Some(uses)) => uses,
+        Ok(None) => return Ok(None),
+        Err(GiveUpError::Relayout(RelayoutError::Interrupted)) => {
+            // Nothing of it has changed. What the pass knows of other series, and of what may go, is worth its index.
+            arranged.was_stopped = true;
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
     };
     if !classify::classify(pass, draft, work, unarranged, &series, &mut uses)? {
         return Ok(None);
     }
     let mut distrusted = HashSet::new();
+    let mut was_cut = false;
     for _ in 0..ATTEMPTS {
         let content = series.content(pass, draft)?;
         let chosen = choose::choose(&series, &content, unarranged, &work.rights, &distrusted);
@@ -223,7 +231,7 @@ fn arrange_series(
         match carry::carry(pass, draft, work, &series, &chosen, writing, arranged)? {
             Ended::Done => break,
             Ended::Stopped => {
-                arranged.was_stopped = true;
+                was_cut = true;
                 break;
             }
             Ended::Distrusted(container) => {
@@ -232,10 +240,19 @@ fn arrange_series(
             }
         }
     }
-    let new: HashSet<u32> = unarranged.new_numbers().into_iter().collect();
-    for version in draft.manifest.versions.iter_mut().filter(|version| new.contains(&version.number)) {
-        version.is_arranged = true;
-        arranged.versions += 1;
+    // What is left to be given up is looked for when something is due. So the newest version stays to be arranged, which says nothing new
+    // of what it uses.
+    let newest = unarranged.versions.last().map(|version| version.number).filter(|_| was_cut);
+    arranged.was_stopped |= was_cut;
+    let new: HashSet<u32> = unarranged.new_numbers().into_iter().filter(|number| Some(*number) != newest).collect();
+    for version in draft.manifest.versions.iter_mut().filter(|version| version.series == unarranged.series) {
+        if Some(version.number) == newest {
+            version.is_arranged = false;
+        }
+        if new.contains(&version.number) {
+            version.is_arranged = true;
+            arranged.versions += 1;
+        }
     }
     Ok(Some(series))
 }

@@ -8,6 +8,7 @@ use larder_format::Fingerprint;
 use larder_format::compress::{Compression, Compressor};
 use larder_format::container::{ChunkEntry, ChunkKind, ChunkRef, ContainerBuilder, seal_frame};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
+use larder_format::layout::Layout;
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Statistics, Summary};
 use larder_format::names;
@@ -109,6 +110,10 @@ pub async fn backup(node: &Node) -> Result<(), Stop> {
         false => repository.catalog_of_series(series).await?,
     };
     let mut candidates = catalog.versions;
+    // Versions of the layout `lifecycle` share nothing with other series.
+    let layout = ledger.layout(series);
+    let is_own = |version: &Version| layout == Layout::Standard || version.summary.series == series;
+    candidates.retain(|version| version.summary.layout == layout && is_own(version));
     candidates.sort_by_key(|version| std::cmp::Reverse(version.id()));
     let base = match node.one_in(4) {
         true if !candidates.is_empty() => Some(candidates.swap_remove(node.below(candidates.len()))),
@@ -344,7 +349,7 @@ pub fn pack(
         statistics: Statistics::default(),
         attempt: random(node.repository.entropy())?,
         sketch: Sketch::default(),
-        layout: larder_format::layout::Layout::Standard,
+        layout: node.ledger.layout(series),
     };
     let manifest = Manifest {
         summary,

@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use futures::FutureExt;
-use larder_format::ids::{JobId, SeriesKey};
+use larder_format::ChunkRef;
+use larder_format::ids::{ContainerKind, JobId, SeriesKey};
+use larder_format::layout::Layout;
 use larder_format::manifest::{Manifest, Register};
 use larder_format::names;
 use larder_store::Repository;
 use larder_testkit::sim::{Change, World};
 
 use crate::ledger::Ledger;
-use crate::moved::{GivenUp, given_up};
-use crate::reading::restore;
+use crate::moved::{GivenUp, Names, given_up, names as arranged_names, of_categories, place};
+use crate::reading::{chunks_of, restore, segments};
 
 /// Looks at the bucket between two steps.
 pub struct Checks {
@@ -27,6 +29,10 @@ pub struct Checks {
     /// The newest index that was looked at, and what it says was given up.
     index: Option<u64>,
     given_up: GivenUp,
+    /// Where names of the layout `lifecycle` lead.
+    names: Names,
+    /// Of versions of that layout, what they name.
+    named: BTreeMap<JobId, Rc<Vec<ChunkRef>>>,
 }
 
 /// Steps between two restores of everything. Whether containers are there is looked at after every step that matters.
@@ -43,6 +49,8 @@ impl Checks {
             last_restored: 0,
             index: None,
             given_up: GivenUp::new(),
+            names: Names::new(),
+            named: BTreeMap::new(),
         }
     }
 
@@ -63,7 +71,7 @@ impl Checks {
         self.compare(&versions)?;
         self.follow(world)?;
         for manifest in versions.values() {
-            if let Some(missing) = self.needed(manifest).find(|name| !world.has(name)) {
+            if let Some(missing) = self.needed(manifest)?.into_iter().find(|name| !world.has(name)) {
                 return Err(format!("version {} has lost {missing}", manifest.summary.id));
             }
         }
@@ -87,11 +95,17 @@ impl Checks {
         Ok(versions.len())
     }
 
-    /// All containers there are, and those that visible versions reference.
+    /// All containers there are, and those that visible versions reference or that have categories of them.
     pub fn containers(&mut self, world: &World) -> Result<(BTreeSet<String>, BTreeSet<String>), String> {
         let versions = self.versions(world)?;
         self.follow(world)?;
-        let referenced = versions.values().flat_map(|manifest| self.needed(manifest)).collect();
+        let mut referenced = BTreeSet::new();
+        for manifest in versions.values() {
+            referenced.extend(self.needed(manifest)?);
+        }
+        let kept =
+            at_once(of_categories(&self.repository))?.map_err(|error| format!("the index cannot be read: {error}"))?;
+        referenced.extend(kept.into_iter().map(names::container));
         let there = world.names().into_iter().filter(|name| names::parse_container(name).is_some()).collect();
         Ok((there, referenced))
     }
@@ -102,18 +116,47 @@ impl Checks {
         if newest != self.index {
             self.given_up =
                 at_once(given_up(&self.repository))?.map_err(|error| format!("the index cannot be read: {error}"))?;
+            self.names = at_once(arranged_names(&self.repository))?
+                .map_err(|error| format!("the index cannot be read: {error}"))?;
             self.index = newest;
         }
         Ok(())
     }
 
     /// The containers that have to be there for a version: those that it names, or those that have their chunks.
-    fn needed<'a>(&'a self, manifest: &'a Manifest) -> impl Iterator<Item = String> + 'a {
-        let needed = manifest.containers.iter().flat_map(|usage| {
+    fn needed(&mut self, manifest: &Manifest) -> Result<BTreeSet<String>, String> {
+        let is_arranged = manifest.summary.layout == Layout::Lifecycle;
+        let places =
+            manifest.containers.iter().filter(|usage| !is_arranged || usage.container.kind == ContainerKind::Meta);
+        let needed = places.flat_map(|usage| {
             let forwards = self.given_up.get(&usage.container).map(Vec::as_slice);
             forwards.unwrap_or(std::slice::from_ref(&usage.container))
         });
-        needed.map(|container| names::container(*container))
+        let mut needed: BTreeSet<String> = needed.map(|container| names::container(*container)).collect();
+        if is_arranged {
+            for chunk in self.named(manifest)?.iter() {
+                let there = place(&self.names, chunk).ok_or_else(|| {
+                    let (job, container) = (manifest.summary.id, chunk.container);
+                    format!("version {job} needs {container} at {}, which is in no extent", chunk.offset)
+                })?;
+                needed.insert(names::container(there.container));
+            }
+        }
+        Ok(needed)
+    }
+
+    /// What a version names, which never changes.
+    fn named(&mut self, manifest: &Manifest) -> Result<Rc<Vec<ChunkRef>>, String> {
+        let job = manifest.summary.id;
+        if let Some(named) = self.named.get(&job) {
+            return Ok(named.clone());
+        }
+        let (_, found) = at_once(segments(&chunks_of(&self.repository), manifest))?
+            .map_err(|error| format!("the recipe of version {job} cannot be read: {error}"))?;
+        let named = found.iter().flat_map(|(_, records)| records).map(|record| record.chunk);
+        let named: Rc<Vec<ChunkRef>> = Rc::new(named.collect());
+        self.named.insert(job, named.clone());
+        Ok(named)
     }
 
     /// The manifests of all visible versions: of each its newest generation, if there is a generation 0.

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use futures::future::try_join_all;
 use larder_format::ids::ContainerKind;
+use larder_format::layout::Layout;
 use larder_format::lease::{JobKind, Lease};
 use larder_format::names;
 use larder_store::jobs::CommitError;
@@ -22,6 +23,10 @@ pub async fn compact(node: &Node) -> Result<(), Stop> {
         return Ok(());
     }
     let version = &catalog.versions[node.below(catalog.versions.len())];
+    if version.summary.layout == Layout::Lifecycle {
+        // Arranging is what these have instead.
+        return Ok(());
+    }
     let pin = pin_of(version);
     let job = node.new_job()?;
     let generation = repository.next_generation(pin).await?;
@@ -47,7 +52,7 @@ pub async fn compact(node: &Node) -> Result<(), Stop> {
         return Ok(repository.close_lease(&open).await?);
     };
     let old = repository.manifest(&newest).await?;
-    let finder = Finder::new(repository);
+    let mut finder = Finder::new(repository, &old);
     let mut known = Known::default();
     let mut blocks = Vec::new();
     for usage in &old.containers {

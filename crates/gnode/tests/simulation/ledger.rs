@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use larder_format::ids::JobId;
+use larder_format::layout::Layout;
 use larder_testkit::data::{self, Rng};
 
 /// What a version holds: blocks, each of which is one chunk.
@@ -44,6 +45,8 @@ struct Memory {
     contents: BTreeMap<JobId, Content>,
     /// The newest content of each series.
     series: BTreeMap<&'static str, Content>,
+    /// Series of the layout `lifecycle`.
+    arranged: BTreeSet<&'static str>,
     committed: BTreeSet<JobId>,
     fenced: BTreeSet<JobId>,
     forgotten: BTreeSet<JobId>,
@@ -84,6 +87,15 @@ impl Ledger {
             }
         }
         Rc::new(blocks)
+    }
+
+    /// A series is of the layout `lifecycle` in this run.
+    pub fn arranges(&self, series: &'static str) {
+        self.0.borrow_mut().arranged.insert(series);
+    }
+
+    pub fn layout(&self, series: &str) -> Layout {
+        if self.0.borrow().arranged.contains(series) { Layout::Lifecycle } else { Layout::Standard }
     }
 
     pub fn means_to_commit(&self, job: JobId, content: Content) {

@@ -11,6 +11,7 @@ use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::manifest::{MANIFEST_MAX, Manifest, Register, encode_aborted};
 use larder_format::mark::Forgotten;
 use larder_format::names::{self, LeaseObject};
+use larder_gnode::arranging::{ArrangeOptions, Arranged};
 use larder_gnode::giving_up::{Exact, GiveUpOptions, GivenUp, Unused};
 use larder_gnode::pass::{Executor, Listing, Outcome, PassError, PassOptions, Surroundings};
 use larder_gnode::repair::compare;
@@ -416,7 +417,15 @@ pub async fn real_pass(node: &Node, death: Death) -> Result<(), Stop> {
     let unused = Unused::OfContainer(*node.rng().pick(&[1, 20, 60]));
     let exact = *node.rng().pick(&[Exact::Never, Exact::WhenWorth, Exact::Always]);
     let give_up = Some(GiveUpOptions { unused, exact, max_rewrite: None, compression: Compression::Off });
-    let options = PassOptions { dead_after: Duration::from_secs(seconds), listing, give_up, ..PassOptions::default() };
+    let arrange = ArrangeOptions {
+        // In the end nothing is left over, so that what nobody needs can be told from what some need.
+        holes_percent: Some(if death == Death::Certain { 0.0 } else { *node.rng().pick(&[0.0, 20.0, 60.0]) }),
+        all: death == Death::Certain || node.one_in(4),
+        compression: Compression::Off,
+    };
+    let arrange = (death == Death::Certain || !node.one_in(4)).then_some(arrange);
+    let dead_after = Duration::from_secs(seconds);
+    let options = PassOptions { dead_after, listing, give_up, arrange, ..PassOptions::default() };
     let _impatient = (seconds < PATIENT).then(|| node.ledger.impatient());
     match larder_gnode::pass::run(&surroundings, &options).await {
         Ok(report) => {
@@ -435,8 +444,19 @@ pub async fn real_pass(node: &Node, death: Death) -> Result<(), Stop> {
             for (what, count) in counts.into_iter().filter(|_| matches!(report.outcome, Outcome::Published(_))) {
                 (0..count).for_each(|_| node.ledger.count(what));
             }
-            if death == Death::Certain && !unreadable.is_empty() {
-                node.ledger.is_wrong(format!("a quiet pass cannot read {unreadable:?}"));
+            let Arranged { versions, moved_chunks, given_up, unreadable: unarranged, was_stopped, .. } =
+                &report.arranged;
+            let of_arranging = [
+                ("versions arranged", *versions),
+                ("chunks moved", *moved_chunks),
+                ("containers arranged", *given_up),
+                ("arranging stopped", u64::from(*was_stopped)),
+            ];
+            for (what, count) in of_arranging.into_iter().filter(|_| matches!(report.outcome, Outcome::Published(_))) {
+                (0..count).for_each(|_| node.ledger.count(what));
+            }
+            if death == Death::Certain && !(unreadable.is_empty() && unarranged.is_empty()) {
+                node.ledger.is_wrong(format!("a quiet pass cannot read {unreadable:?} {unarranged:?}"));
             }
             report.kept.iter().for_each(|_| node.ledger.count("kept for a lease"));
             Ok(())

@@ -38,7 +38,7 @@ pub async fn segments(
 
 /// All bytes of a version.
 pub async fn restore(repository: &Repository, manifest: &Manifest) -> Result<Vec<u8>, RepositoryError> {
-    let finder = Finder::new(repository);
+    let mut finder = Finder::new(repository, manifest);
     let mut bytes = Vec::new();
     for (_, records) in segments(&chunks_of(repository), manifest).await?.1 {
         for record in records {
