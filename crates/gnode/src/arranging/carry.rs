@@ -69,6 +69,10 @@ pub(super) fn carry(
         };
         let ended = Series::extents(pass, draft, &names, |name, extents| round.name(name, extents));
         let ended = ended.and_then(|()| round.flush());
+        if ended.is_err() {
+            // What was copied in vain has containers to itself.
+            round.relayout.close_lanes()?;
+        }
         match ended {
             Ok(()) => {}
             Err(Cut::Distrusted(container)) => return Ok(Ended::Distrusted(container)),
