@@ -159,7 +159,7 @@ impl Categories {
         let retained = self.without(&HashSet::new());
         let mut triangle: BTreeMap<Category, CategorySize> = BTreeMap::new();
         let mut seen = HashSet::new();
-        for piece in &self.pieces {
+        for piece in self.there() {
             let size = triangle.entry(piece.category).or_default();
             size.bytes.0 += piece.bytes;
             size.extents += piece.extents;
@@ -173,11 +173,16 @@ impl Categories {
         triangle
     }
 
+    /// Pieces of containers that are there. Records go on to name what went as a whole until their series is arranged again.
+    fn there(&self) -> impl Iterator<Item = &Piece> {
+        self.pieces.iter().filter(|piece| self.places[piece.place].object_bytes > 0)
+    }
+
     /// The volumes by last version; the containers of [`Last::Open`] are the active ones.
     pub fn volumes(&self) -> BTreeMap<Last, Volume> {
         let retained = self.without(&HashSet::new());
         let mut lasts: BTreeMap<usize, (Last, u64)> = BTreeMap::new();
-        for piece in &self.pieces {
+        for piece in self.there() {
             let needed = if retained.needs(self, piece) { piece.bytes } else { 0 };
             let (last, sum) = lasts.entry(piece.place).or_insert((piece.category.last, 0));
             *last = piece.category.last.max(*last);
