@@ -209,7 +209,8 @@ fn nothing_is_asked_for_where_it_is_not_and_containers_are_read_in_order() {
             let fetch = FetchOptions { cache_memory: Some(cache_memory), ..FetchOptions::default() };
             let (files, fetched) = scene.dump(number, &fetch);
             assert!(files == scene.history[number]);
-            assert!(fetched.again == 0 || cache_memory < 12 << 20, "{fetched:?}");
+            // Where memory is short, a container on the border of two pieces may be asked for again.
+            assert!(fetched.again == 0 || cache_memory < 64 << 20, "{fetched:?}");
             // What is not wanted of the containers on the border of the wanted categories, frames on borders, and tables.
             assert!(fetched.per_byte() < most, "{cache_memory}: {fetched:?}");
         }
