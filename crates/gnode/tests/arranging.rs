@@ -155,6 +155,36 @@ fn a_lost_index_is_made_anew() {
     scene.names_lead_to_chunks("converted");
 }
 
+/// `RebuiltKeepsCopies`: what a rebuild finds in its place may have been given up as well, its delete being under way.
+#[test]
+fn a_rebuild_keeps_the_copies_of_what_may_have_been_arranged() {
+    let scene = Scene::new();
+    for of in 1..4 {
+        scene.lifecycle("db", &pieces(&edition(of, 2 + of as usize, 0)));
+    }
+    let expected = contents(&scene);
+    let before = scene.runtime.block_on(scene.memory.contents());
+    let report = scene.arrange(0.0);
+    assert!(report.arranged.given_up > 1, "{report:?}");
+    let after = scene.runtime.block_on(scene.memory.contents());
+    let late: Vec<_> =
+        before.iter().filter(|(name, _)| name.starts_with("data/") && !after.contains_key(*name)).collect();
+    assert!(late.len() > 1);
+    for (name, bytes) in &late {
+        scene.runtime.block_on(scene.memory.put(name, (*bytes).clone()));
+    }
+    scene.lose_index();
+    scene.rebuild();
+    for _ in 0..3 {
+        scene.arrange(100.0);
+    }
+    for (name, _) in late {
+        scene.runtime.block_on(scene.memory.remove(name));
+    }
+    scene.rebuild();
+    assert!(contents(&scene) == expected);
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     /// A version: another edition of every n-th piece.

@@ -42,7 +42,7 @@ use larder_store::survey::ListedContainer;
 
 use crate::giving_up::{GiveUpError, Rights};
 use carry::Ended;
-use series::Series;
+use series::{Known, Series};
 
 /// How often a series begins again because something in it cannot be read.
 const ATTEMPTS: u32 = 8;
@@ -195,7 +195,9 @@ fn arrange_series(
     arranged: &mut Arranged,
 ) -> Result<Option<Series>, GiveUpError> {
     let series = Series::read(pass, draft, unarranged.series)?;
-    if series.containers.values().any(|known| known.facts.state == ContainerState::Gone) {
+    // Neither what is gone nor what may go at any time can be relied on (`RebuiltKeepsCopies`).
+    let may_go = |known: &Known| known.number < work.rights.rebuilt && !known.facts.forwards.is_empty();
+    if series.containers.values().any(|known| known.facts.state == ContainerState::Gone || may_go(known)) {
         tracing::warn!(
             "a series is not arranged: the index was made anew, and does not know where its containers' bytes went"
         );

@@ -180,6 +180,12 @@ impl Ledger {
         self.lifespans.all().filter_map(|(number, facts)| Some((number, facts?.id)))
     }
 
+    /// Those of data in the layout `lifecycle`.
+    pub(crate) fn arranged(&self) -> impl Iterator<Item = (u32, ContainerId)> {
+        let facts = self.lifespans.all().filter_map(|(number, facts)| Some((number, facts?)));
+        facts.filter(|(_, facts)| facts.layout == Layout::Lifecycle).map(|(number, facts)| (number, facts.id))
+    }
+
     /// Takes in a container that no version names; `None` when the numbers are used up.
     pub(crate) fn ingest_unnamed(
         &mut self,

@@ -149,9 +149,9 @@ impl Lifespans {
                 continue;
             }
             needed.insert(*number);
-            // What has the extents of a name has lifespans of its own, which know of the versions that were taken in.
-            let is_arranged = facts.layout == Layout::Lifecycle && facts.state != ContainerState::Gone;
-            if is_named || !is_arranged {
+            // What has the extents of a name has lifespans of its own, which know of the versions that were taken in. Not so of one
+            // that is there in an index that was made anew (`RebuiltKeepsCopies`).
+            if is_named || facts.state != ContainerState::Arranged {
                 needed.extend(&facts.forwards);
             }
         }

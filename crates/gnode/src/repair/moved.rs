@@ -35,6 +35,8 @@ const KEY_LEN: usize = 20;
 pub(super) struct Search {
     /// Containers that versions name and that are not there, with their numbers.
     gone: HashMap<ContainerId, u32>,
+    /// Containers of the layout `lifecycle` that versions name and that are there, with their numbers. Their chunks are in no table.
+    in_place: HashMap<ContainerId, u32>,
     /// Numbers of containers that no version names.
     unnamed: BTreeSet<u32>,
     /// Every generation that counts of every version.
@@ -67,7 +69,8 @@ pub(super) async fn look(
     let is_data = |id: &ContainerId| id.kind == ContainerKind::Data;
     let gone = named.iter().filter(|(id, _)| is_data(id) && !listed.contains(id)).map(|(id, number)| (*id, *number));
     let counting = [ledger.counting(), ledger.counting_arranged()].concat();
-    let mut search = Search { gone: gone.collect(), counting, ..Search::default() };
+    let in_place = ledger.arranged().filter(|(_, id)| listed.contains(id)).map(|(number, id)| (id, number));
+    let mut search = Search { gone: gone.collect(), in_place: in_place.collect(), counting, ..Search::default() };
     // What a backup uploaded and no version names was never led to: `RedirectToCommitted`.
     let of_task = |id: &ContainerId| is_data(id) && !named.contains_key(id) && !registered.contains(&id.job);
     let mut unnamed: Vec<ContainerId> = listed.into_iter().filter(of_task).collect();
@@ -110,13 +113,19 @@ pub(super) fn find(
     }
     let mut forwards: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
     let mut lost: BTreeMap<u32, u64> = BTreeMap::new();
+    let gone: HashSet<u32> = search.gone.values().copied().collect();
     let mut nothing = Sorter::new(&pass.io.repository, WANTED, 0, &pass.folder)?.finish()?;
     all(pass, draft, Marks::Unneeded(&mut nothing), |group| {
         let there: Vec<u32> =
             group.places().map(|place| place.container).filter(|number| known.contains(*number)).collect();
         while has_wanted && wanted.key()[..KEY_LEN] <= group.key.0[..] {
             let number = number_of(wanted.key());
-            if wanted.key()[..KEY_LEN] == group.key.0[..] && !there.is_empty() {
+            let is_it = wanted.key()[..KEY_LEN] == group.key.0[..];
+            if !gone.contains(&number) {
+                // What tasks wrote: nothing else was ever led to by this one.
+                let copies = there.iter().filter(|copy| is_it && search.unnamed.contains(copy));
+                copies.for_each(|copy| drop(forwards.entry(number).or_default().insert(*copy)));
+            } else if is_it && !there.is_empty() {
                 forwards.entry(number).or_default().extend(&there);
             } else {
                 *lost.entry(number).or_default() += 1;
@@ -129,7 +138,10 @@ pub(super) fn find(
         Ok(())
     })?;
     while has_wanted {
-        *lost.entry(number_of(wanted.key())).or_default() += 1;
+        let number = number_of(wanted.key());
+        if gone.contains(&number) {
+            *lost.entry(number).or_default() += 1;
+        }
         has_wanted = wanted.advance()?;
     }
     Ok(change_records(pass, draft, search, forwards, &lost)?)
@@ -142,18 +154,20 @@ fn number_of(key: &[u8]) -> u32 {
 /// What versions need of containers that are gone.
 fn wanted(pass: &IndexPass, search: &Search, context: &Context) -> Result<Sorter, GiveUpError> {
     let mut wanted = Sorter::new(&pass.io.repository, WANTED, pass.memory / 2, &pass.folder)?;
-    if search.gone.is_empty() {
+    let in_place = if search.unnamed.is_empty() { &HashMap::new() } else { &search.in_place };
+    if search.gone.is_empty() && in_place.is_empty() {
         return Ok(wanted);
     }
+    let number_of = |id: &ContainerId| search.gone.get(id).or_else(|| in_place.get(id));
     let mut references = References::new(context);
     for (version, generation) in &search.counting {
         let read = context.runtime.block_on(pass.io.repository.read_register(*version, *generation))?;
         let Some(Register::Committed(manifest)) = read else { continue };
-        if !manifest.containers.iter().any(|usage| search.gone.contains_key(&usage.container)) {
+        if !manifest.containers.iter().any(|usage| number_of(&usage.container).is_some()) {
             continue;
         }
         let walked = references.visit(&manifest, |chunk| {
-            let Some(number) = search.gone.get(&chunk.container) else { return Ok(()) };
+            let Some(number) = number_of(&chunk.container) else { return Ok(()) };
             let mut key = [0; KEY_LEN + 4];
             key[..KEY_LEN].copy_from_slice(&ChunkKey::of(&chunk.fingerprint).0);
             key[KEY_LEN..].copy_from_slice(&number.to_be_bytes());
