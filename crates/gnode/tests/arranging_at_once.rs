@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use larder_format::ids::{ContainerId, JobId};
 use larder_gnode::pass::{self, PassError, PassOptions, PassReport};
-use larder_lnode::{BackupError, ReadError, VersionReader};
+use larder_lnode::BackupError;
 use larder_testkit::Stop;
 use support::*;
 
@@ -53,18 +53,7 @@ fn what_is_being_read_is_arranged_meanwhile() {
                 let report = scene.pass_with(&thoroughly()).unwrap();
                 assert!(report.arranged.given_up > 0, "{report:?}");
             },
-            |scene, store| {
-                let (reader, reading) = VersionReader::announce(&scene.context_at(store), &version)?;
-                let mut contents = Contents::new();
-                reader.visit_contents::<larder_store::RepositoryError>(b"", |entry, content| {
-                    let mut bytes = Vec::new();
-                    std::io::Read::read_to_end(content, &mut bytes).unwrap();
-                    contents.insert(entry.path.clone(), bytes);
-                    Ok(())
-                })?;
-                reading.end();
-                Ok::<_, ReadError>(contents)
-            },
+            |scene, store| read_announced(&scene.context_at(store), &version),
             |_, result, at| {
                 let contents = result.unwrap_or_else(|error| panic!("{at}: {error}"));
                 assert!(contents == expected, "{at}");

@@ -16,7 +16,7 @@ use larder_format::ids::{ContainerKind, JobId};
 use larder_format::names;
 use larder_gnode::compaction::{Compacted, CompactionOptions, compact, plans};
 use larder_gnode::pass::{self, PassOptions};
-use larder_lnode::{Context, ReadError, VersionReader};
+use larder_lnode::{Context, VersionReader};
 use larder_store::catalog::Version;
 use larder_testkit::Stop;
 use support::*;
@@ -338,19 +338,7 @@ fn what_is_being_read_is_laid_out_anew_meanwhile() {
             }
             pass_after(scene, NEVER);
         },
-        |scene, store| {
-            let context = scene.context_at(store);
-            let (reader, reading) = VersionReader::announce(&context, &version)?;
-            let mut contents = Contents::new();
-            reader.visit_contents::<larder_store::RepositoryError>(b"", |entry, content| {
-                let mut bytes = Vec::new();
-                std::io::Read::read_to_end(content, &mut bytes).unwrap();
-                contents.insert(entry.path.clone(), bytes);
-                Ok(())
-            })?;
-            reading.end();
-            Ok::<_, ReadError>(contents)
-        },
+        |scene, store| read_announced(&scene.context_at(store), &version),
         |_, result, at| {
             let contents = result.unwrap_or_else(|error| panic!("{at}: {error}"));
             assert!(contents == expected, "{at}");

@@ -11,7 +11,7 @@ use larder_format::ids::JobId;
 use larder_gnode::compaction::{CompactionOptions, compact, plans};
 use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::{self, Outcome, PassError, PassOptions, PassReport};
-use larder_lnode::{BackupError, ReadError, VersionReader};
+use larder_lnode::BackupError;
 use larder_store::catalog::Version;
 use larder_testkit::{Failure, Fault, OpKind, Stop, Times, When};
 use support::*;
@@ -202,18 +202,7 @@ fn what_is_being_read_is_given_up_meanwhile() {
                 let report = scene.pass_with(&thorough(Exact::Always)).unwrap();
                 assert!(report.given_up.plan.containers > 0, "{report:?}");
             },
-            |scene, store| {
-                let (reader, reading) = VersionReader::announce(&scene.context_at(store), &version)?;
-                let mut contents = Contents::new();
-                reader.visit_contents::<larder_store::RepositoryError>(b"", |entry, content| {
-                    let mut bytes = Vec::new();
-                    std::io::Read::read_to_end(content, &mut bytes).unwrap();
-                    contents.insert(entry.path.clone(), bytes);
-                    Ok(())
-                })?;
-                reading.end();
-                Ok::<_, ReadError>(contents)
-            },
+            |scene, store| read_announced(&scene.context_at(store), &version),
             |_, result, at| {
                 let contents = result.unwrap_or_else(|error| panic!("{at}: {error}"));
                 assert!(contents == expected, "{at}");

@@ -21,10 +21,14 @@ use support::{context, init, local, options, pseudo_random, runtime, versions, w
 const RUN: usize = 64 << 10;
 
 fn main() {
-    let mut args = std::env::args().skip(1);
-    let mut next = || args.next().unwrap();
-    let folder = PathBuf::from(next());
-    let (count, size): (usize, usize) = (next().parse().unwrap(), next().parse().unwrap());
+    let args: Vec<String> = std::env::args().collect();
+    let number =
+        |place: usize| args.get(place).and_then(|text| text.parse::<usize>().ok()).filter(|number| *number > 0);
+    let (Some(folder), Some(count), Some(size)) = (args.get(1), number(2), number(3)) else {
+        println!("usage: arranged_reading FOLDER VERSIONS MEGABYTES");
+        std::process::exit(2);
+    };
+    let folder = PathBuf::from(folder);
     let runtime = runtime();
     let (source, target) = (folder.join("source"), folder.join("restored"));
     for made in [&source, &folder.join("repository")] {

@@ -1,3 +1,5 @@
+//! Categories of hand-made tables, and of random ones against a model that looks at each chunk.
+
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use larder_format::extents::{Extent, Extents};

@@ -123,8 +123,10 @@ pub(super) fn find(
             let is_it = wanted.key()[..KEY_LEN] == group.key.0[..];
             if !gone.contains(&number) {
                 // What tasks wrote: nothing else was ever led to by this one.
-                let copies = there.iter().filter(|copy| is_it && search.unnamed.contains(copy));
-                copies.for_each(|copy| drop(forwards.entry(number).or_default().insert(*copy)));
+                let mut copies = there.iter().filter(|copy| is_it && search.unnamed.contains(copy)).peekable();
+                if copies.peek().is_some() {
+                    forwards.entry(number).or_default().extend(copies);
+                }
             } else if is_it && !there.is_empty() {
                 forwards.entry(number).or_default().extend(&there);
             } else {

@@ -38,7 +38,7 @@ use larder_index::{Containers, IndexIo, IndexSnapshot, LookupOptions, TableView}
 use larder_lnode::lease::LeaseKeeper;
 use larder_lnode::relayout::Relayout;
 use larder_lnode::{
-    BackupError, BackupOptions, BackupReport, Cancel, Clock, Context, Input, NoProgress, VersionReader,
+    BackupError, BackupOptions, BackupReport, Cancel, Clock, Context, Input, NoProgress, ReadError, VersionReader,
 };
 use larder_source::{Roots, Walk, WalkOptions};
 use larder_store::catalog::Version;
@@ -306,6 +306,20 @@ pub fn contents_of(context: &Context, version: &Version) -> Contents {
         })
         .unwrap();
     contents
+}
+
+/// Reads a version as a job that announces itself.
+pub fn read_announced(context: &Context, version: &Version) -> Result<Contents, ReadError> {
+    let (reader, reading) = VersionReader::announce(context, version)?;
+    let mut contents = Contents::new();
+    reader.visit_contents::<larder_store::RepositoryError>(b"", |entry, content| {
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(content, &mut bytes).unwrap();
+        contents.insert(entry.path.clone(), bytes);
+        Ok(())
+    })?;
+    reading.end();
+    Ok(contents)
 }
 
 pub fn backup(context: &Context, path: &Path, series: &str) -> Result<BackupReport, BackupError> {
