@@ -1,7 +1,8 @@
 # For the scripts beside it: the binary, a work folder, and short words. Sourced, not run.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-cargo build --quiet --manifest-path "$root/Cargo.toml" -p larder -p larder-source --examples --bins
+# Of the whole workspace: what the tests built is used again.
+cargo build --quiet --manifest-path "$root/Cargo.toml" --workspace --examples --bins
 bin=${CARGO_TARGET_DIR:-$root/target}/debug
 larder=$bin/larder
 work=$(mktemp -d)

@@ -19,7 +19,7 @@ done
 export AWS_ACCESS_KEY_ID=larder AWS_SECRET_ACCESS_KEY=larder-secret AWS_REGION=us-east-1
 export LARDER_TEST_S3=s3:http://127.0.0.1:$port/test
 sleep 1
-cargo test --quiet --manifest-path "$root/Cargo.toml" -p larder-store
+cargo test --quiet --manifest-path "$root/Cargo.toml" --workspace --test conformance
 
 export LARDER_REPOSITORY=s3:http://127.0.0.1:$port/test/repository
 "$larder" validate-store "$LARDER_REPOSITORY-validate"
