@@ -30,9 +30,9 @@ mod read;
 mod tables;
 mod write;
 
-pub use read::{ContainerIndex, FrameLocation, TAIL_GUESS, open_frame};
+pub use read::{ContainerIndex, FrameLocation, TAIL_GUESS, open_frame, unseal_frame};
 pub use tables::{ChunkEntry, ChunkKind, FrameEntry};
-pub use write::{ContainerBuilder, SealedFrame, seal_frame};
+pub use write::{CompressedFrame, ContainerBuilder, SealedFrame, seal_compressed, seal_frame};
 
 use crate::Fingerprint;
 use crate::ids::ContainerId;

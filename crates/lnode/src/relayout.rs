@@ -136,6 +136,8 @@ pub struct Relayout {
     has_names: bool,
     /// Beside `data`.
     lanes: Vec<Packer>,
+    /// Uncompressed bytes that were copied in whole frames.
+    whole_bytes: u64,
     /// Last, so that it ends after those that hand work in.
     _pool: Pool,
 }
@@ -153,15 +155,18 @@ impl Relayout {
         let pool = Pool::new(context, compression);
         let handle = pool.handle().ok_or(RelayoutError::NoThreads)?;
         let destination = Destination::Store { pool: handle, uploads: uploads.clone() };
+        let mut data = Packer::new(destination.clone(), ContainerKind::Data, job);
+        data.guess_matter();
         Ok(Self {
             context: context.clone(),
             fingerprinter: Fingerprinter::new(&context.repository.keys().fingerprint),
             chunks: MetaChunks::new(context),
             uploads,
-            data: Packer::new(destination.clone(), ContainerKind::Data, job),
+            data,
             metadata: Packer::new(destination, ContainerKind::Meta, job),
             has_names: false,
             lanes: Vec::new(),
+            whole_bytes: 0,
             _pool: pool,
         })
     }
@@ -185,6 +190,11 @@ impl Relayout {
     /// The number that the next data container gets.
     pub fn next_number(&self) -> u32 {
         self.data.next_number()
+    }
+
+    /// Bytes, uncompressed, that were copied in whole frames, which nobody had to compress again.
+    pub fn whole_bytes(&self) -> u64 {
+        self.whole_bytes
     }
 
     fn batch_bytes(&self) -> usize {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use larder_format::compress::Decompressor;
 use larder_format::container::{
-    ChunkRef, ContainerIndex, FrameLocation, OBJECT_MAX, TAIL_GUESS, TRAILER_LEN, open_frame,
+    ChunkRef, ContainerIndex, FrameLocation, OBJECT_MAX, TAIL_GUESS, TRAILER_LEN, open_frame, unseal_frame,
 };
 use larder_format::ids::ContainerId;
 use larder_format::{DecodeError, names};
@@ -57,6 +57,22 @@ impl OpenContainer {
         let part = self.parts.partition_point(|(offset, _)| *offset <= range.start).checked_sub(1)?;
         let (offset, bytes) = &self.parts[part];
         bytes.get((range.start - offset) as usize..(range.end - offset) as usize)
+    }
+
+    /// Opens one frame into `compressed`, as it was compressed.
+    pub fn unseal_frame(
+        &self,
+        repository: &Repository,
+        frame: &FrameLocation,
+        compressed: &mut Vec<u8>,
+    ) -> Result<(), RepositoryError> {
+        let damaged = RepositoryError::damaged(names::container(self.index.id));
+        let Some(sealed) = self.sealed(frame) else {
+            return Err(damaged(DecodeError::Truncated { what: "frame" }));
+        };
+        compressed.clear();
+        compressed.extend_from_slice(sealed);
+        unseal_frame(&repository.keys, self.index.id, frame, compressed).map_err(damaged)
     }
 
     /// Opens one frame into `raw`, which is resized to fit; `scratch` is overwritten.
@@ -260,6 +276,13 @@ impl<K: std::hash::Hash + Eq, V: Clone> ByteLru<K, V> {
     /// Whether a value is there.
     pub fn contains(&self, key: &K) -> bool {
         self.entries.contains(key)
+    }
+
+    /// Drops a value.
+    pub fn remove(&mut self, key: &K) {
+        if let Some((_, bytes)) = self.entries.pop(key) {
+            self.bytes -= bytes;
+        }
     }
 
     /// Keeps a value that takes `bytes`. The newest stays even when it alone is over the budget: its reader needs it now.

@@ -35,6 +35,7 @@ mod retry;
 pub mod settings;
 mod store;
 pub mod survey;
+mod tails;
 
 pub use counters::StoreStats;
 pub use error::{Oversized, ServerFailure, ShortRead, StoreError, StoreErrorKind, StoreOp};

@@ -32,6 +32,7 @@ use crate::options::{CacheOptions, StoreOptions};
 use crate::patience::Patience;
 use crate::remote::{ListOrder, Remote};
 use crate::retry::Retry;
+use crate::tails::Tails;
 
 /// A repository's objects. Cheap to clone; clones share limits, counters and cache.
 #[derive(Clone)]
@@ -105,6 +106,13 @@ impl Store {
     #[must_use]
     pub fn without_cache(&self) -> Self {
         Self { top: self.uncached.clone(), ..self.clone() }
+    }
+
+    /// The same store, which keeps up to so many bytes of ends of runs and data containers in memory: for one task that reads them
+    /// again and again. What has to be as of now is asked for all the same.
+    #[must_use]
+    pub fn remembering_tails(&self, bytes: usize) -> Self {
+        Self { top: Arc::new(Tails::new(self.top.clone(), bytes)), ..self.clone() }
     }
 
     /// What has been asked of the store so far, by all clones together.

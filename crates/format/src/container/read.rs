@@ -184,6 +184,18 @@ pub(super) fn locate_frames(rows: &[FrameEntry], chunks: &[ChunkEntry]) -> Resul
     if chunks.next().is_some() { Err(uneven) } else { Ok(frames) }
 }
 
+/// Opens one frame as it was compressed: `sealed`, the object's bytes at [`FrameLocation::object_range`], becomes these bytes.
+pub fn unseal_frame(
+    keys: &Keys,
+    id: ContainerId,
+    frame: &FrameLocation,
+    sealed: &mut Vec<u8>,
+) -> Result<(), DecodeError> {
+    let len = keys.container(id).open(u64::from(frame.number), &MAGIC, sealed, "frame")?.len();
+    sealed.truncate(len);
+    Ok(())
+}
+
 /// Opens one frame: `sealed` is the object's bytes at [`FrameLocation::object_range`], used as scratch; `raw` receives the
 /// payload bytes and must be `raw_len` long.
 pub fn open_frame(

@@ -3,7 +3,7 @@
 use super::read::locate_frames;
 use super::tables::{encode_chunks, encode_frames, payload_len};
 use super::{CHUNKS, ChunkEntry, FRAME_MAX, FRAMES, FrameEntry, MAGIC, OBJECT_MAX, TRAILER, TRAILER_LEN};
-use crate::compress::Compressor;
+use crate::compress::{Codec, Compressor};
 use crate::ids::ContainerId;
 use crate::seal::{Keys, TAG_LEN};
 use crate::wire::{EncodeError, Put};
@@ -15,6 +15,34 @@ pub struct SealedFrame {
     pub entry: FrameEntry,
     /// Ciphertext and tag.
     pub bytes: Vec<u8>,
+}
+
+/// A frame's bytes as they were once compressed, not sealed: what is moved from one container to another as it is.
+#[derive(Debug)]
+pub struct CompressedFrame {
+    /// How they were compressed.
+    pub codec: Codec,
+    /// What they are when they are not.
+    pub raw_len: u32,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// Seals the `number`-th frame of a container, which is compressed already. It is the caller's to know that it opens and what it
+/// holds: nothing here looks inside. Refuses frames that are empty or larger than [`FRAME_MAX`].
+pub fn seal_compressed(
+    keys: &Keys,
+    id: ContainerId,
+    number: u32,
+    frame: CompressedFrame,
+) -> Result<SealedFrame, EncodeError> {
+    let CompressedFrame { codec, raw_len, mut bytes } = frame;
+    if raw_len == 0 || raw_len as usize > FRAME_MAX {
+        return Err(EncodeError::new("frame", "it is empty or larger than a reader accepts"));
+    }
+    keys.container(id).seal(u64::from(number), &MAGIC, &mut bytes, 0);
+    let entry = FrameEntry { codec, raw_len, sealed_len: EncodeError::fit_u32("frame", bytes.len())? };
+    Ok(SealedFrame { entry, bytes })
 }
 
 /// Compresses and seals the `number`-th frame of a container. Pure: frames of one container can be sealed by several threads.
@@ -31,15 +59,11 @@ pub fn seal_frame(
     }
     let mut bytes = Vec::new();
     let codec = compressor.compress(raw, &mut bytes);
-    keys.container(id).seal(u64::from(number), &MAGIC, &mut bytes, 0);
+    let raw_len = EncodeError::fit_u32("frame", raw.len())?;
+    let mut sealed = seal_compressed(keys, id, number, CompressedFrame { codec, raw_len, bytes })?;
     // Frames wait for their container; the room that compression did not need must not wait with them.
-    bytes.shrink_to_fit();
-    let entry = FrameEntry {
-        codec,
-        raw_len: EncodeError::fit_u32("frame", raw.len())?,
-        sealed_len: EncodeError::fit_u32("frame", bytes.len())?,
-    };
-    Ok(SealedFrame { entry, bytes })
+    sealed.bytes.shrink_to_fit();
+    Ok(sealed)
 }
 
 /// Bytes of a chunk in the chunk table, at most.

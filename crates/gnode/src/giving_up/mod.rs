@@ -134,6 +134,8 @@ pub struct GivenUp {
     pub copied_chunks: u64,
     /// Bytes of those, uncompressed.
     pub copied_bytes: ByteCount,
+    /// Of these, bytes in frames that were copied as they were compressed.
+    pub whole_bytes: ByteCount,
     /// Chunks that no version needs.
     pub dropped_chunks: u64,
     /// Containers that were written.
@@ -155,6 +157,7 @@ impl GivenUp {
         self.led_chunks += next.led_chunks;
         self.copied_chunks += next.copied_chunks;
         self.copied_bytes.0 += next.copied_bytes.0;
+        self.whole_bytes.0 += next.whole_bytes.0;
         self.dropped_chunks += next.dropped_chunks;
         self.written += next.written;
         self.written_bytes.0 += next.written_bytes.0;
@@ -251,6 +254,7 @@ pub(crate) fn give_up(pass: &IndexPass, draft: &mut Draft<'_>, work: &Work) -> R
                 given_up.led_chunks = carried.led_chunks;
                 given_up.copied_chunks = carried.copied_chunks;
                 given_up.copied_bytes = ByteCount(carried.copied_bytes);
+                given_up.whole_bytes = ByteCount(writing.whole_bytes());
                 given_up.dropped_chunks = changes.dropped;
                 let written = writing.finish()?;
                 tables::apply(pass, draft, &chosen, &carried, &written, changes, &mut given_up)?;

@@ -2,7 +2,7 @@
 
 use larder_format::ChunkRef;
 
-use super::copying::batches;
+use super::copying::{Wanted, batches};
 use super::{Relayout, RelayoutError};
 
 /// Lanes that there are: an open container takes memory until it is closed.
@@ -16,16 +16,13 @@ impl Relayout {
         for batch in batches(chunks, self.batch_bytes(), |(chunk, _)| chunk) {
             self.stop_if_asked()?;
             let references: Vec<ChunkRef> = batch.iter().map(|(chunk, _)| *chunk).collect();
-            let contents = self.read_batch(&references)?;
-            let mut from = 0;
-            for (chunk, lane) in batch {
-                let to = from + chunk.size as usize;
+            let contents = self.read_batch(&references, Wanted::Bytes)?;
+            for (place, (chunk, lane)) in batch.iter().enumerate() {
                 while self.lanes.len() <= (*lane).min(LANES_MAX - 1) {
                     self.lanes.push(self.data.beside());
                 }
                 let last = self.lanes.len() - 1;
-                copies.push(self.lanes[(*lane).min(last)].push(chunk.fingerprint, &contents[from..to])?);
-                from = to;
+                copies.push(self.lanes[(*lane).min(last)].push(chunk.fingerprint, contents.chunk(place, chunk))?);
             }
         }
         Ok(copies)

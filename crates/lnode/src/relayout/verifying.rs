@@ -7,7 +7,7 @@ use larder_format::ids::ContainerId;
 use larder_format::names;
 use larder_store::RepositoryError;
 
-use super::copying::batches;
+use super::copying::{Wanted, batches};
 use super::{Relayout, RelayoutError};
 
 impl Relayout {
@@ -35,7 +35,7 @@ impl Relayout {
     }
 
     fn is_readable(&self, chunks: &[ChunkRef]) -> Result<bool, RelayoutError> {
-        match self.read_batch(chunks) {
+        match self.read_batch(chunks, Wanted::Nothing) {
             Ok(_) => Ok(true),
             Err(RelayoutError::Repository(error)) if error.is_damage() => {
                 tracing::warn!(%error, "a copy cannot be read, so no other is given up for it");

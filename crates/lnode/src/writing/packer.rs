@@ -8,12 +8,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use larder_format::Fingerprint;
-use larder_format::compress::Matter;
+use larder_chunking::pages::PAGE_CUT;
+use larder_format::compress::{Compressor, Matter};
 use larder_format::container::{
-    CONTAINER_TARGET, ChunkEntry, ChunkKind, ChunkRef, ContainerBuilder, FRAME_TARGET, SealedFrame, seal_frame,
+    CONTAINER_TARGET, ChunkEntry, ChunkKind, ChunkRef, CompressedFrame, ContainerBuilder, FRAME_TARGET, SealedFrame,
+    seal_compressed, seal_frame,
 };
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
+use larder_format::seal::Keys;
+use larder_format::{EncodeError, Fingerprint};
 use larder_store::RepositoryError;
 use parking_lot::Mutex;
 
@@ -48,7 +51,8 @@ pub(crate) struct Packer {
     next_seq: Arc<AtomicU32>,
     open: Option<Open>,
     ratio: Arc<Ratio>,
-    matter: Matter,
+    /// What comes; `None`: what it looks like.
+    matter: Option<Matter>,
     payload_max: usize,
 }
 
@@ -77,6 +81,8 @@ struct Open {
     chunks: Vec<ChunkEntry>,
     payload: usize,
     frame: Vec<u8>,
+    /// Chunks before this frame.
+    chunks_before: usize,
     frames: u32,
     payload_target: usize,
 }
@@ -105,7 +111,7 @@ impl Packer {
             next_seq: Arc::default(),
             open: None,
             ratio: Arc::default(),
-            matter: Matter::Any,
+            matter: Some(Matter::Any),
             payload_max: PAYLOAD_MAX,
         }
     }
@@ -135,33 +141,41 @@ impl Packer {
 
     /// The chunks that come now are of this.
     pub(crate) fn expect(&mut self, matter: Matter) {
-        self.matter = matter;
+        self.matter = Some(matter);
+    }
+
+    /// The chunks that come are of what they look like.
+    pub(crate) fn guess_matter(&mut self) {
+        self.matter = None;
+    }
+
+    /// The container that is being filled.
+    fn open(&mut self) -> &mut Open {
+        self.open.get_or_insert_with(|| {
+            let seq = self.next_seq.fetch_add(1, Ordering::Relaxed);
+            let id = ContainerId { kind: self.kind, job: self.job, seq };
+            if let Destination::Store { uploads, .. } = &self.destination {
+                uploads.opened();
+            }
+            let assembly = Arc::new(Assembly { id, state: Mutex::default() });
+            let payload_target = self.ratio.payload_target().min(self.payload_max);
+            Open {
+                id,
+                assembly,
+                chunks: Vec::new(),
+                payload: 0,
+                frame: Vec::with_capacity(FRAME_TARGET + FRAME_TARGET / 8),
+                chunks_before: 0,
+                frames: 0,
+                payload_target,
+            }
+        })
     }
 
     /// Appends a chunk and says where it will be.
     pub(crate) fn push(&mut self, fingerprint: Fingerprint, chunk: &[u8]) -> Result<ChunkRef, RepositoryError> {
         // A chunk never spans two frames, and a frame target is far below the largest frame a reader accepts.
-        let open = match &mut self.open {
-            Some(open) => open,
-            None => {
-                let seq = self.next_seq.fetch_add(1, Ordering::Relaxed);
-                let id = ContainerId { kind: self.kind, job: self.job, seq };
-                if let Destination::Store { uploads, .. } = &self.destination {
-                    uploads.opened();
-                }
-                let assembly = Arc::new(Assembly { id, state: Mutex::default() });
-                let payload_target = self.ratio.payload_target().min(self.payload_max);
-                self.open.insert(Open {
-                    id,
-                    assembly,
-                    chunks: Vec::new(),
-                    payload: 0,
-                    frame: Vec::with_capacity(FRAME_TARGET + FRAME_TARGET / 8),
-                    frames: 0,
-                    payload_target,
-                })
-            }
-        };
+        let open = self.open();
         let place = ChunkRef { fingerprint, container: open.id, offset: open.payload as u32, size: chunk.len() as u32 };
         open.chunks.push(ChunkEntry { fingerprint, size: place.size, kind: ChunkKind::Plain });
         open.frame.extend_from_slice(chunk);
@@ -169,10 +183,42 @@ impl Packer {
         if open.frame.len() >= FRAME_TARGET {
             self.seal_frame()?;
         }
-        if self.open.as_ref().is_some_and(|open| open.payload >= open.payload_target) {
-            self.close()?;
-        }
+        self.close_if_full()?;
         Ok(place)
+    }
+
+    /// Appends a frame as it was compressed, which holds exactly these chunks, and says where they will be. The caller has read them
+    /// out of these bytes.
+    pub(crate) fn push_frame(
+        &mut self,
+        chunks: &[ChunkRef],
+        frame: CompressedFrame,
+    ) -> Result<Vec<ChunkRef>, RepositoryError> {
+        // Offsets of what came before are given out: it cannot grow any more.
+        self.seal_frame()?;
+        let open = self.open();
+        let mut places = Vec::with_capacity(chunks.len());
+        for ChunkRef { fingerprint, size, .. } in chunks {
+            places.push(ChunkRef {
+                fingerprint: *fingerprint,
+                container: open.id,
+                offset: open.payload as u32,
+                size: *size,
+            });
+            open.chunks.push(ChunkEntry { fingerprint: *fingerprint, size: *size, kind: ChunkKind::Plain });
+            open.payload += *size as usize;
+        }
+        let raw_len = frame.raw_len as usize;
+        self.seal_with(raw_len, move |keys, id, number, _| seal_compressed(keys, id, number, frame))?;
+        self.close_if_full()?;
+        Ok(places)
+    }
+
+    fn close_if_full(&mut self) -> Result<(), RepositoryError> {
+        match self.open.as_ref().is_some_and(|open| open.payload >= open.payload_target) {
+            true => self.close(),
+            false => Ok(()),
+        }
     }
 
     /// Closes the open container, if there is one. Its upload goes on in the background.
@@ -188,31 +234,46 @@ impl Packer {
 
     fn seal_frame(&mut self) -> Result<(), RepositoryError> {
         let Some(open) = self.open.as_mut().filter(|open| !open.frame.is_empty()) else { return Ok(()) };
+        if matches!(self.destination, Destination::Nowhere) {
+            open.frame.clear();
+            open.frames += 1;
+            return Ok(());
+        }
+        let matter = self.matter.unwrap_or_else(|| matter_of(&open.chunks[open.chunks_before..]));
+        let raw = std::mem::replace(&mut open.frame, Vec::with_capacity(FRAME_TARGET + FRAME_TARGET / 8));
+        self.seal_with(raw.len(), move |keys, id, number, compressor| {
+            compressor.expect(matter);
+            seal_frame(keys, id, number, &raw, compressor)
+        })
+    }
+
+    /// Hands the next frame of the open container, of so many uncompressed bytes, to a thread that seals it.
+    fn seal_with(
+        &mut self,
+        raw_len: usize,
+        seal: impl FnOnce(&Keys, ContainerId, u32, &mut Compressor) -> Result<SealedFrame, EncodeError> + Send + 'static,
+    ) -> Result<(), RepositoryError> {
+        let Some(open) = self.open.as_mut() else { return Ok(()) };
         let number = open.frames;
         open.frames += 1;
-        let Destination::Store { pool, uploads } = &self.destination else {
-            open.frame.clear();
-            return Ok(());
-        };
-        let raw = std::mem::replace(&mut open.frame, Vec::with_capacity(FRAME_TARGET + FRAME_TARGET / 8));
-        uploads.take(raw.len())?;
+        open.chunks_before = open.chunks.len();
+        let Destination::Store { pool, uploads } = &self.destination else { return Ok(()) };
+        uploads.take(raw_len)?;
         {
             let mut state = open.assembly.state.lock();
             state.sealed.push(None);
             state.missing += 1;
         }
-        let (assembly, uploads, ratio, matter) =
-            (open.assembly.clone(), uploads.clone(), self.ratio.clone(), self.matter);
+        let (assembly, uploads, ratio) = (open.assembly.clone(), uploads.clone(), self.ratio.clone());
         pool.urgent(move |worker| {
-            worker.compressor.expect(matter);
             let keys = uploads.repository().keys();
-            let frame = match seal_frame(keys, assembly.id, number, &raw, &mut worker.compressor) {
+            let frame = match seal(keys, assembly.id, number, &mut worker.compressor) {
                 Ok(frame) => frame,
                 Err(error) => return uploads.fail(error.into()),
             };
             // A frame that cannot be compressed grows by its tag; that little is not accounted for.
-            uploads.give_back(raw.len().saturating_sub(frame.bytes.len()));
-            ratio.raw.fetch_add(raw.len() as u64, Ordering::Relaxed);
+            uploads.give_back(raw_len.saturating_sub(frame.bytes.len()));
+            ratio.raw.fetch_add(raw_len as u64, Ordering::Relaxed);
             ratio.sealed.fetch_add(frame.bytes.len() as u64, Ordering::Relaxed);
             {
                 let mut state = assembly.state.lock();
@@ -223,6 +284,13 @@ impl Packer {
         });
         Ok(())
     }
+}
+
+/// What chunks are of, by their sizes: whoever cuts by contents never cuts all alike.
+fn matter_of(chunks: &[ChunkEntry]) -> Matter {
+    let pages = chunks.iter().filter(|chunk| chunk.size == PAGE_CUT).count();
+    // Streams of pages may end within one.
+    if pages > 1 && pages + 1 >= chunks.len() { Matter::Pages } else { Matter::Any }
 }
 
 /// Puts the container together once it is closed and all its frames are sealed; whoever makes that true does it.

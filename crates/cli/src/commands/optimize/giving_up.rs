@@ -21,6 +21,7 @@ pub(super) fn json(report: &PassReport) -> Value {
         "led_chunks": given_up.led_chunks,
         "copied_chunks": given_up.copied_chunks,
         "copied_bytes": given_up.copied_bytes.0,
+        "whole_bytes": given_up.whole_bytes.0,
         "dropped_chunks": given_up.dropped_chunks,
         "containers_written": given_up.written,
         "stored_bytes": given_up.written_bytes.0,

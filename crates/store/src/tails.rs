@@ -1,0 +1,220 @@
+//! Keeps the ends of objects in memory while one task reads them again and again.
+//!
+//! A pass of the G-node opens the same runs of the index in every one of its steps, and the tables of a container before it reads its
+//! chunks. Both lie at the end of their objects. What is kept is what the store said in this task, of objects that never change and
+//! whose names are used once, so an answer from here is one that the store gave a moment ago; what has to be as of now (listings,
+//! registers, leases, marks) is not of these kinds. Small objects are their end: all of their reads are answered.
+//!
+//! Of runs also what was created is kept, because the next step reads it. Of containers it is not: what is said of their contents is
+//! said after the store was asked.
+//!
+//! Bounded by the bytes it is made with. Called by [`Store::remembering_tails`](crate::store::Store::remembering_tails).
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use larder_format::names;
+use parking_lot::Mutex;
+
+use crate::container_reader::ByteLru;
+use crate::error::StoreError;
+use crate::layer::{Call, Layer, Listing, ReadRange, Reply, Request};
+
+/// Bytes that are asked for where less of an end is wanted. Few runs of a usual index are longer, and a request takes longer than
+/// these bytes.
+const TAIL_LEAST: u64 = 256 << 10;
+
+/// Objects of which more is asked for are not kept: they would drive out all others.
+const KEPT_MAX: usize = 512 << 10;
+
+/// The end of an object.
+#[derive(Debug, Clone)]
+struct End {
+    bytes: Bytes,
+    object_size: u64,
+}
+
+/// The layer that answers from memory where it can.
+pub(crate) struct Tails {
+    inner: Arc<dyn Layer>,
+    kept: Mutex<ByteLru<Arc<str>, End>>,
+}
+
+impl std::fmt::Debug for Tails {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tails").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+impl Tails {
+    pub(crate) fn new(inner: Arc<dyn Layer>, bytes: usize) -> Self {
+        Self { inner, kept: Mutex::new(ByteLru::new(bytes)) }
+    }
+
+    fn keep(&self, name: &Arc<str>, bytes: Bytes, object_size: u64) {
+        if bytes.len() <= KEPT_MAX {
+            let held = bytes.len() + name.len();
+            self.kept.lock().put(name.clone(), End { bytes, object_size }, held);
+        }
+    }
+
+    /// An answer that is known; an error when the object is not of the size that is asked for, as the store would say.
+    fn find(&self, name: &Arc<str>, range: &ReadRange) -> Option<Result<Reply, StoreError>> {
+        let End { bytes, object_size } = self.kept.lock().get(name)?;
+        let wanted = match range.within(object_size) {
+            Ok(wanted) => wanted,
+            Err(wrong) => return Some(Err(wrong.of(name))),
+        };
+        let from = object_size - bytes.len() as u64;
+        let start = wanted.start.checked_sub(from)? as usize;
+        let end = start + (wanted.end - wanted.start) as usize;
+        Some(Ok(Reply::Bytes { bytes: bytes.slice(start..end), object_size }))
+    }
+
+    async fn read(&self, call: &Call, range: &ReadRange) -> Result<Reply, StoreError> {
+        if let Some(known) = self.find(&call.name, range) {
+            return known;
+        }
+        let ReadRange::Tail(count) = range else { return self.inner.call(call).await };
+        let more = Request::Read(ReadRange::Tail((*count).max(TAIL_LEAST)));
+        match self.inner.call(&Call { request: more, ..call.clone() }).await? {
+            Reply::Bytes { bytes, object_size } => {
+                self.keep(&call.name, bytes.clone(), object_size);
+                let skipped = bytes.len() as u64 - (*count).min(bytes.len() as u64);
+                Ok(Reply::Bytes { bytes: bytes.slice(skipped as usize..), object_size })
+            }
+            reply => Ok(reply),
+        }
+    }
+}
+
+#[async_trait]
+impl Layer for Tails {
+    async fn call(&self, call: &Call) -> Result<Reply, StoreError> {
+        let is_run = call.name.starts_with(names::RUNS);
+        if !is_run && !call.name.starts_with(names::DATA) {
+            return self.inner.call(call).await;
+        }
+        match &call.request {
+            Request::Read(range) => self.read(call, range).await,
+            Request::Create(bytes) if is_run => {
+                let reply = self.inner.call(call).await?;
+                self.keep(&call.name, bytes.clone(), bytes.len() as u64);
+                Ok(reply)
+            }
+            Request::Delete => {
+                self.kept.lock().remove(&call.name);
+                self.inner.call(call).await
+            }
+            Request::Create(_) | Request::Size => self.inner.call(call).await,
+        }
+    }
+
+    fn list(&self, folder: &str, after: Option<&str>) -> Listing {
+        self.inner.list(folder, after)
+    }
+
+    fn lists_in_order(&self) -> bool {
+        self.inner.lists_in_order()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_format::ids::{ContainerId, ContainerKind, JobId, RunId};
+    use object_store::memory::InMemory;
+
+    use super::*;
+    use crate::options::StoreOptions;
+    use crate::store::Store;
+
+    fn store() -> Store {
+        Store::from_object_store(Arc::new(InMemory::new()), "r", &StoreOptions::default()).expect("a store")
+    }
+
+    fn run(seq: u32) -> String {
+        names::run(RunId { job: JobId([1; 16]), seq })
+    }
+
+    fn container(kind: ContainerKind) -> String {
+        names::container(ContainerId { kind, job: JobId([2; 16]), seq: 0 })
+    }
+
+    fn contents(len: usize) -> Bytes {
+        (0..len).map(|at| at as u8 ^ (at >> 8) as u8).collect::<Vec<_>>().into()
+    }
+
+    #[tokio::test]
+    async fn what_was_created_or_read_is_read_once() {
+        let plain = store();
+        let remembering = plain.remembering_tails(1 << 20);
+        let bytes = contents(10_000);
+        remembering.create(&run(0), bytes.clone()).await.expect("created");
+        plain.create(&run(1), bytes.clone()).await.expect("created");
+        for seq in 0..2 {
+            for _ in 0..3 {
+                let (tail, size) = remembering.get_tail(&run(seq), 100).await.expect("read");
+                assert_eq!((tail, size), (bytes.slice(9_900..), 10_000));
+                assert_eq!(remembering.get_range(&run(seq), 5..70).await.expect("read"), bytes.slice(5..70));
+                assert_eq!(remembering.get(&run(seq)).await.expect("read"), bytes);
+            }
+            assert!(remembering.get_range(&run(seq), 5..10_001).await.is_err());
+        }
+        assert_eq!(plain.stats().reads, 1);
+    }
+
+    #[tokio::test]
+    async fn of_large_objects_the_end_is_kept() {
+        let plain = store();
+        let remembering = plain.remembering_tails(1 << 20);
+        let bytes = contents(TAIL_LEAST as usize * 3);
+        plain.create(&run(0), bytes.clone()).await.expect("created");
+        let len = bytes.len() as u64;
+        for _ in 0..3 {
+            let (tail, size) = remembering.get_tail(&run(0), 100).await.expect("read");
+            assert_eq!((tail.len(), size), (100, len));
+            assert_eq!(
+                remembering.get_range(&run(0), len - TAIL_LEAST..len).await.expect("read"),
+                bytes.slice(bytes.len() - TAIL_LEAST as usize..)
+            );
+        }
+        assert_eq!(plain.stats().reads, 1);
+        // What begins before it is asked for, every time.
+        for _ in 0..2 {
+            let range = len - TAIL_LEAST - 1..len;
+            assert_eq!(remembering.get_range(&run(0), range.clone()).await.expect("read").len() as u64, TAIL_LEAST + 1);
+        }
+        assert_eq!(plain.stats().reads, 3);
+    }
+
+    #[tokio::test]
+    async fn containers_that_were_made_are_read_back_and_what_goes_is_gone() {
+        let plain = store();
+        let remembering = plain.remembering_tails(1 << 20);
+        let (data, meta) = (container(ContainerKind::Data), container(ContainerKind::Meta));
+        for name in [&data, &meta] {
+            remembering.create(name, contents(1000)).await.expect("created");
+            for _ in 0..2 {
+                remembering.get_tail(name, 10).await.expect("read");
+            }
+        }
+        assert_eq!(plain.stats().reads, 3, "data once, metadata each time");
+        remembering.delete(&data).await.expect("deleted");
+        assert!(remembering.get_tail(&data, 10).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn memory_is_bounded() {
+        let plain = store();
+        let remembering = plain.remembering_tails(25_000);
+        for seq in 0..3 {
+            remembering.create(&run(seq), contents(10_000)).await.expect("created");
+        }
+        // The oldest made room.
+        for seq in [2, 1, 0] {
+            remembering.get_tail(&run(seq), 10).await.expect("read");
+        }
+        assert_eq!(plain.stats().reads, 1);
+    }
+}
