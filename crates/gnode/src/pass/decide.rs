@@ -29,6 +29,8 @@ pub(super) struct Before {
     pub(super) runs: Vec<(RunId, u64)>,
     /// Numbers of indexes.
     pub(super) indexes: Vec<u64>,
+    /// Entries of settings that mean nothing any more; looked for only when everything is listed.
+    pub(super) settings: Vec<String>,
 }
 
 /// What the listing of leases showed (step 4).
@@ -87,13 +89,15 @@ pub(super) struct Decision {
     pub(super) superseded: Vec<(Pin, u32)>,
     pub(super) runs: Vec<(RunId, u64)>,
     pub(super) indexes: Vec<u64>,
+    /// Entries of settings.
+    pub(super) settings: Vec<String>,
     /// Of the runs, how many only an older index uses.
     pub(super) superseded_runs: usize,
 }
 
 impl Decision {
     /// Whether it is not worth an index. Older indexes and their runs go along when there is a newer one; alone they would make one
-    /// each.
+    /// each. So do entries of settings, which are a few bytes each.
     pub(super) fn is_empty(&self) -> bool {
         let nothing_goes = self.containers.is_empty() && self.removals.is_empty() && self.superseded.is_empty();
         nothing_goes && self.runs.len() == self.superseded_runs
@@ -359,6 +363,6 @@ impl Proposal {
         let superseded_runs = runs.iter().filter(|(id, _)| needs.superseded.contains(id)).count();
         // Whoever reads the index it is based on may go on for a while.
         let indexes = before.indexes.into_iter().filter(|number| *number < needs.base).collect();
-        Decision { containers, removals, superseded, runs, indexes, superseded_runs }
+        Decision { containers, removals, superseded, runs, indexes, settings: before.settings, superseded_runs }
     }
 }

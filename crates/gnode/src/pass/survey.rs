@@ -98,7 +98,10 @@ impl Survey<'_> {
         let seen = Seen { base: &self.base.manifest, number: self.number, jobs: &jobs, registers, marks };
         let scope = Scope::of(self.listing, &seen);
         before.containers = match scope.is_whole {
-            true => repository.list_containers().await?,
+            true => {
+                before.settings = repository.superseded_settings().await?;
+                repository.list_containers().await?
+            }
             false => self.containers_of(&scope).await?,
         };
         (before.unknown, before.is_listed_whole) = (scope.jobs, scope.is_whole);
