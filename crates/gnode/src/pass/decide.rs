@@ -113,6 +113,15 @@ pub(super) enum Supersedes {
     Nothing,
 }
 
+/// Why a generation is retained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Retained {
+    /// It is the newest of a version that is not forgotten.
+    Holds,
+    /// Only a live lease names its version.
+    Named,
+}
+
 /// A decision on its way: proposed when the leases are known, then cut down by every version that is retained.
 #[derive(Debug)]
 pub(super) struct Proposal {
@@ -182,15 +191,18 @@ impl Proposal {
     /// Containers that retained versions use.
     pub(super) fn keep(&mut self, containers: impl IntoIterator<Item = ContainerId>) {
         for container in containers {
-            if let Some((_, is_needed)) = self.doomed.get_mut(&container) {
-                *is_needed = true;
-                continue;
-            }
             let was_listed = self.before.is_listed_whole || self.before.unknown.contains(&container.job);
-            if was_listed && self.is_free(&container) && !self.late.contains(&container) {
+            let is_gone = !self.strike(&container) && was_listed && self.is_free(&container);
+            if is_gone && !self.late.contains(&container) {
                 self.missing.insert(container);
             }
         }
+    }
+
+    /// Strikes a container out of what goes, if it is there to go.
+    fn strike(&mut self, container: &ContainerId) -> bool {
+        let doomed = self.doomed.get_mut(container);
+        doomed.map(|(_, is_needed)| *is_needed = true).is_some()
     }
 
     /// Whether nothing new can come of a container's job, nor of jobs that build on what it left.
@@ -240,10 +252,14 @@ impl Proposal {
 
     /// A generation that is retained uses these containers. `had_record` says which of them the index this pass is based on, or a
     /// generation before this one, has named: they are not new.
+    ///
+    /// What a generation needs that is retained for a lease alone, of a version that is marked or has a newer one, may have been
+    /// collected before there was that lease: whoever has it looks, and does without (`RedirectToUnmarked`). So it is no loss if it is gone.
     pub(super) fn retain_generation(
         &mut self,
         version: Pin,
         generation: u32,
+        why: Retained,
         containers: impl IntoIterator<Item = ContainerId>,
         had_record: impl Fn(&ContainerId) -> bool,
     ) {
@@ -256,7 +272,15 @@ impl Proposal {
                 self.late.insert(*container);
             }
         }
-        self.retain(version, containers);
+        match why {
+            Retained::Holds => self.retain(version, containers),
+            Retained::Named => {
+                self.retain(version, []);
+                for container in &containers {
+                    self.strike(container);
+                }
+            }
+        }
     }
 
     /// This generation of a retained version holds a manifest, and what is below it counts for nothing: it may go, but for the

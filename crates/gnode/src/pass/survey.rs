@@ -11,7 +11,7 @@ use larder_index::IndexSnapshot;
 use larder_store::Repository;
 use larder_store::survey::{ListedContainer, ListedJob, SeenLease};
 
-use super::decide::{Before, Leases, Proposal, Supersedes};
+use super::decide::{Before, Leases, Proposal, Retained, Supersedes};
 use super::ledger::{Contents, Ledger};
 use super::run::PassError;
 use super::scope::{Listing, Scope, Seen};
@@ -244,11 +244,15 @@ impl Survey<'_> {
                 Register::Aborted => None,
             });
             let committed: Vec<_> = committed.collect();
-            for (generation, contents) in &committed {
+            for (at, (generation, contents)) in committed.iter().enumerate() {
+                // They come from the newest down.
+                let holds = at == 0 && !proposal.is_marked(&pin);
+                // Without an index nobody knows what was given up.
+                let why = if holds || self.base.number == 0 { Retained::Holds } else { Retained::Named };
                 // What was given up is kept for nobody; the ledger keeps what it forwards to.
                 let there = contents.containers.iter().map(|usage| usage.container);
                 let there = there.filter(|container| !ledger.is_given_up(container));
-                proposal.retain_generation(pin, *generation, there, |container| ledger.has_record(container));
+                proposal.retain_generation(pin, *generation, why, there, |container| ledger.has_record(container));
             }
             if let Some(generation) = superseding.filter(|_| !proposal.is_marked(&pin)) {
                 proposal.supersede(pin, generation);
