@@ -21,8 +21,8 @@ class Attack:
         self.work = tempfile.mkdtemp(dir=arguments.folder)
         self.env = dict(os.environ, LARDER_PASSWORD="secret", LARDER_CACHE_DIR=os.path.join(self.work, "cache"))
         self.env.setdefault("LARDER_REPOSITORY", os.path.join(self.work, "repository"))
-        # Of each tag what was backed up; ids that were committed; ids that somebody may have begun to forget.
-        self.sums, self.committed, self.maybe_forgotten = {}, set(), set()
+        # Of each tag the tree and what was in it; ids that were committed; ids that somebody may have begun to forget.
+        self.trees, self.sums, self.committed, self.maybe_forgotten = {}, {}, set(), set()
         self.number, self.counts, self.log = 0, {}, open(os.path.join(self.work, "log"), "w")
         # An index that was made anew keeps copies for whose sake something may have been given up before: then nobody can say what is
         # left over.
@@ -41,9 +41,8 @@ class Attack:
     def count(self, what):
         self.counts[what] = self.counts.get(what, 0) + 1
 
-    def edit(self, name):
-        """The next content of a series: some files change, come and go. What left may come back."""
-        tree = os.path.join(self.work, "source", name)
+    def edit(self, tree):
+        """The next content of a tree: some files change, come and go. What left may come back."""
         os.makedirs(tree, exist_ok=True)
         for _ in range(self.rng.randrange(1, 6)):
             path = os.path.join(tree, f"f{self.rng.randrange(8)}")
@@ -67,12 +66,19 @@ class Attack:
                 sums.update(name.encode() + b"\0" + hashlib.sha256(file.read()).digest())
         return sums.hexdigest()
 
-    def command(self, kind, name):
-        """A job that something may happen to. Of a series whose backup is running the tree must not change."""
+    def command(self, kind, name, busy=None):
+        """A job that something may happen to. A tree of which a backup is running must not change; each series has two, so that its
+        backups run beside one another too."""
         if kind == "backup":
+            trees = [os.path.join(self.work, "source", name + number) for number in "12"]
+            trees = [tree for tree in trees if tree not in busy]
+            if not trees:
+                return None
             self.number += 1
-            tag, tree = f"t{self.number}", self.edit(name)
-            self.sums[tag] = self.digest(tree)
+            tag, tree = f"t{self.number}", self.rng.choice(trees)
+            busy.add(tree)
+            self.edit(tree)
+            self.trees[tag], self.sums[tag] = tree, self.digest(tree)
             return ["backup", "--json", "--series", name, "--tag", tag, tree]
         if kind == "forget":
             snapshots = [snapshot for snapshot in self.snapshots() if snapshot["series"] == name]
@@ -91,11 +97,11 @@ class Attack:
         if kind == "repair":
             return ["repair", "index"]
         if kind == "check":
-            return ["check", "--read-data", "--no-index"]
+            return ["check", "--read-data", *self.rng.choice([[], ["--no-index"]])]
         if kind == "set":
             return ["series", "set", name, "--holes", str(self.rng.choice([0, 5, 20, 60]))]
-        return ["restore", f"latest:{os.path.join(self.work, 'source', name)}", "--series", name, "--target",
-                os.path.join(self.work, f"restored-{self.rng.randrange(1 << 30)}")]
+        target = os.path.join(self.work, f"restored-{self.rng.randrange(1 << 30)}")
+        return ["restore", "latest", "--series", name, "--target", target]
 
     def snapshots(self):
         return json.loads(self.run("snapshots", "--no-free", "--json"))
@@ -110,10 +116,7 @@ class Attack:
         jobs, busy = [], set()
         for _ in range(self.rng.randrange(2, 5)):
             kind, name = self.rng.choice(kinds), self.rng.choice(list(SERIES))
-            if kind == "backup" and name in busy:
-                continue
-            busy.update([name] if kind == "backup" else [])
-            args = self.command(kind, name)
+            args = self.command(kind, name, busy)
             if args:
                 jobs.append(self.start(args))
                 time.sleep(self.rng.random() * self.rng.choice([0.02, 0.3]))
@@ -148,7 +151,7 @@ class Attack:
             out.seek(0), err.seek(0)
             said, complained = out.read().decode(), err.read().decode()
             self.count(f"{args[0]} ended with {code}")
-            print(args, code, complained, file=self.log, flush=True)
+            print(args, code, complained, said if code == 13 else "", file=self.log, flush=True)
             fine = FINE | ({-signal.SIGKILL, -signal.SIGINT, 130} if at in touched else set())
             if args[0] == "restore":
                 # There may be no snapshot yet; what is read by somebody who was taken for dead may go.
@@ -161,7 +164,7 @@ class Attack:
             elif args[:2] == ["series", "convert"]:
                 fine = fine | {1, 3}
             if code not in fine:
-                self.fail(f"{args} ended with {code}: {complained}")
+                self.fail(f"{args} ended with {code}: {complained}{said}")
             if "are gone" in complained and not self.repairs:
                 self.fail(f"{args} misses what nobody lost: {complained}")
             if code == 0 and args[0] == "backup":
@@ -180,11 +183,10 @@ class Attack:
         self.committed.update(listed)
         for id, snapshot in listed.items():
             target = os.path.join(self.work, "looked")
-            name = snapshot["series"]
-            self.run("restore", f"{id}:{os.path.join(self.work, 'source', name)}", "--target", target)
             tag = snapshot["tags"][0]
+            self.run("restore", f"{id}:{self.trees[tag]}", "--target", target)
             if self.digest(target) != self.sums[tag]:
-                self.fail(f"snapshot {id} ({tag} of {name}) restores to something else")
+                self.fail(f"snapshot {id} ({tag} of {snapshot['series']}) restores to something else")
             shutil.rmtree(target)
             self.count("restored")
 
