@@ -230,6 +230,9 @@ impl Survey<'_> {
                 plans.push((*pin, proposal.generations(pin, generations)));
             }
         }
+        // Without an index, or with one that was made anew, nobody knows what was given up of older generations: a job that read one may
+        // still come to need it, and what is missing then says that it lies in what no version names.
+        let knows_all = self.base.number > 0 && self.base.manifest.head.rebuilt.is_none();
         let mut manifests_read = 0;
         let reads = plans.into_iter().map(|(pin, generations)| self.generations(pin, generations));
         let mut reads = futures::stream::iter(reads).buffered(MANIFESTS_AHEAD);
@@ -247,8 +250,7 @@ impl Survey<'_> {
             for (at, (generation, contents)) in committed.iter().enumerate() {
                 // They come from the newest down.
                 let holds = at == 0 && !proposal.is_marked(&pin);
-                // Without an index nobody knows what was given up.
-                let why = if holds || self.base.number == 0 { Retained::Holds } else { Retained::Named };
+                let why = if holds || !knows_all { Retained::Holds } else { Retained::Named };
                 // What was given up is kept for nobody; the ledger keeps what it forwards to.
                 let there = contents.containers.iter().map(|usage| usage.container);
                 let there = there.filter(|container| !ledger.is_given_up(container));
