@@ -36,6 +36,11 @@ rm -rf "$work/cache" "$work/restored"
 same "$work/source" "$work/restored"
 rm -rf "$work/restored"
 storm "${1:-6}" "$work/source"
+# Everything at once: conversions, repairs and checks too, and after each round every snapshot restores.
+LARDER_REPOSITORY=s3:http://127.0.0.1:$port/test/attacked
+"$larder" -q init --insecure-kdf
+python3 "$root/tests/attack.py" "$larder" --seed 3 --seconds 20 --folder "$work"
+LARDER_REPOSITORY=s3:http://127.0.0.1:$port/test/repository
 # The server goes away in the middle: a clear error, not a hang; then it comes back and the backup goes on.
 kill $server; wait $server 2>/dev/null || true
 code=0

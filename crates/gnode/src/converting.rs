@@ -6,21 +6,24 @@
 //! the old generations had goes with the next pass. Cut off at any moment, some versions are of one layout and some of the other;
 //! all are whole, and converting again goes on.
 //!
-//! Memory: some 100 bytes for each chunk of a version, within the context's; chunks beyond that are copied again.
+//! Memory: that of the context, whatever a version has. Where its chunks and those of the version before are, is kept in temporary files
+//! as far as memory has no room for it (`ChunkPlaces`).
 
-use std::collections::{HashMap, HashSet};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::PathBuf;
 
+use larder_format::ChunkRef;
 use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::layout::Layout;
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::manifest::Manifest;
 use larder_format::sketch::Sketch;
-use larder_format::{ChunkRef, Fingerprint};
 use larder_lnode::Context;
 use larder_lnode::lease::LeaseKeeper;
 use larder_lnode::references::References;
-use larder_lnode::relayout::{Holding, Relayout, RelayoutError};
+use larder_lnode::relayout::{ChunkPlaces, Holding, Relayout, RelayoutError};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::jobs::CommitError;
@@ -28,8 +31,8 @@ use larder_store::repository::random;
 
 use crate::compaction::look_at;
 
-/// Bytes that a chunk takes which may be shared.
-const CHUNK_BYTES: usize = 160;
+/// Of the context's memory, one part in so many for where the chunks of the version before are.
+const BEFORE_ONE_IN: usize = 8;
 /// How often versions are looked for that came meanwhile.
 const ROUNDS_MAX: u32 = 4;
 
@@ -69,15 +72,17 @@ pub enum ConvertError {
     Relayout(#[from] RelayoutError),
 }
 
-/// Converts all versions of a series.
+/// Converts all versions of a series. In `scratch` are temporary files for what memory has no room for; without it chunks may be
+/// stored more than once.
 pub fn convert(
     context: &Context,
     series: &str,
     layout: Layout,
     compression: Compression,
+    scratch: Option<PathBuf>,
 ) -> Result<Converted, ConvertError> {
     let mut converted = Converted::default();
-    let mut converter = Converter { context, layout, compression, before: Before::default() };
+    let mut converter = Converter { context, layout, compression, scratch, before: None };
     for round in 0..ROUNDS_MAX {
         let mut versions = context.runtime.block_on(context.repository.catalog_of_series(series))?.versions;
         if versions.is_empty() {
@@ -110,18 +115,19 @@ pub fn convert(
 }
 
 /// What the version before has.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Before {
-    version: Option<Version>,
+    version: Version,
     containers: HashMap<ContainerId, Holding>,
-    chunks: HashMap<Fingerprint, ChunkRef>,
+    chunks: RefCell<ChunkPlaces>,
 }
 
 struct Converter<'a> {
     context: &'a Context,
     layout: Layout,
     compression: Compression,
-    before: Before,
+    scratch: Option<PathBuf>,
+    before: Option<Before>,
 }
 
 impl Converter<'_> {
@@ -140,22 +146,21 @@ impl Converter<'_> {
     fn remember(&mut self, version: &Version, manifest: &Manifest) -> Result<(), ConvertError> {
         let of_data = manifest.containers.iter().filter(|usage| usage.container.kind == ContainerKind::Data);
         let containers = of_data.map(|usage| (usage.container, Holding::of(usage))).collect();
-        let most = self.context.memory / CHUNK_BYTES;
-        let mut chunks = HashMap::new();
+        // Before the next one takes its memory.
+        self.before = None;
+        let mut chunks = ChunkPlaces::new(self.context.memory / BEFORE_ONE_IN, self.scratch.clone());
         References::new(self.context).visit(manifest, |chunk| {
-            if chunks.len() < most {
-                chunks.insert(chunk.fingerprint, *chunk);
-            }
+            chunks.insert(*chunk);
             Ok::<_, RepositoryError>(())
         })?;
-        self.before = Before { version: Some(version.clone()), containers, chunks };
+        self.before = Some(Before { version: version.clone(), containers, chunks: RefCell::new(chunks) });
         Ok(())
     }
 
     fn convert(&mut self, version: &Version, converted: &mut Converted) -> Result<(), ConvertError> {
         let (context, pin) = (self.context, pin_of(version));
         let repository = &context.repository;
-        let pins = std::iter::once(pin).chain(self.before.version.as_ref().map(pin_of)).collect();
+        let pins = std::iter::once(pin).chain(self.before.as_ref().map(|before| pin_of(&before.version))).collect();
         // The number is chosen before the lease, which has to name it. If it is taken by then, so is the work.
         let generation = context.runtime.block_on(repository.next_generation(pin))?;
         let lease = context.lease(JobKind::Task, &version.summary.series);
@@ -193,24 +198,26 @@ impl Converter<'_> {
             return Ok(true);
         };
         // What fails its look is not used.
-        if let Some(before) = self.before.version.clone() {
-            let there = context.runtime.block_on(look_at(repository, &before))?;
-            if there.is_none_or(|there| there.generation != before.generation) {
-                self.before = Before::default();
+        if let Some(before) = &self.before {
+            let there = context.runtime.block_on(look_at(repository, &before.version))?;
+            if there.is_none_or(|there| there.generation != before.version.generation) {
+                self.before = None;
             }
         }
         let manifest = context.runtime.block_on(repository.manifest(&version))?;
-        let mut relayout = Relayout::new(context, job, self.compression)?;
-        let stays: HashSet<ContainerId> = self.before.containers.keys().copied().collect();
+        let relayout = Relayout::new(context, job, self.compression)?;
+        let mut relayout = relayout.for_whole_versions(self.scratch.clone());
+        let nothing = HashMap::new();
+        let stays = self.before.as_ref().map_or(&nothing, |before| &before.containers);
         if self.layout == Layout::Lifecycle {
             relayout.reads_names(&manifest);
         }
-        let elsewhere = |chunk: &ChunkRef| self.before.chunks.get(&chunk.fingerprint).copied();
-        let relaid = relayout.relay_sharing(&manifest, |container| !stays.contains(container), elsewhere)?;
+        let elsewhere = |chunk: &ChunkRef| self.before.as_ref()?.chunks.borrow_mut().get(&chunk.fingerprint);
+        let relaid = relayout.relay_sharing(&manifest, |container| !stays.contains_key(container), elsewhere)?;
         let written = relayout.finish()?;
         let (copied, shared) = (relaid.moved_bytes, relaid.shared_bytes);
         let attempt = random(repository.entropy())?;
-        let relaid = relaid.manifest_beside(&manifest, &written, &self.before.containers, attempt);
+        let relaid = relaid.manifest_beside(&manifest, &written, stays, attempt);
         let mut relaid = relaid.ok_or_else(|| RepositoryError::Damaged {
             name: larder_format::names::version(pin.series, pin.job, version.generation),
             source: larder_format::DecodeError::Invalid {

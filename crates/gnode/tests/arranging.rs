@@ -146,7 +146,7 @@ fn a_lost_index_is_made_anew() {
         assert!(contents(&scene) == expected);
     }
     for layout in [Layout::Standard, Layout::Lifecycle] {
-        let converted = convert(&scene.context(), "db", layout, Compression::DEFAULT).unwrap();
+        let converted = convert(&scene.context(), "db", layout, Compression::DEFAULT, None).unwrap();
         assert_eq!((converted.versions, converted.left), (4, 0));
         scene.arrange(0.0);
         assert!(contents(&scene) == expected);

@@ -5,6 +5,7 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use larder_format::compress::Compression;
 use larder_format::ids::JobId;
@@ -42,7 +43,7 @@ fn scene(layout: Layout) -> Scene {
 }
 
 fn to(context: &larder_lnode::Context, layout: Layout) -> Result<Converted, ConvertError> {
-    convert(context, "db", layout, Compression::DEFAULT)
+    convert(context, "db", layout, Compression::DEFAULT, None)
 }
 
 #[track_caller]
@@ -79,6 +80,33 @@ fn a_series_goes_there_and_back() {
         assert_eq!(newest.max_by_key(|version| version.id()).unwrap().summary.layout, first);
     }
     assert!(matches!(to(&Scene::new().context(), Layout::Standard), Err(ConvertError::NoSuchSeries { .. })));
+}
+
+/// A context with so little memory that neither the chunks of a version nor those of the one before fit. With a folder for what does not,
+/// each chunk is copied once all the same; without one some are copied again, and every version is whole.
+#[test]
+fn what_memory_has_no_room_for_is_copied_once() {
+    for first in [Layout::Standard, Layout::Lifecycle] {
+        let second = if first == Layout::Standard { Layout::Lifecycle } else { Layout::Standard };
+        let scene = scene(first);
+        // Everything twice, the second time after all of the first.
+        let twice = [pieces(&[5; 60]), pieces(&[5; 60])].concat();
+        scene.lifecycle("db", &twice);
+        scene.lifecycle("db", &[&twice[..], &pieces(&[6; 60])[..8192]].concat());
+        let expected = scene.contents();
+        let converted = |memory: usize, folder: Option<PathBuf>| {
+            let scene = scene.fork();
+            let context = larder_lnode::Context { memory, ..scene.context() };
+            let converted = convert(&context, "db", second, Compression::DEFAULT, folder).unwrap();
+            assert_eq!((converted.versions, converted.left), (5, 0));
+            is_of(&scene, second, &expected, "converted");
+            (converted.copied_bytes, converted.shared_bytes)
+        };
+        let roomy = converted(32 << 20, None);
+        let scratch = scene.dir.path().join("scratch");
+        assert_eq!(converted(64 << 10, Some(scratch)), roomy);
+        assert!(converted(64 << 10, None).0 > roomy.0);
+    }
 }
 
 #[test]

@@ -13,9 +13,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use larder_format::ids::{ContainerKind, JobId};
+use larder_format::lease::{JobKind, Lease};
+use larder_format::manifest::Register;
 use larder_format::names;
 use larder_gnode::compaction::{Compacted, CompactionOptions, compact, plans};
-use larder_gnode::pass::{self, PassOptions};
+use larder_gnode::forget::pin_of;
+use larder_gnode::pass::{self, Listing, PassOptions};
+use larder_lnode::lease::LeaseKeeper;
 use larder_lnode::{Context, VersionReader};
 use larder_store::catalog::Version;
 use larder_testkit::Stop;
@@ -264,6 +268,37 @@ fn a_backup_whose_base_is_laid_out_anew_meanwhile_is_whole() {
         },
     );
     assert!(compacted.load(Ordering::Relaxed) > 8);
+}
+
+/// A lease keeps all generations of the version that it names. What an older one needed was collected before there was the lease: that is
+/// no loss, and no reason to keep what nobody needs.
+#[test]
+fn what_went_with_an_older_generation_is_not_missed_for_a_lease() {
+    let scene = with_versions();
+    let newest = scene.versions().into_iter().rfind(|version| version.summary.series == "a").unwrap();
+    for version in scene.versions().iter().filter(|version| version.id() != newest.id()) {
+        scene.forget(version.id());
+    }
+    relay_all(&scene.context(), &newest);
+    for _ in 0..2 {
+        pass_after(&scene, NEVER);
+    }
+    let context = scene.context();
+    let old = scene.runtime.block_on(context.repository.read_register(pin_of(&newest), 0)).unwrap().unwrap();
+    let Register::Committed(old) = old else { panic!("it was committed") };
+    let there = scene.runtime.block_on(scene.memory.contents());
+    assert!(old.containers.iter().any(|usage| !there.contains_key(&names::container(usage.container))));
+    for kind in [JobKind::Backup, JobKind::Read] {
+        let lease = Lease { pins: vec![pin_of(&newest)], ..context.lease(kind, "a") };
+        let job = JobId::new(lease.written_ms, [7; 10]);
+        let keeper = LeaseKeeper::open(&context, job, lease).unwrap();
+        let options = PassOptions { dead_after: NEVER, listing: Listing::Whole, ..pass_options() };
+        // A version that comes meanwhile makes it worth an index.
+        scene.version("b", 20 + kind as u64);
+        let report = scene.pass_with(&options).unwrap();
+        assert_eq!(report.missing_containers, 0, "{kind:?}");
+        keeper.end(true);
+    }
 }
 
 /// `SupersededBeforeLeases`: at any step of a pass a backup begins and reads the generation that holds. Then there is another one,

@@ -7,7 +7,8 @@
 //! Leases, looks, adoption, commit and closing are the real code of `larder_store`, formats are the real ones. In two of three runs
 //! passes are the real ones, with their index, in turns with everything else (`Executor::Turns`), and give containers up; in the others
 //! a small pass follows the same protocol, because it can break its rules on request. In three of four runs with the real passes one
-//! series or both are of the layout `lifecycle`: passes arrange them, and what they name is looked for where the newest index says.
+//! series or both are of the layout `lifecycle`: passes arrange them, and what they name is looked for where the newest index says. In half of
+//! the runs with the real passes somebody converts series to and fro.
 //! Real backups use threads, which no seed decides
 //! about; so the L-node here packs its few chunks itself. Where chunks went that were given up, it looks up by itself as well.
 //!
@@ -23,6 +24,8 @@ mod backup;
 mod checks;
 #[path = "simulation/compaction.rs"]
 mod compaction;
+#[path = "simulation/converting.rs"]
+mod converting;
 #[path = "simulation/ledger.rs"]
 mod ledger;
 #[path = "simulation/moved.rs"]
@@ -59,6 +62,7 @@ enum Role {
     /// With the small pass of this simulation, which breaks rules on request.
     CollectsSmall,
     Compacts,
+    Converts,
 }
 
 /// How a run ended well.
@@ -79,6 +83,7 @@ async fn live(role: Role, life: Life, ledger: Ledger, broken: Broken) -> Result<
             Role::Collects => pass::real_pass(&node, Death::Guessed).await?,
             Role::CollectsSmall => pass::pass(&node, Death::Guessed).await?,
             Role::Compacts => compaction::compact(&node).await?,
+            Role::Converts => converting::convert(&node).await?,
         }
     }
 }
@@ -115,6 +120,10 @@ fn run(seed: u64, broken: Broken) -> Result<Ran, String> {
     let compacts = dice.one_in(2);
     if compacts {
         roles.push(("C1", Role::Compacts));
+    }
+    // The small pass knows nothing of layouts.
+    if !small && Rng::new(seed ^ 0xc04f).one_in(2) {
+        roles.push(("V", Role::Converts));
     }
     let mut more = vec![("L3", Role::Backs), ("G2", collects), ("R", Role::Reads)];
     more.extend(compacts.then_some(("C2", Role::Compacts)));
@@ -215,6 +224,10 @@ fn nothing_is_lost_whatever_happens() {
             "chunks moved",
             "containers arranged",
             "arranging stopped",
+            "on two bases",
+            "converted",
+            "converted back",
+            "shared while converting",
             "restored",
         ];
         let missing: Vec<_> = witnesses.iter().filter(|what| !counts.contains_key(*what)).collect();

@@ -92,7 +92,8 @@ pub struct CheckReport {
     pub damages: Vec<Damage>,
     /// Versions that were forgotten while they were being checked.
     pub forgotten: Vec<JobId>,
-    /// Containers that no version uses: of interrupted or running jobs. Not damage.
+    /// Containers that no version uses: of interrupted or running jobs, of categories that a version between others leaves out, or copies
+    /// that an index which was made anew keeps. Not damage.
     pub unused_containers: u64,
     /// Their bytes.
     pub unused_bytes: u64,

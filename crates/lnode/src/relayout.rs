@@ -9,10 +9,12 @@
 
 mod copying;
 mod lanes;
+mod places;
 mod recipe;
 mod verifying;
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use larder_chunking::Fingerprinter;
@@ -29,10 +31,13 @@ use crate::writing::{Destination, Packer, Pool, Uploads, Usage, container_table,
 
 pub use crate::writing::Holding;
 pub use lanes::LANES_MAX;
+pub use places::ChunkPlaces;
 pub use verifying::damaged_container;
 
 /// Of a job's memory, one part in so many for chunks on their way from one container to another.
 const BATCH_ONE_IN: usize = 4;
+/// And one in so many for where chunks of the version were copied to.
+const PLACES_ONE_IN: usize = 8;
 
 /// A version could not be laid out anew. Nothing that was there before has changed.
 #[derive(Debug, thiserror::Error)]
@@ -87,9 +92,9 @@ pub struct Relaid {
     data: Recipe,
     metadata: Recipe,
     usage: Usage,
-    /// Chunks that were copied, in the order of the stream, each once.
+    /// Chunks that were copied, in the order of the stream, each once; unless nobody asked ([`Relayout::for_whole_versions`]).
     pub moves: Vec<Move>,
-    /// Bytes of these.
+    /// Bytes of what was copied.
     pub moved_bytes: u64,
     /// Chunks of which another copy is used from now on.
     pub shared_chunks: u64,
@@ -134,6 +139,10 @@ pub struct Relayout {
     metadata: Packer,
     /// Whether chunks are named as the layout `lifecycle` does.
     has_names: bool,
+    /// Whether it is remembered what was copied from where.
+    keeps_moves: bool,
+    /// For what memory has no room for.
+    scratch: Option<PathBuf>,
     /// Beside `data`.
     lanes: Vec<Packer>,
     /// Uncompressed bytes that were copied in whole frames.
@@ -165,10 +174,19 @@ impl Relayout {
             data,
             metadata: Packer::new(destination, ContainerKind::Meta, job),
             has_names: false,
+            keeps_moves: true,
+            scratch: None,
             lanes: Vec::new(),
             whole_bytes: 0,
             _pool: pool,
         })
+    }
+
+    /// For versions of which everything moves: where chunks are that memory has no room for is kept in `folder`, and nobody is told what
+    /// was copied from where.
+    pub fn for_whole_versions(mut self, folder: Option<PathBuf>) -> Self {
+        (self.keeps_moves, self.scratch) = (false, folder);
+        self
     }
 
     /// Closes the containers and waits until the store has acknowledged all of them.

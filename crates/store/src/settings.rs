@@ -4,8 +4,11 @@
 //! is and creates the next number if absent; of two at once one wins, and the other reads again and changes what it finds then. An
 //! entry that does not open, damaged or planted, is warned of and does not count.
 //!
-//! Backups ask how a new series is to be laid out, passes how many holes they leave. Nothing safe depends on the answers, and nobody
-//! deletes entries: a line has as many as somebody changed their mind.
+//! Backups ask how a new series is to be laid out, passes how many holes they leave. Nothing safe depends on the answers.
+//!
+//! Passes delete entries below the highest that opens ([`Repository::superseded_settings`]), and create-if-absent forgets what was deleted.
+//! So whoever reads and finds an entry gone that was listed lists again, because there is a higher one; and whoever has created an entry
+//! looks whether a higher one is there: the number may have been taken, and cleaned up, before.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +23,8 @@ use crate::catalog::CONCURRENT_READS;
 use crate::marks::read_if_there;
 use crate::repository::{Repository, RepositoryError, random};
 
-/// How often a change is tried while others change the same settings, or hold numbers with garbage.
+/// How often a change is tried while others change the same settings, or hold numbers with garbage; and how often is listed again what
+/// others clean up meanwhile.
 const TRIES: u32 = 64;
 
 /// What holds for a series, whoever set it.
@@ -69,13 +73,32 @@ pub enum SettingsError {
     Repository(#[from] RepositoryError),
 }
 
+/// An entry that does not open, damaged or planted. It does not count.
+#[derive(Debug)]
+pub struct FaultyEntry {
+    /// Its name.
+    pub name: String,
+    /// What is wrong with it.
+    pub error: RepositoryError,
+}
+
 /// A line of entries, as it was read.
 #[derive(Debug, Default)]
 struct Line {
-    /// What the last entry that opens says.
-    last: Option<SeriesSettings>,
+    /// What the last entry that opens says, and its number.
+    last: Option<(u32, SeriesSettings)>,
     /// The number after the highest there is; `None`: there is none left.
     next: Option<u32>,
+    /// Numbers below that of the last entry that opens.
+    below: Vec<u32>,
+    /// Entries above it, which do not open.
+    faulty: Vec<FaultyEntry>,
+}
+
+impl Line {
+    fn settings(self) -> SeriesSettings {
+        self.last.map(|(_, settings)| settings).unwrap_or_default()
+    }
 }
 
 impl Repository {
@@ -88,27 +111,25 @@ impl Repository {
 
     /// What is set for one series, or for the repository, asked of the store and never of a cache.
     pub async fn settings_of(&self, of: SettingsOf) -> Result<SeriesSettings, RepositoryError> {
-        Ok(self.settings_line(of).await?.last.unwrap_or_default())
+        Ok(self.settings_line(of).await?.settings())
     }
 
     /// All that is set, for whatever.
     pub async fn all_settings(&self) -> Result<BTreeMap<SettingsOf, SeriesSettings>, RepositoryError> {
-        let mut lines: BTreeMap<SettingsOf, Vec<u32>> = BTreeMap::new();
-        for object in self.store.without_cache().list(names::SETTINGS).await? {
-            if let Some((of, number)) = names::parse_settings(&object.name) {
-                lines.entry(of).or_default().push(number);
-            }
-        }
-        let reads = lines
-            .into_iter()
-            .map(|(of, numbers)| async move { Ok((of, self.read_settings_line(of, numbers).await?.last)) });
-        let mut reads = futures::stream::iter(reads).buffer_unordered(CONCURRENT_READS);
-        let mut all = BTreeMap::new();
-        while let Some(read) = reads.next().await {
-            let (of, last): (_, Option<SeriesSettings>) = read.map_err(|error: RepositoryError| error)?;
-            all.extend(last.map(|last| (of, last)));
-        }
-        Ok(all)
+        let lines = self.settings_lines().await?.into_iter();
+        Ok(lines.filter_map(|(of, line)| Some((of, line.last?.1))).collect())
+    }
+
+    /// Entries that do not open, of all lines; below one that opens nobody looks.
+    pub async fn faulty_settings(&self) -> Result<Vec<FaultyEntry>, RepositoryError> {
+        Ok(self.settings_lines().await?.into_values().flat_map(|line| line.faulty).collect())
+    }
+
+    /// Names of entries that mean nothing any more, because a higher one of their line opens. They may be deleted at any time, by anybody.
+    /// What does not open and lies above stays: a program of another version may read it.
+    pub async fn superseded_settings(&self) -> Result<Vec<String>, RepositoryError> {
+        let lines = self.settings_lines().await?.into_iter();
+        Ok(lines.flat_map(|(of, line)| line.below.into_iter().map(move |number| names::settings(of, number))).collect())
     }
 
     /// Changes what is set for the series with this name, or for the repository, and gives what is from now on. Done as well if it is so
@@ -123,17 +144,21 @@ impl Repository {
         let of = series.map_or(SettingsOf::Default, |series| SettingsOf::Series(self.keys.series_key(series)));
         for _ in 0..TRIES {
             let line = self.settings_line(of).await?;
-            let before = line.last.unwrap_or_default();
+            let next = line.next;
+            let before = line.settings();
             let wanted = change.applied_to(&before);
             if wanted == before {
                 return Ok(before);
             }
-            let Some(number) = line.next else { break };
+            let Some(number) = next else { break };
             let series = series.unwrap_or_default().to_owned();
             let wanted = SeriesSettings { time_ms, host: host.to_owned(), series, ..wanted };
             let salt = random(self.entropy())?;
             let bytes = wanted.encode(&self.keys, of, number, salt).map_err(RepositoryError::from)?;
             match self.store.create(&names::settings(of, number), bytes.into()).await {
+                // Somebody who sleeps between listing and creating wins a number that was used and cleaned up meanwhile: the change is
+                // not made then. If a higher one was built on this one, it says so too.
+                Ok(_) if self.settings_line(of).await?.next.is_none_or(|next| next > number.saturating_add(1)) => {}
                 Ok(_) => return Ok(wanted),
                 Err(error) if error.kind == StoreErrorKind::AlreadyExists => {}
                 Err(error) => return Err(RepositoryError::from(error).into()),
@@ -143,14 +168,48 @@ impl Repository {
     }
 
     async fn settings_line(&self, of: SettingsOf) -> Result<Line, RepositoryError> {
-        let listed = self.store.without_cache().list(&names::settings_of(of)).await?;
-        let numbers = listed.iter().filter_map(|object| Some(names::parse_settings(&object.name)?.1)).collect();
-        self.read_settings_line(of, numbers).await
+        let mut lines = self.settings_below(&names::settings_of(of)).await?;
+        Ok(lines.remove(&of).unwrap_or(Line { next: Some(0), ..Line::default() }))
     }
 
-    async fn read_settings_line(&self, of: SettingsOf, mut numbers: Vec<u32>) -> Result<Line, RepositoryError> {
+    /// All lines, one after the other if there are many.
+    async fn settings_lines(&self) -> Result<BTreeMap<SettingsOf, Line>, RepositoryError> {
+        self.settings_below(names::SETTINGS).await
+    }
+
+    /// The lines of which the names begin so; listed again for those of which entries were gone that had been there.
+    async fn settings_below(&self, prefix: &str) -> Result<BTreeMap<SettingsOf, Line>, RepositoryError> {
+        let mut numbers: BTreeMap<SettingsOf, Vec<u32>> = BTreeMap::new();
+        for object in self.store.without_cache().list(prefix).await? {
+            if let Some((of, number)) = names::parse_settings(&object.name) {
+                numbers.entry(of).or_default().push(number);
+            }
+        }
+        let reads = numbers.into_iter().map(|(of, numbers)| async move {
+            let mut numbers = numbers;
+            for _ in 0..TRIES {
+                if let Some(line) = self.read_settings_line(of, numbers).await? {
+                    return Ok((of, line));
+                }
+                let listed = self.store.without_cache().list(&names::settings_of(of)).await?;
+                numbers = listed.iter().filter_map(|object| Some(names::parse_settings(&object.name)?.1)).collect();
+            }
+            // Whoever deletes them, it is not for being superseded.
+            Ok((of, Line { next: Some(0), ..Line::default() }))
+        });
+        let mut reads = futures::stream::iter(reads).buffer_unordered(CONCURRENT_READS);
+        let mut lines = BTreeMap::new();
+        while let Some(read) = reads.next().await {
+            let (of, line) = read.map_err(|error: RepositoryError| error)?;
+            lines.insert(of, line);
+        }
+        Ok(lines)
+    }
+
+    /// `None`: an entry is gone that was listed, so a higher one came and counts.
+    async fn read_settings_line(&self, of: SettingsOf, mut numbers: Vec<u32>) -> Result<Option<Line>, RepositoryError> {
         numbers.sort_unstable();
-        let next = numbers.last().map_or(Some(0), |last| last.checked_add(1));
+        let mut line = Line { next: numbers.last().map_or(Some(0), |last| last.checked_add(1)), ..Line::default() };
         let store = self.store.without_cache();
         while let Some(number) = numbers.pop() {
             let name = names::settings(of, number);
@@ -160,14 +219,18 @@ impl Repository {
                 entry.map(Some).map_err(RepositoryError::damaged(&*name))
             };
             match read.await {
-                Ok(Some(last)) => return Ok(Line { last: Some(last), next }),
-                Ok(None) => {}
+                Ok(Some(last)) => {
+                    (line.last, line.below) = (Some((number, last)), numbers);
+                    break;
+                }
+                Ok(None) => return Ok(None),
                 Err(error) if error.is_of_object() => {
                     tracing::warn!(object = %name, %error, "not what its name says; it does not count");
+                    line.faulty.push(FaultyEntry { name, error });
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(Line { last: None, next })
+        Ok(Some(line))
     }
 }

@@ -1,6 +1,8 @@
-//! Settings of series: the last entry that opens counts, changes at once are all made, and nothing is overwritten.
+//! Settings of series: the last entry that opens counts, changes at once are all made, nothing is overwritten, and what others took the
+//! place of may be cleaned up at any time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::config::Config;
@@ -12,7 +14,7 @@ use larder_format::settings::SettingsOf;
 use larder_store::repository::SystemEntropy;
 use larder_store::settings::{Settings, SettingsChange};
 use larder_store::{Repository, Store, StoreOptions};
-use larder_testkit::{FaultStore, Faults, Memory, OpKind, Stop};
+use larder_testkit::{Fault, FaultStore, Faults, Memory, OpKind, Stop, Times, When};
 
 const OWN: Option<&str> = Some("host:/home");
 const DEFAULT: Option<&str> = None;
@@ -33,7 +35,7 @@ impl Play {
     async fn new() -> Self {
         let memory = Memory::new();
         let (store, faults) = FaultStore::new(memory.store());
-        let soon = std::time::Duration::from_millis(1);
+        let soon = Duration::from_millis(1);
         let options = StoreOptions { retry_deadline: soon, first_deadline: soon, ..StoreOptions::default() };
         let store = Store::from_object_store(store, "", &options).expect("opens");
         let config = Config {
@@ -155,4 +157,83 @@ async fn a_change_that_dies_is_made_or_not() {
             break;
         }
     }
+}
+
+/// A repository over the same objects, through a store that makes the first operation of a kind on settings late by a second, and another
+/// through one that does not.
+fn slow_and_quick(play: &Play, kind: OpKind) -> (Repository, Repository) {
+    let (store, faults) = FaultStore::new(play.memory.store());
+    let late = Fault::Delay(Duration::from_secs(1));
+    faults.add(When::kind(kind).path("settings/"), late, Times::First(1));
+    let options = StoreOptions::default();
+    let slow = Store::from_object_store(store, "", &options).expect("opens");
+    let quick = Store::from_object_store(play.memory.store(), "", &options).expect("opens");
+    (play.repository.through(slow), play.repository.through(quick))
+}
+
+async fn clean_up(repository: &Repository) -> Vec<String> {
+    let superseded = repository.superseded_settings().await.expect("listed");
+    for name in &superseded {
+        repository.store().delete(name).await.expect("deleted");
+    }
+    superseded
+}
+
+#[tokio::test]
+async fn what_a_higher_entry_took_the_place_of_may_go_and_nothing_else() {
+    let play = Play::new().await;
+    for percent in 1..=3 {
+        play.set(OWN, holes(percent)).await;
+    }
+    play.set(DEFAULT, holes(50)).await;
+    // Another program may be able to read it.
+    play.memory.put(&play.entry(7), "planted").await;
+    assert_eq!(clean_up(&play.repository).await, [play.entry(0), play.entry(1)]);
+    assert_eq!(play.holds().await, (Layout::Standard, 3));
+    let faulty = play.repository.faulty_settings().await.expect("listed");
+    assert_eq!(faulty.into_iter().map(|entry| entry.name).collect::<Vec<_>>(), [play.entry(7)]);
+    play.set(OWN, LIFECYCLE).await;
+    assert!(play.repository.faulty_settings().await.expect("listed").is_empty());
+    assert_eq!(clean_up(&play.repository).await, [play.entry(2), play.entry(7)]);
+    assert_eq!(clean_up(&play.repository).await, [""; 0]);
+    assert_eq!(play.holds().await, (Layout::Lifecycle, 3));
+    let mut left = [names::settings(SettingsOf::Default, 0), play.entry(8)];
+    left.sort();
+    let mut entries = play.entries().await;
+    entries.sort();
+    assert_eq!(entries, left);
+}
+
+/// A reader has listed; before it reads, the entry that it is about to read is superseded and deleted.
+#[tokio::test(start_paused = true)]
+async fn a_reader_finds_what_holds_while_others_clean_up() {
+    let play = Play::new().await;
+    play.set(OWN, holes(3)).await;
+    let (slow, quick) = slow_and_quick(&play, OpKind::Get);
+    let others = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        quick.set_settings(OWN, holes(4), 1, "host").await.expect("set");
+        assert_eq!(clean_up(&quick).await, [play.entry(0)]);
+    };
+    let (read, ()) = tokio::join!(slow.settings_of(SettingsOf::Series(play.key())), others);
+    assert_eq!(read.expect("can be read").holes_percent, Some(4));
+}
+
+/// Somebody who changes settings sleeps before the entry is created; its number is used and deleted meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_wins_a_number_which_was_used_long_ago_is_made_all_the_same() {
+    let play = Play::new().await;
+    play.set(OWN, holes(3)).await;
+    let (slow, quick) = slow_and_quick(&play, OpKind::Put);
+    let others = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        for percent in [4, 5] {
+            quick.set_settings(OWN, holes(percent), 1, "host").await.expect("set");
+        }
+        assert_eq!(clean_up(&quick).await, [play.entry(0), play.entry(1)]);
+    };
+    let (set, ()) = tokio::join!(slow.set_settings(OWN, LIFECYCLE, 1, "host"), others);
+    let set = set.expect("set");
+    assert_eq!((set.layout, set.holes_percent), (Some(Layout::Lifecycle), Some(5)));
+    assert_eq!(play.holds().await, (Layout::Lifecycle, 5));
 }

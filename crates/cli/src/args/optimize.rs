@@ -87,7 +87,8 @@ pub(crate) struct OptimizeArgs {
 
 /// Run passes of `larder optimize` for as long as this process runs.
 ///
-/// A pass is made when snapshots were added or forgotten, and at least every --every. SIGTERM or Ctrl-C ends it cleanly.
+/// A pass is made when snapshots were added or forgotten, and at least every --every; one that failed is made again within five
+/// minutes. SIGTERM or Ctrl-C ends it cleanly.
 #[derive(Debug, Args)]
 pub(crate) struct GnodeArgs {
     /// Make a pass at least so often

@@ -214,7 +214,7 @@ impl Ended<'_> {
         if report.unused_containers > 0 {
             let containers = sizes::count(report.unused_containers, "container");
             let bytes = sizes::show(report.unused_bytes);
-            out.info(format!("{containers} ({bytes}) of interrupted or running backups; that is no damage"))?;
+            out.info(format!("{containers} ({bytes}) that no snapshot needs now, as of running or interrupted backups; that is no damage"))?;
         }
         self.print_index(out)?;
         let disagreements = self.index.disagreements();
@@ -276,6 +276,9 @@ impl Ended<'_> {
         }
         if harmless(names::PINS) {
             advice.push(ADVICE_PIN);
+        }
+        if harmless(names::SETTINGS) {
+            advice.push(ADVICE_SETTINGS);
         }
         if [names::JOBS, names::VERSIONS, names::FORGOTTEN].into_iter().any(harmless) {
             advice.push(ADVICE_HARMLESS);
@@ -342,6 +345,9 @@ const ADVICE_KEY: &str = "`larder key remove ID` removes what is no key.";
 /// What to do about pins.
 const ADVICE_PIN: &str =
     "`larder pin ID` or `larder unpin ID` says what holds from now on; until then the snapshot cannot be forgotten.";
+
+/// What to do about settings.
+const ADVICE_SETTINGS: &str = "`larder series show SERIES` (or --default) shows what holds without the settings that cannot be read, `larder series set` says what holds from now on.";
 
 /// What to do about leases, marks and generations that nothing needs.
 const ADVICE_HARMLESS: &str = "Objects that no snapshot needs may keep passes (`larder optimize`) from deleting; when no backup or restore is running, remove them by hand.";

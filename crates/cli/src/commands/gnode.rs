@@ -15,6 +15,8 @@ use crate::failure::Failure;
 
 /// How long a wish to stop may go unheard.
 const NAP: Duration = Duration::from_millis(200);
+/// After so long a pass that failed is tried again: the store may be back.
+const RETRY: Duration = Duration::from_secs(300);
 
 pub(super) fn run(app: &App, args: &GnodeArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
@@ -22,21 +24,24 @@ pub(super) fn run(app: &App, args: &GnodeArgs) -> Result<Exit, Failure> {
     let cancel = app.interrupts.job_begins();
     app.out.remark("waiting for snapshots that are new or forgotten; SIGTERM or Ctrl-C ends this");
     let mut last: Option<(Instant, u64)> = None;
+    let mut every = args.every;
     while !cancel.is_cancelled() {
         match app.block_on(state(&repository)) {
-            Ok(state) if is_due(last, state, args.every) => {
+            Ok(state) if is_due(last, state, every) => {
                 match optimize::make(app, &repository, &args.pass, false, &cancel) {
                     Ok(made) => {
                         made.show(&app.out, &args.pass)?;
                         app.out.flush()?;
                         // What a pass out of time left over is work for the next one, at once.
                         last = (!made.report.is_unfinished).then(|| (Instant::now(), state));
+                        every = args.every;
                     }
                     Err(_) if cancel.is_cancelled() => break,
                     // The store may come back, and what cannot be read be repaired: a daemon goes on.
                     Err(failure) => {
                         app.out.warn(&complaint(&failure));
                         last = Some((Instant::now(), state));
+                        every = args.every.min(RETRY);
                     }
                 }
             }

@@ -34,7 +34,7 @@ fn convert_series(app: &App, args: &ConvertArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
     let mut meter = Meter::start(MeterKind::Repair, &app.out);
     let context = app.context(opened.repository, meter.progress());
-    let converted = convert(&context, &args.series, args.layout, app.compression());
+    let converted = convert(&context, &args.series, args.layout, app.compression(), app.scratch());
     meter.stop();
     let Converted { versions, were_already, overtaken, copied_bytes, shared_bytes, stored_bytes, left } = converted?;
     let exit = if left > 0 { Exit::Partly } else { Exit::Done };

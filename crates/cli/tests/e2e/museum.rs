@@ -51,6 +51,9 @@ impl Original {
         play.larder(["repair", "--from", "three"]).ok();
         play.larder(["optimize", "--task", "collect"]).ok();
         play.larder(["pin", &names[1].1, "--reason", "for the museum"]).ok();
+        play.larder(["series", "set", "one", "--holes", "5"]).ok();
+        play.larder(["series", "set", "one", "--holes", "10"]).ok();
+        play.larder(["series", "set", "--default", "--holes", "30"]).ok();
         play.write("four/f", "forgotten");
         play.settle();
         names.push(("four.1", play.backup(["four", "--series", "four"])));

@@ -43,6 +43,7 @@ pub(super) async fn carry_out(
     let objects = generations
         .chain(runs)
         .chain(indexes)
+        .chain(decision.settings)
         .take_while(|_| !stop())
         .map(|name| async move { store.delete(&name).await });
     let mut objects = futures::stream::iter(objects).buffer_unordered(CONCURRENT_DELETIONS);

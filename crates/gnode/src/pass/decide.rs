@@ -29,6 +29,8 @@ pub(super) struct Before {
     pub(super) runs: Vec<(RunId, u64)>,
     /// Numbers of indexes.
     pub(super) indexes: Vec<u64>,
+    /// Entries of settings that mean nothing any more; looked for only when everything is listed.
+    pub(super) settings: Vec<String>,
 }
 
 /// What the listing of leases showed (step 4).
@@ -87,13 +89,15 @@ pub(super) struct Decision {
     pub(super) superseded: Vec<(Pin, u32)>,
     pub(super) runs: Vec<(RunId, u64)>,
     pub(super) indexes: Vec<u64>,
+    /// Entries of settings.
+    pub(super) settings: Vec<String>,
     /// Of the runs, how many only an older index uses.
     pub(super) superseded_runs: usize,
 }
 
 impl Decision {
     /// Whether it is not worth an index. Older indexes and their runs go along when there is a newer one; alone they would make one
-    /// each.
+    /// each. So do entries of settings, which are a few bytes each.
     pub(super) fn is_empty(&self) -> bool {
         let nothing_goes = self.containers.is_empty() && self.removals.is_empty() && self.superseded.is_empty();
         nothing_goes && self.runs.len() == self.superseded_runs
@@ -107,6 +111,15 @@ pub(super) enum Supersedes {
     Older,
     /// They are kept as well.
     Nothing,
+}
+
+/// Why a generation is retained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Retained {
+    /// It is the newest of a version that is not forgotten.
+    Holds,
+    /// Only a live lease names its version.
+    Named,
 }
 
 /// A decision on its way: proposed when the leases are known, then cut down by every version that is retained.
@@ -178,15 +191,18 @@ impl Proposal {
     /// Containers that retained versions use.
     pub(super) fn keep(&mut self, containers: impl IntoIterator<Item = ContainerId>) {
         for container in containers {
-            if let Some((_, is_needed)) = self.doomed.get_mut(&container) {
-                *is_needed = true;
-                continue;
-            }
             let was_listed = self.before.is_listed_whole || self.before.unknown.contains(&container.job);
-            if was_listed && self.is_free(&container) && !self.late.contains(&container) {
+            let is_gone = !self.strike(&container) && was_listed && self.is_free(&container);
+            if is_gone && !self.late.contains(&container) {
                 self.missing.insert(container);
             }
         }
+    }
+
+    /// Strikes a container out of what goes, if it is there to go.
+    fn strike(&mut self, container: &ContainerId) -> bool {
+        let doomed = self.doomed.get_mut(container);
+        doomed.map(|(_, is_needed)| *is_needed = true).is_some()
     }
 
     /// Whether nothing new can come of a container's job, nor of jobs that build on what it left.
@@ -236,10 +252,14 @@ impl Proposal {
 
     /// A generation that is retained uses these containers. `had_record` says which of them the index this pass is based on, or a
     /// generation before this one, has named: they are not new.
+    ///
+    /// What a generation needs that is retained for a lease alone, of a version that is marked or has a newer one, may have been
+    /// collected before there was that lease: whoever has it looks, and does without (`RedirectToUnmarked`). So it is no loss if it is gone.
     pub(super) fn retain_generation(
         &mut self,
         version: Pin,
         generation: u32,
+        why: Retained,
         containers: impl IntoIterator<Item = ContainerId>,
         had_record: impl Fn(&ContainerId) -> bool,
     ) {
@@ -252,7 +272,15 @@ impl Proposal {
                 self.late.insert(*container);
             }
         }
-        self.retain(version, containers);
+        match why {
+            Retained::Holds => self.retain(version, containers),
+            Retained::Named => {
+                self.retain(version, []);
+                for container in &containers {
+                    self.strike(container);
+                }
+            }
+        }
     }
 
     /// This generation of a retained version holds a manifest, and what is below it counts for nothing: it may go, but for the
@@ -359,6 +387,6 @@ impl Proposal {
         let superseded_runs = runs.iter().filter(|(id, _)| needs.superseded.contains(id)).count();
         // Whoever reads the index it is based on may go on for a while.
         let indexes = before.indexes.into_iter().filter(|number| *number < needs.base).collect();
-        Decision { containers, removals, superseded, runs, indexes, superseded_runs }
+        Decision { containers, removals, superseded, runs, indexes, settings: before.settings, superseded_runs }
     }
 }

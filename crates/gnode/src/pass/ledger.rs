@@ -279,6 +279,13 @@ impl Ledger {
         &self.counting_arranged
     }
 
+    /// Every generation whose chunks may lie in containers that are given up chunk by chunk. Names of the layout `lifecycle` lead to
+    /// containers that are not; but in an index that was made anew they lead to whatever has their chunks (`CollectorAsksAll`).
+    pub(crate) fn walked(&self, is_rebuilt: bool) -> Vec<(Pin, u32)> {
+        let arranged = if is_rebuilt { self.counting_arranged() } else { &[] };
+        [self.counting(), arranged].concat()
+    }
+
     /// Series of the layout `lifecycle` of which versions came or went, or all of them. It is due to arrange one when versions came, or
     /// some went of which there are older ones, so that not all of what they had goes by itself. Not those of which some manifests
     /// count that were not taken in: what these need is not known. After [`Ledger::prune`].

@@ -18,7 +18,7 @@ pub struct Plan {
     pub container_bytes: ByteCount,
     /// Forgotten versions of which nothing is left then.
     pub versions: u64,
-    /// Objects of jobs: leases, registers, marks, pins.
+    /// Objects of jobs: leases, registers, marks, pins; and settings that others took the place of.
     pub entries: u64,
     /// Objects of the index that are not used any more.
     pub index_objects: u64,
@@ -42,7 +42,8 @@ impl Plan {
             container_bytes: ByteCount(decision.containers.iter().map(|container| container.bytes).sum()),
             versions: decision.removals.values().map(|removal| removal.marks.len() as u64).sum(),
             entries: decision.removals.values().map(|removal| removal.objects()).sum::<u64>()
-                + decision.superseded.len() as u64,
+                + decision.superseded.len() as u64
+                + decision.settings.len() as u64,
             index_objects: (decision.runs.len() + decision.indexes.len()) as u64,
             ..self
         }

@@ -422,7 +422,7 @@ impl Pass<'_> {
             context: self.surroundings.context(&self.repository, self.options.threads),
             job: self.job.unwrap_or(self.base.manifest.head.pass),
             rights,
-            walks: is_exact.then(|| ledger.counting().to_vec()),
+            walks: is_exact.then(|| ledger.walked(self.base.manifest.head.rebuilt.is_some())),
             next_number: 0,
             stop: self.stop(),
         })

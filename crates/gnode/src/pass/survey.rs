@@ -11,7 +11,7 @@ use larder_index::IndexSnapshot;
 use larder_store::Repository;
 use larder_store::survey::{ListedContainer, ListedJob, SeenLease};
 
-use super::decide::{Before, Leases, Proposal, Supersedes};
+use super::decide::{Before, Leases, Proposal, Retained, Supersedes};
 use super::ledger::{Contents, Ledger};
 use super::run::PassError;
 use super::scope::{Listing, Scope, Seen};
@@ -98,7 +98,10 @@ impl Survey<'_> {
         let seen = Seen { base: &self.base.manifest, number: self.number, jobs: &jobs, registers, marks };
         let scope = Scope::of(self.listing, &seen);
         before.containers = match scope.is_whole {
-            true => repository.list_containers().await?,
+            true => {
+                before.settings = repository.superseded_settings().await?;
+                repository.list_containers().await?
+            }
             false => self.containers_of(&scope).await?,
         };
         (before.unknown, before.is_listed_whole) = (scope.jobs, scope.is_whole);
@@ -227,6 +230,9 @@ impl Survey<'_> {
                 plans.push((*pin, proposal.generations(pin, generations)));
             }
         }
+        // Without an index, or with one that was made anew, nobody knows what was given up of older generations: a job that read one may
+        // still come to need it, and what is missing then says that it lies in what no version names.
+        let knows_all = self.base.number > 0 && self.base.manifest.head.rebuilt.is_none();
         let mut manifests_read = 0;
         let reads = plans.into_iter().map(|(pin, generations)| self.generations(pin, generations));
         let mut reads = futures::stream::iter(reads).buffered(MANIFESTS_AHEAD);
@@ -241,11 +247,14 @@ impl Survey<'_> {
                 Register::Aborted => None,
             });
             let committed: Vec<_> = committed.collect();
-            for (generation, contents) in &committed {
+            for (at, (generation, contents)) in committed.iter().enumerate() {
+                // They come from the newest down.
+                let holds = at == 0 && !proposal.is_marked(&pin);
+                let why = if holds || !knows_all { Retained::Holds } else { Retained::Named };
                 // What was given up is kept for nobody; the ledger keeps what it forwards to.
                 let there = contents.containers.iter().map(|usage| usage.container);
                 let there = there.filter(|container| !ledger.is_given_up(container));
-                proposal.retain_generation(pin, *generation, there, |container| ledger.has_record(container));
+                proposal.retain_generation(pin, *generation, why, there, |container| ledger.has_record(container));
             }
             if let Some(generation) = superseding.filter(|_| !proposal.is_marked(&pin)) {
                 proposal.supersede(pin, generation);

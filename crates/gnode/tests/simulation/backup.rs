@@ -110,15 +110,21 @@ pub async fn backup(node: &Node) -> Result<(), Stop> {
         false => repository.catalog_of_series(series).await?,
     };
     let mut candidates = catalog.versions;
-    // Versions of the layout `lifecycle` share nothing with other series.
-    let layout = ledger.layout(series);
+    // A series keeps the layout of its newest version. Versions of the layout `lifecycle` share nothing with other series.
+    let of_series = candidates.iter().filter(|version| version.summary.series == series);
+    let newest = of_series.max_by_key(|version| version.id());
+    let layout = newest.map_or(ledger.layout(series), |newest| newest.summary.layout);
     let is_own = |version: &Version| layout == Layout::Standard || version.summary.series == series;
     candidates.retain(|version| version.summary.layout == layout && is_own(version));
     candidates.sort_by_key(|version| std::cmp::Reverse(version.id()));
-    let base = match node.one_in(4) {
-        true if !candidates.is_empty() => Some(candidates.swap_remove(node.below(candidates.len()))),
-        _ => candidates.into_iter().next(),
-    };
+    let mut bases = Vec::new();
+    if node.one_in(4) && !candidates.is_empty() {
+        bases.push(candidates.swap_remove(node.below(candidates.len())));
+    }
+    // With a second base where the newest version lost too much.
+    let most = if layout == Layout::Lifecycle && node.one_in(3) { 2 } else { 1 };
+    candidates.truncate(most - bases.len());
+    bases.extend(candidates);
     let unfinished = repository.unfinished_jobs().await?;
     let key = repository.keys().series_key(series);
     let adopts: Vec<Pin> = unfinished
@@ -131,7 +137,7 @@ pub async fn backup(node: &Node) -> Result<(), Stop> {
     let lease = Lease {
         kind: JobKind::Backup,
         series: series.to_owned(),
-        pins: base.iter().map(pin_of).collect(),
+        pins: bases.iter().map(pin_of).collect(),
         adopts: adopts.clone(),
         host: "node".to_owned(),
         process: 1,
@@ -140,21 +146,21 @@ pub async fn backup(node: &Node) -> Result<(), Stop> {
         claims: None,
         generation: None,
     };
-    let (mut open, base, adopts) = if node.broken == Broken::LookBeforeLease {
-        let (base, adopts) = look(node, base, adopts).await?;
+    let (mut open, bases, adopts) = if node.broken == Broken::LookBeforeLease {
+        let (bases, adopts) = look(node, bases, adopts).await?;
         node.linger().await;
-        (repository.open_lease(job, lease).await?, base, adopts)
+        (repository.open_lease(job, lease).await?, bases, adopts)
     } else {
         let open = repository.open_lease(job, lease).await?;
         node.linger().await;
-        let (base, adopts) = look(node, base, adopts).await?;
-        (open, base, adopts)
+        let (bases, adopts) = look(node, bases, adopts).await?;
+        (open, bases, adopts)
     };
 
-    let known = known(node, job, base.as_ref(), &adopts).await?;
+    let known = known(node, job, &bases, &adopts).await?;
     node.linger().await;
     let content = ledger.edited(series, &mut node.rng());
-    let (manifest, objects) = pack(node, job, series, &content, &known)?;
+    let (manifest, objects) = pack(node, job, series, layout, &content, &known)?;
     let mut uploads = Vec::new();
     for (id, object, _) in objects {
         let upload = async move { repository.store().create(&names::container(id), object.into()).await };
@@ -177,8 +183,11 @@ pub async fn backup(node: &Node) -> Result<(), Stop> {
         Ok(created) => {
             ledger.told_committed(job, series);
             ledger.count("committed");
-            if base.is_some() {
+            if !bases.is_empty() {
                 ledger.count("on a base");
+            }
+            if bases.len() > 1 {
+                ledger.count("on two bases");
             }
             if manifest.containers.iter().any(|usage| adopts.iter().any(|pin| pin.job == usage.container.job)) {
                 ledger.count("adopted");
@@ -198,11 +207,16 @@ pub async fn backup(node: &Node) -> Result<(), Stop> {
 }
 
 /// What of base and adopted jobs may be used.
-async fn look(node: &Node, base: Option<Version>, adopts: Vec<Pin>) -> Result<(Option<Version>, Vec<Pin>), Stop> {
+async fn look(node: &Node, bases: Vec<Version>, adopts: Vec<Pin>) -> Result<(Vec<Version>, Vec<Pin>), Stop> {
     let repository = &node.repository;
-    let mut retained = None;
-    if let Some(version) = base {
-        retained = repository.is_retained(pin_of(&version)).await?.then_some(version);
+    let mut retained = Vec::new();
+    for version in bases {
+        if !repository.is_retained(pin_of(&version)).await? {
+            continue;
+        }
+        // What was converted since it was listed has nothing in common with this job.
+        let newest = repository.newest_generation(&version).await?;
+        retained.extend(newest.filter(|newest| newest.summary.layout == version.summary.layout));
     }
     let mut adoptable = Vec::new();
     for pin in adopts {
@@ -213,7 +227,7 @@ async fn look(node: &Node, base: Option<Version>, adopts: Vec<Pin>) -> Result<(O
     Ok((retained, adoptable))
 }
 
-async fn known(node: &Node, job: JobId, base: Option<&Version>, adopts: &[Pin]) -> Result<Known, Stop> {
+async fn known(node: &Node, job: JobId, bases: &[Version], adopts: &[Pin]) -> Result<Known, Stop> {
     let repository = &node.repository;
     let mut known = Known::default();
     for pin in adopts {
@@ -233,9 +247,9 @@ async fn known(node: &Node, job: JobId, base: Option<&Version>, adopts: &[Pin]) 
             known.chunks.extend(index.chunk_refs().map(|chunk| (chunk.fingerprint, ChunkRecord { chunk, born: job })));
         }
     }
-    if let Some(version) = base {
-        let Some(newest) = repository.newest_generation(version).await? else { return Ok(known) };
-        let manifest = repository.manifest(&newest).await?;
+    // What the first one has counts.
+    for version in bases.iter().rev() {
+        let manifest = repository.manifest(version).await?;
         let (nodes, found) = segments(&chunks_of(repository), &manifest).await?;
         known.metadata.extend(nodes.iter().map(|node| (node.fingerprint, *node)));
         for (segment, records) in found {
@@ -255,6 +269,7 @@ pub fn pack(
     node: &Node,
     job: JobId,
     series: &str,
+    layout: Layout,
     content: &Content,
     known: &Known,
 ) -> Result<(Manifest, Vec<Object>), Stop> {
@@ -349,7 +364,7 @@ pub fn pack(
         statistics: Statistics::default(),
         attempt: random(node.repository.entropy())?,
         sketch: Sketch::default(),
-        layout: node.ledger.layout(series),
+        layout,
     };
     let manifest = Manifest {
         summary,

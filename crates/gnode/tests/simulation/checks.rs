@@ -31,8 +31,8 @@ pub struct Checks {
     given_up: GivenUp,
     /// Where names of the layout `lifecycle` lead.
     names: Names,
-    /// Of versions of that layout, what they name.
-    named: BTreeMap<JobId, Rc<Vec<ChunkRef>>>,
+    /// Of generations of versions of that layout, what they name.
+    named: BTreeMap<[u8; 16], Rc<Vec<ChunkRef>>>,
 }
 
 /// Steps between two restores of everything. Whether containers are there is looked at after every step that matters.
@@ -145,17 +145,17 @@ impl Checks {
         Ok(needed)
     }
 
-    /// What a version names, which never changes.
+    /// What a generation of a version names, which never changes.
     fn named(&mut self, manifest: &Manifest) -> Result<Rc<Vec<ChunkRef>>, String> {
         let job = manifest.summary.id;
-        if let Some(named) = self.named.get(&job) {
+        if let Some(named) = self.named.get(&manifest.summary.attempt) {
             return Ok(named.clone());
         }
         let (_, found) = at_once(segments(&chunks_of(&self.repository), manifest))?
             .map_err(|error| format!("the recipe of version {job} cannot be read: {error}"))?;
         let named = found.iter().flat_map(|(_, records)| records).map(|record| record.chunk);
         let named: Rc<Vec<ChunkRef>> = Rc::new(named.collect());
-        self.named.insert(job, named.clone());
+        self.named.insert(manifest.summary.attempt, named.clone());
         Ok(named)
     }
 

@@ -51,6 +51,10 @@ pub async fn compact(node: &Node) -> Result<(), Stop> {
     let Some(newest) = repository.newest_generation(version).await? else {
         return Ok(repository.close_lease(&open).await?);
     };
+    if newest.summary.layout == Layout::Lifecycle {
+        // It was converted meanwhile.
+        return Ok(repository.close_lease(&open).await?);
+    }
     let old = repository.manifest(&newest).await?;
     let mut finder = Finder::new(repository, &old);
     let mut known = Known::default();
@@ -73,7 +77,7 @@ pub async fn compact(node: &Node) -> Result<(), Stop> {
         }
     }
     let series = &old.summary.series;
-    let (mut manifest, objects) = pack(node, job, series, &Rc::new(blocks), &known)?;
+    let (mut manifest, objects) = pack(node, job, series, Layout::Standard, &Rc::new(blocks), &known)?;
     manifest.summary =
         larder_format::manifest::Summary { attempt: random(repository.entropy())?, ..old.summary.clone() };
     let uploads = objects

@@ -141,6 +141,8 @@ fn faulty(
             let line = context.runtime.block_on(context.repository.pin_line(pin))?;
             found.extend(line.faulty.into_iter().map(|object| (object.name, object.error)));
         }
+        let settings = context.runtime.block_on(context.repository.faulty_settings())?;
+        found.extend(settings.into_iter().map(|entry| (entry.name, entry.error)));
         let keys = context.runtime.block_on(context.repository.list_keys())?;
         found.extend(keys.unreadable.into_iter().map(|key| (names::key(key.id), key.error)));
     }

@@ -13,12 +13,14 @@ use larder_format::manifest::Manifest;
 use larder_format::recipe::{Recipe, SegmentRef};
 use larder_format::segment::{self, Segment};
 
-use super::{Move, Placing, Relaid, Relayout, RelayoutError};
+use super::{ChunkPlaces, Move, PLACES_ONE_IN, Placing, Relaid, Relayout, RelayoutError};
 use crate::version::RecipeReader;
 use crate::writing::{MetaSink, NodeWriter, Usage, uses_of};
 
-/// Segments that wait for the copies of their chunks: their records take memory.
+/// Segments that wait for the copies of their chunks.
 const WAITING_SEGMENTS: usize = 1024;
+/// What a record of one that waits takes of the memory for batches.
+const WAITING_RECORD: usize = 256;
 
 /// A segment that is written when the chunks before it are copied.
 struct Waiting {
@@ -36,19 +38,23 @@ struct Rewriting {
     wanted: Vec<ChunkRef>,
     /// Chunks for those that wait of which there is another copy, and that copy.
     shared: Vec<(ChunkRef, ChunkRef)>,
-    /// Bytes of both.
+    /// Bytes of both, and of the records of what waits.
     waiting_bytes: usize,
-    /// Where the chunks are that were copied or are shared; nothing yet if that is done with the next batch. By fingerprint: of
-    /// several copies that are left one is enough.
-    places: HashMap<Fingerprint, Option<ChunkRef>>,
+    /// Where the chunks of what waits are that were copied or are shared; nothing yet if that is done with the next batch. By
+    /// fingerprint: of several copies that are left one is enough.
+    batch: HashMap<Fingerprint, Option<ChunkRef>>,
+    /// Where those of all batches before are.
+    places: ChunkPlaces,
     moves: Vec<Move>,
+    moved_bytes: u64,
     shared_chunks: u64,
     shared_bytes: u64,
 }
 
 impl Relayout {
     /// Copies what a version uses of the containers for which `gives_up` says so, in the order of its stream, and writes its
-    /// recipe over the copies. Memory: 200 bytes for each chunk that moves, beside the batches.
+    /// recipe over the copies. Memory: that of the context, and 92 bytes for each chunk that moves unless it is
+    /// [for whole versions](Self::for_whole_versions).
     pub fn relay(
         &mut self,
         manifest: &Manifest,
@@ -86,8 +92,10 @@ impl Relayout {
             wanted: Vec::new(),
             shared: Vec::new(),
             waiting_bytes: 0,
-            places: HashMap::new(),
+            batch: HashMap::new(),
+            places: ChunkPlaces::new(self.context.memory / PLACES_ONE_IN, self.scratch.clone()),
             moves: Vec::new(),
+            moved_bytes: 0,
             shared_chunks: 0,
             shared_bytes: 0,
         };
@@ -103,6 +111,7 @@ impl Relayout {
             let Some((reference, _)) = reader.segment_ref(number)? else { break };
             let moves = reference.uses.iter().any(|used| gives_up(&used.container));
             let contents = if moves { reader.whole_segment(number)? } else { None };
+            rewriting.waiting_bytes += contents.as_ref().map_or(0, |segment| segment.records.len() * WAITING_RECORD);
             for record in contents.iter().flat_map(|segment| &segment.records) {
                 if leaves(&record.chunk.container) {
                     rewriting.place(record.chunk, || place(&record.chunk));
@@ -114,7 +123,7 @@ impl Relayout {
             }
         }
         self.flush(&mut rewriting, &leaves)?;
-        let Rewriting { nodes, mut usage, moves, shared_chunks, shared_bytes, .. } = rewriting;
+        let Rewriting { nodes, mut usage, moves, moved_bytes, shared_chunks, shared_bytes, .. } = rewriting;
         let mut added_bytes = 0;
         let mut sink = MetaSink {
             packer: &mut self.metadata,
@@ -124,7 +133,6 @@ impl Relayout {
         };
         let data = nodes.finish(&mut sink)?;
         let metadata = self.count(&manifest.metadata, &mut usage)?;
-        let moved_bytes = moves.iter().map(|moved| u64::from(moved.to.size)).sum();
         Ok(Relaid { data, metadata, usage, moves, moved_bytes, shared_chunks, shared_bytes })
     }
 
@@ -139,7 +147,8 @@ impl Relayout {
         let unreadable = self.unreadable_among(&others)?;
         for ((chunk, other), place) in rewriting.shared.drain(..).zip(others) {
             if !unreadable.contains(&place.container) {
-                rewriting.places.insert(chunk.fingerprint, Some(other));
+                rewriting.batch.insert(chunk.fingerprint, Some(other));
+                rewriting.places.insert(other);
                 rewriting.shared_chunks += 1;
                 rewriting.shared_bytes += u64::from(chunk.size);
             } else {
@@ -148,8 +157,12 @@ impl Relayout {
         }
         let copies = self.copy(&rewriting.wanted)?;
         for (from, to) in rewriting.wanted.drain(..).zip(copies) {
-            rewriting.places.insert(from.fingerprint, Some(to));
-            rewriting.moves.push(Move { from: from.container, from_offset: from.offset, to });
+            rewriting.batch.insert(from.fingerprint, Some(to));
+            rewriting.places.insert(to);
+            rewriting.moved_bytes += u64::from(to.size);
+            if self.keeps_moves {
+                rewriting.moves.push(Move { from: from.container, from_offset: from.offset, to });
+            }
         }
         rewriting.waiting_bytes = 0;
         let mut added_bytes = 0;
@@ -162,7 +175,7 @@ impl Relayout {
             };
             if let Some(mut contents) = contents {
                 for record in contents.records.iter_mut().filter(|record| leaves(&record.chunk.container)) {
-                    if let Some(Some(place)) = rewriting.places.get(&record.chunk.fingerprint) {
+                    if let Some(Some(place)) = rewriting.batch.get(&record.chunk.fingerprint) {
                         record.chunk = *place;
                     }
                 }
@@ -175,6 +188,7 @@ impl Relayout {
             }
             rewriting.nodes.push(reference, &mut sink)?;
         }
+        rewriting.batch.clear();
         Ok(())
     }
 
@@ -199,7 +213,11 @@ impl Relayout {
 
 impl Rewriting {
     fn place(&mut self, chunk: ChunkRef, placing: impl FnOnce() -> Placing) {
-        let std::collections::hash_map::Entry::Vacant(place) = self.places.entry(chunk.fingerprint) else { return };
+        let std::collections::hash_map::Entry::Vacant(place) = self.batch.entry(chunk.fingerprint) else { return };
+        if let Some(there) = self.places.get(&chunk.fingerprint) {
+            place.insert(Some(there));
+            return;
+        }
         match placing() {
             Placing::Copy(from) => {
                 place.insert(None);

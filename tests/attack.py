@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""Real processes against each other on one small repository: backups, forgetting, passes, conversions of layouts, repairs of the index,
+restores and checks, any of them frozen, killed or interrupted at any moment. After each round every snapshot that nobody forgot is
+listed and restores to the bytes it was made of, and the newest ones to the whole tree.
+
+    tests/attack.py LARDER [--seconds N] [--seed N] [--folder FOLDER]
+
+The repository is a new folder below FOLDER, or what LARDER_REPOSITORY says (with `init` done). A seed repeats what is tried, not its timing.
+"""
+
+import argparse, hashlib, json, os, random, shutil, signal, subprocess, sys, tempfile, time
+
+SERIES = {"one": "standard", "two": "lifecycle"}
+# Exit codes of a job whom nobody touched; whoever was taken for dead may be fenced (11) or miss what it reads.
+FINE = {0, 11}
+
+
+class Attack:
+    def __init__(self, arguments):
+        self.larder, self.rng = os.path.abspath(arguments.larder), random.Random(arguments.seed)
+        self.work = tempfile.mkdtemp(dir=arguments.folder)
+        self.env = dict(os.environ, LARDER_PASSWORD="secret", LARDER_CACHE_DIR=os.path.join(self.work, "cache"))
+        self.env.setdefault("LARDER_REPOSITORY", os.path.join(self.work, "repository"))
+        # Of each tag the tree and what was in it; ids that were committed; ids that somebody may have begun to forget.
+        self.trees, self.sums, self.committed, self.maybe_forgotten = {}, {}, set(), set()
+        self.number, self.counts, self.log = 0, {}, open(os.path.join(self.work, "log"), "w")
+        # An index that was made anew keeps copies for whose sake something may have been given up before: then nobody can say what is
+        # left over.
+        self.repairs = arguments.seed % 2 == 0
+
+    def run(self, *args, codes=(0,)):
+        done = subprocess.run([self.larder, *args], env=self.env, capture_output=True, text=True)
+        if done.returncode not in codes:
+            self.fail(f"{' '.join(args)} ended with {done.returncode}: {done.stderr[-2000:]}")
+        return done.stdout
+
+    def fail(self, why):
+        print(f"FAILED: {why}\nin {self.work}", file=sys.stderr)
+        sys.exit(1)
+
+    def count(self, what):
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def edit(self, tree):
+        """The next content of a tree: some files change, come and go. What left may come back."""
+        os.makedirs(tree, exist_ok=True)
+        for _ in range(self.rng.randrange(1, 6)):
+            path = os.path.join(tree, f"f{self.rng.randrange(8)}")
+            kind = self.rng.randrange(6)
+            if kind == 0 and os.path.exists(path):
+                os.remove(path)
+            elif kind < 3 or not os.path.exists(path):
+                # One of some contents that both series have.
+                with open(path, "wb") as out:
+                    out.write(random.Random(self.rng.randrange(12)).randbytes(self.rng.choice([1000, 200_000, 900_000])))
+            else:
+                with open(path, "r+b") as out:
+                    out.seek(self.rng.randrange(os.path.getsize(path) + 1))
+                    out.write(self.rng.randbytes(self.rng.choice([10, 5000, 100_000])))
+        return tree
+
+    def digest(self, tree):
+        sums = hashlib.sha256()
+        for name in sorted(os.listdir(tree)):
+            with open(os.path.join(tree, name), "rb") as file:
+                sums.update(name.encode() + b"\0" + hashlib.sha256(file.read()).digest())
+        return sums.hexdigest()
+
+    def command(self, kind, name, busy=None):
+        """A job that something may happen to. A tree of which a backup is running must not change; each series has two, so that its
+        backups run beside one another too."""
+        if kind == "backup":
+            trees = [os.path.join(self.work, "source", name + number) for number in "12"]
+            trees = [tree for tree in trees if tree not in busy]
+            if not trees:
+                return None
+            self.number += 1
+            tag, tree = f"t{self.number}", self.rng.choice(trees)
+            busy.add(tree)
+            self.edit(tree)
+            self.trees[tag], self.sums[tag] = tree, self.digest(tree)
+            return ["backup", "--json", "--series", name, "--tag", tag, tree]
+        if kind == "forget":
+            snapshots = [snapshot for snapshot in self.snapshots() if snapshot["series"] == name]
+            if len(snapshots) < 4:
+                return None
+            chosen = self.rng.sample(snapshots, self.rng.randrange(1, len(snapshots) - 2))
+            self.maybe_forgotten.update(snapshot["id"] for snapshot in chosen)
+            prune = ["--prune"] if self.rng.random() < 0.3 else []
+            return ["forget", *prune, *(snapshot["id"] for snapshot in chosen)]
+        if kind == "optimize":
+            more = [[], [], ["--list-all"], ["--dead-after", "1s"], ["--task", "exact"], ["--task", "arrange"], ["--task", "compact"],
+                    ["--max-unused", "0"], ["--max-duration", "1s"], ["--memory", "8M"]]
+            return ["optimize", *self.rng.choice(more)]
+        if kind == "convert":
+            return ["series", "convert", name, "--layout", self.rng.choice(["standard", "lifecycle"])]
+        if kind == "repair":
+            return ["repair", "index"]
+        if kind == "check":
+            return ["check", "--read-data", *self.rng.choice([[], ["--no-index"]])]
+        if kind == "set":
+            return ["series", "set", name, "--holes", str(self.rng.choice([0, 5, 20, 60]))]
+        target = os.path.join(self.work, f"restored-{self.rng.randrange(1 << 30)}")
+        return ["restore", "latest", "--series", name, "--target", target]
+
+    def snapshots(self):
+        return json.loads(self.run("snapshots", "--no-free", "--json"))
+
+    def start(self, args):
+        out, err = (tempfile.TemporaryFile(dir=self.work) for _ in range(2))
+        return subprocess.Popen([self.larder, *args], env=self.env, stdout=out, stderr=err), args, out, err
+
+    def round(self):
+        kinds = ["backup"] * 4 + ["forget"] * 2 + ["optimize"] * 4 + ["convert"] * 2 + ["check", "restore", "set"]
+        kinds += ["repair"] * self.repairs
+        jobs, busy = [], set()
+        for _ in range(self.rng.randrange(2, 5)):
+            kind, name = self.rng.choice(kinds), self.rng.choice(list(SERIES))
+            args = self.command(kind, name, busy)
+            if args:
+                jobs.append(self.start(args))
+                time.sleep(self.rng.random() * self.rng.choice([0.02, 0.3]))
+        touched = set()
+        for _ in range(self.rng.randrange(0, 5)):
+            if not jobs:
+                break
+            at = self.rng.randrange(len(jobs))
+            job, what = jobs[at][0], self.rng.choice(["STOP", "STOP", "KILL", "INT"])
+            if job.poll() is not None:
+                continue
+            self.count(f"{jobs[at][1][0]} {what}")
+            job.send_signal(getattr(signal, f"SIG{what}"))
+            touched.update([at] if what != "STOP" else [])
+            if what == "STOP":
+                args = self.command(self.rng.choice(["optimize", "optimize", "forget", *["repair"] * self.repairs]), self.rng.choice(list(SERIES)))
+                if args:
+                    jobs.append(self.start(args))
+                    try:
+                        jobs[-1][0].wait(timeout=self.rng.random() * 3)
+                    except subprocess.TimeoutExpired:
+                        pass
+                job.send_signal(signal.SIGCONT)
+            time.sleep(self.rng.random() * 0.4)
+        impatient = any("--dead-after" in job[1] for job in jobs)
+        for at, (job, args, out, err) in enumerate(jobs):
+            try:
+                code = job.wait(timeout=120)
+            except subprocess.TimeoutExpired:
+                job.kill()
+                self.fail(f"{args} hangs")
+            out.seek(0), err.seek(0)
+            said, complained = out.read().decode(), err.read().decode()
+            self.count(f"{args[0]} ended with {code}")
+            print(args, code, complained, said if code == 13 else "", file=self.log, flush=True)
+            fine = FINE | ({-signal.SIGKILL, -signal.SIGINT, 130} if at in touched else set())
+            if args[0] == "restore":
+                # There may be no snapshot yet; what is read by somebody who was taken for dead may go.
+                fine = fine | {1} | ({13} if impatient else set())
+            elif args[0] == "forget":
+                # Somebody else was faster.
+                fine = fine | {1}
+            elif args[0] == "check" and impatient:
+                fine = fine | {13, 1}
+            elif args[:2] == ["series", "convert"]:
+                fine = fine | {1, 3}
+            if code not in fine:
+                self.fail(f"{args} ended with {code}: {complained}{said}")
+            if "are gone" in complained and not self.repairs:
+                self.fail(f"{args} misses what nobody lost: {complained}")
+            if code == 0 and args[0] == "backup":
+                summary = [line for line in map(json.loads, said.splitlines()) if line.get("message_type") == "summary"][-1]
+                if summary.get("snapshot_id"):
+                    self.committed.add(summary["snapshot_id"])
+        for name in os.listdir(self.work):
+            if name.startswith("restored-"):
+                shutil.rmtree(os.path.join(self.work, name))
+
+    def look(self):
+        """Whether everything that should be there is, and restores."""
+        listed = {snapshot["id"]: snapshot for snapshot in self.snapshots()}
+        for lost in self.committed - self.maybe_forgotten - set(listed):
+            self.fail(f"snapshot {lost} was committed, nobody forgot it, and it is gone")
+        self.committed.update(listed)
+        for id, snapshot in listed.items():
+            target = os.path.join(self.work, "looked")
+            tag = snapshot["tags"][0]
+            self.run("restore", f"{id}:{self.trees[tag]}", "--target", target)
+            if self.digest(target) != self.sums[tag]:
+                self.fail(f"snapshot {id} ({tag} of {snapshot['series']}) restores to something else")
+            shutil.rmtree(target)
+            self.count("restored")
+
+    def end(self):
+        """When all is quiet, nothing is left over and everything agrees. In the layout lifecycle what a version between others has no use for
+        may stay for its category, so that is given up first."""
+        for name in SERIES:
+            # There may be no snapshot of it.
+            self.run("series", "convert", name, "--layout", "standard", codes=(0, 1))
+        for _ in range(2):
+            time.sleep(1.1)
+            self.run("optimize", "--dead-after", "1s", "--list-all")
+        self.run("repair", "index", "--dry-run")
+        checked = [json.loads(line) for line in self.run("check", "--read-data", "--json").splitlines()]
+        unused = [line for line in checked if line.get("message_type") == "summary"][-1]["unused_containers"]
+        if unused and not self.repairs:
+            self.fail(f"{unused} containers are left over")
+        self.look()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("larder")
+    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--folder")
+    arguments = parser.parse_args()
+    attack = Attack(arguments)
+    print(f"seed {arguments.seed}", flush=True)
+    if "LARDER_REPOSITORY" not in os.environ:
+        attack.run("init", "--insecure-kdf")
+    for name, layout in SERIES.items():
+        attack.run("series", "set", name, "--layout", layout, "--holes", "5")
+    begin, rounds = time.time(), 0
+    while time.time() < begin + arguments.seconds:
+        attack.round()
+        attack.look()
+        rounds += 1
+    attack.end()
+    for what, count in sorted(attack.counts.items()):
+        print(f"{count:6} {what}")
+    print(f"attack: {rounds} rounds, everything whole")
+    shutil.rmtree(attack.work)
+
+
+main()
