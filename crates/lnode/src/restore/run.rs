@@ -6,7 +6,9 @@ use larder_chunking::Fingerprinter;
 use larder_format::entry::{Entry, EntryKind};
 use larder_format::layout::Layout;
 use larder_source::PathText;
-use larder_source::target::{DirDecision, LinkDecision, NodeDecision, PutDecision, Target, TargetError, TargetErrorKind};
+use larder_source::target::{
+    DirDecision, LinkDecision, NodeDecision, PutDecision, Target, TargetError, TargetErrorKind,
+};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
@@ -544,7 +546,7 @@ impl<'a> Restore<'a> {
             if !verification.differences.is_empty() {
                 mismatches += 1;
                 let differences: Vec<_> = verification.differences.iter().map(ToString::to_string).collect();
-                self.execution().problem(&here.path, &format!("differs from the version: {}", differences.join(", ")));
+                self.execution().problem(&here.path, &format!("differs from the snapshot: {}", differences.join(", ")));
             }
             Ok(())
         })?;

@@ -319,12 +319,20 @@ impl Drop for FileWriter {
 
 /// The place of a file, made ready.
 enum Begun {
-    Fresh { folder: Arc<Folder>, fd: OwnedFd },
-    InPlace { fd: OwnedFd, found: Stat },
+    Fresh {
+        folder: Arc<Folder>,
+        fd: OwnedFd,
+    },
+    InPlace {
+        fd: OwnedFd,
+        found: Stat,
+    },
     UpToDate,
     Kept(KeptReason),
     /// A dry run: it would be made, or written over what is there.
-    Dry { over: Option<Stat> },
+    Dry {
+        over: Option<Stat>,
+    },
 }
 
 impl Inner {
