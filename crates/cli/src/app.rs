@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use larder_format::compress::Compression;
+use larder_format::names;
 use larder_lnode::{Cancel, Context, FetchOptions, Progress, SystemClock};
 use larder_store::jobs::RENEW_EVERY;
 use larder_store::repository::{SystemEntropy, random, read_config};
@@ -141,7 +142,7 @@ impl App {
     pub(crate) fn open(&self) -> Result<Opened, Failure> {
         let store = self.store()?;
         // Before anyone is asked for a password it should be clear that there is something to open.
-        self.block_on(read_config(&store))?;
+        self.block_on(read_config(&store)).map_err(|error| self.not_opened(error))?;
         let source = PasswordSource::of(&self.global);
         for attempt in 1.. {
             let password = source.get()?;
@@ -158,6 +159,19 @@ impl App {
             }
         }
         unreachable!("the last attempt returns")
+    }
+
+    /// The very first request failed: that is about the place, not about one object.
+    fn not_opened(&self, error: RepositoryError) -> Failure {
+        let is_place = matches!(&error, RepositoryError::Store(error) if error.name == names::CONFIG);
+        let failure = Failure::from(error);
+        let Ok(location) = environment::location(&self.global) else { return failure };
+        match failure.exit {
+            Exit::Unreachable if is_place => failure
+                .while_doing(&format!("cannot open the repository at {location}"))
+                .advise("check -r/--repo, the network, and the credentials and what they may do"),
+            _ => failure,
+        }
     }
 
     /// What a job needs.

@@ -24,6 +24,7 @@ use larder_store::settings::SettingsError;
 use larder_store::{LocationError, RepositoryError, StoreError, StoreErrorKind, StoreOp};
 
 use crate::exit::Exit;
+use crate::output::{absolute, safe};
 
 /// Why a command stops: what, on which object or file, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,10 +150,23 @@ impl From<&StoreError> for Failure {
             StoreErrorKind::Damaged | StoreErrorKind::TooLarge => {
                 (Exit::Damage, "`larder check` names every snapshot and file that needs it")
             }
+            _ if error.op == StoreOp::Open => (Exit::Unreachable, credentials_of(&error.name)),
             _ => (Exit::Unreachable, ""),
         };
         let failure = Self::of(exit, error);
         if advice.is_empty() { failure } else { failure.advise(advice) }
+    }
+}
+
+/// How a storage is told who asks.
+fn credentials_of(location: &str) -> &'static str {
+    match location.split_once(':').map_or("", |(scheme, _)| scheme) {
+        "azure" | "az" | "abfs" | "abfss" => {
+            "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY (or other AZURE_* variables)"
+        }
+        "gs" => "set GOOGLE_APPLICATION_CREDENTIALS (or other GOOGLE_* variables)",
+        "s3" => "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or other AWS_* variables)",
+        _ => "",
     }
 }
 
@@ -170,11 +184,15 @@ impl From<LocationError> for Failure {
 
 impl From<RefError> for Failure {
     fn from(error: RefError) -> Self {
-        let advice = match &error {
-            RefError::NotFound { .. } => "`larder snapshots` lists what there is",
-            RefError::Ambiguous { .. } => "`larder snapshots --json` shows whole ids",
-        };
-        Self::of(Exit::Failed, &error).advise(advice)
+        // Below the command line a snapshot is called a version.
+        match error {
+            RefError::NotFound { text } => Self::new(Exit::Failed, format!("no snapshot fits {text:?}"))
+                .advise("`larder snapshots` lists what there is; --host, --tag, --path and --series narrow it down"),
+            RefError::Ambiguous { text, count } => {
+                Self::new(Exit::Failed, format!("{text:?} fits {count} snapshots; give more digits"))
+                    .advise("`larder snapshots --json` shows whole ids")
+            }
+        }
     }
 }
 
@@ -191,12 +209,22 @@ impl From<PinError> for Failure {
     fn from(error: PinError) -> Self {
         match error {
             PinError::Repository(error) => error.into(),
-            PinError::Pinned { .. } => Self::of(Exit::Failed, &error).advise("`larder unpin` lets it be forgotten"),
-            PinError::Unclear { .. } => {
-                Self::of(Exit::Failed, &error).advise("`larder pin` or `larder unpin` says what holds from now on")
+            PinError::Pinned { entry } => {
+                let (host, reason) = (safe(&entry.host), safe(&entry.reason));
+                let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+                Self::new(Exit::Failed, format!("the snapshot is pinned (on {host}{why})"))
+                    .advise("`larder unpin` lets it be forgotten")
             }
-            PinError::Contended => Self::of(Exit::Busy, &error).advise("run the command again"),
-            PinError::Forgotten { .. } | PinError::Gone => Self::of(Exit::Failed, &error),
+            PinError::Unclear { name } => {
+                Self::new(Exit::Failed, format!("{name} cannot be read, and it may say that the snapshot is pinned"))
+                    .advise("`larder pin` or `larder unpin` says what holds from now on")
+            }
+            PinError::Contended => Self::new(Exit::Busy, "somebody else changes the pin of this snapshot all the time")
+                .advise("run the command again"),
+            PinError::Forgotten { entry } => {
+                Self::new(Exit::Failed, format!("the snapshot is forgotten, or about to be (on {})", safe(&entry.host)))
+            }
+            PinError::Gone => Self::new(Exit::Failed, "the snapshot is forgotten and being removed"),
         }
     }
 }
@@ -288,9 +316,11 @@ impl From<BackupError> for Failure {
             BackupError::Commit(error) => error.into(),
             BackupError::Repository(error) => error.into(),
             BackupError::Interrupted => Self::of(Exit::Interrupted, &error),
-            BackupError::NoSuchBase { .. } => {
-                Self::of(Exit::Failed, &error).advise("`larder snapshots` lists what there is")
+            BackupError::NoSuchBase { id } => {
+                Self::new(Exit::Failed, format!("there is no snapshot {id} to compare with"))
+                    .advise("`larder snapshots` lists what there is")
             }
+            BackupError::NothingRead => Self::new(Exit::Failed, "nothing could be read: no snapshot was made"),
             BackupError::UnsharedBase { .. } => {
                 Self::of(Exit::Failed, &error).advise("leave --parent out, or name a snapshot of the same series")
             }
@@ -315,14 +345,11 @@ impl From<RestoreError> for Failure {
             RestoreError::Repository(error) => error.into(),
             RestoreError::Target(error) => error.into(),
             RestoreError::Interrupted => Self::of(Exit::Interrupted, &error),
-            error => {
-                let failure = Self::of(Exit::Failed, &error);
-                match error {
-                    RestoreError::Forgotten { .. } => failure.advise(FORGOTTEN),
-                    RestoreError::NoSuchPath { .. } => failure.advise("`larder ls` or `larder find` shows what it has"),
-                    _ => failure,
-                }
+            RestoreError::NoSuchPath { path } => {
+                Self::new(Exit::Failed, format!("the snapshot has no {}", absolute(&path)))
+                    .advise("`larder ls` or `larder find` shows what it has; paths begin with /")
             }
+            RestoreError::Forgotten { .. } => Self::of(Exit::Failed, &error).advise(FORGOTTEN),
         }
     }
 }

@@ -18,13 +18,14 @@ mod patterns;
 mod refs;
 mod signals;
 mod sizes;
+mod strangers;
 mod time;
 
 use std::ffi::OsStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use clap::Parser;
-use clap::error::ErrorKind;
+use clap::FromArgMatches;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::app::App;
 use crate::args::Cli;
@@ -40,7 +41,7 @@ fn main() {
 }
 
 fn run() -> Exit {
-    let cli = match Cli::try_parse() {
+    let cli = match parse() {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
@@ -61,6 +62,19 @@ fn run() -> Exit {
     let exit = report(ended, &out);
     tracing::info!(code = exit.code(), "end");
     exit
+}
+
+/// Reads the command line, and variables where it says nothing.
+fn parse() -> Result<Cli, clap::Error> {
+    let error = match args::command().try_get_matches() {
+        Ok(matches) => return Cli::from_arg_matches(&matches),
+        Err(error) => error,
+    };
+    // What variables say counts as given: usage lines would name those options, and a bare `larder` would not show its help.
+    match args::without_variables(args::command()).try_get_matches() {
+        Err(plain) => Err(plain),
+        Ok(_) => Err(error),
+    }
 }
 
 /// Says why the command failed, if it did.
@@ -87,6 +101,9 @@ fn refuse(error: &clap::Error) -> Exit {
             drop(error.print());
             return Exit::Done;
         }
+        ErrorKind::InvalidSubcommand if let Some(failure) = stranger(error) => {
+            Output::new(wants_json, false, 0).failure(&failure);
+        }
         _ if wants_json => {
             let message = error.to_string();
             let first = message.lines().next().unwrap_or_default().trim_start_matches("error: ");
@@ -95,6 +112,14 @@ fn refuse(error: &clap::Error) -> Exit {
         _ => drop(error.print()),
     }
     Exit::Usage
+}
+
+/// What to say about a verb that another program has.
+fn stranger(error: &clap::Error) -> Option<Failure> {
+    match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(verb)) => strangers::known(verb),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ impl PasswordSource {
     /// Gets the password of something that exists.
     pub(crate) fn get(&self) -> Result<Password, Failure> {
         match self {
-            Self::Prompt => refuse_empty(prompt("password of the repository: ")?),
+            Self::Prompt => refuse_empty(prompt("password of the repository: ", OLD)?),
             _ => self.get_without_person(),
         }
     }
@@ -100,8 +100,8 @@ impl PasswordSource {
         if !self.is_prompt() {
             return self.get_without_person();
         }
-        let first = refuse_empty(prompt("new password: ")?)?;
-        let again = prompt("new password again: ")?;
+        let first = refuse_empty(prompt("new password: ", NEW)?)?;
+        let again = prompt("new password again: ", NEW)?;
         if *first != *again {
             return Err(Failure::new(Exit::WrongKey, "the two passwords are not the same; nothing was changed"));
         }
@@ -118,14 +118,22 @@ impl PasswordSource {
                 refuse_empty(strip_newline(read_file(Path::new(&format!("/dev/fd/{number}")))?))
             }
             Self::Variable(name) => refuse_empty(Zeroizing::new(variable(name).unwrap_or_default().into_vec())),
-            Self::Prompt => Err(nowhere()),
+            Self::Prompt => Err(nowhere(OLD)),
         }
     }
 }
 
-fn nowhere() -> Failure {
-    Failure::new(Exit::WrongKey, "no password was given, and there is no terminal to ask on")
-        .advise("use --password-file, --password-command, LARDER_PASSWORD_FILE or LARDER_PASSWORD")
+/// Whose password is wanted, and how to give it without a person.
+type Wanted = (&'static str, &'static str);
+const OLD: Wanted =
+    ("no password was given", "use --password-file, --password-command, LARDER_PASSWORD_FILE or LARDER_PASSWORD");
+const NEW: Wanted = (
+    "no new password was given",
+    "use --new-password-file, --new-password-command, LARDER_NEW_PASSWORD_FILE or LARDER_NEW_PASSWORD",
+);
+
+fn nowhere((missing, advice): Wanted) -> Failure {
+    Failure::new(Exit::WrongKey, format!("{missing}, and there is no terminal to ask on")).advise(advice)
 }
 
 fn refuse_empty(password: Password) -> Result<Password, Failure> {
@@ -174,12 +182,12 @@ fn run(command: &OsStr) -> Result<Password, Failure> {
     if output.status.success() { Ok(password) } else { Err(failed(output.status.to_string())) }
 }
 
-fn prompt(text: &str) -> Result<Password, Failure> {
+fn prompt(text: &str, wanted: Wanted) -> Result<Password, Failure> {
     if !std::io::stdin().is_terminal() && !std::io::stderr().is_terminal() {
-        return Err(nowhere());
+        return Err(nowhere(wanted));
     }
     let _terminal = signals::keep_terminal();
-    let mut typed = rpassword::prompt_password(text).map_err(|_| nowhere())?;
+    let mut typed = rpassword::prompt_password(text).map_err(|_| nowhere(wanted))?;
     let password = Zeroizing::new(typed.as_bytes().to_vec());
     typed.zeroize();
     Ok(password)

@@ -34,7 +34,7 @@ pub enum RepositoryError {
         location: String,
     },
     /// No key opens with this password.
-    #[error("wrong password: it opens none of the {keys} keys of the repository{}", Others(*unreadable, *untried))]
+    #[error("wrong password: it opens none of the keys of the repository ({keys} tried{})", Others(*unreadable, *untried))]
     WrongPassword {
         /// How many keys were tried.
         keys: usize,

@@ -20,7 +20,7 @@ pub(crate) struct Global {
     pub(crate) repo: Option<OsString>,
 
     /// File that holds the location of the repository [env: LARDER_REPOSITORY_FILE]
-    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(hide_short_help = true, long, value_name = "FILE", global = true)]
     pub(crate) repository_file: Option<PathBuf>,
 
     /// File that holds the password [env: LARDER_PASSWORD_FILE]
@@ -28,15 +28,15 @@ pub(crate) struct Global {
     pub(crate) password_file: Option<PathBuf>,
 
     /// Command of the shell that prints the password [env: LARDER_PASSWORD_COMMAND]
-    #[arg(long, value_name = "COMMAND", global = true, group = "password_source")]
+    #[arg(hide_short_help = true, long, value_name = "COMMAND", global = true, group = "password_source")]
     pub(crate) password_command: Option<OsString>,
 
     /// Number of an open file descriptor that the password is read from
-    #[arg(long, value_name = "N", global = true, group = "password_source")]
+    #[arg(hide_short_help = true, long, value_name = "N", global = true, group = "password_source")]
     pub(crate) password_fd: Option<u32>,
 
     /// Use an empty password: anyone who can read the repository's objects can read everything in it
-    #[arg(long, global = true, group = "password_source")]
+    #[arg(hide_short_help = true, long, global = true, group = "password_source")]
     pub(crate) insecure_no_password: bool,
 
     /// Write JSON for programs instead of text for people
@@ -52,43 +52,72 @@ pub(crate) struct Global {
     pub(crate) verbose: u8,
 
     /// Bytes a second sent at most; a number alone counts KiB, 10MiB works as well
-    #[arg(long, value_name = "RATE", global = true, env = "LARDER_LIMIT_UPLOAD", value_parser = sizes::parse_rate, hide_env_values = true)]
+    #[arg(hide_short_help = true, long, value_name = "RATE", global = true, env = "LARDER_LIMIT_UPLOAD", value_parser = sizes::parse_rate, hide_env_values = true)]
     pub(crate) limit_upload: Option<u64>,
 
     /// Bytes a second received at most; a number alone counts KiB, 10MiB works as well
-    #[arg(long, value_name = "RATE", global = true, env = "LARDER_LIMIT_DOWNLOAD", value_parser = sizes::parse_rate, hide_env_values = true)]
+    #[arg(hide_short_help = true, long, value_name = "RATE", global = true, env = "LARDER_LIMIT_DOWNLOAD", value_parser = sizes::parse_rate, hide_env_values = true)]
     pub(crate) limit_download: Option<u64>,
 
     /// Folder for copies of metadata of remote repositories; it can be deleted at any time
-    #[arg(long, value_name = "DIR", global = true, env = "LARDER_CACHE_DIR", hide_env_values = true)]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "DIR",
+        global = true,
+        env = "LARDER_CACHE_DIR",
+        hide_env_values = true
+    )]
     pub(crate) cache_dir: Option<PathBuf>,
 
     /// Keep no copies of metadata on this machine
-    #[arg(long, global = true, conflicts_with = "cache_dir")]
+    #[arg(hide_short_help = true, long, global = true, conflicts_with = "cache_dir")]
     pub(crate) no_cache: bool,
 
     /// How long a request to the storage is repeated before it counts as failed (30s, 5m, 2h)
-    #[arg(long, value_name = "DURATION", global = true, env = "LARDER_TIMEOUT", value_parser = time::parse_duration, hide_env_values = true)]
+    #[arg(hide_short_help = true, long, value_name = "DURATION", global = true, env = "LARDER_TIMEOUT", value_parser = time::parse_duration, hide_env_values = true)]
     pub(crate) timeout: Option<Duration>,
 
     /// Threads for computing
-    #[arg(long, value_name = "N", global = true, env = "LARDER_THREADS", hide_env_values = true)]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "N",
+        global = true,
+        env = "LARDER_THREADS",
+        hide_env_values = true
+    )]
     pub(crate) threads: Option<NonZeroUsize>,
 
     /// Memory for caches, for what is read ahead, for plans and for finding duplicates
-    #[arg(long, value_name = "SIZE", global = true, env = "LARDER_MEMORY_LIMIT", value_parser = sizes::parse_bytes, hide_env_values = true)]
+    #[arg(hide_short_help = true, long, value_name = "SIZE", global = true, env = "LARDER_MEMORY_LIMIT", value_parser = sizes::parse_bytes, hide_env_values = true)]
     pub(crate) memory_limit: Option<u64>,
 
     /// How new data is compressed: auto, off, fastest, better, max, or zstd:N with N from -7 to 22
-    #[arg(long, value_name = "MODE", global = true, env = "LARDER_COMPRESSION", value_parser = parse_compression, hide_env_values = true, allow_hyphen_values = true)]
+    #[arg(hide_short_help = true, long, value_name = "MODE", global = true, env = "LARDER_COMPRESSION", value_parser = parse_compression, hide_env_values = true, allow_hyphen_values = true)]
     pub(crate) compression: Option<Compression>,
 
     /// Write what goes on inside to a file
-    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(hide_short_help = true, long, value_name = "FILE", global = true)]
     pub(crate) log_file: Option<PathBuf>,
 
+    /// For scripts written for restic: there are no locks
+    #[arg(long, global = true, hide = true)]
+    pub(crate) no_lock: bool,
+
+    /// For scripts written for restic: there are no locks to wait for
+    #[arg(long, value_name = "DURATION", global = true, hide = true)]
+    pub(crate) retry_lock: Option<String>,
+
     /// What goes on inside that is worth writing: off, error, warn, info, debug, trace
-    #[arg(long, value_name = "LEVEL", global = true, env = "LARDER_LOG", hide_env_values = true)]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "LEVEL",
+        global = true,
+        env = "LARDER_LOG",
+        hide_env_values = true
+    )]
     pub(crate) log_level: Option<String>,
 }
 

@@ -16,7 +16,7 @@ mod restore;
 mod series;
 mod tools;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 pub(crate) use backup::BackupArgs;
 pub(crate) use fetch::FetchArgs;
@@ -42,7 +42,7 @@ pub(crate) use tools::{CatArgs, CompletionsArgs, ManArgs, ValidateStoreArgs};
     name = "larder",
     version,
     after_long_help = crate::exit::help(),
-    after_help = "`larder help VERB` says more. `larder --help` lists the exit codes.",
+    after_help = "`larder help VERB` says more. `larder --help` lists all options of every verb, and the exit codes.",
     max_term_width = 100,
     subcommand_required = true,
     arg_required_else_help = true,
@@ -58,10 +58,26 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// The command line. `-h` of a verb is short: it shows what is its own.
+pub(crate) fn command() -> clap::Command {
+    Cli::command().mut_subcommands(|verb| {
+        let (short, long) = (verb.get_after_help().cloned(), verb.get_after_long_help().cloned());
+        let more = format!("`larder help {}` says more, `larder --help` what holds for every verb.", verb.get_name());
+        let verb = verb.after_help(short.unwrap_or_else(|| more.into()));
+        verb.after_long_help(long.unwrap_or_else(|| "`larder --help` lists the exit codes.".into()))
+    })
+}
+
+/// The same command line, for which variables count for nothing.
+pub(crate) fn without_variables(command: clap::Command) -> clap::Command {
+    command.mut_args(|arg| arg.env(None::<&'static str>)).mut_subcommands(without_variables)
+}
+
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Make a repository in a folder or a bucket
+    #[command(aliases = ["repo-create", "rcreate"])]
     Init(InitArgs),
     /// Back up files, folders, a stream or a device as a new snapshot
     #[command(alias = "create")]
@@ -107,6 +123,7 @@ pub(crate) enum Command {
     /// Find out whether a store keeps the promises that a repository needs
     ValidateStore(ValidateStoreArgs),
     /// Say why there is nothing to unlock
+    #[command(alias = "break-lock")]
     Unlock,
     /// Show an object of the repository as JSON, for support
     Cat(CatArgs),

@@ -32,6 +32,10 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_name = "FILE", help_heading = "What to restore")]
     pub(crate) include_file: Vec<PathBuf>,
 
+    /// The same without regard to upper and lower case
+    #[arg(long, value_name = "FILE", help_heading = "What to restore")]
+    pub(crate) iinclude_file: Vec<PathBuf>,
+
     /// Do not restore what matches the pattern
     #[arg(short = 'e', long, value_name = "PATTERN", help_heading = "What to restore")]
     pub(crate) exclude: Vec<OsString>,
@@ -43,6 +47,10 @@ pub(crate) struct RestoreArgs {
     /// File of patterns of what not to restore, one a line
     #[arg(long, value_name = "FILE", help_heading = "What to restore")]
     pub(crate) exclude_file: Vec<PathBuf>,
+
+    /// The same without regard to upper and lower case
+    #[arg(long, value_name = "FILE", help_heading = "What to restore")]
+    pub(crate) iexclude_file: Vec<PathBuf>,
 
     /// Which existing files are overwritten
     #[arg(long, value_enum, default_value = "always", help_heading = "What to do with what exists")]

@@ -91,13 +91,13 @@ impl Wanted {
             exact: &args.include,
             any_case: &args.iinclude,
             exact_files: &args.include_file,
-            any_case_files: &[],
+            any_case_files: &args.iinclude_file,
         };
         let excludes = Patterns {
             exact: &args.exclude,
             any_case: &args.iexclude,
             exact_files: &args.exclude_file,
-            any_case_files: &[],
+            any_case_files: &args.iexclude_file,
         };
         let wanted =
             Self { includes: includes.matchers()?, excludes: excludes.matchers()?, top: top.unwrap_or_default() };
@@ -126,6 +126,10 @@ impl Selection for Wanted {
         (self.includes.is_empty() || may_be_included()) && !self.excludes.iter().any(|list| list.is_match(path))
     }
 }
+
+/// What is said of items that the snapshot does not have.
+const DELETED: &str = "that the snapshot does not have, deleted";
+const DELETES: &str = "that the snapshot does not have would be deleted";
 
 /// Everything there is to say at the end.
 struct Ended<'a> {
@@ -216,7 +220,7 @@ impl Ended<'_> {
         for (count, what) in [
             (report.files_up_to_date, "up to date already"),
             (report.files_kept, "kept as they were"),
-            (report.deleted, "that the snapshot does not have, deleted"),
+            (report.deleted, if self.args.dry_run { DELETES } else { DELETED }),
         ] {
             if count > 0 {
                 out.info(format!("{} {what}", sizes::count(count, "item")))?;

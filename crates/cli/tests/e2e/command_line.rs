@@ -74,6 +74,42 @@ fn help_lists_verbs_and_exit_codes() {
 }
 
 #[test]
+fn verbs_and_options_of_other_programs_are_answered() {
+    let play = Play::with_repository();
+    for (verb, instead) in [("mount", "larder dump"), ("copy", "rsync"), ("rebuild-index", "larder check")] {
+        play.larder([verb, "latest"]).code(2).says(&format!("no `larder {verb}`")).says(instead).in_two_lines();
+    }
+    let ran = play.larder(["mount", "--json"]).code(2);
+    schema::check("exit_error", &ran.errors("exit_error")[0]);
+    play.larder(["snapshots", "--no-lock", "--retry-lock", "5m"]).ok();
+    play.larder(["break-lock"]).ok();
+    assert!(!play.larder(["--help"]).ok().text().contains("no-lock"), "they are nothing to learn");
+}
+
+/// What variables set must not look as if it were missing, and a bare `larder` shows how to begin.
+#[test]
+fn variables_do_not_change_what_is_said_about_the_command_line() {
+    let play = Play::new();
+    let with_variable = |args: &[&str]| {
+        crate::support::run(play.command(args).env("LARDER_CACHE_DIR", play.path("cache")).env("LARDER_THREADS", "1"))
+            .code(2)
+    };
+    assert!(with_variable(&[]).stderr.contains("Commands:"));
+    assert!(!with_variable(&["restore", "latest"]).stderr.contains("cache-dir"));
+}
+
+#[test]
+fn short_help_is_short() {
+    let play = Play::new();
+    for verb in ["snapshots", "ls", "diff", "init"] {
+        let help = play.larder([verb, "-h"]).ok().text();
+        assert!(help.lines().count() < 40, "{help}");
+        assert!(help.contains("larder --help") && help.contains("--repo") && !help.contains("--log-level"), "{help}");
+        assert!(play.larder([verb, "--help"]).ok().text().contains("--log-level"));
+    }
+}
+
+#[test]
 fn unlock_says_why_there_is_nothing_to_do() {
     let play = Play::new();
     assert!(play.larder(["unlock"]).ok().text().contains("no locks"));

@@ -64,7 +64,7 @@ fn a_policy_keeps_what_it_says_and_forgets_the_rest() {
     assert!(text.contains("forgot 2 snapshots"), "{text}");
     assert_eq!(left(&play), [&*ids[4]]);
     // What was forgotten cannot be restored any more, and the rest can.
-    play.larder(["restore", &ids[0], "--target", "back"]).code(1).says("no version fits");
+    play.larder(["restore", &ids[0], "--target", "back"]).code(1).says("no snapshot fits");
     play.larder(["restore", "latest", "--target", "back"]).ok();
     play.larder(["check", "--read-data"]).ok();
 }
@@ -74,7 +74,7 @@ fn snapshots_are_forgotten_by_name_in_any_order() {
     let (play, ids) = versions(&TIMES);
     play.larder(["forget", "latest", &ids[1]]).ok();
     assert_eq!(left(&play), [&*ids[0], &ids[2], &ids[3]]);
-    play.larder(["forget", "latest", "nothing"]).code(1).says("no version fits");
+    play.larder(["forget", "latest", "nothing"]).code(1).says("no snapshot fits");
     assert_eq!(left(&play).len(), 3, "nothing is forgotten when a name is wrong");
     play.larder(["forget", &ids[0], &ids[2], &ids[3]]).ok();
     assert_eq!(left(&play), [""; 0]);
@@ -155,7 +155,7 @@ fn pinned_snapshots_stay() {
     play.larder(["unpin", &ids[0]]).ok();
     play.larder(["forget", &ids[0]]).ok();
     assert_eq!(left(&play), [&*ids[2], &ids[4]]);
-    play.larder(["pin", &ids[0]]).code(1).says("no version fits");
+    play.larder(["pin", &ids[0]]).code(1).says("no snapshot fits");
 }
 
 /// A snapshot that cannot be read keeps a pass from collecting anything, so there is a way to be rid of it.

@@ -47,7 +47,7 @@ fn changing_the_password_ends_the_old_one() {
 fn a_new_password_must_be_given_and_not_empty() {
     let play = Play::with_repository();
     let before = play.objects();
-    play.larder(["key", "add", "--insecure-kdf"]).code(12).says("no password was given");
+    play.larder(["key", "add", "--insecure-kdf"]).code(12).says("no new password").says("--new-password-file");
     let empty = play.write("empty", "");
     crate::support::run(play.command(["key", "passwd", "--insecure-kdf", "--new-password-file"]).arg(empty)).code(12);
     assert_eq!(play.objects(), before);

@@ -52,7 +52,7 @@ fn snapshots_are_listed_filtered_and_grouped() {
     let table = play.larder(["snapshots"]).ok().lines();
     assert!(table[0].starts_with("ID") && table[2].starts_with(short), "{table:?}");
     assert!(play.larder(["snapshots", "--group-by", "host"]).ok().text().contains("hostname [elsewhere]"));
-    play.larder(["snapshots", "nothing"]).code(1).says("no version fits");
+    play.larder(["snapshots", "nothing"]).code(1).says("no snapshot fits");
 }
 
 #[test]

@@ -108,6 +108,37 @@ fn what_exists_is_treated_as_asked() {
     assert!(!play.path("absent").exists());
 }
 
+/// A dry run says what a real one does, and fetches no content to find out.
+#[test]
+fn a_dry_run_fetches_nothing() {
+    let play = Play::with_repository();
+    play.write("source/large", tree::noise(1, 3_000_000));
+    play.write("source/small", tree::noise(2, 10_000));
+    play.write("source/empty", "");
+    let root = backed_up(&play);
+    let restore = |options: &[&str]| {
+        let args = ["restore", &root, "--target", "back", "--json"].iter().chain(options).copied().collect::<Vec<_>>();
+        play.larder(args).ok().messages("summary").pop().expect("one")
+    };
+    let count = |summary: &serde_json::Value| {
+        ["files_restored", "files_up_to_date", "bytes_restored", "container_requests"].map(|key| summary[key].as_u64())
+    };
+    assert_eq!(count(&restore(&["--dry-run"])), [3, 0, 3_010_000, 0].map(Some));
+    let real = count(&restore(&[]));
+    assert_eq!(real[..3], [3, 0, 3_010_000].map(Some));
+    assert!(real[3] > Some(0));
+    // Of what is there, only what differs would be fetched.
+    assert_eq!(count(&restore(&["--dry-run"])), [0, 3, 0, 0].map(Some));
+    assert_eq!(count(&restore(&[])), [0, 3, 0, 0].map(Some));
+    play.write("back/large", [tree::noise(1, 3_000_000), b"more".to_vec()].concat());
+    play.write("back/small", tree::noise(3, 10_000));
+    let dry = count(&restore(&["--dry-run"]));
+    assert_eq!((dry[0], dry[1], dry[3]), (Some(2), Some(1), Some(0)));
+    let real = count(&restore(&[]));
+    assert_eq!(dry[..3], real[..3]);
+    tree::same(&play.path("source"), &play.path("back"));
+}
+
 #[test]
 fn latest_means_what_the_filters_say() {
     let play = Play::with_repository();

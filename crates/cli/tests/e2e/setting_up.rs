@@ -156,7 +156,8 @@ fn storage_that_cannot_be_reached_is_15() {
     let play = Play::new();
     let mut command = play.command(["snapshots", "-r", "s3:http://127.0.0.1:1/bucket/x", "--timeout", "1s"]);
     command.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret");
-    crate::support::run(&mut command).code(15).in_two_lines();
+    crate::support::run(&mut command).code(15).says("s3:http://127.0.0.1:1/bucket/x").in_two_lines();
+    play.larder(["snapshots", "-r", "azure://container/x"]).code(15).says("AZURE_STORAGE_ACCOUNT_NAME").in_two_lines();
     let mut command = play.command(["snapshots", "-r", "s3:http://127.0.0.1:1/bucket/x"]);
     for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"] {
         command.env_remove(name);

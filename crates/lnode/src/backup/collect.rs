@@ -46,6 +46,7 @@ pub(crate) fn collect(
         cancel: context.cancel.clone(),
         predictor: None,
         spare: spares,
+        remarks: None,
     };
     let feeding = std::thread::Builder::new()
         .name("feed".to_owned())

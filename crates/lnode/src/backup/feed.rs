@@ -11,14 +11,14 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use larder_dedup::Tools;
 use larder_format::entry::{Entry, EntryKind, Timestamp};
-use larder_source::{Found, Item};
+use larder_source::{Found, Item, PathText, SkipReason};
 
 use super::batch::{Batch, BatchDone};
 use super::compare::{Comparison, Known};
 use super::cutting::{Chunks, Cutter, Cutting, HEAD_BYTES};
 use super::incoming::Incoming;
 use super::prediction::{PROVED_MIN, Predictor};
-use crate::context::{Cancel, Problem};
+use crate::context::{Cancel, Problem, Progress};
 use crate::writing::PoolHandle;
 
 /// Files up to this size are read whole by the pool (bytes).
@@ -64,7 +64,6 @@ pub(super) struct Ended {
 }
 
 /// See the module header.
-#[derive(Debug)]
 pub(super) struct Feeder {
     pub(super) pool: PoolHandle,
     pub(super) cutting: Arc<Cutting>,
@@ -74,6 +73,8 @@ pub(super) struct Feeder {
     pub(super) predictor: Option<Predictor>,
     /// Buffers that the sequencer is done with.
     pub(super) spare: Receiver<Chunks>,
+    /// Whom to tell what was left out unasked.
+    pub(super) remarks: Option<Arc<dyn Progress>>,
 }
 
 /// The sequencer has gone: nothing more is wanted.
@@ -87,6 +88,7 @@ impl Feeder {
         mut comparison: Comparison,
     ) -> Option<larder_store::RepositoryError> {
         let mut batch = Batch::new();
+        let mut sockets = (0_u64, Vec::new());
         for item in walk {
             if self.cancel.is_cancelled() {
                 break;
@@ -94,7 +96,13 @@ impl Feeder {
             let result = match item {
                 Item::Found(found) => self.found(found, &mut comparison, &mut batch),
                 Item::Skipped { path, reason } => {
-                    tracing::debug!(path = %larder_source::PathText(&path), ?reason, "skipped");
+                    tracing::debug!(path = %PathText(&path), ?reason, "skipped");
+                    if reason == SkipReason::Socket {
+                        sockets.0 += 1;
+                        if sockets.0 == 1 {
+                            sockets.1 = path;
+                        }
+                    }
                     Ok(())
                 }
                 Item::Problem(problem) => {
@@ -108,6 +116,10 @@ impl Feeder {
             }
         }
         let _ = self.send_batch(&mut batch);
+        if let (Some(remarks), (count @ 1.., first)) = (&self.remarks, &sockets) {
+            let which = if *count == 1 { "a socket was".to_owned() } else { format!("{count} sockets were") };
+            remarks.note(&format!("{which} left out, as sockets have no contents: /{}", PathText(first)));
+        }
         comparison.failure
     }
 

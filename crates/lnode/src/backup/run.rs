@@ -10,7 +10,7 @@ use larder_format::entry::{Timestamp, path_order};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::layout::Layout;
 use larder_format::lease::{JobKind, Lease, Pin};
-use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Summary};
+use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Statistics, Summary};
 use larder_format::recipe::Recipe;
 use larder_format::sketch::Sketch;
 use larder_store::catalog::Version;
@@ -270,7 +270,11 @@ fn run(
     let mut statistics = streams.statistics.clone();
     statistics.stored_bytes = uploads.stored_bytes();
     let unchanged = bases.first().is_some_and(|OpenBase { manifest, why, .. }| {
-        *why != WhyBase::Similar && manifest.data == streams.data && manifest.metadata == streams.metadata
+        let is_equal = || manifest.data == streams.data && manifest.metadata == streams.metadata;
+        // The folders above what was asked for have times of their own, which everything else in them changes. Where nothing
+        // is new, nothing is missing if there are as many entries.
+        let differs_above = || !streams.differs && entries_of(&manifest.summary.statistics) == entries_of(&statistics);
+        *why != WhyBase::Similar && (is_equal() || differs_above())
     });
     let used = bases.iter().map(|OpenBase { manifest, why, .. }| {
         let Summary { id, series, .. } = &manifest.summary;
@@ -316,6 +320,13 @@ fn run(
     let created = context.runtime.block_on(repository.commit(series, &manifest))?;
     report.version = Some(summary);
     Ok((report, Some(created)))
+}
+
+/// How many entries a version has.
+fn entries_of(statistics: &Statistics) -> u64 {
+    let Statistics { files_new, files_changed, files_unmodified, .. } = statistics;
+    let Statistics { dirs_new, dirs_changed, dirs_unmodified, others, .. } = statistics;
+    files_new + files_changed + files_unmodified + dirs_new + dirs_changed + dirs_unmodified + others
 }
 
 #[expect(clippy::too_many_arguments, reason = "called once; a struct for it would only be taken apart again")]
@@ -380,6 +391,7 @@ fn pipeline(
         cancel: context.cancel.clone(),
         predictor,
         spare: spares,
+        remarks: Some(context.progress.clone()),
     };
     let rules = Rules {
         force: options.force,

@@ -79,6 +79,8 @@ pub(super) struct Streams {
     pub(super) statistics: Statistics,
     pub(super) sketcher: Sketcher,
     pub(super) orphans: Option<GroupFilter<OrphanedContainers>>,
+    /// Something of what was asked for is new or changed, by its metadata; what is missing is not told here.
+    pub(super) differs: bool,
 }
 
 /// A range of the base's data stream that is taken over unread, still growing.
@@ -147,6 +149,8 @@ pub(super) struct Sequencer {
     stream_bytes: u64,
     entry_bytes: u64,
     wanted: Wanted,
+    /// See [`Streams`].
+    differs: bool,
     /// Files that others may link to and that are not in the version, and what stands in for them.
     lost: HashSet<Vec<u8>>,
     stand_ins: std::collections::HashMap<Vec<u8>, Vec<u8>>,
@@ -188,6 +192,7 @@ impl Sequencer {
             stream_bytes: 0,
             entry_bytes: 0,
             wanted: parts.wanted,
+            differs: false,
             lost: HashSet::new(),
             stand_ins: std::collections::HashMap::new(),
             files: 0,
@@ -540,6 +545,7 @@ impl Sequencer {
         };
         *counter += 1;
         statistics.logical_bytes += entry.size();
+        self.differs |= fate != Fate::Unmodified && !self.wanted.is_above(entry);
         let fate = match fate {
             Fate::New => "new",
             Fate::Changed => "changed",
@@ -582,8 +588,8 @@ impl Sequencer {
         self.meta_packer.close()?;
         self.statistics.stream_bytes = self.stream_bytes;
         self.statistics.skip_permille = self.skips.as_ref().and_then(Skips::permille);
-        let Self { usage, statistics, sketcher, orphans, .. } = self;
-        Ok(Streams { data, metadata, usage, statistics, sketcher, orphans })
+        let Self { usage, statistics, sketcher, orphans, differs, .. } = self;
+        Ok(Streams { data, metadata, usage, statistics, sketcher, orphans, differs })
     }
 }
 

@@ -47,6 +47,14 @@ impl Wanted {
         }
     }
 
+    /// Whether it is a folder that is in the version only because what was asked for lies below it.
+    pub(super) fn is_above(&self, entry: &Entry) -> bool {
+        let is_at_or_above = |root: &Vec<u8>| is_at_or_below(root, &entry.path);
+        entry.kind == EntryKind::Directory
+            && self.roots.iter().any(is_at_or_above)
+            && !self.roots.iter().any(|root| is_at_or_below(&entry.path, root))
+    }
+
     pub(super) fn is_any(&self) -> bool {
         self.has_read || self.bare > 0
     }
@@ -72,6 +80,18 @@ mod tests {
             inode: 0,
             xattrs: Vec::new(),
         }
+    }
+
+    #[test]
+    fn above_is_what_leads_to_what_was_asked_for() {
+        let wanted = Wanted::new(&[b"/a/b".to_vec(), b"/a/c/d".to_vec()]);
+        let is_above = |path| wanted.is_above(&entry(path, EntryKind::Directory));
+        assert!(is_above("a") && is_above("a/c"));
+        assert!(!is_above("a/b") && !is_above("a/b/x") && !is_above("a/c/d") && !is_above("x") && !is_above("a/bb"));
+        assert!(!wanted.is_above(&entry("a", EntryKind::Fifo)));
+        assert!(!Wanted::new(&[]).is_above(&entry("a", EntryKind::Directory)), "everything was asked for");
+        let all = Wanted::new(&[b"/".to_vec()]);
+        assert!(!all.is_above(&entry("a", EntryKind::Directory)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, unbounded};
 use larder_format::compress::Decompressor;
 use larder_format::entry::{Entry, EntryKind};
 use larder_format::ids::ContainerId;
-use larder_source::target::{FileDecision, PutDecision, Target, TargetError, TargetErrorKind};
+use larder_source::target::{FileDecision, FileWriter, PutDecision, Target, TargetError, TargetErrorKind};
 use larder_store::RepositoryError;
 use larder_store::container_reader::OpenContainer;
 use parking_lot::Mutex;
@@ -80,6 +80,9 @@ impl Execution<'_> {
     pub(super) fn run(&self, window: &mut Window) -> Result<Option<Missing>, RestoreError> {
         window.sort(self.order);
         let window = &*window;
+        if self.target.options().dry_run {
+            return self.pretend(window).map(|()| None);
+        }
         let spans = spans(window);
         // Bounded by the memory that every container on its way holds.
         let (fetched, fetches) = unbounded();
@@ -99,6 +102,22 @@ impl Execution<'_> {
             Some(error) => Err(error),
             None => Ok(missing.into_inner()),
         }
+    }
+
+    /// A dry run: what is not right already would be fetched and written.
+    fn pretend(&self, window: &Window) -> Result<(), RestoreError> {
+        for run in &window.runs {
+            self.would_write(&window.files[run.file as usize], u64::from(run.length))?;
+        }
+        Ok(())
+    }
+
+    /// `bytes` of the file would be fetched and written. Nothing is fetched to find that out.
+    pub(super) fn would_write(&self, task: &FileTask, bytes: u64) -> Result<(), RestoreError> {
+        let begun = self.writer(task);
+        let result = begun.and_then(|writer| writer.map_or(Ok(()), |writer| writer.would_write(bytes)));
+        self.only_fatal(task, result)?;
+        self.settle(task, bytes)
     }
 
     /// Fetches the window's containers in their order, as many at a time as there is memory for.
@@ -251,16 +270,7 @@ impl Execution<'_> {
     }
 
     fn write_part(&self, task: &FileTask, at: u64, bytes: &[u8]) -> Result<(), TargetError> {
-        let writer = {
-            let mut state = task.state.lock();
-            if let Progressing::Waiting = &*state {
-                *state = self.begin(&task.entry)?;
-            }
-            match &*state {
-                Progressing::Writing(writer) => writer.clone(),
-                Progressing::Waiting | Progressing::Settled => return Ok(()),
-            }
-        };
+        let Some(writer) = self.writer(task)? else { return Ok(()) };
         let mut rest = bytes;
         for (offset, length) in places(&task.entry, at, bytes.len() as u64) {
             let (part, after) = rest.split_at((length as usize).min(rest.len()));
@@ -268,6 +278,18 @@ impl Execution<'_> {
             rest = after;
         }
         Ok(())
+    }
+
+    /// Begins the file, if that was not done yet. `None`: nothing of it is wanted.
+    fn writer(&self, task: &FileTask) -> Result<Option<Arc<FileWriter>>, TargetError> {
+        let mut state = task.state.lock();
+        if let Progressing::Waiting = &*state {
+            *state = self.begin(&task.entry)?;
+        }
+        Ok(match &*state {
+            Progressing::Writing(writer) => Some(writer.clone()),
+            Progressing::Waiting | Progressing::Settled => None,
+        })
     }
 
     /// Begins a file that comes in pieces.

@@ -6,7 +6,9 @@ use larder_chunking::Fingerprinter;
 use larder_format::entry::{Entry, EntryKind};
 use larder_format::layout::Layout;
 use larder_source::PathText;
-use larder_source::target::{DirDecision, LinkDecision, NodeDecision, Target, TargetError, TargetErrorKind};
+use larder_source::target::{
+    DirDecision, LinkDecision, NodeDecision, PutDecision, Target, TargetError, TargetErrorKind,
+};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
@@ -136,6 +138,12 @@ impl<'a> Restore<'a> {
         if self.root.subpath.is_empty() && self.options.selection.is_none() {
             let files = statistics.files_new + statistics.files_changed + statistics.files_unmodified;
             self.context.progress.expect(files, statistics.stream_bytes);
+            self.context.progress.expectation_is_complete();
+        } else if self.options.selection.is_none()
+            && let Ok(range) = self.reader.data_range(&self.root.subpath)
+        {
+            // How many files that is would cost a walk of its own.
+            self.context.progress.expect(0, range.end.saturating_sub(range.start));
             self.context.progress.expectation_is_complete();
         }
         let mut entries = self.reader.placed_below(&self.root.subpath);
@@ -309,6 +317,9 @@ impl<'a> Restore<'a> {
         if stored == 0 {
             return self.empty_file(&task);
         }
+        if self.target.options().dry_run && existing.is_none() {
+            return self.execution().would_write(&task, stored);
+        }
         self.window.files.push(task);
         let mut from = 0;
         while from < stored {
@@ -352,12 +363,20 @@ impl<'a> Restore<'a> {
     fn empty_file(&self, task: &FileTask) -> Result<(), RestoreError> {
         let state = std::mem::replace(&mut *task.state.lock(), Progressing::Settled);
         let result = match state {
-            Progressing::Writing(writer) => writer.finish(&task.entry),
-            _ => self.target.put_file(&task.entry, &[]).map(|_| ()),
+            Progressing::Writing(writer) => writer.finish(&task.entry).map(|()| match writer.is_touched() {
+                true => PutDecision::Written,
+                false => PutDecision::UpToDate,
+            }),
+            _ => self.target.put_file(&task.entry, &[]),
         };
-        if self.single(&task.entry.path, result)?.is_some() {
-            add(&self.counters.files_restored, 1);
-            self.context.progress.item(&task.entry.path, "restored", 0);
+        match self.single(&task.entry.path, result)? {
+            Some(PutDecision::Written) => {
+                add(&self.counters.files_restored, 1);
+                self.context.progress.item(&task.entry.path, "restored", 0);
+            }
+            Some(PutDecision::UpToDate) => add(&self.counters.files_up_to_date, 1),
+            Some(PutDecision::Kept(_)) => add(&self.counters.files_kept, 1),
+            None => {}
         }
         self.context.progress.done(1, 0);
         Ok(())
@@ -527,7 +546,7 @@ impl<'a> Restore<'a> {
             if !verification.differences.is_empty() {
                 mismatches += 1;
                 let differences: Vec<_> = verification.differences.iter().map(ToString::to_string).collect();
-                self.execution().problem(&here.path, &format!("differs from the version: {}", differences.join(", ")));
+                self.execution().problem(&here.path, &format!("differs from the snapshot: {}", differences.join(", ")));
             }
             Ok(())
         })?;

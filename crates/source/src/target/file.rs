@@ -63,7 +63,8 @@ impl Target {
         let writer = match self.inner.begin(entry)? {
             Begun::UpToDate => return Ok(PutDecision::UpToDate),
             Begun::Kept(reason) => return Ok(PutDecision::Kept(reason)),
-            Begun::Dry => return Ok(PutDecision::Written),
+            Begun::Dry { over: None } => return Ok(PutDecision::Written),
+            Begun::Dry { over: Some(found) } => FileWriter::dry(self, entry, Some(&found)),
             Begun::Fresh { folder, fd } => {
                 self.inner.put_fresh(entry, layout, content, &folder, &fd)?;
                 return Ok(PutDecision::Written);
@@ -81,7 +82,7 @@ impl Target {
             }
         }
         writer.finish(entry)?;
-        Ok(if writer.touched.is_completed() { PutDecision::Written } else { PutDecision::UpToDate })
+        Ok(if writer.is_touched() { PutDecision::Written } else { PutDecision::UpToDate })
     }
 
     /// Begins a file whose content comes in pieces.
@@ -90,7 +91,7 @@ impl Target {
         Ok(match self.inner.begin(entry)? {
             Begun::UpToDate => FileDecision::UpToDate,
             Begun::Kept(reason) => FileDecision::Kept(reason),
-            Begun::Dry => FileDecision::Write(FileWriter::new(self, entry, None)),
+            Begun::Dry { over } => FileDecision::Write(FileWriter::dry(self, entry, over.as_ref())),
             Begun::InPlace { fd, found } => FileDecision::Write(FileWriter::over(self, entry, fd, &found)),
             Begun::Fresh { folder, fd } => {
                 let made = Stat::of(&fd).map_err(TargetError::step("look at", &entry.path))?;
@@ -122,7 +123,7 @@ pub struct FileWriter {
     slot: Arc<Slot>,
     path: Box<[u8]>,
     size: u64,
-    /// The inode that was begun: opening it again must find no other. `None`: a dry run.
+    /// The inode that was begun: opening it again must find no other. `None`: a dry run would make it.
     id: Option<InodeId>,
     /// Bytes of old content in it; 0 for a file made by this restore.
     existing: u64,
@@ -149,6 +150,13 @@ impl FileWriter {
         }
     }
 
+    /// Writes nothing; finds out what would have to be written over `over`.
+    fn dry(target: &Target, entry: &Entry, over: Option<&Stat>) -> Self {
+        let mut writer = Self::new(target, entry, over.map(|found| found.id));
+        writer.existing = over.map_or(0, |found| found.size);
+        writer
+    }
+
     fn over(target: &Target, entry: &Entry, fd: OwnedFd, found: &Stat) -> Self {
         let mut writer = Self::new(target, entry, Some(found.id));
         writer.existing = found.size;
@@ -161,7 +169,9 @@ impl FileWriter {
     /// declared with [`FileWriter::keep`].
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), TargetError> {
         self.check_range(offset, data.len() as u64)?;
-        if self.id.is_some() {
+        if self.is_dry() {
+            self.touched.call_once(|| ());
+        } else {
             let fd = self.descriptor()?;
             self.touch(fd.as_fd());
             let zeros = match self.target.options.sparse {
@@ -184,6 +194,16 @@ impl FileWriter {
         Ok(())
     }
 
+    /// In a dry run: so many bytes would have to be written, whatever they are.
+    pub fn would_write(&self, length: u64) -> Result<(), TargetError> {
+        if !self.is_dry() {
+            return Err(self.misuse("it is written, not only looked at"));
+        }
+        self.touched.call_once(|| ());
+        self.covered.fetch_add(length, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Bytes of old content in the file; 0 when it was made by this restore.
     pub fn existing_bytes(&self) -> u64 {
         self.existing
@@ -199,7 +219,17 @@ impl FileWriter {
 
     /// Whether anything of its content was changed, or it was made.
     pub fn has_changed(&self) -> bool {
-        self.existing == 0 || self.touched.is_completed()
+        self.existing == 0 || self.is_touched()
+    }
+
+    /// Whether anything of its content was changed: what a real run cuts off or adds as a hole at the end, a dry one sees by the
+    /// size.
+    pub fn is_touched(&self) -> bool {
+        self.touched.is_completed() || (self.is_dry() && self.existing != self.size)
+    }
+
+    fn is_dry(&self) -> bool {
+        self.target.options.dry_run
     }
 
     /// Ends the file: size, holes, metadata, and at last the mode that tells it is finished.
@@ -218,7 +248,7 @@ impl FileWriter {
         if self.finished.swap(true, Ordering::Relaxed) {
             return Err(self.misuse("finished twice"));
         }
-        if self.id.is_none() {
+        if self.is_dry() {
             return Ok(());
         }
         let fd = self.descriptor()?;
@@ -289,11 +319,20 @@ impl Drop for FileWriter {
 
 /// The place of a file, made ready.
 enum Begun {
-    Fresh { folder: Arc<Folder>, fd: OwnedFd },
-    InPlace { fd: OwnedFd, found: Stat },
+    Fresh {
+        folder: Arc<Folder>,
+        fd: OwnedFd,
+    },
+    InPlace {
+        fd: OwnedFd,
+        found: Stat,
+    },
     UpToDate,
     Kept(KeptReason),
-    Dry,
+    /// A dry run: it would be made, or written over what is there.
+    Dry {
+        over: Option<Stat>,
+    },
 }
 
 impl Inner {
@@ -302,7 +341,7 @@ impl Inner {
         for _ in 0..PLACE_ATTEMPTS {
             let (folder, name) = match self.parent(path) {
                 Ok(Some(place)) => place,
-                Ok(None) => return Ok(Begun::Dry),
+                Ok(None) => return Ok(Begun::Dry { over: None }),
                 Err(TargetError::NotBelowFolder { .. }) if self.is_kept_out(path) => {
                     return Ok(Begun::Kept(self.kept(path, KeptReason::ParentKept)));
                 }
@@ -326,7 +365,7 @@ impl Inner {
                         return Ok(begun);
                     }
                 }
-                None if self.options.dry_run => return Ok(Begun::Dry),
+                None if self.options.dry_run => return Ok(Begun::Dry { over: None }),
                 None => {}
             }
         }
@@ -348,7 +387,8 @@ impl Inner {
         match verdict {
             Verdict::Keep(reason) => return Ok(Some(Begun::Kept(self.kept(path, reason)))),
             Verdict::Same if dry_run => return Ok(Some(Begun::UpToDate)),
-            _ if dry_run => return Ok(Some(Begun::Dry)),
+            Verdict::InPlace if dry_run => return Ok(Some(Begun::Dry { over: Some(*found) })),
+            _ if dry_run => return Ok(Some(Begun::Dry { over: None })),
             Verdict::Same if self.refresh(entry, folder, name, found)? => return Ok(Some(Begun::UpToDate)),
             Verdict::InPlace => match rustix::fs::openat(&**folder, name, EXISTING | OFlags::WRONLY, Mode::empty()) {
                 Ok(fd) => {

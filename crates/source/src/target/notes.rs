@@ -63,7 +63,7 @@ impl NoteKind {
             Self::Xattr => "without an extended attribute",
             Self::Acl => "without their access control list",
             Self::Capability => "without their file capabilities",
-            Self::ExtraXattr => "with an extended attribute that the version does not have",
+            Self::ExtraXattr => "with an extended attribute that the snapshot does not have",
             Self::Node => "not made: device nodes need more rights",
             Self::HardLink => "as copies instead of hard links",
             Self::Directory => "without their metadata: the folder could not be opened again",

@@ -1,0 +1,67 @@
+//! Verbs that fingers know from restic, rustic, kopia and Borg and that there are none of here: what does the same, or why nothing has to.
+//!
+//! Called when a command line names an unknown verb. Verbs with the same meaning are aliases in `args`, not here.
+
+use crate::failure::Failure;
+
+/// Words of other programs, and what to do instead.
+const TABLE: [(&[&str], &str); 15] = [
+    (
+        &["mount", "umount", "webdav", "browse"],
+        "look into snapshots with `larder ls`, `larder find` and `larder dump SNAPSHOT:PATH`",
+    ),
+    (
+        &["copy", "sync", "transfer", "clone", "sync-to"],
+        "a repository is plain files or objects: copy all of them with rsync, rclone or the tools of the storage, and use the copy",
+    ),
+    (
+        &["tag", "rewrite", "rename", "recreate", "comment", "description"],
+        "snapshots never change; tags are given with `larder backup --tag`, and `larder pin` protects a snapshot",
+    ),
+    (&["rebuild-index", "reindex", "recover"], "`larder check` says what is wrong and what to do about it"),
+    (&["migrate", "upgrade"], "there is nothing to do: repositories of every released format are read as they are"),
+    (&["self-update", "update"], "update this program with what installed it"),
+    (&["generate"], "use `larder completions SHELL` or `larder man DIR`"),
+    (&["info", "repoinfo", "repo-info", "show-config", "status"], "use `larder stats` or `larder cat config`"),
+    (&["undelete", "undo"], "what is forgotten is forgotten for good; `larder pin` keeps a snapshot from that"),
+    (&["export-tar", "export", "show"], "use `larder dump SNAPSHOT:PATH`, for folders with --archive tar or zip"),
+    (&["import-tar", "import"], "unpack it and use `larder backup`, or store it as it is with `larder backup --stdin`"),
+    (&["cache"], "copies of metadata need no care: the folder of --cache-dir may be deleted at any time"),
+    (&["passwd", "change-passphrase"], "use `larder key passwd`"),
+    (&["verify", "drill"], "use `larder check --read-data`, or `larder restore --verify`"),
+    (&["history", "versions"], "use `larder find /PATH`, which shows a file in every snapshot"),
+];
+
+/// What to say about a verb of another program; `None`: it is of none that is known here.
+pub(crate) fn known(verb: &str) -> Option<Failure> {
+    let (_, instead) = TABLE.iter().find(|(verbs, _)| verbs.contains(&verb))?;
+    Some(Failure::usage(format!("there is no `larder {verb}`")).advise(*instead))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn no_verb_of_ours_is_called_a_stranger() {
+        let ours = crate::args::Cli::command();
+        for verb in TABLE.iter().flat_map(|(verbs, _)| verbs.iter()) {
+            assert!(ours.find_subcommand(verb).is_none(), "{verb}");
+            assert!(known(verb).is_some_and(|failure| failure.message.contains(verb)), "{verb}");
+        }
+        assert!(known("backup").is_none() && known("nonsense").is_none());
+    }
+
+    /// What is advised exists.
+    #[test]
+    fn advice_names_verbs_of_ours() {
+        let ours = crate::args::Cli::command();
+        for (_, advice) in TABLE {
+            for rest in advice.split("`larder ").skip(1) {
+                let verb = rest.split([' ', '`']).next().unwrap_or_default();
+                assert!(ours.find_subcommand(verb).is_some(), "{verb}: {advice}");
+            }
+        }
+    }
+}
