@@ -10,6 +10,7 @@ use std::time::Duration;
 use larder_format::ids::{ContainerId, JobId};
 use larder_gnode::pass::{self, PassError, PassOptions, PassReport};
 use larder_lnode::BackupError;
+use larder_lnode::check::{CheckOptions, ReadData, check};
 use larder_testkit::Stop;
 use support::*;
 
@@ -60,6 +61,24 @@ fn what_is_being_read_is_arranged_meanwhile() {
             },
         );
     }
+}
+
+/// And while it is checked.
+#[test]
+fn what_is_being_checked_is_arranged_meanwhile() {
+    let (scene, ..) = scene();
+    at_every_operation(
+        &scene,
+        |scene| drop(scene.pass_with(&thoroughly()).unwrap()),
+        |scene, store| {
+            let options = CheckOptions { read_data: ReadData::All, ..CheckOptions::default() };
+            check(&scene.context_at(store), &options)
+        },
+        |_, report, at| {
+            let report = report.unwrap_or_else(|error| panic!("{at}: {error}"));
+            assert!(report.damages.is_empty(), "{at}: {:?}", report.damages);
+        },
+    );
 }
 
 /// What is there is what is needed, and nothing more.

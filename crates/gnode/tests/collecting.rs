@@ -7,9 +7,11 @@ mod support;
 use std::time::Duration;
 
 use larder_format::names;
-use larder_gnode::pass::{Outcome, PassError, PassOptions};
+use larder_format::settings::SettingsOf;
+use larder_gnode::pass::{Listing, Outcome, PassError, PassOptions};
 use larder_lnode::check::ReadData;
 use larder_lnode::{CheckOptions, check};
+use larder_store::settings::SettingsChange;
 use larder_testkit::data::Rng;
 use support::*;
 
@@ -238,4 +240,39 @@ fn a_version_whose_job_never_closed_its_lease_stays_hidden_for_good() {
         let prefixes: Vec<_> = left.iter().filter_map(|name| name.split('/').next()).collect();
         assert_eq!(prefixes, ["forgotten", "pins", "versions"], "{left:?}");
     }
+}
+
+/// Settings that were set anew: of each line the newest that opens stays, and what does not open above it.
+#[test]
+fn settings_that_others_took_the_place_of_go_with_a_pass() {
+    let scene = Scene::new();
+    scene.version("a", 0);
+    scene.pass().unwrap();
+    // Alone they are not worth an index.
+    scene.version("a", 1);
+    let repository = scene.repository(scene.memory.store());
+    let set = |series: Option<&str>, percent: u8| {
+        let change = SettingsChange { holes_percent: Some(percent), ..SettingsChange::default() };
+        scene.runtime.block_on(repository.set_settings(series, change, 1, "host")).unwrap();
+    };
+    let entries = || -> Vec<String> {
+        let names = scene.runtime.block_on(scene.memory.paths());
+        names.into_iter().filter(|name| name.starts_with(names::SETTINGS)).collect()
+    };
+    (1..4).for_each(|percent| set(Some("a"), percent));
+    (4..6).for_each(|percent| set(None, percent));
+    let own = |number| names::settings(SettingsOf::Series(repository.keys().series_key("a")), number);
+    scene.runtime.block_on(scene.memory.put(&own(9), "written by a later program"));
+    let planned = |listing: Listing| {
+        scene.pass_with(&PassOptions { dry_run: true, listing, ..pass_options() }).unwrap().plan.entries
+    };
+    assert_eq!((planned(Listing::Whole), entries().len()), (planned(Listing::New) + 3, 6));
+    scene.pass_with(&PassOptions { listing: Listing::Whole, ..pass_options() }).unwrap();
+    let mut left = vec![own(2), own(9), names::settings(SettingsOf::Default, 1)];
+    left.sort();
+    let mut there = entries();
+    there.sort();
+    assert_eq!(there, left);
+    let holds = scene.runtime.block_on(repository.settings(repository.keys().series_key("a"))).unwrap();
+    assert_eq!(holds.holes_percent, 3);
 }

@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use larder_format::ids::JobId;
@@ -12,6 +13,7 @@ use larder_gnode::compaction::{CompactionOptions, compact, plans};
 use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::{self, Outcome, PassError, PassOptions, PassReport};
 use larder_lnode::BackupError;
+use larder_lnode::check::{CheckError, CheckOptions, CheckReport, ReadData, check};
 use larder_store::catalog::Version;
 use larder_testkit::{Failure, Fault, OpKind, Stop, Times, When};
 use support::*;
@@ -209,6 +211,33 @@ fn what_is_being_read_is_given_up_meanwhile() {
             },
         );
     }
+}
+
+/// What is being checked is given up, and laid out anew: that is no damage.
+#[test]
+fn what_is_being_checked_is_given_up_meanwhile() {
+    let (scene, _) = scene();
+    let checked = |scene: &Scene, store: Arc<Between>| {
+        let options = CheckOptions { read_data: ReadData::All, ..CheckOptions::default() };
+        check(&scene.context_at(store), &options)
+    };
+    let is_whole = |_: &Scene, report: Result<CheckReport, CheckError>, at: &str| {
+        let report = report.unwrap_or_else(|error| panic!("{at}: {error}"));
+        assert!(report.damages.is_empty(), "{at}: {:?}", report.damages);
+        assert!(report.containers_read > 0, "{at}");
+    };
+    let gives_up = |scene: &Scene| {
+        let report = scene.pass_with(&thorough(Exact::Always)).unwrap();
+        assert!(report.given_up.plan.containers > 0, "{report:?}");
+    };
+    at_every_operation(&scene, gives_up, checked, is_whole);
+    let relays = move |scene: &Scene| {
+        for version in scene.versions() {
+            relay_all(&scene.context(), &version);
+        }
+        gives_up(scene);
+    };
+    at_every_operation(&scene, relays, checked, is_whole);
 }
 
 /// S10: a version is laid out anew while what it uses is given up, in either order.

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use super::structure::{BadContainer, reason};
 use super::{CheckError, ReadData};
 use crate::context::Context;
+use crate::version::is_missing;
 
 /// Of a check's memory, one part in so many for the containers being read.
 const CONTAINERS_ONE_IN: usize = 4;
@@ -138,13 +139,17 @@ impl<'a> Worker<'a> {
         let container = match self.context.runtime.block_on(repository.read_container(id)) {
             Ok(container) => container,
             Err(error) if error.is_damage() => {
-                return Ok(Some(BadContainer { why: reason(&error), parts: Vec::new() }));
+                return Ok(Some(BadContainer {
+                    why: reason(&error),
+                    parts: Vec::new(),
+                    has_vanished: is_missing(&error),
+                }));
             }
             Err(error) => return Err(error),
         };
         let mut bad: Option<BadContainer> = None;
         let mut note = |why: String, part: std::ops::Range<u32>| {
-            bad.get_or_insert(BadContainer { why, parts: Vec::new() }).parts.push(part);
+            bad.get_or_insert(BadContainer { why, ..BadContainer::default() }).parts.push(part);
         };
         let mut chunks = container.index.chunk_refs();
         let mut fingerprints = Vec::new();

@@ -45,31 +45,35 @@ pub(crate) fn examine(context: &Context, options: &CheckOptions) -> Result<Exami
     result
 }
 
-/// What is looked at from here on was announced before.
-fn run(
-    context: &Context,
+/// How often everything is looked at again because something was moved meanwhile.
+const LOOKS_MAX: u32 = 4;
+
+/// What one look at everything gave.
+struct Looked<'a> {
+    structure: Structure<'a>,
+    report: CheckReport,
+    readable: Vec<Version>,
+    bad: BTreeMap<ContainerId, BadContainer>,
+}
+
+/// Looks at the structure, and reads contents that were not read before: `read` has those in which nothing was found.
+fn look_once<'a>(
+    context: &'a Context,
     options: &CheckOptions,
-    versions: Vec<Version>,
-    damaged: &[DamagedVersion],
-    faulty_objects: Vec<FaultyObject>,
-) -> Result<Examined, CheckError> {
+    versions: &[Version],
+    read: &mut HashSet<ContainerId>,
+) -> Result<Looked<'a>, CheckError> {
     let mut report = CheckReport::default();
-    for damaged in damaged {
-        report.damages.push(unreadable_manifest(&damaged.name, damaged.id, reason(&damaged.error)));
-    }
-    report.damages.extend(faulty(context, options, faulty_objects)?);
-    let bytes = versions.iter().map(|version| version.summary.statistics.stream_bytes).max();
-    context.progress.expect(0, bytes.unwrap_or(0));
     let mut structure = Structure::new(context)?;
     let mut readable = Vec::new();
     for version in versions {
         if context.cancel.is_cancelled() {
             return Err(CheckError::Interrupted);
         }
-        match context.runtime.block_on(look(&context.repository, &version)) {
+        match context.runtime.block_on(look(&context.repository, version)) {
             Ok(Some(manifest)) => {
                 structure.version(&manifest)?;
-                readable.push(version);
+                readable.push(version.clone());
             }
             Ok(None) => {
                 report.forgotten.push(version.id());
@@ -86,19 +90,61 @@ fn run(
     report.containers = structure.tables_checked.len() as u64;
     (report.unused_containers, report.unused_bytes) = structure.unused();
     // What is known to be damaged as a whole need not be read.
-    let sizes = structure
+    let sizes: Vec<_> = structure
         .used
         .iter()
         .filter(|id| structure.bad.get(id).is_none_or(|bad| !bad.parts.is_empty()))
         .map(|id| (*id, structure.size(*id)))
         .collect();
     structure.free_tables();
-    let read = content::read(context, &content::choose(context, options.read_data, sizes)?)?;
-    (report.containers_read, report.bytes_read) = (read.containers, read.bytes);
+    let mut chosen = content::choose(context, options.read_data, sizes)?;
+    chosen.retain(|(id, _)| !read.contains(id));
+    let contents = content::read(context, &chosen)?;
+    (report.containers_read, report.bytes_read) = (contents.containers, contents.bytes);
     let mut bad = std::mem::take(&mut structure.bad);
-    for (id, found) in read.bad {
-        bad.entry(id).and_modify(|known| known.parts.extend(found.parts.clone())).or_insert(found);
+    read.extend(chosen.into_iter().map(|(id, _)| id));
+    for (id, found) in contents.bad {
+        // Whatever was found in it is found again.
+        read.remove(&id);
+        bad.entry(id)
+            .and_modify(|known| {
+                known.parts.extend(found.parts.clone());
+                known.has_vanished |= found.has_vanished;
+            })
+            .or_insert(found);
     }
+    Ok(Looked { structure, report, readable, bad })
+}
+
+/// What is looked at from here on was announced before.
+fn run(
+    context: &Context,
+    options: &CheckOptions,
+    versions: Vec<Version>,
+    damaged: &[DamagedVersion],
+    faulty_objects: Vec<FaultyObject>,
+) -> Result<Examined, CheckError> {
+    let mut report = CheckReport::default();
+    for damaged in damaged {
+        report.damages.push(unreadable_manifest(&damaged.name, damaged.id, reason(&damaged.error)));
+    }
+    report.damages.extend(faulty(context, options, faulty_objects)?);
+    let bytes = versions.iter().map(|version| version.summary.statistics.stream_bytes).max();
+    context.progress.expect(0, bytes.unwrap_or(0));
+    let mut read = HashSet::new();
+    let mut looked = look_once(context, options, &versions, &mut read)?;
+    for _ in 1..LOOKS_MAX {
+        if !looked.bad.values().any(|bad| bad.has_vanished) {
+            break;
+        }
+        // A pass has moved something since it was listed (`LookAgain`).
+        let (containers, bytes) = (looked.report.containers_read, looked.report.bytes_read);
+        looked = look_once(context, options, &versions, &mut read)?;
+        looked.report.containers_read += containers;
+        looked.report.bytes_read += bytes;
+    }
+    let Looked { structure, report: found, readable, mut bad } = looked;
+    let mut report = CheckReport { damages: [report.damages, found.damages].concat(), ..found };
     let mut affected: BTreeMap<_, Vec<AffectedVersion>> = BTreeMap::new();
     let mut explained = HashSet::new();
     if !bad.is_empty() {

@@ -27,6 +27,8 @@ pub(crate) struct BadContainer {
     pub(crate) why: String,
     /// Parts of the payload that are bad; empty = all of it.
     pub(crate) parts: Vec<std::ops::Range<u32>>,
+    /// Whether it was listed and is gone since: its chunks may have been moved, and whoever looks again finds them.
+    pub(crate) has_vanished: bool,
 }
 
 impl BadContainer {
@@ -95,11 +97,21 @@ impl<'a> Structure<'a> {
 
     fn found_bad(&mut self, id: ContainerId, why: impl Into<String>, part: Option<std::ops::Range<u32>>) {
         let why = why.into();
-        let bad = self.bad.entry(id).or_insert_with(|| BadContainer { why, parts: part.clone().into_iter().collect() });
+        let bad = self.bad.entry(id).or_insert_with(|| BadContainer {
+            why,
+            parts: part.clone().into_iter().collect(),
+            has_vanished: false,
+        });
         match part {
             None => bad.parts.clear(),
             Some(part) if !bad.parts.is_empty() && !bad.parts.contains(&part) => bad.parts.push(part),
             Some(_) => {}
+        }
+    }
+
+    fn has_vanished(&mut self, id: ContainerId, error: &RepositoryError) {
+        if let Some(bad) = self.bad.get_mut(&id).filter(|_| is_missing(error) && self.listed.contains_key(&id)) {
+            bad.has_vanished = true;
         }
     }
 
@@ -134,7 +146,9 @@ impl<'a> Structure<'a> {
             if !is_name && !self.used.insert(id) {
                 continue;
             }
-            match self.listed.get(&id) {
+            // It may be newer than the list.
+            let size = if self.is_there(id)? { self.listed.get(&id) } else { None };
+            match size {
                 None => self.found_bad(id, "it is missing", None),
                 Some(size) if *size != usage.object_bytes => {
                     let why = format!("it has {size} bytes instead of {}", usage.object_bytes);
@@ -260,7 +274,7 @@ impl<'a> Structure<'a> {
         let gone: Vec<_> = (0..records.len()).filter(|place| moved.is_gone(&records[*place].chunk.container)).collect();
         moved.lead_on(records.iter_mut().map(|record| &mut record.chunk))?;
         for chunk in gone.into_iter().map(|place| records[place].chunk) {
-            if self.listed.contains_key(&chunk.container) {
+            if self.is_there(chunk.container)? {
                 self.used.insert(chunk.container);
             } else {
                 self.found_bad(
@@ -340,6 +354,7 @@ impl<'a> Structure<'a> {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.is_damage() => {
                 self.found_bad(chunk.container, reason(&error), Some(range(chunk)));
+                self.has_vanished(chunk.container, &error);
                 Ok(None)
             }
             Err(error) => Err(error.into()),
@@ -360,6 +375,7 @@ impl<'a> Structure<'a> {
             }
             Err(error) if error.is_damage() => {
                 self.found_bad(id, reason(&error), None);
+                self.has_vanished(id, &error);
                 None
             }
             Err(error) => return Err(error.into()),
