@@ -12,6 +12,7 @@ mod lanes;
 mod recipe;
 mod verifying;
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -138,6 +139,8 @@ pub struct Relayout {
     lanes: Vec<Packer>,
     /// Uncompressed bytes that were copied in whole frames.
     whole_bytes: u64,
+    /// Memory of the last batch, for the next: a fresh piece of this size costs as much as a copy of its contents.
+    spare: Cell<Vec<u8>>,
     /// Last, so that it ends after those that hand work in.
     _pool: Pool,
 }
@@ -167,6 +170,7 @@ impl Relayout {
             has_names: false,
             lanes: Vec::new(),
             whole_bytes: 0,
+            spare: Cell::default(),
             _pool: pool,
         })
     }

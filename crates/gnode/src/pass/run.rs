@@ -198,7 +198,9 @@ impl From<GiveUpError> for PassError {
 /// Makes a pass.
 pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<PassReport, PassError> {
     let started_ms = (surroundings.now_ms)();
-    let repository = surroundings.repository.through(surroundings.repository.store().without_cache());
+    // Runs and tables of containers never change: to remember them for the length of a pass says nothing old about what may.
+    let store = surroundings.repository.store().without_cache().remembering_tails(options.memory / TAILS_ONE_IN);
+    let repository = surroundings.repository.through(store);
     // Step 1: the number comes before everything else (`PublishFirst`).
     let newest = IndexSnapshot::newest(&repository).await?;
     let number = newest.next_number()?;
@@ -263,6 +265,9 @@ pub(crate) async fn renewing<T>(
 
 /// Bytes of memory for checking and copying chunks, beside the buffers of the threads.
 const COPY_MEMORY: usize = 64 << 20;
+
+/// Of the memory for tables, one part in so many, beside it, for ends of runs and containers that are read again and again.
+const TAILS_ONE_IN: usize = 8;
 
 /// What no version needs is looked for when one in so many was forgotten since the last time.
 const EXACT_ONE_IN: u64 = 4;
@@ -383,7 +388,12 @@ impl Pass<'_> {
             given_up: GivenUp::default(),
             arranged: Arranged::default(),
             missing_containers,
+            table_bytes: ledger.table_bytes(),
         };
+        if report.table_bytes > self.options.memory as u64 {
+            let (bytes, memory) = (report.table_bytes, self.options.memory);
+            tracing::warn!(bytes, memory, "the table of containers takes more memory than all other tables may");
+        }
         Ok(Decided { report, decision, has_news, ledger, work, arranging })
     }
 
