@@ -202,14 +202,16 @@ pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<P
     let store = surroundings.repository.store().without_cache().remembering_tails(options.memory / TAILS_ONE_IN);
     let repository = surroundings.repository.through(store);
     // Step 1: the number comes before everything else (`PublishFirst`).
-    let newest = IndexSnapshot::newest(&repository).await?;
+    let mut newest = IndexSnapshot::newest(&repository).await?;
     let number = newest.next_number()?;
+    let index = (std::mem::take(&mut newest.numbers), std::mem::take(&mut newest.runs));
     let base = newest.base()?;
     let mut pass = Pass {
         surroundings,
         options,
         repository,
         base,
+        index,
         number,
         started_ms,
         job: None,
@@ -297,6 +299,8 @@ struct Pass<'a> {
     options: &'a PassOptions,
     repository: Repository,
     base: IndexSnapshot,
+    /// What was listed with it.
+    index: (Vec<u64>, Vec<(RunId, u64)>),
     number: u64,
     started_ms: u64,
     job: Option<JobId>,
@@ -324,6 +328,7 @@ impl Pass<'_> {
             repository: &self.repository,
             own: self.job,
             base: &self.base,
+            index: &self.index,
             number: self.number,
             listing: self.options.listing,
             dead_after: self.options.dead_after,
