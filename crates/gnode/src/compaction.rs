@@ -52,6 +52,9 @@ use sharing::{Copied, Sharing};
 /// How often duplicates are looked for again when the index they are looked for in is deleted meanwhile.
 const ATTEMPTS: u32 = 3;
 
+/// Ends of runs and containers that are remembered while duplicates are looked for.
+const TAILS_BYTES: usize = 8 << 20;
+
 /// When a container is left, and how much may be written about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompactionOptions {
@@ -174,6 +177,9 @@ fn find_duplicates(
     if options.duplicate_percent > 100 {
         return Ok(Duplicates::default());
     }
+    // The tables are gone over three times.
+    let repository = context.repository.through(context.repository.store().remembering_tails(TAILS_BYTES));
+    let context = &Context { repository, ..context.clone() };
     let leaving: HashSet<_> = sparse.iter().flatten().map(|usage| usage.container).collect();
     for attempt in 1..=ATTEMPTS {
         let found = context.runtime.block_on(IndexSnapshot::newest(&context.repository));

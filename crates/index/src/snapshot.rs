@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use larder_format::ids::JobId;
+use larder_format::ids::{JobId, RunId};
 use larder_format::index_manifest::{
     INDEX_HEAD_GUESS, INDEX_MAX, IndexHead, IndexManifest, PassStatistics, RunRef, Table,
 };
@@ -58,7 +58,8 @@ impl IndexSnapshot {
     /// Finds the newest index. Asks the store, never a cache.
     pub async fn newest(repository: &Repository) -> Result<Newest, IndexError> {
         for _ in 0..LISTINGS {
-            let mut numbers = listed(repository).await?;
+            let (listed, runs) = listed(repository).await?;
+            let mut numbers = listed.clone();
             let highest = numbers.last().copied().unwrap_or(0);
             let mut faulty = Vec::new();
             let mut is_stale = false;
@@ -82,7 +83,8 @@ impl IndexSnapshot {
                 }
             }
             if !is_stale {
-                return Ok(Newest { snapshot: found.unwrap_or_else(Self::empty), highest, faulty });
+                let snapshot = found.unwrap_or_else(Self::empty);
+                return Ok(Newest { snapshot, highest, faulty, numbers: listed, runs });
             }
         }
         Err(IndexError::Unstable { attempts: LISTINGS })
@@ -112,6 +114,10 @@ pub struct Newest {
     pub highest: u64,
     /// What lies above the snapshot and does not open, from the highest down.
     pub faulty: Vec<FaultyIndex>,
+    /// The numbers of all indexes, rising.
+    pub numbers: Vec<u64>,
+    /// All objects of runs, whether an index names them or not, with their sizes.
+    pub runs: Vec<(RunId, u64)>,
 }
 
 impl Newest {
@@ -174,20 +180,18 @@ pub async fn publish(
             Ok(None) | Err(_) => return Err(error.into()),
         },
     };
-    let highest = listed(repository).await?.last().copied().unwrap_or(0);
+    let highest = listed(repository).await?.0.last().copied().unwrap_or(0);
     if highest > number {
         return Ok(Published::Overtaken { highest });
     }
     Ok(Published::Won { snapshot: IndexSnapshot { number, manifest: Arc::new(manifest) }, all_answered })
 }
 
-/// The numbers of all indexes, rising.
-async fn listed(repository: &Repository) -> Result<Vec<u64>, IndexError> {
-    let store = repository.store().without_cache();
-    let mut numbers: Vec<u64> =
-        store.list(names::INDEX).await?.iter().filter_map(|object| names::parse_index(&object.name)).collect();
+/// The numbers of all indexes, rising, and the runs beside them.
+async fn listed(repository: &Repository) -> Result<(Vec<u64>, Vec<(RunId, u64)>), IndexError> {
+    let (mut numbers, runs) = repository.list_index().await?;
     numbers.sort_unstable();
-    Ok(numbers)
+    Ok((numbers, runs))
 }
 
 /// Reads a manifest; `None` when it is not there.

@@ -13,6 +13,7 @@ mod places;
 mod recipe;
 mod verifying;
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -147,6 +148,8 @@ pub struct Relayout {
     lanes: Vec<Packer>,
     /// Uncompressed bytes that were copied in whole frames.
     whole_bytes: u64,
+    /// Memory of the last batch, for the next: a fresh piece of this size costs as much as a copy of its contents.
+    spare: Cell<Vec<u8>>,
     /// Last, so that it ends after those that hand work in.
     _pool: Pool,
 }
@@ -178,6 +181,7 @@ impl Relayout {
             scratch: None,
             lanes: Vec::new(),
             whole_bytes: 0,
+            spare: Cell::default(),
             _pool: pool,
         })
     }

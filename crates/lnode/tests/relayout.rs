@@ -5,15 +5,19 @@ mod support;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::Path;
 
-use larder_format::compress::Compression;
+use bytes::Bytes;
+use larder_format::compress::{Compression, Compressor, Decompressor};
+use larder_format::container::{ContainerBuilder, seal_frame};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
-use larder_format::names;
+use larder_format::{ChunkRef, names};
 use larder_lnode::check::ReadData;
 use larder_lnode::relayout::{Relayout, RelayoutError};
 use larder_lnode::{CheckOptions, Context, VersionReader};
 use larder_store::catalog::Version;
+use larder_store::container_reader::ChunkReader;
 use support::*;
 
 /// A folder whose versions change in places, so that later versions use little of early containers.
@@ -164,4 +168,99 @@ fn damage_is_not_copied() {
     let mut relayout = Relayout::new(&context, JobId([3; 16]), Compression::DEFAULT).unwrap();
     let error = relayout.relay(&old, |container| all.contains(container)).unwrap_err();
     assert!(matches!(error, RelayoutError::Repository(error) if error.is_damage()));
+}
+
+/// All chunks of a data container, in its order.
+fn chunks_of(context: &Context, container: ContainerId) -> Vec<ChunkRef> {
+    context.runtime.block_on(context.repository.read_container_index(container)).unwrap().chunk_refs().collect()
+}
+
+/// Copies that compress nothing: what is small all the same was copied as it was compressed.
+#[test]
+fn frames_of_which_everything_is_wanted_are_copied_as_they_are() {
+    let setup = Setup::new();
+    let context = setup.context();
+    fs::create_dir_all(setup.folder()).unwrap();
+    // Each block of it shrinks to a quarter.
+    let text: Vec<u8> = pseudo_random(2 << 20, 7).chunks(64).flat_map(|part| part.repeat(4)).collect();
+    fs::write(setup.folder().join("text"), &text).unwrap();
+    backup(&context, &setup.folder()).unwrap();
+    let newest = versions(&context).pop().unwrap();
+    let before = setup.restores(&context, &newest);
+    let all = sparse(&context, &newest, 101);
+    let old = VersionReader::open(&context, &newest).unwrap().manifest().clone();
+    let stored: u64 =
+        old.containers.iter().filter(|usage| all.contains(&usage.container)).map(|usage| usage.object_bytes).sum();
+
+    let mut relayout = Relayout::new(&context, JobId([4; 16]), Compression::Off).unwrap();
+    let relaid = relayout.relay(&old, |container| all.contains(container)).unwrap();
+    let (whole, moved) = (relayout.whole_bytes(), relaid.moved_bytes);
+    assert!(whole * 10 > moved * 8, "{whole} of {moved}");
+    let written = relayout.finish().unwrap();
+    assert!(written.stored_bytes * 10 < stored * 18, "{} for {stored}", written.stored_bytes);
+    let new = relaid.manifest(&old, &written, [1; 16]).unwrap();
+    context.runtime.block_on(context.repository.commit_generation(newest.series, &new, 1)).unwrap();
+    assert!(setup.restores(&context, &versions(&context).pop().unwrap()) == before);
+    check(&context);
+
+    // In another order, or with something left out, they are not whole; what was a moment ago may be no more.
+    let mut chunks: Vec<ChunkRef> = all.iter().flat_map(|container| chunks_of(&context, *container)).collect();
+    for wanted in [chunks.iter().rev().copied().collect::<Vec<_>>(), chunks.iter().step_by(2).copied().collect()] {
+        let mut relayout = Relayout::new(&context, JobId([wanted.len() as u8; 16]), Compression::DEFAULT).unwrap();
+        let copies = relayout.copy(&wanted).unwrap();
+        assert_eq!(relayout.whole_bytes(), 0);
+        relayout.finish().unwrap();
+        assert_eq!(read_all(&context, &copies), read_all(&context, &wanted));
+    }
+    // Between others they are.
+    chunks.insert(0, chunks[chunks.len() / 2]);
+    let mut relayout = Relayout::new(&context, JobId([5; 16]), Compression::DEFAULT).unwrap();
+    let copies = relayout.copy(&chunks).unwrap();
+    assert!(relayout.whole_bytes() > 0);
+    relayout.finish().unwrap();
+    assert_eq!(read_all(&context, &copies), read_all(&context, &chunks));
+}
+
+/// What readers find at these places.
+fn read_all(context: &Context, chunks: &[ChunkRef]) -> Vec<Bytes> {
+    let bytes = NonZeroUsize::new(64 << 20).unwrap();
+    let reader = ChunkReader::new(context.repository.clone(), bytes, bytes);
+    chunks.iter().map(|chunk| context.runtime.block_on(reader.read(chunk)).unwrap()).collect()
+}
+
+/// A frame that opens and decompresses, with other bytes in it than its table says: it would get a good seal for nothing.
+#[test]
+fn a_frame_is_copied_only_when_every_chunk_in_it_is_right() {
+    let setup = Setup::new();
+    let context = setup.context();
+    write(&setup.folder(), 0);
+    backup(&context, &setup.folder()).unwrap();
+    let newest = versions(&context).pop().unwrap();
+    let victim = *sparse(&context, &newest, 101).iter().min().unwrap();
+    let (repository, keys) = (&context.repository, context.repository.keys());
+    let container = context.runtime.block_on(repository.read_container(victim)).unwrap();
+    let mut forged = ContainerBuilder::new(victim);
+    let (mut compressor, mut decompressor) = (Compressor::new(Compression::DEFAULT), Decompressor::new());
+    for frame in container.index.frames() {
+        let (mut scratch, mut raw) = (Vec::new(), Vec::new());
+        container.open_frame(repository, frame, &mut scratch, &mut raw, &mut decompressor).unwrap();
+        // The last byte of the first frame.
+        if frame.number == 0 {
+            *raw.last_mut().unwrap() ^= 1;
+        }
+        forged.push_frame(&seal_frame(keys, victim, frame.number, &raw, &mut compressor).unwrap());
+    }
+    let forged = forged.finish(keys, &container.index.chunks).unwrap();
+    context.runtime.block_on(async {
+        repository.store().delete(&names::container(victim)).await.unwrap();
+        repository.store().create(&names::container(victim), forged.into()).await.unwrap();
+    });
+    let chunks = chunks_of(&context, victim);
+    let mut relayout = Relayout::new(&context, JobId([6; 16]), Compression::DEFAULT).unwrap();
+    let error = relayout.copy(&chunks).unwrap_err();
+    assert!(matches!(error, RelayoutError::Repository(error) if error.is_damage()));
+    assert_eq!(relayout.unreadable_among(&chunks).unwrap().into_iter().collect::<Vec<_>>(), [victim]);
+    let first = container.index.frames()[0].payload_range();
+    let others: Vec<_> = chunks.into_iter().filter(|chunk| chunk.offset >= first.end).collect();
+    assert_eq!(relayout.copy(&others).unwrap().len(), others.len());
 }

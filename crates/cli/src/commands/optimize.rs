@@ -178,6 +178,7 @@ impl Made {
         put("given_up", giving_up::json(&self.report));
         put("arranged", arranging::json(&self.report));
         put("missing_containers", json!(self.report.missing_containers));
+        put("table_bytes", json!(self.report.table_bytes));
         put("compacted", self.compacted.json(&prices));
         put("unfinished", json!(is_unfinished));
         put("kept", json!(kept.iter().map(kept_json).collect::<Vec<_>>()));
@@ -205,6 +206,12 @@ impl Made {
                 "{missing} that snapshots need are gone; `larder repair index` may find their chunks elsewhere"
             ));
         }
+        if self.report.table_bytes > args.memory {
+            let (table, memory) = (sizes::show(self.report.table_bytes), sizes::show(args.memory));
+            out.warn(&format!(
+                "the table of containers took about {table} of memory, beside the {memory} that --memory says"
+            ));
+        }
         giving_up::print(&self.report, out)?;
         arranging::print(&self.report, out)?;
         let given_up = &plan.given_up;
@@ -227,6 +234,10 @@ impl Made {
                     let snapshots = sizes::count(plan.versions_ingested, "new snapshot");
                     let new = sizes::count(plan.new_containers, "container");
                     out.info(format!("would take {snapshots} with {new} into the index"))?;
+                    // What lies twice shows when their chunks are listed, and a dry run writes no list.
+                    out.info(
+                        "what these store a second time is not in this plan: it shows when they are in the index",
+                    )?;
                 }
                 out.info(format!("would delete {containers} ({bytes}) and {others}"))?;
                 let count = requests.count();

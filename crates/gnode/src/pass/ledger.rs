@@ -26,6 +26,9 @@ use crate::ingest::Sketches;
 /// Runs of the table at which it is written anew as one. Every run is read by every pass.
 const RUNS_MAX: usize = 8;
 
+/// Bytes of memory that the record of a container takes, all in all: with its lifespans, and its place by name (`slimstore pass`).
+const RECORD_BYTES: u64 = 230;
+
 /// What of a manifest is taken in.
 #[derive(Debug)]
 pub(crate) struct Contents {
@@ -126,6 +129,11 @@ impl Ledger {
             sketches: Sketches::new(),
             is_full: false,
         })
+    }
+
+    /// Bytes of memory that the table of containers takes, about. It is all in memory, whatever the size of the repository.
+    pub(crate) fn table_bytes(&self) -> u64 {
+        self.lifespans.len() as u64 * RECORD_BYTES
     }
 
     /// Whether the index knows what this generation of a version uses.

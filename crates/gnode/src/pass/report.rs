@@ -121,6 +121,8 @@ pub struct PassReport {
     /// Containers that versions need and that are gone, without an index that says where their chunks went. What no version names
     /// is not deleted then: `repair index` may find them there.
     pub missing_containers: u64,
+    /// Bytes of memory that its table of containers took, about, beside what it was allowed for other tables.
+    pub table_bytes: u64,
 }
 
 impl PassReport {
@@ -144,6 +146,7 @@ impl PassReport {
         self.given_up.add(next.given_up);
         self.arranged.add(next.arranged);
         self.missing_containers = next.missing_containers;
+        self.table_bytes = self.table_bytes.max(next.table_bytes);
         if matches!(next.outcome, Outcome::Published(_)) {
             self.outcome = next.outcome;
         }
@@ -164,6 +167,7 @@ impl PassReport {
             given_up: GivenUp::default(),
             arranged: Arranged::default(),
             missing_containers: 0,
+            table_bytes: 0,
         }
     }
 }

@@ -198,16 +198,20 @@ impl From<GiveUpError> for PassError {
 /// Makes a pass.
 pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<PassReport, PassError> {
     let started_ms = (surroundings.now_ms)();
-    let repository = surroundings.repository.through(surroundings.repository.store().without_cache());
+    // Runs and tables of containers never change: to remember them for the length of a pass says nothing old about what may.
+    let store = surroundings.repository.store().without_cache().remembering_tails(options.memory / TAILS_ONE_IN);
+    let repository = surroundings.repository.through(store);
     // Step 1: the number comes before everything else (`PublishFirst`).
-    let newest = IndexSnapshot::newest(&repository).await?;
+    let mut newest = IndexSnapshot::newest(&repository).await?;
     let number = newest.next_number()?;
+    let index = (std::mem::take(&mut newest.numbers), std::mem::take(&mut newest.runs));
     let base = newest.base()?;
     let mut pass = Pass {
         surroundings,
         options,
         repository,
         base,
+        index,
         number,
         started_ms,
         job: None,
@@ -264,6 +268,9 @@ pub(crate) async fn renewing<T>(
 /// Bytes of memory for checking and copying chunks, beside the buffers of the threads.
 const COPY_MEMORY: usize = 64 << 20;
 
+/// Of the memory for tables, one part in so many, beside it, for ends of runs and containers that are read again and again.
+const TAILS_ONE_IN: usize = 8;
+
 /// What no version needs is looked for when one in so many was forgotten since the last time.
 const EXACT_ONE_IN: u64 = 4;
 
@@ -292,6 +299,8 @@ struct Pass<'a> {
     options: &'a PassOptions,
     repository: Repository,
     base: IndexSnapshot,
+    /// What was listed with it.
+    index: (Vec<u64>, Vec<(RunId, u64)>),
     number: u64,
     started_ms: u64,
     job: Option<JobId>,
@@ -319,6 +328,7 @@ impl Pass<'_> {
             repository: &self.repository,
             own: self.job,
             base: &self.base,
+            index: &self.index,
             number: self.number,
             listing: self.options.listing,
             dead_after: self.options.dead_after,
@@ -383,7 +393,12 @@ impl Pass<'_> {
             given_up: GivenUp::default(),
             arranged: Arranged::default(),
             missing_containers,
+            table_bytes: ledger.table_bytes(),
         };
+        if report.table_bytes > self.options.memory as u64 {
+            let (bytes, memory) = (report.table_bytes, self.options.memory);
+            tracing::warn!(bytes, memory, "the table of containers takes more memory than all other tables may");
+        }
         Ok(Decided { report, decision, has_news, ledger, work, arranging })
     }
 

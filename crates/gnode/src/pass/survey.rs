@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use futures::StreamExt;
-use larder_format::ids::JobId;
+use larder_format::ids::{JobId, RunId};
 use larder_format::lease::{JobKind, Pin};
 use larder_format::manifest::Register;
 use larder_index::IndexSnapshot;
@@ -28,6 +28,8 @@ pub(super) struct Survey<'a> {
     /// The pass itself, once it has a lease.
     pub(super) own: Option<JobId>,
     pub(super) base: &'a IndexSnapshot,
+    /// The indexes and runs that there were when the base was looked for: before all else, so what came since is nobody's business.
+    pub(super) index: &'a (Vec<u64>, Vec<(RunId, u64)>),
     /// The number that the next index has.
     pub(super) number: u64,
     pub(super) listing: Listing,
@@ -93,7 +95,7 @@ impl Survey<'_> {
             before.marks.extend(mark?);
         }
         before.pins = repository.list_pins().await?;
-        (before.indexes, before.runs) = repository.list_index().await?;
+        (before.indexes, before.runs) = self.index.clone();
         let (registers, marks) = (&before.registers, &before.marks);
         let seen = Seen { base: &self.base.manifest, number: self.number, jobs: &jobs, registers, marks };
         let scope = Scope::of(self.listing, &seen);

@@ -93,7 +93,13 @@ impl Relayout {
                 }
             }
         }
+        self.give_back(contents);
         Ok(())
+    }
+
+    /// The next batch takes the memory of this one.
+    pub(super) fn give_back(&self, contents: Contents) {
+        self.spare.set(contents.bytes);
     }
 
     /// Chunks are named from now on as this version of the layout `lifecycle` and those like it do.
@@ -120,7 +126,12 @@ impl Relayout {
         for places in by_container.values_mut() {
             places.sort_unstable_by_key(|place| (batch[*place].offset, *place));
         }
-        let mut contents = Contents { starts: vec![0; batch.len()], ..Contents::default() };
+        let mut contents = Contents {
+            bytes: if wanted == Wanted::Nothing { Vec::new() } else { self.spare.take() },
+            starts: vec![0; batch.len()],
+            frames: BTreeMap::new(),
+        };
+        contents.bytes.clear();
         let repository = self.context.repository.clone();
         let reads = by_container.iter().map(|(id, places)| {
             let ranges: Vec<Range<u32>> = places.iter().map(|place| range_of(&batch[*place])).collect();
@@ -177,7 +188,7 @@ pub(super) enum Wanted {
 }
 
 /// Chunks that were read, all of them what they should be.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Contents {
     bytes: Vec<u8>,
     /// By place in the batch.

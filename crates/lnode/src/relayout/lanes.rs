@@ -24,6 +24,7 @@ impl Relayout {
                 let last = self.lanes.len() - 1;
                 copies.push(self.lanes[(*lane).min(last)].push(chunk.fingerprint, contents.chunk(place, chunk))?);
             }
+            self.give_back(contents);
         }
         Ok(copies)
     }

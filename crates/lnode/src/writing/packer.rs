@@ -316,3 +316,22 @@ fn finish_if_complete(assembly: &Arc<Assembly>, uploads: &Arc<Uploads>) {
         Err(error) => uploads.fail(error.into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_known_by_their_sizes() {
+        let chunks = |sizes: &[u32]| -> Vec<_> {
+            let entry = |size| ChunkEntry { fingerprint: Fingerprint([0; 32]), size, kind: ChunkKind::Plain };
+            sizes.iter().copied().map(entry).collect()
+        };
+        for pages in [&[PAGE_CUT; 3][..], &[PAGE_CUT, PAGE_CUT, 1000]] {
+            assert_eq!(matter_of(&chunks(pages)), Matter::Pages, "{pages:?}");
+        }
+        for others in [&[][..], &[PAGE_CUT], &[PAGE_CUT, 1000, 5000, PAGE_CUT], &[3000, 5000]] {
+            assert_eq!(matter_of(&chunks(others)), Matter::Any, "{others:?}");
+        }
+    }
+}
