@@ -70,8 +70,8 @@ pub(crate) struct Global {
     )]
     pub(crate) cache_dir: Option<PathBuf>,
 
-    /// Keep no copies of metadata on this machine
-    #[arg(hide_short_help = true, long, global = true, conflicts_with = "cache_dir")]
+    /// Keep no copies of metadata on this machine, whatever --cache-dir says
+    #[arg(hide_short_help = true, long, global = true)]
     pub(crate) no_cache: bool,
 
     /// How long a request to the storage is repeated before it counts as failed (30s, 5m, 2h)
@@ -103,10 +103,12 @@ pub(crate) struct Global {
 
     /// For scripts written for restic: there are no locks
     #[arg(long, global = true, hide = true)]
+    #[expect(dead_code, reason = "accepted, and without meaning")]
     pub(crate) no_lock: bool,
 
     /// For scripts written for restic: there are no locks to wait for
     #[arg(long, value_name = "DURATION", global = true, hide = true)]
+    #[expect(dead_code, reason = "accepted, and without meaning")]
     pub(crate) retry_lock: Option<String>,
 
     /// What goes on inside that is worth writing: off, error, warn, info, debug, trace

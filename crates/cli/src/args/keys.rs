@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 /// Several passwords may open one repository. All of them open the same master key, so removing a password does not lock out who
 /// has copied the repository or the master key before.
 #[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
 pub(crate) struct KeyArgs {
     /// What to do
     #[command(subcommand)]

@@ -44,6 +44,11 @@ pub(crate) struct SnapshotsArgs {
     #[arg(long, value_name = "N")]
     pub(crate) latest: Option<usize>,
 
+    /// For fingers that know restic: the table is compact as it is
+    #[arg(short = 'c', long, hide = true)]
+    #[expect(dead_code, reason = "accepted, and without meaning")]
+    pub(crate) compact: bool,
+
     /// Do not find out what forgetting each snapshot would free: that reads every manifest
     #[arg(long)]
     pub(crate) no_free: bool,
@@ -158,7 +163,8 @@ pub(crate) struct DiffArgs {
 
 /// Say how much the snapshots hold, and how much they take.
 ///
-/// LOGICAL is what restoring every snapshot writes, UNIQUE what is left without duplicates, STORED what is left compressed.
+/// LOGICAL is what restoring every snapshot writes, UNIQUE what is left without duplicates, STORED what is left compressed. These are
+/// counted in whole containers: those of a few snapshots may hold things that only others need.
 #[derive(Debug, Args)]
 pub(crate) struct StatsArgs {
     /// Only these (latest, latest~2, an id or its beginning)

@@ -89,6 +89,15 @@ pub(crate) struct RestoreArgs {
     pub(crate) filter: FilterArgs,
 }
 
+impl RestoreArgs {
+    /// Whether patterns say what is restored.
+    pub(crate) fn selects(&self) -> bool {
+        let patterns = [&self.include, &self.iinclude, &self.exclude, &self.iexclude];
+        let files = [&self.include_file, &self.iinclude_file, &self.exclude_file, &self.iexclude_file];
+        patterns.iter().any(|given| !given.is_empty()) || files.iter().any(|given| !given.is_empty())
+    }
+}
+
 /// When existing files are overwritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OverwriteName {

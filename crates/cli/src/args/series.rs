@@ -11,6 +11,7 @@ use larder_format::layout::Layout;
 /// several series store and keeps the newest snapshots fast to restore; and `lifecycle`, which keeps together what is needed by the same
 /// snapshots: all of them restore sequentially, forgetting them costs nothing, and nothing is shared with other series.
 #[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
 pub(crate) struct SeriesArgs {
     /// What to do
     #[command(subcommand)]

@@ -226,6 +226,10 @@ impl Ended<'_> {
                 out.info(format!("{} {what}", sizes::count(count, "item")))?;
             }
         }
+        let is_nothing = report.files_restored + report.others + report.files_up_to_date + report.files_kept == 0;
+        if is_nothing && self.errors() == 0 && self.args.selects() {
+            out.warn("nothing in the snapshot is included and not excluded; `larder find` says where things are");
+        }
         if self.args.verify && report.mismatches == 0 && !self.args.dry_run {
             out.info("read again and compared: everything is as in the snapshot")?;
         }

@@ -53,6 +53,7 @@ pub(super) fn run(app: &App, args: &StatsArgs) -> Result<Exit, Failure> {
         let mut object = json_of(&total);
         object.insert("free_bytes".to_owned(), json!(free_of(&found)?));
         object.insert("layouts".to_owned(), json!(layouts(&found)));
+        put_history(&mut object, &found);
         if args.by.is_some() {
             let groups: Vec<_> = groups
                 .iter()
@@ -69,6 +70,7 @@ pub(super) fn run(app: &App, args: &StatsArgs) -> Result<Exit, Failure> {
         app.out.json(&object)?;
     } else {
         print_total(app, &total, &layouts(&found), free_of(&found)?)?;
+        print_history(app, &History::of(&found))?;
         if args.by.is_some() {
             app.out.line("")?;
             print_groups(app, &groups)?;
@@ -133,6 +135,39 @@ fn json_of(stats: &RepositoryStats) -> Map<String, Value> {
     }
 }
 
+/// What the backups of these versions made of history.
+fn put_history(object: &mut Map<String, Value>, versions: &[Version]) {
+    let History { read, predicted, right, wrong } = History::of(versions);
+    for (key, value) in [
+        ("read_bytes", read),
+        ("predicted_bytes", predicted),
+        ("predictions_right", right),
+        ("predictions_wrong", wrong),
+    ] {
+        object.insert(key.to_owned(), json!(value));
+    }
+}
+
+/// Sums of what backups read, and of what their bases predicted of that.
+#[derive(Debug, Default)]
+struct History {
+    read: u64,
+    predicted: u64,
+    right: u64,
+    wrong: u64,
+}
+
+impl History {
+    fn of(versions: &[Version]) -> Self {
+        versions.iter().map(|version| &version.summary.statistics).fold(Self::default(), |sum, backup| Self {
+            read: sum.read + backup.read_bytes,
+            predicted: sum.predicted + backup.predicted_bytes,
+            right: sum.right + backup.predictions_right,
+            wrong: sum.wrong + backup.predictions_wrong,
+        })
+    }
+}
+
 fn ratio(whole: u64, part: u64) -> Option<f64> {
     (part > 0).then(|| (whole as f64 / part as f64 * 1000.0).round() / 1000.0)
 }
@@ -174,6 +209,18 @@ fn print_total(app: &App, stats: &RepositoryStats, layouts: &[&str], free: Optio
         ),
     ];
     lines.iter().try_for_each(|line| app.out.line(line))
+}
+
+/// Says nothing where no base predicted anything.
+fn print_history(app: &App, history: &History) -> Result<(), Failure> {
+    let History { read, predicted, right, wrong } = history;
+    if right + wrong == 0 {
+        return Ok(());
+    }
+    let (predicted, read) = (sizes::show(*predicted), sizes::show(*read));
+    app.out.line(format!(
+        "Predicted   {predicted:>12}   of {read} that backups read: {right} times right, {wrong} times wrong"
+    ))
 }
 
 fn print_groups(app: &App, groups: &[Group]) -> Result<(), Failure> {

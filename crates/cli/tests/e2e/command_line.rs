@@ -96,6 +96,8 @@ fn variables_do_not_change_what_is_said_about_the_command_line() {
     };
     assert!(with_variable(&[]).stderr.contains("Commands:"));
     assert!(!with_variable(&["restore", "latest"]).stderr.contains("cache-dir"));
+    let mut command = play.command(["snapshots", "--no-cache"]);
+    crate::support::run(command.env("LARDER_CACHE_DIR", play.path("cache"))).code(10);
 }
 
 #[test]

@@ -84,6 +84,28 @@ fn throttling_failures_and_lost_connections_are_survived() {
     round_trip(&play, &Bucket::serve(play.path("bucket"), fault));
 }
 
+/// A server that takes every PUT, whatever is there: two backups could overwrite each other.
+#[test]
+fn validate_store_names_the_promise_that_a_server_breaks() {
+    let play = Play::new();
+    let folder = play.path("bucket");
+    let behind = folder.clone();
+    let careless = move |_: usize, request: &Request| {
+        if request.method == "PUT" {
+            let key = request.target.trim_start_matches("/bucket/").to_owned();
+            drop(std::fs::remove_file(behind.join(key)));
+        }
+        None
+    };
+    let bucket = Bucket::serve(folder, careless);
+    let ran = bucket.larder(&play, ["validate-store"]).code(1);
+    let text = ran.text();
+    assert!(text.contains("BROKEN  create if absent"), "{text}");
+    assert!(text.contains("kept    range reads") && text.contains("the store breaks"), "{text}");
+    let json = bucket.larder(&play, ["validate-store", "--json"]).code(1);
+    assert!(json.messages("summary")[0]["num_errors"].as_u64() > Some(0));
+}
+
 #[test]
 fn refused_credentials_are_15() {
     let play = prepared();

@@ -108,6 +108,17 @@ fn what_exists_is_treated_as_asked() {
     assert!(!play.path("absent").exists());
 }
 
+#[test]
+fn patterns_that_fit_nothing_are_told() {
+    let play = Play::with_repository();
+    play.write("source/a", "a");
+    let root = backed_up(&play);
+    let ran = play.larder(["restore", &root, "--target", "back", "--include", "no.such"]).ok();
+    assert!(ran.stderr.contains("nothing in the snapshot"), "{}", ran.stderr);
+    let ran = play.larder(["restore", &root, "--target", "back", "--iinclude", "A"]).ok();
+    assert_eq!(ran.stderr, "");
+}
+
 /// A dry run says what a real one does, and fetches no content to find out.
 #[test]
 fn a_dry_run_fetches_nothing() {
