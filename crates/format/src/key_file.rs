@@ -20,11 +20,14 @@
 //! one key and the one context it was made with. It is compared first, and only what it fits is opened: an object that
 //! somebody planted says of one password at most whether it is the one.
 
+mod memory;
+
 use argon2::{Algorithm, Argon2, Params, Version};
 use minicbor::{Decode, Encode};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
+use self::memory::Blocks;
 use crate::cbor;
 use crate::ids::{KeyId, RepositoryId};
 use crate::seal::{MasterKey, Sealer, TAG_LEN};
@@ -120,9 +123,13 @@ struct Derived {
 fn derive(fields: &KeyFields, password: &[u8], context: &[u8]) -> Result<Derived, DecodeError> {
     let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, fields.cost.params()?);
     let mut key = Zeroizing::new([0; 32]);
-    argon2
-        .hash_password_into(password, &fields.salt, &mut key[..])
-        .map_err(|_| DecodeError::invalid(WHAT, "argon2id refuses its parameters"))?;
+    let count = argon2.params().block_count();
+    let blocks = if Blocks::is_worth_it(count) { Blocks::new(count) } else { None };
+    let derived = match blocks {
+        Some(blocks) => argon2.hash_password_into_with_memory(password, &fields.salt, &mut key[..], blocks),
+        None => argon2.hash_password_into(password, &fields.salt, &mut key[..]),
+    };
+    derived.map_err(|_| DecodeError::invalid(WHAT, "argon2id refuses its parameters"))?;
     let mut output = Zeroizing::new([0; 32 + COMMITMENT_LEN]);
     blake3::Hasher::new_keyed(&key).update(context).finalize_xof().fill(&mut output[..]);
     let mut sealing = Zeroizing::new([0; 32]);

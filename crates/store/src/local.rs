@@ -12,9 +12,12 @@
 //! Written here rather than taken from `object_store`, whose local store leaves its staging files behind after a crash,
 //! does not sync deletions and lists without order. It is as fast: see `examples/local_speed.rs`.
 
+mod blocks;
 mod create;
+mod read;
 mod staging;
 mod walk;
+mod write;
 
 use std::fs::File;
 use std::io;
@@ -24,8 +27,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use rustix::buffer::spare_capacity;
 
+use self::blocks::Buffers;
 use crate::error::{ShortRead, StoreError, StoreErrorKind, StoreOp};
 use crate::layer::{Call, Created, Layer, Listing, ReadRange, Reply, Request, WrongSize};
 
@@ -39,13 +42,15 @@ pub(crate) struct LocalFolder {
 struct Inner {
     root: PathBuf,
     creator: create::Creator,
+    buffers: Arc<Buffers>,
 }
 
 impl LocalFolder {
     /// Takes the folder as it is, or as it will be: the first create makes it.
     pub(crate) fn new(root: &Path) -> Self {
-        let creator = create::Creator::new(root.to_owned());
-        Self { inner: Arc::new(Inner { root: root.to_owned(), creator }) }
+        let buffers = Arc::<Buffers>::default();
+        let creator = create::Creator::new(root.to_owned(), buffers.clone());
+        Self { inner: Arc::new(Inner { root: root.to_owned(), creator, buffers }) }
     }
 }
 
@@ -105,21 +110,11 @@ impl Inner {
         let span = range.within(object_size).map_err(|size| size.of(name))?;
         let wanted = span.end - span.start;
         let length = usize::try_from(wanted).map_err(|_| failed(io::ErrorKind::OutOfMemory.into()))?;
-        // Reading into spare capacity saves zeroing it first, which costs as much as the copy from the page cache.
-        let mut bytes = Vec::with_capacity(length);
-        while bytes.len() < length {
-            let offset = span.start + bytes.len() as u64;
-            match rustix::io::retry_on_intr(|| rustix::io::pread(&file, spare_capacity(&mut bytes), offset)) {
-                Ok(0) => {
-                    let short = ShortRead { expected: wanted, got: bytes.len() as u64 };
-                    return Err(WrongSize::from(short).of(name));
-                }
-                Ok(_) => {}
-                Err(errno) => return Err(failed(errno.into())),
-            }
+        let bytes = read::read_at(&self.buffers, &file, span.start, length).map_err(failed)?;
+        if bytes.len() < length {
+            let short = ShortRead { expected: wanted, got: bytes.len() as u64 };
+            return Err(WrongSize::from(short).of(name));
         }
-        // A vector may get more capacity than it asked for, and a file may have grown by a foreign hand.
-        bytes.truncate(length);
         Ok(Reply::Bytes { bytes: Bytes::from(bytes), object_size })
     }
 }

@@ -2,20 +2,22 @@
 //!
 //! | step of a create         | a crash after it leaves                                                      |
 //! |--------------------------|------------------------------------------------------------------------------|
-//! | folders made and synced  | empty folders                                                                |
-//! | unnamed file written     | nothing: a file without a name goes with its process                         |
-//! | file synced              | nothing                                                                      |
+//! | folders made             | empty folders, or nothing: their names are not on disk yet                   |
+//! | unnamed file written     | nothing more: a file without a name goes with its process                    |
+//! | file synced              | nothing more                                                                 |
 //! | linked to its name       | the complete object, or nothing: the name is not on disk yet                 |
-//! | folder synced            | the complete object                                                          |
+//! | folder synced            | the complete object, or nothing: a new folder's name may not be on disk yet  |
+//! | those above synced       | the complete object                                                          |
 //!
 //! Where the file system has no unnamed files (NFS, some FUSE), [`super::staging`] gives the file a name out of sight.
 
 use std::collections::HashMap;
 use std::fs::{DirBuilder, File};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -23,7 +25,9 @@ use parking_lot::Mutex;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::blocks::Buffers;
 use super::staging::Staging;
+use super::write::write_synced;
 
 /// How often a folder may vanish under a create before it gives up. Deleting the last object of a folder removes it.
 const FOLDER_RETRIES: u64 = 200;
@@ -41,12 +45,13 @@ pub(super) struct Creator {
     /// Set once the file system has said that it has no unnamed files.
     needs_names: AtomicBool,
     staging: Staging,
+    buffers: Arc<Buffers>,
 }
 
 impl Creator {
-    pub(super) fn new(root: PathBuf) -> Self {
+    pub(super) fn new(root: PathBuf, buffers: Arc<Buffers>) -> Self {
         let staging = Staging::new(&root);
-        Self { root, durable: Mutex::default(), needs_names: AtomicBool::new(false), staging }
+        Self { root, durable: Mutex::default(), needs_names: AtomicBool::new(false), staging, buffers }
     }
 
     /// Creates the object, durably, unless its name is taken.
@@ -61,13 +66,17 @@ impl Creator {
             // A folder that is being removed can still be opened until its removal has ended, which may take a journal's
             // commit: trying again at once only spins.
             std::thread::sleep(Duration::from_millis(retry.min(50)));
-            let folder = match self.folder(parent) {
+            let mut unsynced = Vec::new();
+            let folder = match self.open_way(parent, &mut unsynced) {
                 // Removed between two steps of making it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 folder => folder?,
             };
             match self.create_in(&folder, file_name, bytes) {
-                Ok(()) => return Ok(rustix::fs::fsync(&folder)?),
+                Ok(()) => {
+                    rustix::fs::fsync(&folder)?;
+                    return self.sync_way(unsynced);
+                }
                 // The folder was removed after it was opened, and nothing can be created in it any more. How that shows
                 // differs: ENOENT from most calls, EPERM from ext4's unnamed files.
                 Err(error) if error.kind() != io::ErrorKind::NotFound && !is_removed(&folder)? => return Err(error),
@@ -79,13 +88,13 @@ impl Creator {
 
     fn create_in(&self, folder: &OwnedFd, file_name: &Path, bytes: &[u8]) -> io::Result<()> {
         if !self.needs_names.load(Ordering::Relaxed) {
-            if let Some(done) = create_unnamed(folder, file_name, bytes)? {
+            if let Some(done) = create_unnamed(&self.buffers, folder, file_name, bytes)? {
                 return Ok(done);
             }
             self.needs_names.store(true, Ordering::Relaxed);
         }
         let staging = self.folder(self.staging.path())?;
-        self.staging.create(&staging, folder, file_name, bytes)
+        self.staging.create(&self.buffers, &staging, folder, file_name, bytes)
     }
 
     /// Deletes the object, durably. One that is not there is as good as deleted.
@@ -120,45 +129,70 @@ impl Creator {
 
     /// Opens a folder, making it where necessary, and sees to it that it will be found after a crash.
     fn folder(&self, path: &Path) -> io::Result<OwnedFd> {
-        let opened = open_folder(path);
+        let mut unsynced = Vec::new();
+        let folder = self.open_way(path, &mut unsynced)?;
+        self.sync_way(unsynced)?;
+        Ok(folder)
+    }
+
+    /// Opens a folder, making it where necessary. Which folders on the way to it may be lost by a crash is added to `unsynced`,
+    /// from the outermost.
+    fn open_way(&self, path: &Path, unsynced: &mut Vec<Unsynced>) -> io::Result<OwnedFd> {
         let outside = !path.starts_with(&self.root);
-        let (folder, made) = match opened {
+        let (folder, above) = match open_folder(path) {
             Ok(folder) if outside || self.durable.lock().contains_key(&identity(&folder)?) => return Ok(folder),
-            Ok(folder) => (folder, false),
+            // Whoever made the repository's own folder has synced the one above it.
+            Ok(folder) if path == self.root => (folder, None),
+            Ok(folder) => (folder, Some(self.open_way(parent_of(path), unsynced)?)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.folder(parent_of(path))?;
+                let above = self.open_way(parent_of(path), unsynced)?;
                 // The repository's own folder is for its owner; those below follow the umask, so an administrator who
                 // opens the outermost opens all.
                 let mode = if outside || path != self.root { 0o777 } else { 0o700 };
                 match DirBuilder::new().mode(mode).create(path) {
                     Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                    _ => (open_folder(path)?, true),
+                    _ => (open_folder(path)?, Some(above)),
                 }
             }
             Err(error) => return Err(error),
         };
-        if made || path != self.root {
-            rustix::fs::fsync(self.folder(parent_of(path))?)?;
-        }
-        let mut durable = self.durable.lock();
-        if durable.len() >= DURABLE_MAX {
-            // Forgetting costs a few syncs; a job works in a handful of folders.
-            durable.clear();
-        }
-        durable.insert(identity(&folder)?, folder.try_clone()?);
+        unsynced.push(Unsynced { folder: folder.try_clone()?, above });
         Ok(folder)
+    }
+
+    /// Syncs the way to a folder. Done last, after what was created there: a journal then has all of it to write at once.
+    fn sync_way(&self, unsynced: Vec<Unsynced>) -> io::Result<()> {
+        for Unsynced { folder, above } in unsynced {
+            if let Some(above) = above {
+                rustix::fs::fsync(above)?;
+            }
+            let mut durable = self.durable.lock();
+            if durable.len() >= DURABLE_MAX {
+                // Forgetting costs a few syncs; a job works in a handful of folders.
+                durable.clear();
+            }
+            durable.insert(identity(&folder)?, folder);
+        }
+        Ok(())
     }
 }
 
+/// A folder that a crash may lose until the one above is synced.
+#[derive(Debug)]
+struct Unsynced {
+    folder: OwnedFd,
+    above: Option<OwnedFd>,
+}
+
 /// Writes an unnamed file and links it. `None` where the file system cannot.
-fn create_unnamed(folder: &OwnedFd, file_name: &Path, bytes: &[u8]) -> io::Result<Option<()>> {
+fn create_unnamed(buffers: &Buffers, folder: &OwnedFd, file_name: &Path, bytes: &[u8]) -> io::Result<Option<()>> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     let file = match rustix::fs::openat(folder, ".", flags, Mode::from_raw_mode(0o666)) {
         Ok(file) => File::from(file),
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS) => return Ok(None),
         Err(errno) => return Err(errno.into()),
     };
-    write_synced(&file, bytes)?;
+    write_synced(buffers, &file, bytes)?;
     let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
     match rustix::fs::linkat(CWD, &*unnamed, folder, file_name, AtFlags::SYMLINK_FOLLOW) {
         Ok(()) => Ok(Some(())),
@@ -167,12 +201,6 @@ fn create_unnamed(folder: &OwnedFd, file_name: &Path, bytes: &[u8]) -> io::Resul
         Err(Errno::OPNOTSUPP | Errno::PERM | Errno::INVAL | Errno::XDEV) if !is_removed(folder)? => Ok(None),
         Err(errno) => Err(errno.into()),
     }
-}
-
-/// Writes all bytes and waits until the disk has them.
-pub(super) fn write_synced(mut file: &File, bytes: &[u8]) -> io::Result<()> {
-    file.write_all(bytes)?;
-    file.sync_all()
 }
 
 pub(super) fn open_folder(path: &Path) -> io::Result<OwnedFd> {
@@ -209,7 +237,7 @@ mod tests {
     /// A creator that believes the file system to have no unnamed files.
     fn with_names() -> (TempDir, Creator) {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let creator = Creator::new(folder.path().join("repo"));
+        let creator = Creator::new(folder.path().join("repo"), Arc::default());
         creator.needs_names.store(true, Ordering::Relaxed);
         (folder, creator)
     }

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::create::write_synced;
+use super::blocks::Buffers;
+use super::write::write_synced;
 
 /// The folder of staged files in a repository's folder. No object name has a segment that begins with a dot.
 const FOLDER: &str = ".staging";
@@ -39,10 +40,17 @@ impl Staging {
     }
 
     /// Writes a file into the opened staging folder and moves it to its name in `target`, unless that name is taken.
-    pub(super) fn create(&self, staging: &OwnedFd, target: &OwnedFd, name: &Path, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn create(
+        &self,
+        buffers: &Buffers,
+        staging: &OwnedFd,
+        target: &OwnedFd,
+        name: &Path,
+        bytes: &[u8],
+    ) -> io::Result<()> {
         self.swept.call_once(|| sweep(&self.path, staging));
         let (file, staged) = stage(staging)?;
-        let moved = write_synced(&file, bytes).and_then(|()| publish(staging, &staged, &file, target, name));
+        let moved = write_synced(buffers, &file, bytes).and_then(|()| publish(staging, &staged, &file, target, name));
         // After a rename this name is gone already; after a link or a failure it is what must not stay.
         match rustix::fs::unlinkat(staging, &*staged, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
