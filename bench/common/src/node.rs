@@ -8,6 +8,7 @@ use std::num::NonZeroUsize;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use std::{env, fs, path};
 
 use anyhow::Context as _;
@@ -267,13 +268,23 @@ impl Node {
     /// # Errors
     /// When a node or the store fails.
     pub fn restore(&self, version: &Version, expected: &[u8]) -> anyhow::Result<FetchReport> {
+        Ok(self.restore_timed(version, expected)?.0)
+    }
+
+    /// The same, and how long restoring took, without the comparison.
+    ///
+    /// # Errors
+    /// When a node or the store fails.
+    pub fn restore_timed(&self, version: &Version, expected: &[u8]) -> anyhow::Result<(FetchReport, Duration)> {
         let memory = path::Path::new("/dev/shm");
         let folder = if memory.is_dir() { memory.to_owned() } else { env::temp_dir() };
         let folder = tempfile::tempdir_in(folder)?;
         let target = Target::open(folder.path(), TargetOptions::default())?;
+        let began = Instant::now();
         let report = restore(&self.context, version, &target, &RestoreOptions::default())?;
+        let took = began.elapsed();
         let got = fs::read(folder.path().join(PATH))?;
         anyhow::ensure!(got == expected, "version {} came back different", version.id());
-        Ok(report.fetched)
+        Ok((report.fetched, took))
     }
 }

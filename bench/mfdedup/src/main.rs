@@ -6,13 +6,14 @@
 //! * [`disk`] turns what they read and write into the time of a slow disk.
 //! * [`figures`] puts tables and plots onto pages.
 //!
-//! * [`real`] drives the product's own nodes on the same data, in both layouts.
+//! * [`real`] drives the product's own nodes on the same data, in both layouts; [`real_disk`] has them on a disk, and reads from it.
 //!
 //! Nothing is stored but by the real nodes: schemes hold names, sizes and places. CPU times are real, times of the disk are computed.
 
 mod disk;
 mod figures;
 mod real;
+mod real_disk;
 mod run;
 mod schemes;
 mod sets;
@@ -22,6 +23,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use larder_chunking::Algorithm;
 
+use schemes::{Bases, Lifecycle};
 use sets::Set;
 
 #[derive(Debug, Parser)]
@@ -54,6 +56,15 @@ pub(crate) struct Settings {
     /// Share of a container that may have left before it is arranged, in the model of Larder (percent)
     #[arg(long, default_value_t = 20.0, global = true)]
     pub(crate) holes: f64,
+    /// Containers in the model of Larder (MiB)
+    #[arg(long, default_value_t = 16, global = true)]
+    pub(crate) container_mib: u64,
+    /// Versions after which the model of Larder arranges
+    #[arg(long, default_value_t = 1, global = true)]
+    pub(crate) arrange_every: u32,
+    /// Versions before in which the model of Larder looks for duplicates when too many were lost
+    #[arg(long, default_value_t = 3, global = true)]
+    pub(crate) bases: usize,
     /// Cutter
     #[arg(long, default_value = "fastcdc", global = true, value_parser = str::parse::<Algorithm>)]
     pub(crate) chunker: Algorithm,
@@ -66,6 +77,9 @@ pub(crate) struct Settings {
     /// Folder of the real release tars
     #[arg(long, default_value = "bench/data/full/tars", global = true)]
     pub(crate) tars: PathBuf,
+    /// Where the repositories of `disk` go
+    #[arg(long, default_value = "target", global = true)]
+    pub(crate) folder: PathBuf,
     /// Where pages and plots go
     #[arg(long, default_value = "bench/mfdedup/results", global = true)]
     pub(crate) out: PathBuf,
@@ -77,6 +91,16 @@ impl Settings {
         percent_of(bytes, self.cache_percent)
     }
 
+    /// What the model of Larder goes by.
+    pub(crate) fn rules(&self) -> Lifecycle {
+        Lifecycle {
+            holes: self.holes / 100.0,
+            container_bytes: self.container_mib << 20,
+            every: self.arrange_every.max(1),
+            bases: if self.bases > 1 { Bases::WhenLost(self.bases) } else { Bases::One },
+        }
+    }
+
     /// Those of the command line when nothing is said.
     #[cfg(test)]
     fn for_tests() -> Self {
@@ -85,10 +109,13 @@ impl Settings {
 
     /// In words, for pages.
     fn words(&self) -> String {
-        let Self { scale, seed, versions, keep, chunker, chunk_kib, holes, .. } = self;
+        let Self {
+            scale, seed, versions, keep, chunker, chunk_kib, holes, container_mib, arrange_every, bases, ..
+        } = self;
         format!(
-            "Scale {scale}, seed {seed}, at most {versions} versions of which {keep} are retained, {chunker} at {chunk_kib} KiB, containers of \
-             4 MiB, holes up to {holes} %"
+            "Scale {scale}, seed {seed}, at most {versions} versions of which {keep} are retained, {chunker} at {chunk_kib} KiB; rivals' \
+             containers of 4 MiB, Larder's of {container_mib}, holes up to {holes} %, a pass after {arrange_every}, {bases} bases where one \
+             loses too much"
         )
     }
 }
@@ -119,6 +146,8 @@ pub(crate) enum Figure {
     Holes,
     /// The real L-node and G-node, in both layouts, on the same data in memory
     Real,
+    /// The newest version read from a real disk with caches dropped (takes a root's rights): where the real nodes put it, and HAR
+    Disk,
     /// All of the above but the real nodes, a page for each set, and the targets over all sets
     All,
 }

@@ -6,6 +6,7 @@
 //! in which containers were written, on the disk of the model. Beside it stand models over the same chunks: those of the real recipes.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 use larder_bench_common::front::Piece;
@@ -23,10 +24,11 @@ use larder_gnode::compaction::CompactionOptions;
 use larder_gnode::giving_up::GiveUpOptions;
 use larder_gnode::pass::PassOptions;
 use larder_index::{ContainerExtents, IndexIo, IndexSnapshot, LookupOptions, TableView};
+use larder_store::Store;
 
 use crate::Settings;
 use crate::disk::{Disk, Extent, Reading};
-use crate::schemes::{Classic, Collection, Larder, Lifecycle, MfDedup, Number, Rule, Scheme};
+use crate::schemes::{Classic, Collection, Larder, MfDedup, Number, Rule, Scheme};
 use crate::sets::Set;
 
 /// The only series.
@@ -34,17 +36,23 @@ const SERIES: &str = "set";
 
 /// How the G-node treats the repository.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Way {
+pub(crate) enum Way {
     Standard,
-    /// With holes up to this (percent).
-    Lifecycle(f64),
+    /// With holes up to this (percent), after so many versions.
+    Lifecycle(f64, u32),
 }
 
 impl Way {
+    /// As the settings have it.
+    pub(crate) fn lifecycle(settings: &Settings) -> Self {
+        Self::Lifecycle(settings.holes, settings.arrange_every)
+    }
+
     fn name(self) -> String {
         match self {
             Self::Standard => "Larder, standard".to_owned(),
-            Self::Lifecycle(holes) => format!("Larder, lifecycle, holes {holes} %"),
+            Self::Lifecycle(holes, 1) => format!("Larder, lifecycle, holes {holes} %"),
+            Self::Lifecycle(holes, every) => format!("Larder, lifecycle, holes {holes} %, a pass after {every}"),
         }
     }
 }
@@ -56,7 +64,7 @@ struct Placed {
 }
 
 /// One repository.
-struct Run {
+pub(crate) struct Run {
     way: Way,
     node: Node,
     placed: HashMap<ContainerId, Placed>,
@@ -70,13 +78,21 @@ struct Run {
 
 impl Run {
     fn new(way: Way, settings: &Settings) -> anyhow::Result<Self> {
-        let node = Node::in_memory(settings.chunker, settings.chunk_kib << 10, settings.seed)?;
+        Self::of(way, Node::in_memory(settings.chunker, settings.chunk_kib << 10, settings.seed)?)
+    }
+
+    /// The same, its repository somewhere else.
+    pub(crate) fn over(store: Store, way: Way, settings: &Settings) -> anyhow::Result<Self> {
+        Self::of(way, Node::over(store, settings.chunker, settings.chunk_kib << 10, settings.seed)?)
+    }
+
+    fn of(way: Way, node: Node) -> anyhow::Result<Self> {
         let (stored, costs, moved, newest) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Ok(Self { way, node, placed: HashMap::new(), end: 0, stored, costs, moved, newest })
     }
 
     /// A version and what comes after it. Returns its chunks.
-    fn step(&mut self, stream: &Arc<[u8]>, keep: usize) -> anyhow::Result<Vec<Piece>> {
+    pub(crate) fn step(&mut self, stream: &Arc<[u8]>, keep: usize) -> anyhow::Result<Vec<Piece>> {
         let layout = if self.way == Way::Standard { Layout::Standard } else { Layout::Lifecycle };
         self.node.back_up(SERIES, stream, |options| options.layout = layout)?;
         let recipe = self.node.recipe(&self.node.newest()?)?;
@@ -84,7 +100,7 @@ impl Run {
         self.node.keep_newest(keep)?;
         let (cost, moved) = match self.way {
             Way::Standard => self.optimize()?,
-            Way::Lifecycle(holes) => self.arrange(holes)?,
+            Way::Lifecycle(holes, every) => self.arrange(holes, every)?,
         };
         self.costs.push(cost);
         self.moved.push(moved);
@@ -116,9 +132,10 @@ impl Run {
         Ok((cost, moved))
     }
 
-    fn arrange(&mut self, holes_percent: f64) -> anyhow::Result<(Cost, u64)> {
+    fn arrange(&mut self, holes_percent: f64, every: u32) -> anyhow::Result<(Cost, u64)> {
         let arrange = ArrangeOptions {
             holes_percent: Some(holes_percent),
+            every: Some(every),
             compression: Compression::Off,
             ..ArrangeOptions::default()
         };
@@ -163,8 +180,30 @@ impl Run {
 
     /// What a restore of these chunks reads: of every container the stretch that they lie in.
     fn reading(&self, recipe: &[ChunkRef]) -> anyhow::Result<Reading> {
+        let parts = self.parts_of(recipe)?;
+        let extent = |(container, range): (ContainerId, Range<u64>)| Extent {
+            at: self.placed[&container].at + range.start,
+            len: range.end - range.start,
+        };
+        Ok(Disk::SLOW.read_sorted(parts.into_iter().map(extent).collect()))
+    }
+
+    /// What a restore of the newest version reads, in the order in which containers were written.
+    pub(crate) fn parts(&self) -> anyhow::Result<Vec<(ContainerId, Range<u64>)>> {
+        let mut parts: Vec<_> = self.parts_of(&self.node.recipe(&self.node.newest()?)?)?.into_iter().collect();
+        parts.sort_by_key(|(container, _)| self.placed[container].at);
+        Ok(parts)
+    }
+
+    /// Seconds that the product's restore of the newest version takes.
+    pub(crate) fn restoring_newest(&self, stream: &[u8]) -> anyhow::Result<f64> {
+        Ok(self.node.restore_timed(&self.node.newest()?, stream)?.1.as_secs_f64())
+    }
+
+    /// Of every container the stretch that these chunks lie in.
+    fn parts_of(&self, recipe: &[ChunkRef]) -> anyhow::Result<BTreeMap<ContainerId, Range<u64>>> {
         let extents = self.extents()?;
-        let mut parts: BTreeMap<ContainerId, (u64, u64)> = BTreeMap::new();
+        let mut parts: BTreeMap<ContainerId, Range<u64>> = BTreeMap::new();
         for chunk in recipe {
             let place = match extents.get(&chunk.container) {
                 Some(record) => record.place(chunk.container, chunk.offset, chunk.size),
@@ -175,14 +214,10 @@ impl Run {
                 anyhow::bail!("{}: chunk {} of {} is nowhere", self.way.name(), chunk.fingerprint, chunk.container)
             };
             let (from, end) = (u64::from(offset), u64::from(offset) + u64::from(chunk.size));
-            let part = parts.entry(container).or_insert((from, end));
-            *part = (part.0.min(from), part.1.max(end));
+            let part = parts.entry(container).or_insert(from..end);
+            *part = part.start.min(from)..part.end.max(end);
         }
-        let extent = |(container, (from, end)): (ContainerId, (u64, u64))| Extent {
-            at: self.placed[&container].at + from,
-            len: end - from,
-        };
-        Ok(Disk::SLOW.read_sorted(parts.into_iter().map(extent).collect()))
+        Ok(parts)
     }
 
     /// How many retained versions the product's own restore brings back as they were.
@@ -205,13 +240,13 @@ struct Row {
 
 pub(crate) fn section(page: &mut Page, settings: &Settings, set: Set) -> anyhow::Result<()> {
     let mut data = set.versions(settings.scale, settings.seed, &settings.tars)?;
-    let ways = [Way::Standard, Way::Lifecycle(0.0), Way::Lifecycle(settings.holes)];
+    let ways = [Way::Standard, Way::Lifecycle(0.0, 1), Way::lifecycle(settings)];
     let mut runs = ways.into_iter().map(|way| Run::new(way, settings)).collect::<anyhow::Result<Vec<_>>>()?;
     let mut models: Vec<Box<dyn Scheme>> = vec![
         Box::new(Classic::new(Rule::Exact, Collection::Perfect)),
         Box::new(Classic::new(Rule::Har, Collection::Perfect)),
         Box::new(MfDedup::default()),
-        Box::new(Larder::new(Lifecycle::with_holes(settings.holes / 100.0))),
+        Box::new(Larder::new(settings.rules())),
     ];
     let mut model_moved = vec![0; models.len()];
     let mut streams: Vec<Arc<[u8]>> = Vec::new();
@@ -326,7 +361,7 @@ mod tests {
         let mut data = Set::Syn.versions(0.02, 3, Path::new(""))?;
         let settings = Settings::for_tests();
         let mut runs = [0.0, 20.0]
-            .map(|holes| Run::new(Way::Lifecycle(holes), &settings))
+            .map(|holes| Run::new(Way::Lifecycle(holes, 1), &settings))
             .into_iter()
             .collect::<anyhow::Result<Vec<_>>>()?;
         let mut model = MfDedup::default();

@@ -8,7 +8,7 @@ use larder_bench_common::front::{Front, Piece, Stages};
 use larder_chunking::{Algorithm, ChunkerParams, Fingerprint};
 
 use crate::disk::Work;
-use crate::schemes::{Classic, Collection, Larder, Lifecycle, MfDedup, Number, Restored, Rule, Scheme};
+use crate::schemes::{Bases, Classic, Collection, Larder, Lifecycle, MfDedup, Number, Restored, Rule, Scheme};
 use crate::sets::{Set, Versions};
 use crate::{Settings, percent_of};
 
@@ -85,7 +85,8 @@ pub(crate) struct Track {
     pub(crate) stored: Vec<u64>,
     /// CPU time of finding duplicates and of deciding.
     pub(crate) lookup: Vec<Duration>,
-    pub(crate) entries: Vec<usize>,
+    /// Bytes of the tables of fingerprints.
+    pub(crate) tables: Vec<usize>,
     pub(crate) arranged: Vec<Work>,
     pub(crate) collected: Vec<Work>,
     /// Restores of the newest version, after arranging.
@@ -97,12 +98,19 @@ pub(crate) struct Track {
 }
 
 impl Track {
+    /// The newest version at the end: the mean of a value over [`NEWEST`] versions.
+    pub(crate) fn at_end(&self, value: impl Fn(usize, &Restored) -> f64) -> f64 {
+        let from = self.newest.len().saturating_sub(NEWEST);
+        let places = from..self.newest.len();
+        places.clone().map(|place| value(place, &self.newest[place])).sum::<f64>() / places.len().max(1) as f64
+    }
+
     fn new(name: String) -> Self {
         Self {
             name,
             stored: Vec::new(),
             lookup: Vec::new(),
-            entries: Vec::new(),
+            tables: Vec::new(),
             arranged: Vec::new(),
             collected: Vec::new(),
             newest: Vec::new(),
@@ -134,22 +142,32 @@ pub(crate) const LARDER_ZERO: usize = 6;
 pub(crate) const LARDER: usize = 7;
 
 /// What else Larder's model is tried with, in tracks behind the others: holes (of 1), MiB of a container, versions before a pass.
-const SWEPT: [(f64, u64, Number); 10] = [
+const SWEPT: [(f64, u64, Number); 16] = [
     (0.05, 4, 1),
     (0.1, 4, 1),
     (0.2, 4, 1),
-    (0.3, 4, 1),
     (0.4, 4, 1),
+    (0.1, 8, 4),
+    (0.1, 16, 1),
+    (0.1, 16, 2),
+    (0.1, 16, 4),
+    (0.1, 16, 8),
+    (0.2, 8, 4),
     (0.2, 8, 1),
     (0.2, 16, 1),
-    (0.2, 32, 1),
-    (0.2, 4, 4),
-    (0.1, 16, 4),
+    (0.2, 16, 2),
+    (0.2, 16, 4),
+    (0.2, 16, 8),
+    (0.1, 32, 4),
 ];
+/// The rules of the settings with other bases.
+const BASES: [Bases; 3] = [Bases::One, Bases::WhenLost(2), Bases::WhenLost(4)];
+/// Versions over which the newest is averaged at the end: between passes more is read than right after one.
+pub(crate) const NEWEST: usize = 8;
 /// Memory of restores that is tried, in percent of the version.
 pub(crate) const MEMORIES: [f64; 4] = [10.0, 25.0, 50.0, 100.0];
 
-fn schemes(holes: f64) -> Vec<Box<dyn Scheme>> {
+fn schemes(rules: Lifecycle) -> Vec<Box<dyn Scheme>> {
     let classic = |rule, collection| Box::new(Classic::new(rule, collection));
     let larder = |rules| Box::new(Larder::new(rules));
     let mut schemes: Vec<Box<dyn Scheme>> = vec![
@@ -159,11 +177,14 @@ fn schemes(holes: f64) -> Vec<Box<dyn Scheme>> {
         classic(Rule::Capping, Collection::Perfect),
         classic(Rule::Capping, Collection::Markers),
         Box::new(MfDedup::default()),
-        larder(Lifecycle::with_holes(0.0)),
-        larder(Lifecycle::with_holes(holes)),
+        larder(Lifecycle { holes: 0.0, every: 1, ..rules }),
+        larder(rules),
     ];
     for (holes, mib, every) in SWEPT {
-        schemes.push(larder(Lifecycle { holes, container_bytes: mib << 20, every }));
+        schemes.push(larder(Lifecycle { holes, container_bytes: mib << 20, every, ..rules }));
+    }
+    for bases in BASES {
+        schemes.push(larder(Lifecycle { bases, ..rules }));
     }
     schemes
 }
@@ -180,7 +201,7 @@ fn params(algorithm: Algorithm, average: u32) -> ChunkerParams {
 pub(crate) fn run(settings: &Settings, set: Set) -> anyhow::Result<Results> {
     let front = Front::new(params(settings.chunker, settings.chunk_kib << 10))?;
     let mut data = set.versions(settings.scale, settings.seed, &settings.tars)?;
-    let mut schemes = schemes(settings.holes / 100.0);
+    let mut schemes = schemes(settings.rules());
     let mut tracks: Vec<Track> = schemes.iter().map(|scheme| Track::new(scheme.name())).collect();
     let (mut classifier, mut whole) = (Classifier::default(), MfDedup::default());
     let mut versions: Vec<Version> = Vec::new();
@@ -196,7 +217,7 @@ pub(crate) fn run(settings: &Settings, set: Set) -> anyhow::Result<Results> {
             let mut lookup = Duration::ZERO;
             timed(&mut lookup, || scheme.back_up(number, &pieces));
             track.lookup.push(lookup);
-            track.entries.push(scheme.entries());
+            track.tables.push(scheme.table_bytes());
             track.collected.push(deleted.map(|deleted| scheme.delete(deleted)).unwrap_or_default());
             track.arranged.push(scheme.arrange());
             track.stored.push(scheme.stored());

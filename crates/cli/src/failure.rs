@@ -296,6 +296,7 @@ impl From<ConvertError> for Failure {
                 Self::of(Exit::Failed, &error).advise("`larder series list` shows the series")
             }
             ConvertError::Repository(error) => error.into(),
+            ConvertError::Index(error) => error.into(),
             ConvertError::Relayout(error) => CompactionError::from(error).into(),
         }
     }

@@ -46,6 +46,7 @@ const PARTS: usize = 2;
 /// Of the byte of a version's state.
 const LIFECYCLE: u8 = 16;
 const ARRANGED: u8 = 32;
+const CARRIED: u8 = 64;
 
 /// What a pass counted. All of it is for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
@@ -169,6 +170,9 @@ pub struct IndexedVersion {
     pub layout: Layout,
     /// Whether the extents of the layout `lifecycle` say of it what it uses.
     pub is_arranged: bool,
+    /// Whether the pass that arranged it also brought together what had left its containers by then. Not so of versions after which
+    /// that was left for a later pass, and when such a pass was cut off of none of its series.
+    pub is_carried: bool,
 }
 
 /// The tables of the index. What keys and values are is said by the crate `larder-index`.
@@ -284,7 +288,9 @@ impl IndexManifest {
                 VersionState::Collected => 2,
             };
             let layout = if version.layout == Layout::Lifecycle { LIFECYCLE } else { 0 };
-            rows.put_u8(state | layout | if version.is_arranged { ARRANGED } else { 0 });
+            let arranged = if version.is_arranged { ARRANGED } else { 0 };
+            let carried = if version.is_carried { CARRIED } else { 0 };
+            rows.put_u8(state | layout | arranged | carried);
         }
         rows.put_varint(self.runs.len() as u64);
         for run in &self.runs {
@@ -330,15 +336,15 @@ impl IndexManifest {
             let job = places.job(job, &reader)?;
             let generation = reader.varint_u32()?;
             let flags = reader.u8()?;
-            let state = match flags & !(LIFECYCLE | ARRANGED) {
+            let state = match flags & !(LIFECYCLE | ARRANGED | CARRIED) {
                 0 => VersionState::Retained,
                 1 => VersionState::Forgotten,
                 2 => VersionState::Collected,
                 _ => return Err(reader.invalid("unknown state of a version")),
             };
             let layout = if flags & LIFECYCLE == 0 { Layout::Standard } else { Layout::Lifecycle };
-            let is_arranged = flags & ARRANGED != 0;
-            versions.push(IndexedVersion { number, series, job, generation, state, layout, is_arranged });
+            let (is_arranged, is_carried) = (flags & ARRANGED != 0, flags & CARRIED != 0);
+            versions.push(IndexedVersion { number, series, job, generation, state, layout, is_arranged, is_carried });
         }
         let count = reader.count(25)?;
         let mut runs = Vec::with_capacity(count);
@@ -381,6 +387,9 @@ impl IndexManifest {
         }
         if self.versions.iter().any(|version| version.is_arranged && version.layout != Layout::Lifecycle) {
             return invalid("a version of the standard layout is arranged");
+        }
+        if self.versions.iter().any(|version| version.is_carried && !version.is_arranged) {
+            return invalid("what left before a version was carried away, and what it uses is not known");
         }
         let in_order = |a: &RunRef, b: &RunRef| {
             (a.table, a.age) < (b.table, b.age) || { (a.table, a.age) == (b.table, b.age) && a.last < b.first }

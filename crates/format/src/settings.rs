@@ -20,6 +20,9 @@ pub const SETTINGS_MAX: u64 = 16 << 10;
 /// Holes of which an active container of the layout `lifecycle` may have so many in a hundred when nothing is set.
 pub const HOLES_PERCENT: u8 = 20;
 
+/// After so many versions of the layout `lifecycle` what left their containers is brought together when nothing is set.
+pub const ARRANGE_EVERY: u8 = 1;
+
 const SETTINGS: ObjectType =
     ObjectType { magic: *b"LSET", version: 1, what: "settings of a series", max_len: SETTINGS_MAX };
 
@@ -51,6 +54,9 @@ pub struct SeriesSettings {
     /// Name of the series; empty in the repository's own.
     #[n(4)]
     pub series: String,
+    /// After so many versions of the layout `lifecycle`, at least 1, what left their containers is brought together.
+    #[n(5)]
+    pub arrange_every: Option<u8>,
 }
 
 impl SeriesSettings {
@@ -71,6 +77,9 @@ impl SeriesSettings {
     fn check(&self, keys: &Keys, of: SettingsOf) -> Result<(), DecodeError> {
         if self.holes_percent.is_some_and(|percent| percent > 100) {
             return Err(DecodeError::invalid(SETTINGS.what, "more than all of a container may be holes"));
+        }
+        if self.arrange_every == Some(0) {
+            return Err(DecodeError::invalid(SETTINGS.what, "what left is brought together after no version"));
         }
         let is_named = match of {
             SettingsOf::Default => self.series.is_empty(),
@@ -103,6 +112,7 @@ mod tests {
             time_ms: 1_790_000_000_000,
             host: "host".to_owned(),
             series: NAME.to_owned(),
+            arrange_every: None,
         }
     }
 
@@ -150,6 +160,9 @@ mod tests {
         let name = names::settings(series(), 0);
         let forged = seal_object(&keys(), &name, SETTINGS, [9; 16], &[&cbor::encode(&more)]).expect("fits");
         assert!(SeriesSettings::decode(&keys(), series(), 0, &forged).is_err());
+        let every = |versions| SeriesSettings { arrange_every: Some(versions), ..settings() };
+        assert!(every(1).encode(&keys(), series(), 0, [9; 16]).is_ok());
+        assert!(every(0).encode(&keys(), series(), 0, [9; 16]).is_err());
     }
 
     #[test]
@@ -167,11 +180,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(layout in prop::option::of(any::<bool>()), holes_percent in prop::option::of(0..=100u8), time_ms: u64, host in ".{0,40}", name in prop::option::of(".{0,40}")) {
+        fn what_is_encoded_is_decoded(layout in prop::option::of(any::<bool>()), holes_percent in prop::option::of(0..=100u8), arrange_every in prop::option::of(1..=255u8), time_ms: u64, host in ".{0,40}", name in prop::option::of(".{0,40}")) {
             let of = name.as_ref().map_or(SettingsOf::Default, |name| SettingsOf::Series(keys().series_key(name)));
             let series = name.unwrap_or_default();
             let layout = layout.map(|is_lifecycle| if is_lifecycle { Layout::Lifecycle } else { Layout::Standard });
-            let settings = SeriesSettings { layout, holes_percent, time_ms, host, series };
+            let settings = SeriesSettings { layout, holes_percent, time_ms, host, series, arrange_every };
             let bytes = settings.encode(&keys(), of, 0, [3; 16]).expect("fits");
             prop_assert_eq!(SeriesSettings::decode(&keys(), of, 0, &bytes), Ok(settings));
         }

@@ -6,11 +6,15 @@
 //! the old generations had goes with the next pass. Cut off at any moment, some versions are of one layout and some of the other;
 //! all are whole, and converting again goes on.
 //!
+//! A series of the layout `lifecycle` of which the index was made anew is not arranged ([`disordered`]). Converting it to the layout that it
+//! has lays those versions out anew that name containers because of which, and all after the first of them, so that versions are ingested
+//! in their order.
+//!
 //! Memory: that of the context, whatever a version has. Where its chunks and those of the version before are, is kept in temporary files
 //! as far as memory has no room for it (`ChunkPlaces`).
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 
 use larder_format::ChunkRef;
@@ -20,6 +24,7 @@ use larder_format::layout::Layout;
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::manifest::Manifest;
 use larder_format::sketch::Sketch;
+use larder_index::IndexError;
 use larder_lnode::Context;
 use larder_lnode::lease::LeaseKeeper;
 use larder_lnode::references::References;
@@ -29,6 +34,7 @@ use larder_store::catalog::Version;
 use larder_store::jobs::CommitError;
 use larder_store::repository::random;
 
+use crate::arranging::disordered;
 use crate::compaction::look_at;
 
 /// Of the context's memory, one part in so many for where the chunks of the version before are.
@@ -41,7 +47,7 @@ const ROUNDS_MAX: u32 = 4;
 pub struct Converted {
     /// Versions that are of the other layout now.
     pub versions: u64,
-    /// Versions that were before.
+    /// Versions that were before, and are in order.
     pub were_already: u64,
     /// Versions that were forgotten, or laid out anew by somebody else, meanwhile.
     pub overtaken: u64,
@@ -70,6 +76,9 @@ pub enum ConvertError {
     /// Copying failed.
     #[error(transparent)]
     Relayout(#[from] RelayoutError),
+    /// The index, which says what is not in order, cannot be read.
+    #[error(transparent)]
+    Index(#[from] IndexError),
 }
 
 /// Converts all versions of a series. In `scratch` are temporary files for what memory has no room for; without it chunks may be
@@ -82,14 +91,20 @@ pub fn convert(
     scratch: Option<PathBuf>,
 ) -> Result<Converted, ConvertError> {
     let mut converted = Converted::default();
-    let mut converter = Converter { context, layout, compression, scratch, before: None };
+    let mut converter = Converter { context, layout, compression, scratch, before: None, relaid: HashSet::new() };
+    let lost = match layout {
+        Layout::Lifecycle => context.runtime.block_on(disordered(&context.repository))?,
+        Layout::Standard => BTreeMap::new(),
+    };
+    let lost = lost.get(&context.repository.keys().series_key(series)).cloned().unwrap_or_default();
     for round in 0..ROUNDS_MAX {
         let mut versions = context.runtime.block_on(context.repository.catalog_of_series(series))?.versions;
         if versions.is_empty() {
             return Err(ConvertError::NoSuchSeries { series: series.to_owned() });
         }
         versions.sort_by_key(Version::id);
-        let is_done = |version: &Version| version.summary.layout == layout;
+        let again = converter.from_first_in_disorder(&versions, &lost)?;
+        let is_done = |version: &Version| version.summary.layout == layout && !again.contains(&version.id());
         if round == 0 {
             converted.were_already = versions.iter().filter(|version| is_done(version)).count() as u64;
         }
@@ -128,9 +143,38 @@ struct Converter<'a> {
     compression: Compression,
     scratch: Option<PathBuf>,
     before: Option<Before>,
+    /// Versions that were laid out anew by now.
+    relaid: HashSet<JobId>,
 }
 
 impl Converter<'_> {
+    /// The first version that names any of these containers, and all after it, but for those that were laid out anew by now.
+    fn from_first_in_disorder(
+        &self,
+        versions: &[Version],
+        lost: &HashSet<ContainerId>,
+    ) -> Result<HashSet<JobId>, ConvertError> {
+        if lost.is_empty() {
+            return Ok(HashSet::new());
+        }
+        for (place, version) in versions.iter().enumerate() {
+            if self.relaid.contains(&version.id()) || version.summary.layout != self.layout {
+                continue;
+            }
+            let names_any = match self.context.runtime.block_on(self.context.repository.manifest(version)) {
+                Ok(manifest) => manifest.containers.iter().any(|usage| lost.contains(&usage.container)),
+                // It stays as it is, and is told when its turn comes.
+                Err(error) if error.is_damage() => true,
+                Err(error) => return Err(error.into()),
+            };
+            if names_any {
+                let later = versions[place..].iter().map(Version::id);
+                return Ok(later.filter(|id| !self.relaid.contains(id)).collect());
+            }
+        }
+        Ok(HashSet::new())
+    }
+
     /// What comes next may share what this version has. One that cannot be read is passed over.
     fn share_with(&mut self, version: &Version) -> Result<(), ConvertError> {
         match self.context.runtime.block_on(self.context.repository.manifest(version)) {
@@ -236,6 +280,7 @@ impl Converter<'_> {
             }
             Err(CommitError::Repository(error)) => return Err(error.into()),
         };
+        self.relaid.insert(pin.job);
         converted.versions += 1;
         converted.copied_bytes += copied;
         converted.shared_bytes += shared;

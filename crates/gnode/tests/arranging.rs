@@ -13,7 +13,7 @@ use larder_format::layout::Layout;
 use larder_gnode::arranging::Arranged;
 use larder_gnode::converting::convert;
 use larder_gnode::giving_up::Exact;
-use larder_gnode::pass::{Outcome, PassOptions};
+use larder_gnode::pass::{Outcome, PassOptions, PassReport};
 use proptest::prelude::*;
 use support::*;
 
@@ -47,6 +47,88 @@ fn what_a_version_drops_leaves_for_its_volume() {
     scene.arrange(0.0);
     assert_eq!(scene.stored_and_named(), (0, 0));
     assert!(scene.extents().is_empty(), "{:?}", scene.extents());
+}
+
+/// Version after version some other pieces are of a new edition.
+fn changed_until(last: u64) -> [u64; 60] {
+    let mut now = [0; 60];
+    for of in 1..=last {
+        for (place, piece) in now.iter_mut().enumerate() {
+            if (place as u64 * 7 + of * 5) % 11 < 2 {
+                *piece = of;
+            }
+        }
+    }
+    now
+}
+
+/// In between, what versions use is noted and nothing moves; then all of it moves together, as if it had been done each time. The oldest
+/// goes at any time without anything being read or written.
+#[test]
+fn waiting_is_one_merge() {
+    let history = |every: u32, passes: &mut Vec<PassReport>| {
+        let scene = Scene::new();
+        let mut expected = BTreeMap::new();
+        for of in 0..9 {
+            let bytes = pieces(&changed_until(of));
+            expected.insert(scene.lifecycle("db", &bytes), bytes);
+            passes.push(scene.arrange_every(every, 0.0));
+            scene.names_lead_to_chunks(&format!("after {of}"));
+            assert!(scene.categories_of("db").is_arranged());
+        }
+        (scene, expected)
+    };
+    let (mut each, mut waiting) = (Vec::new(), Vec::new());
+    let (exact, _) = history(1, &mut each);
+    let (scene, mut expected) = history(4, &mut waiting);
+    let moved = |passes: &[PassReport]| passes.iter().map(|pass| pass.arranged.moved_bytes.0).collect::<Vec<_>>();
+    let (each, waiting) = (moved(&each), moved(&waiting));
+    assert!(each[1..].iter().all(|moved| *moved > 0), "{each:?}");
+    let has_moved: Vec<bool> = waiting.iter().map(|moved| *moved > 0).collect();
+    assert_eq!(has_moved, [false, false, false, false, true, false, false, false, true], "{waiting:?}");
+    assert!(waiting.iter().sum::<u64>() * 3 < each.iter().sum::<u64>() * 2, "{waiting:?} {each:?}");
+    // It ends where the other ends.
+    assert_eq!(scene.stored_and_named(), exact.stored_and_named());
+    let forms = |scene: &Scene| scene.categories_of("db").triangle().into_iter().map(|(at, size)| (at, size.bytes));
+    assert!(forms(&scene).eq(forms(&exact)));
+    // Two more that wait; the oldest ones go meanwhile.
+    for of in 9..11 {
+        let bytes = pieces(&changed_until(of));
+        expected.insert(scene.lifecycle("db", &bytes), bytes);
+        scene.arrange_every(4, 0.0);
+        let oldest = *expected.keys().next().unwrap();
+        let said = scene.categories_of("db").freed(&[oldest].into());
+        let before = scene.data_bytes();
+        scene.forget(oldest);
+        expected.remove(&oldest);
+        let report = scene.arrange_every(4, 20.0);
+        assert_eq!((report.arranged.moved_chunks, report.arranged.written), (0, 0), "{report:?}");
+        assert!(said.object_bytes.0 > 0 && before - scene.data_bytes() == said.object_bytes.0, "{said:?}");
+        assert!(contents(&scene) == expected);
+    }
+    // Asked for, it is done at once.
+    let report = scene.pass_with(&thoroughly()).unwrap();
+    assert!(report.arranged.moved_chunks > 0);
+    let (stored, named) = scene.stored_and_named();
+    assert_eq!(stored, named);
+    assert!(contents(&scene) == expected);
+}
+
+/// When fewer versions are kept than it waits for, it does not wait for ever.
+#[test]
+fn a_short_memory_does_not_wait_longer() {
+    let scene = Scene::new();
+    let mut ids: Vec<JobId> = Vec::new();
+    let mut moved = 0;
+    for of in 0..8 {
+        ids.push(scene.lifecycle("db", &pieces(&edition(of, 4, of as usize))));
+        if ids.len() > 2 {
+            scene.forget(ids.remove(0));
+        }
+        moved += u64::from(scene.arrange_every(100, 20.0).arranged.moved_chunks > 0);
+        scene.names_lead_to_chunks("two are kept");
+    }
+    assert!(moved > 1, "{moved}");
 }
 
 #[test]
@@ -145,14 +227,26 @@ fn a_lost_index_is_made_anew() {
         scene.arrange(0.0);
         assert!(contents(&scene) == expected);
     }
-    for layout in [Layout::Standard, Layout::Lifecycle] {
-        let converted = convert(&scene.context(), "db", layout, Compression::DEFAULT, None).unwrap();
-        assert_eq!((converted.versions, converted.left), (4, 0));
+    // It is put in order in one step, or there and back.
+    for layouts in [&[Layout::Lifecycle][..], &[Layout::Standard, Layout::Lifecycle]] {
+        let scene = scene.fork();
+        assert!(scene.is_disordered());
+        for layout in layouts {
+            let converted = convert(&scene.context(), "db", *layout, Compression::DEFAULT, None).unwrap();
+            assert_eq!((converted.versions, converted.left), (4, 0));
+            scene.arrange(0.0);
+            assert!(contents(&scene) == expected);
+        }
         scene.arrange(0.0);
-        assert!(contents(&scene) == expected);
+        scene.arrange(0.0);
+        assert!(contents(&scene) == expected && !scene.is_disordered());
+        assert!(scene.categories_of("db").is_arranged());
+        scene.names_lead_to_chunks("converted");
+        let (stored, named) = scene.stored_and_named();
+        assert_eq!(stored, named);
+        let again = convert(&scene.context(), "db", Layout::Lifecycle, Compression::DEFAULT, None).unwrap();
+        assert_eq!((again.versions, again.were_already), (0, 4));
     }
-    scene.arrange(0.0);
-    scene.names_lead_to_chunks("converted");
 }
 
 /// `RebuiltKeepsCopies`: what a rebuild finds in its place may have been given up as well, its delete being under way.
@@ -192,7 +286,8 @@ enum Step {
     /// The same in another series.
     Other(u64),
     Forget(usize),
-    Arrange(bool),
+    /// Exactly or with holes, after so many versions.
+    Arrange(bool, u32),
     Collect,
 }
 
@@ -201,7 +296,7 @@ fn step() -> impl Strategy<Value = Step> {
         5 => (0u64..4, 2usize..20, 0usize..9).prop_map(|(of, every, shift)| Step::Backup(of, every, shift)),
         1 => (0u64..3).prop_map(Step::Other),
         3 => any::<usize>().prop_map(Step::Forget),
-        4 => any::<bool>().prop_map(Step::Arrange),
+        4 => (any::<bool>(), 1u32..5).prop_map(|(exactly, every)| Step::Arrange(exactly, every)),
         1 => Just(Step::Collect),
     ]
 }
@@ -237,7 +332,9 @@ proptest! {
                     expected.remove(&id);
                 }
                 Step::Forget(_) => {}
-                Step::Arrange(exactly) => drop(scene.arrange(if *exactly { 0.0 } else { 20.0 })),
+                Step::Arrange(exactly, every) => {
+                    drop(scene.arrange_every(*every, if *exactly { 0.0 } else { 20.0 }));
+                }
                 Step::Collect => {
                     drop(scene.pass_with(&PassOptions { arrange: None, ..arranging(0.0) }).unwrap());
                 }

@@ -140,6 +140,40 @@ fn it_is_cut_off_at_any_operation_and_goes_on() {
     }
 }
 
+/// A series of which the index was made anew is put in order within its layout, and whoever is cut off goes on.
+#[test]
+fn order_that_was_lost_is_made_anew_and_cut_off_at_any_operation() {
+    let scene = scene(Layout::Lifecycle);
+    let expected = scene.contents();
+    scene.lose_index();
+    scene.rebuild();
+    assert!(scene.is_disordered());
+    let run = |scene: &Scene, cut: Option<(u64, Stop)>| {
+        let (context, faults) = scene.faulty(&scene.memory);
+        let opened = faults.count();
+        if let Some((n, stop)) = cut {
+            faults.stop_at(opened + n, stop);
+        }
+        (to(&context, Layout::Lifecycle), faults.count() - opened)
+    };
+    let (done, operations) = run(&scene.fork(), None);
+    assert!(done.unwrap().versions > 0 && operations > 20);
+    for n in (0..operations).step_by(3) {
+        let at = format!("cut at operation {n} of {operations}");
+        let cut = scene.fork();
+        let _ = run(&cut, Some((n, Stop::After)));
+        assert!(cut.contents() == expected, "{at}");
+        cut.pass_with(&arranging(0.0)).unwrap();
+        assert!(cut.contents() == expected, "{at}");
+        run(&cut, None).0.unwrap_or_else(|error| panic!("{at}: {error}"));
+        is_of(&cut, Layout::Lifecycle, &expected, &at);
+        assert!(!cut.is_disordered(), "{at}");
+        let (again, _) = run(&cut, None);
+        assert_eq!(again.unwrap().versions, 0, "{at}");
+        assert!(cut.categories_of("db").is_arranged(), "{at}");
+    }
+}
+
 /// A version never names containers of the other layout, so whatever was first, its series can be arranged.
 #[test]
 fn a_backup_whose_base_is_converted_meanwhile_is_whole() {

@@ -110,18 +110,23 @@ fn what_comes_back_after_a_version_without_it_is_measured_and_then_found() {
     let (again, share, bases) = back_up([1, 2]);
     assert!(again > all / 3 && bases == [WhyBase::Newest], "{again} of {all}");
     assert!(share.is_some_and(|share| share > 300), "{share:?}");
-    // And then two versions serve.
+    // And then three versions serve.
     let (again, share, bases) = back_up([1, 3]);
-    assert_eq!((again, bases), (0, vec![WhyBase::Newest, WhyBase::Before]));
+    assert_eq!((again, bases), (0, vec![WhyBase::Newest, WhyBase::Before, WhyBase::Before]));
     assert_eq!(share, Some(1000));
+    // What the two newest do not have is found in the third.
+    let (_, share, bases) = back_up([1, 4]);
+    assert_eq!((share, bases.len()), (Some(0), 3));
+    let (again, share, _) = back_up([1, 2]);
+    assert_eq!((again, share), (0, Some(1000)));
     // Nothing comes back any more: after two such versions one is enough.
-    for (seeds, bases) in [([1, 3], 2), ([1, 4], 2), ([1, 5], 1), ([6, 5], 1)] {
+    for (seeds, bases) in [([1, 2], 3), ([1, 5], 3), ([1, 6], 1), ([7, 6], 1)] {
         let (_, share, found) = back_up(seeds);
         assert_eq!((share, found.len()), (Some(0), bases), "{seeds:?}");
     }
     let recorded: Vec<_> =
         versions(&scene.context).iter().map(|version| version.summary.statistics.skip_permille).collect();
-    assert_eq!(recorded.iter().filter(|share| **share > Some(20)).count(), 2, "{recorded:?}");
+    assert_eq!(recorded.iter().filter(|share| **share > Some(20)).count(), 3, "{recorded:?}");
 }
 
 #[test]

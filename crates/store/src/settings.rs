@@ -16,7 +16,7 @@ use futures::StreamExt;
 use larder_format::ids::SeriesKey;
 use larder_format::layout::Layout;
 use larder_format::names;
-use larder_format::settings::{HOLES_PERCENT, SETTINGS_MAX, SeriesSettings, SettingsOf};
+use larder_format::settings::{ARRANGE_EVERY, HOLES_PERCENT, SETTINGS_MAX, SeriesSettings, SettingsOf};
 
 use crate::StoreErrorKind;
 use crate::catalog::CONCURRENT_READS;
@@ -34,6 +34,8 @@ pub struct Settings {
     pub layout: Layout,
     /// Of a hundred bytes of an active container of the layout `lifecycle`, so many may be holes before it is rewritten; at most 100.
     pub holes_percent: u8,
+    /// After so many versions of the layout `lifecycle` what left their containers is brought together, at least 1.
+    pub arrange_every: u8,
 }
 
 impl Settings {
@@ -42,6 +44,7 @@ impl Settings {
         Self {
             layout: series.layout.or(default.layout).unwrap_or_default(),
             holes_percent: series.holes_percent.or(default.holes_percent).unwrap_or(HOLES_PERCENT),
+            arrange_every: series.arrange_every.or(default.arrange_every).unwrap_or(ARRANGE_EVERY),
         }
     }
 }
@@ -53,12 +56,18 @@ pub struct SettingsChange {
     pub layout: Option<Layout>,
     /// How many of a hundred bytes may be holes, at most 100.
     pub holes_percent: Option<u8>,
+    /// After how many versions what left is brought together, at least 1.
+    pub arrange_every: Option<u8>,
 }
 
 impl SettingsChange {
     fn applied_to(&self, before: &SeriesSettings) -> SeriesSettings {
-        let layout = self.layout.or(before.layout);
-        SeriesSettings { layout, holes_percent: self.holes_percent.or(before.holes_percent), ..before.clone() }
+        SeriesSettings {
+            layout: self.layout.or(before.layout),
+            holes_percent: self.holes_percent.or(before.holes_percent),
+            arrange_every: self.arrange_every.or(before.arrange_every),
+            ..before.clone()
+        }
     }
 }
 

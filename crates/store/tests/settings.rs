@@ -19,7 +19,8 @@ use larder_testkit::{Fault, FaultStore, Faults, Memory, OpKind, Stop, Times, Whe
 const OWN: Option<&str> = Some("host:/home");
 const DEFAULT: Option<&str> = None;
 
-const LIFECYCLE: SettingsChange = SettingsChange { layout: Some(Layout::Lifecycle), holes_percent: None };
+const LIFECYCLE: SettingsChange =
+    SettingsChange { layout: Some(Layout::Lifecycle), holes_percent: None, arrange_every: None };
 
 fn holes(percent: u8) -> SettingsChange {
     SettingsChange { holes_percent: Some(percent), ..SettingsChange::default() }
@@ -82,7 +83,7 @@ async fn what_is_set_for_a_series_holds_before_what_is_set_for_all() {
     play.set(DEFAULT, LIFECYCLE).await;
     play.set(DEFAULT, holes(5)).await;
     assert_eq!(play.holds().await, (Layout::Lifecycle, 5));
-    play.set(OWN, SettingsChange { layout: Some(Layout::Standard), holes_percent: None }).await;
+    play.set(OWN, SettingsChange { layout: Some(Layout::Standard), ..SettingsChange::default() }).await;
     assert_eq!(play.holds().await, (Layout::Standard, 5));
     play.set(OWN, holes(0)).await;
     assert_eq!(play.holds().await, (Layout::Standard, 0));

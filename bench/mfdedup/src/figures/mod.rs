@@ -30,7 +30,7 @@ fn content(figure: Figure) -> (&'static str, &'static str, Section) {
         Figure::Fig12 => ("fig12", "Figure 12: arranging and collecting", work::fig12),
         Figure::Fig13 => ("fig13", "Figure 13: volumes and active categories", space::fig13),
         Figure::Holes => ("holes", "Larder's model by the share of a container that may have left", work::holes),
-        Figure::Real | Figure::All => ("summary", "The targets, over all sets", targets::summary),
+        Figure::Real | Figure::Disk | Figure::All => ("summary", "The targets, over all sets", targets::summary),
     }
 }
 
@@ -48,8 +48,10 @@ const ALL: [Figure; 10] = [
 ];
 
 pub(crate) fn make(figure: Figure, settings: &Settings) -> anyhow::Result<()> {
-    if figure == Figure::Real {
-        return real(settings);
+    match figure {
+        Figure::Real => return real(settings),
+        Figure::Disk => return disk(settings),
+        _ => {}
     }
     let sets: Vec<Set> = settings.set.map_or_else(|| Set::MADE.to_vec(), |set| vec![set]);
     let figures = if figure == Figure::All { ALL.to_vec() } else { vec![figure] };
@@ -86,6 +88,15 @@ fn real(settings: &Settings) -> anyhow::Result<()> {
         page.say(&format!("## {set}"));
         crate::real::section(&mut page, settings, set)?;
     }
+    page.finish()
+}
+
+/// The page about a real disk.
+fn disk(settings: &Settings) -> anyhow::Result<()> {
+    let sets: Vec<Set> = settings.set.map_or_else(|| Set::MADE.to_vec(), |set| vec![set]);
+    let name = settings.set.map_or_else(|| "disk".to_owned(), |set| format!("disk-{}", short(set)));
+    let mut page = Page::new(&name, "The newest version on a real disk", &settings.words(), &settings.out)?;
+    crate::real_disk::page(&mut page, settings, &sets)?;
     page.finish()
 }
 

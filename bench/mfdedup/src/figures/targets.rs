@@ -5,7 +5,7 @@ use larder_bench_common::table::Table;
 
 use super::restores::{amplification, speed};
 use super::space::ratio;
-use super::work::{ENTRY, moved, seconds};
+use super::work::{moved, seconds};
 use super::{mean, steady};
 use crate::Settings;
 use crate::disk::Disk;
@@ -16,7 +16,6 @@ const WAYS: [usize; 3] = [MFDEDUP, LARDER_ZERO, LARDER];
 
 pub(super) fn summary(page: &mut Page, results: &Results, settings: &Settings) -> anyhow::Result<()> {
     let last = results.versions.len() - 1;
-    let bytes = results.versions[last].bytes;
     let ways = WAYS.map(|way| &results.tracks[way]);
     let mut table = Table::new(
         std::iter::once("at the end, or mean of later versions").chain(ways.iter().map(|way| way.name.as_str())),
@@ -35,14 +34,20 @@ pub(super) fn summary(page: &mut Page, results: &Results, settings: &Settings) -
         let rival = ratio(results, &results.tracks[rival], last);
         row(&format!("ratio x {name}"), &|way| format!("{:.3}", share(ratio(results, way, last), rival)));
     }
-    let newest = |track: &Track| speed(bytes, &track.newest[last].usual);
+    // Means over the last versions: between passes, and after them.
+    let of = |place: usize| results.versions[place].bytes;
+    let newest = |track: &Track| track.at_end(|place, read| speed(of(place), &read.usual));
     row("newest restored x HAR (>= 2.6)", &|way| format!("{:.2}", newest(way) / newest(&results.tracks[HAR])));
-    let once = |track: &Track| speed(bytes, &track.newest[last].once);
+    let once = |track: &Track| track.at_end(|place, read| speed(of(place), &read.once));
     row("the same if HAR wrote out of order", &|way| format!("{:.2}", once(way) / once(&results.tracks[HAR])));
-    let plain = bytes as f64 / 1e6 / Disk::SLOW.plain_seconds(bytes);
-    row("newest restored x plain read (>= 1)", &|way| format!("{:.2}", newest(way) / plain));
+    let plain = |place: usize| of(place) as f64 / 1e6 / Disk::SLOW.plain_seconds(of(place));
+    row("newest restored x plain read (>= 1)", &|way| {
+        format!("{:.2}", way.at_end(|place, read| speed(of(place), &read.usual) / plain(place)))
+    });
+    let bound = results.tracks[HAR].at_end(|place, read| plain(place) / speed(of(place), &read.usual));
+    row("a plain read x HAR", &|_| format!("{bound:.2}"));
     row("amplification, newest (<= 1.0 and 1.1)", &|way| {
-        format!("{:.3}", amplification(bytes, &way.newest[last].usual))
+        format!("{:.3}", way.at_end(|place, read| amplification(of(place), &read.usual)))
     });
     row("amplification, most of the retained", &|way| {
         let of = |(version, restored): &(u32, crate::schemes::Restored)| {
@@ -72,7 +77,7 @@ pub(super) fn summary(page: &mut Page, results: &Results, settings: &Settings) -
     }
     row("tables, bytes a distinct chunk of a version (<= 80)", &|way| {
         let chunks = results.versions.iter().map(|version| version.distinct).max().unwrap_or(1);
-        format!("{:.1}", (way.entries.iter().max().unwrap_or(&0) * ENTRY) as f64 / chunks as f64)
+        format!("{:.1}", *way.tables.iter().max().unwrap_or(&0) as f64 / chunks as f64)
     });
     row("deleting the oldest: bytes read and written (0)", &|way| {
         let most = way.collected.iter().map(|work| work.read.bytes + work.written).max();

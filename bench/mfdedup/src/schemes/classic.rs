@@ -12,7 +12,7 @@ use larder_bench_common::rewriting::{CAPPED_BYTES, capped, sparse};
 use larder_chunking::Fingerprint;
 
 use super::log::{CONTAINER, Log};
-use super::{Number, Restored, Scheme, opt};
+use super::{ENTRY, Number, Restored, Scheme, opt};
 use crate::disk::{Disk, Work};
 
 /// Which duplicates are stored again.
@@ -101,6 +101,18 @@ impl Classic {
             named.users += 1;
         }
         recipe.push(copy);
+    }
+
+    /// Containers with their bytes, in the order in which they were written.
+    pub(crate) fn containers(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.log.containers.iter().map(|(number, container)| (*number, container.extent.len))
+    }
+
+    /// The containers that a restore in the order of the stream reads, one after the other.
+    pub(crate) fn order(&self, version: Number, memory: u64) -> Vec<u32> {
+        let recipe = self.recipes.get(&version).map_or(&[][..], Vec::as_slice);
+        let accesses = recipe.iter().map(|copy| self.copies[*copy as usize].container);
+        opt::reads(accesses, (memory / CONTAINER).max(1) as usize)
     }
 
     fn is_dead(&self, copy: u32) -> bool {
@@ -206,15 +218,13 @@ impl Scheme for Classic {
         self.log.stored()
     }
 
-    fn entries(&self) -> usize {
-        self.index.len()
+    fn table_bytes(&self) -> usize {
+        self.index.len() * ENTRY
     }
 
     fn restore(&self, version: Number, memory: u64) -> Restored {
-        let Some(recipe) = self.recipes.get(&version) else { return Restored::default() };
-        let accesses = || recipe.iter().map(|copy| self.copies[*copy as usize].container);
-        let reads = opt::reads(accesses(), (memory / CONTAINER).max(1) as usize);
-        let once: BTreeSet<u32> = accesses().collect();
+        let reads = self.order(version, memory);
+        let once: BTreeSet<u32> = reads.iter().copied().collect();
         let extents =
             |containers: &mut dyn Iterator<Item = u32>| containers.filter_map(|c| self.log.extent(c)).collect();
         let in_order: Vec<_> = extents(&mut reads.into_iter());

@@ -10,9 +10,12 @@ use std::collections::BTreeMap;
 use larder_bench_common::front::Piece;
 
 use super::log::{CONTAINER, Log};
-use super::neighbours::Neighbours;
-use super::{Number, Restored, Scheme};
+use super::neighbours::{Bases, Neighbours};
+use super::{ENTRY, Number, Restored, Scheme};
 use crate::disk::{Disk, Extent, Work};
+
+/// Bytes of an entry for a chunk of a base: half of its fingerprint is enough to find where it is.
+const BASE_ENTRY: usize = 16;
 
 /// What may be tried.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,11 +25,14 @@ pub(crate) struct Lifecycle {
     pub(crate) container_bytes: u64,
     /// A pass follows every so many versions.
     pub(crate) every: Number,
+    pub(crate) bases: Bases,
 }
 
 impl Lifecycle {
+    /// Containers as rivals have them, a pass after every version, one base.
+    #[cfg(test)]
     pub(crate) fn with_holes(holes: f64) -> Self {
-        Self { holes, container_bytes: CONTAINER, every: 1 }
+        Self { holes, container_bytes: CONTAINER, every: 1, bases: Bases::One }
     }
 }
 
@@ -39,7 +45,7 @@ pub(crate) struct Larder {
 
 impl Larder {
     pub(crate) fn new(rules: Lifecycle) -> Self {
-        Self { rules, neighbours: Neighbours::default(), log: Log::new(rules.container_bytes) }
+        Self { rules, neighbours: Neighbours::with(rules.bases), log: Log::new(rules.container_bytes) }
     }
 
     /// Bytes of these chunks for which `is` holds.
@@ -113,13 +119,16 @@ impl Larder {
 
 impl Scheme for Larder {
     fn name(&self) -> String {
-        let Lifecycle { holes, container_bytes, every } = self.rules;
+        let Lifecycle { holes, container_bytes, every, bases } = self.rules;
         let mut name = format!("Larder, holes {} %", (holes * 1000.0).round() / 10.0);
         if container_bytes != CONTAINER {
             name.push_str(&format!(", {} MiB", container_bytes >> 20));
         }
         if every > 1 {
             name.push_str(&format!(", a pass after {every}"));
+        }
+        if let Bases::WhenLost(most) = bases {
+            name.push_str(&format!(", {most} bases"));
         }
         name
     }
@@ -171,8 +180,9 @@ impl Scheme for Larder {
         self.log.stored()
     }
 
-    fn entries(&self) -> usize {
-        self.neighbours.entries()
+    fn table_bytes(&self) -> usize {
+        let (own, asked) = self.neighbours.entries();
+        own * ENTRY + asked * BASE_ENTRY
     }
 
     fn restore(&self, version: Number, _: u64) -> Restored {

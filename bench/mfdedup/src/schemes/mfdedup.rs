@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use larder_bench_common::front::Piece;
 
 use super::neighbours::Neighbours;
-use super::{Number, Restored, Scheme};
+use super::{ENTRY, Number, Restored, Scheme};
 use crate::disk::{Disk, Extent, Work};
 
 /// Chunks of one first version.
@@ -111,8 +111,9 @@ impl Scheme for MfDedup {
         self.categories().map(|(_, category)| category.extent.len).sum()
     }
 
-    fn entries(&self) -> usize {
-        self.neighbours.entries()
+    fn table_bytes(&self) -> usize {
+        let (own, asked) = self.neighbours.entries();
+        (own + asked) * ENTRY
     }
 
     fn restore(&self, version: Number, _: u64) -> Restored {

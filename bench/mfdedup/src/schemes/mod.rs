@@ -18,8 +18,12 @@ use larder_bench_common::front::Piece;
 pub(crate) use classic::{Classic, Collection, Rule};
 pub(crate) use larder::{Larder, Lifecycle};
 pub(crate) use mfdedup::MfDedup;
+pub(crate) use neighbours::Bases;
 
 use crate::disk::{Reading, Work};
+
+/// Bytes of an entry in a table of fingerprints: a fingerprint of 32 bytes and a place of 8.
+pub(crate) const ENTRY: usize = 40;
 
 /// Number of a version, from 1.
 pub(crate) type Number = u32;
@@ -40,8 +44,8 @@ pub(crate) trait Scheme {
     /// Bytes that are stored.
     fn stored(&self) -> u64;
 
-    /// Fingerprints that a backup needs in memory.
-    fn entries(&self) -> usize;
+    /// Bytes of the tables of fingerprints that a backup needs in memory.
+    fn table_bytes(&self) -> usize;
 
     /// What a restore reads. `memory` is for containers that are needed again, where the scheme writes in order.
     fn restore(&self, version: Number, memory: u64) -> Restored;

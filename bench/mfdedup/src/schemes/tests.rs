@@ -76,7 +76,32 @@ fn all_schemes() -> Vec<Box<dyn Scheme>> {
     }
     // Rarer passes keep every promise but those about holes.
     schemes.push(Box::new(Larder::new(Lifecycle { every: 3, container_bytes: 1 << 20, ..Lifecycle::with_holes(0.2) })));
+    schemes.push(Box::new(Larder::new(Lifecycle { bases: Bases::WhenLost(3), ..Lifecycle::with_holes(0.2) })));
     schemes
+}
+
+/// What comes back from the version before the base.
+#[test]
+fn further_bases_are_asked_after_too_much_was_lost() {
+    let all: Vec<Piece> = (0..40).map(piece).collect();
+    let fifth: Vec<Piece> = all[..1].iter().chain(&all[20..]).copied().collect();
+    let stored = |bases| {
+        let mut larder = Larder::new(Lifecycle { bases, ..Lifecycle::with_holes(0.0) });
+        // It shows in the third version; the fifth has one of the second before it, the sixth the others of the third before it.
+        let versions = [&all[..], &all[20..], &all[..], &all[20..], &fifth[..], &all[..]];
+        for (number, pieces) in (1..).zip(versions) {
+            larder.back_up(number, pieces);
+            larder.arrange();
+            assert!(larder.content(number) == pieces);
+        }
+        (1..=6).for_each(|number| assert!(larder.content(number) == versions[number as usize - 1], "{number}"));
+        larder.stored()
+    };
+    let half = distinct_bytes([&all[..20].to_vec()]);
+    let whole = distinct_bytes([&all]);
+    assert_eq!(stored(Bases::One), whole + 2 * half);
+    assert_eq!(stored(Bases::WhenLost(2)), whole + 2 * half - u64::from(all[0].size));
+    assert_eq!(stored(Bases::WhenLost(3)), whole + half);
 }
 
 const EXACT: usize = 0;

@@ -34,6 +34,9 @@ pub(crate) enum SeriesCommand {
     ///
     /// Everything is read, verified and stored once more, each chunk once; what the old layout had goes with the next pass. May be
     /// interrupted at any moment: the snapshots that are done are done, and running it again goes on with the others.
+    ///
+    /// A series that is not arranged any more because the index was made anew (`larder repair index`) is converted to `lifecycle` like
+    /// any other, although it has that layout.
     Convert(ConvertArgs),
 }
 
@@ -70,7 +73,7 @@ pub(crate) struct SetSeriesArgs {
     pub(crate) which: WhichSeries,
 
     /// How a series without snapshots will lie in containers: standard, or lifecycle
-    #[arg(long, value_name = "LAYOUT", required_unless_present = "holes")]
+    #[arg(long, value_name = "LAYOUT", required_unless_present_any = ["holes", "arrange_every"])]
     pub(crate) layout: Option<Layout>,
 
     /// In the layout `lifecycle`, containers are written anew when more than so many percent of one are holes: bytes that its other
@@ -79,6 +82,13 @@ pub(crate) struct SetSeriesArgs {
     /// Fewer holes make restores read less, and passes move more. 0 is the layout of MFDedup's paper.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(crate) holes: Option<u8>,
+
+    /// In the layout `lifecycle`, containers are written anew after so many snapshots, in one go [1 if nothing is set]
+    ///
+    /// Until then passes only note what nobody uses any more, so that forgetting frees what it says. Rarer passes move less; in between,
+    /// restores read what has left as well. `larder optimize --task arrange` does it at once.
+    #[arg(long, value_name = "SNAPSHOTS", value_parser = clap::value_parser!(u8).range(1..))]
+    pub(crate) arrange_every: Option<u8>,
 }
 
 /// Show what lies where of a series in the layout `lifecycle`.

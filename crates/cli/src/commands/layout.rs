@@ -38,6 +38,7 @@ pub(super) fn run(app: &App, args: &LayoutArgs) -> Result<Exit, Failure> {
             format!("series {} is in the layout {}: it has no categories", safe(&args.series), Layout::Standard);
         Failure::new(Exit::Failed, message).advise("`larder stats` says how much it takes")
     };
+    let is_disordered = super::series::disordered_series(app, &context.repository).contains(&key);
     let picture = match Free::read(app, &context, &versions)? {
         Some(free) => {
             let found = free.categories(key).ok_or_else(is_standard)?;
@@ -50,6 +51,7 @@ pub(super) fn run(app: &App, args: &LayoutArgs) -> Result<Exit, Failure> {
             Picture::new(args.series.clone(), &found.ok_or_else(is_standard)?, &versions.admitted, None)
         }
     };
+    let picture = Picture { is_disordered, ..picture };
     if let Some(path) = &args.svg {
         std::fs::write(path, svg::draw(&picture)).map_err(|error| {
             Failure::of(Exit::Failed, &error).while_doing(&format!("cannot write {}", path.display()))
@@ -74,6 +76,8 @@ struct Picture {
     versions: Vec<Shown>,
     triangle: BTreeMap<Category, CategorySize>,
     volumes: BTreeMap<Last, Volume>,
+    /// Whether passes do not arrange it, because the index was made anew.
+    is_disordered: bool,
 }
 
 /// A snapshot, and what forgetting it alone would free if that is known: all bytes, and what of them is data.
@@ -100,6 +104,7 @@ impl Picture {
             versions: shown.collect(),
             triangle: categories.triangle(),
             volumes: categories.volumes(),
+            is_disordered: false,
         }
     }
 
@@ -125,6 +130,7 @@ impl Picture {
         let arranged = self.versions.iter().filter(|shown| shown.version.progress == Progress::Arranged).count();
         let all = self.versions.len();
         match (self.index, all - arranged) {
+            _ if self.is_disordered => super::series::order_advice(&self.series),
             (0, _) => "no pass was made yet: everything is as it was stored".to_owned(),
             (_, 0) => format!("all of {} arranged", sizes::count(all as u64, "snapshot")),
             _ => format!(
@@ -182,6 +188,7 @@ impl Picture {
             "series": self.series,
             "layout": Layout::Lifecycle.name(),
             "index": self.index,
+            "is_disordered": self.is_disordered,
             "snapshots": snapshots,
             "categories": categories,
             "volumes": volumes,

@@ -1,9 +1,11 @@
 //! `larder series`: which series there are, how they are laid out, and what is set for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
+use larder_format::ids::SeriesKey;
 use larder_format::layout::Layout;
 use larder_format::settings::{SeriesSettings, SettingsOf};
+use larder_gnode::arranging::disordered;
 use larder_gnode::converting::{Converted, convert};
 use larder_lnode::{Clock, SystemClock};
 use larder_store::Repository;
@@ -111,6 +113,8 @@ struct Known {
     versions: Vec<Version>,
     set: SeriesSettings,
     holds: Settings,
+    /// Whether passes do not arrange it, because the index was made anew.
+    is_disordered: bool,
 }
 
 impl Known {
@@ -132,7 +136,9 @@ impl Known {
         json!({
             "series": self.name,
             "layout": self.layout().name(),
+            "is_disordered": self.is_disordered,
             "holes_percent": self.holds.holes_percent,
+            "arrange_every": self.holds.arrange_every,
             "snapshots": self.versions.len(),
             "newest": newest.map(|version| version.id().to_string()),
             "newest_time": newest.map(|version| time::rfc3339(version.summary.time_ms)),
@@ -147,6 +153,7 @@ fn settings_json(set: &SeriesSettings) -> Value {
     json!({
         "layout": set.layout.map(Layout::name),
         "holes_percent": set.holes_percent,
+        "arrange_every": set.arrange_every,
         "time": (set.time_ms > 0).then(|| time::rfc3339(set.time_ms)),
         "host": (!set.host.is_empty()).then_some(&set.host),
     })
@@ -164,13 +171,34 @@ fn known(app: &App, repository: &Repository) -> Result<(Vec<Known>, SeriesSettin
     for set in all.values() {
         series.entry(set.series.clone()).or_default();
     }
+    let disordered = disordered_series(app, repository);
     let known = series.into_iter().map(|(name, versions)| {
         let key = SettingsOf::Series(repository.keys().series_key(&name));
         let set = all.get(&key).cloned().unwrap_or_default();
         let holds = Settings::of(&set, &default);
-        Known { name, versions, set, holds }
+        let is_disordered = versions.first().is_some_and(|version| disordered.contains(&version.series));
+        Known { name, versions, set, holds, is_disordered }
     });
     Ok((known.collect(), default, versions))
+}
+
+/// Series that passes do not arrange, because the index was made anew. Nothing is known of that without an index.
+pub(super) fn disordered_series(app: &App, repository: &Repository) -> HashSet<SeriesKey> {
+    match app.block_on(disordered(repository)) {
+        Ok(all) => all.into_keys().collect(),
+        Err(error) => {
+            tracing::warn!(%error, "the index cannot be read");
+            HashSet::new()
+        }
+    }
+}
+
+/// What to do about such a series.
+pub(super) fn order_advice(series: &str) -> String {
+    format!(
+        "the index was made anew: passes do not arrange this series until `larder series convert {} --layout lifecycle`",
+        safe(series)
+    )
 }
 
 fn list(app: &App) -> Result<(), Failure> {
@@ -192,7 +220,11 @@ fn list(app: &App) -> Result<(), Failure> {
             let size = newest.map(|version| sizes::show(version.summary.statistics.logical_bytes));
             table.row(vec![
                 safe(&known.name),
-                known.layout().to_string(),
+                if known.is_disordered {
+                    format!("{}, not arranged", known.layout())
+                } else {
+                    known.layout().to_string()
+                },
                 known.versions.len().to_string(),
                 newest.map_or_else(String::new, |version| time::show(version.summary.time_ms)),
                 size.unwrap_or_default(),
@@ -204,8 +236,9 @@ fn list(app: &App) -> Result<(), Failure> {
         } else {
             table.lines().iter().try_for_each(|line| app.out.line(line))?;
         }
-        let Settings { layout, holes_percent } = Settings::of(&SeriesSettings::default(), &default);
-        app.out.info(format!("new series: layout {layout}, holes up to {holes_percent} %"))?;
+        let Settings { layout, holes_percent, arrange_every } = Settings::of(&SeriesSettings::default(), &default);
+        let arranged = format!("holes up to {holes_percent} %, arranged after every {arrange_every}");
+        app.out.info(format!("new series: layout {layout}, {arranged}"))?;
     }
     versions.warn_of_damage(app);
     Ok(())
@@ -242,11 +275,12 @@ fn show_text(app: &App, known: &Known) -> Result<(), Failure> {
         true => format!("{}, {}: it has no snapshot yet", known.layout(), by(known.set.layout.is_some())),
         false => format!("{}, as its snapshots are", known.layout()),
     };
-    let Settings { holes_percent, .. } = known.holds;
+    let Settings { holes_percent, arrange_every, .. } = known.holds;
     let mut lines = vec![
         format!("Series     {}", safe(&known.name)),
         format!("Layout     {layout}"),
         format!("Holes      up to {holes_percent} %, {}", by(known.set.holes_percent.is_some())),
+        format!("Arranged   after every {arrange_every}, {}", by(known.set.arrange_every.is_some())),
         format!("Snapshots  {}", known.versions.len()),
     ];
     if let Some(newest) = known.newest_by_time() {
@@ -255,6 +289,9 @@ fn show_text(app: &App, known: &Known) -> Result<(), Failure> {
         lines.push(format!("Newest     {id} of {when}, {}", sizes::show(summary.statistics.logical_bytes)));
         lines.push(format!("Added      {} by all of them", sizes::show(known.added())));
     }
+    if known.is_disordered {
+        lines.push(format!("Order      {}", order_advice(&known.name)));
+    }
     if known.set.time_ms > 0 {
         lines.push(format!("Set        {} on {}", time::show(known.set.time_ms), safe(&known.set.host)));
     }
@@ -262,17 +299,19 @@ fn show_text(app: &App, known: &Known) -> Result<(), Failure> {
 }
 
 fn show_default(app: &App, set: &SeriesSettings) -> Result<(), Failure> {
-    let Settings { layout, holes_percent } = Settings::of(set, &SeriesSettings::default());
+    let Settings { layout, holes_percent, arrange_every } = Settings::of(set, &SeriesSettings::default());
     if app.out.is_json() {
         return app.out.json(&json!({
             "series": null,
             "layout": layout.name(),
             "holes_percent": holes_percent,
+            "arrange_every": arrange_every,
             "settings": settings_json(set),
         }));
     }
-    app.out.line(format!("Layout  {layout}, for series without snapshots"))?;
-    app.out.line(format!("Holes   up to {holes_percent} %"))
+    app.out.line(format!("Layout    {layout}, for series without snapshots"))?;
+    app.out.line(format!("Holes     up to {holes_percent} %"))?;
+    app.out.line(format!("Arranged  after every {arrange_every}"))
 }
 
 fn set(app: &App, args: &SetSeriesArgs) -> Result<(), Failure> {
@@ -288,7 +327,7 @@ fn set(app: &App, args: &SetSeriesArgs) -> Result<(), Failure> {
     {
         return Err(contradiction(series, layout, asked));
     }
-    let change = SettingsChange { layout: args.layout, holes_percent: args.holes };
+    let change = SettingsChange { layout: args.layout, holes_percent: args.holes, arrange_every: args.arrange_every };
     let host = environment::host();
     let set = app.block_on(repository.set_settings(series, change, SystemClock.now_ms(), &host))?;
     if app.out.is_json() {
@@ -297,6 +336,7 @@ fn set(app: &App, args: &SetSeriesArgs) -> Result<(), Failure> {
     let what = [
         set.layout.map(|layout| format!("layout {layout}")),
         set.holes_percent.map(|percent| format!("holes up to {percent} %")),
+        set.arrange_every.map(|versions| format!("arranged after every {versions}")),
     ];
     let what: Vec<String> = what.into_iter().flatten().collect();
     let of =

@@ -36,6 +36,7 @@ fn version(number: u32, state: VersionState) -> IndexedVersion {
         state,
         layout: Layout::Standard,
         is_arranged: false,
+        is_carried: false,
     }
 }
 
@@ -136,6 +137,12 @@ fn what_no_reader_accepts_is_not_written() {
     assert!(!written(&|m| m.versions[1].number = 0));
     assert!(!written(&|m| m.versions[1].is_arranged = true));
     assert!(written(&|m| (m.versions[1].layout, m.versions[1].is_arranged) = (Layout::Lifecycle, true)));
+    let carried = |m: &mut IndexManifest| (m.versions[1].layout, m.versions[1].is_carried) = (Layout::Lifecycle, true);
+    assert!(!written(&carried));
+    assert!(written(&|m| {
+        carried(m);
+        m.versions[1].is_arranged = true;
+    }));
     assert!(!written(&|m| m.runs.swap(1, 2)));
     assert!(!written(&|m| m.runs[0].last += 1));
     assert!(!written(&|m| m.runs[3].last = 4));
@@ -159,11 +166,12 @@ fn runs_are_found_by_table() {
 
 fn any_version() -> impl Strategy<Value = (u32, IndexedVersion)> {
     let state = prop_oneof![Just(VersionState::Retained), Just(VersionState::Forgotten), Just(VersionState::Collected)];
-    let arranged = prop_oneof![Just((Layout::Standard, false)), any::<bool>().prop_map(|is| (Layout::Lifecycle, is))];
+    let of_lifecycle = (any::<bool>(), any::<bool>()).prop_map(|(is, carried)| (Layout::Lifecycle, is, is && carried));
+    let arranged = prop_oneof![Just((Layout::Standard, false, false)), of_lifecycle];
     (1u32..1000, 0u8..3, 0u8..9, any::<u32>(), state, arranged).prop_map(
-        |(step, series, job, generation, state, (layout, is_arranged))| {
+        |(step, series, job, generation, state, (layout, is_arranged, is_carried))| {
             let (series, job) = (SeriesKey([series; 16]), JobId([job; 16]));
-            (step, IndexedVersion { number: 0, series, job, generation, state, layout, is_arranged })
+            (step, IndexedVersion { number: 0, series, job, generation, state, layout, is_arranged, is_carried })
         },
     )
 }

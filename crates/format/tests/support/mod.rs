@@ -196,6 +196,7 @@ pub fn index_manifest() -> IndexManifest {
         state,
         layout,
         is_arranged: false,
+        is_carried: false,
     };
     let run = |table, age| RunRef {
         table,
@@ -331,6 +332,7 @@ pub fn settings() -> SeriesSettings {
         time_ms: 1_790_000_000_000,
         host: "host".to_owned(),
         series: "host:/home".to_owned(),
+        arrange_every: None,
     }
 }
 

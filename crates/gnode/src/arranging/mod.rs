@@ -9,6 +9,7 @@
 //! * `classify`: until when each stretch is needed. Pure.
 //! * `choose`: which containers are worth giving up. Pure.
 //! * `carry`: copies what is still needed of those, volume by volume.
+//! * `disorder`: which series an index that was made anew keeps from being arranged.
 //! * `settle`: what the table of containers says then.
 //!
 //! Invariants
@@ -24,6 +25,7 @@
 mod carry;
 mod choose;
 mod classify;
+mod disorder;
 mod references;
 mod series;
 mod settle;
@@ -34,15 +36,18 @@ use std::sync::Arc;
 use larder_format::compress::Compression;
 use larder_format::ids::{ByteCount, ContainerId, JobId, SeriesKey};
 use larder_format::index_manifest::IndexedVersion;
-use larder_format::index_tables::ContainerState;
+use larder_format::layout::Layout;
 use larder_index::{Draft, IndexPass};
 use larder_lnode::Context;
 use larder_lnode::relayout::{Relayout, RelayoutError};
 use larder_store::survey::ListedContainer;
 
 use crate::giving_up::{GiveUpError, Rights};
+pub use disorder::disordered;
+
 use carry::Ended;
-use series::{Known, Series};
+use disorder::is_disordered;
+use series::Series;
 
 /// How often a series begins again because something in it cannot be read.
 const ATTEMPTS: u32 = 8;
@@ -53,7 +58,9 @@ pub struct ArrangeOptions {
     /// A container is given up when more than this share of its bytes (percent) is of other versions than most of it; half of that is
     /// enough when nobody needs them. 0 is MFDedup's own layout. `None`: as is set for each series.
     pub holes_percent: Option<f64>,
-    /// Look also at series of which nothing new is known.
+    /// Containers are given up after so many versions; until then only the records say what left. `None`: as is set for each series.
+    pub every: Option<u32>,
+    /// Do it now, and look also at series of which nothing new is known.
     pub all: bool,
     /// How copies are compressed.
     pub compression: Compression,
@@ -61,7 +68,7 @@ pub struct ArrangeOptions {
 
 impl Default for ArrangeOptions {
     fn default() -> Self {
-        Self { holes_percent: None, all: false, compression: Compression::DEFAULT }
+        Self { holes_percent: None, every: None, all: false, compression: Compression::DEFAULT }
     }
 }
 
@@ -87,6 +94,8 @@ pub struct Arranged {
     /// Bytes of those.
     pub given_up_bytes: ByteCount,
     pub(crate) containers: Vec<ListedContainer>,
+    /// Whether the index says now of a series that it was looked at and is in order, which it did not say before.
+    pub(crate) has_noted: bool,
     /// The number that the pass's next container gets.
     pub(crate) next_number: u32,
 }
@@ -94,7 +103,7 @@ pub struct Arranged {
 impl Arranged {
     /// Whether it changed nothing that is worth an index.
     pub(crate) fn is_nothing(&self) -> bool {
-        self.versions == 0 && self.written == 0 && self.containers.is_empty()
+        self.versions == 0 && self.written == 0 && self.containers.is_empty() && !self.has_noted
     }
 
     /// Whether it may have written containers that no index has.
@@ -123,13 +132,40 @@ pub(crate) struct Unarranged {
     pub(crate) series: SeriesKey,
     /// Its versions that are retained, by rising number.
     pub(crate) versions: Vec<IndexedVersion>,
-    /// Whether there is something to arrange, however much may be left over.
-    pub(crate) is_due: bool,
+    /// Whether versions went of which there are older ones, so that not all of what they had goes by itself.
+    pub(crate) has_left: bool,
+    /// Whether any went.
+    pub(crate) has_lost: bool,
+    /// Whether it was asked for.
+    pub(crate) is_wanted: bool,
     /// Percent, as in [`ArrangeOptions`].
     pub(crate) holes_percent: f64,
+    /// Versions, as in [`ArrangeOptions`].
+    pub(crate) every: u32,
 }
 
 impl Unarranged {
+    /// Whether there is something to arrange, however much may be left over. A pass that was cut off left no version that was carried.
+    pub(crate) fn is_due(&self) -> bool {
+        self.has_new() || self.has_left || self.is_wanted || self.carried().is_none()
+    }
+
+    fn has_new(&self) -> bool {
+        self.versions.iter().any(|version| !version.is_arranged)
+    }
+
+    /// How many versions came after the newest one after which containers were given up, if that is still there.
+    fn carried(&self) -> Option<usize> {
+        self.versions.iter().rev().position(|version| version.is_carried)
+    }
+
+    /// Whether containers are given up now. Else what is new is only noted, which moves nothing. When no version came this may be the last
+    /// pass for long.
+    fn gives_up(&self) -> bool {
+        let is_time = self.carried().is_none_or(|since| since >= self.every as usize);
+        is_time || self.is_wanted || !self.has_new()
+    }
+
     /// Numbers of versions that are to be arranged.
     fn new_numbers(&self) -> Vec<u32> {
         self.versions.iter().filter(|version| !version.is_arranged).map(|version| version.number).collect()
@@ -186,6 +222,9 @@ pub(crate) fn arrange(pass: &IndexPass, draft: &mut Draft<'_>, work: &Work) -> R
 }
 
 /// `None` when nothing of it is to change.
+///
+/// What versions use is noted for each of them; containers are given up after every so many, in one merge. That it waits is no state that
+/// anybody would have to know of but this pass: it is as if holes did not matter yet.
 fn arrange_series(
     pass: &IndexPass,
     draft: &mut Draft<'_>,
@@ -196,10 +235,10 @@ fn arrange_series(
 ) -> Result<Option<Series>, GiveUpError> {
     let series = Series::read(pass, draft, unarranged.series)?;
     // Neither what is gone nor what may go at any time can be relied on (`RebuiltKeepsCopies`).
-    let may_go = |known: &Known| known.number < work.rights.rebuilt && !known.facts.forwards.is_empty();
-    if series.containers.values().any(|known| known.facts.state == ContainerState::Gone || may_go(known)) {
+    if series.containers.values().any(|known| is_disordered(known.number, &known.facts, work.rights.rebuilt)) {
         tracing::warn!(
-            "a series is not arranged: the index was made anew, and does not know where its containers' bytes went"
+            "a series is not arranged: the index was made anew, and does not know where its containers' bytes went; \
+             converting it within its layout puts it in order"
         );
         return Ok(None);
     }
@@ -218,7 +257,8 @@ fn arrange_series(
     }
     let mut distrusted = HashSet::new();
     let mut was_cut = false;
-    for _ in 0..ATTEMPTS {
+    let gives_up = unarranged.gives_up();
+    for _ in 0..if gives_up { ATTEMPTS } else { 0 } {
         let content = series.content(pass, draft)?;
         let chosen = choose::choose(&series, &content, unarranged, &work.rights, &distrusted);
         if chosen.is_empty() {
@@ -242,18 +282,20 @@ fn arrange_series(
             }
         }
     }
-    // What is left to be given up is looked for when something is due. So the newest version stays to be arranged, which says nothing new
-    // of what it uses.
-    let newest = unarranged.versions.last().map(|version| version.number).filter(|_| was_cut);
     arranged.was_stopped |= was_cut;
-    let new: HashSet<u32> = unarranged.new_numbers().into_iter().filter(|number| Some(*number) != newest).collect();
+    arranged.has_noted |= unarranged.carried().is_none() && !was_cut;
+    let newest = unarranged.versions.last().map(|version| version.number);
     for version in draft.manifest.versions.iter_mut().filter(|version| version.series == unarranged.series) {
-        if Some(version.number) == newest {
-            version.is_arranged = false;
+        if version.layout != Layout::Lifecycle {
+            continue;
         }
-        if new.contains(&version.number) {
-            version.is_arranged = true;
-            arranged.versions += 1;
+        arranged.versions += u64::from(!version.is_arranged);
+        version.is_arranged = true;
+        if was_cut {
+            // The next pass goes on, whatever else is due.
+            version.is_carried = false;
+        } else if gives_up {
+            version.is_carried = Some(version.number) == newest;
         }
     }
     Ok(Some(series))

@@ -231,7 +231,8 @@ impl Ledger {
         self.ingested += 1;
         self.retained.insert(version);
         let state = VersionState::Retained;
-        let row = IndexedVersion { number, series, job, generation, state, layout, is_arranged: false };
+        let row =
+            IndexedVersion { number, series, job, generation, state, layout, is_arranged: false, is_carried: false };
         self.versions.insert(version, row);
         // What is of the other layout is found by nobody who looks for something similar, and needs nothing of what others have.
         if layout == Layout::Standard && !contents.sketch.is_empty() {
@@ -294,9 +295,8 @@ impl Ledger {
         [self.counting(), arranged].concat()
     }
 
-    /// Series of the layout `lifecycle` of which versions came or went, or all of them. It is due to arrange one when versions came, or
-    /// some went of which there are older ones, so that not all of what they had goes by itself. Not those of which some manifests
-    /// count that were not taken in: what these need is not known. After [`Ledger::prune`].
+    /// Series of the layout `lifecycle` of which versions came or went, or all of them. Not those of which some manifests count that were
+    /// not taken in: what these need is not known. After [`Ledger::prune`].
     pub(crate) fn unarranged(&self, all_series: bool) -> Vec<Unarranged> {
         let of_layout = self.versions.values().filter(|version| version.layout == Layout::Lifecycle);
         let mut all: BTreeMap<SeriesKey, Vec<IndexedVersion>> = BTreeMap::new();
@@ -308,9 +308,16 @@ impl Ledger {
             let oldest = versions.first().map_or(0, |version| version.number);
             let dropped = self.dropped_numbers.get(&series);
             let has_left = dropped.and_then(BTreeSet::last).is_some_and(|newest| *newest > oldest);
-            let has_new = versions.iter().any(|version| !version.is_arranged);
-            let is_due = has_new || has_left || all_series;
-            (is_due || dropped.is_some()).then_some(Unarranged { series, versions, is_due, holes_percent: 0.0 })
+            let unarranged = Unarranged {
+                series,
+                versions,
+                has_left,
+                has_lost: dropped.is_some(),
+                is_wanted: all_series,
+                holes_percent: 0.0,
+                every: 1,
+            };
+            (unarranged.is_due() || unarranged.has_lost).then_some(unarranged)
         });
         unarranged.collect()
     }

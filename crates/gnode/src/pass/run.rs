@@ -452,9 +452,13 @@ impl Pass<'_> {
                 Some(percent) => percent,
                 None => f64::from(self.repository.settings(unarranged.series).await?.holes_percent),
             };
+            unarranged.every = match options.every {
+                Some(versions) => versions,
+                None => u32::from(self.repository.settings(unarranged.series).await?.arrange_every),
+            };
         }
         // Where nothing may be left over, there may be something of whatever went.
-        series.retain(|unarranged| unarranged.is_due || unarranged.holes_percent <= 0.0);
+        series.retain(|unarranged| unarranged.is_due() || unarranged.holes_percent <= 0.0);
         if series.is_empty() {
             return Ok(None);
         }

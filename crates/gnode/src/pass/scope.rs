@@ -125,6 +125,7 @@ mod tests {
             state: VersionState::Retained,
             layout: Layout::Standard,
             is_arranged: false,
+            is_carried: false,
         });
         let container = ContainerId { kind: ContainerKind::Data, job: job(9), seq: 0 };
         base.queue.push(Queued { what: Doomed::Container(container), reason: Reason::Collected, decided: 6 });

@@ -417,9 +417,11 @@ pub async fn real_pass(node: &Node, death: Death) -> Result<(), Stop> {
     let unused = Unused::OfContainer(*node.rng().pick(&[1, 20, 60]));
     let exact = *node.rng().pick(&[Exact::Never, Exact::WhenWorth, Exact::Always]);
     let give_up = Some(GiveUpOptions { unused, exact, max_rewrite: None, compression: Compression::Off });
+    let every = *node.rng().pick(&[1, 1, 2, 3, 5]);
     let arrange = ArrangeOptions {
         // In the end nothing is left over, so that what nobody needs can be told from what some need.
         holes_percent: Some(if death == Death::Certain { 0.0 } else { *node.rng().pick(&[0.0, 20.0, 60.0]) }),
+        every: Some(every),
         all: death == Death::Certain || node.one_in(4),
         compression: Compression::Off,
     };

@@ -6,7 +6,8 @@ use larder_format::ChunkRef;
 use larder_format::extents::Extents;
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::layout::Layout;
-use larder_gnode::arranging::ArrangeOptions;
+use larder_gnode::arranging::{ArrangeOptions, disordered};
+use larder_gnode::categories::{Categories, categories};
 use larder_gnode::pass::{PassOptions, PassReport};
 use larder_index::{ContainerExtents, IndexIo, IndexSnapshot, LookupOptions, TableView};
 use larder_lnode::references::References;
@@ -15,18 +16,19 @@ use larder_testkit::data;
 
 use super::{Scene, backup_with, pass_options, versions};
 
+/// Arranging after so many versions, leaving so much (percent) of other versions in a container.
+pub fn every(versions: u32, holes_percent: f64) -> ArrangeOptions {
+    ArrangeOptions { holes_percent: Some(holes_percent), every: Some(versions), ..ArrangeOptions::default() }
+}
+
 /// A pass that leaves so much (percent) of other versions in a container.
 pub fn arranging(holes_percent: f64) -> PassOptions {
-    PassOptions {
-        arrange: Some(ArrangeOptions { holes_percent: Some(holes_percent), ..ArrangeOptions::default() }),
-        give_up: None,
-        ..pass_options()
-    }
+    PassOptions { arrange: Some(every(1, holes_percent)), give_up: None, ..pass_options() }
 }
 
 /// The same with nothing left over, also where nothing is new.
 pub fn thoroughly() -> PassOptions {
-    let options = ArrangeOptions { holes_percent: Some(0.0), all: true, ..ArrangeOptions::default() };
+    let options = ArrangeOptions { all: true, ..every(1, 0.0) };
     PassOptions { arrange: Some(options), ..arranging(0.0) }
 }
 
@@ -56,6 +58,12 @@ impl Scene {
             options.force = true;
         })?;
         Ok(report.version.unwrap().id)
+    }
+
+    /// A pass that gives containers up after so many versions.
+    pub fn arrange_every(&self, versions: u32, holes_percent: f64) -> PassReport {
+        self.pass_with(&PassOptions { arrange: Some(every(versions, holes_percent)), ..arranging(holes_percent) })
+            .unwrap()
     }
 
     pub fn arrange(&self, holes_percent: f64) -> PassReport {
@@ -110,6 +118,25 @@ impl Scene {
                 assert_eq!(found, Some((chunk.fingerprint, chunk.size)), "{at}: {container} at {offset}");
             }
         }
+    }
+
+    /// What categories say of a series.
+    pub fn categories_of(&self, series: &str) -> Categories {
+        let repository = self.context().repository;
+        let versions = self.versions().into_iter().filter(|version| version.summary.series == series);
+        let all = self.runtime.block_on(categories(&repository, &versions.collect::<Vec<_>>())).unwrap();
+        all.into_values().next().unwrap()
+    }
+
+    /// Whether an index that was made anew keeps any series from being arranged.
+    pub fn is_disordered(&self) -> bool {
+        !self.runtime.block_on(disordered(&self.context().repository)).unwrap().is_empty()
+    }
+
+    /// Bytes of the objects of all data containers.
+    pub fn data_bytes(&self) -> u64 {
+        let listed = self.runtime.block_on(self.context().repository.list_containers()).unwrap();
+        listed.iter().filter(|listed| listed.id.kind == ContainerKind::Data).map(|listed| listed.bytes).sum()
     }
 
     /// Bytes of all chunks in data containers, and of those that versions need: each name once.

@@ -15,7 +15,7 @@ mod lifecycle;
 
 pub use between::{Between, at_every_operation};
 pub use exact::{thorough, twins};
-pub use lifecycle::{arranging, pieces, thoroughly};
+pub use lifecycle::{arranging, every, pieces, thoroughly};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;

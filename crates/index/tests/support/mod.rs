@@ -52,6 +52,7 @@ pub fn manifest(pass: u8) -> IndexManifest {
         state: VersionState::Retained,
         layout: larder_format::layout::Layout::Standard,
         is_arranged: false,
+        is_carried: false,
     };
     let head = IndexHead {
         number: 0,

@@ -13,10 +13,10 @@ use larder_store::RepositoryError;
 
 use crate::version::RecipeReader;
 
-/// Of a thousand bytes that the base does not have, so many may be skip duplicates before two versions serve as bases.
+/// Of a thousand bytes that the base does not have, so many may be skip duplicates before three versions serve as bases.
 const PERMILLE_MAX: u32 = 20;
 
-/// Whether a version has lost so much that those after it look in two versions.
+/// Whether a version has lost so much that those after it look in three versions.
 pub(super) fn is_too_much(statistics: &Statistics) -> bool {
     statistics.skip_permille.is_some_and(|permille| permille > PERMILLE_MAX)
 }
@@ -43,7 +43,7 @@ impl Skips {
         Self { before: Some(before), ..Self::counted() }
     }
 
-    /// Counts what is found in a second base.
+    /// Counts what is found in further bases.
     pub(super) fn counted() -> Self {
         Self { before: None, samples: HashSet::new(), is_measured: true, stored: 0, lost: 0, found: 0 }
     }
@@ -71,7 +71,7 @@ impl Skips {
         Ok(())
     }
 
-    /// A chunk was found in the second base alone.
+    /// A chunk was found in another base than the newest alone.
     pub(super) fn found(&mut self, size: u32) {
         self.found += u64::from(size);
     }

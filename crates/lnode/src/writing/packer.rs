@@ -25,8 +25,10 @@ use super::uploads::Uploads;
 
 /// Payload bytes at which a container is closed however well it compresses.
 pub(crate) const PAYLOAD_MAX: usize = 4 * CONTAINER_TARGET;
-/// The same where many are open at once.
-pub(crate) const BESIDE_PAYLOAD_MAX: usize = 2 * CONTAINER_TARGET;
+/// Payload bytes of a container of the layout `lifecycle`: of those that arranging fills, of which many are open at once, exactly, and of
+/// others at least. Larger ones are read with fewer seeks, and are given up as much (`docs/decisions/0006-arranging-in-merges.md`).
+pub(crate) const LIFECYCLE_PAYLOAD: usize = 2 * CONTAINER_TARGET;
+const _: () = assert!(LIFECYCLE_PAYLOAD <= PAYLOAD_MAX);
 
 /// What is done with full frames.
 #[derive(Debug, Clone)]
@@ -53,6 +55,7 @@ pub(crate) struct Packer {
     ratio: Arc<Ratio>,
     /// What comes; `None`: what it looks like.
     matter: Option<Matter>,
+    payload_min: usize,
     payload_max: usize,
 }
 
@@ -112,11 +115,17 @@ impl Packer {
             open: None,
             ratio: Arc::default(),
             matter: Some(Matter::Any),
+            payload_min: CONTAINER_TARGET,
             payload_max: PAYLOAD_MAX,
         }
     }
 
-    /// Another one of the same job and kind, which fills containers of its own.
+    /// Fills containers as the layout `lifecycle` has them.
+    pub(crate) fn for_lifecycle(self) -> Self {
+        Self { payload_min: LIFECYCLE_PAYLOAD, ..self }
+    }
+
+    /// Another one of the same job and kind, which fills containers of its own, as the layout `lifecycle` has them.
     pub(crate) fn beside(&self) -> Self {
         let (destination, ratio) = (self.destination.clone(), self.ratio.clone());
         Self {
@@ -124,7 +133,8 @@ impl Packer {
             next_seq: self.next_seq.clone(),
             open: None,
             ratio,
-            payload_max: BESIDE_PAYLOAD_MAX,
+            payload_min: LIFECYCLE_PAYLOAD,
+            payload_max: LIFECYCLE_PAYLOAD,
             ..*self
         }
     }
@@ -158,7 +168,7 @@ impl Packer {
                 uploads.opened();
             }
             let assembly = Arc::new(Assembly { id, state: Mutex::default() });
-            let payload_target = self.ratio.payload_target().min(self.payload_max);
+            let payload_target = self.ratio.payload_target().clamp(self.payload_min, self.payload_max);
             Open {
                 id,
                 assembly,

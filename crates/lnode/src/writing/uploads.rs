@@ -21,7 +21,7 @@ use super::Holding;
 /// Bytes that may wait. Must exceed what two open containers can hold, or they could never be closed.
 const WAITING_MAX: usize = 96 << 20;
 const _: () = assert!(WAITING_MAX >= 2 * super::packer::PAYLOAD_MAX + (16 << 20));
-const _: () = assert!(WAITING_MAX >= crate::relayout::LANES_MAX * super::packer::BESIDE_PAYLOAD_MAX + (16 << 20));
+const _: () = assert!(WAITING_MAX >= crate::relayout::LANES_MAX * super::packer::LIFECYCLE_PAYLOAD + (16 << 20));
 
 #[derive(Debug, Default)]
 struct State {

@@ -8,10 +8,11 @@ use std::ops::Range;
 
 use larder_format::container::{CONTAINER_TARGET, FRAME_TARGET, TAIL_GUESS};
 use larder_format::ids::{ContainerId, ContainerKind};
+use larder_format::layout::Layout;
 use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_store::container_reader::GAP_MAX;
 
-use crate::writing::PAYLOAD_MAX;
+use crate::writing::{LIFECYCLE_PAYLOAD, PAYLOAD_MAX};
 
 /// What data containers hold: as the manifest says, and of others, where chunks were moved to, as much as a full one holds that
 /// compresses like those. Who has to know better must ask the store, which costs more than it saves.
@@ -43,9 +44,20 @@ impl Sizes {
         let known: HashMap<_, _> = data.map(|usage| (usage.container, Measure::of(usage))).collect();
         let sum = |of: fn(&Measure) -> u64| known.values().map(|held| u128::from(of(held))).sum::<u128>();
         let (payload, object) = (sum(|measure| measure.payload), sum(|measure| measure.object));
-        let target = CONTAINER_TARGET as u64;
-        let payload = (u128::from(target) * payload).checked_div(object).map_or(target, |payload| payload as u64);
-        let typical = Measure { payload: payload.clamp(target, PAYLOAD_MAX as u64), object: target };
+        let scaled = |bytes: u64, by: u128, of: u128| {
+            (u128::from(bytes) * by).checked_div(of).map_or(bytes, |scaled| scaled as u64)
+        };
+        let typical = match manifest.summary.layout {
+            Layout::Standard => {
+                let object_bytes = CONTAINER_TARGET as u64;
+                let full = scaled(object_bytes, payload, object).clamp(object_bytes, PAYLOAD_MAX as u64);
+                Measure { payload: full, object: object_bytes }
+            }
+            Layout::Lifecycle => {
+                let full = LIFECYCLE_PAYLOAD as u64;
+                Measure { payload: full, object: scaled(full, object, payload) }
+            }
+        };
         Self { known, typical }
     }
 
