@@ -103,12 +103,10 @@ pub(crate) struct Global {
 
     /// For scripts written for restic: there are no locks
     #[arg(long, global = true, hide = true)]
-    #[expect(dead_code, reason = "accepted, and without meaning")]
     pub(crate) no_lock: bool,
 
     /// For scripts written for restic: there are no locks to wait for
     #[arg(long, value_name = "DURATION", global = true, hide = true)]
-    #[expect(dead_code, reason = "accepted, and without meaning")]
     pub(crate) retry_lock: Option<String>,
 
     /// What goes on inside that is worth writing: off, error, warn, info, debug, trace

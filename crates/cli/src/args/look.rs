@@ -46,7 +46,6 @@ pub(crate) struct SnapshotsArgs {
 
     /// For fingers that know restic: the table is compact as it is
     #[arg(short = 'c', long, hide = true)]
-    #[expect(dead_code, reason = "accepted, and without meaning")]
     pub(crate) compact: bool,
 
     /// Do not find out what forgetting each snapshot would free: that reads every manifest

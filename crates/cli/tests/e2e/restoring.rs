@@ -108,6 +108,52 @@ fn what_exists_is_treated_as_asked() {
     assert!(!play.path("absent").exists());
 }
 
+/// Holes are neither read nor stored nor written: otherwise this would take minutes and fill the disk.
+#[test]
+fn a_file_of_100_gb_of_holes_comes_back() {
+    use std::os::unix::fs::{FileExt, MetadataExt};
+    const SIZE: u64 = 100_000_000_000;
+    let play = Play::with_repository();
+    let path = play.write("source/huge", "at the beginning");
+    let file = std::fs::File::options().write(true).open(&path).expect("opened");
+    if file.set_len(SIZE).is_err() || file.metadata().expect("looked at").blocks() > 1000 {
+        return;
+    }
+    for (text, at) in [("in the middle", SIZE / 2), ("at the end", SIZE - 10)] {
+        file.write_all_at(text.as_bytes(), at).expect("written");
+    }
+    let root = backed_up(&play);
+    play.larder(["restore", &root, "--target", "back", "--verify"]).ok();
+    let back = std::fs::File::open(play.path("back/huge")).expect("restored");
+    let found = back.metadata().expect("looked at");
+    assert_eq!(found.len(), SIZE);
+    assert!(found.blocks() < 1000, "{} blocks", found.blocks());
+    for (text, at) in [("at the beginning", 0), ("in the middle", SIZE / 2), ("at the end", SIZE - 10)] {
+        let mut bytes = vec![0; text.len()];
+        back.read_exact_at(&mut bytes, at).expect("read");
+        assert_eq!(bytes, text.as_bytes());
+    }
+}
+
+#[test]
+fn a_folder_of_200_000_entries_comes_back() {
+    const COUNT: usize = 200_000;
+    let play = Play::with_repository();
+    // In memory so many files take no time, whatever else the disk has to do.
+    let memory = std::path::Path::new("/dev/shm");
+    let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.expect("a folder");
+    let (many, back) = (dir.path().join("many"), dir.path().join("back"));
+    std::fs::create_dir(&many).expect("made");
+    for number in 0..COUNT {
+        std::fs::File::create(many.join(number.to_string())).expect("made");
+    }
+    play.backup([&many]);
+    let root = format!("latest:{}", many.display());
+    assert_eq!(play.larder(["ls", &root]).ok().lines().len(), COUNT + 1);
+    crate::support::run(play.command(["restore", &root, "--target"]).arg(&back)).ok();
+    assert_eq!(std::fs::read_dir(&back).expect("restored").count(), COUNT);
+}
+
 #[test]
 fn patterns_that_fit_nothing_are_told() {
     let play = Play::with_repository();
