@@ -10,6 +10,7 @@
 //! Every arrow is bounded: `IN_FLIGHT` promises, and an account of bytes between packers and store. The order of steps
 //! with the repository is that of `larder_store::jobs`.
 
+mod ahead;
 mod bases;
 mod batch;
 mod candidates;

@@ -5,6 +5,7 @@
 mod support;
 
 use std::num::NonZeroUsize;
+use std::path::Path;
 
 use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::Fingerprint;
@@ -25,6 +26,17 @@ fn chunks_of(context: &Context, recipe: &Recipe) -> Vec<(u32, Fingerprint)> {
     let nodes = recipe.nodes.iter().flat_map(|node| decode_node(&read(&node.chunk)).unwrap());
     let records = nodes.flat_map(|row| segment::decode(&read(&row.chunk)).unwrap().records);
     records.map(|record| (record.chunk.size, record.chunk.fingerprint)).collect()
+}
+
+/// Backs `bytes` up as a file of a tree, every file read, and gives its chunks and what was counted.
+fn store_file(context: &Context, series: &str, file: &Path, bytes: &[u8]) -> (Vec<(u32, Fingerprint)>, Statistics) {
+    std::fs::write(file, bytes).unwrap();
+    let options = BackupOptions { force: true, find_similar: false, ..options(series) };
+    let report = larder_lnode::backup(context, walk(file), &options).unwrap();
+    let id = report.version.unwrap().id;
+    let version = versions(context).into_iter().find(|version| version.id() == id).unwrap();
+    let manifest = context.runtime.block_on(context.repository.manifest(&version)).unwrap();
+    (chunks_of(context, &manifest.data), report.statistics)
 }
 
 /// Backs a stream up and gives its chunks and what was counted.
@@ -107,6 +119,40 @@ proptest! {
         let (alone, _) = store(&context, "alone", &second, true);
         prop_assert!(third == alone);
         prop_assert_eq!(statistics.predicted_bytes, second.len() as u64);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 10, ..ProptestConfig::default() })]
+
+    /// Files are proved by several threads, ahead of where they are read: they have the chunks that a stream has, which is not.
+    #[test]
+    fn files_proved_ahead_have_the_chunks_of_streams(
+        kilobytes in 1500..20_000_usize,
+        edits in prop::collection::vec((any::<prop::sample::Index>(), 0..30_000_usize, 0..30_000_usize), 0..5),
+        in_place in any::<bool>(),
+        shorter in 0..3_000_000_usize,
+        algorithm in prop::sample::select(vec![Algorithm::MinCdc, Algorithm::FastCdc]),
+    ) {
+        let (runtime, folder) = (runtime(), tempfile::tempdir().unwrap());
+        let context = repository(&runtime, algorithm);
+        let file = folder.path().join("file");
+        let base = data::mixed(11, kilobytes * 1000);
+        let edits: Vec<Edit> =
+            edits.into_iter().map(|(place, removed, inserted)| (place, if in_place { inserted } else { removed }, inserted)).collect();
+        let mut second = edited(&base, &edits, 6);
+        second.truncate(second.len().saturating_sub(if in_place { shorter } else { 0 }).max(1_200_000));
+        store_file(&context, "files", &file, &base);
+        for (round, bytes) in [&second, &second, &base].into_iter().enumerate() {
+            let (ahead, statistics) = store_file(&context, "files", &file, bytes);
+            let (alone, expected) = store(&context, &format!("stream {round}"), bytes, true);
+            prop_assert!(ahead == alone, "round {}", round);
+            prop_assert_eq!(statistics.read_bytes, expected.read_bytes);
+            if round == 1 {
+                prop_assert_eq!(statistics.predicted_bytes, bytes.len() as u64);
+                prop_assert_eq!(statistics.predictions_wrong, 0);
+            }
+        }
     }
 }
 

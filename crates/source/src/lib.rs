@@ -41,7 +41,7 @@ pub use item::{Item, Problem, SkipReason, WalkError};
 pub use owners::Owners;
 pub use path_text::PathText;
 pub use pattern_file::{PatternFileError, parse_patterns};
-pub use read::{Change, FileReader, Finished, ReadError};
+pub use read::{Change, Elsewhere, FileReader, Finished, ReadError};
 pub use roots::{Roots, RootsError};
 pub use stream::{CommandError, CommandStopper, CommandStream, StreamNameError, stream_entries};
 pub use walk::{Walk, WalkOptions};

@@ -11,6 +11,7 @@
 //! for one byte more than the file.
 
 use std::io;
+use std::sync::Arc;
 
 use larder_format::entry::{Entry, EntryKind, Extent};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -137,7 +138,7 @@ pub struct Finished {
 /// An open regular file, read from front to back.
 #[derive(Debug)]
 pub struct FileReader {
-    file: OwnedFd,
+    file: Arc<OwnedFd>,
     /// For messages.
     path: Vec<u8>,
     opened: Stat,
@@ -201,6 +202,7 @@ impl FileReader {
         let run = runs.pop().unwrap_or(Extent { offset: stat.size, length: 0 });
         found.refresh(stat, EntryKind::File { size: stat.size, extents });
         let way = Way::Seekable;
+        let file = Arc::new(file);
         Ok(Self { file, path, opened: stat, runs, run, delivered: 0, ended_early_at: None, has_more: false, way })
     }
 
@@ -230,6 +232,7 @@ impl FileReader {
         found.refresh(stat, EntryKind::File { size: stat.size, extents: None });
         let run = Extent { offset: 0, length };
         let runs = Vec::new();
+        let file = Arc::new(file);
         Ok(Self { file, path, opened: stat, runs, run, delivered: 0, ended_early_at: None, has_more: false, way })
     }
 
@@ -267,6 +270,21 @@ impl FileReader {
         self.run = Extent { offset: offset + got as u64, length: length - got as u64 };
         self.delivered += got as u64;
         Ok(got)
+    }
+
+    /// The same file, to be read at other places by other threads. `None` where what is delivered is not simply the file from
+    /// front to back: it has holes, or no size.
+    pub fn elsewhere(&self) -> Option<Elsewhere> {
+        let is_plain = self.way == Way::Seekable && self.runs.is_empty() && self.run.offset == self.delivered;
+        is_plain.then(|| Elsewhere { file: self.file.clone(), size: self.opened.size })
+    }
+
+    /// Goes on behind the next `bytes`: they were read by way of [`Self::elsewhere`] and count as delivered.
+    pub fn pass(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.run.length, "no more can be passed than was to come");
+        let bytes = bytes.min(self.run.length);
+        self.run = Extent { offset: self.run.offset + bytes, length: self.run.length - bytes };
+        self.delivered += bytes;
     }
 
     /// Ends the reading: makes `entry` agree with what was delivered and says how the file changed since it was opened.
@@ -314,8 +332,8 @@ impl FileReader {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, ReadError> {
         loop {
             let outcome = match self.way {
-                Way::Seekable => pread(&self.file, &mut *buffer, offset),
-                Way::Stream => rustix::io::read(&self.file, &mut *buffer),
+                Way::Seekable => pread(&*self.file, &mut *buffer, offset),
+                Way::Stream => rustix::io::read(&*self.file, &mut *buffer),
             };
             match outcome {
                 Err(Errno::INTR) => {}
@@ -346,6 +364,35 @@ fn look(file: &OwnedFd) -> Result<Stat, Errno> {
         stat.size = seek(file, SeekFrom::End(0))?;
     }
     Ok(stat)
+}
+
+/// An open file that is read at any place, by any thread, beside its [`FileReader`].
+#[derive(Debug, Clone)]
+pub struct Elsewhere {
+    file: Arc<OwnedFd>,
+    size: u64,
+}
+
+impl Elsewhere {
+    /// Its size when it was opened.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Fills `buffer` with what lies at `offset`; `false` when there is not so much, or it cannot be read. Why not is for the
+    /// [`FileReader`] to find out, when it comes there.
+    pub fn fill(&self, buffer: &mut [u8], offset: u64) -> bool {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match pread(&*self.file, &mut buffer[filled..], offset + filled as u64) {
+                Ok(0) => return false,
+                Ok(got) => filled += got,
+                Err(Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
 }
 
 impl AsFd for FileReader {

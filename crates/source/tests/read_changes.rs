@@ -48,6 +48,38 @@ fn writable(path: &Path) -> File {
     File::options().write(true).open(path).expect("opens")
 }
 
+/// What is read elsewhere and passed counts as delivered, and what is cut off meanwhile is noticed in both ways.
+#[test]
+fn a_file_can_be_read_elsewhere_at_the_same_time() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = file(dir.path());
+    let mut found = found(&path);
+    let mut reader = found.open().expect("opens");
+    let elsewhere = reader.elsewhere().expect("it has no holes");
+    assert_eq!(elsewhere.size(), SIZE as u64);
+    let mut buffer = vec![0; 300_000];
+    assert_eq!(reader.read(&mut buffer[..100_000]).expect("reads"), 100_000);
+    let reading = std::thread::spawn({
+        let elsewhere = elsewhere.clone();
+        move || elsewhere.fill(&mut buffer, 100_000).then_some(buffer)
+    });
+    let mut buffer = reading.join().expect("no panic").expect("it is there");
+    assert!(buffer == noise(1, SIZE)[100_000..400_000]);
+    reader.pass(300_000);
+    assert_eq!(reader.expected(), Some(SIZE as u64));
+    assert_eq!(reader.read(&mut buffer).expect("reads"), 300_000);
+    assert!(buffer == noise(1, SIZE)[400_000..700_000]);
+    assert!(!elsewhere.fill(&mut buffer, SIZE as u64 - 299_999), "there is not so much");
+    writable(&path).set_len(750_000).expect("cut");
+    assert!(!elsewhere.fill(&mut buffer, 700_000), "there is no more so much");
+    assert_eq!(reader.read(&mut buffer).expect("reads"), 50_000);
+    assert_eq!(reader.read(&mut buffer).expect("reads"), 0);
+    let finished = reader.finish(&mut found.entry);
+    assert_eq!((finished.stored, found.entry.stored_bytes()), (750_000, 750_000));
+    let change = Change::Shrank { from: SIZE as u64, to: 750_000, stored: 750_000 };
+    assert_eq!(finished.change, Some(change));
+}
+
 #[test]
 fn an_unchanged_file_is_said_to_be_unchanged() {
     let dir = tempfile::tempdir().expect("a folder");

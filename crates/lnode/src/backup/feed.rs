@@ -11,13 +11,14 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use larder_dedup::Tools;
 use larder_format::entry::{Entry, EntryKind, Timestamp};
-use larder_source::{Found, Item, PathText, SkipReason};
+use larder_source::{Elsewhere, FileReader, Found, Item, PathText, SkipReason};
 
+use super::ahead::{Ahead, Proofs};
 use super::batch::{Batch, BatchDone};
 use super::compare::{Comparison, Known};
 use super::cutting::{Chunks, Cutter, Cutting, HEAD_BYTES};
-use super::incoming::Incoming;
-use super::prediction::{PROVED_MIN, Predictor};
+use super::incoming::{Incoming, Supply};
+use super::prediction::{PROVED_MIN, Predicted, Predictor};
 use crate::context::{Cancel, Problem, Progress};
 use crate::writing::PoolHandle;
 
@@ -193,15 +194,10 @@ impl Feeder {
         let mut problems: Vec<_> =
             found.complete_from(&reader).iter().map(|error| attribute_problem(&found, error)).collect();
         let total = reader.expected();
-        let mut failure = None;
-        let mut read = |buffer: &mut [u8]| match reader.read(buffer) {
-            Ok(count) => count,
-            Err(error) => {
-                failure = Some(error.to_string());
-                0
-            }
-        };
-        self.cut_stream(&mut read, total, known)?;
+        let elsewhere = reader.elsewhere();
+        let mut supply = FileSupply { reader: &mut reader, failure: None };
+        self.cut_stream(&mut supply, elsewhere, total, known)?;
+        let failure = supply.failure;
         let finished = reader.finish(&mut found.entry);
         let message = failure.or_else(|| finished.change.map(|change| change.to_string()));
         problems.extend(message.map(|message| Problem { path: found.entry.path.clone(), during: "read", message }));
@@ -209,14 +205,15 @@ impl Feeder {
     }
 
     /// Reads a stream to its end (a read of 0 bytes), cuts it, and has its chunks fingerprinted; what the base predicts rightly is
-    /// taken over. `known` is where the base has its predecessor.
+    /// taken over, and proved ahead of here if it can be read `elsewhere`. `known` is where the base has its predecessor.
     fn cut_stream(
         &mut self,
-        read: &mut dyn FnMut(&mut [u8]) -> usize,
+        supply: &mut dyn Supply,
+        elsewhere: Option<Elsewhere>,
         total: Option<u64>,
         known: Option<&Range<u64>>,
     ) -> Result<(), Gone> {
-        let mut incoming = Incoming::new(self.spare.try_recv().unwrap_or_default(), read);
+        let mut incoming = Incoming::new(self.spare.try_recv().unwrap_or_default(), supply);
         let cutting = self.cutting.clone();
         let head = incoming.fill(HEAD_BYTES);
         let cutter = cutting.choose(&head[..head.len().min(HEAD_BYTES)], total);
@@ -229,19 +226,38 @@ impl Feeder {
         if let Some(predictor) = &mut predictor {
             predictor.begin(known);
         }
-        while !incoming.is_over() {
+        let mut ahead = elsewhere.filter(|_| predictor.is_some()).map(|file| {
+            let ahead = Ahead { file, cutter, cutting: cutting.clone(), pool: self.pool.clone() };
+            Proofs::new(ahead, max)
+        });
+        loop {
             if self.cancel.is_cancelled() {
                 return Err(Gone);
             }
             let at = incoming.at;
+            let mut proved = ahead.as_mut().zip(predictor.as_mut()).and_then(|(ahead, base)| ahead.at(at, base));
+            if let (Some(proved), Some(ahead)) = (&mut proved, &mut ahead) {
+                if proved.holds {
+                    incoming.leave_out(proved.predicted.bytes as usize);
+                    ahead.give_back(std::mem::take(&mut proved.buffer));
+                    self.repeat(&proved.predicted)?;
+                    continue;
+                }
+                ahead.give_back(incoming.adopt(std::mem::take(&mut proved.buffer), proved.filled));
+            }
+            if incoming.is_over() {
+                break;
+            }
             let mut stop = usize::MAX;
             let mut changed = None;
             if let Some(predictor) = &mut predictor {
-                if let Some(predicted) = predictor.predict(at, cutter) {
-                    let mac = incoming.mac(predictor.mac(), predicted.bytes as usize, max);
+                let tried = proved.is_some();
+                let predicted = proved.map(|proved| proved.predicted);
+                if let Some(predicted) = predicted.or_else(|| predictor.predict(at, cutter)) {
+                    let mac = (!tried).then(|| incoming.mac(predictor.mac(), predicted.bytes as usize, max)).flatten();
                     if mac.is_some_and(|mac| predicted.is_proved(mac, incoming.data(), chunker)) {
                         incoming.pass(predicted.bytes as usize);
-                        self.send(Fed::Repeat { offset: predicted.offset, bytes: predicted.bytes })?;
+                        self.repeat(&predicted)?;
                         continue;
                     }
                     self.send(Fed::Mispredicted(1))?;
@@ -250,7 +266,8 @@ impl Feeder {
                 predictor.look_around();
                 stop = predictor.next_start(at).map_or(usize::MAX, |next| (next - at) as usize);
             }
-            incoming.fill(BLOCK_BYTES.max(max));
+            // Nothing behind the place where prediction goes on: that may be under way elsewhere.
+            incoming.fill(BLOCK_BYTES.max(max).min(stop.saturating_add(max)));
             let mut wrong = 0;
             let chunks = incoming.cut(self.spare.try_recv().unwrap_or_default(), |data, end, pieces| match &changed {
                 Some((changed, empty)) => {
@@ -277,31 +294,23 @@ impl Feeder {
         Ok(())
     }
 
+    /// The next bytes are those of a segment of the base.
+    fn repeat(&self, predicted: &Predicted) -> Result<(), Gone> {
+        self.send(Fed::Repeat { offset: predicted.offset, bytes: predicted.bytes })
+    }
+
     /// Feeds one stream as a file at `path`, with `now` for its times; `known` is where the base has it.
     pub(super) fn stream(
         mut self,
         path: Vec<u8>,
-        mut reader: Box<dyn Read + Send>,
+        reader: Box<dyn Read + Send>,
         size: Option<u64>,
         now: Timestamp,
         known: Option<&Range<u64>>,
     ) {
-        let mut total = 0u64;
-        let mut failure = None;
-        let mut read = |buffer: &mut [u8]| loop {
-            match reader.read(buffer) {
-                Ok(count) => {
-                    total += count as u64;
-                    return count;
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    failure = Some(error);
-                    return 0;
-                }
-            }
-        };
-        let result = self.cut_stream(&mut read, size, known);
+        let mut supply = StreamSupply { reader, total: 0, failure: None };
+        let result = self.cut_stream(&mut supply, None, size, known);
+        let StreamSupply { total, failure, .. } = supply;
         if let Some(source) = failure {
             let _ = self.send(Fed::InputFailed { path, source });
             return;
@@ -323,6 +332,57 @@ impl Feeder {
             };
             let _ = self.send(Fed::End(Box::new(Ended { entry, fate: Fate::New, problems: Vec::new() })));
         }
+    }
+}
+
+/// A file. A failure ends it.
+struct FileSupply<'a> {
+    reader: &'a mut FileReader,
+    failure: Option<String>,
+}
+
+impl Supply for FileSupply<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> usize {
+        match self.reader.read(buffer) {
+            Ok(count) => count,
+            Err(error) => {
+                self.failure = Some(error.to_string());
+                0
+            }
+        }
+    }
+
+    fn pass(&mut self, bytes: u64) {
+        self.reader.pass(bytes);
+    }
+}
+
+/// A stream, which has nothing but its next bytes. A failure ends it.
+struct StreamSupply {
+    reader: Box<dyn Read + Send>,
+    total: u64,
+    failure: Option<std::io::Error>,
+}
+
+impl Supply for StreamSupply {
+    fn read(&mut self, buffer: &mut [u8]) -> usize {
+        loop {
+            match self.reader.read(buffer) {
+                Ok(count) => {
+                    self.total += count as u64;
+                    return count;
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.failure = Some(error);
+                    return 0;
+                }
+            }
+        }
+    }
+
+    fn pass(&mut self, bytes: u64) {
+        debug_assert_eq!(bytes, 0, "a stream cannot be read in another way");
     }
 }
 

@@ -5,7 +5,7 @@ use larder_chunking::{RunMac, StreamEnd};
 use super::cutting::{Chunks, KnownRun};
 
 /// Bytes read between two steps of a MAC: what was just read is still in the cache of the core.
-const STEP_BYTES: usize = 256 << 10;
+pub(super) const STEP_BYTES: usize = 256 << 10;
 
 /// What cutting makes of bytes.
 #[derive(Debug, Default)]
@@ -14,9 +14,18 @@ pub(super) struct Pieces {
     pub(super) known: Vec<KnownRun>,
 }
 
+/// Where bytes come from.
+pub(super) trait Supply {
+    /// The next bytes; 0 is the end.
+    fn read(&mut self, buffer: &mut [u8]) -> usize;
+
+    /// Goes on behind the next `bytes`, which were got in another way. Only for supplies that can be read in another way.
+    fn pass(&mut self, bytes: u64);
+}
+
 /// See the module header. The buffer keeps its length and is filled in part, or zeroing it would cost as much as cutting.
 pub(super) struct Incoming<'a> {
-    read: &'a mut dyn FnMut(&mut [u8]) -> usize,
+    supply: &'a mut dyn Supply,
     chunks: Chunks,
     filled: usize,
     at_end: bool,
@@ -31,9 +40,9 @@ impl std::fmt::Debug for Incoming<'_> {
 }
 
 impl<'a> Incoming<'a> {
-    /// `read` gives 0 at the end; `chunks` brings buffers to reuse.
-    pub(super) fn new(chunks: Chunks, read: &'a mut dyn FnMut(&mut [u8]) -> usize) -> Self {
-        Self { read, chunks, filled: 0, at_end: false, at: 0 }
+    /// `chunks` brings buffers to reuse.
+    pub(super) fn new(chunks: Chunks, supply: &'a mut dyn Supply) -> Self {
+        Self { supply, chunks, filled: 0, at_end: false, at: 0 }
     }
 
     /// What is held.
@@ -53,7 +62,7 @@ impl<'a> Incoming<'a> {
             self.chunks.bytes.resize(bytes, 0);
         }
         while !self.at_end && self.filled < bytes {
-            let count = (self.read)(&mut self.chunks.bytes[self.filled..bytes]);
+            let count = self.supply.read(&mut self.chunks.bytes[self.filled..bytes]);
             self.filled += count;
             self.at_end = count == 0;
         }
@@ -84,6 +93,25 @@ impl<'a> Incoming<'a> {
         self.chunks.bytes.copy_within(bytes..self.filled, 0);
         self.filled -= bytes;
         self.at += bytes as u64;
+    }
+
+    /// Goes on behind the next `bytes`, held or not.
+    pub(super) fn leave_out(&mut self, bytes: usize) {
+        let held = bytes.min(self.filled);
+        self.pass(held);
+        self.supply.pass((bytes - held) as u64);
+        self.at += (bytes - held) as u64;
+    }
+
+    /// Takes over a buffer whose first `filled` bytes are the next ones; gives the one held so far.
+    pub(super) fn adopt(&mut self, buffer: Vec<u8>, filled: usize) -> Vec<u8> {
+        debug_assert!(filled <= buffer.len());
+        if filled <= self.filled {
+            return buffer;
+        }
+        self.supply.pass((filled - self.filled) as u64);
+        self.filled = filled;
+        std::mem::replace(&mut self.chunks.bytes, buffer)
     }
 
     /// Has what is held cut by `cut`, which is given the bytes, fills in lengths and known runs, and says how many bytes they

@@ -31,7 +31,10 @@ pub(crate) struct Pool {
 
 /// Hands work in. Does not keep the pool alive.
 #[derive(Clone)]
-pub(crate) struct PoolHandle(Workers);
+pub(crate) struct PoolHandle {
+    workers: Workers,
+    threads: usize,
+}
 
 #[derive(Clone)]
 enum Workers {
@@ -53,7 +56,7 @@ impl Pool {
     pub(crate) fn new(context: &Context, compression: Compression) -> Self {
         if context.runtime.is_in_turns() {
             let worker = Worker { compressor: Compressor::new(compression) };
-            let handle = PoolHandle(Workers::Own(Arc::new(Mutex::new(worker))));
+            let handle = PoolHandle { workers: Workers::Own(Arc::new(Mutex::new(worker))), threads: 1 };
             return Self { handle: Some(handle), threads: Vec::new() };
         }
         let (urgent, urgent_jobs) = unbounded();
@@ -66,7 +69,8 @@ impl Pool {
         });
         // A thread that cannot be started leaves fewer; with none at all the caller's receive fails and is reported.
         let threads = threads.filter_map(Result::ok).collect();
-        Self { handle: Some(PoolHandle(Workers::Threads { urgent, normal })), threads }
+        let handle = PoolHandle { workers: Workers::Threads { urgent, normal }, threads: context.threads.get() };
+        Self { handle: Some(handle), threads }
     }
 
     /// `None` after the pool was closed.
@@ -76,8 +80,13 @@ impl Pool {
 }
 
 impl PoolHandle {
+    /// How many pieces of work are done at once.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads
+    }
+
     pub(crate) fn urgent(&self, job: impl FnOnce(&mut Worker) + Send + 'static) {
-        match &self.0 {
+        match &self.workers {
             // Fails only when every thread has panicked; whoever waits for the result sees that.
             Workers::Threads { urgent, .. } => drop(urgent.send(Box::new(job))),
             Workers::Own(worker) => job(&mut worker.lock()),
@@ -85,7 +94,7 @@ impl PoolHandle {
     }
 
     pub(crate) fn normal(&self, job: impl FnOnce(&mut Worker) + Send + 'static) {
-        match &self.0 {
+        match &self.workers {
             Workers::Threads { normal, .. } => drop(normal.send(Box::new(job))),
             Workers::Own(worker) => job(&mut worker.lock()),
         }
