@@ -22,9 +22,8 @@ pub(super) fn read_at(buffers: &Buffers, file: &File, offset: u64, length: usize
     }
     while bytes.len() < length {
         let from = offset + bytes.len() as u64;
-        match rustix::io::retry_on_intr(|| rustix::io::pread(file, spare_capacity(&mut bytes), from))? {
-            0 => break,
-            _ => {}
+        if rustix::io::retry_on_intr(|| rustix::io::pread(file, spare_capacity(&mut bytes), from))? == 0 {
+            break;
         }
     }
     // A vector may get more capacity than it asked for, and a file may have grown by a foreign hand.
