@@ -66,8 +66,10 @@ fn changed_until(last: u64) -> [u64; 60] {
 /// goes at any time without anything being read or written.
 #[test]
 fn waiting_is_one_merge() {
+    // Two repositories with the same keys, and so the same cuts.
+    let empty = Scene::new();
     let history = |every: u32, passes: &mut Vec<PassReport>| {
-        let scene = Scene::new();
+        let scene = empty.fork();
         let mut expected = BTreeMap::new();
         for of in 0..9 {
             let bytes = pieces(&changed_until(of));
