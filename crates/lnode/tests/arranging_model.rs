@@ -415,7 +415,7 @@ impl Model for Arranging {
     fn properties(&self) -> Vec<Property<Self>> {
         let mut properties = vec![Property::always(WHOLE, |_: &Self, state: &State| state.is_whole())];
         if self.without.is_none() {
-            let late = |_: &Self, state: &State| state.visible() == bit(LATE) && state.objects.get(&A).is_none();
+            let late = |_: &Self, state: &State| state.visible() == bit(LATE) && !state.objects.contains_key(&A);
             properties.push(Property::sometimes("the late version alone is left, and A is gone", late));
             let twice = |_: &Self, state: &State| state.objects.keys().next() > Some(&1) && state.visible() != 0;
             properties.push(Property::sometimes("what was moved was moved again", twice));
