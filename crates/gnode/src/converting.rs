@@ -103,7 +103,7 @@ pub fn convert(
             return Err(ConvertError::NoSuchSeries { series: series.to_owned() });
         }
         versions.sort_by_key(Version::id);
-        let again = converter.from_first_in_disorder(&versions, &lost)?;
+        let again = converter.first_in_disorder_and_later(&versions, &lost)?;
         let is_done = |version: &Version| version.summary.layout == layout && !again.contains(&version.id());
         if round == 0 {
             converted.were_already = versions.iter().filter(|version| is_done(version)).count() as u64;
@@ -149,7 +149,7 @@ struct Converter<'a> {
 
 impl Converter<'_> {
     /// The first version that names any of these containers, and all after it, but for those that were laid out anew by now.
-    fn from_first_in_disorder(
+    fn first_in_disorder_and_later(
         &self,
         versions: &[Version],
         lost: &HashSet<ContainerId>,
