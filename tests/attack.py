@@ -99,7 +99,7 @@ class Attack:
         if kind == "check":
             return ["check", "--read-data", *self.rng.choice([[], ["--no-index"]])]
         if kind == "set":
-            return ["series", "set", name, "--holes", str(self.rng.choice([0, 5, 20, 60]))]
+            return ["series", "set", name, "--holes", str(self.rng.choice([0, 5, 20, 60])), "--arrange-every", str(self.rng.choice([1, 2, 4]))]
         target = os.path.join(self.work, f"restored-{self.rng.randrange(1 << 30)}")
         return ["restore", "latest", "--series", name, "--target", target]
 
