@@ -178,7 +178,7 @@ impl Relayout {
             metadata: Packer::new(destination, ContainerKind::Meta, job),
             has_names: false,
             keeps_moves: true,
-            scratch: None,
+            scratch: Some(std::env::temp_dir()),
             lanes: Vec::new(),
             whole_bytes: 0,
             spare: Cell::default(),
