@@ -11,7 +11,7 @@
 
 mod moved;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 
 use futures::StreamExt;
@@ -92,11 +92,11 @@ async fn rebuild_announced(
     let stop = || if (surroundings.stop)() { Err(PassError::Interrupted) } else { Ok(()) };
     let base = without_tables(&old.manifest);
     let mut ledger = Ledger::load(work, &base).await?;
-    let registered = ingest_versions(repository, &mut ledger, &stop, &mut rebuilt).await?;
+    ingest_versions(repository, &mut ledger, &stop, &mut rebuilt).await?;
     ledger.prune(&|_| true);
     stop()?;
     // After the versions, or what a new one uploaded would look as if it were gone.
-    let search = moved::look(repository, &mut ledger, &registered).await?;
+    let search = moved::look(repository, &mut ledger).await?;
     stop()?;
     let mut written = ledger.write(work, job, &base.manifest).await?;
     let mut manifest = (*base.manifest).clone();
@@ -150,14 +150,13 @@ fn without_tables(old: &IndexManifest) -> IndexSnapshot {
     IndexSnapshot { number: 0, manifest: std::sync::Arc::new(manifest) }
 }
 
-/// Takes in the newest manifest of every version that is not forgotten, in the order of their jobs. Gives all jobs that have a
-/// register.
+/// Takes in the newest manifest of every version that is not forgotten, in the order of their jobs.
 async fn ingest_versions(
     repository: &Repository,
     ledger: &mut Ledger,
     stop: &impl Fn() -> Result<(), PassError>,
     rebuilt: &mut Rebuilt,
-) -> Result<HashSet<JobId>, PassError> {
+) -> Result<(), PassError> {
     // Marks before versions: a version that is removed between the listings is then missing, never back from the dead.
     let mut marks = BTreeSet::new();
     for pin in repository.list_marks().await? {
@@ -170,7 +169,6 @@ async fn ingest_versions(
         }
     }
     let registers = repository.list_registers().await?;
-    let registered = registers.keys().map(|pin| pin.job).collect();
     let mut wanted: Vec<_> = registers
         .into_iter()
         .filter(|(pin, generations)| !marks.contains(pin) && generations.first() == Some(&0))
@@ -200,7 +198,7 @@ async fn ingest_versions(
         }
         rebuilt.unreadable_versions.extend(unreadable.map(|error| (pin.job, error)));
     }
-    Ok(registered)
+    Ok(())
 }
 
 /// Compares the newest index with containers and versions.

@@ -77,6 +77,40 @@ fn what_only_an_arranged_version_needs_is_not_collected() {
     assert!(contents(&scene) == expected);
 }
 
+/// Versions were led to a container of another version, which was laid out anew since, or forgotten: then no version names it, and its
+/// job has a register all the same.
+#[test]
+fn what_others_were_led_to_is_found_when_its_own_version_has_left_it() {
+    for (is_forgotten, loses) in [(false, false), (false, true), (true, false), (true, true)] {
+        let scene = Scene::new();
+        let mut expected = BTreeMap::new();
+        let mut add = |series: &str, pieces: Vec<u64>| {
+            let bytes = bytes_of(&pieces);
+            let id = back_up(&scene, series, &bytes);
+            expected.insert(id, bytes);
+            id
+        };
+        add("twin", (0..20).collect());
+        let left = add("tree", (0..25).collect());
+        // Containers of newest versions are not given up.
+        add("twin", (100..110).collect());
+        thorough_pass(&scene, Exact::Never, false, Listing::New);
+        if is_forgotten {
+            scene.forget(left);
+            expected.remove(&left);
+        } else {
+            convert(&scene.context(), "tree", Layout::Lifecycle, Compression::DEFAULT, None).unwrap();
+        }
+        if loses {
+            scene.lose_index();
+        }
+        assert_eq!(scene.rebuild().lost_chunks, 0);
+        assert!(contents(&scene) == expected);
+        thorough_pass(&scene, Exact::Always, false, Listing::Whole);
+        assert!(contents(&scene) == expected, "after a pass");
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     /// A version: pieces from here on, so many, of which every n-th is its own.
@@ -99,7 +133,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_history_keeps_every_version_whole(steps in proptest::collection::vec(step(), 4..24)) {

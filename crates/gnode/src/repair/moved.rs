@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use futures::StreamExt;
-use larder_format::ids::{ContainerId, ContainerKind, JobId};
+use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::index_tables::{ChunkKey, ContainerState};
 use larder_format::lease::Pin;
 use larder_format::manifest::Register;
@@ -56,13 +56,9 @@ pub(super) struct Found {
     pub(super) unnamed: u64,
 }
 
-/// Looks which of the containers that the ledger has are gone, and takes in those that no version names: what tasks wrote. To be
-/// called when all versions are in.
-pub(super) async fn look(
-    repository: &Repository,
-    ledger: &mut Ledger,
-    registered: &HashSet<JobId>,
-) -> Result<Search, RepositoryError> {
+/// Looks which of the containers that the ledger has are gone, and takes in those that no version names: what tasks wrote, and what
+/// backups did whose version is forgotten or was laid out anew since others were led there. To be called when all versions are in.
+pub(super) async fn look(repository: &Repository, ledger: &mut Ledger) -> Result<Search, RepositoryError> {
     let named: HashMap<ContainerId, u32> = ledger.containers().map(|(number, id)| (id, number)).collect();
     let listed: HashSet<ContainerId> =
         repository.list_containers().await?.into_iter().map(|listed| listed.id).collect();
@@ -71,9 +67,8 @@ pub(super) async fn look(
     let counting = [ledger.counting(), ledger.counting_arranged()].concat();
     let in_place = ledger.arranged().filter(|(_, id)| listed.contains(id)).map(|(number, id)| (id, number));
     let mut search = Search { gone: gone.collect(), in_place: in_place.collect(), counting, ..Search::default() };
-    // What a backup uploaded and no version names was never led to: `RedirectToCommitted`.
-    let of_task = |id: &ContainerId| is_data(id) && !named.contains_key(id) && !registered.contains(&id.job);
-    let mut unnamed: Vec<ContainerId> = listed.into_iter().filter(of_task).collect();
+    let is_unnamed = |id: &ContainerId| is_data(id) && !named.contains_key(id);
+    let mut unnamed: Vec<ContainerId> = listed.into_iter().filter(is_unnamed).collect();
     unnamed.sort_unstable();
     let reads = unnamed.into_iter().map(|id| async move { (id, repository.read_container_index(id).await) });
     let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
@@ -122,7 +117,7 @@ pub(super) fn find(
             let number = number_of(wanted.key());
             let is_it = wanted.key()[..KEY_LEN] == group.key.0[..];
             if !gone.contains(&number) {
-                // What tasks wrote: nothing else was ever led to by this one.
+                // It is led only to what no version names.
                 let mut copies = there.iter().filter(|copy| is_it && search.unnamed.contains(copy)).peekable();
                 if copies.peek().is_some() {
                     forwards.entry(number).or_default().extend(copies);
