@@ -27,6 +27,8 @@ use larder_format::manifest::{ContainerUsage, Register};
 use larder_index::{Containers, IndexError, IndexPass, IndexSnapshot, LookupOptions, TableView};
 use larder_lnode::{NoProgress, Progress};
 
+use crate::pass::lifespans::{Numbers, is_used};
+
 /// Disagreements of which more is kept than their number.
 const KEPT_MAX: usize = 1000;
 /// Manifests that are read at once.
@@ -189,8 +191,13 @@ pub(crate) fn agreement_watched(
     }
     agreement.containers = containers.len() as u64;
     compare_versions(pass, index, &containers, &mut agreement)?;
-    // Of the layout `lifecycle` the extents say it.
-    for facts in containers.values().filter(|facts| facts.layout == Layout::Standard) {
+    let mut retained = Numbers::new();
+    for version in index.manifest.versions.iter().filter(|version| version.state == VersionState::Retained) {
+        retained.entry(version.series).or_default().insert(version.number);
+    }
+    // Of the layout `lifecycle` the extents say it. What is there only because others forward to it may forward to what went.
+    let forwarding = |facts: &&ContainerFacts| facts.layout == Layout::Standard && is_used(facts, &retained);
+    for facts in containers.values().filter(forwarding) {
         let is_there = |forward: &u32| containers.get(forward).is_some_and(|to| to.state == ContainerState::Live);
         for forward in facts.forwards.iter().filter(|forward| !is_there(forward)) {
             let container = larder_format::names::container(facts.id);
@@ -229,7 +236,8 @@ fn compare_versions(
         match rows.get(&pin) {
             Some(row) if row.generation == generation => {
                 compared.insert(pin);
-                compare_version(pin, row.number, &used, containers, agreement);
+                let first_told = index.manifest.head.rebuilt.unwrap_or(0);
+                compare_version(pin, row.number, &used, containers, first_told, agreement);
             }
             _ => agreement.not_ingested += 1,
         }
@@ -268,6 +276,7 @@ fn compare_version(
     number: u32,
     used: &[ContainerUsage],
     containers: &BTreeMap<u32, ContainerFacts>,
+    first_told: u32,
     agreement: &mut Agreement,
 ) {
     let holds = |facts: &&ContainerFacts| {
@@ -292,9 +301,10 @@ fn compare_version(
         }
     }
     let used: BTreeSet<ContainerId> = used.iter().map(|usage| usage.container).collect();
-    // What was moved here for a version is kept for it too, so only a container that gave nothing up and got nothing is unused.
+    // What was moved here for a version is kept for it too, so only a container that gave nothing up and got nothing is unused. Of those
+    // that an index made anew has found, nobody can tell what they were kept for (`RebuiltKeepsCopies`).
     let is_moved_to: BTreeSet<u32> = containers.values().flat_map(|facts| facts.forwards.iter().copied()).collect();
-    for (number, facts) in containers {
+    for (number, facts) in containers.range(first_told..) {
         if holds(&facts) && !used.contains(&facts.id) && !is_moved_to.contains(number) {
             let container = larder_format::names::container(facts.id);
             agreement.found(Disagreement::NotUsed { version: pin, container });

@@ -172,8 +172,12 @@ impl Lifespans {
         may_go: &dyn Fn(&ContainerId) -> bool,
     ) -> Vec<ListedContainer> {
         let needed = self.needed(retained, named);
+        let may_go = |facts: &ContainerFacts| !named.contains(&facts.id) && may_go(&facts.id);
+        // What stays although nobody needs it must not forward to what goes.
+        let stays = self.facts.iter().filter(|(number, facts)| !needed.contains(number) && !may_go(facts));
+        let led_to: HashSet<u32> = stays.flat_map(|(_, facts)| facts.forwards.iter().copied()).collect();
         let goes = |(number, facts): &(&u32, &ContainerFacts)| {
-            !needed.contains(number) && !named.contains(&facts.id) && may_go(&facts.id)
+            !needed.contains(number) && !led_to.contains(number) && may_go(facts)
         };
         let numbers: Vec<u32> = self.facts.iter().filter(goes).map(|(number, _)| *number).collect();
         let mut dropped = Vec::new();
