@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use larder_format::ids::{ContainerId, JobId, RunId};
+use larder_format::ids::{ContainerId, ContainerKind, JobId, RunId};
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_store::survey::{ListedContainer, ListedJob};
 
@@ -55,6 +55,8 @@ pub(super) struct IndexNeeds {
     pub(super) superseded: HashSet<RunId>,
     /// Containers that were missing before.
     pub(super) missing: u64,
+    /// Whether all containers have been looked into to find where chunks went of those that are missing.
+    pub(super) has_searched: bool,
 }
 
 /// Everything of one job that goes, in this order: leases from `0` on, generations down to the register, closing mark, pins, mark.
@@ -331,11 +333,15 @@ impl Proposal {
         has_record: impl Fn(&ContainerId) -> bool,
     ) -> Decision {
         let missing = self.missing(needs.missing);
-        let Self { before, leases, doomed, unknown, holding, .. } = self;
-        // What was given up is known to the index alone. Without one that knows, something is missing, and what no version names
-        // may be where it went.
+        let Self { before, leases, doomed, unknown, holding, missing: unseen, .. } = self;
+        // What was given up is known to the index alone. When something is missing, either it is damage, or this index does not know, and
+        // whatever no version names any more may be where it went: also what a version had that was forgotten or laid out anew since
+        // (`rebuilt_histories.rs`). A rebuild has found out, but for what was being written meanwhile.
         let has_register: HashSet<JobId> = registers.keys().map(|pin| pin.job).collect();
-        let may_go = |id: &ContainerId| missing == 0 || has_register.contains(&id.job);
+        // Metadata is never led anywhere.
+        let is_metadata = unseen.iter().all(|id| id.kind == ContainerKind::Meta);
+        let is_told = needs.has_searched || (is_metadata && (before.is_listed_whole || needs.missing == 0));
+        let may_go = |id: &ContainerId| missing == 0 || (is_told && has_register.contains(&id.job));
         let mut containers: Vec<_> = doomed
             .into_iter()
             .filter(|(id, (_, is_needed))| !is_needed && may_go(id))

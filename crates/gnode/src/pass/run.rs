@@ -358,6 +358,7 @@ impl Pass<'_> {
             runs: run_ids(manifest).collect(),
             superseded: superseded.collect(),
             missing,
+            has_searched: manifest.head.rebuilt.is_some(),
         };
         // Versions that go without ever having been in an index.
         let indexed: HashSet<Pin> =
