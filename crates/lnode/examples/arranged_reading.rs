@@ -5,7 +5,7 @@
 //! and what is restored. Every version changes 3 % of the file, in runs of 64 KiB; half of what is written compresses.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement that cannot go on fails here")]
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/suite/support/mod.rs"]
 mod support;
 
 use std::path::PathBuf;

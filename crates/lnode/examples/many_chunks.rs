@@ -6,7 +6,7 @@
 //! the program itself uses; 50 million take 6 GB in the folder.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement that cannot go on fails here")]
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/suite/support/mod.rs"]
 mod support;
 
 use std::io::Read;

@@ -5,7 +5,7 @@
 //! folder is for copies of the files, what is restored, and temporary files; sizes are bytes, and 0 memory means the default.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement that cannot go on fails here")]
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/suite/support/mod.rs"]
 mod support;
 
 use std::path::PathBuf;

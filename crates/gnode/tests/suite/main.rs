@@ -1,0 +1,31 @@
+//! All tests of this crate through its public interface, in one program: a program for each would take longer to build than to run.
+//!
+//! `cargo test -p larder-gnode --test suite NAME` runs those whose path has `NAME` in it.
+
+mod append_only;
+mod arranging;
+mod arranging_at_once;
+mod arranging_damage;
+mod at_once;
+mod categories;
+mod collecting;
+mod compaction;
+mod converting;
+mod crash_sweep;
+mod fifty_versions;
+mod generations;
+mod giving_up;
+mod giving_up_at_once;
+mod giving_up_rules;
+mod ingesting;
+mod many_series;
+mod mfdedup_pitfalls;
+#[path = "../../../lnode/tests/suite/support/mod.rs"]
+mod pipelines;
+mod proportion;
+mod rebuilt_histories;
+mod repairing_versions;
+mod shares;
+mod sharing;
+mod simulation;
+mod support;

@@ -1,0 +1,575 @@
+//! Newest versions share what other newest versions have too: duplicates between series go, nobody ever needs the index for a newest
+//! version, and whatever happens meanwhile, every version stays what it is.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::support::*;
+use larder_format::ids::{ContainerId, ContainerKind, JobId};
+use larder_format::index_tables::{ChunkKey, ChunkPlace, ContainerState};
+use larder_format::names;
+use larder_gnode::compaction::{self, Compacted, CompactionError, CompactionOptions, CompactionPlan, Compactor};
+use larder_gnode::pass::{self, PassOptions};
+use larder_index::{
+    Chunks, Containers, Copies, Draft, IndexIo, IndexPass, IndexSnapshot, LookupOptions, PassRuns, Published, publish,
+};
+use larder_lnode::VersionReader;
+use larder_store::catalog::Version;
+use larder_testkit::{Stop, data};
+
+/// As exact as can be: every duplicate counts, and nothing is too much.
+const EXACT: CompactionOptions = CompactionOptions {
+    sparse_percent: 0,
+    small_bytes: 0,
+    budget_percent: 100,
+    duplicate_percent: 0,
+    compression: larder_format::compress::Compression::DEFAULT,
+};
+
+const NEVER: Duration = Duration::from_secs(1 << 30);
+
+impl Scene {
+    /// Writes the files of a series: some that others have too, some of its own.
+    fn files(&self, series: &str, common: &[u64], own: &[u64]) {
+        let root = self.source(series);
+        let _ = std::fs::remove_dir_all(&root);
+        std::fs::create_dir_all(&root).unwrap();
+        for seed in common.iter().chain(own) {
+            std::fs::write(root.join(format!("file{seed}")), data::random(*seed, 60_000)).unwrap();
+        }
+    }
+
+    /// A version that knows of nothing that is there.
+    fn alone_with(&self, series: &str, common: &[u64], own: &[u64]) -> JobId {
+        self.files(series, common, own);
+        backup_alone(&self.context(), &self.source(series), series).version.unwrap().id
+    }
+
+    /// A version on the one before.
+    fn next(&self, series: &str, common: &[u64], own: &[u64]) -> JobId {
+        self.files(series, common, own);
+        backup_with(&self.context(), &self.source(series), series, |options| options.find_similar = false)
+            .unwrap()
+            .version
+            .unwrap()
+            .id
+    }
+
+    fn plans(&self, options: &CompactionOptions) -> Vec<CompactionPlan> {
+        compaction::plans(&self.context(), options).unwrap().plans
+    }
+
+    fn compact_all(&self, options: &CompactionOptions) -> usize {
+        let context = self.context();
+        let mut compactor = Compactor::new(&context, options);
+        let plans = compaction::plans(&context, options).unwrap().plans;
+        let done = plans.iter().map(|plan| compactor.compact(plan).unwrap());
+        done.filter(|done| matches!(done, Compacted::Done { .. })).count()
+    }
+
+    fn collect(&self) {
+        self.pass_with(&PassOptions { dead_after: NEVER, ..PassOptions::default() }).unwrap();
+    }
+
+    /// The same, and containers of older versions stay, so that these need no index either.
+    fn collect_only(&self) {
+        let options = PassOptions { dead_after: NEVER, give_up: None, ..PassOptions::default() };
+        self.pass_with(&options).unwrap();
+    }
+
+    fn newest(&self, series: &str) -> Version {
+        self.versions().into_iter().rfind(|version| version.summary.series == series).unwrap()
+    }
+
+    fn data_of_version(&self, version: &Version) -> BTreeSet<ContainerId> {
+        let context = self.context();
+        let reader = VersionReader::open(&context, version).unwrap();
+        let data = reader.manifest().containers.iter().filter(|usage| usage.container.kind == ContainerKind::Data);
+        data.map(|usage| usage.container).collect()
+    }
+
+    /// How many bytes of chunks there are in data containers, and how many when each chunk counts once.
+    fn held(&self) -> (u64, u64) {
+        let repository = self.repository(self.memory.store());
+        let (mut all, mut chunks) = (0, BTreeMap::new());
+        for container in self.runtime.block_on(repository.list_containers()).unwrap() {
+            if container.id.kind == ContainerKind::Data {
+                let table = self.runtime.block_on(repository.read_container_index(container.id)).unwrap();
+                all += u64::from(table.payload_len);
+                chunks
+                    .extend(table.chunk_refs().map(|chunk| (ChunkKey::of(&chunk.fingerprint), u64::from(chunk.size))));
+            }
+        }
+        (all, chunks.into_values().sum())
+    }
+
+    /// That newest versions need no index, and the others nothing but that.
+    #[track_caller]
+    fn is_whole(&self, contents: &BTreeMap<JobId, Contents>, at: &str) {
+        assert!(self.contents() == *contents, "{at}");
+        let fork = self.fork();
+        for name in self.runtime.block_on(fork.memory.paths()) {
+            if name.starts_with("index/") {
+                self.runtime.block_on(fork.memory.remove(&name));
+            }
+        }
+        let series: BTreeSet<String> = self.versions().into_iter().map(|version| version.summary.series).collect();
+        for newest in series.iter().map(|series| fork.newest(series)) {
+            assert!(contents_of(&fork.context(), &newest) == contents[&newest.id()], "{at}");
+        }
+    }
+
+    /// What versions hold, read when there is no index at all.
+    fn contents_without_index(&self) -> BTreeMap<JobId, Contents> {
+        let fork = self.fork();
+        for name in self.runtime.block_on(fork.memory.paths()) {
+            if name.starts_with("index/") {
+                self.runtime.block_on(fork.memory.remove(&name));
+            }
+        }
+        fork.contents()
+    }
+}
+
+/// Two series that do not know of each other and have most in common, taken into the index.
+fn two_series() -> Scene {
+    let scene = Scene::new();
+    let common: Vec<u64> = (1..6).collect();
+    scene.alone_with("a", &common, &[10]);
+    // Of what one pass takes in together the numbers are in the order of the keys of series, which are random.
+    scene.collect();
+    scene.alone_with("b", &common, &[20]);
+    scene.collect();
+    scene
+}
+
+#[test]
+fn what_two_series_have_is_shared_by_their_newest_versions() {
+    let scene = two_series();
+    let contents = scene.contents();
+    let (held, exact) = scene.held();
+    assert!(held > exact + 290_000, "{held} {exact}");
+    let default = CompactionOptions { budget_percent: 20, ..CompactionOptions::default() };
+    let plans = scene.plans(&default);
+    // The container with the higher number stays.
+    assert_eq!(plans.len(), 1);
+    let plan = &plans[0];
+    assert_eq!(plan.version.summary.series, "a");
+    assert_eq!(plan.others.iter().map(Version::id).collect::<Vec<_>>(), [scene.newest("b").id()]);
+    assert_eq!((plan.bytes, plan.shared_bytes), (60_000, 300_000));
+    match compaction::compact(&scene.context(), plan, &default).unwrap() {
+        Compacted::Done { generation: 1, bytes: 60_000, shared_bytes: 300_000, .. } => {}
+        other => panic!("{other:?}"),
+    }
+    assert!(scene.contents() == contents);
+    scene.collect();
+    assert_eq!(scene.held(), (exact, exact), "what generation 0 alone used is gone");
+    assert!(scene.contents_without_index() == contents);
+    assert!(scene.plans(&EXACT).is_empty());
+
+    // The other series can go: what is shared stays.
+    scene.forget(scene.newest("b").id());
+    scene.collect();
+    let left = scene.contents_without_index();
+    assert_eq!(left.len(), 1);
+    assert!(left.iter().all(|(id, was)| contents[id] == *was));
+    // And the version can be built on, and goes like any other.
+    let newest = scene.newest("a").id();
+    scene.next("a", &[1, 2, 3], &[11]);
+    scene.forget(newest);
+    scene.collect();
+    assert!(scene.contents_without_index() == scene.contents());
+}
+
+#[test]
+fn what_is_below_the_threshold_or_above_the_budget_stays() {
+    let scene = Scene::new();
+    scene.alone_with("a", &[1], &(10..18).collect::<Vec<_>>());
+    scene.collect();
+    scene.alone_with("b", &[1], &(20..28).collect::<Vec<_>>());
+    scene.collect();
+    let all = CompactionOptions { budget_percent: 100, ..CompactionOptions::default() };
+    assert!(scene.plans(&all).is_empty(), "a ninth is not enough");
+    let tenth = CompactionOptions { duplicate_percent: 10, ..all };
+    assert!(scene.plans(&tenth).is_empty(), "one more container of which it would use little");
+    let tenth = CompactionOptions { sparse_percent: 10, ..tenth };
+    assert_eq!(scene.plans(&tenth).len(), 1);
+    assert!(scene.plans(&CompactionOptions { budget_percent: 80, ..tenth }).is_empty(), "eight ninths must be copied");
+    assert!(scene.plans(&CompactionOptions { duplicate_percent: 101, ..EXACT }).is_empty());
+}
+
+/// A container is left by all newest versions that use it or by none, and its rest is copied once.
+#[test]
+fn what_several_leave_is_copied_once() {
+    let scene = two_series();
+    // Two more series that were once copies of the first.
+    scene.files("a", &(1..6).collect::<Vec<_>>(), &[10]);
+    for series in ["c", "d"] {
+        let base = scene.newest("a").id();
+        let report = backup_with(&scene.context(), &scene.source("a"), series, |options| options.base = Some(base));
+        assert!(report.unwrap().version.is_some());
+    }
+    scene.collect();
+    let contents = scene.contents();
+    let (_, exact) = scene.held();
+    assert_eq!(scene.data_of_version(&scene.newest("c")), scene.data_of_version(&scene.newest("a")));
+    let plans = scene.plans(&CompactionOptions { budget_percent: 20, ..CompactionOptions::default() });
+    assert_eq!(plans.len(), 3);
+    assert!(scene.plans(&CompactionOptions { budget_percent: 10, ..CompactionOptions::default() }).is_empty());
+    assert_eq!(scene.compact_all(&EXACT), 3);
+    scene.collect();
+    assert!(scene.contents_without_index() == contents);
+    assert_eq!(scene.held(), (exact, exact));
+}
+
+/// SEEDS 1.2.15: what one series lays out anew is not taken back by another, and it comes to an end.
+#[test]
+fn series_that_share_do_not_go_to_and_fro() {
+    let scene = Scene::new();
+    let of = |range: std::ops::Range<u64>| range.collect::<Vec<_>>();
+    for (series, common, own) in
+        [("a", of(1..9), of(20..24)), ("b", of(3..12), of(30..33)), ("c", of(1..6), of(40..41))]
+    {
+        scene.alone_with(series, &common, &own);
+    }
+    for edition in 0..3u64 {
+        scene.next("a", &of(1..9 - edition), &of(20..24 + edition));
+        scene.next("b", &of(3 + edition..12), &of(30..33));
+        scene.collect_only();
+        let contents = scene.contents();
+        for options in [CompactionOptions { budget_percent: 50, ..CompactionOptions::default() }, EXACT] {
+            let mut rounds = 0;
+            while scene.compact_all(&options) > 0 {
+                scene.collect_only();
+                rounds += 1;
+                assert!(rounds <= 4, "edition {edition}: it does not come to an end");
+                scene.is_whole(&contents, &format!("edition {edition}"));
+            }
+        }
+    }
+    // When only the newest are left, nothing is there twice.
+    let newest: Vec<JobId> = ["a", "b", "c"].map(|series| scene.newest(series).id()).to_vec();
+    for version in scene.versions().iter().filter(|version| !newest.contains(&version.id())) {
+        scene.forget(version.id());
+    }
+    scene.collect();
+    while scene.compact_all(&EXACT) > 0 {
+        scene.collect();
+    }
+    let (held, exact) = scene.held();
+    assert_eq!(held, exact);
+}
+
+/// A container that is sparse for one series and dense for another stays where it is: to copy out of it would store things twice.
+#[test]
+fn what_is_dense_for_another_series_is_not_left_for_being_sparse() {
+    let scene = Scene::new();
+    scene.alone_with("a", &(1..11).collect::<Vec<_>>(), &[]);
+    let first = scene.newest("a").id();
+    scene.files("b", &(1..11).collect::<Vec<_>>(), &[]);
+    backup_with(&scene.context(), &scene.source("b"), "b", |options| options.base = Some(first)).unwrap();
+    scene.next("a", &[1, 2, 3], &(100..110).collect::<Vec<_>>());
+    scene.next("a", &[1], &(100..103).chain(200..210).collect::<Vec<_>>());
+    let options = CompactionOptions { sparse_percent: 40, budget_percent: 100, ..CompactionOptions::default() };
+    // Two containers hold little of the newest version of `a`: that of the first version, and that of the second.
+    let newest = scene.newest("a");
+    assert_eq!(scene.data_of_version(&newest).len(), 3);
+    let manifest = VersionReader::open(&scene.context(), &newest).unwrap().manifest().clone();
+    assert_eq!(compaction::plan(&newest, &manifest, &options).unwrap().containers.len(), 2);
+    assert!(scene.plans(&options).is_empty(), "but the first is dense for `b`, and one alone is no gain");
+    scene.forget(scene.newest("b").id());
+    assert_eq!(scene.plans(&options).len(), 1);
+}
+
+#[test]
+fn what_cannot_be_read_is_not_shared() {
+    let scene = two_series();
+    let contents = scene.contents();
+    let plan = scene.plans(&EXACT).pop().unwrap();
+    let lender = *scene.data_of_version(&scene.newest("b")).first().unwrap();
+    let name = names::container(lender);
+    for damage in ["a byte", "gone"] {
+        let fork = scene.fork();
+        match damage {
+            // In the first frame; its tables lie at the end.
+            "a byte" => assert!(scene.runtime.block_on(fork.memory.change(&name, |bytes| bytes[100] ^= 1))),
+            _ => scene.runtime.block_on(fork.memory.remove(&name)),
+        }
+        match compaction::compact(&fork.context(), &plan, &EXACT).unwrap() {
+            Compacted::Done { bytes, .. } => assert!(bytes > 60_000, "{damage}: {bytes}"),
+            other => panic!("{damage}: {other:?}"),
+        }
+        let newest = fork.newest("a");
+        assert_eq!(newest.generation, 1);
+        assert!(contents_of(&fork.context(), &newest) == contents[&newest.id()], "{damage}");
+    }
+}
+
+/// What a compaction that shares does when something happens before any one of its operations.
+fn whatever_happens(
+    happens: impl Fn(&Scene) + Clone + Send + Sync + 'static,
+    keeps: impl Fn(&Version) -> bool,
+    is_in_the_way: bool,
+) {
+    let scene = two_series();
+    let contents = scene.contents();
+    let plan = scene.plans(&EXACT).pop().unwrap();
+    let kept: BTreeSet<JobId> =
+        scene.versions().iter().filter(|version| keeps(version)).map(|version| version.id()).collect();
+    let outcomes = parking_lot::Mutex::new(BTreeSet::new());
+    at_every_operation(
+        &scene,
+        happens,
+        |scene, store| compaction::compact(&scene.context_at(store), &plan, &EXACT),
+        |scene, result: Result<Compacted, CompactionError>, at| {
+            // It may fail over what is deleted under it, when its own version is gone.
+            match result {
+                Ok(Compacted::Done { .. }) => outcomes.lock().insert("done"),
+                Ok(Compacted::Overtaken) => outcomes.lock().insert("overtaken"),
+                Err(error) if kept.contains(&plan.version.id()) => panic!("{at}: {error}"),
+                Err(_) => outcomes.lock().insert("failed"),
+            };
+            for pass in 0..3 {
+                let left = scene.contents_without_index();
+                assert!(kept.iter().all(|id| left[id] == contents[id]), "{at}, after {pass} passes");
+                scene.collect();
+            }
+            assert_eq!(scene.contents().len(), kept.len(), "{at}");
+        },
+    );
+    // Early it is in the way, late it is not.
+    let outcomes = outcomes.lock();
+    assert!(outcomes.contains("done") && (outcomes.len() > 1) == is_in_the_way, "{outcomes:?}");
+}
+
+#[test]
+fn a_version_shares_with_one_that_is_forgotten_meanwhile() {
+    let forget = |scene: &Scene| {
+        scene.forget(scene.newest("b").id());
+        scene.collect();
+    };
+    whatever_happens(forget, |version| version.summary.series == "a", true);
+}
+
+#[test]
+fn a_version_that_shares_is_forgotten_meanwhile() {
+    let forget = |scene: &Scene| {
+        scene.forget(scene.newest("a").id());
+        scene.collect();
+    };
+    whatever_happens(forget, |version| version.summary.series == "b", true);
+}
+
+/// What it shares is left by the other, and collected if nobody else keeps it.
+#[test]
+fn a_version_shares_with_one_that_is_laid_out_anew_meanwhile() {
+    let lay_out = |scene: &Scene| {
+        let context = scene.context();
+        relay_all(&context, &scene.newest("b"));
+        scene.collect();
+    };
+    whatever_happens(lay_out, |_| true, true);
+}
+
+#[test]
+fn passes_run_while_a_version_begins_to_share() {
+    whatever_happens(Scene::collect, |_| true, false);
+}
+
+/// A pass that meets the compaction between any two of its own steps.
+#[test]
+fn a_pass_meets_a_compaction_that_shares() {
+    let scene = two_series();
+    let contents = scene.contents();
+    let (of_a, of_b) = (scene.newest("a").id(), scene.newest("b").id());
+    for forgets_other in [false, true] {
+        at_every_operation(
+            &scene,
+            move |scene| {
+                scene.compact_all(&EXACT);
+                if forgets_other {
+                    scene.forget(of_b);
+                }
+            },
+            |scene, store| {
+                let options = PassOptions { dead_after: NEVER, ..PassOptions::default() };
+                scene.runtime.handle().block_on(pass::run(&surroundings(scene.repository(store)), &options))
+            },
+            |scene, result, at| {
+                result.unwrap_or_else(|error| panic!("{at}: {error}"));
+                for _ in 0..2 {
+                    assert!(scene.contents_without_index()[&of_a] == contents[&of_a], "{at}");
+                    scene.collect();
+                }
+                assert!(scene.contents_without_index()[&of_a] == contents[&of_a], "{at}");
+            },
+        );
+    }
+}
+
+#[test]
+fn a_compaction_that_shares_is_cut_at_any_operation() {
+    let scene = two_series();
+    let contents = scene.contents();
+    let plan = scene.plans(&EXACT).pop().unwrap();
+    let (context, faults) = scene.faulty(&scene.fork().memory);
+    let before = faults.count();
+    compaction::compact(&context, &plan, &EXACT).unwrap();
+    let operations = faults.count() - before;
+    for n in 0..operations {
+        for stop in [Stop::Before, Stop::After] {
+            let at = format!("cut at operation {n} of {operations}, {stop:?}");
+            let cut = scene.fork();
+            let (context, faults) = cut.faulty(&cut.memory);
+            faults.stop_at(faults.count() + n, stop);
+            let result = compaction::compact(&context, &plan, &EXACT);
+            assert!(result.is_err() || n + 1 == operations, "{at}");
+            assert!(cut.contents_without_index() == contents, "{at}");
+            cut.pass_with(&PassOptions { dead_after: Duration::ZERO, ..PassOptions::default() }).unwrap();
+            assert!(cut.contents_without_index() == contents, "{at}");
+            cut.compact_all(&EXACT);
+            cut.collect();
+            assert!(cut.contents_without_index() == contents, "{at}");
+            let (held, exact) = cut.held();
+            assert_eq!(held, exact, "{at}");
+        }
+    }
+}
+
+/// `OwnersNamed`: while it runs, the lease names every version of whose containers the generation will reference some.
+#[test]
+fn the_lease_names_all_whose_containers_are_referenced() {
+    let scene = two_series();
+    scene.alone_with("c", &[], &[10, 50, 51, 52]);
+    scene.collect();
+    let plan = scene.plans(&EXACT).pop().unwrap();
+    assert_eq!(plan.version.summary.series, "a");
+    assert_eq!(plan.others.len(), 2);
+    let seen = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let leases = seen.clone();
+    at_every_operation(
+        &scene,
+        move |scene| {
+            let jobs = scene.runtime.block_on(scene.repository(scene.memory.store()).unfinished_jobs()).unwrap();
+            leases.lock().extend(jobs.into_iter().filter(|other| other.lease.generation.is_some()));
+        },
+        |scene, store| compaction::compact(&scene.context_at(store), &plan, &EXACT).unwrap(),
+        |scene, _, at| {
+            let named: BTreeSet<_> =
+                ["b", "c"].iter().flat_map(|series| scene.data_of_version(&scene.newest(series))).collect();
+            let newest = scene.newest("a");
+            let used = scene.data_of_version(&newest);
+            assert!(used.iter().filter(|container| named.contains(container)).count() == 2, "{at}");
+        },
+    );
+    let seen = seen.lock();
+    assert!(!seen.is_empty());
+    for other in seen.iter() {
+        let pins: BTreeSet<JobId> = other.lease.pins.iter().map(|pin| pin.job).collect();
+        let all: BTreeSet<JobId> = ["a", "b", "c"].map(|series| scene.newest(series).id()).into();
+        assert_eq!(pins, all);
+        assert_eq!(other.lease.pins[0].job, scene.newest("a").id(), "the register is a generation of the first");
+    }
+}
+
+#[test]
+fn an_index_that_lags_or_is_damaged_does_no_harm() {
+    let scene = two_series();
+    let plan = scene.plans(&EXACT).pop().unwrap();
+    let contents = scene.contents();
+    // The plan is old: meanwhile there is another index, without the other version.
+    let fork = scene.fork();
+    fork.forget(fork.newest("b").id());
+    fork.collect();
+    assert_eq!(compaction::compact(&fork.context(), &plan, &EXACT).unwrap(), Compacted::Overtaken);
+    // Damaged runs: nothing is planned, and nothing fails.
+    let fork = scene.fork();
+    let paths = scene.runtime.block_on(fork.memory.paths());
+    for name in paths.iter().filter(|name| name.starts_with("index/")) {
+        scene.runtime.block_on(fork.memory.change(name, |bytes| {
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+        }));
+    }
+    assert!(fork.plans(&EXACT).is_empty());
+    assert!(fork.contents() == contents);
+}
+
+/// Publishes an index that differs from the newest.
+fn publish_changed(scene: &Scene, change: impl FnOnce(&IndexPass, &mut Draft<'_>)) {
+    let repository = scene.repository(scene.memory.store());
+    let base = scene.runtime.block_on(IndexSnapshot::newest(&repository)).unwrap().snapshot;
+    let io = IndexIo { repository: repository.clone(), runtime: scene.runtime.handle().into() };
+    let ids = PassRuns::new(JobId::new(1, [base.number as u8; 10]));
+    let pass = IndexPass::new(io, ids, 2.try_into().unwrap(), 4 << 20, scene.dir.path().to_owned());
+    let mut draft = Draft::new(&pass, &base);
+    change(&pass, &mut draft);
+    let published = scene.runtime.block_on(publish(&repository, base.number + 1, draft.manifest)).unwrap();
+    assert!(matches!(published, Published::Won { .. }));
+}
+
+/// A container of a newest version was given up for another one's copies, such as when the versions after it were forgotten. It is
+/// laid out anew, and needs the index no more.
+#[test]
+fn a_newest_version_does_not_need_the_index_for_long() {
+    let scene = Scene::new();
+    let common: Vec<u64> = (1..6).collect();
+    scene.alone_with("a", &common, &[]);
+    scene.collect();
+    scene.alone_with("b", &common, &[20]);
+    scene.collect();
+    let contents = scene.contents();
+    let given_up = *scene.data_of_version(&scene.newest("a")).first().unwrap();
+    publish_changed(&scene, |pass, draft| {
+        // Every chunk is now where its copy was.
+        let (mut entries, mut copies) = (pass.changes::<Chunks>().unwrap(), pass.changes::<Copies>().unwrap());
+        let mut others = BTreeSet::new();
+        for record in draft.view::<Copies>(LookupOptions::default()).scan(0..=u64::MAX, 1 << 20) {
+            let (key, chunk) = record.unwrap();
+            others.insert(key.container);
+            entries.put(&key.chunk, &ChunkPlace { container: key.container, chunk: chunk.unwrap() }).unwrap();
+            copies.remove(&key).unwrap();
+        }
+        let mut changes = pass.changes::<Containers>().unwrap();
+        for record in draft.view::<Containers>(LookupOptions::default()).scan(0..=u64::MAX, 1 << 20) {
+            let (number, facts) = record.unwrap();
+            let mut facts = facts.unwrap();
+            if facts.id == given_up {
+                facts.state = ContainerState::Gone;
+                (facts.given_up_chunks, facts.given_up_bytes) = (facts.chunks, facts.bytes);
+                facts.forwards = others.iter().copied().collect();
+                changes.put(&number, &facts).unwrap();
+            }
+        }
+        draft.apply(changes).unwrap();
+        draft.apply(entries).unwrap();
+        draft.apply(copies).unwrap();
+    });
+    scene.runtime.block_on(scene.memory.remove(&names::container(given_up)));
+    assert!(scene.contents() == contents, "through the index");
+    let plans = scene.plans(&EXACT);
+    assert_eq!(plans.len(), 1);
+    assert_eq!(plans[0].containers.iter().map(|usage| usage.container).collect::<Vec<_>>(), [given_up]);
+    assert_eq!(scene.compact_all(&EXACT), 1);
+    assert!(scene.contents_without_index() == contents);
+}
+
+/// `RebuiltKeepsCopies`: of what a rebuilt index found, a delete may be under way that nobody remembers.
+#[test]
+fn nothing_is_led_to_what_a_rebuilt_index_found() {
+    let scene = two_series();
+    assert_eq!(scene.plans(&EXACT).len(), 1);
+    publish_changed(&scene, |_, draft| draft.manifest.head.rebuilt = Some(draft.manifest.head.next_container));
+    assert!(scene.plans(&EXACT).is_empty());
+    // What comes later can be relied on again.
+    scene.next("b", &(1..6).collect::<Vec<_>>(), &[21]);
+    scene.alone_with("c", &(1..6).collect::<Vec<_>>(), &[30]);
+    scene.collect();
+    let contents = scene.contents();
+    let plans = scene.plans(&EXACT);
+    assert_eq!(plans.len(), 2);
+    assert!(plans.iter().all(|plan| plan.others.iter().all(|other| other.summary.series == "c")));
+    assert_eq!(scene.compact_all(&EXACT), 2);
+    assert!(scene.contents_without_index() == contents);
+}

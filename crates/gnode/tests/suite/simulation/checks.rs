@@ -1,0 +1,248 @@
+//! What must hold at every moment, seen from the store alone and compared with what was promised.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use futures::FutureExt;
+use larder_format::ChunkRef;
+use larder_format::ids::{ContainerKind, JobId, SeriesKey};
+use larder_format::layout::Layout;
+use larder_format::manifest::{Manifest, Register};
+use larder_format::names;
+use larder_store::Repository;
+use larder_testkit::sim::{Change, World};
+
+use crate::simulation::ledger::Ledger;
+use crate::simulation::moved::{GivenUp, Names, given_up, names as arranged_names, of_categories, place};
+use crate::simulation::reading::{chunks_of, restore, segments};
+
+/// Looks at the bucket between two steps.
+pub struct Checks {
+    repository: Repository,
+    ledger: Ledger,
+    /// Registers that were decoded: objects never change, but a name may be taken again.
+    decoded: BTreeMap<String, (usize, Option<Rc<Manifest>>)>,
+    /// Versions that were visible once, and are not any more.
+    gone: BTreeSet<JobId>,
+    visible: BTreeSet<JobId>,
+    last_restored: u64,
+    /// The newest index that was looked at, and what it says was given up.
+    index: Option<u64>,
+    given_up: GivenUp,
+    /// Where names of the layout `lifecycle` lead.
+    names: Names,
+    /// Of generations of versions of that layout, what they name.
+    named: BTreeMap<[u8; 16], Rc<Vec<ChunkRef>>>,
+}
+
+/// Steps between two restores of everything. Whether containers are there is looked at after every step that matters.
+const RESTORE_EVERY: u64 = 300;
+
+impl Checks {
+    pub fn new(repository: Repository, ledger: Ledger) -> Self {
+        Self {
+            repository,
+            ledger,
+            decoded: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            visible: BTreeSet::new(),
+            last_restored: 0,
+            index: None,
+            given_up: GivenUp::new(),
+            names: Names::new(),
+            named: BTreeMap::new(),
+        }
+    }
+
+    /// After every step.
+    pub fn step(&mut self, world: &World, step: u64) -> Result<(), String> {
+        let lost = self.ledger.lost();
+        if let Some(lost) = lost.first() {
+            return Err(format!("what a lease names is gone: {lost}"));
+        }
+        let matters = world.take_changes().iter().any(|change| match change {
+            Change::Deleted(_) => true,
+            Change::Created(name) => name.starts_with(names::VERSIONS) || name.starts_with(names::FORGOTTEN),
+        });
+        if !matters {
+            return Ok(());
+        }
+        let versions = self.versions(world)?;
+        self.compare(&versions)?;
+        self.follow(world)?;
+        for manifest in versions.values() {
+            if let Some(missing) = self.needed(manifest)?.into_iter().find(|name| !world.has(name)) {
+                return Err(format!("version {} has lost {missing}", manifest.summary.id));
+            }
+        }
+        if step > self.last_restored + RESTORE_EVERY {
+            self.last_restored = step;
+            self.restore_all(&versions)?;
+        }
+        Ok(())
+    }
+
+    /// At the end.
+    pub fn end(&mut self, world: &World) -> Result<usize, String> {
+        let versions = self.versions(world)?;
+        self.compare(&versions)?;
+        self.restore_all(&versions)?;
+        let catalog = at_once(self.repository.catalog())?.map_err(|error| error.to_string())?;
+        let listed: BTreeSet<_> = catalog.versions.iter().map(|version| version.id()).collect();
+        if let Some(job) = listed.symmetric_difference(&versions.keys().copied().collect()).next() {
+            return Err(format!("whether version {job} exists, the catalog sees otherwise"));
+        }
+        Ok(versions.len())
+    }
+
+    /// All containers there are, and those that visible versions reference or that have categories of them.
+    pub fn containers(&mut self, world: &World) -> Result<(BTreeSet<String>, BTreeSet<String>), String> {
+        let versions = self.versions(world)?;
+        self.follow(world)?;
+        let mut referenced = BTreeSet::new();
+        for manifest in versions.values() {
+            referenced.extend(self.needed(manifest)?);
+        }
+        let kept =
+            at_once(of_categories(&self.repository))?.map_err(|error| format!("the index cannot be read: {error}"))?;
+        referenced.extend(kept.into_iter().map(names::container));
+        let there = world.names().into_iter().filter(|name| names::parse_container(name).is_some()).collect();
+        Ok((there, referenced))
+    }
+
+    /// Learns what the newest index says was given up.
+    fn follow(&mut self, world: &World) -> Result<(), String> {
+        let newest = world.names().iter().filter_map(|name| names::parse_index(name)).max();
+        if newest != self.index {
+            self.given_up =
+                at_once(given_up(&self.repository))?.map_err(|error| format!("the index cannot be read: {error}"))?;
+            self.names = at_once(arranged_names(&self.repository))?
+                .map_err(|error| format!("the index cannot be read: {error}"))?;
+            self.index = newest;
+        }
+        Ok(())
+    }
+
+    /// The containers that have to be there for a version: those that it names, or those that have their chunks.
+    fn needed(&mut self, manifest: &Manifest) -> Result<BTreeSet<String>, String> {
+        let is_arranged = manifest.summary.layout == Layout::Lifecycle;
+        let places =
+            manifest.containers.iter().filter(|usage| !is_arranged || usage.container.kind == ContainerKind::Meta);
+        let needed = places.flat_map(|usage| {
+            let forwards = self.given_up.get(&usage.container).map(Vec::as_slice);
+            forwards.unwrap_or(std::slice::from_ref(&usage.container))
+        });
+        let mut needed: BTreeSet<String> = needed.map(|container| names::container(*container)).collect();
+        if is_arranged {
+            for chunk in self.named(manifest)?.iter() {
+                let there = place(&self.names, chunk).ok_or_else(|| {
+                    let (job, container) = (manifest.summary.id, chunk.container);
+                    format!("version {job} needs {container} at {}, which is in no extent", chunk.offset)
+                })?;
+                needed.insert(names::container(there.container));
+            }
+        }
+        Ok(needed)
+    }
+
+    /// What a generation of a version names, which never changes.
+    fn named(&mut self, manifest: &Manifest) -> Result<Rc<Vec<ChunkRef>>, String> {
+        let job = manifest.summary.id;
+        if let Some(named) = self.named.get(&manifest.summary.attempt) {
+            return Ok(named.clone());
+        }
+        let (_, found) = at_once(segments(&chunks_of(&self.repository), manifest))?
+            .map_err(|error| format!("the recipe of version {job} cannot be read: {error}"))?;
+        let named = found.iter().flat_map(|(_, records)| records).map(|record| record.chunk);
+        let named: Rc<Vec<ChunkRef>> = Rc::new(named.collect());
+        self.named.insert(manifest.summary.attempt, named.clone());
+        Ok(named)
+    }
+
+    /// The manifests of all visible versions: of each its newest generation, if there is a generation 0.
+    fn versions(&mut self, world: &World) -> Result<BTreeMap<JobId, Rc<Manifest>>, String> {
+        let mut versions = BTreeMap::new();
+        let mut roots = BTreeSet::new();
+        let mut highest: BTreeMap<JobId, u32> = BTreeMap::new();
+        for name in world.names().iter().filter(|name| name.starts_with(names::VERSIONS)) {
+            let (series, job, generation) = names::parse_version(name).ok_or(format!("an odd name: {name}"))?;
+            if world.has(&names::forgotten(series, job)) {
+                continue;
+            }
+            let Some(manifest) = self.decode(world, name, series, job, generation)? else { continue };
+            if generation == 0 {
+                roots.insert(job);
+            }
+            let newest = highest.entry(job).or_default();
+            if generation >= *newest {
+                *newest = generation;
+                versions.insert(job, manifest);
+            }
+        }
+        versions.retain(|job, _| roots.contains(job));
+        Ok(versions)
+    }
+
+    fn decode(
+        &mut self,
+        world: &World,
+        name: &str,
+        series: SeriesKey,
+        job: JobId,
+        generation: u32,
+    ) -> Result<Option<Rc<Manifest>>, String> {
+        let bytes = world.get(name).ok_or("the world stands still")?;
+        let place = bytes.as_ptr() as usize;
+        match self.decoded.get(name) {
+            Some((at, manifest)) if *at == place => Ok(manifest.clone()),
+            _ => {
+                let register = Manifest::decode(self.repository.keys(), series, job, generation, &bytes);
+                let manifest = match register.map_err(|error| format!("{name}: {error}"))? {
+                    Register::Committed(manifest) => Some(Rc::new(manifest)),
+                    Register::Aborted => None,
+                };
+                self.decoded.insert(name.to_owned(), (place, manifest.clone()));
+                Ok(manifest)
+            }
+        }
+    }
+
+    /// Compares what is visible with what was promised.
+    fn compare(&mut self, versions: &BTreeMap<JobId, Rc<Manifest>>) -> Result<(), String> {
+        if let Some(job) = self.ledger.must_be_there().iter().find(|job| !versions.contains_key(job)) {
+            return Err(format!("version {job} was committed, and it is gone"));
+        }
+        if let Some(job) = versions.keys().find(|job| self.ledger.is_fenced(**job)) {
+            return Err(format!("job {job} was told that it is fenced, and has a version"));
+        }
+        let visible: BTreeSet<_> = versions.keys().copied().collect();
+        self.gone.extend(self.visible.difference(&visible));
+        if let Some(job) = visible.intersection(&self.gone).next() {
+            return Err(format!("version {job} was gone, and came back"));
+        }
+        self.visible = visible;
+        Ok(())
+    }
+
+    fn restore_all(&self, versions: &BTreeMap<JobId, Rc<Manifest>>) -> Result<(), String> {
+        for (job, manifest) in versions {
+            let bytes = at_once(restore(&self.repository, manifest))?
+                .map_err(|error| format!("version {job} cannot be restored: {error}"))?;
+            let expected = self.ledger.content(*job).ok_or(format!("nobody committed {job}"))?;
+            if bytes != expected.concat() {
+                return Err(format!("version {job} restores to other bytes"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Polls of what a store answers that lets nobody wait. Work in turns gives the turn back now and then.
+const POLLS: u32 = 10_000;
+
+/// Does something at a store that answers at once, between two steps of everybody else.
+fn at_once<T>(future: impl Future<Output = T>) -> Result<T, String> {
+    let mut future = std::pin::pin!(future);
+    let done = (0..POLLS).find_map(|_| future.as_mut().now_or_never());
+    done.ok_or_else(|| "a store that answers at once makes nobody wait".to_owned())
+}

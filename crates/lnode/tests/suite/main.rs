@@ -1,0 +1,23 @@
+//! All tests of this crate through its public interface, in one program: a program for each would take longer to build than to run.
+//!
+//! `cargo test -p larder-lnode --test suite NAME` runs those whose path has `NAME` in it.
+
+mod arranged;
+mod arranging_model;
+mod check;
+mod crash_sweep;
+mod diffing;
+mod full_vision;
+mod moved;
+mod neighbours;
+mod order;
+mod paranoid;
+mod prediction;
+mod protocol_model;
+mod reading;
+mod relayout;
+mod restoring;
+mod roundtrip;
+mod similar;
+mod support;
+mod unanswered;

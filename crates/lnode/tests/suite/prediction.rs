@@ -1,0 +1,216 @@
+//! Predictions from the base change what a backup costs, not what it stores: the same chunks, and every byte back.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+use crate::support::*;
+use larder_chunking::{Algorithm, ChunkerParams};
+use larder_format::Fingerprint;
+use larder_format::manifest::Statistics;
+use larder_format::recipe::{Recipe, decode_node};
+use larder_format::segment;
+use larder_lnode::{BackupOptions, Context, Input};
+use larder_store::container_reader::ChunkReader;
+use larder_testkit::{Memory, data};
+use proptest::prelude::*;
+
+/// Sizes and names of a stream's chunks.
+fn chunks_of(context: &Context, recipe: &Recipe) -> Vec<(u32, Fingerprint)> {
+    let cache = NonZeroUsize::new(64 << 20).unwrap();
+    let reader = ChunkReader::new(context.repository.clone(), cache, cache);
+    let read = |chunk: &larder_format::ChunkRef| context.runtime.block_on(reader.read(chunk)).unwrap();
+    let nodes = recipe.nodes.iter().flat_map(|node| decode_node(&read(&node.chunk)).unwrap());
+    let records = nodes.flat_map(|row| segment::decode(&read(&row.chunk)).unwrap().records);
+    records.map(|record| (record.chunk.size, record.chunk.fingerprint)).collect()
+}
+
+/// Backs `bytes` up as a file of a tree, every file read, and gives its chunks and what was counted.
+fn store_file(context: &Context, series: &str, file: &Path, bytes: &[u8]) -> (Vec<(u32, Fingerprint)>, Statistics) {
+    std::fs::write(file, bytes).unwrap();
+    let options = BackupOptions { force: true, find_similar: false, ..options(series) };
+    let report = larder_lnode::backup(context, walk(file), &options).unwrap();
+    let id = report.version.unwrap().id;
+    let version = versions(context).into_iter().find(|version| version.id() == id).unwrap();
+    let manifest = context.runtime.block_on(context.repository.manifest(&version)).unwrap();
+    (chunks_of(context, &manifest.data), report.statistics)
+}
+
+/// Backs a stream up and gives its chunks and what was counted.
+fn store(context: &Context, series: &str, bytes: &[u8], paranoid: bool) -> (Vec<(u32, Fingerprint)>, Statistics) {
+    store_merging(context, series, bytes, paranoid, None)
+}
+
+fn store_merging(
+    context: &Context,
+    series: &str,
+    bytes: &[u8],
+    paranoid: bool,
+    merge_after: Option<usize>,
+) -> (Vec<(u32, Fingerprint)>, Statistics) {
+    let reader = Box::new(std::io::Cursor::new(bytes.to_vec()));
+    let input = Input::Stream { path: b"stream".to_vec(), reader, size: Some(bytes.len() as u64) };
+    let merge_after = merge_after.and_then(NonZeroUsize::new);
+    // Each series is alone: what one has is compared with what the other had to find out.
+    let options = BackupOptions { paranoid, merge_after, find_similar: false, ..options(series) };
+    let report = larder_lnode::backup(context, input, &options).unwrap();
+    let id = report.version.unwrap().id;
+    let version = versions(context).into_iter().find(|version| version.id() == id).unwrap();
+    let manifest = context.runtime.block_on(context.repository.manifest(&version)).unwrap();
+    let mut restored = Vec::new();
+    larder_lnode::VersionReader::open(context, &version)
+        .unwrap()
+        .visit_contents(b"", |_, content| {
+            content.read_to_end(&mut restored).unwrap();
+            Ok::<_, larder_store::RepositoryError>(())
+        })
+        .unwrap();
+    assert!(restored == bytes, "what comes back is not what was stored");
+    (chunks_of(context, &manifest.data), report.statistics)
+}
+
+fn repository(runtime: &tokio::runtime::Runtime, algorithm: Algorithm) -> Context {
+    let store = larder_store::Store::from_object_store(Memory::new().store(), "", &Default::default()).unwrap();
+    let config = larder_format::config::Config { chunker: ChunkerParams::with_average(algorithm, 4096), ..config() };
+    let entropy = std::sync::Arc::new(larder_store::repository::SystemEntropy);
+    let init = larder_store::Repository::init(store, config, PASSWORD, key_fields(), entropy);
+    context(runtime, runtime.block_on(init).unwrap())
+}
+
+/// An edit: at this place, so many bytes are replaced by so many others.
+type Edit = (prop::sample::Index, usize, usize);
+
+fn edited(base: &[u8], edits: &[Edit], seed: u64) -> Vec<u8> {
+    let mut bytes = base.to_vec();
+    for (place, removed, inserted) in edits {
+        let from = place.index(bytes.len() + 1);
+        let to = (from + removed).min(bytes.len());
+        bytes.splice(from..to, pseudo_random(*inserted, seed));
+    }
+    bytes
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn chunks_are_those_of_a_backup_without_history(
+        kilobytes in 1500..9000_usize,
+        edits in prop::collection::vec((any::<prop::sample::Index>(), 0..30_000_usize, 0..30_000_usize), 0..5),
+        in_place in any::<bool>(),
+        algorithm in prop::sample::select(vec![Algorithm::MinCdc, Algorithm::FastCdc]),
+    ) {
+        let runtime = runtime();
+        let context = repository(&runtime, algorithm);
+        let base = data::mixed(7, kilobytes * 1000);
+        let edits: Vec<Edit> =
+            edits.into_iter().map(|(place, removed, inserted)| (place, if in_place { inserted } else { removed }, inserted)).collect();
+        let second = edited(&base, &edits, 5);
+        store(&context, "series", &base, false);
+        let (with_history, statistics) = store(&context, "series", &second, false);
+        let (alone, _) = store(&context, "alone", &second, false);
+        prop_assert!(with_history == alone);
+        prop_assert!(statistics.predictions_right > 0 || !edits.is_empty());
+        // What the second version made is as good a base as the first.
+        let (third, statistics) = store(&context, "series", &second, false);
+        let (alone, _) = store(&context, "alone", &second, true);
+        prop_assert!(third == alone);
+        prop_assert_eq!(statistics.predicted_bytes, second.len() as u64);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 10, ..ProptestConfig::default() })]
+
+    /// Files are proved by several threads, ahead of where they are read: they have the chunks that a stream has, which is not.
+    #[test]
+    fn files_proved_ahead_have_the_chunks_of_streams(
+        kilobytes in 1500..20_000_usize,
+        edits in prop::collection::vec((any::<prop::sample::Index>(), 0..30_000_usize, 0..30_000_usize), 0..5),
+        in_place in any::<bool>(),
+        shorter in 0..3_000_000_usize,
+        algorithm in prop::sample::select(vec![Algorithm::MinCdc, Algorithm::FastCdc]),
+    ) {
+        let (runtime, folder) = (runtime(), tempfile::tempdir().unwrap());
+        let context = repository(&runtime, algorithm);
+        let file = folder.path().join("file");
+        let base = data::mixed(11, kilobytes * 1000);
+        let edits: Vec<Edit> =
+            edits.into_iter().map(|(place, removed, inserted)| (place, if in_place { inserted } else { removed }, inserted)).collect();
+        let mut second = edited(&base, &edits, 6);
+        second.truncate(second.len().saturating_sub(if in_place { shorter } else { 0 }).max(1_200_000));
+        store_file(&context, "files", &file, &base);
+        for (round, bytes) in [&second, &second, &base].into_iter().enumerate() {
+            let (ahead, statistics) = store_file(&context, "files", &file, bytes);
+            let (alone, expected) = store(&context, &format!("stream {round}"), bytes, true);
+            prop_assert!(ahead == alone, "round {}", round);
+            prop_assert_eq!(statistics.read_bytes, expected.read_bytes);
+            if round == 1 {
+                prop_assert_eq!(statistics.predicted_bytes, bytes.len() as u64);
+                prop_assert_eq!(statistics.predictions_wrong, 0);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
+
+    /// Merged or not, a stream has the same chunks, and nothing is stored for superchunks.
+    #[test]
+    fn merging_costs_no_ratio(
+        kilobytes in 2500..6000_usize,
+        edits in prop::collection::vec(
+            prop::collection::vec((any::<prop::sample::Index>(), 0..9000_usize, 0..9000_usize), 1..4), 3..5),
+        in_place in any::<bool>(),
+        merge_after in 1..4_usize,
+        algorithm in prop::sample::select(vec![Algorithm::MinCdc, Algorithm::FastCdc]),
+    ) {
+        let runtime = runtime();
+        let context = repository(&runtime, algorithm);
+        let mut bytes = data::mixed(9, kilobytes * 1000);
+        for (number, edits) in edits.iter().enumerate() {
+            let (merged, statistics) = store_merging(&context, "series", &bytes, false, Some(merge_after));
+            let (unmerged, expected) = store(&context, "unmerged", &bytes, true);
+            prop_assert!(merged == unmerged, "version {} is cut otherwise", number);
+            prop_assert_eq!(statistics.new_chunks, expected.new_chunks);
+            let edits: Vec<Edit> =
+                edits.iter().map(|(place, removed, inserted)| (*place, if in_place { *inserted } else { *removed }, *inserted)).collect();
+            bytes = edited(&bytes, &edits, number as u64 + 50);
+        }
+    }
+}
+
+/// Goal: where a segment changes in one place, what is around it is proved in runs. Method: change one page in every segment, in each
+/// of several versions; count.
+#[test]
+fn what_stays_around_a_changed_place_is_proved_in_runs() {
+    let runtime = runtime();
+    let context = repository(&runtime, Algorithm::MinCdc);
+    let mut bytes = data::mixed(4, 20_000_000);
+    for version in 0..6 {
+        let (_, statistics) = store_merging(&context, "series", &bytes, false, Some(3));
+        if version >= 4 {
+            let predicted = statistics.predicted_bytes as f64 / bytes.len() as f64;
+            assert!(predicted > 0.6, "version {version}: {statistics:?}");
+        }
+        for place in (500_000..bytes.len()).step_by(1_000_000) {
+            bytes[place..place + 100].copy_from_slice(&pseudo_random(104, version)[..100]);
+        }
+    }
+}
+
+/// Goal: after an insertion, prediction finds the new shift. Method: insert near the front of a long stream; most of what is behind
+/// must be proved, not cut.
+#[test]
+fn prediction_goes_on_behind_an_insertion() {
+    let runtime = runtime();
+    let context = repository(&runtime, Algorithm::MinCdc);
+    let base = data::mixed(3, 60_000_000);
+    let second = [&base[..3_000_000], b"something new", &base[3_000_000..]].concat();
+    store(&context, "series", &base, false);
+    let (_, statistics) = store(&context, "series", &second, false);
+    assert!(statistics.predicted_bytes > 30_000_000, "{statistics:?}");
+    assert!(statistics.new_chunks < 10, "{statistics:?}");
+}
