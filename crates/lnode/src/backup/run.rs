@@ -323,6 +323,7 @@ fn run(
         attempt: random(repository.entropy())?,
         sketch,
         layout: announced.layout,
+        more_bases: report.bases.iter().skip(1).map(|base| base.id).collect(),
     };
     let manifest = Manifest { summary: summary.clone(), data: streams.data, metadata: streams.metadata, containers };
     let series = repository.keys().series_key(&options.series);
