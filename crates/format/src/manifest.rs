@@ -174,6 +174,10 @@ pub struct Summary {
     /// How its series lies in containers; left out when it is the standard layout.
     #[n(15)]
     pub layout: Layout,
+    /// Further versions that it was deduplicated against, after `base`; left out when there are none.
+    #[n(16)]
+    #[cbor(default, skip_if = "Vec::is_empty")]
+    pub more_bases: Vec<JobId>,
 }
 
 /// Lists of byte strings.

@@ -3,8 +3,8 @@
 //!
 //! For people: the CLI shows it, and nobody acts on it. It is read from the tables of the newest index, one extent after the other, and
 //! kept as sums by container and category. Of versions that no index has taken in, the manifests say which containers they name; these,
-//! and versions that were taken in and not arranged, count as if they used all of what they name that their base uses. Without an index
-//! everything is as it was stored.
+//! and versions that were taken in and not arranged, count as if they used all of what they name that one of their bases uses. Without an
+//! index everything is as it was stored.
 //!
 //! Invariants
 //! * What forgetting versions frees is what a retained version needs before and none after: bytes of extents, and objects of which nothing

@@ -246,7 +246,7 @@ impl Converter<'_> {
         }
         let manifest = context.runtime.block_on(repository.manifest(&version))?;
         let relayout = Relayout::new(context, job, self.compression)?;
-        let mut relayout = relayout.for_whole_versions(self.scratch.clone());
+        let mut relayout = relayout.for_whole_versions(self.layout, self.scratch.clone());
         let nothing = HashMap::new();
         let stays = self.before.as_ref().map_or(&nothing, |before| &before.containers);
         if self.layout == Layout::Lifecycle {

@@ -22,6 +22,7 @@ mod filters;
 mod incoming;
 mod merging;
 mod overflow;
+mod own;
 mod prediction;
 mod recipe_writer;
 mod run;

@@ -22,6 +22,7 @@ use larder_chunking::Fingerprinter;
 use larder_format::ChunkRef;
 use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
+use larder_format::layout::Layout;
 use larder_format::manifest::Manifest;
 use larder_format::recipe::Recipe;
 use larder_store::RepositoryError;
@@ -187,9 +188,10 @@ impl Relayout {
     }
 
     /// For versions of which everything moves: where chunks are that memory has no room for is kept in `folder`, and nobody is told what
-    /// was copied from where.
-    pub fn for_whole_versions(mut self, folder: Option<PathBuf>) -> Self {
+    /// was copied from where. They are of this layout from now on.
+    pub fn for_whole_versions(mut self, layout: Layout, folder: Option<PathBuf>) -> Self {
         (self.keeps_moves, self.scratch) = (false, folder);
+        self.data = self.data.for_layout(layout);
         self
     }
 

@@ -374,6 +374,7 @@ mod tests {
             attempt: [0; 16],
             sketch: Sketch::default(),
             layout: Layout::Standard,
+            more_bases: Vec::new(),
         };
         Version { summary, series: SeriesKey([0; 16]), generation: 0 }
     }

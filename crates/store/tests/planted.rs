@@ -116,6 +116,7 @@ fn manifest(id: u8) -> Manifest {
         attempt: [id; 16],
         sketch: larder_format::sketch::Sketch::default(),
         layout: larder_format::layout::Layout::Standard,
+        more_bases: Vec::new(),
     };
     Manifest { summary, data: Recipe::default(), metadata: Recipe::default(), containers: Vec::new() }
 }

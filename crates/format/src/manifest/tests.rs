@@ -44,6 +44,7 @@ fn manifest() -> Manifest {
         attempt: [4; 16],
         sketch: Sketch::default(),
         layout: crate::layout::Layout::Standard,
+        more_bases: Vec::new(),
     };
     let usage =
         ContainerUsage { container, chunks_used: 1, bytes_used: 6, chunks_held: 2, bytes_held: 11, object_bytes: 300 };
@@ -72,6 +73,19 @@ fn a_sketch_is_the_last_key_of_the_summary() {
     assert_eq!(with[0], without[0] + 1);
     assert_eq!(&with[1..without.len()], &without[1..]);
     assert_eq!(hex::encode(&with[without.len()..]), "0e504000000000000000efcdab8967452301");
+}
+
+/// So did further bases.
+#[test]
+fn further_bases_are_the_last_key_of_the_summary() {
+    let without = cbor::encode(&manifest().summary);
+    let summary = Summary { more_bases: vec![JobId([6; 16]), JobId([7; 16])], ..manifest().summary };
+    let with = cbor::encode(&summary);
+    assert_eq!(cbor::decode::<Summary>(&with, "summary"), Ok(summary));
+    assert_eq!(with[0], without[0] + 1);
+    assert_eq!(&with[1..without.len()], &without[1..]);
+    let bases = ["10825006", &"06".repeat(15), "50", &"07".repeat(16)].concat();
+    assert_eq!(hex::encode(&with[without.len()..]), bases);
 }
 
 #[test]

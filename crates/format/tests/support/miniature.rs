@@ -242,6 +242,7 @@ pub fn write() -> Objects {
         attempt: [18; 16],
         sketch: larder_format::sketch::Sketch::default(),
         layout: larder_format::layout::Layout::Standard,
+        more_bases: Vec::new(),
     };
     let manifest = Manifest {
         summary,

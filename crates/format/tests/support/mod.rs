@@ -463,6 +463,7 @@ pub fn manifest() -> Manifest {
         attempt: [4; 16],
         sketch: larder_format::sketch::Sketch::default(),
         layout: larder_format::layout::Layout::Standard,
+        more_bases: Vec::new(),
     };
     let usage =
         ContainerUsage { container, chunks_used: 1, bytes_used: 6, chunks_held: 2, bytes_held: 11, object_bytes: 300 };

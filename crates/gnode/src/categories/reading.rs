@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use futures::StreamExt;
 use larder_format::extents::{Extent, Extents};
-use larder_format::ids::{ContainerId, ContainerKind, SeriesKey};
+use larder_format::ids::{ContainerId, ContainerKind, JobId, SeriesKey};
 use larder_format::index_tables::{ContainerFacts, ContainerState, Lifespan};
 use larder_format::layout::Layout;
-use larder_format::manifest::ContainerUsage;
+use larder_format::manifest::{ContainerUsage, Summary};
 use larder_index::{
     ContainerExtents, Containers, Executor, IndexError, IndexIo, IndexSnapshot, LookupOptions, TableView,
 };
@@ -104,19 +104,11 @@ async fn drafts(
 
 fn with_versions(versions: &[&Version], snapshot: &IndexSnapshot) -> BTreeMap<SeriesKey, Draft> {
     let rows: HashMap<_, _> = snapshot.manifest.versions.iter().map(|row| ((row.series, row.job), row)).collect();
-    let bases: HashMap<_, _> =
-        versions.iter().map(|version| ((version.series, version.id()), version.summary.base)).collect();
-    // The newest of those that a version is built on that was arranged.
+    let by_id: HashMap<_, _> = versions.iter().map(|version| ((version.series, version.id()), *version)).collect();
     let since = |version: &Version| {
-        let mut base = version.summary.base;
-        for _ in 0..versions.len() {
-            let key = (version.series, base?);
-            match rows.get(&key) {
-                Some(row) if row.is_arranged => return Some(row.number),
-                _ => base = *bases.get(&key)?,
-            }
-        }
-        None
+        let arranged = |id| rows.get(&(version.series, id)).filter(|row| row.is_arranged).map(|row| row.number);
+        let bases = |id| by_id.get(&(version.series, id)).and_then(|version| bases_of(version));
+        oldest_arranged_base(version.id(), arranged, bases)
     };
     let mut all: BTreeMap<SeriesKey, Vec<(CategorizedVersion, Option<u32>)>> = BTreeMap::new();
     let mut next = snapshot.manifest.head.next_version.max(1);
@@ -139,6 +131,33 @@ fn with_versions(versions: &[&Version], snapshot: &IndexSnapshot) -> BTreeMap<Se
     all.into_iter().map(|(series, versions)| (series, Draft::new(snapshot.number, series, versions))).collect()
 }
 
+/// The versions with which a version may share what it names; `None` when that is not known.
+fn bases_of(version: &Version) -> Option<Vec<JobId>> {
+    // Who laid it out anew may have shared what others have too.
+    let Version { summary: Summary { base, more_bases, .. }, generation: 0, .. } = version else { return None };
+    Some(base.iter().chain(more_bases).copied().collect())
+}
+
+/// The lowest number of a version that was arranged, among those that a version is built on, be it through others that were not.
+/// `None` when there is none, or when one of all these is not known any more: then it may use anything.
+pub(super) fn oldest_arranged_base(
+    version: JobId,
+    arranged: impl Fn(JobId) -> Option<u32>,
+    bases: impl Fn(JobId) -> Option<Vec<JobId>>,
+) -> Option<u32> {
+    let (mut seen, mut waiting, mut oldest) = (HashSet::new(), bases(version)?, None);
+    while let Some(base) = waiting.pop() {
+        if !seen.insert(base) {
+            continue;
+        }
+        match arranged(base) {
+            Some(number) => oldest = Some(oldest.map_or(number, |oldest: u32| oldest.min(number))),
+            None => waiting.extend(bases(base)?),
+        }
+    }
+    oldest
+}
+
 /// Extents that have the same fate: their container, category, whether arranged versions count, and the versions that name it.
 type PieceKey = (usize, Category, bool, usize);
 
@@ -148,8 +167,8 @@ pub(super) struct Draft {
     index: u64,
     series: SeriesKey,
     versions: Vec<CategorizedVersion>,
-    /// Of versions that were not arranged the number of the newest arranged one that they are built on, if that is known: of what was
-    /// arranged they use only what that one uses.
+    /// Of versions that were not arranged the number of the oldest arranged one that they are built on, if all are known: of what was
+    /// arranged they use only what one of these uses.
     since: Vec<Option<u32>>,
     containers: BTreeMap<ContainerId, Known>,
     /// Containers that versions name that no index knows.

@@ -9,7 +9,7 @@ use larder_format::layout::Layout;
 use larder_format::manifest::ContainerUsage;
 use proptest::prelude::*;
 
-use super::reading::Draft;
+use super::reading::{Draft, oldest_arranged_base};
 use super::*;
 
 const SERIES: SeriesKey = SeriesKey([5; 16]);
@@ -287,6 +287,47 @@ impl History {
             }
         }
         freed
+    }
+}
+
+/// Versions, each with bases among those before it, or with bases that nobody knows; and some that were arranged.
+fn bases() -> impl Strategy<Value = Vec<(bool, Option<BTreeSet<usize>>)>> {
+    let version = (any::<bool>(), prop::collection::btree_set(0usize..10, 0..4), prop::bool::weighted(0.9));
+    prop::collection::vec(version, 1..10).prop_map(|versions| {
+        let versions = versions.into_iter().enumerate();
+        let known = versions.map(|(at, (arranged, bases, is_known))| {
+            (arranged, is_known.then(|| bases.into_iter().filter(|base| *base < at).collect()))
+        });
+        known.collect()
+    })
+}
+
+proptest! {
+    /// The oracle goes through all versions, newest first, and asks whether the last one may have anything through them.
+    #[test]
+    fn a_version_may_use_what_the_oldest_of_its_bases_uses(versions in bases()) {
+        let place = |id: JobId| usize::from(id.0[0]);
+        let id = |place: usize| JobId([place as u8; 16]);
+        let last = versions.len() - 1;
+        let found = oldest_arranged_base(
+            id(last),
+            |base| versions[place(base)].0.then(|| 100 + place(base) as u32),
+            |version| Some(versions[place(version)].1.as_ref()?.iter().map(|base| id(*base)).collect()),
+        );
+        let (mut built_on, mut arranged, mut is_known) = (BTreeSet::from([last]), BTreeSet::new(), true);
+        for at in (0..=last).rev() {
+            if !built_on.contains(&at) {
+                continue;
+            }
+            if at != last && versions[at].0 {
+                arranged.insert(100 + at as u32);
+            } else if let Some(bases) = &versions[at].1 {
+                built_on.extend(bases);
+            } else {
+                is_known = false;
+            }
+        }
+        prop_assert_eq!(found, arranged.first().copied().filter(|_| is_known));
     }
 }
 

@@ -8,6 +8,7 @@ use crate::support::*;
 use larder_format::ids::{ContainerKind, JobId};
 use larder_format::layout::Layout;
 use larder_gnode::categories::{Categories, Freed, Last, Progress, categories};
+use larder_lnode::BackupOptions;
 
 /// A version of which some changes every time, some every second time, and some never.
 fn version(scene: &Scene, series: &str, edition: u64) -> JobId {
@@ -84,6 +85,38 @@ fn without_an_index_what_only_the_newest_stored_is_free() {
     scene.forget(ids[2]);
     let arranged = scene.pass().unwrap().arranged;
     assert_eq!(had + arranged.written_bytes.0 - arranged.given_up_bytes.0 - stored(&scene), said.object_bytes.0);
+}
+
+/// Two lines of contents, taken in turn: the base has nothing of what a version needs, and the version before the base has it all.
+#[test]
+fn a_version_that_was_not_arranged_keeps_what_any_of_its_bases_uses() {
+    let scene = Scene::new();
+    let version = |edition: u64| {
+        scene.fill("a", &[("line", 1000 + edition % 2, 400_000), ("own", 2000 + edition, 100_000)]);
+        let options = |options: &mut BackupOptions| options.layout = Layout::Lifecycle;
+        backup_with(&scene.context(), &scene.source("a"), "a", options).unwrap()
+    };
+    let mut reports: Vec<_> = (0..5).map(version).collect();
+    scene.pass().unwrap();
+    scene.pass().unwrap();
+    reports.push(version(5));
+    let last = reports.last().unwrap();
+    assert!(last.bases.len() > 1 && last.statistics.added_bytes < 150_000, "{last:?}");
+    let ids: Vec<JobId> = reports.iter().map(|report| report.version.as_ref().unwrap().id).collect();
+    // Of the line of 5 its base, 4, has nothing; 3 has it, which 5 finds there and nobody else keeps.
+    let now = read(&scene);
+    assert_eq!(now.versions[5].progress, Progress::Committed);
+    let gone = HashSet::from([ids[1], ids[3]]);
+    let said = now.freed(&gone);
+    assert!((200_000..300_000).contains(&said.bytes.0), "what is their own, and not their line: {said:?}");
+    gone.iter().for_each(|id| scene.forget(*id));
+    for _ in 0..2 {
+        scene.pass().unwrap();
+    }
+    let after = read(&scene);
+    assert!(after.is_arranged());
+    let needed = |categories: &Categories| categories.triangle().values().map(|size| size.needed.0).sum::<u64>();
+    assert_eq!(needed(&now) - needed(&after), said.bytes.0);
 }
 
 /// A version that no pass has seen uses of what was arranged only what its base does, so it keeps nobody's volume.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use crate::support::*;
 use larder_format::compress::Compression;
-use larder_format::ids::JobId;
+use larder_format::ids::{ContainerKind, JobId};
 use larder_format::layout::Layout;
 use larder_gnode::converting::{ConvertError, Converted, convert};
 use larder_gnode::giving_up::Exact;
@@ -55,6 +55,26 @@ fn is_of(scene: &Scene, layout: Layout, expected: &BTreeMap<JobId, Contents>, at
     }
     assert!(scene.contents() == *expected, "{at}");
     scene.index_agrees(at);
+}
+
+/// As large as backups of the layout fill them, however many there are for it.
+#[test]
+fn converting_fills_containers_as_the_layout_has_them() {
+    let scene = Scene::new();
+    std::fs::create_dir_all(scene.source("db")).unwrap();
+    std::fs::write(scene.source("db").join("file"), larder_testkit::data::random(1, 40 << 20)).unwrap();
+    let mut before = vec![scene.backup(&scene.context(), "db").unwrap().version.unwrap().id];
+    let mut full_ones = Vec::new();
+    for layout in [Layout::Lifecycle, Layout::Standard] {
+        to(&scene.context(), layout).unwrap();
+        let listed = scene.runtime.block_on(scene.context().repository.list_containers()).unwrap();
+        let fresh = listed.iter().filter(|one| one.id.kind == ContainerKind::Data && !before.contains(&one.id.job));
+        let mut sizes: Vec<u64> = fresh.map(|one| one.bytes >> 20).collect();
+        sizes.sort_unstable();
+        full_ones.push((sizes.len(), sizes[sizes.len() - 1]));
+        before.extend(listed.iter().map(|one| one.id.job));
+    }
+    assert_eq!(full_ones, [(3, 16), (5, 8)]);
 }
 
 #[test]

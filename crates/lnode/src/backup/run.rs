@@ -323,6 +323,7 @@ fn run(
         attempt: random(repository.entropy())?,
         sketch,
         layout: announced.layout,
+        more_bases: report.bases.iter().skip(1).map(|base| base.id).collect(),
     };
     let manifest = Manifest { summary: summary.clone(), data: streams.data, metadata: streams.metadata, containers };
     let series = repository.keys().series_key(&options.series);
@@ -408,14 +409,11 @@ fn pipeline(
         ignore_inode: options.ignore_inode,
         base_started_ms,
     };
-    let data_packer = Packer::new(destination.clone(), ContainerKind::Data, job);
+    let data_packer = Packer::new(destination.clone(), ContainerKind::Data, job).for_layout(announced.layout);
     let mut sequencer = Sequencer::new(Parts {
         job,
         cutting: cutting.clone(),
-        data_packer: match announced.layout {
-            Layout::Standard => data_packer,
-            Layout::Lifecycle => data_packer.for_lifecycle(),
-        },
+        data_packer,
         meta_packer: Packer::new(destination, ContainerKind::Meta, job),
         bases: readers.collect(),
         unread: followed.map(|(_, (data, _))| reader(data)),

@@ -4,13 +4,15 @@
 //! One thread, and the only one that knows the order of things. Invariant: the data stream is exactly the stored bytes of the
 //! entries, in their order; [`Sequencer::finish`] checks it.
 
+mod keeping;
+
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
 use larder_dedup::chain::{self, Chunk, Filter};
-use larder_dedup::{Bloom, GroupFilter, GrowingIndex, OlderChunks, OwnChunks, Sketcher};
+use larder_dedup::{GroupFilter, Sketcher};
 use larder_format::Fingerprint;
 use larder_format::compress::Matter;
 use larder_format::entry::{Entry, EntryKind};
@@ -26,8 +28,8 @@ use super::bases::OrphanedContainers;
 use super::batch::{self, BatchDone, Ready};
 use super::cutting::{Chunks, Cutter, Cutting};
 use super::feed::{Fate, Fed};
-use super::filters::{BaseFilters, ByteComparison, Finding, files_in};
-use super::overflow::Overflow;
+use super::filters::{BaseFilters, ByteComparison, Finding};
+use super::own::{Own, data_filters};
 use super::prediction::{Sighting, Track};
 use super::recipe_writer::RecipeWriter;
 use super::skips::Skips;
@@ -35,6 +37,7 @@ use super::wanted::Wanted;
 use crate::context::{Cancel, Problem, Progress};
 use crate::version::RecipeReader;
 use crate::writing::{MetaSink, Packer, Usage};
+use keeping::Kept;
 
 /// What the sequencer is built from.
 pub(super) struct Parts {
@@ -81,47 +84,6 @@ pub(super) struct Streams {
     pub(super) orphans: Option<GroupFilter<OrphanedContainers>>,
     /// Something of what was asked for is new or changed, by its metadata; what is missing is not told here.
     pub(super) differs: bool,
-}
-
-/// A range of the base's data stream that is taken over unread, still growing.
-#[derive(Debug, Clone, Copy)]
-struct Kept {
-    from: u64,
-    to: u64,
-}
-
-/// The filters of what this job has stored itself.
-#[derive(Debug)]
-struct Own {
-    /// Of all of it.
-    bloom: Bloom,
-    newest: OwnChunks,
-    older: OlderChunks<Overflow>,
-}
-
-impl Own {
-    /// Filters that take about `budget` bytes of memory together. Of 12 MiB, the default, the newest
-    /// 60,000 chunks are found in memory and another 590,000 exactly in the file; of still more, those that come in runs.
-    fn new(budget: usize, scratch: Option<PathBuf>, job: JobId, finding: &Finding) -> Self {
-        let twelfths = |count| budget / 12 * count;
-        let overflow = Overflow::new(scratch, job);
-        let older = match finding {
-            Finding::Sampled => OlderChunks::new(overflow, twelfths(6), twelfths(2)),
-            Finding::Exact(scratch) => {
-                let index = GrowingIndex::new(twelfths(6), files_in(scratch.clone()));
-                OlderChunks::exact(overflow, index, twelfths(2))
-            }
-        };
-        Self { bloom: Bloom::new(twelfths(1)), newest: OwnChunks::new(twelfths(3)), older }
-    }
-
-    /// Hands on what the newest have no room for.
-    fn make_room(&mut self) -> Result<(), RepositoryError> {
-        match self.newest.take_leaving() {
-            Some(group) => self.older.keep(&group),
-            None => Ok(()),
-        }
-    }
 }
 
 /// See the module header.
@@ -426,75 +388,6 @@ impl Sequencer {
         self.data.push(record, None, candidate, &mut sink)
     }
 
-    /// Takes over `length` bytes at `offset` of the base's data stream. Neighbours are taken over together.
-    fn keep(&mut self, offset: u64, length: u64) -> Result<(), BackupError> {
-        if length == 0 {
-            return Ok(());
-        }
-        match &mut self.kept {
-            Some(kept) if kept.to == offset => kept.to += length,
-            _ => {
-                self.flush_kept()?;
-                self.kept = Some(Kept { from: offset, to: offset + length });
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes the records of the range taken over: whole segments as they are, the others record by record.
-    fn flush_kept(&mut self) -> Result<(), BackupError> {
-        let Some(Kept { from, to }) = self.kept.take() else { return Ok(()) };
-        let Some(mut reader) = self.unread.take() else { return Ok(()) };
-        let mut position = from;
-        while position < to {
-            let Some((number, start)) = reader.segment_at(position)? else { break };
-            let Some((segment, _)) = reader.segment_ref(number)? else { break };
-            let end = start + segment.bytes;
-            let is_whole = position == start && end <= to;
-            // Segments of a large file are its own: what is before them ends there.
-            if is_whole && (self.data.is_at_segment_start() || segment.proof.is_some()) {
-                self.statistics.chunks += u64::from(segment.chunks);
-                let candidate = followed(&mut self.data_base)?;
-                let mut sink = MetaSink {
-                    packer: &mut self.meta_packer,
-                    fingerprinter: &self.cutting.fingerprinter,
-                    usage: &mut self.usage,
-                    added_bytes: &mut self.statistics.added_bytes,
-                };
-                self.data.border(candidate, &mut sink)?;
-                self.sketcher.unseen(&segment.samples, segment.bytes, segment.chunks, start);
-                self.data.push_segment(segment, &mut sink)?;
-                position = end;
-                continue;
-            }
-            let mut at = start;
-            for record in reader.segment(number)?.iter() {
-                if at >= position && at < to {
-                    self.sketcher.chunk(&record.chunk.fingerprint, record.chunk.size, Some(at));
-                    self.push_data(*record, None)?;
-                }
-                at += u64::from(record.chunk.size);
-            }
-            position = end.min(to);
-        }
-        if let Some(base) = &mut self.data_base
-            && let Some((number, start)) = reader.segment_at(to)?
-        {
-            // What follows was changed: it is likely to resemble what followed in the base.
-            let mut at = start;
-            let group = reader.segment(number)?;
-            let passed = group.iter().take_while(|record| {
-                let before = at < to;
-                at += u64::from(record.chunk.size);
-                before
-            });
-            base.expect(number, passed.count() as u32)?;
-        }
-        self.stream_bytes += to - from;
-        self.unread = Some(reader);
-        Ok(())
-    }
-
     fn entry(&mut self, entry: &Entry) -> Result<(), BackupError> {
         self.wanted.entry(entry);
         self.entry_bytes += entry.stored_bytes();
@@ -591,24 +484,6 @@ impl Sequencer {
         let Self { usage, statistics, sketcher, orphans, differs, .. } = self;
         Ok(Streams { data, metadata, usage, statistics, sketcher, orphans, differs })
     }
-}
-
-/// The chain of a data stream, nearest and cheapest first. Behind the bloom filter are only those that know what it has seen.
-fn data_filters<'a>(
-    base: &'a mut Option<BaseFilters>,
-    own: &'a mut Own,
-    orphans: &'a mut Option<GroupFilter<OrphanedContainers>>,
-    comparison: &'a mut Option<ByteComparison>,
-) -> impl Iterator<Item = &'a mut (dyn Filter<RepositoryError> + 'a)> {
-    let filters: [Option<&mut dyn Filter<RepositoryError>>; 6] = [
-        base.as_mut().map(|base| base as _),
-        orphans.as_mut().map(|orphans| orphans as _),
-        Some(&mut own.bloom),
-        Some(&mut own.newest),
-        Some(&mut own.older),
-        comparison.as_mut().map(|comparison| comparison as _),
-    ];
-    filters.into_iter().flatten()
 }
 
 fn followed(base: &mut Option<BaseFilters>) -> Result<Option<larder_format::recipe::SegmentRef>, RepositoryError> {

@@ -262,6 +262,7 @@ fn manifest_of(
     let summary = Summary {
         id: job,
         base: Some(old.summary.id),
+        more_bases: Vec::new(),
         // When the original began is what its files' times are compared with.
         ended_ms: context.clock.now_ms(),
         tags,

@@ -15,6 +15,7 @@ use larder_format::container::{
     seal_compressed, seal_frame,
 };
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
+use larder_format::layout::Layout;
 use larder_format::seal::Keys;
 use larder_format::{EncodeError, Fingerprint};
 use larder_store::RepositoryError;
@@ -120,23 +121,21 @@ impl Packer {
         }
     }
 
-    /// Fills containers as the layout `lifecycle` has them.
-    pub(crate) fn for_lifecycle(self) -> Self {
-        Self { payload_min: LIFECYCLE_PAYLOAD, ..self }
+    /// Fills containers as a layout has them. Whoever fills data containers asks for it: how large they are is decided here.
+    pub(crate) fn for_layout(self, layout: Layout) -> Self {
+        let payload_min = match layout {
+            Layout::Standard => CONTAINER_TARGET,
+            Layout::Lifecycle => LIFECYCLE_PAYLOAD,
+        };
+        Self { payload_min, ..self }
     }
 
-    /// Another one of the same job and kind, which fills containers of its own, as the layout `lifecycle` has them.
+    /// Another one of the same job and kind, which fills containers of its own, as the layout `lifecycle` has them; exactly, since
+    /// several are open at once.
     pub(crate) fn beside(&self) -> Self {
         let (destination, ratio) = (self.destination.clone(), self.ratio.clone());
-        Self {
-            destination,
-            next_seq: self.next_seq.clone(),
-            open: None,
-            ratio,
-            payload_min: LIFECYCLE_PAYLOAD,
-            payload_max: LIFECYCLE_PAYLOAD,
-            ..*self
-        }
+        let packer = Self { destination, next_seq: self.next_seq.clone(), open: None, ratio, ..*self };
+        Self { payload_max: LIFECYCLE_PAYLOAD, ..packer.for_layout(Layout::Lifecycle) }
     }
 
     /// Numbers containers from here on.

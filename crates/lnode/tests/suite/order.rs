@@ -127,6 +127,7 @@ fn read_back(blocks: &[&[&str]], in_segments_of: usize) -> (Vec<String>, Option<
         attempt: [0; 16],
         sketch: larder_format::sketch::Sketch::default(),
         layout: larder_format::layout::Layout::Standard,
+        more_bases: Vec::new(),
     };
     let manifest = Manifest { summary, data: Recipe::default(), metadata, containers: vec![usage] };
     runtime.block_on(repository.commit(repository.keys().series_key("series"), &manifest)).unwrap();

@@ -30,6 +30,7 @@ fn newest(number: u8, generation: u32, bytes: u64, containers: Vec<ContainerUsag
         attempt: [0; 16],
         sketch: Sketch::default(),
         layout: larder_format::layout::Layout::Standard,
+        more_bases: Vec::new(),
     };
     Newest { version: Version { summary, series: SeriesKey([number; 16]), generation }, bytes, containers }
 }

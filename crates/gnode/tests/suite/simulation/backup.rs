@@ -365,6 +365,7 @@ pub fn pack(
         attempt: random(node.repository.entropy())?,
         sketch: Sketch::default(),
         layout,
+        more_bases: Vec::new(),
     };
     let manifest = Manifest {
         summary,

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use futures::future::try_join_all;
 use larder_format::ids::ContainerKind;
 use larder_format::layout::Layout;
-use larder_format::lease::{JobKind, Lease};
 use larder_format::names;
 use larder_store::jobs::CommitError;
 use larder_store::repository::random;
@@ -31,18 +30,7 @@ pub async fn compact(node: &Node) -> Result<(), Stop> {
     let job = node.new_job()?;
     let generation = repository.next_generation(pin).await?;
     node.linger().await;
-    let lease = Lease {
-        kind: JobKind::Task,
-        series: version.summary.series.clone(),
-        pins: vec![pin],
-        adopts: Vec::new(),
-        host: "task".to_owned(),
-        process: 1,
-        written_ms: node.now_ms(),
-        renew_seconds: 300,
-        claims: None,
-        generation: Some(generation),
-    };
+    let lease = node.task_lease("task", &version.summary.series, vec![pin], generation);
     let open = repository.open_lease(job, lease).await?;
     node.linger().await;
     if !repository.is_retained(pin).await? {

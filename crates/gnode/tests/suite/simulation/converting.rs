@@ -6,7 +6,6 @@ use std::rc::Rc;
 use futures::future::try_join_all;
 use larder_format::ids::ContainerKind;
 use larder_format::layout::Layout;
-use larder_format::lease::{JobKind, Lease};
 use larder_format::manifest::{Manifest, Summary};
 use larder_format::names;
 use larder_store::catalog::Version;
@@ -59,18 +58,8 @@ async fn one(node: &Node, version: &Version, layout: Layout, before: Before) -> 
     let job = node.new_job()?;
     let generation = repository.next_generation(pin).await?;
     node.linger().await;
-    let lease = Lease {
-        kind: JobKind::Task,
-        series: version.summary.series.clone(),
-        pins: std::iter::once(pin).chain(before.iter().map(|(before, _)| pin_of(before))).collect(),
-        adopts: Vec::new(),
-        host: "converter".to_owned(),
-        process: 1,
-        written_ms: node.now_ms(),
-        renew_seconds: 300,
-        claims: None,
-        generation: Some(generation),
-    };
+    let pins = std::iter::once(pin).chain(before.iter().map(|(before, _)| pin_of(before))).collect();
+    let lease = node.task_lease("converter", &version.summary.series, pins, generation);
     let open = repository.open_lease(job, lease).await?;
     node.linger().await;
     if !still_holds(node, version).await? {

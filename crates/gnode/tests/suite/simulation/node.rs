@@ -7,6 +7,7 @@ use std::time::Duration;
 use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::config::Config;
 use larder_format::ids::{JobId, RepositoryId};
+use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::names;
 use larder_format::seal::{Keys, MasterKey};
 use larder_store::repository::{Entropy, random};
@@ -92,6 +93,22 @@ impl Node {
 
     pub fn new_job(&self) -> Result<JobId, Stop> {
         Ok(JobId::new(self.now_ms(), random(self.repository.entropy())?))
+    }
+
+    /// The lease of a task that gives a version a new generation. `pins`: that version, and others that the task may share with.
+    pub fn task_lease(&self, host: &str, series: &str, pins: Vec<Pin>, generation: u32) -> Lease {
+        Lease {
+            kind: JobKind::Task,
+            series: series.to_owned(),
+            pins,
+            adopts: Vec::new(),
+            host: host.to_owned(),
+            process: 1,
+            written_ms: self.now_ms(),
+            renew_seconds: 300,
+            claims: None,
+            generation: Some(generation),
+        }
     }
 
     pub fn below(&self, bound: usize) -> usize {

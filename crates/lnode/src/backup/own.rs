@@ -1,0 +1,67 @@
+//! Where chunks of the data stream are looked for: the filters of what this job has stored itself, and the chain of all.
+//!
+//! What is said of the job's own chunks is kept in memory for the newest, and beyond that in the job's overflow, within one budget.
+//! Not here: the filters of bases (`filters`), and who asks ([`super::sequence`]).
+
+use std::path::PathBuf;
+
+use larder_dedup::chain::Filter;
+use larder_dedup::{Bloom, GroupFilter, GrowingIndex, OlderChunks, OwnChunks};
+use larder_format::ids::JobId;
+use larder_store::RepositoryError;
+
+use super::bases::OrphanedContainers;
+use super::filters::{BaseFilters, ByteComparison, Finding, files_in};
+use super::overflow::Overflow;
+
+/// The filters of what this job has stored itself.
+#[derive(Debug)]
+pub(super) struct Own {
+    /// Of all of it.
+    bloom: Bloom,
+    newest: OwnChunks,
+    older: OlderChunks<Overflow>,
+}
+
+impl Own {
+    /// Filters that take about `budget` bytes of memory together. Of 12 MiB, the default, the newest
+    /// 60,000 chunks are found in memory and another 590,000 exactly in the file; of still more, those that come in runs.
+    pub(super) fn new(budget: usize, scratch: Option<PathBuf>, job: JobId, finding: &Finding) -> Self {
+        let twelfths = |count| budget / 12 * count;
+        let overflow = Overflow::new(scratch, job);
+        let older = match finding {
+            Finding::Sampled => OlderChunks::new(overflow, twelfths(6), twelfths(2)),
+            Finding::Exact(scratch) => {
+                let index = GrowingIndex::new(twelfths(6), files_in(scratch.clone()));
+                OlderChunks::exact(overflow, index, twelfths(2))
+            }
+        };
+        Self { bloom: Bloom::new(twelfths(1)), newest: OwnChunks::new(twelfths(3)), older }
+    }
+
+    /// Hands on what the newest have no room for.
+    pub(super) fn make_room(&mut self) -> Result<(), RepositoryError> {
+        match self.newest.take_leaving() {
+            Some(group) => self.older.keep(&group),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The chain of a data stream, nearest and cheapest first. Behind the bloom filter are only those that know what it has seen.
+pub(super) fn data_filters<'a>(
+    base: &'a mut Option<BaseFilters>,
+    own: &'a mut Own,
+    orphans: &'a mut Option<GroupFilter<OrphanedContainers>>,
+    comparison: &'a mut Option<ByteComparison>,
+) -> impl Iterator<Item = &'a mut (dyn Filter<RepositoryError> + 'a)> {
+    let filters: [Option<&mut dyn Filter<RepositoryError>>; 6] = [
+        base.as_mut().map(|base| base as _),
+        orphans.as_mut().map(|orphans| orphans as _),
+        Some(&mut own.bloom),
+        Some(&mut own.newest),
+        Some(&mut own.older),
+        comparison.as_mut().map(|comparison| comparison as _),
+    ];
+    filters.into_iter().flatten()
+}
