@@ -4,37 +4,25 @@
 #
 #   tests/s3.sh [ROUNDS]
 source "$(dirname "$0")/common.sh"
+source "$(dirname "$0")/round.sh"
 source "$(dirname "$0")/storm.sh"
 minio=$(command -v minio || echo "${GOBIN:-$HOME/.cache/larder-ci/bin}/minio")
 [ -x "$minio" ] || fail "no minio binary; go install github.com/minio/minio@latest"
-port=$((20000 + RANDOM % 20000))
+port=$(free_port)
 export MINIO_ROOT_USER=larder MINIO_ROOT_PASSWORD=larder-secret
 "$minio" server "$work/minio" --address "127.0.0.1:$port" --quiet > "$work/minio.log" 2>&1 & server=$!
 cleanup+=("kill $server")
 mkdir -p "$work/minio/test"
-for _ in $(seq 100); do
-    (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && break
-    sleep 0.1
-done
+reachable "$port"
 export AWS_ACCESS_KEY_ID=larder AWS_SECRET_ACCESS_KEY=larder-secret AWS_REGION=us-east-1
 export LARDER_TEST_S3=s3:http://127.0.0.1:$port/test
 sleep 1
 cargo test --quiet --manifest-path "$root/Cargo.toml" --workspace --test conformance
 
 export LARDER_REPOSITORY=s3:http://127.0.0.1:$port/test/repository
-"$larder" validate-store "$LARDER_REPOSITORY-validate"
-"$larder" -q init --insecure-kdf
+validated
 tree "$work/source" 3
-"$larder" -q backup "$work/source"
-echo changed > "$work/source/d1/e1/changed"
-"$larder" -q backup "$work/source"
-"$larder" -q check --read-data
-"$larder" -q restore "latest:$work/source" --target "$work/restored"
-same "$work/source" "$work/restored"
-rm -rf "$work/cache" "$work/restored"
-"$larder" -q restore "latest:$work/source" --target "$work/restored"
-same "$work/source" "$work/restored"
-rm -rf "$work/restored"
+round "$work/source"
 storm "${1:-6}" "$work/source"
 # Everything at once: conversions, repairs and checks too, and after each round every snapshot restores.
 LARDER_REPOSITORY=s3:http://127.0.0.1:$port/test/attacked

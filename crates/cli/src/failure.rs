@@ -162,7 +162,7 @@ impl From<&StoreError> for Failure {
 fn credentials_of(location: &str) -> &'static str {
     match location.split_once(':').map_or("", |(scheme, _)| scheme) {
         "azure" | "az" | "abfs" | "abfss" => {
-            "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY (or other AZURE_* variables)"
+            "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_CONNECTION_STRING"
         }
         "gs" => "set GOOGLE_APPLICATION_CREDENTIALS (or other GOOGLE_* variables)",
         "s3" => "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or other AWS_* variables)",

@@ -2,7 +2,7 @@
 //!
 //! The recipe is known, so the whole way is: `plan` says for a window of entries which bytes of which containers go where,
 //! `execute` reads each of these containers once and writes them, in any order, to all places; no cache is needed (SlimStore
-//! section V). Directories are made in order before, links after, times last, and then all of it is brought to disk.
+//! section V). Directories are made in order before, links after, times last.
 //!
 //! Old content of a file is compared with the recipe first (`existing`): chunks that are right are neither fetched nor
 //! written. Damage costs the files that need what is damaged, each of which is named; the rest is restored.
@@ -39,6 +39,8 @@ pub struct RestoreOptions {
     pub selection: Option<std::sync::Arc<dyn Selection>>,
     /// Remove from restored directories what the version does not have.
     pub delete: bool,
+    /// Wait at the end until everything is on disk. Else the kernel writes it when it likes, as with any copy.
+    pub sync: bool,
     /// Read everything again at the end and compare.
     pub verify: bool,
     /// How containers are fetched.

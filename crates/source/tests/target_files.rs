@@ -158,6 +158,7 @@ fn only_what_differs_is_written_into_an_old_file() {
     writer.keep(20_000, 10_000).expect("kept");
     writer.write_at(10_000, &content[10_000..20_000]).expect("written");
     writer.finish(&entry).expect("finished");
+    finish_overwritten(&target);
     assert!(writer.has_changed());
     assert_eq!(read(&place.path("f")), content);
     assert_eq!(std::fs::metadata(place.path("f")).expect("stat").ino(), inode);
@@ -192,6 +193,95 @@ fn an_interrupted_file_never_looks_finished() {
             assert_eq!((mode(&place.path("f")), mtime(&place.path("f"))), (0o644, THEN));
         }
     }
+}
+
+/// A power cut may bring old bytes back into a file that was written over: until they cannot, it must not look finished.
+#[test]
+fn a_file_written_over_looks_unfinished_until_it_is_on_disk() {
+    let content = bytes(20_000, 6);
+    // One by one, and all at once.
+    for count in [1, 100] {
+        let place = Place::new();
+        let entries: Vec<_> = (0..count).map(|number| file(format!("f{number}"), content.len())).collect();
+        let target = place.plain();
+        for entry in &entries {
+            let path = place.root.join(std::str::from_utf8(&entry.path).expect("text"));
+            std::fs::write(&path, bytes(20_000, 7)).expect("written");
+            target.put_file(entry, &content).expect("restored");
+            assert_eq!((mode(&path), mtime(&path) == THEN), (0o1600, false), "{count}");
+        }
+        // Whoever comes next finds the right content, which may be so in memory only.
+        let again = place.overwriting(Overwrite::IfChanged);
+        assert_eq!(again.put_file(&entries[0], &content).expect("restored"), PutDecision::UpToDate);
+        assert_eq!(mode(&place.path("f0")), 0o1600);
+        finish_overwritten(&again);
+        assert_eq!(mode(&place.path("f0")), 0o644);
+        assert_eq!(target.overwritten(), count);
+        finish_overwritten(&target);
+        assert_eq!(target.overwritten(), 0);
+        for number in 0..count {
+            let path = place.path(&format!("f{number}"));
+            assert_eq!((mode(&path), mtime(&path)), (0o644, THEN));
+            assert_eq!(read(&path), content);
+        }
+    }
+}
+
+#[test]
+fn a_file_that_vanished_before_its_end_is_told() {
+    let place = Place::new();
+    let target = place.plain();
+    for name in ["f", "g"] {
+        std::fs::write(place.path(name), "old content").expect("written");
+        target.put_file(&file(name, 3), b"new").expect("restored");
+    }
+    std::fs::remove_file(place.path("f")).expect("removed");
+    let failed = target.finish_overwritten().expect("synced");
+    assert_eq!(failed.iter().map(|(path, _)| path.as_slice()).collect::<Vec<_>>(), [b"f"]);
+    assert_eq!(mode(&place.path("g")), 0o644);
+}
+
+/// What a power cut leaves of a new file: everything but its content, which reads as zeros.
+#[test]
+fn size_and_time_are_not_believed_where_content_is_missing() {
+    use rustix::fs::FallocateFlags;
+    let content = bytes(200_000, 8);
+    let reserve = |file: &std::fs::File, offset: u64, length: u64| {
+        rustix::fs::fallocate(file, FallocateFlags::empty(), offset, length).is_ok()
+    };
+    for overwrite in [Overwrite::IfChanged, Overwrite::IfNewer] {
+        for missing in ["nothing", "all of it", "the end", "all of it, reserved", "the end, reserved"] {
+            let place = Place::new();
+            let path = place.path("f");
+            let there = if missing == "nothing" { content.len() } else if missing.contains("end") { 65_536 } else { 0 };
+            std::fs::write(&path, &content[..there]).expect("written");
+            let opened = std::fs::OpenOptions::new().write(true).open(&path).expect("opens");
+            opened.set_len(200_000).expect("sized");
+            if missing.contains("reserved") && !reserve(&opened, there as u64, 200_000 - there as u64) {
+                continue;
+            }
+            let entry = file("f", content.len());
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).expect("set");
+            set_mtime(&path, THEN);
+            let decided = put(&place.overwriting(overwrite), &entry, &content);
+            let expected = if missing == "nothing" { PutDecision::UpToDate } else { PutDecision::Written };
+            assert_eq!(decided, expected, "{overwrite:?}, missing: {missing}");
+            assert_eq!(read(&path), content);
+            assert_eq!((mode(&path), mtime(&path)), (0o644, THEN));
+        }
+    }
+}
+
+#[test]
+fn holes_of_the_version_are_no_missing_content() {
+    let place = Place::new();
+    let entry = sparse_file("f", 10 << 20, &[(1 << 20, 4096), (5 << 20, 8192)]);
+    let content = bytes(3 * 4096, 9);
+    put(&place.plain(), &entry, &content);
+    let again = place.overwriting(Overwrite::IfChanged);
+    assert_eq!(put(&again, &entry, &content), PutDecision::UpToDate);
+    assert_eq!(put(&again, &file("empty", 0), b""), PutDecision::Written);
+    assert_eq!(put(&again, &file("empty", 0), b""), PutDecision::UpToDate);
 }
 
 #[test]

@@ -96,6 +96,7 @@ fn a_full_disk_names_the_file_and_leaves_nothing_that_looks_finished() {
     target.make_dir(&dir("d")).expect("taken");
     for (number, entry) in entries.iter().enumerate() {
         restore(&target, entry, number % 2 == 1).expect("there is space now");
+        finish_overwritten(&target);
         assert!(read(&small.path.join(format!("d/f{number}"))) == content);
         assert_eq!(mtime(&small.path.join(format!("d/f{number}"))), THEN);
     }

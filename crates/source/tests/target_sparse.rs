@@ -116,6 +116,7 @@ fn zeros_become_holes_on_request() {
             writer.write_at(number as u64 * 100_001, piece).expect("written");
         }
         writer.finish(&entry).expect("finished");
+        finish_overwritten(&target);
         put(&place.plain(), &file("full", content.len()), &content);
         for name in ["put", "begun", "full"] {
             assert!(read(&place.path(name)) == content, "{name}, old: {old}");

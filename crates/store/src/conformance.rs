@@ -9,6 +9,7 @@ mod checks;
 use std::fmt;
 
 use crate::error::StoreError;
+use crate::location::Location;
 use crate::store::Store;
 
 /// The folder below which all runs work. Nothing of a repository lies there.
@@ -155,8 +156,15 @@ pub struct Extent {
 impl Extent {
     /// Enough for a second page on S3, Google Cloud and MinIO, and for an object of 64 MiB.
     pub const FULL: Self = Self { many: 1100, large: 64 << 20 };
+    /// The same on Azure, whose pages are the longest.
+    const FULL_AZURE: Self = Self { many: 5100, ..Self::FULL };
     /// Few and small objects: every check runs, in little time.
     pub const QUICK: Self = Self { many: 40, large: 1 << 20 };
+
+    /// All there is to try on this kind of store.
+    pub fn full_for(location: &Location) -> Self {
+        if matches!(location, Location::Azure { .. }) { Self::FULL_AZURE } else { Self::FULL }
+    }
 }
 
 /// Runs all checks below `validation/<run>/`, reporting each as it ends. `run` must be a name that no other run uses;

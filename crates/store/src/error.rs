@@ -140,7 +140,14 @@ impl StoreError {
     pub(crate) fn from_object_store(op: StoreOp, name: &str, source: object_store::Error) -> Self {
         tracing::debug!(%op, name, error = %source, "store request failed");
         let findings = sort::Findings::of(&source);
-        let kind = findings.kind(&source);
+        let kind = match findings.kind(&source) {
+            // Nobody can be first at deleting: the store keeps what is immutable, leased or held.
+            StoreErrorKind::AlreadyExists if op == StoreOp::Delete => StoreErrorKind::PermissionDenied,
+            StoreErrorKind::Other if op == StoreOp::Delete && findings.is_conflict() => {
+                StoreErrorKind::PermissionDenied
+            }
+            kind => kind,
+        };
         Self { source: Some(findings.into_source(source)), ..Self::new(op, name, kind) }
     }
 }

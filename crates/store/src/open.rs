@@ -5,14 +5,14 @@
 //! one (the bulk call is missing on some S3 servers), and payloads are signed, so a server notices a damaged upload.
 
 mod aws;
+mod azure;
+mod gcs;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::sync::Arc;
 
-use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
-use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::memory::InMemory;
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 
@@ -23,7 +23,7 @@ use crate::location::Location;
 use crate::options::StoreOptions;
 use crate::remote::{ListOrder, Remote};
 
-/// The variables that say how to reach a store: `AWS_*`, `AZURE_*`, `GOOGLE_*` and `HOME`.
+/// The variables that say how to reach a store: `AWS_*`, `AZURE_*`, `GOOGLE_*`, `STORAGE_EMULATOR_HOST` and `HOME`.
 #[derive(Clone, Default)]
 pub struct Environment(BTreeMap<String, String>);
 
@@ -46,6 +46,11 @@ impl Environment {
         self.0.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
 
+    /// The first of these variables that is set.
+    fn first(&self, keys: &[&str]) -> Option<&str> {
+        keys.iter().find_map(|key| self.get(key))
+    }
+
     fn with_prefix(&self, prefix: &'static str) -> impl Iterator<Item = (&str, &str)> {
         let set = self.0.iter().filter(move |(key, value)| key.starts_with(prefix) && !value.is_empty());
         set.map(|(key, value)| (key.as_str(), value.as_str()))
@@ -63,6 +68,10 @@ impl<const N: usize> From<[(&str, &str); N]> for Environment {
 enum OpenProblem {
     #[error("no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE")]
     NoCredentials,
+    #[error("no credentials: set AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN")]
+    NoAzureCredentials,
+    #[error("AZURE_STORAGE_CONNECTION_STRING is not made of Name=value parts between semicolons")]
+    ConnectionString,
     #[error("{present} is set, {missing} is not")]
     HalfCredentials { present: &'static str, missing: &'static str },
     #[error("profile {profile:?} has no access key in {path}")]
@@ -102,37 +111,14 @@ pub(crate) fn transport(
             Ok(remote(Arc::new(builder.build().map_err(|error| invalid(error.into()))?), prefix))
         }
         Location::Azure { container, prefix } => {
-            let builder = azure(container, options, env);
+            let builder = azure::builder(container, options, env).map_err(|problem| invalid(problem.into()))?;
             Ok(remote(Arc::new(builder.build().map_err(|error| invalid(error.into()))?), prefix))
         }
         Location::Gcs { bucket, prefix } => {
-            let builder = gcs(bucket, options, env);
+            let builder = gcs::builder(bucket, options, env);
             Ok(remote(Arc::new(builder.build().map_err(|error| invalid(error.into()))?), prefix))
         }
     }
-}
-
-fn azure(container: &str, options: &StoreOptions, env: &Environment) -> MicrosoftAzureBuilder {
-    let mut builder = MicrosoftAzureBuilder::new().with_client_options(client(options)).with_retry(no_retry());
-    for (key, value) in env.with_prefix("AZURE_") {
-        if let Ok(key) = key.to_ascii_lowercase().parse::<AzureConfigKey>() {
-            builder = builder.with_config(key, value);
-        }
-    }
-    builder.with_container_name(container)
-}
-
-fn gcs(bucket: &str, options: &StoreOptions, env: &Environment) -> GoogleCloudStorageBuilder {
-    let mut builder = GoogleCloudStorageBuilder::new().with_client_options(client(options)).with_retry(no_retry());
-    if let Some(path) = env.get("GOOGLE_APPLICATION_CREDENTIALS") {
-        builder = builder.with_application_credentials(path);
-    }
-    for (key, value) in env.with_prefix("GOOGLE_") {
-        if let Ok(key) = key.to_ascii_lowercase().parse::<GoogleConfigKey>() {
-            builder = builder.with_config(key, value);
-        }
-    }
-    builder.with_bucket_name(bucket)
 }
 
 /// The part of the settings that all HTTP clients share.
@@ -142,6 +128,11 @@ fn client(options: &StoreOptions) -> ClientOptions {
         .with_timeout_disabled()
         .with_connect_timeout(options.attempt_timeout.min(std::time::Duration::from_secs(10)))
         .with_pool_max_idle_per_host(options.concurrency.get())
+}
+
+/// Whether an address is plain HTTP. Whoever writes `http://` means it: contents are sealed anyway.
+fn speaks_http(url: &str) -> bool {
+    url.get(..7).is_some_and(|start| start.eq_ignore_ascii_case("http://"))
 }
 
 /// Turns the client's own retries off: it would hide that a conditional put met its own first attempt.

@@ -133,12 +133,15 @@ impl Layer for Remote {
             Some(Err(error)) => return stream::iter([Err(error)]).boxed(),
         };
         let folder = folder.to_owned();
+        // A store that does not know where to go on begins anew; what was listed before must not come twice.
+        let after = after.map(str::to_owned);
         let prefix = if self.prefix.is_empty() { String::new() } else { format!("{}/", self.prefix) };
         listed
             .map_err(move |error| StoreError::from_object_store(StoreOp::List, &folder, error))
             .try_filter_map(move |meta| {
                 // Foreign objects under the prefix are none of ours, whatever they are.
                 let name = meta.location.as_ref().strip_prefix(&prefix).filter(|name| name::is_valid(name));
+                let name = name.filter(|name| after.as_deref().is_none_or(|after| *name > after));
                 let listed = name.map(|name| Listed {
                     name: name.to_owned(),
                     size: meta.size,

@@ -68,6 +68,10 @@ pub(crate) struct RestoreArgs {
     #[arg(long)]
     pub(crate) verify: bool,
 
+    /// End only when everything is on disk, so that not even a power cut takes it back
+    #[arg(long)]
+    pub(crate) sync: bool,
+
     /// Make long runs of zeros into holes, also where the original had none
     #[arg(long)]
     pub(crate) sparse: bool,

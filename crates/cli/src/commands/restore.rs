@@ -35,6 +35,7 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
         subpath: reference.path,
         selection: selection.map(|wanted| Arc::new(wanted) as Arc<dyn Selection>),
         delete: args.delete,
+        sync: args.sync,
         verify: args.verify && !args.dry_run,
         fetch: app.fetching(&args.fetch)?,
     };

@@ -26,7 +26,7 @@ pub(super) fn run(app: &App, args: &ValidateStoreArgs) -> Result<Exit, Failure> 
     app.out.info(format!("trying out {location}, below {VALIDATION_FOLDER}/{name}"))?;
     let out = app.out.clone();
     let mut printed = Ok(());
-    let results = app.block_on(check(&store, &name, Extent::FULL, &mut |result| {
+    let results = app.block_on(check(&store, &name, Extent::full_for(&location), &mut |result| {
         if printed.is_ok() {
             printed = report(&out, result);
         }

@@ -23,7 +23,7 @@ use crate::version::{EntriesBelow, PlacedEntry, Reach, Reading, RecordCursor, Ve
 /// Restores a version, or a part of it, into a target.
 ///
 /// Damage and trouble with single files are reported to the context's progress and counted; the rest is restored. Running it
-/// again continues where it stopped. What is reported as done survives a power cut.
+/// again continues where it stopped, also after a power cut; what was reported as done survives one if it was to be synced.
 pub fn restore(
     context: &Context,
     version: &Version,
@@ -155,15 +155,17 @@ impl<'a> Restore<'a> {
                 Ok(placed) => self.entry(placed)?,
                 Err(error) => self.gap(error, &mut entries)?,
             }
-            if self.window.is_full(&self.budget) {
+            if self.window.is_full(&self.budget) || self.target.overwritten() > self.budget.files {
                 self.flush()?;
             }
         }
         self.flush()?;
         let deleted = if self.options.delete { self.delete()? } else { 0 };
-        self.target.finish_dirs()?;
-        // Before the comparison, which may take long.
-        self.target.sync()?;
+        self.target.finish_dirs_with(self.context.threads)?;
+        if self.options.sync {
+            // Before the comparison, which may take long.
+            self.target.sync()?;
+        }
         let mismatches = if self.options.verify { self.verify()? } else { 0 };
         let counters = &self.counters;
         let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
@@ -429,8 +431,17 @@ impl<'a> Restore<'a> {
         }
     }
 
-    /// Restores what is in the window. Chunks whose containers are not there are looked for in the index before they are lost.
+    /// Restores what is in the window.
     fn carry_out(&mut self, window: &mut Window) -> Result<(), RestoreError> {
+        self.write_out(window)?;
+        for (path, error) in self.target.finish_overwritten()? {
+            self.single(&path, Err::<(), _>(error))?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is in the window. Chunks whose containers are not there are looked for in the index before they are lost.
+    fn write_out(&mut self, window: &mut Window) -> Result<(), RestoreError> {
         let mut missing = self.execution().run(window)?;
         while let Some(Missing { runs, containers, error }) = missing.take() {
             let moved = self.cursor.reader().chunks().moved();

@@ -1,5 +1,7 @@
 //! Directories: made writable at once, given their metadata at the end.
 
+use std::cmp::Reverse;
+use std::num::NonZeroUsize;
 use std::sync::PoisonError;
 
 use larder_format::entry::{Entry, EntryKind};
@@ -20,6 +22,9 @@ use crate::stat::Stat;
 
 /// Attempts at a place where another program makes and removes things at the same time.
 const PLACE_ATTEMPTS: u32 = 4;
+
+/// Directories for which a thread is worth starting.
+const SHARE_MIN: usize = 16;
 
 /// What [`Target::make_dir`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,11 +86,19 @@ impl Target {
 
     /// Sets the metadata of all directories made or taken so far, the deepest first. Call it when nothing more is put into them.
     pub fn finish_dirs(&self) -> Result<(), TargetError> {
+        self.finish_dirs_with(NonZeroUsize::MIN)
+    }
+
+    /// The same with several threads.
+    pub fn finish_dirs_with(&self, threads: NonZeroUsize) -> Result<(), TargetError> {
         loop {
             let block = self.inner.pending.lock().unwrap_or_else(PoisonError::into_inner).pop_block();
-            let Some(block) = block else { return Ok(()) };
-            for dir in block {
-                self.inner.finish_dir(&dir)?;
+            let Some(mut block) = block else { return Ok(()) };
+            let depth = |dir: &PendingDir| dir.path.iter().filter(|byte| **byte == b'/').count();
+            // What is above may become closed to us by its own mode, so it has to wait for all that is below.
+            block.sort_by_cached_key(|dir| Reverse(depth(dir)));
+            for equals in block.chunk_by(|a, b| depth(a) == depth(b)) {
+                self.inner.finish_equals(equals, threads)?;
             }
         }
     }
@@ -152,6 +165,21 @@ impl Inner {
 
     fn push(&self, dir: &PendingDir) {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner).push(dir);
+    }
+
+    /// Sets the metadata of directories of which none lies in another.
+    fn finish_equals(&self, dirs: &[PendingDir], threads: NonZeroUsize) -> Result<(), TargetError> {
+        let share = dirs.len().div_ceil(threads.get()).max(SHARE_MIN);
+        let finish = |share: &[PendingDir]| share.iter().try_for_each(|dir| self.finish_dir(dir));
+        let (own, others) = dirs.split_at(share.min(dirs.len()));
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = others.chunks(share).map(|share| scope.spawn(move || finish(share))).collect();
+            let mut result = finish(own);
+            for thread in threads {
+                result = result.and(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            }
+            result
+        })
     }
 
     fn finish_dir(&self, dir: &PendingDir) -> Result<(), TargetError> {

@@ -18,7 +18,7 @@ use super::files::Slot;
 use super::folders::{self, Folder};
 use super::metadata::{self, Attributes, Goal, Now};
 use super::notes::NoteKind;
-use super::policy::{KeptReason, Verdict, decide};
+use super::policy::{KeptReason, Verdict, anew, decide};
 use super::sparse::{self, Layout, Zeros};
 use super::subject::Subject;
 use super::{Inner, Target, unfinished};
@@ -28,7 +28,8 @@ use crate::stat::{InodeId, Stat};
 const PLACE_ATTEMPTS: u32 = 4;
 
 /// Flags of every opening of an existing file: no link is followed, no FIFO waited for, no terminal taken.
-const EXISTING: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+pub(super) const EXISTING: OFlags =
+    OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 /// What [`Target::begin_file`] decided.
 #[derive(Debug)]
@@ -232,7 +233,8 @@ impl FileWriter {
         self.target.options.dry_run
     }
 
-    /// Ends the file: size, holes, metadata, and at last the mode that tells it is finished.
+    /// Ends the file: size, holes, metadata, and at last the mode that tells it is finished. One whose old content was written over
+    /// ends with [`Target::finish_overwritten`].
     ///
     /// Takes `&self`, because the thread that writes the last piece usually shares the writer with others; nothing may be written
     /// afterwards.
@@ -255,6 +257,10 @@ impl FileWriter {
         self.target.finish(self, entry, layout, fd.as_fd())?;
         drop(self.target.files.remove(&self.slot));
         Ok(())
+    }
+
+    pub(super) fn id(&self) -> Option<InodeId> {
+        self.id
     }
 
     fn check_range(&self, offset: u64, length: u64) -> Result<(), TargetError> {
@@ -382,7 +388,10 @@ impl Inner {
     ) -> Result<Option<Begun>, TargetError> {
         let path = &entry.path;
         let around = self.around(entry);
-        let verdict = decide(entry, found, false, &around);
+        let verdict = match decide(entry, found, false, &around) {
+            Verdict::Same if !has_its_data(entry, folder, name)? => anew(found, &around),
+            verdict => verdict,
+        };
         let dry_run = self.options.dry_run;
         match verdict {
             Verdict::Keep(reason) => return Ok(Some(Begun::Kept(self.kept(path, reason)))),
@@ -503,6 +512,11 @@ impl Inner {
             rustix::fs::ftruncate(fd, layout.size).map_err(TargetError::step("set the size of", path))?;
         }
         let changed = writer.touched.is_completed();
+        // A mark that was found here is of a run that has not waited for the disk.
+        if (changed || unfinished::is_marked(&stat)) && writer.existing > 0 && !self.sync_files {
+            self.wait_for_disk(writer, entry);
+            return Ok(());
+        }
         if changed {
             self.keep_safe(path, fd)?;
             stat = Stat::of(fd).map_err(TargetError::step("look at", path))?;
@@ -525,6 +539,20 @@ impl Inner {
             folders.forget(folders::split(path).0);
         }
     }
+}
+
+/// Whether no stored byte of a file lies in a hole, so that its size and time may be believed.
+///
+/// A restore leaves it to the kernel when contents go to disk, and a power cut may come between: size, time and mode are back
+/// then, and what had not been written reads as zeros, from a hole or from space that was only reserved. Both are holes here.
+fn has_its_data(entry: &Entry, folder: &Folder, name: &[u8]) -> Result<bool, TargetError> {
+    let layout = Layout::of(entry)?;
+    if layout.runs().next().is_none() {
+        return Ok(true);
+    }
+    // Not to be looked at is not to be believed.
+    let fd = rustix::fs::openat(folder, name, EXISTING | OFlags::RDONLY, Mode::empty());
+    Ok(fd.is_ok_and(|fd| layout.runs().all(|run| sparse::is_data(fd.as_fd(), run))))
 }
 
 /// What a new file in this directory starts with.

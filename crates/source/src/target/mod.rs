@@ -5,17 +5,20 @@
 //! 1. [`Target::make_dir`] for directories, parents first (missing parents of anything are made when needed);
 //! 2. for regular files [`Target::put_file`] when the content is at hand, else [`Target::begin_file`] and a [`FileWriter`] that
 //!    takes the bytes in any order from any thread; [`Target::make_node`] for symlinks, FIFOs and devices;
+//!    [`Target::finish_overwritten`] after a number of them;
 //! 3. [`Target::make_link`] for hard links, when the files they name are finished;
-//! 4. [`Target::delete_extra`] where the user asked for it, then [`Target::finish_dirs`] and [`Target::sync`], and
-//!    [`Target::notes`] for the report.
+//! 4. [`Target::delete_extra`] where the user asked for it, then [`Target::finish_dirs`], [`Target::sync`] for who asked for that,
+//!    and [`Target::notes`] for the report.
 //!
 //! Invariants
 //! * Nothing outside the root is touched. No symlink below the root is followed, whatever the version says, whatever lies in the
 //!   target, and whatever is swapped in meanwhile (`folders`). A file with further names is never written into, since those may
 //!   lie elsewhere.
 //! * An unfinished file never looks finished, so a restore is continued by running it again (`unfinished`). This holds for a
-//!   process that dies; after a power cut, files finished in the last seconds may have lost content that was not on disk yet:
-//!   [`Target::sync`] at the end makes a restore durable, and [`Overwrite::Always`] trusts neither size nor time.
+//!   process that dies, and for a power cut on a file system that keeps the order of metadata and writes contents before the
+//!   size that covers them (ext4 as it is mounted by default, XFS, Btrfs, ZFS): new files that lost content are short or have
+//!   holes, and are not trusted; files written over get their metadata when they are on disk (`overwritten`). Only
+//!   [`Overwrite::Never`] leaves such files alone, as it does all that exist. [`Overwrite::Always`] trusts nothing.
 //! * What cannot be restored exactly is noted or an error, never silent.
 //! * Descriptors and memory are bounded, however many files are begun at once and however long paths are.
 //!
@@ -31,6 +34,7 @@ mod links;
 mod metadata;
 mod node;
 mod notes;
+mod overwritten;
 mod owner;
 mod pending;
 mod policy;
@@ -52,6 +56,7 @@ use crate::stat::{Follow, Stat};
 use files::OpenFiles;
 use folders::{Folder, Folders, Missing};
 use metadata::Rights;
+use overwritten::Overwritten;
 use owner::{Ids, OwnerTable};
 use pending::PendingDirs;
 use policy::Circumstances;
@@ -100,6 +105,7 @@ struct Inner {
     rights: Rights,
     notes: Notes,
     pending: Mutex<PendingDirs>,
+    overwritten: Mutex<Vec<Overwritten>>,
     /// Directories of the version in whose place something else was kept.
     kept_out: Mutex<BTreeSet<Box<[u8]>>>,
     /// The server of a network file system reports a full disk only when it is asked to keep the data.
@@ -131,6 +137,7 @@ impl Target {
             rights: Rights::of_this_process(),
             notes: Notes::default(),
             pending: Mutex::default(),
+            overwritten: Mutex::default(),
             kept_out: Mutex::default(),
             sync_files,
             options,
@@ -149,7 +156,7 @@ impl Target {
     }
 
     /// Waits until everything restored so far is on disk, in every file system below the root that was reached, so that a
-    /// power cut takes nothing of it back. Nothing else is synced before, except where a server has to be asked file by file.
+    /// power cut takes nothing of it back.
     pub fn sync(&self) -> Result<(), TargetError> {
         match &self.inner.folders {
             Some(folders) if !self.inner.options.dry_run => {

@@ -92,6 +92,14 @@ pub(super) fn is_hole(fd: BorrowedFd<'_>, range: Extent) -> bool {
     }
 }
 
+/// Whether no byte of a range lies in a hole. File systems that know of none say so.
+pub(super) fn is_data(fd: BorrowedFd<'_>, range: Extent) -> bool {
+    match rustix::fs::seek(fd, SeekFrom::Hole(range.offset)) {
+        Ok(hole) => hole >= range.offset + range.length,
+        Err(errno) => errno != Errno::NXIO,
+    }
+}
+
 /// Makes a range of existing content read as zeros: a hole where the file system knows them.
 pub(super) fn clear(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Result<(), Errno> {
     match rustix::fs::fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length) {

@@ -114,7 +114,15 @@ impl Place {
 }
 
 pub(crate) fn put(target: &Target, entry: &Entry, content: &[u8]) -> PutDecision {
-    target.put_file(entry, content).expect("the file is restored")
+    let decision = target.put_file(entry, content).expect("the file is restored");
+    finish_overwritten(target);
+    decision
+}
+
+/// Ends files that were written over.
+pub(crate) fn finish_overwritten(target: &Target) {
+    let failed = target.finish_overwritten().expect("synced");
+    assert!(failed.is_empty(), "{failed:?}");
 }
 
 pub(crate) fn begin(target: &Target, entry: &Entry) -> FileWriter {

@@ -82,6 +82,7 @@ impl Held {
                 .collect();
             workers.into_iter().try_for_each(|worker| worker.join().expect("a worker does not panic"))
         })?;
+        assert!(target.finish_overwritten()?.is_empty());
         for (entry, _) in &self.entries {
             if matches!(entry.kind, EntryKind::HardLink { .. }) {
                 assert_ne!(target.make_link(entry)?, LinkDecision::NeedsContent, "{entry:?}");

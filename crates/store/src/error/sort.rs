@@ -104,6 +104,11 @@ impl Findings {
         }
     }
 
+    /// Whether the server said that something stands against it, and not what.
+    pub(super) fn is_conflict(&self) -> bool {
+        self.server.as_ref().is_some_and(|server| matches!(server.status, 409 | 412))
+    }
+
     pub(super) fn into_source(self, error: object_store::Error) -> Box<dyn Error + Send + Sync> {
         match self {
             Self { at_metadata_service: true, server, deepest, .. } => {
@@ -127,6 +132,17 @@ const AGAIN: [&str; 4] = ["RequestTimeout", "IncompleteBody", "BadDigest", "XAmz
 /// Codes for a write that met another one under way. Neither has won yet: to be repeated, not to be taken for a loss.
 const CONFLICT: [&str; 2] = ["ConditionalRequestConflict", "OperationAborted"];
 
+/// Codes for a bucket or container that is not there, or about to go.
+const NO_BUCKET: [&str; 4] = ["NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted", "ContainerDisabled"];
+
+/// Codes with which those who give out tokens refuse somebody, mostly with a plain 400.
+const NOBODY: [&str; 6] =
+    ["ExpiredToken", "InvalidToken", "TokenRefreshRequired", "invalid_grant", "invalid_client", "unauthorized_client"];
+
+/// Azure's answer to a create from somebody who may create but not replace, when the name is taken. Like all its refusals
+/// it is a 403, decided before the condition is looked at.
+const NO_REPLACING: &str = "UnauthorizedBlobOverwrite";
+
 /// Sorts a server's answer; `None` leaves it to what the client library made of it.
 fn kind_of_server(failure: &ServerFailure) -> Option<StoreErrorKind> {
     let code = failure.code.as_str();
@@ -139,13 +155,16 @@ fn kind_of_server(failure: &ServerFailure) -> Option<StoreErrorKind> {
     if AGAIN.contains(&code) {
         return Some(StoreErrorKind::Unreachable);
     }
-    if matches!(code, "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired") {
+    if NOBODY.contains(&code) {
         return Some(StoreErrorKind::PermissionDenied);
+    }
+    if code == NO_REPLACING {
+        return Some(StoreErrorKind::AlreadyExists);
     }
     match failure.status {
         401 | 403 => Some(StoreErrorKind::PermissionDenied),
         // Whether the object is what was not found, only the client library knows: it asks others for credentials too.
-        404 if code == "NoSuchBucket" => Some(StoreErrorKind::NotFound),
+        404 if NO_BUCKET.contains(&code) => Some(StoreErrorKind::NotFound),
         404 => None,
         408 => Some(StoreErrorKind::Unreachable),
         416 => Some(StoreErrorKind::Damaged),
@@ -153,6 +172,7 @@ fn kind_of_server(failure: &ServerFailure) -> Option<StoreErrorKind> {
         501 => Some(StoreErrorKind::Invalid),
         507 => Some(StoreErrorKind::Full),
         500..=599 => Some(StoreErrorKind::Unreachable),
+        409 if NO_BUCKET.contains(&code) => Some(StoreErrorKind::NotFound),
         409 | 412 => None,
         300..=499 => Some(StoreErrorKind::Invalid),
         _ => None,
@@ -162,12 +182,34 @@ fn kind_of_server(failure: &ServerFailure) -> Option<StoreErrorKind> {
 /// Reads the status line and body that the client library puts into its error text; its error type is private.
 fn parse_status(text: &str) -> Option<ServerFailure> {
     const MARKS: [&str; 2] = ["non-2xx status code: ", "Server returned error response: "];
-    let rest = MARKS.iter().find_map(|mark| text.split_once(mark)).map(|(_, rest)| rest)?;
+    let Some(rest) = MARKS.iter().find_map(|mark| text.split_once(mark)).map(|(_, rest)| rest) else {
+        return parse_batch_part(text);
+    };
     // A body without a status comes with 200: S3 reports a failure that happened after it had begun to answer.
     let status = rest.get(..3).and_then(|digits| digits.parse().ok()).unwrap_or(500);
-    let code = element(rest, "Code").unwrap_or_default().to_owned();
-    let message = element(rest, "Message").unwrap_or_default().chars().take(200).collect();
+    let code = element(rest, "Code").or_else(|| json_text(rest, "error")).unwrap_or_default().to_owned();
+    let message = element(rest, "Message")
+        .or_else(|| json_text(rest, "error_description"))
+        .or_else(|| json_text(rest, "message"))
+        .unwrap_or_default();
+    // Azure's further lines are numbers for its own people.
+    let message = message.lines().next().unwrap_or_default().chars().take(200).collect();
     Some(ServerFailure { status, code, message })
+}
+
+/// Reads what Azure says of one part of a batch: the library deletes in batches, ours are of one.
+fn parse_batch_part(text: &str) -> Option<ServerFailure> {
+    let (_, rest) = text.split_once("Bulk delete request failed ")?;
+    let (said, code) = rest.rsplit_once(" (code: ")?;
+    let message = said.rsplit_once(": ").map_or(said, |(_, reason)| reason).to_owned();
+    Some(ServerFailure { status: code.trim_end_matches(')').parse().ok()?, code: String::new(), message })
+}
+
+/// The text after a name in JSON, as far as it has no escapes.
+fn json_text<'a>(json: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = json.split_once(&format!("\"{name}\""))?;
+    let text = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
+    text.split_once('"').map(|(text, _)| text)
 }
 
 /// The text of an XML element that holds no other.
@@ -236,6 +278,58 @@ mod tests {
         ] {
             assert_eq!(sorted(answer(status)), kind, "{status}");
         }
+    }
+
+    #[test]
+    fn the_other_clouds_words_are_understood() {
+        use StoreErrorKind as K;
+        for (status, kind) in [
+            ("404 Not Found: <Error><Code>ContainerNotFound</Code></Error>", K::NotFound),
+            ("409 Conflict: <Error><Code>ContainerBeingDeleted</Code></Error>", K::NotFound),
+            ("403 Forbidden: <Error><Code>AuthorizationPermissionMismatch</Code></Error>", K::PermissionDenied),
+            ("403 Forbidden: <Error><Code>UnauthorizedBlobOverwrite</Code></Error>", K::AlreadyExists),
+            ("503 Service Unavailable: <Error><Code>ServerBusy</Code></Error>", K::Throttled),
+            ("500 Internal Server Error: <Error><Code>OperationTimedOut</Code></Error>", K::Unreachable),
+            ("429 Too Many Requests: <Error><Code>SlowDown</Code></Error>", K::Throttled),
+            ("400 Bad Request: {\"error\":\"invalid_grant\",\"error_description\":\"Bad key.\"}", K::PermissionDenied),
+            (
+                "401 Unauthorized: {\"error\": {\"code\": 401, \"message\": \"Invalid Credentials\"}}",
+                K::PermissionDenied,
+            ),
+        ] {
+            assert_eq!(sorted(answer(status)), kind, "{status}");
+        }
+        let said =
+            |status| parse_status(&answer(status).source().expect("a source").to_string()).map(|said| said.message);
+        assert_eq!(
+            said("404 Not Found: <Error><Code>X</Code><Message>Not here.\nRequestId:1\nTime:2</Message></Error>")
+                .as_deref(),
+            Some("Not here.")
+        );
+        let json = "400 Bad Request: {\"error\":\"invalid_grant\",\"error_description\":\"Bad key.\"}";
+        assert_eq!(said(json).as_deref(), Some("Bad key."));
+    }
+
+    /// On Azure every deletion is a batch of one, whose part has a status of its own.
+    #[test]
+    fn a_part_of_a_batch_is_sorted_like_a_whole_answer() {
+        use StoreErrorKind as K;
+        let part = |reason: &str| object_store::Error::Generic {
+            store: "MicrosoftAzure",
+            source: format!("Bulk delete request failed for key a: b/c: {reason}").into(),
+        };
+        let deleted = |error| StoreError::from_object_store(StoreOp::Delete, "x", error);
+        for (reason, kind) in [
+            ("This request is not authorized. (code: 403)", K::PermissionDenied),
+            ("The server is busy. (code: 503)", K::Throttled),
+            ("Operation could not be completed. (code: 500)", K::Unreachable),
+            // Immutable, leased, or with snapshots that keep it: a right is lacking, and nobody was first.
+            ("This operation is not permitted as the blob is immutable. (code: 409)", K::PermissionDenied),
+        ] {
+            assert_eq!(deleted(part(reason)).kind, kind, "{reason}");
+        }
+        let said = deleted(part("The server is busy. (code: 503)")).source.map(|source| source.to_string());
+        assert_eq!(said.as_deref(), Some("the server answered 503: The server is busy."));
     }
 
     #[test]

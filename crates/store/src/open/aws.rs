@@ -24,8 +24,8 @@ pub(super) fn builder(
     let from_env = env.get("AWS_ENDPOINT_URL_S3").or(env.get("AWS_ENDPOINT_URL")).or(env.get("AWS_ENDPOINT"));
     let custom = endpoint.or(from_env);
     let mut client = super::client(options);
-    // Whoever writes http:// means it: contents are sealed anyway, and requests are signed without showing the key.
-    if custom.is_some_and(|url| url.to_ascii_lowercase().starts_with("http://")) {
+    // Requests are signed without showing the key.
+    if custom.is_some_and(super::speaks_http) {
         client = client.with_allow_http(true);
     }
     for certificate in certificates(env)? {
