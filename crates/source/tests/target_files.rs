@@ -253,7 +253,13 @@ fn size_and_time_are_not_believed_where_content_is_missing() {
         for missing in ["nothing", "all of it", "the end", "all of it, reserved", "the end, reserved"] {
             let place = Place::new();
             let path = place.path("f");
-            let there = if missing == "nothing" { content.len() } else if missing.contains("end") { 65_536 } else { 0 };
+            let there = if missing == "nothing" {
+                content.len()
+            } else if missing.contains("end") {
+                65_536
+            } else {
+                0
+            };
             std::fs::write(&path, &content[..there]).expect("written");
             let opened = std::fs::OpenOptions::new().write(true).open(&path).expect("opens");
             opened.set_len(200_000).expect("sized");
