@@ -123,7 +123,7 @@ fn a_file_of_100_gb_of_holes_comes_back() {
         file.write_all_at(text.as_bytes(), at).expect("written");
     }
     let root = backed_up(&play);
-    play.larder(["restore", &root, "--target", "back", "--verify"]).ok();
+    play.larder(["restore", &root, "--target", "back", "--verify", "--sync"]).ok();
     let back = std::fs::File::open(play.path("back/huge")).expect("restored");
     let found = back.metadata().expect("looked at");
     assert_eq!(found.len(), SIZE);

@@ -33,6 +33,10 @@ pub fn restore(
     let (reading, manifest) = Reading::begin(context, version)?;
     let reader = VersionReader::new(context, manifest).fetching(options.fetch.clone());
     let result = Restore::new(context, reader, &reading, target, options).and_then(Restore::run);
+    if result.is_err() {
+        // What was written over is whole, and until it is ended only its owners can read it. There is an error to report already.
+        let _ = target.finish_overwritten();
+    }
     let result = match result {
         Err(RestoreError::Repository(error)) if is_missing(&error) => {
             reading.expect_there().map_err(RestoreError::from).and(Err(error.into()))
@@ -155,7 +159,7 @@ impl<'a> Restore<'a> {
                 Ok(placed) => self.entry(placed)?,
                 Err(error) => self.gap(error, &mut entries)?,
             }
-            if self.window.is_full(&self.budget) || self.target.overwritten() > self.budget.files {
+            if self.window.is_full(&self.budget) {
                 self.flush()?;
             }
         }

@@ -514,8 +514,7 @@ impl Inner {
         let changed = writer.touched.is_completed();
         // A mark that was found here is of a run that has not waited for the disk.
         if (changed || unfinished::is_marked(&stat)) && writer.existing > 0 && !self.sync_files {
-            self.wait_for_disk(writer, entry);
-            return Ok(());
+            return self.end_on_disk(writer, entry);
         }
         if changed {
             self.keep_safe(path, fd)?;

@@ -56,7 +56,7 @@ use crate::stat::{Follow, Stat};
 use files::OpenFiles;
 use folders::{Folder, Folders, Missing};
 use metadata::Rights;
-use overwritten::Overwritten;
+use overwritten::Waiting;
 use owner::{Ids, OwnerTable};
 use pending::PendingDirs;
 use policy::Circumstances;
@@ -105,7 +105,7 @@ struct Inner {
     rights: Rights,
     notes: Notes,
     pending: Mutex<PendingDirs>,
-    overwritten: Mutex<Vec<Overwritten>>,
+    overwritten: Mutex<Waiting>,
     /// Directories of the version in whose place something else was kept.
     kept_out: Mutex<BTreeSet<Box<[u8]>>>,
     /// The server of a network file system reports a full disk only when it is asked to keep the data.
@@ -158,12 +158,7 @@ impl Target {
     /// Waits until everything restored so far is on disk, in every file system below the root that was reached, so that a
     /// power cut takes nothing of it back.
     pub fn sync(&self) -> Result<(), TargetError> {
-        match &self.inner.folders {
-            Some(folders) if !self.inner.options.dry_run => {
-                folders.sync().map_err(TargetError::step("write to disk all of", b"."))
-            }
-            _ => Ok(()),
-        }
+        self.inner.sync()
     }
 }
 
@@ -171,6 +166,15 @@ impl Target {
 type Spot<'p> = (Arc<Folder>, &'p [u8]);
 
 impl Inner {
+    fn sync(&self) -> Result<(), TargetError> {
+        match &self.folders {
+            Some(folders) if !self.options.dry_run => {
+                folders.sync().map_err(TargetError::step("write to disk all of", b"."))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The directory an entry belongs into, made when it is missing, and the name in it. `None`: a dry run, and it is missing.
     fn parent<'p>(&self, path: &'p [u8]) -> Result<Option<Spot<'p>>, TargetError> {
         if !is_valid_path(path) {

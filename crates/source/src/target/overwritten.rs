@@ -4,10 +4,11 @@
 //! over in place has neither: the old bytes come back, at the right length. So it keeps its mark (see [`super::unfinished`]) and gets
 //! its metadata only after a sync, and to sync once for many files they wait here.
 //!
-//! The restore calls [`Target::finish_overwritten`] wherever it has a number of files behind it; what waits is bounded by what it
-//! does between two calls. A process that dies before leaves marked files, whose content the next run compares.
+//! A marked file can be read by its owner alone, and may be one that a running system needs: so no more than [`BATCH`] of them wait, and
+//! the restore calls [`Target::finish_overwritten`] wherever it has a number of files behind it, also when it is interrupted. A process
+//! that dies before leaves marked files, whose content the next run compares.
 
-use std::sync::PoisonError;
+use std::sync::{MutexGuard, PoisonError};
 
 use larder_format::entry::Entry;
 use rustix::fd::AsFd;
@@ -20,42 +21,61 @@ use super::subject::Subject;
 use super::{Inner, Target};
 use crate::stat::{InodeId, Stat};
 
-/// So many files are brought to disk one by one: that does not wait for what other programs have written.
+/// So many files wait for one sync at most.
+const BATCH: usize = 256;
+
+/// So many are brought to disk one by one: that does not wait for what other programs have written.
 const ONE_BY_ONE_MAX: usize = 32;
 
 /// A file with its new content, marked as unfinished.
 #[derive(Debug)]
-pub(super) struct Overwritten {
+struct Overwritten {
     entry: Entry,
     id: Option<InodeId>,
 }
 
-impl Target {
-    /// How many files wait for [`Target::finish_overwritten`].
-    pub fn overwritten(&self) -> usize {
-        self.inner.overwritten.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
+/// All files of a target that wait, and those that waited and could not be ended.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    files: Vec<Overwritten>,
+    failed: Vec<(Vec<u8>, TargetError)>,
+}
 
-    /// Brings files that were written over to disk and ends them. Gives back those that could not be ended; an error of its own is
-    /// that nothing could be brought to disk.
+impl Target {
+    /// Brings files that were written over to disk and ends them. Gives back those that could not be ended, now or before; an error
+    /// of its own is that nothing could be brought to disk.
     pub fn finish_overwritten(&self) -> Result<Vec<(Vec<u8>, TargetError)>, TargetError> {
-        let waiting = std::mem::take(&mut *self.inner.overwritten.lock().unwrap_or_else(PoisonError::into_inner));
-        if waiting.is_empty() {
-            return Ok(Vec::new());
-        }
-        let one_by_one = waiting.len() <= ONE_BY_ONE_MAX;
-        if !one_by_one {
-            self.sync()?;
-        }
-        let ended = waiting.into_iter().map(|file| (self.inner.end(&file, one_by_one), file.entry.path));
-        Ok(ended.filter_map(|(result, path)| Some((path, result.err()?))).collect())
+        let files = std::mem::take(&mut self.inner.waiting().files);
+        self.inner.end_all(files)?;
+        Ok(std::mem::take(&mut self.inner.waiting().failed))
     }
 }
 
 impl Inner {
-    pub(super) fn wait_for_disk(&self, writer: &FileWriter, entry: &Entry) {
-        let file = Overwritten { entry: entry.clone(), id: writer.id() };
-        self.overwritten.lock().unwrap_or_else(PoisonError::into_inner).push(file);
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.overwritten.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends a file later, and now all that wait when they are many.
+    pub(super) fn end_on_disk(&self, writer: &FileWriter, entry: &Entry) -> Result<(), TargetError> {
+        let mut waiting = self.waiting();
+        waiting.files.push(Overwritten { entry: entry.clone(), id: writer.id() });
+        let batch = if waiting.files.len() < BATCH { Vec::new() } else { std::mem::take(&mut waiting.files) };
+        drop(waiting);
+        self.end_all(batch)
+    }
+
+    fn end_all(&self, files: Vec<Overwritten>) -> Result<(), TargetError> {
+        let one_by_one = files.len() <= ONE_BY_ONE_MAX;
+        if !one_by_one {
+            self.sync()?;
+        }
+        for file in files {
+            if let Err(error) = self.end(&file, one_by_one) {
+                self.waiting().failed.push((file.entry.path, error));
+            }
+        }
+        Ok(())
     }
 
     fn end(&self, file: &Overwritten, sync: bool) -> Result<(), TargetError> {
