@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 
-mod support;
-
+use crate::support::*;
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::names;
 use larder_gnode::compaction::{Compacted, CompactionOptions, compact, plans};
 use larder_testkit::data;
-use support::*;
 
 /// Segments that are written again leave little of a version's metadata where its backup put it: that moves along, and nothing lies dead.
 #[test]
