@@ -256,6 +256,9 @@ impl From<PassError> for Failure {
             PassError::Overtaken => Self::of(Exit::Busy, &error).advise("run the command again"),
             PassError::Interrupted => Self::of(Exit::Interrupted, &error).advise("nothing was deleted"),
             PassError::NoThreads => Self::of(Exit::Failed, &error),
+            PassError::LostIndex => Self::of(Exit::Damage, &error).advise(
+                "`larder optimize` makes it anew from snapshots and containers first; `larder repair index` does only that",
+            ),
             PassError::UnknownTables => Self::of(Exit::Failed, &error).advise("update this program"),
         }
     }

@@ -140,6 +140,10 @@ pub struct IndexHead {
     /// known. As long as there are such, containers that no version names are not collected: they may have the chunks.
     #[n(12)]
     pub missing: Option<u64>,
+    /// The number that the next version had when chunks that no version needs were looked for, and many were left because newest
+    /// versions use their containers. When versions were taken in since, it is worth another look. `None`: few were left.
+    #[n(13)]
+    pub left: Option<u32>,
 }
 
 /// What became of a version.

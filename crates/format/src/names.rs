@@ -27,6 +27,8 @@ pub const META: &str = "meta/";
 pub const INDEX: &str = "index/";
 /// Prefix of the runs of the global index.
 pub const RUNS: &str = "index/runs/";
+/// Says that there has been an index, or was about to be. Not below [`INDEX`], so that it outlives that.
+pub const INDEXED: &str = "indexed";
 
 /// `keys/<key-id>`
 pub fn key(id: KeyId) -> String {

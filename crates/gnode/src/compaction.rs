@@ -31,7 +31,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use larder_format::compress::Compression;
-use larder_format::ids::JobId;
+use larder_format::ids::{ContainerId, JobId};
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_index::{IndexError, IndexSnapshot};
@@ -48,6 +48,11 @@ use duplicates::Duplicates;
 use newest::{Newest, Uses};
 pub(crate) use sharing::look_at;
 use sharing::{Copied, Sharing};
+
+/// Of its own metadata a fifth dead is worth it, as of data that is given up.
+const OWN_METADATA_PERCENT: u8 = 80;
+/// As of data in the paper (SlimStore section V-B).
+const OLD_METADATA_PERCENT: u8 = 30;
 
 /// How often duplicates are looked for again when the index they are looked for in is deleted meanwhile.
 const ATTEMPTS: u32 = 3;
@@ -101,6 +106,8 @@ pub struct CompactionPlan {
     pub others: Vec<Version>,
     leaves: Vec<Leave>,
     duplicates: Arc<Duplicates>,
+    /// Metadata containers that newest versions of other series use too.
+    others_metadata: Arc<HashSet<ContainerId>>,
 }
 
 /// What became of a plan.
@@ -210,6 +217,13 @@ fn plans_of(
 ) -> Plans {
     let leaves = choice::choose(newest, uses, sparse, &duplicates, options);
     let (duplicates, mut plans) = (Arc::new(duplicates), Vec::new());
+    let (mut seen, mut shared_metadata) = (HashSet::new(), HashSet::new());
+    for container in newest.iter().flat_map(|newest| &newest.metadata) {
+        if !seen.insert(*container) {
+            shared_metadata.insert(*container);
+        }
+    }
+    let shared_metadata = Arc::new(shared_metadata);
     for (version, leaves) in leaves.into_iter().enumerate().filter(|(_, leaves)| !leaves.is_empty()) {
         let shared: BTreeSet<_> =
             leaves.iter().flat_map(|leave| &leave.shared).map(|(container, _)| container).collect();
@@ -230,6 +244,7 @@ fn plans_of(
             others: others.into_iter().map(|other| newest[other].version.clone()).collect(),
             leaves,
             duplicates: duplicates.clone(),
+            others_metadata: shared_metadata.clone(),
         });
     }
     Plans { plans, has_more: duplicates.has_more }
@@ -305,6 +320,9 @@ impl Compactor {
         let leaves: HashSet<_> =
             plan.leaves.iter().filter(|leave| !stays(leave)).map(|leave| leave.usage.container).collect();
         let mut relayout = Relayout::new(context, job, self.options.compression)?;
+        let share = |container: &ContainerId| metadata_percent(container, &plan.version, &plan.others_metadata);
+        let sparse = relayout.sparse_metadata(&manifest, |container| leaves.contains(container), share)?;
+        relayout.leave_metadata(sparse);
         let elsewhere = |chunk: &larder_format::ChunkRef| {
             let found = plan.duplicates.elsewhere(chunk).filter(|other| sharing.holds(&other.container));
             found.or_else(|| self.copied.elsewhere(chunk).filter(|other| sharing.holds(&other.container)))
@@ -337,6 +355,17 @@ impl Compactor {
             Err(CommitError::Fenced) => Ok((Compacted::Overtaken, true)),
             Err(CommitError::Repository(error)) => Err(error.into()),
         }
+    }
+}
+
+/// A version that is laid out anew leaves a metadata container of which it would use less than this share of its bytes. What its own
+/// backup wrote nobody else uses as a rule, so what is dead in it goes with it; of others most has to be dead, because versions that
+/// stay may use the rest.
+fn metadata_percent(container: &ContainerId, version: &Version, others: &HashSet<ContainerId>) -> u8 {
+    match (others.contains(container), container.job == version.id()) {
+        (true, _) => 0,
+        (false, true) => OWN_METADATA_PERCENT,
+        (false, false) => OLD_METADATA_PERCENT,
     }
 }
 

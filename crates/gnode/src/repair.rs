@@ -20,6 +20,7 @@ use larder_format::index_manifest::{IndexManifest, PassStatistics};
 use larder_format::manifest::Register;
 use larder_index::{Draft, IndexError, IndexPass, IndexSnapshot, PassRuns, Published, publish};
 use larder_store::repository::random;
+use larder_store::survey::SeenLease;
 use larder_store::{Repository, RepositoryError};
 
 use crate::agreement::{Agreement, agreement};
@@ -30,6 +31,9 @@ use crate::pass::{PassError, Surroundings};
 
 /// Manifests that are read at once.
 const MANIFESTS_AHEAD: usize = 4;
+
+/// Leases that are read at once.
+const LEASES_AHEAD: usize = 32;
 
 /// A rebuilt index.
 #[derive(Debug, Default)]
@@ -58,15 +62,24 @@ pub struct Rebuilt {
 
 /// Makes the index anew and publishes it.
 pub async fn rebuild(surroundings: &Surroundings) -> Result<Rebuilt, PassError> {
+    rebuild_within(surroundings, MEMORY_DEFAULT).await
+}
+
+/// The same with so much memory for tables.
+pub(crate) async fn rebuild_within(surroundings: &Surroundings, memory: usize) -> Result<Rebuilt, PassError> {
     let repository = surroundings.repository.through(surroundings.repository.store().without_cache());
     // The number comes before everything else (`PublishFirst`).
-    let newest = IndexSnapshot::newest(&repository).await?;
+    let mut newest = IndexSnapshot::newest(&repository).await?;
+    if newest.highest == 0 {
+        // What was lost may have had a high number, and a pass that began before may still publish the one after it.
+        newest.highest = highest_claim(&repository).await?;
+    }
     let number = newest.next_number()?;
     let lease = surroundings.lease(number);
     let job = JobId::new(lease.written_ms, random(repository.entropy())?);
     let mut open = repository.open_lease(job, lease).await?;
     let mut may_appear = false;
-    let work = rebuild_announced(surroundings, &repository, newest.snapshot, number, job, &mut may_appear);
+    let work = rebuild_announced(surroundings, &repository, memory, newest.snapshot, number, job, &mut may_appear);
     let rebuilt = renewing(&repository, &mut open, &*surroundings.now_ms, work).await;
     // As long as the index may still come to be created, the lease says what it belongs to.
     if !may_appear {
@@ -79,16 +92,32 @@ pub async fn rebuild(surroundings: &Surroundings) -> Result<Rebuilt, PassError> 
     rebuilt
 }
 
+/// The highest number that a pass which announced itself, and did not close its lease, would publish.
+async fn highest_claim(repository: &Repository) -> Result<u64, RepositoryError> {
+    let jobs = repository.list_jobs().await?;
+    let open = jobs.iter().filter(|(_, listed)| !listed.has_done);
+    let reads = open.map(|(job, listed)| repository.see_lease(*job, &listed.renewals));
+    let mut reads = futures::stream::iter(reads).buffer_unordered(LEASES_AHEAD);
+    let mut highest = 0;
+    while let Some(seen) = reads.next().await {
+        if let SeenLease::Open(lease) = seen? {
+            highest = highest.max(lease.claims.unwrap_or(0));
+        }
+    }
+    Ok(highest)
+}
+
 async fn rebuild_announced(
     surroundings: &Surroundings,
     repository: &Repository,
+    memory: usize,
     old: IndexSnapshot,
     number: u64,
     job: JobId,
     may_appear: &mut bool,
 ) -> Result<Rebuilt, PassError> {
     let mut rebuilt = Rebuilt::default();
-    let work = IndexWork { executor: surroundings.executor, repository, memory: MEMORY_DEFAULT };
+    let work = IndexWork { executor: surroundings.executor, repository, memory };
     let stop = || if (surroundings.stop)() { Err(PassError::Interrupted) } else { Ok(()) };
     let base = without_tables(&old.manifest);
     let mut ledger = Ledger::load(work, &base).await?;

@@ -8,6 +8,7 @@
 //! * One pass wins a number. Its manifest has a random attempt id, so a create without an answer is settled by reading back.
 //! * The winner looks once more whether its number is the highest: numbers of deleted indexes can be won again, by a pass that
 //!   slept for long, and such a victory counts for nothing.
+//! * Before there is an index there is the mark that says so, which outlives all of them (`mark`).
 
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use larder_store::repository::random;
 use larder_store::{Repository, RepositoryError, StoreErrorKind};
 
 use crate::error::IndexError;
+use crate::mark::{Marked, mark_as_indexed};
 
 /// How often a listing is repeated when what it named is gone. A pass deletes old manifests once; several in a row mean trouble.
 const LISTINGS: u32 = 5;
@@ -50,6 +52,7 @@ impl IndexSnapshot {
             rebuilt: None,
             dropped: None,
             missing: None,
+            left: None,
         };
         let manifest = IndexManifest { head, versions: Vec::new(), runs: Vec::new(), queue: Vec::new() };
         Self { number: 0, manifest: Arc::new(manifest) }
@@ -170,6 +173,12 @@ pub async fn publish(
     manifest.head.attempt = random(repository.entropy())?;
     let bytes = manifest.encode(repository.keys(), random(repository.entropy())?)?;
     let name = names::index(number);
+    let is_rebuilt = manifest.head.rebuilt.is_some();
+    // Who found neither an index nor the mark builds on nothing. If there is the mark now, there has been an index since, from which
+    // others may have decided: it is not to matter whether it is lost again.
+    if (number == 1 || is_rebuilt) && mark_as_indexed(repository).await? == Marked::Before && !is_rebuilt {
+        return Ok(Published::Lost);
+    }
     let all_answered = match repository.store().create(&name, bytes.into()).await {
         Ok(created) => created.all_answered,
         Err(error) if error.kind == StoreErrorKind::AlreadyExists => return Ok(Published::Lost),

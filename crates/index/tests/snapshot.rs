@@ -3,7 +3,7 @@
 mod support;
 
 use larder_format::names;
-use larder_index::{IndexError, IndexSnapshot, Newest, Published, publish};
+use larder_index::{IndexError, IndexSnapshot, Newest, Published, has_been_indexed, publish};
 use larder_store::Repository;
 use larder_testkit::{Failure, Fault, OpKind, Times, When};
 use support::*;
@@ -126,4 +126,25 @@ async fn an_index_that_vanishes_after_the_listing_is_looked_for_again() {
     faults.add(When::kind(OpKind::Get).path("index/1"), Fault::FailBefore(Failure::Status(404)), Times::First(99));
     assert!(matches!(IndexSnapshot::newest(&repository).await, Err(IndexError::Unstable { attempts: 5 })));
     drop(memory);
+}
+
+/// The mark comes before the first index, and outlives it: whoever has found neither wins nothing once there is the mark, and a
+/// rebuild does.
+#[tokio::test(start_paused = true)]
+async fn a_lost_index_can_be_told_from_none() {
+    let (repository, memory, faults) = repository().await;
+    assert!(!has_been_indexed(&repository).await.expect("answered"));
+    faults.add(When::kind(OpKind::Put).path("index/"), Fault::FailBefore(Failure::Denied), Times::First(1));
+    assert!(publish(&repository, 1, manifest(1)).await.is_err());
+    assert!(has_been_indexed(&repository).await.expect("answered"), "it may still come");
+    assert!(matches!(publish(&repository, 1, manifest(1)).await.expect("answered"), Published::Lost));
+    assert_eq!(newest(&repository).await.highest, 0);
+    let mut rebuilt = manifest(1);
+    rebuilt.head.rebuilt = Some(0);
+    assert!(won(publish(&repository, 1, rebuilt.clone()).await.expect("published")));
+    assert!(won(publish(&repository, 2, manifest(2)).await.expect("published")), "it has a base");
+    // A rebuild above what cannot be read, in a repository that has no mark.
+    memory.remove(names::INDEXED).await;
+    assert!(won(publish(&repository, 3, rebuilt).await.expect("published")));
+    assert!(has_been_indexed(&repository).await.expect("answered"));
 }

@@ -9,6 +9,7 @@
 
 mod copying;
 mod lanes;
+mod metadata;
 mod places;
 mod recipe;
 mod verifying;
@@ -145,6 +146,8 @@ pub struct Relayout {
     keeps_moves: bool,
     /// For what memory has no room for.
     scratch: Option<PathBuf>,
+    /// Metadata containers that recipes leave.
+    left: metadata::Left,
     /// Beside `data`.
     lanes: Vec<Packer>,
     /// Uncompressed bytes that were copied in whole frames.
@@ -180,6 +183,7 @@ impl Relayout {
             has_names: false,
             keeps_moves: true,
             scratch: Some(std::env::temp_dir()),
+            left: metadata::Left::default(),
             lanes: Vec::new(),
             whole_bytes: 0,
             spare: Cell::default(),

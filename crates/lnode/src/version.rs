@@ -17,7 +17,7 @@ pub(crate) use entries::{Entries, EntriesBelow, PlacedEntry};
 pub(crate) use moved::without_index;
 pub use reading::{ReadError, Reading};
 pub(crate) use reading::{ReadLease, is_missing, look, pin_of};
-pub(crate) use recipe_reader::{MetaChunks, RecipeReader, RecordCursor, SegmentPlace};
+pub(crate) use recipe_reader::{MetaChunks, RecipeReader, RecordCursor, SegmentPlace, damaged};
 pub(crate) use vision::{FetchCounters, parts, scratch};
 pub use vision::{FetchOptions, FetchReport};
 

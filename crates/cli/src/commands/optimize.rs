@@ -46,6 +46,8 @@ pub(super) struct Made {
     pub(super) report: PassReport,
     compacted: CompactionReport,
     elapsed: Duration,
+    /// What a dry run took to find everything out.
+    planning: Requests,
     requests: StoreStats,
 }
 
@@ -58,6 +60,7 @@ pub(super) fn make(
     cancel: &Cancel,
 ) -> Result<Made, Failure> {
     let started = Instant::now();
+    let before = repository.store().stats();
     let mut compaction = Compaction::new(app, repository, args, dry_run, cancel);
     // First, so that what is left by it is collected by the pass.
     if args.wants(TaskName::Compact) {
@@ -75,7 +78,8 @@ pub(super) fn make(
         }
     }
     let requests = repository.store().stats();
-    Ok(Made { report, compacted: compaction.report, elapsed: started.elapsed(), requests })
+    let planning = if dry_run { Requests::between(&before, &requests) } else { Requests::default() };
+    Ok(Made { report, compacted: compaction.report, elapsed: started.elapsed(), planning, requests })
 }
 
 /// Makes a pass of the collector after so many bytes were copied; tries again when others are faster.
@@ -164,6 +168,8 @@ impl Made {
                 "new_containers": plan.new_containers,
                 "requests": requests.count(),
                 "cost": requests.price(&prices),
+                "planning_requests": self.planning.count(),
+                "planning_cost": self.planning.price(&prices),
                 "saved_monthly": saved_monthly(plan, &prices),
             }),
         );
@@ -178,6 +184,7 @@ impl Made {
         put("given_up", giving_up::json(&self.report));
         put("arranged", arranging::json(&self.report));
         put("missing_containers", json!(self.report.missing_containers));
+        put("index_made_anew", json!(self.report.rebuilt));
         put("table_bytes", json!(self.report.table_bytes));
         put("compacted", self.compacted.json(&prices));
         put("unfinished", json!(is_unfinished));
@@ -199,6 +206,9 @@ impl Made {
         for kept in &self.report.kept {
             let (id, by) = (kept.version.job.short(), doing(kept));
             out.info(format!("forgotten snapshot {id} stays for now: {by} on {} needs it", safe(&kept.host)))?;
+        }
+        if let Some(number) = self.report.rebuilt {
+            out.warn(&format!("the index was gone; index {number} was made anew from snapshots and containers first"));
         }
         if self.report.missing_containers > 0 {
             let missing = sizes::count(self.report.missing_containers, "container");
@@ -242,7 +252,15 @@ impl Made {
                 out.info(format!("would delete {containers} ({bytes}) and {others}"))?;
                 let count = requests.count();
                 let (cost, saved) = (requests.price(&prices), saved_monthly(plan, &prices));
-                return out.info(format!("{}: {cost:.4}; saves {saved:.4} a month", sizes::count(count, "request")));
+                out.info(format!(
+                    "carrying this out takes {} ({cost:.4}) and saves {saved:.4} a month",
+                    sizes::count(count, "request")
+                ))?;
+                let (count, cost) = (self.planning.count(), self.planning.price(&prices));
+                return out.info(format!(
+                    "planning it took {} ({cost:.4}), and takes about as many again",
+                    sizes::count(count, "request")
+                ));
             }
             Outcome::Published(_) => {}
         }

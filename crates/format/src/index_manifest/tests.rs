@@ -24,6 +24,7 @@ fn head(number: u64) -> IndexHead {
         rebuilt: None,
         dropped: None,
         missing: None,
+        left: None,
     }
 }
 

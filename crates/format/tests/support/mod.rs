@@ -186,6 +186,7 @@ pub fn index_manifest() -> IndexManifest {
         rebuilt: None,
         dropped: None,
         missing: None,
+        left: None,
     };
     let layout = larder_format::layout::Layout::Standard;
     let version = |number, state| IndexedVersion {

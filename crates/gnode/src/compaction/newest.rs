@@ -17,13 +17,17 @@ pub(super) struct Newest {
     pub(super) bytes: u64,
     /// The data containers it uses.
     pub(super) containers: Vec<ContainerUsage>,
+    /// The metadata containers it uses.
+    pub(super) metadata: Vec<ContainerId>,
 }
 
 impl Newest {
     pub(super) fn new(version: &Version, manifest: &Manifest) -> Self {
         let of_data = |usage: &&ContainerUsage| usage.container.kind == ContainerKind::Data;
         let containers = manifest.containers.iter().filter(of_data).copied().collect();
-        Self { version: version.clone(), bytes: manifest.data.bytes(), containers }
+        let all = manifest.containers.iter().map(|usage| usage.container);
+        let metadata = all.filter(|container| container.kind == ContainerKind::Meta).collect();
+        Self { version: version.clone(), bytes: manifest.data.bytes(), containers, metadata }
     }
 }
 

@@ -10,13 +10,17 @@ use larder_index::{Draft, IndexError, IndexPass, Sorted, Sorter};
 use super::groups::{Group, Marks, all, duplicates};
 use super::needed::KEYS;
 use super::standing::{Candidate, Standing};
-use super::{GiveUpOptions, GiveUpPlan, Unused};
+use super::{GiveUpOptions, GiveUpPlan, Remains, Unused};
+
+/// Of all chunks, one in so many is much to be left because its container cannot go for now.
+const MUCH_ONE_IN: u64 = 50;
 
 /// What is given up.
 #[derive(Debug, Default)]
 pub(super) struct Chosen {
     pub(super) containers: BTreeMap<u32, Candidate>,
     pub(super) plan: GiveUpPlan,
+    pub(super) remains: Remains,
     /// Keys of listed chunks that no version needs, when that is known.
     pub(super) unneeded: Option<Sorted>,
 }
@@ -32,6 +36,8 @@ pub(super) fn choose(
     // 4 bytes a container.
     let mut unused = vec![0u32; standing.next_container as usize];
     let mut unneeded = None;
+    // Chunks that nobody needs where nothing can go for now.
+    let mut left_chunks = 0;
     match needed {
         None => duplicates(pass, draft, |group| {
             count(&group, standing, &mut unused);
@@ -41,7 +47,11 @@ pub(super) fn choose(
             let mut keys = Sorter::new(&pass.io.repository, KEYS, pass.memory / 8, &pass.folder)?;
             all(pass, draft, Marks::Needed(&mut needed), |group| {
                 count(&group, standing, &mut unused);
-                if group.is_needed { Ok(()) } else { keys.push(&group.key.0, Some(&[])) }
+                if group.is_needed {
+                    return Ok(());
+                }
+                left_chunks += group.places().filter(|place| standing.busy.contains(place.container)).count() as u64;
+                keys.push(&group.key.0, Some(&[]))
             })?;
             unneeded = Some(keys.finish()?);
         }
@@ -52,13 +62,16 @@ pub(super) fn choose(
     let mut chosen = Chosen { unneeded, ..Chosen::default() };
     chosen.plan.is_exact = chosen.unneeded.is_some();
     chosen.plan.unused_bytes = ByteCount(left);
+    let mut is_cut = false;
     for row in rows {
         let is_worth_it = match options.unused {
             Unused::OfContainer(percent) => row.share * 100.0 >= f64::from(percent),
             Unused::OfRepository(percent) => left as f64 * 100.0 > standing.data_bytes as f64 * percent,
         };
         let copied_bytes = chosen.plan.copied_bytes.0 + (row.candidate.bytes - row.unused_bytes);
-        if !is_worth_it || options.max_rewrite.is_some_and(|most| copied_bytes > most) {
+        let is_too_much = options.max_rewrite.is_some_and(|most| copied_bytes > most);
+        is_cut |= is_worth_it && is_too_much;
+        if !is_worth_it || is_too_much {
             continue;
         }
         left -= row.unused_bytes;
@@ -67,6 +80,13 @@ pub(super) fn choose(
         chosen.plan.copied_bytes.0 = copied_bytes;
         chosen.containers.insert(row.number, row.candidate);
     }
+    let is_much = left_chunks > 0 && left_chunks.saturating_mul(MUCH_ONE_IN) >= standing.data_chunks;
+    chosen.remains = match (is_cut, is_much) {
+        (true, _) if !chosen.containers.is_empty() => Remains::Unfinished,
+        // Where nothing fits, another pass would do no better.
+        (true, _) | (false, true) => Remains::Much,
+        (false, false) => Remains::Few,
+    };
     Ok(chosen)
 }
 

@@ -146,8 +146,22 @@ pub struct GivenUp {
     pub unreadable: Vec<ContainerId>,
     /// Whether it was told to stop: nothing was given up, and the next pass begins again.
     pub was_stopped: bool,
+    /// What stays of what was looked for.
+    pub(crate) remains: Remains,
     /// Those that are to be deleted.
     pub(crate) containers: Vec<ListedContainer>,
+}
+
+/// How much stays of what no version needs, after it was looked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Remains {
+    /// What is not worth it.
+    #[default]
+    Few,
+    /// Much, in containers that cannot go for now: newest versions use them, or jobs that run may.
+    Much,
+    /// No more was to be copied this time.
+    Unfinished,
 }
 
 impl GivenUp {
@@ -162,7 +176,7 @@ impl GivenUp {
         self.written += next.written;
         self.written_bytes.0 += next.written_bytes.0;
         self.unreadable.extend(next.unreadable);
-        self.was_stopped = next.was_stopped;
+        (self.was_stopped, self.remains) = (next.was_stopped, next.remains);
         self.containers.extend(next.containers);
     }
 }
@@ -236,7 +250,7 @@ pub(crate) fn give_up(pass: &IndexPass, draft: &mut Draft<'_>, work: &Work) -> R
             }
             chosen => chosen?,
         };
-        given_up.plan = chosen.plan;
+        (given_up.plan, given_up.remains) = (chosen.plan, chosen.remains);
         if chosen.containers.is_empty() {
             return Ok(given_up);
         }

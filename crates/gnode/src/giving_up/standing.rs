@@ -56,10 +56,14 @@ pub(super) struct Standing {
     pub(super) winners: Numbers,
     /// Of those the ones that newest versions use, and that therefore stay longest.
     pub(super) preferred: Numbers,
+    /// Those that retained versions need, and that may not be given up for now.
+    pub(super) busy: Numbers,
     /// Those that are there.
     pub(super) known: Numbers,
     /// Uncompressed bytes of all data containers.
     pub(super) data_bytes: u64,
+    /// Chunks in them.
+    pub(super) data_chunks: u64,
     /// The number that the next container gets.
     pub(super) next_container: u32,
 }
@@ -94,6 +98,7 @@ impl Standing {
                 continue;
             }
             standing.data_bytes += facts.bytes;
+            standing.data_chunks += u64::from(facts.chunks);
             if distrusted.contains(&facts.id) {
                 continue;
             }
@@ -122,6 +127,8 @@ impl Standing {
         if !is_spared && rights.is_free(&facts.id) && !rights.held.contains(&facts.id) {
             let ContainerFacts { id, chunks, bytes, object_bytes, .. } = *facts;
             self.candidates.insert(number, Candidate { id, chunks, bytes, object_bytes });
+        } else {
+            self.busy.insert(number);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What a plan takes and gives at a store's prices.
 
-use larder_format::container::CONTAINER_TARGET;
+use larder_format::container::{CONTAINER_TARGET, TAIL_GUESS};
+use larder_store::StoreStats;
 
 use super::report::Plan;
 use crate::giving_up::GiveUpPlan;
@@ -85,9 +86,24 @@ impl Requests {
         let written = plan.given_up.copied_bytes.0.div_ceil(CONTAINER_TARGET as u64);
         let runs = if plan.versions_ingested > 0 { TABLES } else { 0 };
         let moved = if plan.given_up.containers > 0 { 3 } else { 0 };
+        // A small container is read whole with its tables.
+        let given_up = plan.given_up;
+        let each = if given_up.container_bytes.0 < given_up.containers * TAIL_GUESS as u64 { 2 } else { 4 };
         let creates = 4 + plan.fenced.len() as u64 + written + runs + moved;
-        let reads = plan.new_containers + 4 * plan.given_up.containers + written;
-        Self { creates, reads, deletes: deletes + 2 }
+        let reads = plan.new_containers + each * given_up.containers + written;
+        // Runs that are merged at once go at once.
+        Self { creates, reads, deletes: deletes + 2 + moved }
+    }
+
+    /// What a store was asked for between two looks at its counters.
+    pub fn between(before: &StoreStats, after: &StoreStats) -> Self {
+        let creates = |stats: &StoreStats| stats.creates + stats.lists;
+        let reads = |stats: &StoreStats| stats.reads + stats.sizes;
+        Self {
+            creates: creates(after).saturating_sub(creates(before)),
+            reads: reads(after).saturating_sub(reads(before)),
+            deletes: after.deletes.saturating_sub(before.deletes),
+        }
     }
 
     /// What it takes to copy so many bytes of so many containers together: the lease and its end, a look at the version, the new

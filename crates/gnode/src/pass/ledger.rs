@@ -273,6 +273,11 @@ impl Ledger {
         self.dropped
     }
 
+    /// The number that the next version gets.
+    pub(crate) fn next_version(&self) -> u32 {
+        self.next_version
+    }
+
     /// How many versions it has.
     pub(crate) fn len(&self) -> u64 {
         self.versions.len() as u64

@@ -5,9 +5,11 @@
 //! others have done nothing. It may be killed at any moment: what it published and did not finish, the next one decides afresh.
 //!
 //! * `survey`: steps 2 to 5, what is there, seen in the right order.
+//! * `lost`: an index that was lost is made anew first.
 //! * `scope`: which containers have to be listed.
 //! * `decide`: step 6, from what was seen and nothing else. Pure.
 //! * `ledger`, `lifespans`: what the index knows of versions and containers, so that only new manifests are read.
+//! * `search`: when what no version needs is looked for.
 //! * `tables`: where and with how much memory the index is read and written.
 //! * `carry_out`: step 7, deletions in the right order.
 //! * [`cost`]: what it takes and gives, in requests and money.
@@ -19,9 +21,11 @@ pub mod cost;
 mod decide;
 pub(crate) mod ledger;
 pub(crate) mod lifespans;
+mod lost;
 mod report;
 pub(crate) mod run;
 mod scope;
+mod search;
 mod survey;
 pub(crate) mod tables;
 

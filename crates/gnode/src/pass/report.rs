@@ -3,6 +3,7 @@
 use larder_format::ids::{ByteCount, ContainerKind, JobId};
 use larder_format::lease::{JobKind, Pin};
 
+use super::cost::Requests;
 use super::decide::Decision;
 use crate::arranging::Arranged;
 use crate::giving_up::{GiveUpPlan, GivenUp};
@@ -123,6 +124,10 @@ pub struct PassReport {
     pub missing_containers: u64,
     /// Bytes of memory that its table of containers took, about, beside what it was allowed for other tables.
     pub table_bytes: u64,
+    /// The number of the index that was made anew first, from versions and containers, because it was lost.
+    pub rebuilt: Option<u64>,
+    /// Of a dry run, the requests that it took. To carry the plan out takes about as many once more, beside those of [`Requests::of`].
+    pub planning: Requests,
 }
 
 impl PassReport {
@@ -147,6 +152,7 @@ impl PassReport {
         self.arranged.add(next.arranged);
         self.missing_containers = next.missing_containers;
         self.table_bytes = self.table_bytes.max(next.table_bytes);
+        self.rebuilt = self.rebuilt.or(next.rebuilt);
         if matches!(next.outcome, Outcome::Published(_)) {
             self.outcome = next.outcome;
         }
@@ -168,6 +174,8 @@ impl PassReport {
             arranged: Arranged::default(),
             missing_containers: 0,
             table_bytes: 0,
+            rebuilt: None,
+            planning: Requests::default(),
         }
     }
 }

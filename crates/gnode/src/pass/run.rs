@@ -20,10 +20,13 @@ use larder_store::repository::random;
 use larder_store::{Repository, RepositoryError, StoreError};
 
 use super::carry_out::carry_out;
+use super::cost::Requests;
 use super::decide::{Decision, IndexNeeds, Proposal};
 use super::ledger::{Ledger, Written, run_ids};
+use super::lost::{Beginning, begin, is_late};
 use super::report::{Done, Kept, Outcome, PassReport, Plan};
 use super::scope::Listing;
+use super::search::Search;
 use super::survey::Survey;
 use super::tables::{IndexWork, MEMORY_DEFAULT, THREADS_MAX, index_pass};
 use crate::arranging::{self, ArrangeOptions, Arranged, arrange};
@@ -164,6 +167,9 @@ pub enum PassError {
     /// It was asked to stop before it had decided.
     #[error("the pass was interrupted before it had decided anything")]
     Interrupted,
+    /// There is no index and there has been one, so that what nobody needs is not known. A pass that is not dry makes it anew first.
+    #[error("the index is gone, so nobody can say what a pass would do")]
+    LostIndex,
     /// The index holds something that this pass does not know how to keep.
     #[error("the index has tables that this program does not know how to keep; nothing was deleted")]
     UnknownTables,
@@ -198,11 +204,12 @@ impl From<GiveUpError> for PassError {
 /// Makes a pass.
 pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<PassReport, PassError> {
     let started_ms = (surroundings.now_ms)();
+    let before = surroundings.repository.store().stats();
     // Runs and tables of containers never change: to remember them for the length of a pass says nothing old about what may.
     let store = surroundings.repository.store().without_cache().remembering_tails(options.memory / TAILS_ONE_IN);
     let repository = surroundings.repository.through(store);
     // Step 1: the number comes before everything else (`PublishFirst`).
-    let mut newest = IndexSnapshot::newest(&repository).await?;
+    let Beginning { mut newest, rebuilt } = begin(surroundings, options, &repository, started_ms).await?;
     let number = newest.next_number()?;
     let index = (std::mem::take(&mut newest.numbers), std::mem::take(&mut newest.runs));
     let base = newest.base()?;
@@ -220,9 +227,18 @@ pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<P
     };
     if options.dry_run {
         let looked = pass.look().await;
-        return pass.or_overtaken(looked).await;
+        let report = pass.or_overtaken(looked).await?;
+        let planning = Requests::between(&before, &surroundings.repository.store().stats());
+        return Ok(PassReport { planning, ..report });
     }
-    let lease = surroundings.lease(number);
+    let report = announced(&mut pass).await?;
+    Ok(PassReport { rebuilt, ..report })
+}
+
+/// Makes a pass as a job with a lease.
+async fn announced(pass: &mut Pass<'_>) -> Result<PassReport, PassError> {
+    let surroundings = pass.surroundings;
+    let lease = surroundings.lease(pass.number);
     let job = JobId::new(lease.written_ms, random(pass.repository.entropy())?);
     let repository = pass.repository.clone();
     let mut open = repository.open_lease(job, lease).await?;
@@ -271,8 +287,15 @@ const COPY_MEMORY: usize = 64 << 20;
 /// Of the memory for tables, one part in so many, beside it, for ends of runs and containers that are read again and again.
 const TAILS_ONE_IN: usize = 8;
 
-/// What no version needs is looked for when one in so many was forgotten since the last time.
-const EXACT_ONE_IN: u64 = 4;
+/// Whether a pass that began then has to come to an end.
+pub(super) fn stop(
+    surroundings: &Surroundings,
+    most: Option<Duration>,
+    started_ms: u64,
+) -> Arc<dyn Fn() -> bool + Send + Sync> {
+    let (now_ms, asked) = (surroundings.now_ms.clone(), surroundings.stop.clone());
+    Arc::new(move || asked() || is_late(now_ms(), started_ms, most))
+}
 
 /// The clock of the surroundings.
 struct NowMs(Arc<dyn Fn() -> u64 + Send + Sync>);
@@ -316,8 +339,8 @@ impl Pass<'_> {
     }
 
     fn should_stop(&self) -> bool {
-        let elapsed = Duration::from_millis((self.surroundings.now_ms)().saturating_sub(self.started_ms));
-        (self.surroundings.stop)() || self.options.max_duration.is_some_and(|most| elapsed >= most)
+        let now_ms = (self.surroundings.now_ms)();
+        (self.surroundings.stop)() || is_late(now_ms, self.started_ms, self.options.max_duration)
     }
 
     /// Steps 2 to 6 without the publication: what may go.
@@ -395,6 +418,8 @@ impl Pass<'_> {
             arranged: Arranged::default(),
             missing_containers,
             table_bytes: ledger.table_bytes(),
+            rebuilt: None,
+            planning: Requests::default(),
         };
         if report.table_bytes > self.options.memory as u64 {
             let (bytes, memory) = (report.table_bytes, self.options.memory);
@@ -427,12 +452,7 @@ impl Pass<'_> {
     fn work(&self, ledger: &Ledger, proposal: &Proposal) -> Option<Work> {
         let options = self.options.give_up.clone()?;
         let rights = self.rights(ledger, proposal);
-        let dropped = self.base.manifest.head.dropped.unwrap_or(0) + ledger.dropped();
-        let is_exact = match options.exact {
-            Exact::Never => false,
-            Exact::WhenWorth => dropped > 0 && dropped.saturating_mul(EXACT_ONE_IN) >= ledger.len(),
-            Exact::Always => true,
-        };
+        let is_exact = self.search(ledger).is_wanted(options.exact);
         Some(Work {
             options,
             context: self.surroundings.context(&self.repository, self.options.threads),
@@ -442,6 +462,16 @@ impl Pass<'_> {
             next_number: 0,
             stop: self.stop(),
         })
+    }
+
+    fn search(&self, ledger: &Ledger) -> Search {
+        let head = &self.base.manifest.head;
+        Search {
+            dropped: head.dropped.unwrap_or(0) + ledger.dropped(),
+            left: head.left,
+            versions: ledger.len(),
+            next_version: ledger.next_version(),
+        }
     }
 
     /// What is to be known for arranging, if there is anything to arrange.
@@ -482,11 +512,7 @@ impl Pass<'_> {
 
     /// [`Self::should_stop`], for whoever outlives the pass.
     fn stop(&self) -> Arc<dyn Fn() -> bool + Send + Sync> {
-        let (started_ms, most) = (self.started_ms, self.options.max_duration);
-        let (now_ms, asked) = (self.surroundings.now_ms.clone(), self.surroundings.stop.clone());
-        let is_late =
-            move || most.is_some_and(|most| Duration::from_millis(now_ms().saturating_sub(started_ms)) >= most);
-        Arc::new(move || asked() || is_late())
+        stop(self.surroundings, self.options.max_duration, self.started_ms)
     }
 
     /// What would be given up, as far as the index knows: chunks of new versions are in it only when a pass has taken them in.
@@ -510,7 +536,7 @@ impl Pass<'_> {
             return Err(PassError::Interrupted);
         }
         let job = self.job.unwrap_or(self.base.manifest.head.pass);
-        let dropped = self.base.manifest.head.dropped.unwrap_or(0) + ledger.dropped();
+        let search = self.search(&ledger);
         let mut written = ledger.write(self.index_work(), job, &self.base.manifest).await?;
         let (ids, sketches) =
             (std::mem::replace(&mut written.ids, PassRuns::new(job)), std::mem::take(&mut written.sketches));
@@ -536,9 +562,10 @@ impl Pass<'_> {
             return Ok(report);
         }
         report.plan = Plan { given_up: given_up.plan, ..report.plan.with(&decision) };
-        let is_all_done = given_up.plan.is_exact && !given_up.was_stopped;
+        let is_searched = given_up.plan.is_exact && !given_up.was_stopped;
         manifest.head.missing = Some(report.missing_containers).filter(|missing| *missing > 0);
-        manifest.head.dropped = Some(dropped).filter(|dropped| *dropped > 0 && !is_all_done);
+        let exact = self.options.give_up.as_ref().map_or(Exact::Never, |options| options.exact);
+        search.note(exact, is_searched.then_some(given_up.remains), &mut manifest.head);
         let moved = given_up.containers.iter().chain(&arranged.containers);
         let moved = moved.map(|container| Doomed::Container(container.id));
         manifest.queue.extend(moved.map(|what| Queued { what, reason: Reason::Moved, decided: self.number }));

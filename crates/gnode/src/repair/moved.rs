@@ -95,7 +95,7 @@ pub(super) fn find(
     search: &Search,
     context: &Context,
 ) -> Result<Found, GiveUpError> {
-    let mut wanted = wanted(pass, search, context)?.finish()?;
+    let mut wanted = wanted(pass, search, &context.on(&pass.io.runtime))?.finish()?;
     let mut has_wanted = wanted.advance()?;
     let mut known = Numbers::default();
     let table = draft.view::<Containers>(LookupOptions::default());

@@ -12,13 +12,16 @@ mod collecting;
 mod compaction;
 mod converting;
 mod crash_sweep;
+mod estimates;
 mod fifty_versions;
 mod generations;
 mod giving_up;
 mod giving_up_at_once;
 mod giving_up_rules;
 mod ingesting;
+mod lost_index;
 mod many_series;
+mod metadata_left;
 mod mfdedup_pitfalls;
 #[path = "../../../lnode/tests/suite/support/mod.rs"]
 mod pipelines;

@@ -68,6 +68,7 @@ pub fn manifest(pass: u8) -> IndexManifest {
         rebuilt: None,
         dropped: None,
         missing: None,
+        left: None,
     };
     IndexManifest { head, versions: (0..pass).map(version).collect(), runs: Vec::new(), queue: Vec::new() }
 }

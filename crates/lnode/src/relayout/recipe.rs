@@ -1,6 +1,7 @@
 //! Writing a version's recipe again, with the chunks of some containers elsewhere: copied, or where there is another copy.
 //!
-//! Segments that lie in none of these containers are shared with the old recipe, and so are nodes of which every segment is.
+//! Segments of which nothing lies in these containers are shared with the old recipe, and so are nodes of which every segment is, unless
+//! they lie in metadata containers that are left as well (`metadata`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use larder_format::ChunkRef;
 use larder_format::ids::ContainerId;
 use larder_format::layout::Layout;
 use larder_format::manifest::Manifest;
-use larder_format::recipe::{Recipe, SegmentRef};
+use larder_format::recipe::SegmentRef;
 use larder_format::segment::{self, Segment};
 
 use super::{ChunkPlaces, Move, PLACES_ONE_IN, Placing, Relaid, Relayout, RelayoutError};
@@ -86,7 +87,7 @@ impl Relayout {
         place: impl Fn(&ChunkRef) -> Placing,
     ) -> Result<Relaid, RelayoutError> {
         let mut rewriting = Rewriting {
-            nodes: NodeWriter::new(Some(&manifest.data)),
+            nodes: NodeWriter::new(Some(&self.left.staying(&manifest.data))),
             usage: Usage::new(),
             waiting: Vec::new(),
             wanted: Vec::new(),
@@ -132,7 +133,7 @@ impl Relayout {
             added_bytes: &mut added_bytes,
         };
         let data = nodes.finish(&mut sink)?;
-        let metadata = self.count(&manifest.metadata, &mut usage)?;
+        let metadata = self.relay_metadata(&manifest.metadata, &mut usage)?;
         Ok(Relaid { data, metadata, usage, moves, moved_bytes, shared_chunks, shared_bytes })
     }
 
@@ -185,29 +186,13 @@ impl Relayout {
                 let fingerprint = self.fingerprinter.one(&bytes);
                 reference.chunk = sink.push(fingerprint, &bytes)?;
                 reference.uses = uses_of(&contents.records);
+            } else {
+                reference.chunk = self.left.lead(reference.chunk, &self.chunks, &mut sink)?;
             }
             rewriting.nodes.push(reference, &mut sink)?;
         }
         rewriting.batch.clear();
         Ok(())
-    }
-
-    /// Counts what a recipe uses of each container. Writes nothing: all its nodes are known.
-    fn count(&mut self, recipe: &Recipe, usage: &mut Usage) -> Result<Recipe, RelayoutError> {
-        let mut nodes = NodeWriter::new(Some(recipe));
-        let mut reader = RecipeReader::new(Arc::new(recipe.clone()), self.chunks.clone());
-        let mut added_bytes = 0;
-        let mut sink = MetaSink {
-            packer: &mut self.metadata,
-            fingerprinter: &self.fingerprinter,
-            usage,
-            added_bytes: &mut added_bytes,
-        };
-        for number in 0..reader.segments() {
-            let Some((reference, _)) = reader.segment_ref(number)? else { break };
-            nodes.push(reference, &mut sink)?;
-        }
-        Ok(nodes.finish(&mut sink)?)
     }
 }
 

@@ -38,6 +38,8 @@ enum Rule {
     CollectorAsksAll,
     /// Without an index passes delete nothing that tasks wrote.
     LostDeletesNothing,
+    /// A pass that finds no index where there has been one makes it anew before it does anything else.
+    RebuiltFirst,
 }
 
 /// Versions that there may be, and what each names of A.
@@ -183,6 +185,9 @@ struct Arranging {
     without: Option<Rule>,
     /// Whether the index may be lost.
     may_lose: bool,
+    /// Whether there is something by which a pass can tell that there has been an index. Else it is only safe without one when
+    /// nothing is under way.
+    is_marked: bool,
     /// Containers that arranging may write, and indexes that may be published.
     most: u8,
 }
@@ -190,6 +195,16 @@ struct Arranging {
 impl Arranging {
     fn holds(&self, rule: Rule) -> bool {
         self.without != Some(rule)
+    }
+
+    /// Whether a pass may begin.
+    fn may_look(&self, state: &State) -> bool {
+        match (&state.index, self.is_marked) {
+            (Some(_), _) => true,
+            // Else it begins with a rebuild.
+            (None, true) => !self.holds(Rule::RebuiltFirst),
+            (None, false) => !state.is_deleting(),
+        }
     }
 
     fn publish(&self, state: &mut State, seen: Seen, wish: Wish) {
@@ -343,10 +358,7 @@ impl Model for Arranging {
         acts.extend((1..=LATE).filter(|version| state.visible() & bit(*version) != 0).map(Act::Forget));
         for (node, pass) in state.passes.iter().enumerate() {
             match pass {
-                // Without an index and with a delete under way only a rebuild keeps what it should (`docs/concurrency.md`, "Not covered").
-                None if state.number < self.most && (state.index.is_some() || !state.is_deleting()) => {
-                    acts.push(Act::Look(node));
-                }
+                None if state.number < self.most && self.may_look(state) => acts.push(Act::Look(node)),
                 None => {}
                 Some(seen) => {
                     let is_rebuilt = seen.base.as_ref().is_some_and(|base| base.is_rebuilt);
@@ -439,8 +451,8 @@ const WHOLE: &str = "every visible version is whole";
 
 #[test]
 fn nothing_is_lost() {
-    for may_lose in [false, true] {
-        let model = Arranging { without: None, may_lose, most: if may_lose { 3 } else { 4 } };
+    for (may_lose, is_marked) in [(false, true), (true, true), (true, false)] {
+        let model = Arranging { without: None, may_lose, is_marked, most: if may_lose { 3 } else { 4 } };
         let checker = model.checker().spawn_dfs().join();
         assert!(checker.is_done(), "some states were not explored");
         checker.assert_properties();
@@ -450,7 +462,8 @@ fn nothing_is_lost() {
 /// Without a rule something is lost.
 #[track_caller]
 fn breaks(rule: Rule, may_lose: bool) {
-    let model = Arranging { without: Some(rule), may_lose, most: 5 };
+    let is_marked = rule != Rule::LostDeletesNothing;
+    let model = Arranging { without: Some(rule), may_lose, is_marked, most: 5 };
     let checker = model.checker().finish_when(HasDiscoveries::AllOf([WHOLE].into())).spawn_bfs().join();
     assert!(checker.discovery(WHOLE).is_some(), "{rule:?} prevents nothing");
 }
@@ -508,4 +521,9 @@ fn collection_chunk_by_chunk_that_asks_one_layout() {
 #[test]
 fn pass_without_an_index_that_deletes_what_tasks_wrote() {
     breaks(Rule::LostDeletesNothing, true);
+}
+
+#[test]
+fn pass_that_begins_without_the_index_that_was_lost() {
+    breaks(Rule::RebuiltFirst, true);
 }

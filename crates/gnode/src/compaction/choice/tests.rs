@@ -32,7 +32,8 @@ fn newest(number: u8, generation: u32, bytes: u64, containers: Vec<ContainerUsag
         layout: larder_format::layout::Layout::Standard,
         more_bases: Vec::new(),
     };
-    Newest { version: Version { summary, series: SeriesKey([number; 16]), generation }, bytes, containers }
+    let version = Version { summary, series: SeriesKey([number; 16]), generation };
+    Newest { version, bytes, containers, metadata: Vec::new() }
 }
 
 /// Containers by the bytes they hold; versions by their generation and how much of each container (percent) they use.

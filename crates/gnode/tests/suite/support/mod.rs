@@ -231,7 +231,7 @@ impl Scene {
     /// Objects without use when no job runs.
     pub fn garbage(&self) -> BTreeSet<String> {
         let context = self.context();
-        let mut useful = BTreeSet::from([names::CONFIG.to_owned()]);
+        let mut useful = BTreeSet::from([names::CONFIG, names::INDEXED].map(str::to_owned));
         let given_up = self.given_up();
         for version in versions(&context) {
             let manifest = self.runtime.block_on(context.repository.manifest(&version)).unwrap();
@@ -255,7 +255,8 @@ impl Scene {
             useful.extend(index.runs.iter().map(|run| names::run(run.id)));
         }
         for name in &useful {
-            assert!(objects.contains_key(name) || name.starts_with("jobs/"), "{name} is missing");
+            let may_be_gone = name.starts_with("jobs/") || name == names::INDEXED;
+            assert!(objects.contains_key(name) || may_be_gone, "{name} is missing");
         }
         objects.into_keys().filter(|name| !useful.contains(name) && !name.starts_with(names::KEYS)).collect()
     }

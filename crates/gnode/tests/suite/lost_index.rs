@@ -1,0 +1,191 @@
+//! The promise: a pass that finds no index where there has been one decides nothing without it. It alone knew what was given up, and
+//! deletes of that may come at any time.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+
+use crate::support::*;
+use larder_format::ids::{ContainerId, JobId};
+use larder_format::lease::{JobKind, Lease};
+use larder_format::names;
+use larder_gnode::giving_up::Exact;
+use larder_gnode::pass::{Outcome, PassError, PassOptions, run};
+use larder_index::{IndexSnapshot, Published, publish};
+use larder_testkit::Stop;
+
+/// Containers that were given up and whose deletes the store has not applied yet.
+struct Late {
+    objects: Vec<(String, bytes::Bytes)>,
+}
+
+impl Late {
+    /// Makes a pass of which all deletes of containers are late.
+    fn pass(scene: &Scene) -> Self {
+        let before = scene.runtime.block_on(scene.memory.contents());
+        scene.optimize(Exact::Never);
+        let gone: Vec<ContainerId> = scene.given_up().into_keys().collect();
+        let objects: Vec<_> = gone
+            .into_iter()
+            .map(names::container)
+            .filter_map(|name| before.get(&name).map(|bytes| (name.clone(), bytes.clone())))
+            .collect();
+        for (name, bytes) in &objects {
+            scene.runtime.block_on(scene.memory.put(name, bytes.clone()));
+        }
+        assert!(!objects.is_empty(), "something was given up");
+        Self { objects }
+    }
+
+    fn apply(&self, scene: &Scene) {
+        for (name, _) in &self.objects {
+            scene.runtime.block_on(scene.memory.remove(name));
+        }
+    }
+}
+
+/// Two versions with something in common, of which one container was given up: the rest of it lies in what the pass wrote.
+fn moved() -> Scene {
+    let scene = Scene::new();
+    scene.alone("a", &[("one", 1, 90_000), ("two", 2, 60_000)]);
+    scene.alone("b", &[("one", 1, 90_000), ("three", 3, 80_000)]);
+    scene.alone("a", &[("new", 4, 50_000)]);
+    scene.alone("b", &[("new", 5, 50_000)]);
+    scene
+}
+
+/// The containers are in their places, so nothing is missing; then the deletes are applied.
+#[test]
+fn deletes_that_come_after_a_pass_without_the_index_lose_nothing() {
+    let scene = moved();
+    let contents = scene.contents();
+    let late = Late::pass(&scene);
+    scene.lose_index();
+    for give_up in [None, thorough(Exact::Always).give_up] {
+        scene.pass_with(&PassOptions { give_up, ..pass_options() }).unwrap();
+    }
+    late.apply(&scene);
+    assert_eq!(scene.rebuild().lost_chunks, 0);
+    assert!(scene.contents() == contents);
+}
+
+/// Nothing was written: one version was led to a container of another, which is forgotten.
+#[test]
+fn what_others_were_led_to_stays_without_the_index() {
+    let (scene, first, second) = twins();
+    let contents = scene.contents();
+    let late = Late::pass(&scene);
+    scene.lose_index();
+    scene.forget(second);
+    for _ in 0..2 {
+        scene.optimize(Exact::Always);
+    }
+    late.apply(&scene);
+    assert_eq!(scene.rebuild().lost_chunks, 0);
+    assert!(scene.contents()[&first] == contents[&first]);
+}
+
+/// Also when whoever lost the index lost the mark with it, as long as passes have removed leases.
+#[test]
+fn leases_that_passes_removed_say_that_there_was_an_index() {
+    let scene = moved();
+    let contents = scene.contents();
+    let late = Late::pass(&scene);
+    scene.lose_index();
+    scene.runtime.block_on(scene.memory.remove(names::INDEXED));
+    assert!(scene.optimize(Exact::Always).rebuilt.is_some());
+    late.apply(&scene);
+    assert_eq!(scene.rebuild().lost_chunks, 0);
+    assert!(scene.contents() == contents);
+}
+
+#[test]
+fn a_new_repository_has_lost_nothing() {
+    let scene = moved();
+    let dry = PassOptions { dry_run: true, ..thorough(Exact::Never) };
+    assert_eq!(scene.pass_with(&dry).unwrap().plan.versions_ingested, 4);
+    let report = scene.optimize(Exact::Never);
+    assert_eq!((report.outcome, report.rebuilt), (Outcome::Published(1), None));
+    assert_eq!(scene.optimize(Exact::Never).rebuilt, None);
+}
+
+/// A dry run changes nothing, and what it would show without the index is not what a pass would do.
+#[test]
+fn a_dry_run_says_that_the_index_is_gone() {
+    let scene = moved();
+    scene.optimize(Exact::Never);
+    scene.lose_index();
+    let before = scene.runtime.block_on(scene.memory.contents());
+    let dry = PassOptions { dry_run: true, ..thorough(Exact::Never) };
+    assert!(matches!(scene.pass_with(&dry), Err(PassError::LostIndex)));
+    assert_eq!(scene.runtime.block_on(scene.memory.contents()), before);
+    assert_eq!(scene.optimize(Exact::Never).rebuilt, Some(1));
+    assert!(scene.pass_with(&dry).is_ok());
+}
+
+/// Cut anywhere, a pass that makes the index anew has lost nothing, and the next one goes on.
+#[test]
+fn a_pass_that_heals_may_be_cut_anywhere() {
+    let scene = moved();
+    let contents = scene.contents();
+    let late = Late::pass(&scene);
+    scene.lose_index();
+    let mut operations = 0;
+    loop {
+        let cut = scene.fork();
+        let (context, faults) = cut.faulty(&cut.memory);
+        faults.stop_at(faults.count() + operations, Stop::After);
+        let options = thorough(Exact::Always);
+        let is_over = cut.runtime.block_on(run(&surroundings(context.repository), &options)).is_ok();
+        late.apply(&cut);
+        cut.optimize(Exact::Always);
+        // An index that was made anew when all was in its place does not lead to what went since.
+        assert_eq!(cut.rebuild().lost_chunks, 0, "after {operations} operations");
+        assert!(cut.contents() == contents, "after {operations} operations");
+        if is_over {
+            break;
+        }
+        operations += 1;
+    }
+    assert!(operations > 20, "{operations}");
+}
+
+/// A pass that read the index before it was lost publishes afterwards: what was decided meanwhile is not in it, so it must not be the
+/// newest.
+#[test]
+fn a_pass_that_began_before_the_loss_is_overtaken() {
+    let scene = moved();
+    for edition in 0..3 {
+        scene.version("c", edition);
+        scene.optimize(Exact::Never);
+    }
+    let repository = scene.repository(scene.memory.store());
+    let base = scene.runtime.block_on(IndexSnapshot::newest(&repository)).unwrap().base().unwrap();
+    let lease = Lease { claims: Some(base.number + 1), ..scene.context().lease(JobKind::Task, "") };
+    let job = JobId([9; 16]);
+    scene.runtime.block_on(repository.open_lease(job, lease)).unwrap();
+    scene.lose_index();
+    let report = scene.optimize(Exact::Never);
+    assert_eq!(report.rebuilt, Some(base.number + 2));
+    let late = scene.runtime.block_on(publish(&repository, base.number + 1, (*base.manifest).clone())).unwrap();
+    assert!(matches!(late, Published::Overtaken { .. }), "{late:?}");
+}
+
+/// Why there is the mark: deletes of leases may be as late as those of containers, and then nothing else tells that there was an index.
+#[test]
+fn without_the_mark_chunks_would_be_lost() {
+    let scene = moved();
+    let before = scene.runtime.block_on(scene.memory.contents());
+    let late = Late::pass(&scene);
+    scene.lose_index();
+    for (name, bytes) in before.iter().filter(|(name, _)| name.starts_with(names::JOBS)) {
+        scene.runtime.block_on(scene.memory.put(name, bytes.clone()));
+    }
+    let marked = scene.fork();
+    scene.runtime.block_on(scene.memory.remove(names::INDEXED));
+    for (scene, is_marked) in [(scene, false), (marked, true)] {
+        // Who gives the same up again copies it again.
+        let collects = PassOptions { give_up: None, ..pass_options() };
+        assert_eq!(scene.pass_with(&collects).unwrap().rebuilt.is_some(), is_marked);
+        late.apply(&scene);
+        assert_eq!(scene.rebuild().lost_chunks == 0, is_marked);
+    }
+}
