@@ -97,6 +97,7 @@ fn folders_and_files_without_rights_for_their_owner_are_restored_and_restored_ag
                 assert_eq!(decision, PutDecision::Kept(KeptReason::Exists));
             }
         }
+        assert!(target.finish_overwritten().expect("on disk").is_empty());
         target.finish_dirs().expect("finished");
         assert_eq!(mode(&place.path("write-only")), 0o300);
         assert_eq!(mode(&place.path("d")), 0o500);
