@@ -176,8 +176,11 @@ pub async fn publish(
     let is_rebuilt = manifest.head.rebuilt.is_some();
     // Who found neither an index nor the mark builds on nothing. If there is the mark now, there has been an index since, from which
     // others may have decided: it is not to matter whether it is lost again.
-    if (number == 1 || is_rebuilt) && mark_as_indexed(repository).await? == Marked::Before && !is_rebuilt {
-        return Ok(Published::Lost);
+    if number == 1 || is_rebuilt {
+        let marked = mark_as_indexed(repository).await?;
+        if marked == Marked::Before && !is_rebuilt {
+            return Ok(Published::Lost);
+        }
     }
     let all_answered = match repository.store().create(&name, bytes.into()).await {
         Ok(created) => created.all_answered,
