@@ -1,5 +1,6 @@
 //! End-to-end tests: the real binary on real folders. One test program for all of them, because linking takes longer than running.
 
+mod arranging;
 mod backing_up;
 mod collecting;
 mod command_line;

@@ -1,0 +1,88 @@
+//! Damaged manifests and runs of the index.
+
+use super::Step::Restore;
+use super::{CHECK, COLLECT, Exhibit, INDEX, flipped_early, flipped_late, garbage, missing, swapped, truncated};
+
+pub(super) const INDEXES: &[Exhibit] = &[
+    Exhibit {
+        name: "index-missing",
+        title: "The only index is missing.",
+        object: "index/1",
+        plants: false,
+        other: None,
+        damage: missing,
+        steps: &[CHECK, Restore("one"), COLLECT, CHECK],
+    },
+    Exhibit {
+        name: "index-truncated",
+        title: "The only index is truncated.",
+        object: "index/1",
+        plants: false,
+        other: None,
+        damage: truncated,
+        steps: INDEX,
+    },
+    Exhibit {
+        name: "index-flipped",
+        title: "The only index is flipped in a bit.",
+        object: "index/1",
+        plants: false,
+        other: None,
+        damage: flipped_late,
+        steps: INDEX,
+    },
+    Exhibit {
+        name: "index-garbage",
+        title: "The only index is garbage.",
+        object: "index/1",
+        plants: false,
+        other: None,
+        damage: garbage,
+        steps: INDEX,
+    },
+    Exhibit {
+        name: "index-planted",
+        title: "Garbage has the name of a later index.",
+        object: "index/9",
+        plants: true,
+        other: None,
+        damage: garbage,
+        steps: INDEX,
+    },
+    Exhibit {
+        name: "run-missing",
+        title: "A run of the index is missing.",
+        object: "index/runs/*/0",
+        plants: false,
+        other: None,
+        damage: missing,
+        steps: INDEX,
+    },
+    Exhibit {
+        name: "run-truncated",
+        title: "A run of the index is truncated.",
+        object: "index/runs/*/0",
+        plants: false,
+        other: None,
+        damage: truncated,
+        steps: INDEX,
+    },
+    Exhibit {
+        name: "run-flipped",
+        title: "A run of the index is flipped in a bit.",
+        object: "index/runs/*/0",
+        plants: false,
+        other: None,
+        damage: flipped_early,
+        steps: INDEX,
+    },
+    Exhibit {
+        name: "run-swapped",
+        title: "Two runs of the index have changed places.",
+        object: "index/runs/*/0",
+        plants: false,
+        other: Some("index/runs/*/1"),
+        damage: swapped,
+        steps: INDEX,
+    },
+];
