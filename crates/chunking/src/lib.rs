@@ -15,7 +15,7 @@
 //!
 //! Cut points and fingerprints are part of the format: golden files in `tests/golden` hold them fixed.
 //!
-//! Carries `DESIGN.md` section 3 (chunking, fingerprint). Depends on no other crate of this project.
+//! Depends on no other crate of this project.
 
 mod chunker;
 mod fastcdc;

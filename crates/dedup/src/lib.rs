@@ -14,7 +14,7 @@
 //! * [`chain`]: asks such filters one after the other.
 //!
 //! What flows in: fingerprints in stream order, a loader for groups, and files for what memory has no room for. What flows
-//! out: chunk records. Everything is bounded by a budget given at construction. Carries `DESIGN.md` section 4 (steps 3 and 4), SlimStore section IV.
+//! out: chunk records. Everything is bounded by a budget given at construction. Carries section IV of the SlimStore paper.
 
 mod bloom;
 pub mod chain;

@@ -23,8 +23,8 @@
 //! record is an offset in the payload. A frame holds whole chunks, so one chunk needs one frame. The directory is at the
 //! end: the writer streams, and one read of the tail finds everything.
 //!
-//! Carries `DESIGN.md` section 3; frames instead of single chunks are compressed because small chunks then shrink like
-//! large ones (`LIMITS.md` A7).
+//! Frames instead of single chunks are compressed because small chunks then shrink like large ones
+//! (`docs/decisions/0003-compression.md`).
 
 mod read;
 mod tables;

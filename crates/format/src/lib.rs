@@ -4,7 +4,7 @@
 //! structure directly above the encoder and carries a version byte; a decoder trusts nothing it is given and never
 //! panics. `docs/format.md` explains how the structures hang together.
 //!
-//! Carries `DESIGN.md` section 3. Above this crate: `store`. Below: `chunking` (the [`Fingerprint`] type).
+//! Above this crate: `store`. Below: `chunking` (the [`Fingerprint`] type).
 
 mod cbor;
 pub mod compress;

@@ -1,4 +1,4 @@
-//! Object keys: which object lies where in the bucket. `DESIGN.md` section 3 draws the whole tree.
+//! Object keys: which object lies where in the bucket. `docs/format.md` draws the whole tree.
 //!
 //! Every key is made here and nowhere else, and parsed by the function beside its maker.
 

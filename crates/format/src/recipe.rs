@@ -51,7 +51,7 @@ pub struct Cover {
     pub data_bytes: u64,
 }
 
-/// By what a segment's bytes are recognised without cutting or naming its chunks: a MAC over all of them (`DESIGN.md` section 11).
+/// By what a segment's bytes are recognised without cutting or naming its chunks: a MAC over all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof {
     /// The MAC (`larder_chunking::RunMac` under [`crate::seal::Keys::runs`]) over the stream's bytes that the segment describes.

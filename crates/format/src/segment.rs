@@ -15,7 +15,7 @@
 //!
 //! `born` is 0 when the chunk was new to the series in the job that wrote its container (by far the most), else 1 + the
 //! number of the job whose version first had it. How long a chunk has stayed duplicate follows from it, so a record never
-//! changes (`SEEDS.md` 1.2.7). About 34 bytes a chunk.
+//! changes. About 34 bytes a chunk.
 //!
 //! A **superchunk** is a run that has stayed duplicate for many versions (SlimStore section IV-C). It is a view: its chunks are
 //! listed like all others and nothing is stored twice. One MAC over its bytes proves all of it unchanged; when that fails its

@@ -14,8 +14,8 @@
 //! * [`shares`]: how much each version has to itself.
 //! * [`retention`]: which versions of a series a policy keeps. A pure decision.
 //!
-//! Any number of L-nodes and G-nodes may work on one repository at once; `docs/concurrency.md` says why that is safe. Carries
-//! `DESIGN.md` section 5. Above: `cli`. Below: `lnode`, `index`, `store`, `format`.
+//! Any number of L-nodes and G-nodes may work on one repository at once; `docs/concurrency.md` says why that is safe.
+//! Above: `cli`. Below: `lnode`, `index`, `store`, `format`.
 
 pub mod agreement;
 pub mod arranging;

@@ -13,7 +13,7 @@
 //! bounded, so memory follows the options and never the size of input or repository.
 //!
 //! Any number of L-nodes may work on one repository at once; `docs/concurrency.md` says why that is safe. Carries
-//! `DESIGN.md` section 4, and sections IV and V of the SlimStore paper. Above: `cli`. Below: `source`, `dedup`, `store`.
+//! sections IV and V of the SlimStore paper. Above: `cli`. Below: `source`, `dedup`, `store`.
 
 pub mod backup;
 pub mod check;

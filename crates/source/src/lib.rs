@@ -12,7 +12,7 @@
 //! Everything here blocks: callers run it on plain threads. Nothing here knows chunks, containers or versions. A problem with
 //! one path is a value that names it, never the end of the walk; what to do about it is the caller's choice.
 //!
-//! Linux only: descriptors, `statx` and `/proc/self/fd` are used directly. Carries issue "Sources" and "Restore", and DESIGN section 4.
+//! Linux only: descriptors, `statx` and `/proc/self/fd` are used directly. Above this crate: `lnode`. Below: `format`.
 
 mod directory;
 mod extents;

@@ -7,7 +7,7 @@
 //! * Bytes delivered = `entry.stored_bytes()` after `finish`, whatever another process did to the file.
 //! * Never blocks on what is not a regular file, never follows a symlink.
 //!
-//! Not here: buffers. 256 KiB to 8 MiB a call is a good size (LIMITS A1); small files need one call, as long as the buffer has room
+//! Not here: buffers. 256 KiB to 8 MiB a call is a good size; small files need one call, as long as the buffer has room
 //! for one byte more than the file.
 
 use std::io;

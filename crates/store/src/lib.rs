@@ -8,7 +8,7 @@
 //! What flows in: names made by `larder_format::names` and sealed bytes. What flows out: the same bytes, or a
 //! [`StoreError`] whose kind says what to do. Nothing here knows what is inside an object.
 //!
-//! Carries `DESIGN.md` sections 3 and 10. Above this crate: `lnode`, `gnode`. Below: `format`.
+//! Above this crate: `lnode`, `gnode`. Below: `format`.
 
 mod cache;
 pub mod catalog;

@@ -1,5 +1,5 @@
 //! The full-vision cache: the next use of every chunk is known exactly, only what will be used again is kept, and containers are
-//! read ahead of their need as soon as there is room for what they bring (SlimStore section V-A, with `SEEDS.md` 1.2.11 to 13).
+//! read ahead of their need as soon as there is room for what they bring (SlimStore section V-A).
 //!
 //! Two passes. The first goes through the stream and decides what is in memory at every place: a container that is read brings the
 //! chunks that come again; when memory is full, the chunk needed last goes to the disk tier, and when that is full too, it is given

@@ -18,9 +18,8 @@
 //! * A container has a lifespan that covers those of its extents.
 //! * What cannot be read is not given up. Of a series of which a recipe cannot be read nothing changes.
 //!
-//! Beyond the paper: what stays is not copied; a container is given up only when too much of it has gone (SEEDS 2.2.1); several versions
-//! are arranged at once, whatever the order in which they are forgotten (2.2.2, 2.2.7), and versions that were made at the same time
-//! (2.2.10).
+//! Beyond the paper: what stays is not copied; a container is given up only when too much of it has gone; several versions
+//! are arranged at once, whatever the order in which they are forgotten, and versions that were made at the same time.
 
 mod carry;
 mod choose;

@@ -162,7 +162,7 @@ fn versions_are_forgotten_while_they_are_arranged() {
     }
 }
 
-/// M8, and SEEDS 2.2.10: a backup builds on a version while that and others are arranged, forgotten and collected.
+/// M8 (`docs/lifecycle.md`): a backup builds on a version while that and others are arranged, forgotten and collected.
 #[test]
 fn a_backup_whose_base_is_arranged_meanwhile_is_whole() {
     let (scene, ids, now) = scene();

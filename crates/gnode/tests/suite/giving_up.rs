@@ -232,7 +232,7 @@ fn thresholds_and_budgets_hold() {
     assert_eq!(planned(Unused::OfRepository(50.0), None), 0);
 }
 
-/// SEEDS of old copies: what cannot be read is not relied on, and its copies stay.
+/// What cannot be read is not relied on, and its copies stay.
 #[test]
 fn a_copy_that_is_damaged_is_not_led_to() {
     for damages_winner in [true, false] {

@@ -223,7 +223,7 @@ fn what_several_leave_is_copied_once() {
     assert_eq!(scene.held(), (exact, exact));
 }
 
-/// SEEDS 1.2.15: what one series lays out anew is not taken back by another, and it comes to an end.
+/// What one series lays out anew is not taken back by another, and it comes to an end.
 #[test]
 fn series_that_share_do_not_go_to_and_fro() {
     let scene = Scene::new();

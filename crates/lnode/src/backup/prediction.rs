@@ -1,8 +1,8 @@
 //! What a large file is likely to repeat: the segments that the base has where the file is now.
 //!
 //! The feeder reads a file from front to back. As long as the file lies in the base with some shift, the base's segments predict
-//! whole stretches of it, and a [`Proof`] settles each with one MAC: an unchanged stretch is neither cut nor named
-//! (`DESIGN.md` section 11). Where a stretch has changed it is cut in the ordinary way, up to the place where the base's next segment
+//! whole stretches of it, and a [`Proof`] settles each with one MAC: an unchanged stretch is neither cut nor named.
+//! Where a stretch has changed it is cut in the ordinary way, up to the place where the base's next segment
 //! begins; if a cut falls there, prediction goes on. Where bytes were inserted or removed no cut falls there; then the sequencer,
 //! which finds the chunks by their names, tells the new shift through the [`Track`].
 //!

@@ -1,4 +1,4 @@
-//! The safety protocol between jobs and deletion (`docs/concurrency.md`, `DESIGN` section 5), model-checked.
+//! The safety protocol between jobs and deletion (`docs/concurrency.md`), model-checked.
 //!
 //! The model has a bucket with atomic creates, reads and deletes of single objects and listings that are *not* atomic,
 //! jobs that may stop or be slow at any step, users who forget versions, and G-nodes that may take any lease for expired at

@@ -22,7 +22,7 @@
 //! * What cannot be restored exactly is noted or an error, never silent.
 //! * Descriptors and memory are bounded, however many files are begun at once and however long paths are.
 //!
-//! Not here: which entries are restored, reading chunks, the order of writes. Carries issue "Restore" and DESIGN section 4.
+//! Not here: which entries are restored, reading chunks, the order of writes.
 
 mod delete;
 mod directory;
