@@ -165,7 +165,7 @@ impl Lifespan {
 }
 
 /// The lifespans of a container in one series.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SeriesLifespans {
     /// The series.
     pub series: SeriesKey,

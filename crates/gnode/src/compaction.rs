@@ -319,7 +319,7 @@ impl Compactor {
         }
         let leaves: HashSet<_> =
             plan.leaves.iter().filter(|leave| !stays(leave)).map(|leave| leave.usage.container).collect();
-        let mut relayout = Relayout::new(context, job, self.options.compression)?;
+        let mut relayout = Relayout::new(context, job, self.options.compression)?.remembering(self.copied.room());
         let share = |container: &ContainerId| metadata_percent(container, &plan.version, &plan.others_metadata);
         let sparse = relayout.sparse_metadata(&manifest, |container| leaves.contains(container), share)?;
         relayout.leave_metadata(sparse);
@@ -327,12 +327,12 @@ impl Compactor {
             let found = plan.duplicates.elsewhere(chunk).filter(|other| sharing.holds(&other.container));
             found.or_else(|| self.copied.elsewhere(chunk).filter(|other| sharing.holds(&other.container)))
         };
-        let relaid = relayout.relay_sharing(&manifest, |container| leaves.contains(container), elsewhere)?;
+        let mut relaid = relayout.relay_sharing(&manifest, |container| leaves.contains(container), elsewhere)?;
         let written = relayout.finish()?;
-        let moves = relaid.moves.clone();
+        let moves = std::mem::take(&mut relaid.moves);
         let done = Compacted::Done {
             generation,
-            chunks: moves.len() as u64,
+            chunks: relaid.moved_chunks,
             bytes: relaid.moved_bytes,
             stored_bytes: written.stored_bytes,
             shared_chunks: relaid.shared_chunks,

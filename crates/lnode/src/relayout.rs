@@ -70,8 +70,6 @@ pub struct Written {
 pub struct Move {
     /// The container it is left in.
     pub from: ContainerId,
-    /// Its place there.
-    pub from_offset: u32,
     /// Where it is now: a copy that was made, or another one that was there.
     pub to: ChunkRef,
 }
@@ -95,8 +93,11 @@ pub struct Relaid {
     data: Recipe,
     metadata: Recipe,
     usage: Usage,
-    /// Chunks that were copied, in the order of the stream, each once; unless nobody asked ([`Relayout::for_whole_versions`]).
+    /// Chunks that were copied, in the order of the stream, each once: as many of the first as are remembered
+    /// ([`Relayout::remembering`]).
     pub moves: Vec<Move>,
+    /// How many were copied.
+    pub moved_chunks: u64,
     /// Bytes of what was copied.
     pub moved_bytes: u64,
     /// Chunks of which another copy is used from now on.
@@ -142,8 +143,8 @@ pub struct Relayout {
     metadata: Packer,
     /// Whether chunks are named as the layout `lifecycle` does.
     has_names: bool,
-    /// Whether it is remembered what was copied from where.
-    keeps_moves: bool,
+    /// Of how many chunks it is remembered where they were copied from and to.
+    moves_max: usize,
     /// For what memory has no room for.
     scratch: Option<PathBuf>,
     /// Metadata containers that recipes leave.
@@ -181,7 +182,7 @@ impl Relayout {
             data,
             metadata: Packer::new(destination, ContainerKind::Meta, job),
             has_names: false,
-            keeps_moves: true,
+            moves_max: usize::MAX,
             scratch: Some(std::env::temp_dir()),
             left: metadata::Left::default(),
             lanes: Vec::new(),
@@ -194,8 +195,15 @@ impl Relayout {
     /// For versions of which everything moves: where chunks are that memory has no room for is kept in `folder`, and nobody is told what
     /// was copied from where. They are of this layout from now on.
     pub fn for_whole_versions(mut self, layout: Layout, folder: Option<PathBuf>) -> Self {
-        (self.keeps_moves, self.scratch) = (false, folder);
+        (self.moves_max, self.scratch) = (0, folder);
         self.data = self.data.for_layout(layout);
+        self
+    }
+
+    /// For who wants to know of so many chunks at most, of a version, where they were copied from and to; each takes the bytes of a
+    /// [`Move`]. Else it is all.
+    pub fn remembering(mut self, moves_max: usize) -> Self {
+        self.moves_max = moves_max;
         self
     }
 

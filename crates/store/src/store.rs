@@ -32,7 +32,7 @@ use crate::options::{CacheOptions, StoreOptions};
 use crate::patience::Patience;
 use crate::remote::{ListOrder, Remote};
 use crate::retry::Retry;
-use crate::tails::Tails;
+use crate::tails::{Kept, Tails};
 
 /// A repository's objects. Cheap to clone; clones share limits, counters and cache.
 #[derive(Clone)]
@@ -40,6 +40,8 @@ pub struct Store {
     top: Arc<dyn Layer>,
     /// What `top` is without the cache.
     uncached: Arc<dyn Layer>,
+    /// Whether both keep ends of objects in memory.
+    remembers_tails: bool,
     cache: Option<Arc<CacheOptions>>,
     counters: Arc<Counters>,
     /// For messages only.
@@ -90,7 +92,7 @@ impl Store {
         let limited = Limited::new(Arc::new(counted), options);
         let top: Arc<dyn Layer> = Arc::new(Retry::new(Arc::new(limited), options));
         let cache = options.cache.clone().map(Arc::new);
-        Self { uncached: top.clone(), top, cache, counters, shown: shown.into() }
+        Self { uncached: top.clone(), top, remembers_tails: false, cache, counters, shown: shown.into() }
     }
 
     /// The same store with a cache of this repository's metadata, if the options ask for one. Clones made before go on
@@ -109,10 +111,16 @@ impl Store {
     }
 
     /// The same store, which keeps up to so many bytes of ends of runs and data containers in memory: for one task that reads them
-    /// again and again. What has to be as of now is asked for all the same.
+    /// again and again. What has to be as of now is asked for all the same. One that remembers already goes on with what it has, and
+    /// also without its cache.
     #[must_use]
     pub fn remembering_tails(&self, bytes: usize) -> Self {
-        Self { top: Arc::new(Tails::new(self.top.clone(), bytes)), ..self.clone() }
+        if self.remembers_tails {
+            return self.clone();
+        }
+        let kept = Arc::new(Kept::new(bytes));
+        let uncached = Arc::new(Tails::new(self.uncached.clone(), kept.clone()));
+        Self { top: Arc::new(Tails::new(self.top.clone(), kept)), uncached, remembers_tails: true, ..self.clone() }
     }
 
     /// What has been asked of the store so far, by all clones together.

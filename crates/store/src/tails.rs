@@ -6,9 +6,10 @@
 //! registers, leases, marks) is not of these kinds. Small objects are their end: all of their reads are answered.
 //!
 //! Of runs also what was created is kept, because the next step reads it. Of containers it is not: what is said of their contents is
-//! said after the store was asked.
+//! said after the store was asked. A run of which more than the end is asked for, and which is not large, is read and kept as a whole.
 //!
-//! Bounded by the bytes it is made with. Called by [`Store::remembering_tails`](crate::store::Store::remembering_tails).
+//! Bounded by the bytes it is made with, of which containers take half at most: a pass reads the tables of many containers once,
+//! and these must not drive out the runs that it reads in every step. Called by [`Store::remembering_tails`](crate::store::Store::remembering_tails).
 
 use std::sync::Arc;
 
@@ -25,8 +26,14 @@ use crate::layer::{Call, Layer, Listing, ReadRange, Reply, Request};
 /// these bytes.
 const TAIL_LEAST: u64 = 256 << 10;
 
-/// Objects of which more is asked for are not kept: they would drive out all others.
-const KEPT_MAX: usize = 512 << 10;
+/// Containers of which more is asked for are not kept: they would drive out all others.
+const CONTAINER_MAX: usize = 512 << 10;
+
+/// Of all bytes, one part in so many is for containers.
+const CONTAINERS_ONE_IN: usize = 2;
+
+/// And of what runs have, one in so many for one of them at most.
+const RUN_ONE_IN: usize = 4;
 
 /// The end of an object.
 #[derive(Debug, Clone)]
@@ -35,10 +42,31 @@ struct End {
     object_size: u64,
 }
 
+/// What is kept. Stores that differ in their caches alone share it.
+pub(crate) struct Kept {
+    runs: Mutex<ByteLru<Arc<str>, End>>,
+    containers: Mutex<ByteLru<Arc<str>, End>>,
+    /// Runs that are longer are not kept as a whole.
+    run_max: usize,
+}
+
+impl Kept {
+    /// Keeps up to so many bytes.
+    pub(crate) fn new(bytes: usize) -> Self {
+        let containers = bytes / CONTAINERS_ONE_IN;
+        let runs = bytes - containers;
+        Self {
+            runs: Mutex::new(ByteLru::new(runs)),
+            containers: Mutex::new(ByteLru::new(containers)),
+            run_max: (runs / RUN_ONE_IN).max(TAIL_LEAST as usize),
+        }
+    }
+}
+
 /// The layer that answers from memory where it can.
 pub(crate) struct Tails {
     inner: Arc<dyn Layer>,
-    kept: Mutex<ByteLru<Arc<str>, End>>,
+    kept: Arc<Kept>,
 }
 
 impl std::fmt::Debug for Tails {
@@ -48,20 +76,28 @@ impl std::fmt::Debug for Tails {
 }
 
 impl Tails {
-    pub(crate) fn new(inner: Arc<dyn Layer>, bytes: usize) -> Self {
-        Self { inner, kept: Mutex::new(ByteLru::new(bytes)) }
+    pub(crate) fn new(inner: Arc<dyn Layer>, kept: Arc<Kept>) -> Self {
+        Self { inner, kept }
+    }
+
+    fn kept(&self, name: &str) -> (&Mutex<ByteLru<Arc<str>, End>>, usize) {
+        match is_run(name) {
+            true => (&self.kept.runs, self.kept.run_max),
+            false => (&self.kept.containers, CONTAINER_MAX),
+        }
     }
 
     fn keep(&self, name: &Arc<str>, bytes: Bytes, object_size: u64) {
-        if bytes.len() <= KEPT_MAX {
+        let (kept, most) = self.kept(name);
+        if bytes.len() <= most {
             let held = bytes.len() + name.len();
-            self.kept.lock().put(name.clone(), End { bytes, object_size }, held);
+            kept.lock().put(name.clone(), End { bytes, object_size }, held);
         }
     }
 
     /// An answer that is known; an error when the object is not of the size that is asked for, as the store would say.
     fn find(&self, name: &Arc<str>, range: &ReadRange) -> Option<Result<Reply, StoreError>> {
-        let End { bytes, object_size } = self.kept.lock().get(name)?;
+        let End { bytes, object_size } = self.kept(name).0.lock().get(name)?;
         let wanted = match range.within(object_size) {
             Ok(wanted) => wanted,
             Err(wrong) => return Some(Err(wrong.of(name))),
@@ -76,7 +112,13 @@ impl Tails {
         if let Some(known) = self.find(&call.name, range) {
             return known;
         }
-        let ReadRange::Tail(count) = range else { return self.inner.call(call).await };
+        let ReadRange::Tail(count) = range else {
+            return if self.is_worth_all(&call.name) {
+                self.read_all(call, range).await
+            } else {
+                self.inner.call(call).await
+            };
+        };
         let more = Request::Read(ReadRange::Tail((*count).max(TAIL_LEAST)));
         match self.inner.call(&Call { request: more, ..call.clone() }).await? {
             Reply::Bytes { bytes, object_size } => {
@@ -87,12 +129,35 @@ impl Tails {
             reply => Ok(reply),
         }
     }
+
+    /// Whether a run is to be kept as a whole: its end was read before, so it is known how long it is.
+    fn is_worth_all(&self, name: &Arc<str>) -> bool {
+        let is_short = |end: End| end.object_size <= self.kept.run_max as u64;
+        is_run(name) && self.kept.runs.lock().get(name).is_some_and(is_short)
+    }
+
+    async fn read_all(&self, call: &Call, range: &ReadRange) -> Result<Reply, StoreError> {
+        let all = Call { request: Request::Read(ReadRange::Whole), ..call.clone() };
+        match self.inner.call(&all).await? {
+            Reply::Bytes { bytes, object_size } => {
+                self.keep(&call.name, bytes.clone(), object_size);
+                let wanted = range.within(object_size).map_err(|wrong| wrong.of(&call.name))?;
+                let bytes = bytes.slice(wanted.start as usize..wanted.end as usize);
+                Ok(Reply::Bytes { bytes, object_size })
+            }
+            reply => Ok(reply),
+        }
+    }
+}
+
+fn is_run(name: &str) -> bool {
+    name.starts_with(names::RUNS)
 }
 
 #[async_trait]
 impl Layer for Tails {
     async fn call(&self, call: &Call) -> Result<Reply, StoreError> {
-        let is_run = call.name.starts_with(names::RUNS);
+        let is_run = is_run(&call.name);
         if !is_run && !call.name.starts_with(names::DATA) {
             return self.inner.call(call).await;
         }
@@ -104,7 +169,7 @@ impl Layer for Tails {
                 Ok(reply)
             }
             Request::Delete => {
-                self.kept.lock().remove(&call.name);
+                self.kept(&call.name).0.lock().remove(&call.name);
                 self.inner.call(call).await
             }
             Request::Create(_) | Request::Size => self.inner.call(call).await,
@@ -167,7 +232,7 @@ mod tests {
     #[tokio::test]
     async fn of_large_objects_the_end_is_kept() {
         let plain = store();
-        let remembering = plain.remembering_tails(1 << 20);
+        let remembering = plain.remembering_tails(2 << 20);
         let bytes = contents(TAIL_LEAST as usize * 3);
         plain.create(&run(0), bytes.clone()).await.expect("created");
         let len = bytes.len() as u64;
@@ -204,15 +269,52 @@ mod tests {
         assert!(remembering.get_tail(&data, 10).await.is_err());
     }
 
+    /// A run that is not large is read twice at most, however often and whatever is asked of it.
+    #[tokio::test]
+    async fn runs_are_kept_as_a_whole() {
+        let plain = store();
+        let remembering = plain.remembering_tails(8 << 20);
+        let len = TAIL_LEAST * 4;
+        let bytes = contents(len as usize);
+        plain.create(&run(0), bytes.clone()).await.expect("created");
+        for _ in 0..3 {
+            remembering.get_tail(&run(0), 100).await.expect("read");
+            for from in [0, 1000, len / 2] {
+                let range = from..len / 2 + 1000;
+                let expected = bytes.slice(range.start as usize..range.end as usize);
+                assert_eq!(remembering.get_range(&run(0), range).await.expect("read"), expected);
+            }
+            assert!(remembering.get_range(&run(0), 5..len + 1).await.is_err());
+        }
+        assert_eq!(plain.stats().reads, 2);
+    }
+
+    #[tokio::test]
+    async fn containers_do_not_drive_out_runs_and_stores_without_a_cache_remember_the_same() {
+        let plain = store();
+        let remembering = plain.remembering_tails(1 << 20);
+        plain.create(&run(0), contents(100_000)).await.expect("created");
+        remembering.get_tail(&run(0), 100).await.expect("read");
+        for seq in 0..20 {
+            let name = names::container(ContainerId { kind: ContainerKind::Data, job: JobId([2; 16]), seq });
+            plain.create(&name, contents(100_000)).await.expect("created");
+            remembering.get_tail(&name, 100).await.expect("read");
+        }
+        for again in [remembering.without_cache(), remembering.remembering_tails(5), remembering] {
+            again.get_tail(&run(0), 100).await.expect("read");
+        }
+        assert_eq!(plain.stats().reads, 21);
+    }
+
     #[tokio::test]
     async fn memory_is_bounded() {
         let plain = store();
-        let remembering = plain.remembering_tails(25_000);
-        for seq in 0..3 {
+        let remembering = plain.remembering_tails(90_000);
+        for seq in 0..5 {
             remembering.create(&run(seq), contents(10_000)).await.expect("created");
         }
         // The oldest made room.
-        for seq in [2, 1, 0] {
+        for seq in [4, 3, 2, 1, 0] {
             remembering.get_tail(&run(seq), 10).await.expect("read");
         }
         assert_eq!(plain.stats().reads, 1);

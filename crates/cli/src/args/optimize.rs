@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use larder_gnode::arranging::ArrangeOptions;
 use larder_gnode::giving_up::{Exact, GiveUpOptions, Unused};
+use larder_gnode::pass::MEMORY_MIN;
 use larder_gnode::pass::cost::Prices;
 
 use crate::{sizes, time};
@@ -45,7 +46,7 @@ pub(crate) struct PassArgs {
     pub(crate) max_rewrite: Option<u64>,
 
     /// Memory for the tables of the index (bytes, or with K, M, G, T), at least 8M; more makes passes over many snapshots faster
-    #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes, default_value = "64M")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory, default_value = "64M")]
     pub(crate) memory: u64,
 
     /// List all containers, and not only those that may be unknown to the index: finds what the storage applied late, which
@@ -140,9 +141,21 @@ fn parse_percent(text: &str) -> Result<f64, String> {
     percent.ok_or_else(|| format!("{text:?} is not a share such as 5% or 0"))
 }
 
+fn parse_memory(text: &str) -> Result<u64, String> {
+    let bytes = sizes::parse_bytes(text)?;
+    let least = MEMORY_MIN as u64;
+    if bytes < least { Err(format!("a pass needs at least {}", sizes::show(least))) } else { Ok(bytes) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_enough_or_refused() {
+        assert_eq!(["8M", "1.5G", "8388608"].map(|text| parse_memory(text).is_ok()), [true; 3]);
+        assert_eq!(["8388607", "8MB", "1M", "0", "much"].map(|text| parse_memory(text).is_ok()), [false; 5]);
+    }
 
     #[test]
     fn shares_are_read() {

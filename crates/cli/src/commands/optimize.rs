@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use larder_format::lease::JobKind;
 use larder_gnode::pass::cost::{Requests, saved_monthly};
 use larder_gnode::pass::{
-    Executor, Kept, Listing, Outcome, PassError, PassOptions, PassReport, Surroundings, run as run_pass,
+    Executor, Kept, Listing, Outcome, PassError, PassOptions, PassReport, Surroundings, remembering, run as run_pass,
 };
 use larder_lnode::{Cancel, Clock, SystemClock};
 use larder_store::{Repository, StoreStats};
@@ -61,7 +61,9 @@ pub(super) fn make(
 ) -> Result<Made, Failure> {
     let started = Instant::now();
     let before = repository.store().stats();
-    let mut compaction = Compaction::new(app, repository, args, dry_run, cancel);
+    // For one after the other: each of these reads the same runs of the index.
+    let remembering = remembering(repository, table_memory(args));
+    let mut compaction = Compaction::new(app, repository, &remembering, args, dry_run, cancel);
     // First, so that what is left by it is collected by the pass.
     if args.wants(TaskName::Compact) {
         compaction.run()?;
@@ -69,17 +71,21 @@ pub(super) fn make(
     let mut report = PassReport::without_pass();
     if [TaskName::Collect, TaskName::Dedup, TaskName::Exact, TaskName::Arrange].into_iter().any(|task| args.wants(task))
     {
-        report = pass_once(app, repository, args, compaction.report.bytes(), dry_run, cancel)?;
+        report = pass_once(app, &remembering, args, compaction.report.bytes(), dry_run, cancel)?;
         // And again when the pass has taken something in: what lies twice shows only then.
         let is_news = matches!(report.outcome, Outcome::Published(_)) && !report.is_unfinished;
         if is_news && args.wants(TaskName::Compact) && compaction.run()? {
             let copied = compaction.report.bytes() + report.given_up.copied_bytes.0;
-            report = report.followed_by(pass_once(app, repository, args, copied, dry_run, cancel)?);
+            report = report.followed_by(pass_once(app, &remembering, args, copied, dry_run, cancel)?);
         }
     }
     let requests = repository.store().stats();
     let planning = if dry_run { Requests::between(&before, &requests) } else { Requests::default() };
     Ok(Made { report, compacted: compaction.report, elapsed: started.elapsed(), planning, requests })
+}
+
+fn table_memory(args: &PassArgs) -> usize {
+    usize::try_from(args.memory).unwrap_or(usize::MAX)
 }
 
 /// Makes a pass of the collector after so many bytes were copied; tries again when others are faster.
@@ -96,7 +102,7 @@ fn pass_once(
         dead_after: args.dead_after,
         dry_run,
         max_duration: args.max_duration,
-        memory: usize::try_from(args.memory).unwrap_or(usize::MAX),
+        memory: table_memory(args),
         listing: if args.list_all { Listing::Whole } else { Listing::Auto },
         give_up: args.give_up(copied),
         arrange: args.arrange(),

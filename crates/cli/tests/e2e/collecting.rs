@@ -34,6 +34,7 @@ fn space_is_free_when_the_pass_ends() {
     let text = play.larder(["optimize", "-n", "--prices", "creates=0,reads=0,deletes=1000,storage=0"]).ok().text();
     assert!(text.contains("would take 2 new snapshots with 4 containers into the index"), "{text}");
     assert!(text.contains("would delete 4 containers") && text.contains("saves 0.0000 a month"), "{text}");
+    play.larder(["optimize", "--memory", "7M"]).code(2).says("at least 8.0 MiB");
     let done = play.larder(["optimize", "--memory", "8M", "--json"]).ok().json();
     schema::check("optimize_summary", &done);
     assert_eq!((&done["outcome"], &done["index"]), (&"done".into(), &1.into()));

@@ -1,7 +1,5 @@
 //! The newest versions of all series, and which containers they use: what compaction decides about, and all it ever leads to.
 
-use std::collections::HashMap;
-
 use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::layout::Layout;
 use larder_format::manifest::{ContainerUsage, Manifest};
@@ -59,26 +57,28 @@ pub(super) struct Use {
     pub(super) usage: ContainerUsage,
 }
 
-/// All data containers that newest versions use, with these.
+/// All data containers that newest versions use, with these. They grow with the repository, so nothing is allocated for one.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
-    all: HashMap<ContainerId, Vec<Use>>,
+    /// By container, and in the order of the versions.
+    all: Vec<Use>,
 }
 
 impl Uses {
     pub(super) fn of_all(newest: &[Newest]) -> Self {
-        let mut all: HashMap<ContainerId, Vec<Use>> = HashMap::new();
+        let mut all = Vec::with_capacity(newest.iter().map(|newest| newest.containers.len()).sum());
         for (version, newest) in newest.iter().enumerate() {
-            for usage in &newest.containers {
-                all.entry(usage.container).or_default().push(Use { version, usage: *usage });
-            }
+            all.extend(newest.containers.iter().map(|usage| Use { version, usage: *usage }));
         }
+        all.sort_by_key(|used| used.usage.container);
         Self { all }
     }
 
     /// Who uses a container.
     pub(super) fn of(&self, container: &ContainerId) -> &[Use] {
-        self.all.get(container).map_or(&[], Vec::as_slice)
+        let from = self.all.partition_point(|used| used.usage.container < *container);
+        let behind = self.all.get(from..).unwrap_or_default();
+        behind.get(..behind.partition_point(|used| used.usage.container == *container)).unwrap_or_default()
     }
 
     /// Whether each of these versions uses less of a container than this share of its bytes (percent). What is dense for one of

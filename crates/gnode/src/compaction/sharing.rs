@@ -17,8 +17,8 @@ use super::choice::{Leave, Why};
 use super::duplicates::{Duplicates, is_given_up};
 use super::pin_of;
 
-/// Bytes that a chunk takes that was copied.
-const CHUNK_BYTES: usize = 160;
+/// Bytes that a chunk takes that was copied: its entry, with what tables keep free, and until then where it came from.
+const CHUNK_BYTES: usize = 160 + size_of::<Move>();
 
 /// Looks at a version after the lease that names it, as at a base: mark, then register, then its newest generation.
 pub(crate) async fn look_at(repository: &Repository, version: &Version) -> Result<Option<Version>, RepositoryError> {
@@ -127,10 +127,14 @@ impl Copied {
         Self { most: memory / 4 / CHUNK_BYTES, places: HashMap::new(), owners: Vec::new() }
     }
 
+    /// Of how many more chunks it remembers that they were copied.
+    pub(super) fn room(&self) -> usize {
+        self.most.saturating_sub(self.places.len())
+    }
+
     /// Chunks were copied for a version, whose newest generation has them now.
     pub(super) fn remember(&mut self, version: &Version, moves: &[Move]) {
-        let room = self.most.saturating_sub(self.places.len());
-        let moves = &moves[..room.min(moves.len())];
+        let moves = &moves[..self.room().min(moves.len())];
         self.places.extend(moves.iter().map(|moved| (ChunkKey::of(&moved.to.fingerprint), moved.to)));
         self.owners.push((version.clone(), moves.iter().map(|moved| moved.from).collect()));
     }

@@ -1,7 +1,7 @@
 //! Which containers may be given up, and which of them chunks may be led to. What the rules of `docs/concurrency.md` say of
 //! containers is decided here, from what the pass saw and what the index says.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::index_tables::{ContainerFacts, ContainerState};
@@ -47,11 +47,35 @@ pub(super) struct Candidate {
     pub(super) object_bytes: u64,
 }
 
+/// Those that may be given up. They grow with the repository, so a map of them would be dear.
+#[derive(Debug, Default)]
+pub(super) struct Candidates {
+    all: Vec<(u32, Candidate)>,
+    numbers: Numbers,
+}
+
+impl Candidates {
+    fn insert(&mut self, number: u32, candidate: Candidate) {
+        self.numbers.insert(number);
+        self.all.push((number, candidate));
+    }
+
+    /// Whether a container is one.
+    pub(super) fn contains_key(&self, number: &u32) -> bool {
+        self.numbers.contains(*number)
+    }
+
+    /// All of them, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&u32, &Candidate)> {
+        self.all.iter().map(|(number, candidate)| (number, candidate))
+    }
+}
+
 /// What may become of containers, by their numbers.
 #[derive(Debug, Default)]
 pub(super) struct Standing {
     /// Those that may be given up.
-    pub(super) candidates: BTreeMap<u32, Candidate>,
+    pub(super) candidates: Candidates,
     /// Those that chunks may be led to.
     pub(super) winners: Numbers,
     /// Of those the ones that newest versions use, and that therefore stay longest.

@@ -1,11 +1,12 @@
 //! What a pass may delete, decided from what it saw and nothing else.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use larder_format::ids::{ContainerId, ContainerKind, JobId, RunId};
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_store::survey::{ListedContainer, ListedJob};
 
+use super::doomed::Doomed;
 use crate::giving_up::Rights;
 
 /// What was seen *before* the leases were listed (steps 1 to 3): rules `SettledBeforeLeases`, `MarksBeforeLeases`,
@@ -131,8 +132,8 @@ pub(super) struct Proposal {
     leases: Leases,
     /// Versions that live leases name (`NamedVersionsRetained`).
     named: BTreeSet<Pin>,
-    /// Containers that may go unless a retained version references them, with their bytes, and whether one does.
-    doomed: HashMap<ContainerId, (u64, bool)>,
+    /// Containers that may go unless a retained version references them.
+    doomed: Doomed,
     /// Those that were listed of jobs that may have some which the index does not know.
     unknown: Vec<ContainerId>,
     /// Jobs that live leases adopt.
@@ -159,11 +160,7 @@ impl Proposal {
         let listed = std::mem::take(&mut before.containers);
         let unknown =
             listed.iter().map(|container| container.id).filter(|id| before.unknown.contains(&id.job)).collect();
-        let doomed = listed
-            .into_iter()
-            .filter(|container| is_over(&container.id.job) && !adopted.contains(&container.id.job))
-            .map(|container| (container.id, (container.bytes, false)))
-            .collect();
+        let doomed = Doomed::new(listed, |id| is_over(&id.job) && !adopted.contains(&id.job));
         let (retained, holding) = (BTreeSet::new(), BTreeMap::new());
         let (missing, late) = (HashSet::new(), HashSet::new());
         Self { before, leases, named, doomed, unknown, adopted, missing, late, retained, holding }
@@ -187,24 +184,18 @@ impl Proposal {
 
     /// Containers that the index knew, of which nobody needs anything and that may go.
     pub(super) fn doom(&mut self, containers: Vec<ListedContainer>) {
-        self.doomed.extend(containers.into_iter().map(|container| (container.id, (container.bytes, false))));
+        self.doomed.extend(containers);
     }
 
     /// Containers that retained versions use.
     pub(super) fn keep(&mut self, containers: impl IntoIterator<Item = ContainerId>) {
         for container in containers {
             let was_listed = self.before.is_listed_whole || self.before.unknown.contains(&container.job);
-            let is_gone = !self.strike(&container) && was_listed && self.is_free(&container);
+            let is_gone = !self.doomed.strike(&container) && was_listed && self.is_free(&container);
             if is_gone && !self.late.contains(&container) {
                 self.missing.insert(container);
             }
         }
-    }
-
-    /// Strikes a container out of what goes, if it is there to go.
-    fn strike(&mut self, container: &ContainerId) -> bool {
-        let doomed = self.doomed.get_mut(container);
-        doomed.map(|(_, is_needed)| *is_needed = true).is_some()
     }
 
     /// Whether nothing new can come of a container's job, nor of jobs that build on what it left.
@@ -279,7 +270,7 @@ impl Proposal {
             Retained::Named => {
                 self.retain(version, []);
                 for container in &containers {
-                    self.strike(container);
+                    self.doomed.strike(container);
                 }
             }
         }
@@ -342,15 +333,11 @@ impl Proposal {
         let is_metadata = unseen.iter().all(|id| id.kind == ContainerKind::Meta);
         let is_told = needs.has_searched || (is_metadata && (before.is_listed_whole || needs.missing == 0));
         let may_go = |id: &ContainerId| missing == 0 || (is_told && has_register.contains(&id.job));
-        let mut containers: Vec<_> = doomed
-            .into_iter()
-            .filter(|(id, (_, is_needed))| !is_needed && may_go(id))
-            .map(|(id, (bytes, _))| ListedContainer { id, bytes })
-            .collect();
-        let going: HashSet<ContainerId> = containers.iter().map(|container| container.id).collect();
-        let is_left = |id: &&ContainerId| !going.contains(id) && !has_record(id);
-        let waiting: HashSet<JobId> = unknown.iter().filter(is_left).map(|id| id.job).collect();
+        let mut containers: Vec<_> = doomed.unneeded().filter(|container| may_go(&container.id)).collect();
         containers.sort_by_key(|container| container.id);
+        let goes = |id: &ContainerId| containers.binary_search_by_key(id, |container| container.id).is_ok();
+        let is_left = |id: &&ContainerId| !goes(id) && !has_record(id);
+        let waiting: HashSet<JobId> = unknown.iter().filter(is_left).map(|id| id.job).collect();
         let mut removals: BTreeMap<JobId, Removal> = BTreeMap::new();
         for (job, listed) in &leases.jobs {
             // Leases of settled jobs mean nothing any more. Those of closed jobs go with everything else.

@@ -26,9 +26,6 @@ use crate::ingest::Sketches;
 /// Runs of the table at which it is written anew as one. Every run is read by every pass.
 const RUNS_MAX: usize = 8;
 
-/// Bytes of memory that the record of a container takes, all in all: with its lifespans, and its place by name (`slimstore pass`).
-const RECORD_BYTES: u64 = 230;
-
 /// What of a manifest is taken in.
 #[derive(Debug)]
 pub(crate) struct Contents {
@@ -91,31 +88,34 @@ impl Ledger {
         let manifest = &base.manifest;
         let runs = manifest.runs.clone();
         let memory = work.memory / 4;
-        let all = move |io| {
-            let table: TableView<Containers> = TableView::new(io, &runs, LookupOptions::default());
-            let mut facts = BTreeMap::new();
-            for record in table.scan(0..=u64::MAX, memory) {
-                let (number, record) = record?;
-                facts.extend(record.map(|record| (number, record)));
-            }
-            Ok::<_, IndexError>(facts)
-        };
-        let facts = work.run(all).await?;
         // A container is there whole, or it was given up whole.
         let is_whole = |facts: &ContainerFacts| match facts.state {
             ContainerState::Live => facts.given_up_chunks == 0,
             ContainerState::Queued | ContainerState::Gone | ContainerState::Arranged => {
-                facts.given_up_chunks == facts.chunks
+                facts.given_up_chunks == facts.chunks && facts.given_up_bytes == facts.bytes
             }
         };
-        if !facts.values().all(is_whole) {
-            return Err(PassError::UnknownTables);
-        }
+        let (next_container, counted) = (manifest.head.next_container, manifest.head.statistics.containers);
+        let all = move |io| {
+            let table: TableView<Containers> = TableView::new(io, &runs, LookupOptions::default());
+            let records = counted.min(table.records_at_most());
+            let mut lifespans = Lifespans::new(next_container, usize::try_from(records).unwrap_or(0));
+            let mut is_known = true;
+            for record in table.scan(0..=u64::MAX, memory) {
+                if let (number, Some(facts)) = record? {
+                    is_known &= number < next_container && is_whole(&facts);
+                    is_known &= lifespans.push(number, &facts).is_some();
+                }
+            }
+            lifespans.sort();
+            Ok::<_, IndexError>(is_known.then_some(lifespans))
+        };
+        let lifespans = work.run(all).await?.ok_or(PassError::UnknownTables)?;
         let versions = manifest.versions.iter();
         let versions = versions.map(|version| (Pin { series: version.series, job: version.job }, *version));
         Ok(Self {
             versions: versions.collect(),
-            lifespans: Lifespans::new(facts, manifest.head.next_container),
+            lifespans,
             // 0 is before all versions.
             next_version: manifest.head.next_version.max(1),
             retained: BTreeSet::new(),
@@ -131,9 +131,9 @@ impl Ledger {
         })
     }
 
-    /// Bytes of memory that the table of containers takes, about. It is all in memory, whatever the size of the repository.
+    /// Bytes of memory that the table of containers takes. It is all in memory, whatever the size of the repository.
     pub(crate) fn table_bytes(&self) -> u64 {
-        self.lifespans.len() as u64 * RECORD_BYTES
+        self.lifespans.bytes()
     }
 
     /// Whether the index knows what this generation of a version uses.
@@ -185,16 +185,16 @@ impl Ledger {
 
     /// The containers that have a record.
     pub(crate) fn containers(&self) -> impl Iterator<Item = (u32, ContainerId)> {
-        self.lifespans.all().filter_map(|(number, facts)| Some((number, facts?.id)))
+        self.lifespans.containers().map(|(number, id, _)| (number, id))
     }
 
     /// Those of data in the layout `lifecycle`.
     pub(crate) fn arranged(&self) -> impl Iterator<Item = (u32, ContainerId)> {
-        let facts = self.lifespans.all().filter_map(|(number, facts)| Some((number, facts?)));
-        facts.filter(|(_, facts)| facts.layout == Layout::Lifecycle).map(|(number, facts)| (number, facts.id))
+        let arranged = self.lifespans.containers().filter(|(.., layout)| *layout == Layout::Lifecycle);
+        arranged.map(|(number, id, _)| (number, id))
     }
 
-    /// Takes in a container that no version names; `None` when the numbers are used up.
+    /// Takes in a container that no version names, and that is not asked for by name here; `None` when the numbers are used up.
     pub(crate) fn ingest_unnamed(
         &mut self,
         id: ContainerId,
@@ -259,7 +259,7 @@ impl Ledger {
     }
 
     /// The containers that retained versions need. After [`Ledger::prune`].
-    pub(crate) fn used(&self) -> Vec<ContainerId> {
+    pub(crate) fn used(&self) -> impl Iterator<Item = ContainerId> {
         self.lifespans.used(&numbers_of(&self.versions), &self.held)
     }
 
@@ -384,13 +384,12 @@ impl Ledger {
             let gone = if manifest.runs_of(Table::Extents).is_empty() { Vec::new() } else { gone };
             let changes = move |io| {
                 let mut changes: Changes<Containers> = Changes::new(&io, memory, &std::env::temp_dir())?;
-                let mut put = |(number, facts): (u32, Option<&_>)| match facts {
-                    Some(facts) => changes.put(&number, facts),
-                    None => changes.remove(&number),
-                };
                 match is_anew {
-                    true => self.lifespans.all().try_for_each(&mut put)?,
-                    false => self.lifespans.changes().try_for_each(&mut put)?,
+                    true => self.lifespans.all().try_for_each(|(number, facts)| changes.put(&number, &facts))?,
+                    false => self.lifespans.changes().try_for_each(|(number, facts)| match facts {
+                        Some(facts) => changes.put(&number, &facts),
+                        None => changes.remove(&number),
+                    })?,
                 }
                 let mut runs = changes.write(&io, &ids, age)?;
                 let mut extents: Changes<ContainerExtents> = Changes::new(&io, memory, &std::env::temp_dir())?;

@@ -17,8 +17,10 @@
 //! Not here: which versions are forgotten (`forget`, `retention`).
 
 mod carry_out;
+mod containers;
 pub mod cost;
 mod decide;
+mod doomed;
 pub(crate) mod ledger;
 pub(crate) mod lifespans;
 mod lost;
@@ -28,9 +30,10 @@ mod scope;
 mod search;
 mod survey;
 pub(crate) mod tables;
+mod users;
 
 pub use larder_index::Executor;
 pub use report::{Done, Kept, Outcome, PassReport, Plan};
-pub use run::{PassError, PassOptions, Surroundings, run};
+pub use run::{PassError, PassOptions, Surroundings, remembering, run};
 pub use scope::Listing;
-pub use tables::MEMORY_DEFAULT;
+pub use tables::{MEMORY_DEFAULT, MEMORY_MIN};

@@ -102,7 +102,7 @@ pub struct PassOptions {
     pub dry_run: bool,
     /// After so many milliseconds no more is begun. Counted from the start of the pass.
     pub max_duration: Option<Duration>,
-    /// Bytes of memory for the tables of the index.
+    /// Bytes of memory for the tables of the index, at least [`MEMORY_MIN`](super::MEMORY_MIN).
     pub memory: usize,
     /// Which containers it lists.
     pub listing: Listing,
@@ -201,13 +201,19 @@ impl From<GiveUpError> for PassError {
     }
 }
 
+/// The repository, remembering runs and tables of containers that were read, within a part of the memory that a pass has for tables. They
+/// never change: to remember them says nothing old about what may. For all that is done in one go: when newest versions are laid out
+/// anew before and after a pass, all of that reads the same runs.
+pub fn remembering(repository: &Repository, memory: usize) -> Repository {
+    repository.through(repository.store().remembering_tails(memory / TAILS_ONE_IN))
+}
+
 /// Makes a pass.
 pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<PassReport, PassError> {
     let started_ms = (surroundings.now_ms)();
     let before = surroundings.repository.store().stats();
-    // Runs and tables of containers never change: to remember them for the length of a pass says nothing old about what may.
-    let store = surroundings.repository.store().without_cache().remembering_tails(options.memory / TAILS_ONE_IN);
-    let repository = surroundings.repository.through(store);
+    let repository = remembering(&surroundings.repository, options.memory);
+    let repository = repository.through(repository.store().without_cache());
     // Step 1: the number comes before everything else (`PublishFirst`).
     let Beginning { mut newest, rebuilt } = begin(surroundings, options, &repository, started_ms).await?;
     let number = newest.next_number()?;

@@ -11,8 +11,9 @@ use super::run::PassError;
 /// Memory for tables, if nobody says otherwise: enough for a repository of any size.
 pub const MEMORY_DEFAULT: usize = 64 << 20;
 
-/// With less than this no merge gets anywhere.
-const MEMORY_MIN: usize = 8 << 20;
+/// With less than this no merge gets anywhere: [`PassOptions::memory`](super::PassOptions::memory) that is less counts as this. Who takes
+/// the number from a person refuses it.
+pub const MEMORY_MIN: usize = 8 << 20;
 
 /// Threads of a merge at most.
 pub(crate) const THREADS_MAX: NonZeroUsize = NonZeroUsize::new(4).unwrap();

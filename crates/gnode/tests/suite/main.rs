@@ -31,4 +31,5 @@ mod repairing_versions;
 mod shares;
 mod sharing;
 mod simulation;
+mod steady_requests;
 mod support;

@@ -47,6 +47,7 @@ struct Rewriting {
     /// Where those of all batches before are.
     places: ChunkPlaces,
     moves: Vec<Move>,
+    moved_chunks: u64,
     moved_bytes: u64,
     shared_chunks: u64,
     shared_bytes: u64,
@@ -54,8 +55,7 @@ struct Rewriting {
 
 impl Relayout {
     /// Copies what a version uses of the containers for which `gives_up` says so, in the order of its stream, and writes its
-    /// recipe over the copies. Memory: that of the context, and 92 bytes for each chunk that moves unless it is
-    /// [for whole versions](Self::for_whole_versions).
+    /// recipe over the copies. Memory: that of the context, and what it [remembers](Self::remembering) of chunks that move.
     pub fn relay(
         &mut self,
         manifest: &Manifest,
@@ -96,6 +96,7 @@ impl Relayout {
             batch: HashMap::new(),
             places: ChunkPlaces::new(self.context.memory / PLACES_ONE_IN, self.scratch.clone()),
             moves: Vec::new(),
+            moved_chunks: 0,
             moved_bytes: 0,
             shared_chunks: 0,
             shared_bytes: 0,
@@ -124,7 +125,8 @@ impl Relayout {
             }
         }
         self.flush(&mut rewriting, &leaves)?;
-        let Rewriting { nodes, mut usage, moves, moved_bytes, shared_chunks, shared_bytes, .. } = rewriting;
+        let Rewriting { nodes, mut usage, moves, moved_chunks, moved_bytes, shared_chunks, shared_bytes, .. } =
+            rewriting;
         let mut added_bytes = 0;
         let mut sink = MetaSink {
             packer: &mut self.metadata,
@@ -134,7 +136,7 @@ impl Relayout {
         };
         let data = nodes.finish(&mut sink)?;
         let metadata = self.relay_metadata(&manifest.metadata, &mut usage)?;
-        Ok(Relaid { data, metadata, usage, moves, moved_bytes, shared_chunks, shared_bytes })
+        Ok(Relaid { data, metadata, usage, moves, moved_chunks, moved_bytes, shared_chunks, shared_bytes })
     }
 
     /// Copies what is wanted, then writes the segments that wait for it.
@@ -161,8 +163,9 @@ impl Relayout {
             rewriting.batch.insert(from.fingerprint, Some(to));
             rewriting.places.insert(to);
             rewriting.moved_bytes += u64::from(to.size);
-            if self.keeps_moves {
-                rewriting.moves.push(Move { from: from.container, from_offset: from.offset, to });
+            rewriting.moved_chunks += 1;
+            if rewriting.moves.len() < self.moves_max {
+                rewriting.moves.push(Move { from: from.container, to });
             }
         }
         rewriting.waiting_bytes = 0;

@@ -46,9 +46,14 @@ fn sparse(context: &Context, version: &Version, percent: u64) -> HashSet<Contain
 fn relay(context: &Context, version: &Version, gives_up: &HashSet<ContainerId>) -> (u64, usize) {
     let job = JobId::new(context.clock.now_ms(), [9; 10]);
     let old = VersionReader::open(context, version).unwrap().manifest().clone();
+    // Another job that copies the same, and remembers less of it.
+    let forgetful = Relayout::new(context, JobId([8; 16]), Compression::DEFAULT).unwrap();
+    let few = forgetful.remembering(7).relay(&old, |container| gives_up.contains(container)).unwrap();
     let mut relayout = Relayout::new(context, job, Compression::DEFAULT).unwrap();
     let relaid = relayout.relay(&old, |container| gives_up.contains(container)).unwrap();
     let (bytes, moves) = (relaid.moved_bytes, relaid.moves.len());
+    assert_eq!([few.moved_chunks, relaid.moved_chunks], [moves as u64; 2]);
+    assert!(few.moves.iter().map(|moved| moved.from).eq(relaid.moves[..7].iter().map(|moved| moved.from)));
     let written = relayout.finish().unwrap();
     let new = relaid.manifest(&old, &written, [1; 16]).unwrap();
     assert_eq!(new.data.bytes(), old.data.bytes());

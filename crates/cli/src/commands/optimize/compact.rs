@@ -35,6 +35,8 @@ pub(super) struct Compaction<'a> {
     args: &'a PassArgs,
     is_dry: bool,
     context: Context,
+    /// The same, remembering runs of the index, for plans. What is copied or shared is read from the store.
+    looking: Context,
     options: CompactionOptions,
     started: Instant,
     pub(super) report: CompactionReport,
@@ -44,13 +46,24 @@ impl<'a> Compaction<'a> {
     pub(super) fn new(
         app: &'a App,
         repository: &Repository,
+        remembering: &Repository,
         args: &'a PassArgs,
         is_dry: bool,
         cancel: &Cancel,
     ) -> Self {
         let context = Context { cancel: cancel.clone(), ..app.reading(repository.clone()) };
+        let looking = Context { repository: remembering.clone(), ..context.clone() };
         let report = CompactionReport { is_planned: is_dry, ..CompactionReport::default() };
-        Self { app, args, is_dry, context, options: CompactionOptions::default(), started: Instant::now(), report }
+        Self {
+            app,
+            args,
+            is_dry,
+            context,
+            looking,
+            options: CompactionOptions::default(),
+            started: Instant::now(),
+            report,
+        }
     }
 
     /// Says whether anything was done.
@@ -58,7 +71,7 @@ impl<'a> Compaction<'a> {
         let mut has_done = false;
         loop {
             let before = self.report.snapshots;
-            let plans = plans(&self.context, &self.options)?;
+            let plans = plans(&self.looking, &self.options)?;
             let mut compactor = Compactor::new(&self.context, &self.options);
             for plan in &plans.plans {
                 let is_late = self.args.max_duration.is_some_and(|most| self.started.elapsed() >= most);

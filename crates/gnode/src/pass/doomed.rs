@@ -1,0 +1,104 @@
+//! Containers that may go unless somebody turns out to need them. When everything is listed these are nearly all that there are, so
+//! they are held as they were listed: 32 bytes each.
+
+use std::collections::HashMap;
+
+use larder_format::ids::ContainerId;
+use larder_store::survey::ListedContainer;
+
+use crate::ingest::Numbers;
+
+/// See the module header.
+#[derive(Debug, Default)]
+pub(super) struct Doomed {
+    /// As they were listed, by id.
+    listed: Vec<ListedContainer>,
+    /// Places of those among them that are needed.
+    needed: Numbers,
+    /// Others, which came later, with their bytes, and whether they are needed.
+    others: HashMap<ContainerId, (u64, bool)>,
+}
+
+impl Doomed {
+    /// Of what was listed, what may go.
+    pub(super) fn new(mut listed: Vec<ListedContainer>, may_go: impl Fn(&ContainerId) -> bool) -> Self {
+        listed.retain(|container| may_go(&container.id));
+        listed.sort_by_key(|container| container.id);
+        listed.dedup_by_key(|container| container.id);
+        Self { listed, ..Self::default() }
+    }
+
+    fn place(&self, id: &ContainerId) -> Option<u32> {
+        let place = self.listed.binary_search_by_key(id, |container| container.id).ok()?;
+        u32::try_from(place).ok()
+    }
+
+    /// These may go too. What is needed stays needed.
+    pub(super) fn extend(&mut self, containers: Vec<ListedContainer>) {
+        for container in containers {
+            if self.place(&container.id).is_none() {
+                self.others.entry(container.id).or_insert((container.bytes, false));
+            }
+        }
+    }
+
+    /// Somebody needs a container. Says whether it is there to go.
+    pub(super) fn strike(&mut self, id: &ContainerId) -> bool {
+        if let Some(place) = self.place(id) {
+            self.needed.insert(place);
+            return true;
+        }
+        self.others.get_mut(id).map(|(_, is_needed)| *is_needed = true).is_some()
+    }
+
+    /// Those that nobody needs.
+    pub(super) fn unneeded(self) -> impl Iterator<Item = ListedContainer> {
+        let Self { listed, needed, others } = self;
+        let listed =
+            (0..).zip(listed).filter(move |(place, _)| !needed.contains(*place)).map(|(_, container)| container);
+        let others = others.into_iter().filter(|(_, (_, is_needed))| !is_needed);
+        listed.chain(others.map(|(id, (bytes, _))| ListedContainer { id, bytes }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use larder_format::ids::{ContainerKind, JobId};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn container(seq: u32) -> ListedContainer {
+        let id = ContainerId { kind: ContainerKind::Data, job: JobId([(seq % 3) as u8; 16]), seq };
+        ListedContainer { id, bytes: u64::from(seq) }
+    }
+
+    proptest! {
+        /// The oracle is a map.
+        #[test]
+        fn what_nobody_needs_goes(
+            listed in proptest::collection::vec(0u32..20, 0..20),
+            steps in proptest::collection::vec((any::<bool>(), 0u32..25), 0..40),
+        ) {
+            let may_go = |id: &ContainerId| id.seq != 7;
+            let mut doomed = Doomed::new(listed.iter().map(|seq| container(*seq)).collect(), may_go);
+            let mut expected: BTreeMap<u32, bool> =
+                listed.into_iter().filter(|seq| *seq != 7).map(|seq| (seq, false)).collect();
+            for (is_strike, seq) in steps {
+                if is_strike {
+                    let there = expected.get_mut(&seq).map(|is_needed| *is_needed = true).is_some();
+                    prop_assert_eq!(doomed.strike(&container(seq).id), there);
+                } else {
+                    doomed.extend(vec![container(seq)]);
+                    expected.entry(seq).or_insert(false);
+                }
+            }
+            let mut left: Vec<ListedContainer> = doomed.unneeded().collect();
+            left.sort_by_key(|container| container.id.seq);
+            let expected = expected.into_iter().filter(|(_, is_needed)| !is_needed).map(|(seq, _)| container(seq));
+            prop_assert_eq!(left, expected.collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The promise: what a pass asks the store for after one more version does not depend on how many versions there were before. A series
+//! of which the same share changes every time, laid out anew and given up after every version as `optimize` does it.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::support::*;
+use larder_gnode::compaction::{self, CompactionOptions, Compactor};
+use larder_gnode::pass::{self, Outcome, PassReport};
+use larder_lnode::Context;
+use larder_testkit::Op;
+use larder_testkit::data::{self, Rng};
+
+const PAGE: usize = 8 << 10;
+const PAGES: usize = 400;
+
+/// A file of pages of which every twelfth changes with every version, anywhere in it.
+fn edit(scene: &Scene, version: u64, pages: &mut [u64]) {
+    let mut rng = Rng::new(version + 1);
+    let count = pages.len() as u64;
+    for change in 0..count / 12 {
+        let page = rng.below(count) as usize;
+        pages[page] = (version + 1) * 10_000 + change;
+    }
+    let bytes: Vec<u8> = pages.iter().flat_map(|page| data::random(*page, PAGE)).collect();
+    let root = scene.source("pages");
+    std::fs::create_dir_all(&root).unwrap();
+    std::fs::write(root.join("file"), bytes).unwrap();
+}
+
+/// What `optimize` does, with the requests that it took.
+fn optimize(scene: &Scene) -> (PassReport, Vec<Op>) {
+    let (context, faults) = scene.faulty(&scene.memory);
+    let opened = faults.count() as usize;
+    let remembering = pass::remembering(&context.repository, pass_options().memory);
+    let looking = Context { repository: remembering.clone(), ..context.clone() };
+    let compact = || {
+        let options = CompactionOptions::default();
+        let mut compactor = Compactor::new(&context, &options);
+        let plans = compaction::plans(&looking, &options).unwrap().plans;
+        plans.iter().for_each(|plan| assert!(compactor.compact(plan).is_ok()));
+        !plans.is_empty()
+    };
+    let pass = || scene.runtime.block_on(pass::run(&surroundings(remembering.clone()), &pass_options())).unwrap();
+    compact();
+    let mut report = pass();
+    if matches!(report.outcome, Outcome::Published(_)) && compact() {
+        report = report.followed_by(pass());
+    }
+    (report, faults.log().split_off(opened))
+}
+
+/// Requests by kind and by the folder that they are about.
+fn by_name(log: &[Op]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for op in log {
+        let folder = op.path.split('/').next().unwrap_or_default();
+        let folder = if op.path.starts_with("index/runs") { "runs" } else { folder };
+        *counts.entry(format!("{:?} {folder}", op.kind)).or_default() += 1;
+    }
+    counts
+}
+
+/// Makes versions of a file of so many pages, each with what `optimize` asked for after it and what it asked for once more, with nothing
+/// to do.
+fn history(versions: u64, pages: usize, mut each: impl FnMut(u64, PassReport, Vec<Op>, Vec<Op>)) {
+    let scene = Scene::new();
+    let mut pages: Vec<u64> = (0..pages as u64).collect();
+    for version in 0..versions {
+        edit(&scene, version, &mut pages);
+        backup(&scene.context(), &scene.source("pages"), "pages").unwrap();
+        let (report, log) = optimize(&scene);
+        let (_, idle) = optimize(&scene);
+        each(version, report, log, idle);
+    }
+}
+
+#[test]
+fn the_sixtieth_version_costs_no_more_requests_than_the_twentieth() {
+    let (mut after_one, mut with_nothing) = (Vec::new(), Vec::new());
+    history(60, PAGES, |_, _, log, idle| {
+        after_one.push(log.len());
+        with_nothing.push(idle.len());
+    });
+    // From some ten versions on containers are given up after each. Runs come and are merged, so several passes are counted together.
+    let of = |counts: &[usize], versions: std::ops::Range<usize>| counts[versions].iter().sum::<usize>();
+    for (counts, what) in [(&after_one, "after one version"), (&with_nothing, "with nothing to do")] {
+        let (early, late) = (of(counts, 16..24), of(counts, 52..60));
+        assert!(late * 4 <= early * 5, "{what}: {early} and {late}, of {counts:?}");
+    }
+    let (early, late) = (of(&with_nothing, 6..10), of(&with_nothing, 56..60));
+    assert!(late * 2 <= early * 3, "{early} and {late}: {with_nothing:?}");
+}
+
+/// Prints requests by what they are about. `PAGES=5000 cargo test -p larder-gnode --test suite steady_requests -- --ignored --nocapture`
+#[test]
+#[ignore = "prints"]
+fn what_versions_ask_for() {
+    let pages = std::env::var("PAGES").map_or(PAGES, |count| count.parse().unwrap());
+    history(60, pages, |version, report, log, idle| {
+        if version % 5 != 4 && version > 1 {
+            return;
+        }
+        let distinct = |folder| {
+            log.iter().filter(|op| op.path.starts_with(folder)).map(|op| &op.path).collect::<BTreeSet<_>>().len()
+        };
+        let (containers, runs) = (distinct("data/"), distinct("index/runs/"));
+        let given_up = &report.given_up;
+        println!(
+            "version {}: {} requests, {} with nothing to do; {} containers given up, {} chunks led, {} copied; {containers} containers \
+             and {runs} runs asked for\n    {:?}\n    with nothing to do {:?}",
+            version + 1,
+            log.len(),
+            idle.len(),
+            given_up.plan.containers,
+            given_up.led_chunks,
+            given_up.copied_chunks,
+            by_name(&log),
+            by_name(&idle),
+        );
+    });
+}
