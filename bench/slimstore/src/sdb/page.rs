@@ -115,9 +115,10 @@ impl Leaf<'_> {
         let rank = self.search(key).unwrap_or_else(|rank| rank);
         let length = RECORD_HEADER + body.len();
         let records = self.records();
-        let room = |page: &Self| slot(records).saturating_sub(get(page.bytes, 40));
-        if room(self) < length {
-            if room(self) + get(self.bytes, 42) < length {
+        // The heap may end within the slot that comes next: then there is less than no room.
+        let needed = get(self.bytes, 40) + length;
+        if slot(records) < needed {
+            if slot(records) + get(self.bytes, 42) < needed {
                 return Inserted::Full;
             }
             self.reorganise();

@@ -38,7 +38,12 @@ fn space_is_free_when_the_pass_ends() {
     let done = play.larder(["optimize", "--memory", "8M", "--json"]).ok().json();
     schema::check("optimize_summary", &done);
     assert_eq!((&done["outcome"], &done["index"]), (&"done".into(), &1.into()));
-    assert_eq!(done["plan"], plan["plan"]);
+    // Only of a dry run the requests are counted apart that it takes to find out.
+    assert!(plan["plan"]["planning_requests"].as_u64() > Some(0));
+    let mut planned = plan["plan"].clone();
+    planned["planning_requests"] = 0.into();
+    planned["planning_cost"] = 0.0.into();
+    assert_eq!(done["plan"], planned);
     let freed = done["done"]["container_bytes"].as_u64().expect("a number");
     assert!(before - stored(&play) > 400_000 && freed >= before - stored(&play));
     for (number, id) in [(0, &ids[0]), (2, &ids[2])] {
