@@ -220,6 +220,10 @@ def main():
         attack.run("init", "--insecure-kdf")
     for name, layout in SERIES.items():
         attack.run("series", "set", name, "--layout", layout, "--holes", "5")
+    if not attack.repairs:
+        # Whoever is killed before the first index, but after the mark that there is to be one, leaves it to others to make it anew.
+        attack.run(*attack.command("backup", "one", set()))
+        attack.run("optimize")
     begin, rounds = time.time(), 0
     while time.time() < begin + arguments.seconds:
         attack.round()
