@@ -4,7 +4,7 @@
 
 #![expect(clippy::print_stdout, reason = "a command line tool")]
 
-#[path = "../tests/target_support/pump.rs"]
+#[path = "../tests/target/support/pump.rs"]
 mod pump;
 
 use std::os::unix::ffi::OsStrExt;

@@ -3,7 +3,7 @@
 //! Used by end-to-end tests. What the file system or the rights here do not allow is listed on standard output.
 #![expect(clippy::print_stdout, reason = "a command line tool")]
 
-#[path = "../tests/support/torture.rs"]
+#[path = "../tests/walk/support/torture.rs"]
 #[expect(dead_code, reason = "tests use more of it")]
 mod torture;
 

@@ -1,12 +1,10 @@
 //! The tree may change under a walk: what is still there is found, what is not is named, and nothing is taken for something else.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 
+use crate::support::{Walked, put, relative};
 use larder_source::{Item, Roots, Walk, WalkError, WalkOptions};
-use support::{Walked, put, relative};
 
 fn walk(root: &Path) -> Walk {
     let path = std::os::unix::ffi::OsStrExt::as_bytes(root.as_os_str());

@@ -2,7 +2,8 @@
 //!
 //! Run by root, each test runs itself again as a user without rights.
 
-mod target_support;
+#[path = "target/support/mod.rs"]
+mod support;
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -10,7 +11,7 @@ use std::process::Command;
 
 use larder_format::entry::{EntryKind, Xattr};
 use larder_source::target::{DirDecision, KeptReason, NodeDecision, NoteKind, Overwrite, PutDecision, TargetErrorKind};
-use target_support::*;
+use support::*;
 
 /// A user and group number that own nothing.
 const NOBODY: u32 = 65_534;

@@ -1,16 +1,14 @@
 //! Promise: a full or read-only target ends in an error that names the file, and the restore goes on from there when there is
 //! space again.
 
-mod target_support;
-
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::support::*;
 use larder_format::entry::Entry;
 use larder_source::target::{
     FileDecision, Overwrite, PutDecision, Target, TargetError, TargetErrorKind, TargetOptions,
 };
-use target_support::*;
 
 /// A small file system of its own, gone at the end.
 struct Small {

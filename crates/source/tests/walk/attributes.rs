@@ -1,12 +1,10 @@
 //! Extended attributes of every kind of entry come as the kernel has them, whichever way they are read.
 
-mod support;
-
 use std::process::Command;
 
+use crate::support::torture::{Torture, noise};
+use crate::support::{Walked, relative};
 use larder_format::entry::{EntryKind, Xattr};
-use support::torture::{Torture, noise};
-use support::{Walked, relative};
 
 fn attributes(found: &mut larder_source::Found) -> Vec<Xattr> {
     let problems = found.complete();
@@ -60,7 +58,9 @@ fn all_attributes_of_the_torture_tree_are_read_by_name_and_by_descriptor() {
         let folder: Vec<&str> = of("attributes/folder").iter().map(|xattr| xattr.0).collect();
         assert_eq!(folder, ["system.posix_acl_access", "system.posix_acl_default", "user.note"]);
     }
-    if support::is_superuser() && !missing.iter().any(|what| what.contains("capability") || what.contains("trusted")) {
+    if crate::support::is_superuser()
+        && !missing.iter().any(|what| what.contains("capability") || what.contains("trusted"))
+    {
         assert_eq!(of("attributes/program")[0].0, "security.capability");
         assert_eq!(of("attributes/link"), [("trusted.note", &b"of the link itself"[..])]);
         assert_eq!(of("attributes/fifo"), [("trusted.note", &b"of the FIFO"[..])]);

@@ -1,18 +1,14 @@
 //! A version is never pinned and forgotten at once, whoever dies or is slow in between, and nothing is overwritten for it.
 
-use std::sync::Arc;
-
-use larder_chunking::{Algorithm, ChunkerParams};
-use larder_format::config::Config;
-use larder_format::ids::{JobId, RepositoryId, SeriesKey};
-use larder_format::key_file::{KdfCost, KeyFields};
+use larder_format::ids::{JobId, SeriesKey};
 use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
 use larder_format::names;
+use larder_store::Repository;
 use larder_store::pins::PinError;
-use larder_store::repository::SystemEntropy;
-use larder_store::{Repository, Store, StoreOptions};
-use larder_testkit::{FaultStore, Faults, Memory, OpKind, Stop};
+use larder_testkit::{Faults, Memory, OpKind, Stop};
+
+use crate::support::faulty_repository;
 
 const VERSION: Pin = Pin { series: SeriesKey([3; 16]), job: JobId([4; 16]) };
 
@@ -24,21 +20,7 @@ struct Play {
 
 impl Play {
     async fn new() -> Self {
-        let memory = Memory::new();
-        let (store, faults) = FaultStore::new(memory.store());
-        let soon = std::time::Duration::from_millis(1);
-        let options = StoreOptions { retry_deadline: soon, first_deadline: soon, ..StoreOptions::default() };
-        let store = Store::from_object_store(store, "", &options).expect("opens");
-        let config = Config {
-            repository: RepositoryId([7; 16]),
-            created_ms: 0,
-            chunker: ChunkerParams::with_average(Algorithm::MinCdc, 4096),
-            page_cuts: true,
-        };
-        let fields =
-            KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 };
-        let repository =
-            Repository::init(store, config, b"a password", fields, Arc::new(SystemEntropy)).await.expect("is made");
+        let (memory, repository, faults) = faulty_repository().await;
         let play = Self { memory, repository, faults };
         play.memory.put(&Self::register(), "only that it is there counts").await;
         play

@@ -1,12 +1,10 @@
 //! Promise: comparing finds nothing in what was just restored, and everything that was changed since.
 
-mod target_support;
-
 use std::os::unix::fs::PermissionsExt;
 
+use crate::support::*;
 use larder_format::entry::{Entry, EntryKind, Extent, Xattr};
 use larder_source::target::{Difference, Target};
-use target_support::*;
 
 fn differences(target: &Target, entry: &Entry, content: &[u8]) -> Vec<Difference> {
     let mut found = target.verify(entry).expect("compared");

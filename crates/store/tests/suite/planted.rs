@@ -6,10 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use larder_chunking::{Algorithm, ChunkerParams};
-use larder_format::config::Config;
 use larder_format::ids::{JobId, KeyId, RepositoryId, SeriesKey};
-use larder_format::key_file::{KdfCost, KeyFields};
 use larder_format::lease::{JobKind, LEASE_MAX, Lease, Pin};
 use larder_format::manifest::{Manifest, Register, SourceKind, Statistics, Summary};
 use larder_format::mark::Forgotten;
@@ -21,12 +18,9 @@ use larder_store::repository::SystemEntropy;
 use larder_store::{CacheOptions, Repository, RepositoryError, Store, StoreErrorKind, StoreOptions};
 use larder_testkit::Memory;
 
-const PASSWORD: &[u8] = b"a password for tests";
-const SERIES: &str = "host:/home";
+use crate::support::{PASSWORD, key_fields, repository};
 
-fn key_fields() -> KeyFields {
-    KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 }
-}
+const SERIES: &str = "host:/home";
 
 struct Play {
     memory: Memory,
@@ -37,15 +31,8 @@ impl Play {
     /// A repository of versions 1 to 3.
     async fn new() -> Self {
         let memory = Memory::new();
-        let config = Config {
-            repository: RepositoryId([7; 16]),
-            created_ms: 0,
-            chunker: ChunkerParams::with_average(Algorithm::MinCdc, 4096),
-            page_cuts: true,
-        };
         let store = Store::from_object_store(memory.store(), "", &StoreOptions::default()).expect("opens");
-        let repository =
-            Repository::init(store, config, PASSWORD, key_fields(), Arc::new(SystemEntropy)).await.expect("is made");
+        let repository = repository(store).await;
         let play = Self { memory, repository };
         for id in 1..=3 {
             play.repository.commit(play.series(), &manifest(id)).await.expect("commits");

@@ -1,12 +1,10 @@
 //! Promise: holes come back as holes, zeros become holes on request, and no old byte shines through either.
 
-mod target_support;
-
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 
+use crate::support::*;
 use larder_source::target::{Target, TargetOptions};
-use target_support::*;
 
 const MIB: u64 = 1 << 20;
 

@@ -1,25 +1,13 @@
 //! Promise: what was walked and read is what lies in the target afterwards, by the judgement of an independent comparison.
 
-#[path = "../examples/treediff.rs"]
-#[allow(dead_code, reason = "its main function is for the command line")]
-mod treediff;
-
-#[path = "support/torture.rs"]
-#[allow(dead_code, reason = "others use more of it")]
-mod torture;
-
-#[path = "target_support/pump.rs"]
-mod pump;
-
-mod target_support;
-
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use crate::support::pump::Held;
+use crate::support::torture;
+use crate::support::treediff::{self, Options};
+use crate::support::*;
 use larder_source::target::{NoteKind, Overwrite, Target, TargetOptions};
-use pump::Held;
-use target_support::*;
-use treediff::Options;
 
 /// The root itself is no entry of a version that begins below it, and sockets are in none.
 const BELOW: Options = Options { no_owner: false, no_root: true, skip_sockets: true };

@@ -1,14 +1,12 @@
 //! Promise: files come out as their entries say, whatever lies there already, in any order of writes, interrupted or not.
 
-mod target_support;
-
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
+use crate::support::*;
 use larder_source::target::{
     FileDecision, KeptReason, NoteKind, Overwrite, PutDecision, TargetError, TargetErrorKind, TargetOptions,
 };
-use target_support::*;
 
 #[test]
 fn a_small_file_comes_back_with_content_mode_and_time() {
@@ -438,7 +436,13 @@ fn a_running_program_is_replaced() {
     let place = Place::new();
     std::fs::copy("/bin/sleep", place.path("program")).expect("copied");
     std::fs::set_permissions(place.path("program"), PermissionsExt::from_mode(0o755)).expect("set");
-    let mut child = std::process::Command::new(place.path("program")).arg("100").spawn().expect("started");
+    let mut child = loop {
+        match std::process::Command::new(place.path("program")).arg("100").spawn() {
+            // Another test that starts a program at this moment has what is being copied open until it has started it.
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
+            started => break started.expect("started"),
+        }
+    };
     let decision = put(&place.plain(), &file("program", 3), b"new");
     child.kill().expect("killed");
     child.wait().expect("waited for");

@@ -1,16 +1,14 @@
 //! Promise: nothing outside the root is touched, whatever the version says, whatever lies in the target, and whatever somebody
 //! swaps in while the restore runs.
 
-mod target_support;
-
 use std::os::unix::fs::symlink as make_symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::support::*;
 use larder_source::target::{
     DirDecision, FileDecision, KeptReason, LinkDecision, NodeDecision, NoteKind, Overwrite, PutDecision, TargetError,
     TargetErrorKind,
 };
-use target_support::*;
 
 #[test]
 fn a_link_of_the_version_is_not_written_through() {

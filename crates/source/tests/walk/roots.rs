@@ -1,14 +1,12 @@
 //! Every path that was asked for is walked or reported by name: nothing is left out in silence.
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use crate::support::{Walked, put, relative};
 use larder_format::entry::EntryKind;
 use larder_source::{Item, Roots, Walk, WalkError, WalkOptions};
-use support::{Walked, put, relative};
 
 #[test]
 fn folders_above_a_root_are_entries_with_their_metadata() {
@@ -102,7 +100,7 @@ fn the_whole_file_system_can_be_a_root() {
 /// A user without rights: what cannot be opened is reported, its own entry kept, and what can be reached is reached.
 #[test]
 fn unreadable_folders_are_reported_and_the_rest_is_walked() {
-    if !support::is_superuser() {
+    if !crate::support::is_superuser() {
         return;
     }
     let dir = tempfile::tempdir().expect("a folder");

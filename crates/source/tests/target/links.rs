@@ -1,12 +1,10 @@
 //! Promise: links come back as links, and a link that cannot be one is left to the caller.
 
-mod target_support;
-
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
+use crate::support::*;
 use larder_source::target::{KeptReason, LinkDecision, NodeDecision, NoteKind, Overwrite, PutDecision};
-use target_support::*;
 
 fn inode(place: &Place, name: &str) -> u64 {
     std::fs::symlink_metadata(place.path(name)).expect("stat").ino()

@@ -1,13 +1,11 @@
 //! Promise: folders get their metadata when everything in them is restored, and what is not in the version goes only on request.
 
-mod target_support;
-
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
+use crate::support::*;
 use larder_source::target::{
     DirDecision, FullDirectories, KeptReason, NoteKind, Overwrite, PutDecision, TargetOptions,
 };
-use target_support::*;
 
 #[test]
 fn times_and_modes_of_folders_are_set_last() {

@@ -1,15 +1,13 @@
 //! Promise: every kind of metadata comes back, in an order that keeps all of it, and what cannot be set is noted.
 
-mod target_support;
-
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::support::*;
 use larder_format::entry::{Entry, EntryKind, Timestamp, Xattr};
 use larder_source::target::{NoteKind, Overwrite, OwnerMode, PutDecision, Target, TargetOptions};
 use rustix::fs::XattrFlags;
-use target_support::*;
 
 const ACL: &[u8] = b"system.posix_acl_access";
 const CAPABILITY: &[u8] = b"security.capability";

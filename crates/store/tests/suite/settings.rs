@@ -1,20 +1,17 @@
 //! Settings of series: the last entry that opens counts, changes at once are all made, nothing is overwritten, and what others took the
 //! place of may be cleaned up at any time.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use larder_chunking::{Algorithm, ChunkerParams};
-use larder_format::config::Config;
-use larder_format::ids::{RepositoryId, SeriesKey};
-use larder_format::key_file::{KdfCost, KeyFields};
+use larder_format::ids::SeriesKey;
 use larder_format::layout::Layout;
 use larder_format::names;
 use larder_format::settings::SettingsOf;
-use larder_store::repository::SystemEntropy;
 use larder_store::settings::{Settings, SettingsChange};
 use larder_store::{Repository, Store, StoreOptions};
 use larder_testkit::{Fault, FaultStore, Faults, Memory, OpKind, Stop, Times, When};
+
+use crate::support::faulty_repository;
 
 const OWN: Option<&str> = Some("host:/home");
 const DEFAULT: Option<&str> = None;
@@ -34,21 +31,7 @@ struct Play {
 
 impl Play {
     async fn new() -> Self {
-        let memory = Memory::new();
-        let (store, faults) = FaultStore::new(memory.store());
-        let soon = Duration::from_millis(1);
-        let options = StoreOptions { retry_deadline: soon, first_deadline: soon, ..StoreOptions::default() };
-        let store = Store::from_object_store(store, "", &options).expect("opens");
-        let config = Config {
-            repository: RepositoryId([7; 16]),
-            created_ms: 0,
-            chunker: ChunkerParams::with_average(Algorithm::MinCdc, 4096),
-            page_cuts: true,
-        };
-        let fields =
-            KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 };
-        let repository =
-            Repository::init(store, config, b"a password", fields, Arc::new(SystemEntropy)).await.expect("is made");
+        let (memory, repository, faults) = faulty_repository().await;
         Self { memory, repository, faults }
     }
 

@@ -1,12 +1,10 @@
 //! What is excluded is left out with all below it, told once, and costs nothing else.
 
-mod support;
-
 use std::path::Path;
 
+use crate::support::{Walked, put, relative};
 use larder_source::{Case, Excludes, PathMatcher, SkipReason, TagFile, WalkOptions};
 use proptest::prelude::*;
-use support::{Walked, put, relative};
 
 fn excluding(excludes: Excludes) -> WalkOptions {
     WalkOptions { excludes, ..Default::default() }

@@ -2,6 +2,12 @@
 
 #![allow(dead_code, reason = "every test file uses its own part")]
 
+pub(crate) mod pump;
+#[path = "../../walk/support/torture.rs"]
+pub(crate) mod torture;
+#[path = "../../../examples/treediff.rs"]
+pub(crate) mod treediff;
+
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 

@@ -1,16 +1,14 @@
 //! What a reader delivers, put back where its entry says, is the file.
 
-mod support;
-
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use crate::support::torture::{Torture, noise};
+use crate::support::{Walked, path_of, put, relative};
 use larder_format::entry::{Entry, EntryKind};
 use larder_source::{FileReader, Found, ReadError, WalkOptions};
 use proptest::prelude::*;
-use support::torture::{Torture, noise};
-use support::{Walked, path_of, put, relative};
 
 fn read_all(reader: &mut FileReader, buffer: usize) -> Vec<u8> {
     let (mut all, mut buffer) = (Vec::new(), vec![0xAA; buffer]);

@@ -1,7 +1,5 @@
 //! A walk gives every name below its roots once, in the order of `path_order`, with the metadata other tools see.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
@@ -9,11 +7,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::torture::Torture;
+use crate::support::{Walked, relative};
 use larder_format::entry::{EntryKind, is_valid_path, path_order};
 use larder_source::SkipReason;
 use proptest::prelude::*;
-use support::torture::Torture;
-use support::{Walked, relative};
 
 /// What `find` says of a path: an independent view, made by other code with other system calls.
 #[derive(Debug, PartialEq, Eq)]
@@ -119,7 +117,7 @@ fn hard_links_point_to_the_first_name_and_devices_keep_their_numbers() {
     assert_eq!(*of("order/the other half"), link("links/half"));
     assert_eq!(*of("special/fifo"), EntryKind::Fifo);
     assert_eq!(*of("special/fifo again"), link("special/fifo"));
-    if support::is_superuser() {
+    if crate::support::is_superuser() {
         assert_eq!(*of("special/null"), EntryKind::CharDevice { major: 1, minor: 3 });
         assert_eq!(*of("special/large numbers"), EntryKind::CharDevice { major: 4_000, minor: 1_000_000 });
         assert_eq!(*of("special/block"), EntryKind::BlockDevice { major: 7, minor: 200 });
@@ -137,7 +135,7 @@ fn hard_links_point_to_the_first_name_and_devices_keep_their_numbers() {
 #[test]
 fn access_times_come_only_when_asked_for() {
     let dir = tempfile::tempdir().expect("a folder");
-    support::put(dir.path(), "file", b"x");
+    crate::support::put(dir.path(), "file", b"x");
     let options = larder_source::WalkOptions { with_atime: true, ..Default::default() };
     let walked = Walked::with(&[dir.path()], options);
     assert!(walked.found.iter().all(|found| found.entry.atime.is_some()));
@@ -147,7 +145,7 @@ fn access_times_come_only_when_asked_for() {
 #[test]
 fn walking_and_reading_leave_access_times_alone() {
     let dir = tempfile::tempdir().expect("a folder");
-    let file = support::put(dir.path(), "sub/file", b"contents");
+    let file = crate::support::put(dir.path(), "sub/file", b"contents");
     let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
     for path in [&file, &dir.path().join("sub")] {
         let times = fs::FileTimes::new().set_accessed(old);
@@ -213,7 +211,7 @@ proptest! {
         prop_assert_eq!(&got, &expected);
 
         // Several roots, some inside others: the union, and every folder above, each once.
-        let roots: Vec<std::path::PathBuf> = picked.iter().map(|at| support::path_of(at.get::<Vec<u8>>(&expected))).collect();
+        let roots: Vec<std::path::PathBuf> = picked.iter().map(|at| crate::support::path_of(at.get::<Vec<u8>>(&expected))).collect();
         let mut union: BTreeSet<Vec<u8>> = BTreeSet::new();
         for root in roots.iter().map(|root| relative(root)) {
             let inside = |path: &&Vec<u8>| **path == root || path.starts_with(&[&root, b"/".as_slice()].concat());

@@ -1,15 +1,13 @@
 //! A file that changes under the reader is told from one that does not, and its entry always agrees with the bytes delivered.
 
-mod support;
-
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use crate::support::torture::noise;
+use crate::support::{Walked, put, relative};
 use larder_format::entry::EntryKind;
 use larder_source::{Change, Found, ReadError};
-use support::torture::noise;
-use support::{Walked, put, relative};
 
 const SIZE: usize = 1_000_000;
 

@@ -1,17 +1,11 @@
 //! The judge of the end-to-end tests sees every kind of difference, and none where there is none.
 
-#[path = "../examples/treediff.rs"]
-#[allow(dead_code, reason = "its main function is for the command line")]
-mod treediff;
-
-mod target_support;
-
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-use target_support::*;
-use treediff::{Options, differences};
+use crate::support::treediff::{Options, differences};
+use crate::support::*;
 
 fn make_tree(root: &Path) {
     std::fs::create_dir_all(root.join("d/e")).expect("made");

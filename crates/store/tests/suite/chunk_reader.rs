@@ -1,0 +1,115 @@
+//! Metadata that several versions have written is read in the order of one of them: every chunk comes back, and what does not fit into
+//! memory is not read whole again and again.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use larder_chunking::Fingerprinter;
+use larder_format::compress::{Compression, Compressor};
+use larder_format::container::{ChunkEntry, ChunkKind, ChunkRef, ContainerBuilder, seal_frame};
+use larder_format::ids::{ContainerId, ContainerKind, JobId};
+use larder_format::names;
+use larder_store::chunk_reader::ChunkReader;
+use larder_store::{Repository, Store, StoreOptions};
+use larder_testkit::{Memory, data};
+
+use crate::support::repository;
+
+const FRAME: usize = 16 << 10;
+const FRAMES: u32 = 16;
+const CONTAINERS: u32 = 8;
+
+struct Chunk {
+    named: ChunkRef,
+    bytes: Vec<u8>,
+}
+
+/// A repository with some metadata containers, each of frames with two chunks.
+async fn containers() -> (Repository, Vec<Vec<Chunk>>, u64) {
+    let store = Store::from_object_store(Memory::new().store(), "", &StoreOptions::default()).expect("opens");
+    let repository = repository(store).await;
+    let (mut chunks, mut object_bytes) = (Vec::new(), 0);
+    for number in 0..CONTAINERS {
+        let id = ContainerId { job: JobId([9; 16]), kind: ContainerKind::Meta, seq: number };
+        let (mut builder, mut entries, mut written) = (ContainerBuilder::new(id), Vec::new(), Vec::new());
+        for frame in 0..FRAMES {
+            let payload = data::random(u64::from(number * FRAMES + frame), FRAME);
+            for (half, bytes) in payload.chunks(FRAME / 2).enumerate() {
+                let fingerprint = Fingerprinter::new(&repository.keys().fingerprint).one(bytes);
+                let (size, kind) = (bytes.len() as u32, ChunkKind::Plain);
+                entries.push(ChunkEntry { fingerprint, size, kind });
+                let offset = frame * FRAME as u32 + half as u32 * size;
+                let named = ChunkRef { fingerprint, container: id, offset, size };
+                written.push(Chunk { named, bytes: bytes.to_vec() });
+            }
+            let mut off = Compressor::new(Compression::Off);
+            builder.push_frame(&seal_frame(repository.keys(), id, frame, &payload, &mut off).expect("sealed"));
+        }
+        let object = builder.finish(repository.keys(), &entries).expect("built");
+        object_bytes = object.len() as u64;
+        repository.store().create(&names::container(id), object.into()).await.expect("created");
+        chunks.push(written);
+    }
+    (repository, chunks, object_bytes)
+}
+
+fn bytes(n: usize) -> NonZeroUsize {
+    NonZeroUsize::new(n).expect("some")
+}
+
+/// A recipe that goes from container to container, with memory for two of them and for one frame.
+#[tokio::test]
+async fn each_container_is_read_whole_once_however_often_they_take_turns() {
+    let (repository, chunks, object_bytes) = containers().await;
+    let reader = ChunkReader::new(repository.clone(), bytes(2 * object_bytes as usize), bytes(FRAME));
+    let before = repository.store().stats();
+    for place in 0..2 * FRAMES as usize {
+        for container in &chunks {
+            assert_eq!(reader.read(&container[place].named).await.expect("is there"), container[place].bytes);
+        }
+    }
+    let after = repository.store().stats();
+    let read = after.bytes_down - before.bytes_down;
+    // Every container whole, and every chunk with its frame.
+    let most = u64::from(CONTAINERS) * object_bytes + u64::from(CONTAINERS * FRAMES) * 2 * (FRAME as u64 + 64);
+    assert!(read <= most, "{read} bytes, {most} at most");
+}
+
+/// Who wants what somebody reads waits for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn threads_that_want_the_same_read_it_once() {
+    let (repository, chunks, object_bytes) = containers().await;
+    let reader = Arc::new(ChunkReader::new(repository.clone(), bytes(64 << 20), bytes(64 << 20)));
+    let before = repository.store().stats();
+    let chunks = Arc::new(chunks);
+    let readers = (0..8).map(|_| {
+        let (reader, chunks) = (reader.clone(), chunks.clone());
+        tokio::spawn(async move {
+            for chunk in chunks.iter().flatten() {
+                assert_eq!(reader.read(&chunk.named).await.expect("is there"), chunk.bytes);
+            }
+        })
+    });
+    for reading in readers.collect::<Vec<_>>() {
+        reading.await.expect("read all");
+    }
+    let after = repository.store().stats();
+    assert_eq!(after.reads - before.reads, u64::from(CONTAINERS));
+    assert_eq!(after.bytes_down - before.bytes_down, u64::from(CONTAINERS) * object_bytes);
+}
+
+/// A record that leads elsewhere is told from what lies there.
+#[tokio::test]
+async fn a_record_that_is_wrong_is_damage() {
+    let (repository, chunks, _) = containers().await;
+    let reader = ChunkReader::new(repository, bytes(1 << 20), bytes(1 << 20));
+    let right = chunks[0][1].named;
+    let elsewhere = ChunkRef { offset: right.offset + 1, ..right };
+    let behind = ChunkRef { offset: FRAMES * FRAME as u32, ..right };
+    let across = ChunkRef { offset: FRAME as u32 - 1, ..right };
+    for wrong in [elsewhere, behind, across] {
+        let error = reader.read(&wrong).await.expect_err("is wrong");
+        assert!(error.is_damage(), "{error}");
+    }
+    assert_eq!(reader.read(&right).await.expect("is there"), chunks[0][1].bytes);
+}

@@ -1,0 +1,16 @@
+//! Tests of this crate through its public interface, in one program: a program for each would take longer to build than to run.
+//!
+//! Not here: what runs itself as another process (`local_folder`), and what is run against other stores (`conformance`, `other_clouds`).
+//!
+//! `cargo test -p larder-store --test suite NAME` runs those whose path has `NAME` in it.
+
+mod cache;
+mod chunk_reader;
+mod http;
+mod limits;
+mod pins;
+mod planted;
+mod retry;
+mod settings;
+mod support;
+mod unclear_create;
