@@ -30,7 +30,7 @@ mod read;
 mod tables;
 mod write;
 
-pub use read::{ContainerIndex, FrameLocation, TAIL_GUESS, open_frame, unseal_frame};
+pub use read::{ContainerIndex, FrameLocation, TAIL_GUESS, frame_at, open_frame, unseal_frame};
 pub use tables::{ChunkEntry, ChunkKind, FrameEntry};
 pub use write::{CompressedFrame, ContainerBuilder, SealedFrame, seal_compressed, seal_frame};
 

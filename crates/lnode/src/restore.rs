@@ -7,6 +7,7 @@
 //! Old content of a file is compared with the recipe first (`existing`): chunks that are right are neither fetched nor
 //! written. Damage costs the files that need what is damaged, each of which is named; the rest is restored.
 
+mod afterwards;
 mod budget;
 mod execute;
 mod existing;

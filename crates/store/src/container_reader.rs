@@ -1,20 +1,15 @@
-//! Reading containers: tables, frames, and single chunks through a bounded cache.
+//! Reading containers: tables and frames.
 //!
-//! Metadata containers are small and read whole: a listing of a path touches few of them, and the cache on disk keeps
-//! them whole as well. Data containers are read by the restore and the check, which plan their reads themselves.
-
-use std::num::NonZeroUsize;
-use std::sync::Arc;
+//! Data containers are read by the restore and the check, which plan their reads themselves; single chunks of metadata through
+//! [`chunk_reader`](crate::chunk_reader).
 
 use bytes::{Bytes, BytesMut};
 use larder_format::compress::Decompressor;
 use larder_format::container::{
-    ChunkRef, ContainerIndex, FrameLocation, OBJECT_MAX, TAIL_GUESS, TRAILER_LEN, open_frame, unseal_frame,
+    ContainerIndex, FrameLocation, OBJECT_MAX, TAIL_GUESS, TRAILER_LEN, open_frame, unseal_frame,
 };
 use larder_format::ids::ContainerId;
 use larder_format::{DecodeError, names};
-use lru::LruCache;
-use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::error::StoreErrorKind;
@@ -247,119 +242,4 @@ struct Tail {
     object_len: u64,
     bytes_read: u64,
     requests: u32,
-}
-
-/// An LRU cache bounded by the bytes of its values.
-pub struct ByteLru<K: std::hash::Hash + Eq, V> {
-    entries: LruCache<K, (V, usize)>,
-    bytes: usize,
-    budget: usize,
-}
-
-impl<K: std::hash::Hash + Eq, V> std::fmt::Debug for ByteLru<K, V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ByteLru").field("bytes", &self.bytes).field("budget", &self.budget).finish_non_exhaustive()
-    }
-}
-
-impl<K: std::hash::Hash + Eq, V: Clone> ByteLru<K, V> {
-    /// A cache of at most `budget` bytes.
-    pub fn new(budget: usize) -> Self {
-        Self { entries: LruCache::unbounded(), bytes: 0, budget }
-    }
-
-    /// A value, which is now the most recently used.
-    pub fn get(&mut self, key: &K) -> Option<V> {
-        self.entries.get(key).map(|(value, _)| value.clone())
-    }
-
-    /// Whether a value is there.
-    pub fn contains(&self, key: &K) -> bool {
-        self.entries.contains(key)
-    }
-
-    /// Drops a value.
-    pub fn remove(&mut self, key: &K) {
-        if let Some((_, bytes)) = self.entries.pop(key) {
-            self.bytes -= bytes;
-        }
-    }
-
-    /// Keeps a value that takes `bytes`. The newest stays even when it alone is over the budget: its reader needs it now.
-    pub fn put(&mut self, key: K, value: V, bytes: usize) {
-        if let Some((_, old)) = self.entries.put(key, (value, bytes)) {
-            self.bytes -= old;
-        }
-        self.bytes += bytes;
-        while self.bytes > self.budget && self.entries.len() > 1 {
-            if let Some((_, (_, old))) = self.entries.pop_lru() {
-                self.bytes -= old;
-            }
-        }
-    }
-}
-
-/// Reads chunks of metadata containers: segments, recipe nodes, blocks of metadata streams.
-///
-/// Shared by the threads of a job. Memory is bounded by the two budgets given to [`ChunkReader::new`].
-pub struct ChunkReader {
-    repository: Repository,
-    cache: Mutex<Cache>,
-}
-
-struct Cache {
-    containers: ByteLru<ContainerId, Arc<OpenContainer>>,
-    frames: ByteLru<(ContainerId, u32), Arc<Vec<u8>>>,
-}
-
-impl std::fmt::Debug for ChunkReader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("ChunkReader").field(&self.repository).finish()
-    }
-}
-
-impl ChunkReader {
-    /// A reader that keeps at most `container_bytes` of sealed containers and `frame_bytes` of opened frames.
-    pub fn new(repository: Repository, container_bytes: NonZeroUsize, frame_bytes: NonZeroUsize) -> Self {
-        let cache = Cache { containers: ByteLru::new(container_bytes.get()), frames: ByteLru::new(frame_bytes.get()) };
-        Self { repository, cache: Mutex::new(cache) }
-    }
-
-    /// Reads one chunk and checks that it is the one its record names.
-    pub async fn read(&self, chunk: &ChunkRef) -> Result<Bytes, RepositoryError> {
-        let container = self.container(chunk.container).await?;
-        let damaged = |why| RepositoryError::Damaged {
-            name: names::container(chunk.container),
-            source: DecodeError::Invalid { what: "chunk record", why },
-        };
-        let frame = *container.index.frame_at(chunk.offset).ok_or(damaged("it lies outside of its container"))?;
-        let raw = self.frame(&container, &frame)?;
-        let from = (chunk.offset - frame.payload_offset) as usize;
-        let bytes = raw.get(from..from + chunk.size as usize).ok_or(damaged("it lies across the border of a frame"))?;
-        if larder_chunking::Fingerprinter::new(&self.repository.keys.fingerprint).one(bytes) != chunk.fingerprint {
-            return Err(damaged("the bytes there have another fingerprint"));
-        }
-        Ok(Bytes::copy_from_slice(bytes))
-    }
-
-    async fn container(&self, id: ContainerId) -> Result<Arc<OpenContainer>, RepositoryError> {
-        if let Some(container) = self.cache.lock().containers.get(&id) {
-            return Ok(container);
-        }
-        let container = Arc::new(self.repository.read_container(id).await?);
-        self.cache.lock().containers.put(id, container.clone(), container.bytes_read as usize);
-        Ok(container)
-    }
-
-    fn frame(&self, container: &OpenContainer, frame: &FrameLocation) -> Result<Arc<Vec<u8>>, RepositoryError> {
-        let key = (container.index.id, frame.number);
-        if let Some(raw) = self.cache.lock().frames.get(&key) {
-            return Ok(raw);
-        }
-        let mut raw = Vec::new();
-        container.open_frame(&self.repository, frame, &mut Vec::new(), &mut raw, &mut Decompressor::new())?;
-        let raw = Arc::new(raw);
-        self.cache.lock().frames.put(key, raw.clone(), raw.len());
-        Ok(raw)
-    }
 }

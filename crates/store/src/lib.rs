@@ -10,8 +10,10 @@
 //!
 //! Above this crate: `lnode`, `gnode`. Below: `format`.
 
+pub mod byte_lru;
 mod cache;
 pub mod catalog;
+pub mod chunk_reader;
 pub mod conformance;
 pub mod container_reader;
 mod counters;

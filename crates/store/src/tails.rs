@@ -18,7 +18,7 @@ use bytes::Bytes;
 use larder_format::names;
 use parking_lot::Mutex;
 
-use crate::container_reader::ByteLru;
+use crate::byte_lru::ByteLru;
 use crate::error::StoreError;
 use crate::layer::{Call, Layer, Listing, ReadRange, Reply, Request};
 

@@ -141,8 +141,7 @@ impl ContainerIndex {
 
     /// The frame that holds the payload byte at `offset`.
     pub fn frame_at(&self, offset: u32) -> Option<&FrameLocation> {
-        let after = self.frames.partition_point(|frame| frame.payload_offset <= offset);
-        self.frames[..after].last().filter(|frame| offset < frame.payload_range().end)
+        frame_at(&self.frames, offset)
     }
 
     /// The frames that hold any byte of a range of the payload.
@@ -182,6 +181,12 @@ pub(super) fn locate_frames(rows: &[FrameEntry], chunks: &[ChunkEntry]) -> Resul
         object_offset += u64::from(entry.sealed_len);
     }
     if chunks.next().is_some() { Err(uneven) } else { Ok(frames) }
+}
+
+/// Of the frames of a container, in payload order, the one that holds the payload byte at `offset`.
+pub fn frame_at(frames: &[FrameLocation], offset: u32) -> Option<&FrameLocation> {
+    let after = frames.partition_point(|frame| frame.payload_offset <= offset);
+    frames[..after].last().filter(|frame| offset < frame.payload_range().end)
 }
 
 /// Opens one frame as it was compressed: `sealed`, the object's bytes at [`FrameLocation::object_range`], becomes these bytes.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use larder_format::ids::RunId;
-use larder_store::container_reader::ByteLru;
+use larder_store::byte_lru::ByteLru;
 use parking_lot::Mutex;
 
 use crate::io::OpenedRun;

@@ -9,7 +9,7 @@ use larder_format::recipe::SegmentRef;
 use larder_format::segment::ChunkRecord;
 use larder_index::IndexRuntime;
 use larder_store::RepositoryError;
-use larder_store::container_reader::ChunkReader;
+use larder_store::chunk_reader::ChunkReader;
 
 use super::bases::BaseSegments;
 use crate::version::{MetaChunks, RecipeReader, is_missing, scratch};

@@ -14,7 +14,7 @@ use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Statistics, 
 use larder_format::recipe::Recipe;
 use larder_format::sketch::Sketch;
 use larder_store::catalog::Version;
-use larder_store::container_reader::ChunkReader;
+use larder_store::chunk_reader::ChunkReader;
 use larder_store::repository::random;
 use larder_store::{Created, RepositoryError};
 

@@ -10,7 +10,7 @@ use larder_format::recipe::{Recipe, SegmentRef, decode_node};
 use larder_format::segment::{self, ChunkRecord};
 use larder_format::{ChunkRef, Fingerprint, names};
 use larder_store::RepositoryError;
-use larder_store::container_reader::ByteLru;
+use larder_store::byte_lru::ByteLru;
 
 use super::CheckError;
 use super::order::{Stretch, Stretches};

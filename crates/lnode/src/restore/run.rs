@@ -12,13 +12,14 @@ use larder_source::target::{
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
+use super::afterwards::is_below;
 use super::budget::Budget;
 use super::execute::{Counters, Execution, Missing, add, expect_damage, is_fatal, with_causes};
 use super::existing::Existing;
 use super::plan::{FileTask, Order, PlanError, Progressing, Wanted, Window};
 use super::{RestoreError, RestoreOptions, RestoreReport};
 use crate::context::Context;
-use crate::version::{EntriesBelow, PlacedEntry, Reach, Reading, RecordCursor, VersionReader, is_missing, parts};
+use crate::version::{EntriesBelow, PlacedEntry, Reading, RecordCursor, VersionReader, is_missing, parts};
 
 /// Restores a version, or a part of it, into a target.
 ///
@@ -47,15 +48,15 @@ pub fn restore(
     result
 }
 
-struct Restore<'a> {
-    context: &'a Context,
+pub(super) struct Restore<'a> {
+    pub(super) context: &'a Context,
     reading: &'a Reading,
-    target: &'a Target,
-    options: &'a RestoreOptions,
-    reader: VersionReader,
+    pub(super) target: &'a Target,
+    pub(super) options: &'a RestoreOptions,
+    pub(super) reader: VersionReader,
     cursor: RecordCursor,
     fingerprinter: Fingerprinter,
-    root: Root,
+    pub(super) root: Root,
     counters: Counters,
     sizes: parts::Sizes,
     order: Order,
@@ -66,7 +67,7 @@ struct Restore<'a> {
     /// The newest entry's path, in the version.
     last_path: Vec<u8>,
     /// Some entries are not known, because metadata is damaged.
-    has_gaps: bool,
+    pub(super) has_gaps: bool,
     /// Directories above the next entry that are not made yet.
     waiting_dirs: Vec<Entry>,
     others: u64,
@@ -74,15 +75,15 @@ struct Restore<'a> {
 
 /// How paths of the version become paths of the target.
 #[derive(Debug)]
-struct Root {
+pub(super) struct Root {
     /// What is restored; empty = everything.
-    subpath: Vec<u8>,
+    pub(super) subpath: Vec<u8>,
     /// Bytes to take off the front of every path.
     strip: usize,
 }
 
 impl Root {
-    fn path(&self, path: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn path(&self, path: &[u8]) -> Option<Vec<u8>> {
         path.get(self.strip..).filter(|rest| !rest.is_empty()).map(<[u8]>::to_vec)
     }
 }
@@ -187,7 +188,7 @@ impl<'a> Restore<'a> {
         })
     }
 
-    fn execution(&self) -> Execution<'_> {
+    pub(super) fn execution(&self) -> Execution<'_> {
         Execution {
             context: self.context,
             target: self.target,
@@ -214,7 +215,7 @@ impl<'a> Restore<'a> {
         Ok(())
     }
 
-    fn wants(&self, entry: &Entry) -> bool {
+    pub(super) fn wants(&self, entry: &Entry) -> bool {
         let is_directory = entry.kind == EntryKind::Directory;
         self.options.selection.as_ref().is_none_or(|selection| selection.wants(&entry.path, is_directory))
     }
@@ -477,106 +478,4 @@ impl<'a> Restore<'a> {
         self.window.links = std::mem::take(&mut window.links);
         Ok(())
     }
-
-    /// Removes from every restored directory what the version does not have.
-    ///
-    /// Only where the version has the whole directory: folders that merely lead to what was backed up hold other things.
-    fn delete(&self) -> Result<u64, RestoreError> {
-        if self.has_gaps {
-            self.execution().problem(b"", "nothing is deleted: damaged metadata hides what the version has");
-            return Ok(0);
-        }
-        let mut open = vec![OpenDir { path: Vec::new(), whole: self.is_whole(&self.root.subpath), names: Vec::new() }];
-        let mut deleted = 0;
-        let mut close = |dir: OpenDir| -> Result<(), RestoreError> {
-            if dir.whole {
-                let progress = &self.context.progress;
-                let report = |path: &[u8]| progress.item(path, "deleted", 0);
-                deleted += self.target.delete_extra(&dir.path, &dir.names, report)?;
-            }
-            Ok(())
-        };
-        for placed in self.reader.placed_below(&self.root.subpath) {
-            let entry = placed?.entry;
-            let (wanted, whole) = (self.wants(&entry), self.is_whole(&entry.path));
-            let Some(path) = self.root.path(&entry.path) else { continue };
-            while let Some(last) = open.pop_if(|dir| !is_below(&path, &dir.path)) {
-                close(last)?;
-            }
-            let (parent, name) = match path.iter().rposition(|byte| *byte == b'/') {
-                Some(slash) => (&path[..slash], &path[slash + 1..]),
-                None => (&b""[..], &path[..]),
-            };
-            if let Some(dir) = open.last_mut().filter(|dir| dir.path == parent) {
-                dir.names.push(name.to_vec());
-            }
-            if entry.kind == EntryKind::Directory {
-                open.push(OpenDir { path, whole: whole && wanted, names: Vec::new() });
-            }
-        }
-        while let Some(last) = open.pop() {
-            close(last)?;
-        }
-        Ok(deleted)
-    }
-
-    /// Whether a directory of the version lies in what was backed up, not above it.
-    fn is_whole(&self, path: &[u8]) -> bool {
-        let summary = &self.reader.manifest().summary;
-        summary.paths.iter().filter_map(|root| root.strip_prefix(b"/")).any(|root| path == root || is_below(path, root))
-    }
-
-    /// Reads the version and the target once more and compares everything.
-    fn verify(&self) -> Result<u64, RestoreError> {
-        if self.has_gaps {
-            self.execution().problem(b"", "nothing is verified: damaged metadata hides what the version has");
-            return Ok(0);
-        }
-        let mut mismatches = 0;
-        let reach = match self.options.selection {
-            None => Reach::Range(self.reader.data_range(&self.root.subpath)?),
-            Some(_) => Reach::Files,
-        };
-        self.reader.visit_readers(&self.root.subpath, reach, |entry, content| {
-            if self.context.cancel.is_cancelled() {
-                return Err(RestoreError::Interrupted);
-            }
-            if !self.wants(entry) {
-                return Ok(());
-            }
-            let Some(path) = self.root.path(&entry.path) else { return Ok(()) };
-            let mut here = Entry { path, ..entry.clone() };
-            if let EntryKind::HardLink { target } = &mut here.kind
-                && let Some(path) = self.root.path(target)
-            {
-                *target = path;
-            }
-            let mut verification = self.target.verify(&here)?;
-            content.skip_holes();
-            if verification.content.is_some()
-                && let Err(error) = verification.compare_content(&here, content)
-            {
-                self.execution().problem(&here.path, &format!("cannot be verified: {error}"));
-            }
-            if !verification.differences.is_empty() {
-                mismatches += 1;
-                let differences: Vec<_> = verification.differences.iter().map(ToString::to_string).collect();
-                self.execution().problem(&here.path, &format!("differs from the snapshot: {}", differences.join(", ")));
-            }
-            Ok(())
-        })?;
-        Ok(mismatches)
-    }
-}
-
-/// A directory whose names are being collected.
-struct OpenDir {
-    path: Vec<u8>,
-    whole: bool,
-    names: Vec<Vec<u8>>,
-}
-
-/// Whether `path` lies below `dir`; everything lies below the empty path.
-fn is_below(path: &[u8], dir: &[u8]) -> bool {
-    dir.is_empty() || (path.len() > dir.len() && path[dir.len()] == b'/' && path.starts_with(dir))
 }

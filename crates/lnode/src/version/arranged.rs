@@ -17,7 +17,7 @@ use larder_format::ChunkRef;
 use larder_format::extents::{Extent, Extents};
 use larder_format::ids::{ContainerId, ContainerKind};
 use larder_index::{ContainerExtents, IndexError, TableView};
-use larder_store::container_reader::ByteLru;
+use larder_store::byte_lru::ByteLru;
 use parking_lot::Mutex;
 
 /// Records that are asked for at once.

@@ -14,7 +14,7 @@ use larder_format::segment::{self, ChunkRecord, Segment};
 use larder_format::{ChunkRef, Fingerprint, names};
 use larder_index::IndexRuntime;
 use larder_store::RepositoryError;
-use larder_store::container_reader::ChunkReader;
+use larder_store::chunk_reader::ChunkReader;
 use lru::LruCache;
 
 use super::moved::Moved;

@@ -12,7 +12,7 @@ use larder_format::manifest::Statistics;
 use larder_format::recipe::{Recipe, decode_node};
 use larder_format::segment;
 use larder_lnode::{BackupOptions, Context, Input};
-use larder_store::container_reader::ChunkReader;
+use larder_store::chunk_reader::ChunkReader;
 use larder_testkit::{Memory, data};
 use proptest::prelude::*;
 

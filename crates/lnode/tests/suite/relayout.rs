@@ -16,7 +16,7 @@ use larder_lnode::check::ReadData;
 use larder_lnode::relayout::{Relayout, RelayoutError};
 use larder_lnode::{CheckOptions, Context, VersionReader};
 use larder_store::catalog::Version;
-use larder_store::container_reader::ChunkReader;
+use larder_store::chunk_reader::ChunkReader;
 
 /// A folder whose versions change in places, so that later versions use little of early containers.
 fn write(folder: &Path, version: u64) {

@@ -2,7 +2,7 @@
 //!
 //! `object_store` hides the HTTP status in the text of an error type that it does not export, and turns statuses into
 //! variants by rules that are too coarse for us: a conflict under way becomes a lost race, a used-up quota a denied access.
-//! So the chain of causes is searched for statuses, codes and system errors. The texts are the library's; `tests/http.rs`
+//! So the chain of causes is searched for statuses, codes and system errors. The texts are the library's; `tests/suite/http.rs`
 //! notices when they change.
 
 use std::error::Error;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use larder_format::compress::Decompressor;
 use larder_format::container::FrameLocation;
 use larder_format::ids::ContainerId;
-use larder_store::container_reader::ByteLru;
+use larder_store::byte_lru::ByteLru;
 
 /// A frame's part of the payload.
 #[derive(Debug, Clone)]

@@ -1,0 +1,139 @@
+//! Reading single chunks of metadata: segments, recipe nodes, blocks of metadata streams.
+//!
+//! Metadata containers are small, and read whole when something of them is wanted for the first time: what a version wrote lies in the
+//! order in which it is read, and the cache on disk keeps them whole as well. But after many versions a recipe goes to and fro between
+//! the containers of all of them, and they do not all fit into memory. Of what had to leave it is known where its frames lie, and these
+//! are read again one by one; without that a backup of the tenth version of a database read each of ten containers ten times over.
+//!
+//! What one thread reads another one waits for.
+
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use larder_format::compress::Decompressor;
+use larder_format::container::{ChunkRef, FrameLocation, frame_at, open_frame};
+use larder_format::ids::ContainerId;
+use larder_format::{DecodeError, names};
+use parking_lot::Mutex;
+
+use crate::byte_lru::ByteLru;
+use crate::container_reader::OpenContainer;
+use crate::repository::{Repository, RepositoryError};
+
+/// Of the memory for containers, one part in so many, beside it, for where their frames lie: some 600 bytes of each.
+const TABLES_ONE_IN: usize = 8;
+
+/// Places where threads wait for one another. Two that share one by chance wait in vain, which costs time and nothing else.
+const TURNS: usize = 32;
+
+/// Reads chunks of metadata containers.
+///
+/// Shared by the threads of a job. Memory is bounded by the two budgets given to [`ChunkReader::new`].
+pub struct ChunkReader {
+    repository: Repository,
+    cache: Mutex<Cache>,
+    containers: Turns,
+    frames: Turns,
+}
+
+struct Cache {
+    containers: ByteLru<ContainerId, Arc<OpenContainer>>,
+    tables: ByteLru<ContainerId, Arc<[FrameLocation]>>,
+    frames: ByteLru<(ContainerId, u32), Arc<Vec<u8>>>,
+}
+
+impl std::fmt::Debug for ChunkReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("ChunkReader").field(&self.repository).finish()
+    }
+}
+
+impl ChunkReader {
+    /// A reader that keeps at most `container_bytes` of sealed containers (and an eighth of that of where their frames lie), and `frame_bytes` of
+    /// opened frames.
+    pub fn new(repository: Repository, container_bytes: NonZeroUsize, frame_bytes: NonZeroUsize) -> Self {
+        let cache = Cache {
+            containers: ByteLru::new(container_bytes.get()),
+            tables: ByteLru::new(container_bytes.get() / TABLES_ONE_IN),
+            frames: ByteLru::new(frame_bytes.get()),
+        };
+        Self { repository, cache: Mutex::new(cache), containers: Turns::default(), frames: Turns::default() }
+    }
+
+    /// Reads one chunk and checks that it is the one its record names.
+    pub async fn read(&self, chunk: &ChunkRef) -> Result<Bytes, RepositoryError> {
+        let frames = self.frames_of(chunk.container).await?;
+        let damaged = |why| RepositoryError::Damaged {
+            name: names::container(chunk.container),
+            source: DecodeError::Invalid { what: "chunk record", why },
+        };
+        let frame = *frame_at(&frames, chunk.offset).ok_or(damaged("it lies outside of its container"))?;
+        let raw = self.frame(chunk.container, &frame).await?;
+        let from = (chunk.offset - frame.payload_offset) as usize;
+        let bytes = raw.get(from..from + chunk.size as usize).ok_or(damaged("it lies across the border of a frame"))?;
+        if larder_chunking::Fingerprinter::new(&self.repository.keys.fingerprint).one(bytes) != chunk.fingerprint {
+            return Err(damaged("the bytes there have another fingerprint"));
+        }
+        Ok(Bytes::copy_from_slice(bytes))
+    }
+
+    /// Where the frames of a container lie. It is read whole if that is not at hand.
+    async fn frames_of(&self, id: ContainerId) -> Result<Arc<[FrameLocation]>, RepositoryError> {
+        if let Some(frames) = self.cache.lock().tables.get(&id) {
+            return Ok(frames);
+        }
+        let _turn = self.containers.wait(&id).await;
+        if let Some(frames) = self.cache.lock().tables.get(&id) {
+            return Ok(frames);
+        }
+        let container = Arc::new(self.repository.read_container(id).await?);
+        let frames: Arc<[FrameLocation]> = container.index.frames().into();
+        let mut cache = self.cache.lock();
+        cache.containers.put(id, container.clone(), container.bytes_read as usize);
+        cache.tables.put(id, frames.clone(), size_of_val(&*frames) + size_of::<ContainerId>());
+        Ok(frames)
+    }
+
+    /// A frame, opened.
+    async fn frame(&self, id: ContainerId, frame: &FrameLocation) -> Result<Arc<Vec<u8>>, RepositoryError> {
+        let key = (id, frame.number);
+        if let Some(raw) = self.cache.lock().frames.get(&key) {
+            return Ok(raw);
+        }
+        let _turn = self.frames.wait(&key).await;
+        let container = {
+            let mut cache = self.cache.lock();
+            if let Some(raw) = cache.frames.get(&key) {
+                return Ok(raw);
+            }
+            cache.containers.get(&id)
+        };
+        let sealed = container.as_ref().and_then(|container| container.sealed(frame));
+        let mut sealed = match sealed {
+            Some(sealed) => sealed.to_vec(),
+            None => self.repository.store.get_range(&names::container(id), frame.object_range()).await?.into(),
+        };
+        let mut raw = vec![0; frame.entry.raw_len as usize];
+        open_frame(&self.repository.keys, id, frame, &mut sealed, &mut raw, &mut Decompressor::new())
+            .map_err(RepositoryError::damaged(names::container(id)))?;
+        let raw = Arc::new(raw);
+        self.cache.lock().frames.put(key, raw.clone(), raw.len());
+        Ok(raw)
+    }
+}
+
+/// Lets one thread at a time do what has the same key.
+#[derive(Debug, Default)]
+struct Turns {
+    /// The same in every run, as the simulation wants it.
+    hasher: BuildHasherDefault<DefaultHasher>,
+    turns: [tokio::sync::Mutex<()>; TURNS],
+}
+
+impl Turns {
+    async fn wait(&self, key: &impl Hash) -> tokio::sync::MutexGuard<'_, ()> {
+        self.turns[self.hasher.hash_one(key) as usize % TURNS].lock().await
+    }
+}
