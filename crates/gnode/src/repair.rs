@@ -25,8 +25,9 @@ use larder_store::{Repository, RepositoryError};
 
 use crate::agreement::{Agreement, agreement};
 use crate::pass::ledger::Ledger;
-use crate::pass::run::{WithChunks, discard, renewing, with_chunks};
+use crate::pass::run::renewing;
 use crate::pass::tables::{IndexWork, MEMORY_DEFAULT, index_pass};
+use crate::pass::tables::{WithChunks, discard, with_chunks};
 use crate::pass::{PassError, Surroundings};
 
 /// Manifests that are read at once.

@@ -46,7 +46,7 @@ pub(crate) struct PassArgs {
     pub(crate) max_rewrite: Option<u64>,
 
     /// Memory for the tables of the index (bytes, or with K, M, G, T), at least 8M; more makes passes over many snapshots faster
-    #[arg(long, value_name = "SIZE", value_parser = parse_memory, default_value = "64M")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory, default_value = "48M")]
     pub(crate) memory: u64,
 
     /// List all containers, and not only those that may be unknown to the index: finds what the storage applied late, which

@@ -1,5 +1,5 @@
 //! Which chunks of containers that newest versions use lie in another such container as well: the table of copies, joined with the
-//! table of chunks, three times.
+//! table of chunks, up to three times: as soon as nothing is to be left, there is nothing more to find out.
 //!
 //! The first time it is counted how much of each container has a copy in one with a higher number: what has much may be left. The
 //! second time, how much of that has a copy in what stays: if it is little after all, it stays too. The third time a place is chosen
@@ -112,6 +112,9 @@ pub(super) fn find(
         }
     })?;
     duplicates.has_more = choose(&mut used, leaving, percent, tables.memory / CHUNK_BYTES);
+    if !used.values().any(|used| used.may_leave) {
+        return Ok(duplicates);
+    }
     used.values_mut().for_each(|used| used.losing = 0);
     tables.groups(|_, copies| {
         if copies.iter().any(|copy| used.get(&copy.container).is_some_and(Used::stays)) {
@@ -124,6 +127,9 @@ pub(super) fn find(
     })?;
     for used in used.values_mut() {
         used.may_leave &= leaving.contains(&used.id) || used.is_worth(percent);
+    }
+    if !used.values().any(|used| used.may_leave) {
+        return Ok(duplicates);
     }
     let found = tables.winners(&used)?;
     drop_into(context, &used, found, &mut duplicates)?;

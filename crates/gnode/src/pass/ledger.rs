@@ -16,8 +16,8 @@ use larder_index::tables::{Changes, ContainerExtents, Containers, TableView};
 use larder_index::{IndexError, IndexSnapshot, LookupOptions, PassRuns};
 use larder_store::survey::ListedContainer;
 
+use super::error::PassError;
 use super::lifespans::{Lifespans, Numbers};
-use super::run::PassError;
 use super::tables::IndexWork;
 use crate::arranging::Unarranged;
 use crate::giving_up::Rights;

@@ -8,9 +8,17 @@ use std::time::Duration;
 
 use larder_index::{IndexSnapshot, Newest, has_been_indexed};
 use larder_store::Repository;
+use larder_store::survey::SeenLease;
 
-use super::run::{PassError, PassOptions, Surroundings, stop};
+use super::error::PassError;
+use super::options::PassOptions;
+use super::surroundings::{Surroundings, stop};
 use crate::repair::rebuild_within;
+
+/// How often the first index is looked for while somebody may be about to publish it, and how long between two looks: together far longer
+/// than a create takes on any store, and no more than somebody who lost an index minds.
+const FIRST_LOOKS: usize = 10;
+const FIRST_LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// What a pass begins with.
 pub(super) struct Beginning {
@@ -30,22 +38,62 @@ pub(super) async fn begin(
     if newest.highest > 0 || !is_indexed(repository).await? {
         return Ok(Beginning { newest, rebuilt: None });
     }
-    // The first one may have been published between the two looks.
-    let newest = IndexSnapshot::newest(repository).await?;
-    if newest.highest > 0 {
+    // The first one may have been published between the two looks, or be on its way.
+    let within = Surroundings { stop: stop(surroundings, options.max_duration, started_ms), ..surroundings.clone() };
+    if let Some(newest) = first_published(&within, options, repository).await? {
         return Ok(Beginning { newest, rebuilt: None });
     }
     if options.dry_run {
         return Err(PassError::LostIndex);
     }
     tracing::warn!("the index is gone, and is made anew from snapshots and containers first");
-    let within = Surroundings { stop: stop(surroundings, options.max_duration, started_ms), ..surroundings.clone() };
     let rebuilt = rebuild_within(&within, options.memory).await?.number;
     let newest = IndexSnapshot::newest(repository).await?;
     match newest.highest {
         0 => Err(PassError::Overtaken),
         _ => Ok(Beginning { newest, rebuilt }),
     }
+}
+
+/// The first index, if it is there by now or comes in the moment between it and the mark before it. Whoever is not waited for, because
+/// it is too slow or has died there, loses nothing: the index is made anew, which costs the space of copies that nobody needs.
+async fn first_published(
+    surroundings: &Surroundings,
+    options: &PassOptions,
+    repository: &Repository,
+) -> Result<Option<Newest>, PassError> {
+    for look in 0..FIRST_LOOKS {
+        let newest = IndexSnapshot::newest(repository).await?;
+        if newest.highest > 0 {
+            return Ok(Some(newest));
+        }
+        let is_last = look + 1 == FIRST_LOOKS || (surroundings.stop)();
+        if is_last || (look == 0 && !is_first_claimed(surroundings, options, repository).await?) {
+            break;
+        }
+        tokio::time::sleep(FIRST_LOOK_EVERY).await;
+    }
+    Ok(None)
+}
+
+/// Whether some job has announced that it would publish the first index, has not said that it is over, and is not thought dead.
+async fn is_first_claimed(
+    surroundings: &Surroundings,
+    options: &PassOptions,
+    repository: &Repository,
+) -> Result<bool, PassError> {
+    let now_ms = (surroundings.now_ms)();
+    for (job, listed) in repository.list_jobs().await? {
+        let is_dead = is_late(now_ms, listed.renewed_ms, Some(options.dead_after));
+        let is_open = !listed.has_done && !listed.renewals.is_empty() && !is_dead;
+        if is_open
+            && let SeenLease::Open(lease) = repository.see_lease(job, &listed.renewals).await?
+            && lease.claims == Some(1)
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether there has been an index: there is the mark that says so, or a job has a register and not its lease. Only passes remove

@@ -10,6 +10,7 @@
 //! * `decide`: step 6, from what was seen and nothing else. Pure.
 //! * `ledger`, `lifespans`: what the index knows of versions and containers, so that only new manifests are read.
 //! * `search`: when what no version needs is looked for.
+//! * `prepare`: steps 2 to 6 in one go; `run`: the whole, from the lease to the end.
 //! * `tables`: where and with how much memory the index is read and written.
 //! * `carry_out`: step 7, deletions in the right order.
 //! * [`cost`]: what it takes and gives, in requests and money.
@@ -21,19 +22,26 @@ mod containers;
 pub mod cost;
 mod decide;
 mod doomed;
+mod error;
 pub(crate) mod ledger;
 pub(crate) mod lifespans;
 mod lost;
+mod options;
+mod prepare;
 mod report;
 pub(crate) mod run;
 mod scope;
 mod search;
+mod surroundings;
 mod survey;
 pub(crate) mod tables;
 mod users;
 
+pub use error::PassError;
 pub use larder_index::Executor;
+pub use options::PassOptions;
 pub use report::{Done, Kept, Outcome, PassReport, Plan};
-pub use run::{PassError, PassOptions, Surroundings, remembering, run};
+pub use run::run;
 pub use scope::Listing;
-pub use tables::{MEMORY_DEFAULT, MEMORY_MIN};
+pub use surroundings::Surroundings;
+pub use tables::{MEMORY_DEFAULT, MEMORY_MIN, remembering};

@@ -12,8 +12,8 @@ use larder_store::Repository;
 use larder_store::survey::{ListedContainer, ListedJob, SeenLease};
 
 use super::decide::{Before, Leases, Proposal, Retained, Supersedes};
+use super::error::PassError;
 use super::ledger::{Contents, Ledger};
-use super::run::PassError;
 use super::scope::{Listing, Scope, Seen};
 
 /// Small objects that are read at once.

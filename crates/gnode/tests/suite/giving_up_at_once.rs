@@ -10,7 +10,7 @@ use crate::support::*;
 use larder_format::ids::JobId;
 use larder_gnode::compaction::{CompactionOptions, compact, plans};
 use larder_gnode::giving_up::Exact;
-use larder_gnode::pass::{self, Outcome, PassError, PassOptions, PassReport};
+use larder_gnode::pass::{self, Listing, Outcome, PassError, PassOptions, PassReport};
 use larder_lnode::BackupError;
 use larder_lnode::check::{CheckError, CheckOptions, CheckReport, ReadData, check};
 use larder_store::catalog::Version;
@@ -102,11 +102,30 @@ fn two_passes_give_up_at_once() {
             let lost = matches!(&result, Err(PassError::Overtaken));
             let report = result.ok();
             assert!(lost || report.is_some(), "{at}");
+            assert_eq!(report.map_or(0, |report| report.missing_containers), 0, "{at}");
             assert!(scene.contents() == expected, "{at}");
             is_exact(scene, at);
             assert!(scene.contents() == expected, "{at}");
         },
     );
+}
+
+/// What another pass gave up meanwhile is not said to be lost: the index that this one looks through names it still.
+#[test]
+fn a_pass_that_lists_everything_beside_another_misses_nothing() {
+    let (scene, _) = scene();
+    for dry_run in [false, true] {
+        let options = PassOptions { listing: Listing::Whole, dry_run, ..thorough(Exact::Never) };
+        at_every_operation(
+            &scene,
+            |scene| drop(scene.pass_with(&thorough(Exact::Always)).unwrap()),
+            |scene, store| run(scene, store, &options),
+            |_, result, at| match result {
+                Ok(report) => assert_eq!(report.missing_containers, 0, "dry run: {dry_run}, {at}"),
+                Err(error) => assert!(matches!(error, PassError::Overtaken), "dry run: {dry_run}, {at}: {error}"),
+            },
+        );
+    }
 }
 
 /// S4: what chunks are led to is forgotten, and collected, while they are.

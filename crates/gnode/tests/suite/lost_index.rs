@@ -3,14 +3,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use crate::support::*;
 use larder_format::ids::{ContainerId, JobId};
 use larder_format::lease::{JobKind, Lease};
 use larder_format::names;
 use larder_gnode::giving_up::Exact;
-use larder_gnode::pass::{Outcome, PassError, PassOptions, run};
-use larder_index::{IndexSnapshot, Published, publish};
-use larder_testkit::Stop;
+use larder_gnode::pass::{Outcome, PassError, PassOptions, Surroundings, run};
+use larder_index::{IndexSnapshot, Published, has_been_indexed, publish};
+use larder_testkit::{Fault, OpKind, Stop, Times, When};
 
 /// Containers that were given up and whose deletes the store has not applied yet.
 struct Late {
@@ -188,4 +191,79 @@ fn without_the_mark_chunks_would_be_lost() {
         late.apply(&scene);
         assert_eq!(scene.rebuild().lost_chunks == 0, is_marked);
     }
+}
+
+/// Two G-nodes start at once on a repository that has no index yet: one of them creates the mark, and its index takes a moment.
+#[test]
+fn a_first_index_that_is_on_its_way_is_not_lost() {
+    let scene = moved();
+    let contents = scene.contents();
+    let (context, faults) = scene.faulty(&scene.memory);
+    let slowly = Fault::Delay(Duration::from_secs(1));
+    faults.add(When::kind(OpKind::Put).path(&names::index(1)), slowly, Times::Always);
+    // By the time of the store, or whoever holds the lease would be thought dead.
+    let now_ms = || std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis() as u64);
+    let at = |repository| Surroundings { now_ms: Arc::new(now_ms), ..surroundings(repository) };
+    let (first, second) = (at(context.repository), at(scene.repository(scene.memory.store())));
+    let options = thorough(Exact::Always);
+    let (first, second) = scene.runtime.block_on(async {
+        let late = async {
+            while !has_been_indexed(&second.repository).await.unwrap() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            run(&second, &options).await
+        };
+        tokio::join!(run(&first, &options), late)
+    });
+    assert!(matches!(first.unwrap().outcome, Outcome::Published(1) | Outcome::Lost));
+    match second {
+        Ok(report) => assert_eq!(report.rebuilt, None),
+        Err(error) => assert!(matches!(error, PassError::Overtaken), "{error}"),
+    }
+    for _ in 0..2 {
+        scene.pass_with(&PassOptions { dead_after: Duration::ZERO, ..thorough(Exact::Always) }).unwrap();
+    }
+    assert!(scene.contents() == contents);
+    let (held, needed) = scene.held_and_needed();
+    assert_eq!(held, needed);
+}
+
+/// The first pass of all dies, and the next ones leave nothing of it; but in the one moment between the mark and the index nobody can tell it
+/// from one whose index was lost, and copies are kept.
+#[test]
+fn a_first_pass_cut_at_any_operation_leaves_nothing_for_good() {
+    let scene = moved();
+    let contents = scene.contents();
+    let run = |scene: &Scene, cut: Option<(u64, Stop)>| {
+        let (context, faults) = scene.faulty(&scene.memory);
+        let opened = faults.count();
+        if let Some((n, stop)) = cut {
+            faults.stop_at(opened + n, stop);
+        }
+        (
+            scene.runtime.block_on(run(&surroundings(context.repository), &thorough(Exact::Always))),
+            faults.count() - opened,
+        )
+    };
+    let (_, operations) = run(&scene.fork(), None);
+    let mut rebuilt = 0;
+    for n in 0..operations {
+        for stop in [Stop::Before, Stop::After] {
+            let at = format!("cut at operation {n} of {operations}, {stop:?}");
+            let cut = scene.fork();
+            assert!(run(&cut, Some((n, stop))).0.is_err(), "{at}");
+            let options = PassOptions { dead_after: Duration::ZERO, ..thorough(Exact::Always) };
+            let next: Vec<_> = (0..3).map(|_| cut.pass_with(&options).unwrap()).collect();
+            assert!(cut.contents() == contents, "{at}");
+            let (held, needed) = cut.held_and_needed();
+            if next[0].rebuilt.is_some() {
+                rebuilt += 1;
+                assert!(held >= needed, "{at}");
+            } else {
+                assert_eq!((held, cut.garbage()), (needed, Default::default()), "{at}");
+            }
+        }
+    }
+    // After the mark was created, and before the index was.
+    assert_eq!(rebuilt, 2);
 }

@@ -14,7 +14,7 @@ use larder_format::manifest::Manifest;
 use larder_index::{
     Chunks, ContainerExtents, Containers, Executor, IndexError, IndexIo, IndexSnapshot, LookupOptions, TableView,
 };
-use larder_store::container_reader::ChunkReader;
+use larder_store::chunk_reader::ChunkReader;
 use larder_store::{Repository, RepositoryError};
 
 use crate::simulation::reading::chunks_of;

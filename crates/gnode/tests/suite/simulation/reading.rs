@@ -8,7 +8,7 @@ use larder_format::manifest::Manifest;
 use larder_format::recipe::{SegmentRef, decode_node};
 use larder_format::segment::{self, ChunkRecord};
 use larder_store::catalog::Version;
-use larder_store::container_reader::ChunkReader;
+use larder_store::chunk_reader::ChunkReader;
 use larder_store::{Repository, RepositoryError};
 
 use crate::simulation::moved::Finder;

@@ -1,0 +1,51 @@
+//! How a pass is made.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use larder_store::jobs::RENEW_EVERY;
+
+use super::scope::Listing;
+use super::tables::{MEMORY_DEFAULT, THREADS_MAX};
+use crate::arranging::ArrangeOptions;
+use crate::giving_up::GiveUpOptions;
+
+/// How a pass is made.
+#[derive(Debug, Clone)]
+pub struct PassOptions {
+    /// A job that has not renewed its lease for so long is thought dead: it is fenced off, and what it uploaded is collected.
+    /// Nothing safe depends on it; a job that was only slow has to begin again.
+    pub dead_after: Duration,
+    /// Only look.
+    pub dry_run: bool,
+    /// After so many milliseconds no more is begun. Counted from the start of the pass.
+    pub max_duration: Option<Duration>,
+    /// Bytes of memory for the tables of the index, at least [`MEMORY_MIN`](super::MEMORY_MIN).
+    pub memory: usize,
+    /// Which containers it lists.
+    pub listing: Listing,
+    /// What is given up although versions name it; `None`: nothing.
+    pub give_up: Option<GiveUpOptions>,
+    /// How series of the layout `lifecycle` are arranged; `None`: they are not, and fall behind.
+    pub arrange: Option<ArrangeOptions>,
+    /// Threads for checking and copying what is given up.
+    pub threads: NonZeroUsize,
+}
+
+/// A day: a machine that sleeps over night goes on in the morning where it was.
+const DEAD_AFTER: Duration = RENEW_EVERY.saturating_mul(288);
+
+impl Default for PassOptions {
+    fn default() -> Self {
+        Self {
+            dead_after: DEAD_AFTER,
+            dry_run: false,
+            max_duration: None,
+            memory: MEMORY_DEFAULT,
+            listing: Listing::default(),
+            give_up: Some(GiveUpOptions::default()),
+            arrange: Some(ArrangeOptions::default()),
+            threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).min(THREADS_MAX),
+        }
+    }
+}
