@@ -40,6 +40,7 @@ def arguments():
     parser.add_argument("--versions", type=int, help="only the first K versions; for `listing`, how many there are (100)")
     parser.add_argument("--restore", action="store_true", help="restore the newest and the first version too, and compare them")
     parser.add_argument("--forget", action="store_true", help="forget the older half of the versions and free its space")
+    parser.add_argument("--passes", action="store_true", help="after every backup the offline pass of those tools that have one")
     parser.add_argument("--store", choices=["local", "s3"], default="local", help="s3 starts a MinIO server of its own")
     parser.add_argument("--target", choices=["disk", "tmpfs"], default="disk", help="where the versions of a set are restored to")
     parser.add_argument("--drop-caches", action="store_true", help="forget the page cache before every step (needs root)")

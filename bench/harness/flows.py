@@ -156,6 +156,9 @@ class Bench:
                     self.source.warm()
                 for tool in self.in_turn(index):
                     self.measure(tool, "backup", version.label, sizes[-1], tool.backup(self.source.path, version.label))
+                if self.settings.passes:
+                    for tool in self.in_turn(index):
+                        self.measure(tool, "pass", version.label, 0, tool.maintain())
             if self.settings.forget:
                 self.forget()
             if self.settings.restore:

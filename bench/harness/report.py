@@ -152,11 +152,11 @@ def markdown(run):
     grouped = group(records)
     for step, per_label in grouped.items():
         tools = list(dict.fromkeys(tool for by_tool in per_label.values() for tool in by_tool))
-        if step == "backup" and len(per_label) > 1:
+        if step in ("backup", "pass") and len(per_label) > 1:
             first = next(iter(per_label))
-            lines += ["", "## backup, first version", "", *main_table(per_label[first]), *against_best_peer(per_label[first])]
+            lines += ["", f"## {step}, first version", "", *main_table(per_label[first]), *against_best_peer(per_label[first])]
             whole = totals(records, step)
-            lines += ["", "## backup, all versions", "", *main_table(whole), *against_best_peer(whole)]
+            lines += ["", f"## {step}, all versions", "", *main_table(whole), *against_best_peer(whole)]
             lines += ["", "Version by version: wall s / CPU s per GB / repository MB after it.", "", *version_table(per_label, tools)]
             continue
         for label, by_tool in per_label.items():

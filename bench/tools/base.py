@@ -81,6 +81,10 @@ class Tool:
         """Forgets all versions but the newest `keep` and frees their space. None when the tool needs several commands."""
         return None
 
+    def maintain(self):
+        """The offline pass that the tool wants after backups. None when it has none, or wants it only to free space."""
+        return None
+
     def versions(self):
         """Lists all versions, as the user sees them."""
         raise NotImplementedError

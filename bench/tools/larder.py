@@ -35,6 +35,9 @@ class Larder(Tool):
     def forget(self, keep):
         return self.run("forget", "--json", "--keep-last", keep, "--prune")
 
+    def maintain(self):
+        return self.run("optimize", "--json")
+
     def versions(self):
         return self.run("snapshots")
 

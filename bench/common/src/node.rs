@@ -29,7 +29,7 @@ use larder_lnode::{
 };
 use larder_source::target::{Target, TargetOptions};
 use larder_store::catalog::Version;
-use larder_store::container_reader::ChunkReader;
+use larder_store::chunk_reader::ChunkReader;
 use larder_store::repository::Entropy;
 use larder_store::{Repository, RepositoryError, Store, StoreOptions};
 use object_store::memory::InMemory;
