@@ -54,6 +54,10 @@ impl<S: BlockSource> BlockCursor<S> {
     pub(crate) fn new(source: S) -> Self {
         Self { source, part: None, at: 0 }
     }
+
+    pub(crate) fn into_source(self) -> S {
+        self.source
+    }
 }
 
 const BEFORE: &str = "an advance said that there is a record";

@@ -31,6 +31,11 @@ impl<C: Cursor> Merge<C> {
         Self { sources, order: Vec::new(), tombstones, has_begun: false }
     }
 
+    /// What it was made of, as far as that was moved on.
+    pub(crate) fn into_sources(self) -> Vec<C> {
+        self.sources
+    }
+
     /// Moves a source on and puts it where it belongs.
     fn advance_source(&mut self, source: usize) -> Result<(), IndexError> {
         if !self.sources[source].advance()? {

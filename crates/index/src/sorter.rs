@@ -146,6 +146,14 @@ impl Sorter {
 /// Sorted records.
 pub struct Sorted(Merge<SortedSource>);
 
+impl Sorted {
+    /// The same records from the first on.
+    pub fn rewound(self) -> Self {
+        let sources = self.0.into_sources().into_iter().map(SortedSource::rewound).collect();
+        Self(Merge::new(sources, Tombstones::Keep))
+    }
+}
+
 impl std::fmt::Debug for Sorted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Sorted").finish_non_exhaustive()
@@ -172,6 +180,13 @@ enum SortedSource {
 }
 
 impl SortedSource {
+    fn rewound(self) -> Self {
+        match self {
+            Self::Memory(sorted) => Self::Memory(SortedBuffer { next: 0, at: 0, ..sorted }),
+            Self::Spill(cursor) => Self::Spill(BlockCursor::new(Spill { next: 0, ..cursor.into_source() })),
+        }
+    }
+
     fn cursor(&self) -> &dyn Cursor {
         match self {
             Self::Memory(cursor) => cursor,

@@ -11,10 +11,10 @@ mod copying;
 mod lanes;
 mod metadata;
 mod places;
+mod reading;
 mod recipe;
 mod verifying;
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use larder_store::RepositoryError;
 
 use crate::context::Context;
 use crate::version::MetaChunks;
-use crate::writing::{Destination, Packer, Pool, Uploads, Usage, container_table, holdings};
+use crate::writing::{Destination, Packer, Pool, PoolHandle, Uploads, Usage, container_table, holdings};
 
 pub use crate::writing::Holding;
 pub use lanes::LANES_MAX;
@@ -136,7 +136,7 @@ impl Relaid {
 /// Writes the containers of one task. See the module header.
 pub struct Relayout {
     context: Context,
-    fingerprinter: Fingerprinter,
+    fingerprinter: Arc<Fingerprinter>,
     chunks: MetaChunks,
     uploads: Arc<Uploads>,
     data: Packer,
@@ -153,8 +153,8 @@ pub struct Relayout {
     lanes: Vec<Packer>,
     /// Uncompressed bytes that were copied in whole frames.
     whole_bytes: u64,
-    /// Memory of the last batch, for the next: a fresh piece of this size costs as much as a copy of its contents.
-    spare: Cell<Vec<u8>>,
+    /// Opens what is read, and seals what is written.
+    threads: PoolHandle,
     /// Last, so that it ends after those that hand work in.
     _pool: Pool,
 }
@@ -171,12 +171,12 @@ impl Relayout {
         let uploads = Uploads::new(context.repository.clone(), context.runtime.clone());
         let pool = Pool::new(context, compression);
         let handle = pool.handle().ok_or(RelayoutError::NoThreads)?;
-        let destination = Destination::Store { pool: handle, uploads: uploads.clone() };
+        let destination = Destination::Store { pool: handle.clone(), uploads: uploads.clone() };
         let mut data = Packer::new(destination.clone(), ContainerKind::Data, job);
         data.guess_matter();
         Ok(Self {
             context: context.clone(),
-            fingerprinter: Fingerprinter::new(&context.repository.keys().fingerprint),
+            fingerprinter: Arc::new(Fingerprinter::new(&context.repository.keys().fingerprint)),
             chunks: MetaChunks::new(context),
             uploads,
             data,
@@ -187,7 +187,7 @@ impl Relayout {
             left: metadata::Left::default(),
             lanes: Vec::new(),
             whole_bytes: 0,
-            spare: Cell::default(),
+            threads: handle,
             _pool: pool,
         })
     }

@@ -17,5 +17,5 @@ pub use holding::Holding;
 pub(crate) use holding::{container_table, holdings};
 pub(crate) use node_writer::{MetaSink, NodeWriter, Usage, uses_of};
 pub(crate) use packer::{Destination, LIFECYCLE_PAYLOAD, PAYLOAD_MAX, Packer};
-pub(crate) use pool::{Pool, PoolHandle};
+pub(crate) use pool::{Pool, PoolHandle, Worker};
 pub(crate) use uploads::Uploads;

@@ -1,5 +1,8 @@
 //! Reading what is led to, and copying what has no other copy. Changes nothing that anybody knows of: new containers belong to the
 //! pass, and count when its index does.
+//!
+//! Containers are gone over by rising numbers, so whoever [follows](Verdict::Follows) another comes after it: whatever was carried when
+//! time is up can go by itself. One container at least is, or short passes would begin again for ever.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -46,8 +49,8 @@ pub(super) enum Ended {
     Done(Carried),
     /// This container cannot be read.
     Distrusted(ContainerId),
-    /// It was told to stop.
-    Stopped,
+    /// It was told to stop: these, which have the lowest numbers, have theirs.
+    Stopped(Carried),
 }
 
 /// Carries verdicts out.
@@ -66,9 +69,11 @@ pub(super) fn carry(
         (*number, *candidate, repository.read_container_index(candidate.id).await)
     });
     let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
+    let mut was_stopped = false;
     while let Some((number, candidate, read)) = pass.io.runtime.block_on(reads.next()) {
-        if (work.stop)() {
-            return Ok(Ended::Stopped);
+        if (work.stop)() && !carrying.carried.forwards.is_empty() {
+            was_stopped = true;
+            break;
         }
         let index = match read {
             Ok(index) if index.chunks.len() == candidate.chunks as usize => index,
@@ -111,7 +116,7 @@ pub(super) fn carry(
         let own = carried.forwards.get(&other).map(|forwards| forwards.own.clone()).unwrap_or_default();
         carried.forwards.entry(container).or_default().own.extend(own);
     }
-    Ok(Ended::Done(carried))
+    Ok(if was_stopped { Ended::Stopped(carried) } else { Ended::Done(carried) })
 }
 
 /// Chunks that are gone over together.
@@ -169,23 +174,28 @@ impl Carrying<'_> {
         let facts = self.pass.io.runtime.block_on(table.get(&numbers))?;
         let ids: HashMap<u32, ContainerId> =
             numbers.iter().zip(facts).filter_map(|(number, facts)| Some((*number, facts?.id))).collect();
-        for of_one in led.chunk_by(|(_, a, _), (_, b, _)| a.container == b.container) {
-            let Some(id) = of_one.first().and_then(|(_, place, _)| ids.get(&place.container)) else { continue };
-            let index = match self.pass.io.runtime.block_on(self.pass.io.repository.read_container_index(*id)) {
+        let repository = &self.pass.io.repository;
+        let reads = led.chunk_by(|(_, a, _), (_, b, _)| a.container == b.container).filter_map(|of_one| {
+            let id = *ids.get(&of_one.first()?.1.container)?;
+            Some(async move { (id, of_one, repository.read_container_index(id).await) })
+        });
+        let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
+        let mut all = Vec::with_capacity(led.len());
+        while let Some((id, of_one, index)) = self.pass.io.runtime.block_on(reads.next()) {
+            let index = match index {
                 Ok(index) => index,
                 Err(error) if error.is_damage() => {
                     tracing::warn!(%error, "a container cannot be read, so no copy is given up for its chunks");
-                    return Ok(Some(*id));
+                    return Ok(Some(id));
                 }
                 Err(error) => return Err(error.into()),
             };
-            let Some(mut there) = found(of_one, &index) else { return Ok(Some(*id)) };
+            let Some(mut there) = found(of_one, &index) else { return Ok(Some(id)) };
             there.dedup();
-            if let Some(container) = self.relayout.unreadable_among(&there)?.pop_first() {
-                return Ok(Some(container));
-            }
+            all.append(&mut there);
         }
-        Ok(None)
+        drop(reads);
+        Ok(self.relayout.unreadable_among(&all)?.pop_first())
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Counted in chunks: the bytes of single chunks are in the containers, and these are read when they are given up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use larder_format::ids::ByteCount;
 use larder_index::{Draft, IndexError, IndexPass, Sorted, Sorter};
@@ -19,6 +19,8 @@ const MUCH_ONE_IN: u64 = 50;
 #[derive(Debug, Default)]
 pub(super) struct Chosen {
     pub(super) containers: BTreeMap<u32, Candidate>,
+    /// Those that were to go too, until there was no time for them: they stay, and nothing is led to them.
+    pub(super) put_off: BTreeSet<u32>,
     pub(super) plan: GiveUpPlan,
     pub(super) remains: Remains,
     /// Keys of listed chunks that no version needs, when that is known.
@@ -88,6 +90,19 @@ pub(super) fn choose(
         (false, false) => Remains::Few,
     };
     Ok(chosen)
+}
+
+impl Chosen {
+    /// Only these go.
+    pub(super) fn keep_to(&mut self, carried: impl Fn(&u32) -> bool) {
+        let (going, put_off): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut self.containers).into_iter().partition(|(number, _)| carried(number));
+        self.put_off = put_off.into_keys().collect();
+        self.plan.containers = going.len() as u64;
+        self.plan.container_bytes = ByteCount(going.values().map(|candidate| candidate.object_bytes).sum());
+        self.containers = going;
+        self.remains = Remains::Unfinished;
+    }
 }
 
 struct Row {

@@ -144,7 +144,7 @@ pub struct GivenUp {
     pub written_bytes: ByteCount,
     /// Containers that cannot be read, and were left out of it.
     pub unreadable: Vec<ContainerId>,
-    /// Whether it was told to stop: nothing was given up, and the next pass begins again.
+    /// Whether it was told to stop: what was carried out until then counts, and the next pass goes on.
     pub was_stopped: bool,
     /// What stays of what was looked for.
     pub(crate) remains: Remains,
@@ -254,7 +254,7 @@ pub(crate) fn give_up(pass: &IndexPass, draft: &mut Draft<'_>, work: &Work) -> R
         if chosen.containers.is_empty() {
             return Ok(given_up);
         }
-        let (verdicts, changes) = verdicts::verdicts(pass, draft, &standing, &mut chosen)?;
+        let (verdicts, mut changes) = verdicts::verdicts(pass, draft, &standing, &mut chosen)?;
         // One for all attempts: the names of what it writes are used once.
         let mut writing = match relayout.take() {
             Some(relayout) => relayout,
@@ -263,27 +263,32 @@ pub(crate) fn give_up(pass: &IndexPass, draft: &mut Draft<'_>, work: &Work) -> R
                 Relayout::new(&context, work.job, work.options.compression)?.numbered_from(work.next_number)
             }
         };
-        match carry::carry(pass, draft, work, &chosen, verdicts, &mut writing)? {
-            Ended::Done(carried) => {
-                given_up.led_chunks = carried.led_chunks;
-                given_up.copied_chunks = carried.copied_chunks;
-                given_up.copied_bytes = ByteCount(carried.copied_bytes);
-                given_up.whole_bytes = ByteCount(writing.whole_bytes());
-                given_up.dropped_chunks = changes.dropped;
-                let written = writing.finish()?;
-                tables::apply(pass, draft, &chosen, &carried, &written, changes, &mut given_up)?;
-                return Ok(given_up);
-            }
-            Ended::Stopped => {
+        let carried = match carry::carry(pass, draft, work, &chosen, verdicts, &mut writing)? {
+            Ended::Done(carried) => carried,
+            Ended::Stopped(carried) => {
                 given_up.was_stopped = true;
-                return Ok(given_up);
+                chosen.keep_to(|number| carried.forwards.contains_key(number));
+                chosen.plan.copied_bytes = ByteCount(carried.copied_bytes);
+                (given_up.plan, given_up.remains) = (chosen.plan, chosen.remains);
+                drop(changes);
+                changes = verdicts::verdicts(pass, draft, &standing, &mut chosen)?.1;
+                carried
             }
             Ended::Distrusted(container) => {
                 given_up.unreadable.push(container);
                 distrusted.insert(container);
                 relayout = Some(writing);
+                continue;
             }
-        }
+        };
+        given_up.led_chunks = carried.led_chunks;
+        given_up.copied_chunks = carried.copied_chunks;
+        given_up.copied_bytes = ByteCount(carried.copied_bytes);
+        given_up.whole_bytes = ByteCount(writing.whole_bytes());
+        given_up.dropped_chunks = changes.dropped;
+        let written = writing.finish()?;
+        tables::apply(pass, draft, &chosen, &carried, &written, changes, &mut given_up)?;
+        return Ok(given_up);
     }
     tracing::warn!(containers = distrusted.len(), "too much cannot be read; nothing is given up");
     given_up.plan = GiveUpPlan::default();

@@ -88,13 +88,16 @@ fn key_of(place: ChunkPlace) -> [u8; 8] {
 }
 
 /// Decides on all of them.
+///
+/// When some of the chosen are [put off](Chosen::put_off), and these have the highest numbers, it decides on the others what it did
+/// when all were to go: of several that have a chunk it is copied from the lowest, and what is put off is no more led to than before.
 pub(super) fn verdicts(
     pass: &IndexPass,
     draft: &Draft<'_>,
     standing: &Standing,
     chosen: &mut Chosen,
 ) -> Result<(Verdicts, TableChanges), IndexError> {
-    let unneeded = chosen.unneeded.take();
+    let mut unneeded = chosen.unneeded.take();
     let mut deciding = Deciding {
         standing,
         chosen,
@@ -106,11 +109,12 @@ pub(super) fn verdicts(
             forgotten: 0,
         },
     };
-    match unneeded {
-        Some(mut unneeded) => all(pass, draft, Marks::Unneeded(&mut unneeded), |group| deciding.decide(&group))?,
+    match &mut unneeded {
+        Some(unneeded) => all(pass, draft, Marks::Unneeded(unneeded), |group| deciding.decide(&group))?,
         None => duplicates(pass, draft, |group| deciding.decide(&group))?,
     }
     let Deciding { verdicts, changes, .. } = deciding;
+    chosen.unneeded = unneeded.map(Sorted::rewound);
     let mut sorted = verdicts.finish()?;
     let has_current = sorted.advance()?;
     Ok((Verdicts { sorted, has_current }, changes))
@@ -130,7 +134,9 @@ impl Deciding<'_> {
         let stays = |place: &ChunkPlace| standing.known.contains(place.container) && !goes(place);
         let Some(first) = group.places().filter(goes).min() else { return Ok(()) };
         let entry_stays = group.entry.is_some_and(|entry| stays(&entry));
-        let relied_on = |place: &ChunkPlace| stays(place) && standing.winners.contains(place.container);
+        let is_put_off = |place: &ChunkPlace| chosen.put_off.contains(&place.container);
+        let relied_on =
+            |place: &ChunkPlace| stays(place) && !is_put_off(place) && standing.winners.contains(place.container);
         // What lookups find stays what it is if it may; else what stays longest.
         let winner = match group.entry.filter(|entry| relied_on(entry)) {
             None => {

@@ -4,13 +4,14 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::support::*;
 use larder_format::ids::JobId;
 use larder_format::names;
 use larder_gnode::compaction::{CompactionOptions, compact, plans};
 use larder_gnode::giving_up::{Exact, GiveUpOptions, Unused};
-use larder_gnode::pass::{Outcome, PassOptions};
+use larder_gnode::pass::{Outcome, PassError, PassOptions};
 use larder_lnode::{CheckOptions, check};
 use proptest::prelude::*;
 
@@ -345,6 +346,8 @@ enum Step {
     Pass,
     Thorough,
     Exact,
+    /// With so little time (s).
+    Hurried(u64),
     Compact,
     /// The index is lost, and made anew.
     Rebuild,
@@ -359,6 +362,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Pass),
         3 => Just(Step::Thorough),
         3 => Just(Step::Exact),
+        2 => (10u64..80).prop_map(Step::Hurried),
         1 => Just(Step::Compact),
         1 => Just(Step::Rebuild),
     ]
@@ -373,7 +377,7 @@ fn compact_all(scene: &Scene) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// After any history every version that stays is what it was, the index agrees, and nothing is left of what went.
     #[test]
@@ -409,6 +413,14 @@ proptest! {
                 Step::Pass => drop(scene.pass().unwrap()),
                 Step::Thorough => drop(scene.optimize(Exact::Never)),
                 Step::Exact => drop(scene.optimize(Exact::Always)),
+                Step::Hurried(seconds) => {
+                    // Every look at the clock takes a second.
+                    let max_duration = Some(Duration::from_secs(*seconds));
+                    match scene.pass_with(&PassOptions { max_duration, ..thorough(Exact::Always) }) {
+                        Ok(_) | Err(PassError::Interrupted) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
                 Step::Compact => compact_all(&scene),
                 Step::Rebuild => {
                     scene.lose_index();

@@ -2,7 +2,8 @@
 
 use larder_format::ChunkRef;
 
-use super::copying::{Wanted, batches};
+use super::copying::batches;
+use super::reading::Wanted;
 use super::{Relayout, RelayoutError};
 
 /// Lanes that there are: an open container takes memory until it is closed.
@@ -24,7 +25,6 @@ impl Relayout {
                 let last = self.lanes.len() - 1;
                 copies.push(self.lanes[(*lane).min(last)].push(chunk.fingerprint, contents.chunk(place, chunk))?);
             }
-            self.give_back(contents);
         }
         Ok(copies)
     }

@@ -7,7 +7,8 @@ use larder_format::ids::ContainerId;
 use larder_format::names;
 use larder_store::RepositoryError;
 
-use super::copying::{Wanted, batches};
+use super::copying::batches;
+use super::reading::Wanted;
 use super::{Relayout, RelayoutError};
 
 impl Relayout {

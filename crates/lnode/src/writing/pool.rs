@@ -1,4 +1,4 @@
-//! Threads for CPU work: sealing frames, and reading, cutting and fingerprinting files.
+//! Threads for CPU work: sealing frames; reading, cutting and fingerprinting files; opening what is to be copied.
 //!
 //! Sealing goes first: it frees memory, reading takes it. Work never waits for anything but the processor and the source,
 //! so a full pool always drains. How much work may wait is bounded by whoever hands it in.
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, select_biased, unbounded};
-use larder_format::compress::{Compression, Compressor};
+use larder_format::compress::{Compression, Compressor, Decompressor};
 use parking_lot::Mutex;
 
 use crate::context::Context;
@@ -17,6 +17,17 @@ use crate::context::Context;
 /// What each thread has of its own.
 pub(crate) struct Worker {
     pub(crate) compressor: Compressor,
+    pub(crate) decompressor: Decompressor,
+    /// Memory for a frame as it was compressed, and for what it decompresses to: whoever comes next overwrites them.
+    pub(crate) compressed: Vec<u8>,
+    pub(crate) raw: Vec<u8>,
+}
+
+impl Worker {
+    fn new(compression: Compression) -> Self {
+        let (compressor, decompressor) = (Compressor::new(compression), Decompressor::new());
+        Self { compressor, decompressor, compressed: Vec::new(), raw: Vec::new() }
+    }
 }
 
 type Job = Box<dyn FnOnce(&mut Worker) + Send>;
@@ -55,7 +66,7 @@ impl std::fmt::Debug for PoolHandle {
 impl Pool {
     pub(crate) fn new(context: &Context, compression: Compression) -> Self {
         if context.runtime.is_in_turns() {
-            let worker = Worker { compressor: Compressor::new(compression) };
+            let worker = Worker::new(compression);
             let handle = PoolHandle { workers: Workers::Own(Arc::new(Mutex::new(worker))), threads: 1 };
             return Self { handle: Some(handle), threads: Vec::new() };
         }
@@ -112,7 +123,7 @@ impl Drop for Pool {
 }
 
 fn work(urgent: &Receiver<Job>, normal: &Receiver<Job>, compression: Compression) {
-    let mut worker = Worker { compressor: Compressor::new(compression) };
+    let mut worker = Worker::new(compression);
     loop {
         let job = select_biased! {
             recv(urgent) -> job => job,
