@@ -226,6 +226,25 @@ impl Categories {
         self.versions.iter().map(|version| self.freed(&HashSet::from([version.id]))).collect()
     }
 
+    /// Bytes of the objects that each of these versions needs and none of those before it in the list.
+    pub fn added(&self, versions: &[JobId]) -> Vec<ByteCount> {
+        let mut is_counted = vec![false; self.places.len()];
+        let mut added = Vec::with_capacity(versions.len());
+        for version in versions {
+            let others = self.versions.iter().map(|other| other.id).filter(|other| other != version).collect();
+            let alone = self.without(&others);
+            let mut sum = 0;
+            for piece in &self.pieces {
+                if !is_counted[piece.place] && alone.needs(self, piece) {
+                    is_counted[piece.place] = true;
+                    sum += self.places[piece.place].object_bytes;
+                }
+            }
+            added.push(ByteCount(sum));
+        }
+        added
+    }
+
     /// Whether every version was arranged.
     pub fn is_arranged(&self) -> bool {
         self.versions.iter().all(|version| version.progress == Progress::Arranged)

@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 
 use futures::StreamExt;
 use jiff::tz::TimeZone;
-use larder_format::ids::JobId;
+use larder_format::ids::{ByteCount, JobId, SeriesKey};
 use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
 use larder_store::catalog::Version;
 use larder_store::pins::{PinError, PinLine};
 use larder_store::{Repository, RepositoryError};
 
+use crate::categories::{Categories, categories};
 use crate::retention::{Candidate, GroupBy, GroupKey, Policy, Reason, judge};
 use crate::shares::shares;
 
@@ -79,6 +80,10 @@ pub async fn decide(
     versions: Vec<Version>,
     pinned: &BTreeMap<Pin, PinLine>,
 ) -> Result<Vec<JudgedGroup>, RepositoryError> {
+    let arranged = match question.policy.size {
+        Some(_) => Some(categories(repository, &versions).await?),
+        None => None,
+    };
     let mut groups: BTreeMap<GroupKey, Vec<Version>> = BTreeMap::new();
     for version in versions {
         groups.entry(question.group_by.key(&version.summary)).or_default().push(version);
@@ -86,8 +91,8 @@ pub async fn decide(
     let mut judged = Vec::new();
     for (key, mut versions) in groups {
         versions.sort_by_key(|version| std::cmp::Reverse((version.summary.time_ms, version.id())));
-        let sizes = match question.policy.size {
-            Some(_) => shares(repository, &versions, question.memory).await?,
+        let sizes = match &arranged {
+            Some(arranged) => sizes(repository, &versions, arranged, question.memory).await?,
             None => Vec::new(),
         };
         let candidates: Vec<_> = versions
@@ -98,7 +103,7 @@ pub async fn decide(
                 time_ms: version.summary.time_ms,
                 tags: &version.summary.tags,
                 is_pinned: pinned.contains_key(&pin_of(version)),
-                bytes: sizes.get(place).map(|share| share.added).unwrap_or_default(),
+                bytes: sizes.get(place).copied().unwrap_or_default(),
             })
             .collect();
         let reasons = judge(question.policy, &question.zone, question.now_ms, &candidates);
@@ -108,6 +113,27 @@ pub async fn decide(
         judged.push(JudgedGroup { key, versions });
     }
     Ok(judged)
+}
+
+/// Bytes that each of these versions takes and none of those before it in the list: data in the layout `lifecycle` by what is arranged,
+/// all else by whole containers.
+async fn sizes(
+    repository: &Repository,
+    versions: &[Version],
+    arranged: &BTreeMap<SeriesKey, Categories>,
+    memory: usize,
+) -> Result<Vec<ByteCount>, RepositoryError> {
+    let each: Vec<usize> = (0..versions.len()).collect();
+    let shares = shares(repository, versions, &each, versions.len(), memory).await?;
+    let mut sizes: Vec<ByteCount> = shares.into_iter().map(|share| share.added).collect();
+    for (series, categories) in arranged {
+        let places = || (0..versions.len()).filter(|place| versions[*place].series == *series);
+        let ids: Vec<JobId> = places().map(|place| versions[place].id()).collect();
+        for (place, added) in places().zip(categories.added(&ids)) {
+            sizes[place].0 += added.0;
+        }
+    }
+    Ok(sizes)
 }
 
 /// What became of versions that were to be forgotten.

@@ -64,29 +64,9 @@ impl Part {
     }
 }
 
-/// The share of each version of a list, in about `memory` bytes.
+/// The share of each of `count` groups of versions, in about `memory` bytes: `groups` says of each version in which of them it is. The
+/// data of versions in the layout `lifecycle`, which [`categories`](crate::categories) count, is not in it.
 pub async fn shares(
-    repository: &Repository,
-    versions: &[Version],
-    memory: usize,
-) -> Result<Vec<Share>, RepositoryError> {
-    let each: Vec<usize> = (0..versions.len()).collect();
-    shares_of_groups(repository, versions, &each, versions.len(), memory).await
-}
-
-/// The same for groups of versions: `groups` says of each version in which of `count` groups it is.
-pub async fn shares_of_groups(
-    repository: &Repository,
-    versions: &[Version],
-    groups: &[usize],
-    count: usize,
-    memory: usize,
-) -> Result<Vec<Share>, RepositoryError> {
-    shares_of(repository, versions, groups, count, memory, |_, _| true).await
-}
-
-/// The same without what [`categories`](crate::categories) count: the data of versions in the layout `lifecycle`.
-pub async fn shares_beside_categories(
     repository: &Repository,
     versions: &[Version],
     groups: &[usize],
@@ -94,17 +74,6 @@ pub async fn shares_beside_categories(
     memory: usize,
 ) -> Result<Vec<Share>, RepositoryError> {
     let counts = |layout: Layout, kind: ContainerKind| layout == Layout::Standard || kind == ContainerKind::Meta;
-    shares_of(repository, versions, groups, count, memory, counts).await
-}
-
-async fn shares_of(
-    repository: &Repository,
-    versions: &[Version],
-    groups: &[usize],
-    count: usize,
-    memory: usize,
-    counts: impl Fn(Layout, ContainerKind) -> bool,
-) -> Result<Vec<Share>, RepositoryError> {
     let moved = match moved(repository).await {
         Ok(moved) => moved,
         Err(IndexError::Repository(error)) if !error.is_damage() => return Err(error),

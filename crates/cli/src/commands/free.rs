@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use larder_format::ids::{JobId, SeriesKey};
 use larder_format::layout::Layout;
 use larder_gnode::categories::{Categories, categories};
-use larder_gnode::shares::shares_beside_categories;
+use larder_gnode::shares::shares;
 use larder_lnode::Context;
 use larder_store::catalog::Version;
 
@@ -62,7 +62,7 @@ impl Free {
         let of_version = self.all.iter().map(|version| numbers.get(&version.id()).copied());
         let of_version: Vec<usize> = of_version.map(|group| group.unwrap_or(groups.len())).collect();
         let (repository, memory) = (&context.repository, context.memory / 2);
-        let shares = shares_beside_categories(repository, &self.all, &of_version, groups.len() + 1, memory);
+        let shares = shares(repository, &self.all, &of_version, groups.len() + 1, memory);
         match app.block_on(shares) {
             Ok(shares) => {
                 free.iter_mut().zip(shares).for_each(|(free, share)| *free += share.alone.0);

@@ -5,9 +5,26 @@
 use std::collections::BTreeMap;
 
 use crate::support::*;
+use jiff::tz::TimeZone;
+use larder_format::ids::{ByteCount, JobId};
+use larder_gnode::forget::{Question, decide};
 use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::PassOptions;
+use larder_gnode::retention::{GroupBy, Policy};
 use larder_gnode::shares::{Share, shares};
+use larder_store::catalog::Version;
+
+fn shares_of_each(scene: &Scene, versions: &[Version], memory: usize) -> Vec<Share> {
+    let each: Vec<usize> = (0..versions.len()).collect();
+    let repository = scene.context().repository;
+    scene.runtime.block_on(shares(&repository, versions, &each, versions.len(), memory)).unwrap()
+}
+
+/// Bytes of all containers.
+fn stored(scene: &Scene) -> u64 {
+    let repository = scene.repository(scene.memory.store());
+    scene.runtime.block_on(repository.list_containers()).unwrap().iter().map(|listed| listed.bytes).sum()
+}
 
 #[test]
 fn shares_are_those_of_the_container_tables() {
@@ -35,7 +52,7 @@ fn shares_are_those_of_the_container_tables() {
     // Two containers a version at least, so the smallest memory does not hold them all.
     assert!(users.len() > 64);
     for memory in [0, 1 << 20] {
-        let found = scene.runtime.block_on(shares(&context.repository, &versions, memory)).unwrap();
+        let found = shares_of_each(&scene, &versions, memory);
         assert_eq!(found, expected, "with {memory} bytes");
     }
 }
@@ -51,18 +68,49 @@ fn what_was_given_up_counts_where_its_chunks_are() {
         scene.alone(series, &[("new", seed, 20_000)]);
     }
     assert!(scene.optimize(Exact::Never).given_up.written > 0);
-    let context = scene.context();
     let versions = scene.versions();
-    let shares = scene.runtime.block_on(shares(&context.repository, &versions, 1 << 20)).unwrap();
-    let stored = |scene: &Scene| {
-        let listed =
-            scene.runtime.block_on(context.repository.through(store_over(scene.memory.store())).list_containers());
-        listed.unwrap().iter().map(|listed| listed.bytes).sum::<u64>()
-    };
+    let shares = shares_of_each(&scene, &versions, 1 << 20);
     for (version, share) in versions.iter().zip(shares) {
         let cut = scene.fork();
         cut.forget(version.id());
         cut.pass_with(&PassOptions { give_up: None, ..PassOptions::default() }).unwrap();
         assert_eq!(stored(&scene) - stored(&cut), share.alone.0);
+    }
+}
+
+/// Which versions of a policy of this size stay, oldest first.
+fn kept_within(scene: &Scene, bytes: u64) -> Vec<JobId> {
+    let policy = Policy { size: Some(ByteCount(bytes)), ..Policy::default() };
+    let question =
+        Question { policy: &policy, group_by: GroupBy::default(), zone: TimeZone::UTC, now_ms: 0, memory: 1 << 20 };
+    let repository = scene.context().repository;
+    let pinned = BTreeMap::new();
+    let groups = scene.runtime.block_on(decide(&repository, &question, scene.versions(), &pinned)).unwrap();
+    let kept = groups.iter().flat_map(|group| &group.versions).filter(|judged| judged.is_kept());
+    kept.map(|judged| judged.version.id()).collect()
+}
+
+/// What only older versions need does not count for newer ones, in whatever container a pass has put it.
+#[test]
+fn a_size_keeps_what_fits_of_a_series_that_is_arranged() {
+    let scene = Scene::new();
+    let ids: Vec<JobId> = (0..8u64)
+        .map(|version| {
+            // A part of each version stays, and a part of it goes again with the next.
+            let editions = std::array::from_fn(|piece| if piece % 3 == 0 { version } else { 0 });
+            let id = scene.lifecycle("a", &pieces(&editions));
+            scene.arrange(0.0);
+            id
+        })
+        .collect();
+    for count in 1..=ids.len() {
+        let (gone, kept) = ids.split_at(ids.len() - count);
+        let cut = scene.fork();
+        gone.iter().for_each(|id| cut.forget(*id));
+        cut.arrange(0.0);
+        // Of metadata whole containers are counted, as they are before versions go.
+        let bytes = stored(&cut);
+        assert_eq!(kept_within(&scene, bytes + 4_000), kept, "the newest {count} take {bytes} bytes");
+        assert_eq!(kept_within(&scene, bytes - 4_000).len(), count - 1, "{bytes}");
     }
 }

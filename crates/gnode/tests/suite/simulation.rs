@@ -207,6 +207,7 @@ fn nothing_is_lost_whatever_happens() {
             "superseded",
             "containers collected",
             "containers given up",
+            "given up in part",
             "chunks led",
             "chunks copied",
             "chunks dropped",

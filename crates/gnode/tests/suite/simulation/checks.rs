@@ -60,10 +60,18 @@ impl Checks {
         if let Some(lost) = lost.first() {
             return Err(format!("what a lease names is gone: {lost}"));
         }
-        let matters = world.take_changes().iter().any(|change| match change {
+        let changes = world.take_changes();
+        let matters = changes.iter().any(|change| match change {
             Change::Deleted(_) => true,
             Change::Created(name) => name.starts_with(names::VERSIONS) || name.starts_with(names::FORGOTTEN),
         });
+        // An index leads versions elsewhere: every one of them is restored before another index can hide what this one did.
+        let is_led = |change: &Change| matches!(change, Change::Created(name) if names::parse_index(name).is_some());
+        if changes.iter().any(is_led) {
+            let versions = self.versions(world)?;
+            self.follow(world)?;
+            self.restore_all(&versions)?;
+        }
         if !matters {
             return Ok(());
         }

@@ -416,7 +416,14 @@ pub async fn real_pass(node: &Node, death: Death) -> Result<(), Stop> {
     };
     let unused = Unused::OfContainer(*node.rng().pick(&[1, 20, 60]));
     let exact = *node.rng().pick(&[Exact::Never, Exact::WhenWorth, Exact::Always]);
-    let give_up = Some(GiveUpOptions { unused, exact, max_rewrite: None, compression: Compression::Off });
+    let (max_rewrite, max_duration) = match death {
+        Death::Certain => (None, None),
+        Death::Guessed => {
+            let [bytes, seconds] = [&[None, None, None, Some(20_000)], &[None, None, None, Some(5)]];
+            (*node.rng().pick(bytes), node.rng().pick(seconds).map(Duration::from_secs))
+        }
+    };
+    let give_up = Some(GiveUpOptions { unused, exact, max_rewrite, compression: Compression::Off });
     let every = *node.rng().pick(&[1, 1, 2, 3, 5]);
     let arrange = ArrangeOptions {
         // In the end nothing is left over, so that what nobody needs can be told from what some need.
@@ -427,7 +434,7 @@ pub async fn real_pass(node: &Node, death: Death) -> Result<(), Stop> {
     };
     let arrange = (death == Death::Certain || !node.one_in(4)).then_some(arrange);
     let dead_after = Duration::from_secs(seconds);
-    let options = PassOptions { dead_after, listing, give_up, arrange, ..PassOptions::default() };
+    let options = PassOptions { dead_after, listing, give_up, arrange, max_duration, ..PassOptions::default() };
     let _impatient = (seconds < PATIENT).then(|| node.ledger.impatient());
     match larder_gnode::pass::run(&surroundings, &options).await {
         Ok(report) => {
@@ -436,8 +443,10 @@ pub async fn real_pass(node: &Node, death: Death) -> Result<(), Stop> {
             }
             report.plan.fenced.iter().for_each(|_| node.ledger.count("fences"));
             (0..report.done.containers).for_each(|_| node.ledger.count("containers collected"));
-            let GivenUp { plan, led_chunks, copied_chunks, dropped_chunks, unreadable, .. } = &report.given_up;
+            let GivenUp { plan, led_chunks, copied_chunks, dropped_chunks, unreadable, was_stopped: is_part, .. } =
+                &report.given_up;
             let counts = [
+                ("given up in part", u64::from(*is_part && plan.containers > 0)),
                 ("containers given up", plan.containers),
                 ("chunks led", *led_chunks),
                 ("chunks copied", *copied_chunks),
