@@ -416,12 +416,13 @@ pub async fn real_pass(node: &Node, death: Death) -> Result<(), Stop> {
     };
     let unused = Unused::OfContainer(*node.rng().pick(&[1, 20, 60]));
     let exact = *node.rng().pick(&[Exact::Never, Exact::WhenWorth, Exact::Always]);
-    let (max_rewrite, max_duration) = match death {
-        Death::Certain => (None, None),
-        Death::Guessed => {
-            let [bytes, seconds] = [&[None, None, None, Some(20_000)], &[None, None, None, Some(5)]];
-            (*node.rng().pick(bytes), node.rng().pick(seconds).map(Duration::from_secs))
-        }
+    let max_rewrite = match death {
+        Death::Certain => None,
+        Death::Guessed => *node.rng().pick(&[None, None, None, Some(20_000)]),
+    };
+    let max_duration = match death {
+        Death::Certain => None,
+        Death::Guessed => node.rng().pick(&[None, None, None, Some(5), Some(30)]).map(Duration::from_secs),
     };
     let give_up = Some(GiveUpOptions { unused, exact, max_rewrite, compression: Compression::Off });
     let every = *node.rng().pick(&[1, 1, 2, 3, 5]);
