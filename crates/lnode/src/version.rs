@@ -83,7 +83,8 @@ impl VersionReader {
 
     /// What was fetched of contents so far.
     pub fn fetched(&self) -> FetchReport {
-        self.counters.report()
+        let (led, look_ups) = self.chunks.moved().counts();
+        FetchReport { led, look_ups, ..self.counters.report() }
     }
 
     pub(crate) fn counters(&self) -> &Arc<FetchCounters> {

@@ -14,6 +14,7 @@
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::{StreamExt, TryStreamExt};
 use larder_format::ChunkRef;
@@ -50,6 +51,9 @@ pub(crate) struct Moved {
     progress: Arc<dyn Progress>,
     arranged: Arranged,
     state: Mutex<State>,
+    /// Chunks that were led on, and how often the index was asked for that.
+    led: AtomicU64,
+    look_ups: AtomicU64,
 }
 
 struct State {
@@ -93,7 +97,14 @@ impl Moved {
             progress: context.progress.clone(),
             arranged: Arranged::new(context.memory / EXTENTS_ONE_IN),
             state: Mutex::new(state),
+            led: AtomicU64::new(0),
+            look_ups: AtomicU64::new(0),
         }
+    }
+
+    /// How many chunks were led on by the index, and how often it was asked.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.led.load(Ordering::Relaxed), self.look_ups.load(Ordering::Relaxed))
     }
 
     /// Versions of the layout `lifecycle` that will be read name these containers.
@@ -273,6 +284,7 @@ impl Moved {
     }
 
     async fn look_up(&self, index: &Index, chunks: &mut [&mut ChunkRef]) -> Result<(), IndexError> {
+        self.look_ups.fetch_add(1, Ordering::Relaxed);
         let keys: Vec<_> = chunks.iter().map(|chunk| ChunkKey::of(&chunk.fingerprint)).collect();
         let found = index.chunks.get(&keys).await?;
         let mut numbers: Vec<u32> = found.iter().flatten().map(|place| place.container).collect();
@@ -289,7 +301,10 @@ impl Moved {
             let Some(table) = tables.get(&found.container) else { continue };
             // An index that is wrong about a place must not make a reader take other bytes for the chunk's.
             match table.get(found.chunk as usize) {
-                Some(there) if there.fingerprint == chunk.fingerprint && there.size == chunk.size => **chunk = *there,
+                Some(there) if there.fingerprint == chunk.fingerprint && there.size == chunk.size => {
+                    **chunk = *there;
+                    self.led.fetch_add(1, Ordering::Relaxed);
+                }
                 _ => tracing::warn!(container = found.container, "the index leads to a chunk that is another"),
             }
         }

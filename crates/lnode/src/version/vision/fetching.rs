@@ -62,6 +62,10 @@ pub struct FetchReport {
     pub disk_written: u64,
     /// Bytes of contents that were made of it.
     pub used: u64,
+    /// Chunks that were found through the index, because the containers that the version names were given up: one hop each.
+    pub led: u64,
+    /// How often the index was asked for them, many at once.
+    pub look_ups: u64,
 }
 
 impl FetchReport {
@@ -137,6 +141,8 @@ impl FetchCounters {
             disk_read: get(&self.disk_read),
             disk_written: get(&self.disk_written),
             used: get(&self.used),
+            led: 0,
+            look_ups: 0,
         }
     }
 }
