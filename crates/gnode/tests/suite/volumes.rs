@@ -1,5 +1,6 @@
-//! The promise: laid out exactly (`--holes 0`), what dies of a volume is its tail, whichever versions are forgotten. So forgetting deletes
-//! objects as they are, rewrites at most one of each volume, and reads no other.
+//! The promise: laid out exactly (`--holes 0`), what dies of a volume is its tail, whichever versions are forgotten: one of its objects at
+//! most is cut, behind which all go, before which all stay. So forgetting deletes objects as they are, rewrites at most one of each volume,
+//! and reads no other. Objects that left as a whole stay where they were written; they are of one category, and never cut.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 
@@ -15,19 +16,15 @@ use larder_testkit::OpKind;
 use larder_testkit::data::Rng;
 use proptest::prelude::*;
 
-/// What is laid out of each volume, in order: its objects by the categories with which they begin, since what leaves as a whole stays where
-/// it was written. What is open is no volume yet.
-fn volumes(scene: &Scene) -> BTreeMap<u32, Vec<Laid>> {
-    let all = scene.laid_out();
-    let begins: BTreeMap<ContainerId, u32> = all.iter().rev().map(|laid| (laid.container, laid.first)).collect();
-    let mut volumes: BTreeMap<u32, Vec<Laid>> = BTreeMap::new();
-    for laid in all {
+/// The objects of each volume, each with what is laid out in it, in order. What is open is no volume yet.
+fn volumes(scene: &Scene) -> BTreeMap<u32, Vec<Vec<Laid>>> {
+    let mut volumes: BTreeMap<u32, BTreeMap<ContainerId, Vec<Laid>>> = BTreeMap::new();
+    for laid in scene.laid_out() {
         if let Last::Version(last) = laid.last {
-            volumes.entry(last).or_default().push(laid);
+            volumes.entry(last).or_default().entry(laid.container).or_default().push(laid);
         }
     }
-    volumes.values_mut().for_each(|laid| laid.sort_by_key(|laid| (begins[&laid.container], *laid)));
-    volumes
+    volumes.into_iter().map(|(last, objects)| (last, objects.into_values().collect())).collect()
 }
 
 /// Whether any of these versions may need what is of this category.
@@ -41,19 +38,30 @@ fn retained(scene: &Scene) -> BTreeSet<u32> {
     scene.categories_of("db").versions.iter().map(|version| version.number).collect()
 }
 
-/// Whatever is forgotten of the versions that are there: of each volume the tail dies, and only that.
+/// Whatever is forgotten of the versions that are there: of each volume one object is cut at most, of which the tail dies; what dies was
+/// first used after all that stays.
 #[track_caller]
 fn dead_are_tails(scene: &Scene, at: &str) {
     let retained: Vec<u32> = retained(scene).into_iter().collect();
     let volumes = volumes(scene);
     for kept in 0..1_u32 << retained.len() {
         let kept = (0..retained.len()).filter(|place| kept >> place & 1 == 1).map(|place| retained[place]).collect();
-        for (last, laid) in &volumes {
-            let dead = laid.iter().position(|laid| !is_needed(laid, &kept)).unwrap_or(laid.len());
-            assert!(
-                laid[dead..].iter().all(|laid| !is_needed(laid, &kept)),
-                "{at}: with {kept:?} of {retained:?} volume {last} dies at {dead} and not to its end: {laid:?}"
-            );
+        for (last, objects) in &volumes {
+            let at = || format!("{at}: volume {last} with {kept:?} of {retained:?}: {objects:?}");
+            let dies = |laid: &&Laid| !is_needed(laid, &kept);
+            let firsts = |dying: bool| {
+                let all = objects.iter().flatten().filter(move |laid| dies(laid) == dying);
+                all.map(|laid| laid.first)
+            };
+            if let (Some(stays), Some(goes)) = (firsts(false).max(), firsts(true).min()) {
+                assert!(stays < goes, "{}", at());
+            }
+            let stay = |object: &[Laid]| object.iter().take_while(|laid| !dies(laid)).count();
+            for object in objects {
+                assert!(object[stay(object)..].iter().all(|laid| dies(&laid)), "{}", at());
+            }
+            let cut = objects.iter().filter(|object| (1..object.len()).contains(&stay(object)));
+            assert!(cut.count() <= 1, "{}", at());
         }
     }
 }
@@ -121,9 +129,8 @@ fn a_volume_of_several_objects_loses_its_tail() {
         .collect();
     let numbers: Vec<u32> = retained(&scene).into_iter().collect();
     let volume = &volumes(&scene)[&numbers[3]];
-    let objects: BTreeSet<ContainerId> = volume.iter().map(|laid| laid.container).collect();
-    let firsts: BTreeSet<u32> = volume.iter().map(|laid| laid.first).collect();
-    assert_eq!((objects.len(), firsts.len(), volumes(&scene).len()), (3, 4, 1));
+    let firsts: BTreeSet<u32> = volume.iter().flatten().map(|laid| laid.first).collect();
+    assert_eq!((volume.len(), firsts.len(), volumes(&scene).len()), (3, 4, 1));
     dead_are_tails(&scene, "arranged");
     // How many versions from the fourth down go; what lies in between goes with nobody.
     for forgotten in 1..16_u32 {
