@@ -55,6 +55,11 @@ pub(crate) fn show(bytes: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
+/// A share that is counted in thousandths: `12.5 %`.
+pub(crate) fn percent_of_thousand(permille: u32) -> String {
+    format!("{:.1} %", f64::from(permille) / 10.0)
+}
+
 /// A count with its noun: `1 file`, `2 files`.
 pub(crate) fn count(number: u64, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }

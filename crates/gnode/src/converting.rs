@@ -6,6 +6,9 @@
 //! the old generations had goes with the next pass. Cut off at any moment, some versions are of one layout and some of the other;
 //! all are whole, and converting again goes on.
 //!
+//! A version that cannot be read stays as it is, in the containers that it has, and is told; all others are converted. What of it can be
+//! read stays readable, and when it can be read again, converting again takes it along.
+//!
 //! A series of the layout `lifecycle` of which the index was made anew is not arranged ([`disordered`]). Converting it to the layout that it
 //! has lays those versions out anew that name containers because of which, and all after the first of them, so that versions are ingested
 //! in their order.
@@ -30,7 +33,7 @@ use larder_lnode::lease::LeaseKeeper;
 use larder_lnode::references::References;
 use larder_lnode::relayout::{ChunkPlaces, Holding, Relayout, RelayoutError};
 use larder_store::RepositoryError;
-use larder_store::catalog::Version;
+use larder_store::catalog::{Catalog, Version};
 use larder_store::jobs::CommitError;
 use larder_store::repository::random;
 
@@ -43,7 +46,7 @@ const BEFORE_ONE_IN: usize = 8;
 const ROUNDS_MAX: u32 = 4;
 
 /// What was done.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Converted {
     /// Versions that are of the other layout now.
     pub versions: u64,
@@ -59,6 +62,17 @@ pub struct Converted {
     pub stored_bytes: u64,
     /// Versions that are still of the old layout: they came meanwhile, or cannot be read.
     pub left: u64,
+    /// Those of them that cannot be read, oldest first.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// A version that stays as it is, because something of it cannot be read.
+#[derive(Debug)]
+pub struct Unreadable {
+    /// The version.
+    pub id: JobId,
+    /// What is wrong.
+    pub error: RepositoryError,
 }
 
 /// A series could not be converted as a whole. Every version is whole, in one layout or the other.
@@ -98,27 +112,34 @@ pub fn convert(
     };
     let lost = lost.get(&context.repository.keys().series_key(series)).cloned().unwrap_or_default();
     for round in 0..ROUNDS_MAX {
-        let mut versions = context.runtime.block_on(context.repository.catalog_of_series(series))?.versions;
-        if versions.is_empty() {
+        let Catalog { mut versions, damaged, .. } =
+            context.runtime.block_on(context.repository.catalog_of_series(series))?;
+        if versions.is_empty() && damaged.is_empty() {
             return Err(ConvertError::NoSuchSeries { series: series.to_owned() });
         }
         versions.sort_by_key(Version::id);
+        damaged.into_iter().for_each(|version| converted.cannot_be_read(version.id, version.error));
         let again = converter.in_disorder(&versions, &lost)?;
         let is_done = |version: &Version| version.summary.layout == layout && !again.contains(&version.id());
         if round == 0 {
             converted.were_already = versions.iter().filter(|version| is_done(version)).count() as u64;
         }
-        converted.left = versions.iter().filter(|version| !is_done(version)).count() as u64;
-        if converted.left == 0 {
+        // What could not be read is not asked for again: that would leave another half of a copy.
+        versions.retain(|version| !converted.is_unreadable(version.id()));
+        let todo: Vec<&Version> = versions.iter().filter(|version| !is_done(version)).collect();
+        converted.left = (todo.len() + converted.unreadable.len()) as u64;
+        if todo.is_empty() {
             break;
         }
-        let todo = versions.iter().filter(|version| !is_done(version));
-        let bytes = todo.map(|version| version.summary.statistics.stream_bytes).sum();
-        context.progress.expect(converted.left, bytes);
+        let bytes = todo.iter().map(|version| version.summary.statistics.stream_bytes).sum();
+        context.progress.expect(todo.len() as u64, bytes);
         context.progress.expectation_is_complete();
         for version in &versions {
             match is_done(version) {
-                true => converter.share_with(version)?,
+                true => {
+                    let manifest = context.runtime.block_on(context.repository.manifest(version));
+                    converter.share_with(version, manifest)?;
+                }
                 false => {
                     converter.convert(version, &mut converted)?;
                     context.progress.done(1, version.summary.statistics.stream_bytes);
@@ -126,7 +147,21 @@ pub fn convert(
             }
         }
     }
+    converted.unreadable.sort_by_key(|version| version.id);
     Ok(converted)
+}
+
+impl Converted {
+    fn is_unreadable(&self, id: JobId) -> bool {
+        self.unreadable.iter().any(|version| version.id == id)
+    }
+
+    fn cannot_be_read(&mut self, id: JobId, error: RepositoryError) {
+        if !self.is_unreadable(id) {
+            tracing::warn!(%error, version = %id, "a version cannot be read and stays as it is");
+            self.unreadable.push(Unreadable { id, error });
+        }
+    }
 }
 
 /// What the version before has.
@@ -172,18 +207,21 @@ impl Converter<'_> {
     }
 
     /// What comes next may share what this version has. One that cannot be read is passed over.
-    fn share_with(&mut self, version: &Version) -> Result<(), ConvertError> {
-        match self.context.runtime.block_on(self.context.repository.manifest(version)) {
-            Ok(manifest) => self.remember(version, &manifest),
+    fn share_with(
+        &mut self,
+        version: &Version,
+        manifest: Result<Manifest, RepositoryError>,
+    ) -> Result<(), ConvertError> {
+        match manifest.and_then(|manifest| self.remember(version, &manifest)) {
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "a version cannot be read and nothing is shared with it");
                 Ok(())
             }
-            Err(error) => Err(error.into()),
+            done => Ok(done?),
         }
     }
 
-    fn remember(&mut self, version: &Version, manifest: &Manifest) -> Result<(), ConvertError> {
+    fn remember(&mut self, version: &Version, manifest: &Manifest) -> Result<(), RepositoryError> {
         let of_data = manifest.containers.iter().filter(|usage| usage.container.kind == ContainerKind::Data);
         let containers = of_data.map(|usage| (usage.container, Holding::of(usage))).collect();
         // Before the next one takes its memory.
@@ -215,7 +253,7 @@ impl Converter<'_> {
             Err(ConvertError::Repository(error) | ConvertError::Relayout(RelayoutError::Repository(error)))
                 if error.is_damage() =>
             {
-                tracing::warn!(%error, "a version cannot be read and stays in its layout");
+                converted.cannot_be_read(version.id(), error);
                 Ok(())
             }
             done => done.map(drop),
@@ -282,7 +320,7 @@ impl Converter<'_> {
         converted.shared_bytes += shared;
         converted.stored_bytes += written.stored_bytes;
         let summary = relaid.summary.clone();
-        self.remember(&Version { generation, summary, ..version }, &relaid)?;
+        self.share_with(&Version { generation, summary, ..version }, Ok(relaid))?;
         Ok(answered)
     }
 }

@@ -175,8 +175,8 @@ impl Ended<'_> {
         let would = if self.args.dry_run { "Would add" } else { "Added" };
         out.info(format!("{would} to the repository: {added} ({stored} stored)"))?;
         if let Some(permille) = statistics.skip_permille.filter(|permille| *permille > 0) {
-            let percent = f64::from(permille) / 10.0;
-            out.info(format!("{percent:.1} % of what the newest snapshot does not have is in the one before it"))?;
+            let share = sizes::percent_of_thousand(permille);
+            out.info(format!("{share} of what the newest snapshot does not have is in the one before it"))?;
         }
         let files = sizes::count(summary::files(statistics), "file");
         let duration = time::show_duration(std::time::Duration::from_secs_f64(self.seconds.max(0.0)));

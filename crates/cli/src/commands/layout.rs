@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use larder_format::ids::JobId;
 use larder_format::layout::Layout;
+use larder_format::manifest::Summary;
 use larder_gnode::categories::{
     Categories, CategorizedVersion, Category, CategorySize, Freed, Last, Progress, Volume, categories,
 };
@@ -84,18 +85,21 @@ struct Picture {
 struct Shown {
     version: CategorizedVersion,
     time_ms: u64,
+    /// Of what its base does not have, so many of a thousand are in the version before that, if it was measured.
+    skip_permille: Option<u32>,
     freed: Option<(u64, Freed)>,
 }
 
 impl Picture {
     /// `free`: what forgetting each of the versions alone frees, data and metadata.
     fn new(series: String, categories: &Categories, versions: &[Version], free: Option<Vec<u64>>) -> Self {
-        let times: HashMap<JobId, u64> =
-            versions.iter().map(|version| (version.id(), version.summary.time_ms)).collect();
+        let summaries: HashMap<JobId, &Summary> =
+            versions.iter().map(|version| (version.id(), &version.summary)).collect();
         let free: HashMap<JobId, u64> = versions.iter().map(Version::id).zip(free.unwrap_or_default()).collect();
         let shown = categories.versions.iter().zip(categories.freed_alone()).map(|(version, freed)| Shown {
             version: *version,
-            time_ms: times.get(&version.id).copied().unwrap_or(0),
+            time_ms: summaries.get(&version.id).map_or(0, |summary| summary.time_ms),
+            skip_permille: summaries.get(&version.id).and_then(|summary| summary.statistics.skip_permille),
             freed: free.get(&version.id).map(|bytes| (*bytes, freed)),
         });
         Self {
@@ -154,6 +158,7 @@ impl Picture {
                     "free_bytes": freed.map(|(bytes, _)| bytes),
                     "free_data_containers": freed.map(|(_, data)| data.containers),
                     "free_data_bytes": freed.map(|(_, data)| data.bytes.0),
+                    "skip_permille": shown.skip_permille,
                 })
             })
             .collect();
@@ -220,6 +225,7 @@ impl Picture {
             ("Free", Align::Right),
             ("Data", Align::Right),
             ("Containers", Align::Right),
+            ("Skipped", Align::Right),
         ]);
         for shown in &self.versions {
             let or_unknown = |text: Option<String>| text.unwrap_or_else(|| "?".to_owned());
@@ -231,6 +237,7 @@ impl Picture {
                 or_unknown(shown.freed.map(|(bytes, _)| sizes::show(bytes))),
                 or_unknown(shown.freed.map(|(_, data)| sizes::show(data.bytes.0))),
                 or_unknown(shown.freed.map(|(_, data)| data.containers.to_string())),
+                shown.skip_permille.map_or_else(String::new, sizes::percent_of_thousand),
             ]);
         }
         table

@@ -17,7 +17,7 @@ use crate::app::App;
 use crate::args::{ConvertArgs, FilterArgs, SeriesArgs, SeriesCommand, SetSeriesArgs, WhichSeries};
 use crate::environment;
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, chain};
 use crate::output::{Align, Meter, MeterKind, Table, safe};
 use crate::refs::Versions;
 use crate::{sizes, time};
@@ -38,8 +38,19 @@ fn convert_series(app: &App, args: &ConvertArgs) -> Result<Exit, Failure> {
     let context = app.context(opened.repository, meter.progress());
     let converted = convert(&context, &args.series, args.layout, app.compression(), app.scratch());
     meter.stop();
-    let Converted { versions, were_already, overtaken, copied_bytes, shared_bytes, stored_bytes, left } = converted?;
-    let exit = if left > 0 { Exit::Partly } else { Exit::Done };
+    let Converted { versions, were_already, overtaken, copied_bytes, shared_bytes, stored_bytes, left, unreadable } =
+        converted?;
+    let late = left.saturating_sub(unreadable.len() as u64);
+    let exit = match (unreadable.is_empty(), late) {
+        // As for restores: what the repository has lost comes before what is only not done.
+        (false, _) => Exit::Damage,
+        (true, 0) => Exit::Done,
+        (true, _) => Exit::Partly,
+    };
+    for version in &unreadable {
+        let (id, why) = (version.id.short(), chain(&version.error));
+        app.out.warn(&format!("snapshot {id} cannot be read and stays as it is: {why}; `larder check` says more"));
+    }
     if app.out.is_json() {
         app.out.json(&json!({
             "message_type": "summary",
@@ -49,6 +60,10 @@ fn convert_series(app: &App, args: &ConvertArgs) -> Result<Exit, Failure> {
             "were_already": were_already,
             "overtaken": overtaken,
             "left": left,
+            "unreadable": unreadable.iter().map(|version| json!({
+                "id": version.id.to_string(),
+                "error": chain(&version.error),
+            })).collect::<Vec<_>>(),
             "copied_bytes": copied_bytes,
             "shared_bytes": shared_bytes,
             "stored_bytes": stored_bytes,
@@ -65,12 +80,13 @@ fn convert_series(app: &App, args: &ConvertArgs) -> Result<Exit, Failure> {
     app.out.info(format!(
         "laid {snapshots} of {name} out in the layout {layout}: copied {copied} ({stored} stored), shared {shared}"
     ))?;
-    if left > 0 {
-        let left = sizes::count(left, "snapshot");
-        app.out
-            .warn(&format!("{left} are still in the old layout: they came meanwhile, or cannot be read; run it again"));
+    if late > 0 {
+        let late = sizes::count(late, "snapshot");
+        app.out.warn(&format!("{late} that came meanwhile are still in the old layout; run it again"));
     }
-    app.out.info("what the old layout had goes with the next pass (`larder optimize`)")?;
+    if versions > 0 {
+        app.out.info("what the old layout had goes with the next pass (`larder optimize`)")?;
+    }
     Ok(exit)
 }
 
@@ -127,6 +143,13 @@ impl Known {
         self.versions.iter().max_by_key(|version| (version.summary.time_ms, version.id()))
     }
 
+    /// Of what the base of the newest one did not have, so many of a thousand were in the version before that.
+    fn skip_permille(&self) -> Option<u32> {
+        let newest = self.newest_by_time()?;
+        // One that was converted keeps what was measured when it was made, which says nothing about the layout that it has now.
+        newest.summary.statistics.skip_permille.filter(|_| newest.summary.layout == Layout::Lifecycle)
+    }
+
     fn added(&self) -> u64 {
         self.versions.iter().map(|version| version.summary.statistics.stored_bytes).sum()
     }
@@ -143,6 +166,7 @@ impl Known {
             "newest": newest.map(|version| version.id().to_string()),
             "newest_time": newest.map(|version| time::rfc3339(version.summary.time_ms)),
             "newest_bytes": newest.map(|version| version.summary.statistics.logical_bytes),
+            "newest_skip_permille": self.skip_permille(),
             "added_bytes": self.added(),
             "settings": settings_json(&self.set),
         })
@@ -288,6 +312,10 @@ fn show_text(app: &App, known: &Known) -> Result<(), Failure> {
         let (id, when) = (newest.id().short(), time::show(summary.time_ms));
         lines.push(format!("Newest     {id} of {when}, {}", sizes::show(summary.statistics.logical_bytes)));
         lines.push(format!("Added      {} by all of them", sizes::show(known.added())));
+        if let Some(permille) = known.skip_permille() {
+            let share = sizes::percent_of_thousand(permille);
+            lines.push(format!("Skipped    {share} of what its base does not have was in the snapshot before that"));
+        }
     }
     if known.is_disordered {
         lines.push(format!("Order      {}", order_advice(&known.name)));

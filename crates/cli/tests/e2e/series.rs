@@ -199,6 +199,97 @@ fn what_forgetting_frees_is_known_by_categories() {
     play.larder(["check", "--read-data"]).ok();
 }
 
+/// Two contents in turn: from the third snapshot on all that the one before it lacks is in the one before that.
+#[test]
+fn what_comes_back_after_a_snapshot_without_it_is_shown() {
+    let play = Play::with_repository();
+    let mut newest = Value::Null;
+    for number in 0..3 {
+        // So much that some of its chunks are among the samples by which it is measured.
+        play.write("source/file", data::random(1 + number % 2, 16_000_000));
+        play.backup(["source", "--series", "s", "--layout", "lifecycle"]);
+        newest = show(&play, "s")["newest_skip_permille"].clone();
+        assert_eq!(newest.is_null(), number < 2, "{newest}");
+    }
+    let permille = newest.as_u64().expect("a number");
+    assert!((950..=1000).contains(&permille), "{permille}");
+    let percent = format!("{:.1} %", permille as f64 / 10.0);
+    let shown = layout(&play);
+    let shares: Vec<&Value> =
+        shown["snapshots"].as_array().expect("an array").iter().map(|one| &one["skip_permille"]).collect();
+    assert_eq!(shares, [&Value::Null, &Value::Null, &newest]);
+    let lines = play.larder(["layout", "s"]).ok().lines();
+    let head = lines.iter().position(|line| line.contains("Skipped")).expect("a column");
+    let rows = &lines[head + 2..head + 5];
+    assert!(rows[2].ends_with(&percent) && !rows[0].contains('%') && !rows[1].contains('%'), "{rows:?}");
+    let text = play.larder(["series", "show", "s"]).ok().text();
+    let line = format!("Skipped    {percent} of what its base does not have was in the snapshot before that");
+    assert!(text.contains(&line), "{text}");
+    // It is said of this layout.
+    play.larder(["series", "convert", "s", "--layout", "standard"]).ok();
+    assert_eq!(show(&play, "s")["newest_skip_permille"], Value::Null);
+    assert!(!play.larder(["series", "show", "s"]).ok().text().contains("Skipped"));
+}
+
+/// Objects below a folder that came with the last snapshot.
+fn of_newest(play: &Play, newest: &str, folder: &str) -> Vec<String> {
+    damage::named(&play.repository(), &format!("{folder}/{newest}"))
+}
+
+/// What cannot be read stays as it is, is named, and is damage; the rest is converted.
+#[test]
+fn a_snapshot_that_cannot_be_read_is_told_and_the_others_are_converted() {
+    for (folder, is_gone) in [("data", false), ("data", true), ("meta", false), ("meta", true)] {
+        let play = Play::with_repository();
+        let content = |number: u64| data::random(10 + number, 100_000);
+        let ids: Vec<String> = (0..3)
+            .map(|number| {
+                play.write("source/same", data::random(1, 300_000));
+                play.write("source/own", content(number));
+                play.backup(["source", "--series", "s"])
+            })
+            .collect();
+        // The index knows all of it before anything is damaged.
+        play.larder(["optimize", "--task", "collect"]).ok();
+        let objects = of_newest(&play, &ids[2], folder);
+        assert!(!objects.is_empty());
+        let whole: Vec<_> = objects.iter().map(|name| (name, std::fs::read(play.repository().join(name)))).collect();
+        for name in &objects {
+            match is_gone {
+                true => damage::remove(&play.repository(), name),
+                false => damage::flip(&play.repository(), name, 100),
+            }
+        }
+        let ran = play.larder(["series", "convert", "s", "--layout", "lifecycle", "--json"]).code(13);
+        let converted = ran.messages("summary").remove(0);
+        schema::check("series_convert", &converted);
+        assert_eq!((&converted["snapshots"], &converted["left"]), (&json!(2), &json!(1)), "{converted}");
+        let [told] = &converted["unreadable"].as_array().expect("an array")[..] else { panic!("{converted}") };
+        assert_eq!(told["id"], json!(ids[2]));
+        let why = told["error"].as_str().expect("words");
+        assert!(objects.iter().any(|name| why.contains(name)), "{why} does not name any of {objects:?}");
+        let again = play.larder(["series", "convert", "s", "--layout", "lifecycle"]).code(13);
+        let told = again.says("cannot be read and stays as it is").text();
+        assert!(told.contains("laid 0 snapshots") && !told.contains("what the old layout had"), "{told}");
+        assert_eq!([0, 1, 2].map(|at| layout_of(&play, &ids[at])), ["lifecycle", "lifecycle", "standard"]);
+        // Passes keep what it has.
+        play.larder(["optimize"]).ok();
+        play.larder(["optimize"]).ok();
+        whole
+            .into_iter()
+            .for_each(|(name, bytes)| drop(play.write(play.repository().join(name), bytes.expect("read"))));
+        play.larder(["check", "--read-data"]).ok();
+        play.larder(["series", "convert", "s", "--layout", "lifecycle"]).ok();
+        play.larder(["optimize"]).ok();
+        for (number, id) in ids.iter().enumerate() {
+            play.larder(["restore", &format!("{id}:{}", play.path("source").display()), "--target", id]).ok();
+            let restored = std::fs::read(play.path(id).join("own")).expect("restored");
+            assert!(restored == content(number as u64), "snapshot {number}, {folder}, gone {is_gone}");
+        }
+        play.larder(["check", "--read-data"]).ok();
+    }
+}
+
 /// There and back again: every snapshot keeps its id and its content, and the series goes on.
 #[test]
 fn a_series_is_converted_both_ways() {

@@ -1,5 +1,5 @@
-//! The promise: series in the layout `lifecycle` are arranged beside anything else, at any moment of it, and whatever single operation a
-//! pass dies at, no retained version loses anything. Pitfalls by the numbers that the released MFDedup has them under (M2, M7, M8).
+//! The promise: series in the layout `lifecycle` are arranged beside anything else, at any moment of it, and no retained version loses
+//! anything. A pass that dies at any single operation, and a reader beside one, are in `mfdedup_pitfalls.rs` (M2, M7).
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 
@@ -18,7 +18,7 @@ fn every(of: u64, every: usize, shift: usize, mut before: [u64; 60]) -> [u64; 60
 }
 
 /// Three versions that were arranged, one of them forgotten, and one that was not arranged yet.
-fn scene() -> (Scene, [JobId; 4], [u64; 60]) {
+pub(crate) fn scene() -> (Scene, [JobId; 4], [u64; 60]) {
     let scene = Scene::new();
     let mut now = [0; 60];
     let mut version = |of, step, shift| {
@@ -39,29 +39,7 @@ fn run(scene: &Scene, store: std::sync::Arc<Between>, options: &PassOptions) -> 
     scene.runtime.handle().block_on(pass::run(&surroundings(scene.repository(store)), options))
 }
 
-/// M7: a version is read while it is arranged, and what was arranged before is arranged again.
-#[test]
-fn what_is_being_read_is_arranged_meanwhile() {
-    let (scene, ids, _) = scene();
-    for id in [ids[0], ids[2], ids[3]] {
-        let version = scene.versions().into_iter().find(|version| version.id() == id).unwrap();
-        let expected = scene.contents().remove(&id).unwrap();
-        at_every_operation(
-            &scene,
-            |scene| {
-                let report = scene.pass_with(&thoroughly()).unwrap();
-                assert!(report.arranged.given_up > 0, "{report:?}");
-            },
-            |scene, store| read_announced(&scene.context_at(store), &version),
-            |_, result, at| {
-                let contents = result.unwrap_or_else(|error| panic!("{at}: {error}"));
-                assert!(contents == expected, "{at}");
-            },
-        );
-    }
-}
-
-/// And while it is checked.
+/// Reading it (M7) is in `mfdedup_pitfalls.rs`.
 #[test]
 fn what_is_being_checked_is_arranged_meanwhile() {
     let (scene, ..) = scene();
@@ -81,46 +59,13 @@ fn what_is_being_checked_is_arranged_meanwhile() {
 
 /// What is there is what is needed, and nothing more.
 #[track_caller]
-fn is_exact(scene: &Scene, at: &str) {
+pub(crate) fn is_exact(scene: &Scene, at: &str) {
     for _ in 0..2 {
         scene.pass_with(&PassOptions { dead_after: Duration::ZERO, ..thoroughly() }).unwrap();
     }
     scene.names_lead_to_chunks(at);
     let (stored, named) = scene.stored_and_named();
     assert_eq!(stored, named, "{at}");
-}
-
-/// M2: MFDedup's release removes what it arranges before what takes its place is written.
-#[test]
-fn a_pass_cut_at_any_operation_loses_nothing_and_the_next_one_arranges() {
-    let (scene, ..) = scene();
-    let expected = scene.contents();
-    let run = |scene: &Scene, cut: Option<(u64, Stop)>| {
-        let (context, faults) = scene.faulty(&scene.memory);
-        let opened = faults.count();
-        if let Some((n, stop)) = cut {
-            faults.stop_at(opened + n, stop);
-        }
-        let result = scene.runtime.block_on(pass::run(&surroundings(context.repository), &arranging(0.0)));
-        (result, faults.count() - opened)
-    };
-    let undisturbed = scene.fork();
-    let (result, operations) = run(&undisturbed, None);
-    let arranged = result.unwrap().arranged;
-    assert!(arranged.moved_chunks > 20 && arranged.given_up > 1 && arranged.written > 1, "{arranged:?}");
-    is_exact(&undisturbed, "undisturbed");
-    for n in 0..operations {
-        for stop in [Stop::Before, Stop::After] {
-            let at = format!("cut at operation {n} of {operations}, {stop:?}");
-            let cut = scene.fork();
-            assert!(run(&cut, Some((n, stop))).0.is_err(), "{at}");
-            cut.names_lead_to_chunks(&at);
-            assert!(cut.contents() == expected, "{at}");
-            run(&cut, None).0.unwrap_or_else(|error| panic!("{at}: {error}"));
-            is_exact(&cut, &at);
-            assert!(cut.contents() == expected, "{at}");
-        }
-    }
 }
 
 /// S11: two G-nodes.

@@ -176,19 +176,21 @@ fn order_that_was_lost_is_made_anew_and_cut_off_at_any_operation() {
     };
     let (done, operations) = run(&scene.fork(), None);
     assert!(done.unwrap().versions > 0 && operations > 20);
-    for n in (0..operations).step_by(3) {
-        let at = format!("cut at operation {n} of {operations}");
-        let cut = scene.fork();
-        let _ = run(&cut, Some((n, Stop::After)));
-        assert!(cut.contents() == expected, "{at}");
-        cut.pass_with(&arranging(0.0)).unwrap();
-        assert!(cut.contents() == expected, "{at}");
-        run(&cut, None).0.unwrap_or_else(|error| panic!("{at}: {error}"));
-        is_of(&cut, Layout::Lifecycle, &expected, &at);
-        assert!(!cut.is_disordered(), "{at}");
-        let (again, _) = run(&cut, None);
-        assert_eq!(again.unwrap().versions, 0, "{at}");
-        assert!(cut.categories_of("db").is_arranged(), "{at}");
+    for n in 0..operations {
+        for stop in [Stop::Before, Stop::After] {
+            let at = format!("cut at operation {n} of {operations}, {stop:?}");
+            let cut = scene.fork();
+            let _ = run(&cut, Some((n, stop)));
+            assert!(cut.contents() == expected, "{at}");
+            cut.pass_with(&arranging(0.0)).unwrap();
+            assert!(cut.contents() == expected, "{at}");
+            run(&cut, None).0.unwrap_or_else(|error| panic!("{at}: {error}"));
+            is_of(&cut, Layout::Lifecycle, &expected, &at);
+            assert!(!cut.is_disordered(), "{at}");
+            let (again, _) = run(&cut, None);
+            assert_eq!(again.unwrap().versions, 0, "{at}");
+            assert!(cut.categories_of("db").is_arranged(), "{at}");
+        }
     }
 }
 

@@ -1,14 +1,15 @@
-//! What goes wrong in the released MFDedup, one test each, by the numbers of the list of its pitfalls. M2 and M7, which take a pass
-//! apart at every operation, are in `arranging_at_once.rs`; M6 (overlapping copies of memory) cannot be written in safe Rust, and
-//! the workspace denies the other.
+//! What goes wrong in the released MFDedup, one test each, by the numbers of the list of its pitfalls. M6 (overlapping copies of memory) cannot be
+//! written in safe Rust, and the workspace denies the other.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 
 use std::collections::BTreeMap;
 
+use crate::arranging_at_once::{is_exact, scene as unarranged};
 use crate::support::*;
 use larder_format::ids::JobId;
-use larder_gnode::pass::PassOptions;
+use larder_gnode::pass::{self, PassOptions};
+use larder_testkit::Stop;
 
 fn every(of: u64, every: usize, shift: usize, mut before: [u64; 60]) -> [u64; 60] {
     (0..60).filter(|place| (place + shift).is_multiple_of(every)).for_each(|place| before[place] = of);
@@ -51,6 +52,39 @@ fn m1_after_deletions_every_version_is_what_it_was() {
     }
 }
 
+/// M2: what is arranged is removed before what takes its place is written.
+#[test]
+fn m2_a_pass_cut_at_any_operation_loses_nothing_and_the_next_one_arranges() {
+    let (scene, ..) = unarranged();
+    let expected = scene.contents();
+    let run = |scene: &Scene, cut: Option<(u64, Stop)>| {
+        let (context, faults) = scene.faulty(&scene.memory);
+        let opened = faults.count();
+        if let Some((n, stop)) = cut {
+            faults.stop_at(opened + n, stop);
+        }
+        let result = scene.runtime.block_on(pass::run(&surroundings(context.repository), &arranging(0.0)));
+        (result, faults.count() - opened)
+    };
+    let undisturbed = scene.fork();
+    let (result, operations) = run(&undisturbed, None);
+    let arranged = result.unwrap().arranged;
+    assert!(arranged.moved_chunks > 20 && arranged.given_up > 1 && arranged.written > 1, "{arranged:?}");
+    is_exact(&undisturbed, "undisturbed");
+    for n in 0..operations {
+        for stop in [Stop::Before, Stop::After] {
+            let at = format!("cut at operation {n} of {operations}, {stop:?}");
+            let cut = scene.fork();
+            assert!(run(&cut, Some((n, stop))).0.is_err(), "{at}");
+            cut.names_lead_to_chunks(&at);
+            assert!(cut.contents() == expected, "{at}");
+            run(&cut, None).0.unwrap_or_else(|error| panic!("{at}: {error}"));
+            is_exact(&cut, &at);
+            assert!(cut.contents() == expected, "{at}");
+        }
+    }
+}
+
 /// M3: tables of two series are mixed up.
 #[test]
 fn m3_series_with_equal_contents_do_not_meet() {
@@ -79,6 +113,28 @@ fn m5_a_version_larger_than_memory_is_arranged() {
     }
     holds(&scene, &expected, "arranged");
     scene.names_lead_to_chunks("arranged");
+}
+
+/// M7: categories vanish under a reader. Here a version is read while it is arranged, and what was arranged before is arranged again.
+#[test]
+fn m7_what_is_being_read_is_arranged_meanwhile() {
+    let (scene, ids, _) = unarranged();
+    for id in [ids[0], ids[2], ids[3]] {
+        let version = scene.versions().into_iter().find(|version| version.id() == id).unwrap();
+        let expected = scene.contents().remove(&id).unwrap();
+        at_every_operation(
+            &scene,
+            |scene| {
+                let report = scene.pass_with(&thoroughly()).unwrap();
+                assert!(report.arranged.given_up > 0, "{report:?}");
+            },
+            |scene, store| read_announced(&scene.context_at(store), &version),
+            |_, result, at| {
+                let contents = result.unwrap_or_else(|error| panic!("{at}: {error}"));
+                assert!(contents == expected, "{at}");
+            },
+        );
+    }
 }
 
 /// M8: versions are deleted that were not arranged yet, and those before them.

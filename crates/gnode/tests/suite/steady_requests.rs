@@ -5,11 +5,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::*;
+use larder_format::layout::Layout;
+use larder_format::mark::Forgotten;
 use larder_gnode::compaction::{self, CompactionOptions, Compactor};
+use larder_gnode::forget::pin_of;
 use larder_gnode::pass::{self, Outcome, PassReport};
-use larder_lnode::Context;
-use larder_testkit::Op;
+use larder_lnode::{BackupOptions, Context};
+use larder_store::catalog::Version;
 use larder_testkit::data::{self, Rng};
+use larder_testkit::{Op, OpKind};
 
 const PAGE: usize = 8 << 10;
 const PAGES: usize = 400;
@@ -90,6 +94,63 @@ fn the_sixtieth_version_costs_no_more_requests_than_the_twentieth() {
     }
     let (early, late) = (of(&with_nothing, 6..10), of(&with_nothing, 56..60));
     assert!(late * 2 <= early * 3, "{early} and {late}: {with_nothing:?}");
+}
+
+/// A version of a series in the layout `lifecycle`, and a pass.
+fn arranged_version(scene: &Scene, version: u64, pages: &mut [u64]) -> Version {
+    edit(scene, version, pages);
+    let options = |options: &mut BackupOptions| options.layout = Layout::Lifecycle;
+    let made = backup_with(&scene.context(), &scene.source("pages"), "pages", options).unwrap().version.unwrap();
+    scene.pass().unwrap();
+    scene.versions().into_iter().find(|version| version.id() == made.id).unwrap()
+}
+
+/// What forgetting this version asks for, and the pass after it, on a copy of the repository.
+fn oldest_goes(scene: &Scene, oldest: &Version) -> Vec<Op> {
+    let scene = scene.fork();
+    let before = scene.data_bytes();
+    let (context, faults) = scene.faulty(&scene.memory);
+    let opened = faults.count() as usize;
+    let mark = Forgotten { time_ms: 0, host: String::new(), reason: "test".to_owned() };
+    scene.runtime.block_on(context.repository.forget(pin_of(oldest), &mark)).unwrap();
+    let surroundings = surroundings(context.repository);
+    let report = scene.runtime.block_on(pass::run(&surroundings, &pass_options())).unwrap();
+    let log = faults.log().split_off(opened);
+    assert!(report.done.containers > 0 && scene.data_bytes() < before, "{report:?}");
+    assert_eq!((report.arranged.moved_chunks, report.arranged.written), (0, 0), "{report:?}");
+    let of_data = |op: &&Op| op.path.starts_with("data/") && matches!(op.kind, OpKind::Get | OpKind::Put);
+    assert_eq!(log.iter().find(of_data), None, "no data is read or written");
+    log
+}
+
+/// MFDedup deletes the oldest version in constant time. Runs of the index come and are merged, so several versions are counted together.
+#[test]
+fn the_oldest_of_a_lifecycle_series_goes_with_as_many_requests_whatever_there_is() {
+    let scene = Scene::new();
+    let mut pages: Vec<u64> = (0..PAGES as u64).collect();
+    let oldest = arranged_version(&scene, 0, &mut pages);
+    let (mut alone, mut beside_others) = (BTreeMap::new(), BTreeMap::new());
+    for version in 1..30 {
+        arranged_version(&scene, version, &mut pages);
+        // Before, what only the oldest has lies among what others have.
+        if version >= 6 {
+            alone.insert(version + 1, oldest_goes(&scene, &oldest).len());
+        }
+        if (7..12).contains(&version) {
+            let scene = scene.fork();
+            for edition in 0..25 {
+                scene.version("other", edition);
+            }
+            scene.pass().unwrap();
+            beside_others.insert(version + 1, oldest_goes(&scene, &oldest).len());
+        }
+    }
+    let of =
+        |counts: &BTreeMap<u64, usize>, versions: std::ops::Range<u64>| counts.range(versions).map(|at| at.1).sum();
+    let [early, late]: [usize; 2] = [8..13, 26..31].map(|versions| of(&alone, versions));
+    let beside: usize = of(&beside_others, 8..13);
+    assert!(late * 2 <= early * 3, "{early} with about ten versions, {late} with thirty: {alone:?}");
+    assert!(beside * 2 <= early * 3, "{early} alone, {beside} beside 25 versions of another series: {beside_others:?}");
 }
 
 /// Prints requests by what they are about. `PAGES=5000 cargo test -p larder-gnode --test suite steady_requests -- --ignored --nocapture`

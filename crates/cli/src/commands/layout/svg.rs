@@ -307,7 +307,8 @@ mod tests {
                 let bytes = ByteCount(u64::from(first) * 70_000);
                 let freed = Freed { bytes, containers: 1, object_bytes: bytes };
                 let version = CategorizedVersion { id, number: first, progress };
-                picture.versions.push(Shown { version, time_ms: 1_790_000_000_000, freed: Some((bytes.0, freed)) });
+                let freed = Some((bytes.0, freed));
+                picture.versions.push(Shown { version, time_ms: 1_790_000_000_000, skip_permille: None, freed });
             }
             for last in (first..newest).map(Last::Version).chain([Last::Open]) {
                 let age = match last {

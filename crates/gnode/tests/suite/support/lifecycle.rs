@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use larder_format::ChunkRef;
-use larder_format::extents::Extents;
+use larder_format::extents::{Extent, Extents};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::layout::Layout;
 use larder_gnode::arranging::{ArrangeOptions, disordered};
-use larder_gnode::categories::{Categories, categories};
+use larder_gnode::categories::{Categories, Last, categories};
 use larder_gnode::pass::{PassOptions, PassReport};
 use larder_index::{ContainerExtents, IndexIo, IndexSnapshot, LookupOptions, TableView};
 use larder_lnode::references::References;
@@ -38,7 +38,37 @@ pub fn pieces(editions: &[u64; 60]) -> Vec<u8> {
     editions.iter().enumerate().flat_map(piece).collect()
 }
 
+/// A stretch of a container's payload with the first and the last version that use it: its category.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Laid {
+    pub container: ContainerId,
+    pub offset: u32,
+    pub length: u32,
+    pub first: u32,
+    /// Open comes last of all.
+    pub last: Last,
+}
+
 impl Scene {
+    /// All that the newest index says is needed of this layout, in the order in which it was written: by container, and in each from its
+    /// begin to its end.
+    pub fn laid_out(&self) -> Vec<Laid> {
+        let records = self.extents();
+        let facts = self.facts().into_values().filter(|facts| facts.layout == Layout::Lifecycle);
+        let mut laid = Vec::new();
+        for name in facts.filter(|facts| facts.id.kind == ContainerKind::Data) {
+            let whole = Extent { from: 0, length: name.bytes as u32, last: None, to: None };
+            let extents = records.get(&name.id).cloned().unwrap_or_else(|| Extents(vec![whole]));
+            laid.extend(extents.0.into_iter().map(|extent| {
+                let (container, offset) = extent.to.unwrap_or((name.id, extent.from));
+                let first = name.users[0].lifespans[0].first;
+                Laid { container, offset, length: extent.length, first, last: extent.last.into() }
+            }));
+        }
+        laid.sort_unstable();
+        laid
+    }
+
     /// A version of a series of this layout that holds these bytes.
     pub fn lifecycle(&self, series: &str, bytes: &[u8]) -> JobId {
         self.lifecycle_at(&self.context(), series, bytes).unwrap()
@@ -50,14 +80,30 @@ impl Scene {
         series: &str,
         bytes: &[u8],
     ) -> Result<JobId, larder_lnode::BackupError> {
+        Ok(self.lifecycle_report(context, series, bytes)?.version.unwrap().id)
+    }
+
+    /// The same, with all that there is to say of it.
+    pub fn lifecycle_report(
+        &self,
+        context: &larder_lnode::Context,
+        series: &str,
+        bytes: &[u8],
+    ) -> Result<larder_lnode::BackupReport, larder_lnode::BackupError> {
         let root = self.source(series);
         std::fs::create_dir_all(&root).unwrap();
         std::fs::write(root.join("file"), bytes).unwrap();
-        let report = backup_with(context, &root, series, |options| {
+        backup_with(context, &root, series, |options| {
             options.layout = Layout::Lifecycle;
             options.force = true;
-        })?;
-        Ok(report.version.unwrap().id)
+        })
+    }
+
+    /// A version, and whether it may have used what was there before its base and not in that. Such a category has versions in it that do
+    /// not need it, and keeps what is in it for them (`docs/lifecycle.md`).
+    pub fn lifecycle_skipping(&self, series: &str, bytes: &[u8]) -> (JobId, bool) {
+        let report = self.lifecycle_report(&self.context(), series, bytes).unwrap();
+        (report.version.unwrap().id, report.bases.len() > 1)
     }
 
     /// A pass that gives containers up after so many versions.

@@ -15,7 +15,7 @@ mod lifecycle;
 
 pub use between::{Between, at_every_operation};
 pub use exact::{thorough, twins};
-pub use lifecycle::{arranging, every, pieces, thoroughly};
+pub use lifecycle::{Laid, arranging, every, pieces, thoroughly};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -27,7 +27,7 @@ use std::time::Duration;
 use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::config::Config;
 use larder_format::ids::{ContainerId, ContainerKind, JobId, RepositoryId};
-use larder_format::index_tables::ContainerState;
+use larder_format::index_tables::{ContainerFacts, ContainerState};
 use larder_format::key_file::{KdfCost, KeyFields};
 use larder_format::lease::{JobKind, Lease};
 use larder_format::mark::Forgotten;
@@ -200,14 +200,19 @@ impl Scene {
         assert_eq!(garbage, BTreeSet::new(), "{at}");
     }
 
-    /// Containers that were given up, by the newest index, and where their chunks went.
-    pub fn given_up(&self) -> BTreeMap<ContainerId, Vec<ContainerId>> {
+    /// What the newest index says of containers, by their numbers.
+    pub fn facts(&self) -> BTreeMap<u32, ContainerFacts> {
         let repository = self.repository(self.memory.store());
         let newest = self.runtime.block_on(IndexSnapshot::newest(&repository)).unwrap().snapshot;
         let io = IndexIo { repository, runtime: self.runtime.handle().into() };
         let table: TableView<Containers> = TableView::new(io, &newest.manifest.runs, LookupOptions::default());
         let records = table.scan(0..=u64::MAX, 1 << 20).map(|record| record.unwrap());
-        let facts: BTreeMap<u32, _> = records.map(|(number, facts)| (number, facts.unwrap())).collect();
+        records.map(|(number, facts)| (number, facts.unwrap())).collect()
+    }
+
+    /// Containers that were given up, by the newest index, and where their chunks went.
+    pub fn given_up(&self) -> BTreeMap<ContainerId, Vec<ContainerId>> {
+        let facts = self.facts();
         let gone = facts.values().filter(|facts| facts.state == ContainerState::Gone);
         gone.map(|gone| (gone.id, gone.forwards.iter().map(|forward| facts[forward].id).collect())).collect()
     }
