@@ -185,11 +185,11 @@ impl Sequencer {
                     self.tell_track()?;
                     let _ = self.spare.send(chunks);
                 }
-                Fed::Repeat { offset, bytes } => {
+                Fed::Repeat { offset, bytes, chunks } => {
                     self.keep(offset, bytes)?;
                     self.pending_bytes += bytes;
                     self.statistics.read_bytes += bytes;
-                    self.statistics.predictions_right += 1;
+                    self.statistics.predictions_right += u64::from(chunks);
                     self.statistics.predicted_bytes += bytes;
                     self.progress.done(0, bytes);
                 }
@@ -334,11 +334,11 @@ impl Sequencer {
                 Some((run, place)) => {
                     if number + 1 == run.chunks.end {
                         // What follows was not predicted, but it is likely to be near what the base has there.
-                        self.statistics.predictions_right += 1;
                         if let Some(base) = &mut self.data_base {
                             base.expect(run.segment, place as u32 + 1)?;
                         }
                     }
+                    self.statistics.predictions_right += 1;
                     self.statistics.predicted_bytes += u64::from(*length);
                     run.records[place]
                 }
