@@ -102,15 +102,15 @@ pub struct Statistics {
     /// Files and folders that could not be read, or changed while they were.
     #[n(14)]
     pub errors: u64,
-    /// Stretches of the data stream that the base predicted and that were so: segments proved by their MAC, and chunks.
+    /// Chunks that the base predicted and that came: those of segments and superchunks proved by their MAC, and single ones.
     #[n(15)]
     #[cbor(default)]
     pub predictions_right: u64,
-    /// Predicted stretches that were otherwise.
+    /// Chunks of predicted segments that did not come.
     #[n(16)]
     #[cbor(default)]
     pub predictions_wrong: u64,
-    /// Bytes of right predictions: read, and neither cut nor found by fingerprint.
+    /// Bytes of the chunks that came as predicted: read, and not looked for.
     #[n(17)]
     #[cbor(default)]
     pub predicted_bytes: u64,

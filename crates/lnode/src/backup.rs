@@ -94,7 +94,8 @@ pub struct BackupOptions {
     pub compression: Compression,
     /// Read every file, also those that look unchanged.
     pub force: bool,
-    /// Compare what is taken for a duplicate with what is stored, byte for byte.
+    /// Compare what is taken for a duplicate with what is stored, byte for byte. What this job stores itself, and what is taken over unread, is
+    /// not compared.
     pub paranoid: bool,
     /// Write nothing: only find out what would be done.
     pub dry_run: bool,

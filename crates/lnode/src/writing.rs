@@ -7,12 +7,14 @@
 //!
 //! Nothing here commits: what is written belongs to a job, and counts when that job's register does.
 
+mod comparison;
 pub(crate) mod holding;
 pub(crate) mod node_writer;
 pub(crate) mod packer;
 pub(crate) mod pool;
 pub(crate) mod uploads;
 
+pub(crate) use comparison::ByteComparison;
 pub use holding::Holding;
 pub(crate) use holding::{container_table, holdings};
 pub(crate) use node_writer::{MetaSink, NodeWriter, Usage, uses_of};

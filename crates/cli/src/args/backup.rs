@@ -125,6 +125,9 @@ pub(crate) struct BackupArgs {
     pub(crate) force: bool,
 
     /// Compare what looks like a duplicate with what is stored, byte for byte; what differs or is damaged is stored anew
+    ///
+    /// Compared are contents, the list of files and recipes, with what the storage itself has. Not compared are files that look unchanged,
+    /// which are not read (`--force` reads all), and repeats of what this very run has stored, which are known by their fingerprints.
     #[arg(long, help_heading = "What to compare with")]
     pub(crate) paranoid: bool,
 

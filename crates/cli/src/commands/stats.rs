@@ -218,9 +218,8 @@ fn print_history(app: &App, history: &History) -> Result<(), Failure> {
         return Ok(());
     }
     let (predicted, read) = (sizes::show(*predicted), sizes::show(*read));
-    app.out.line(format!(
-        "Predicted   {predicted:>12}   of {read} that backups read: {right} times right, {wrong} times wrong"
-    ))
+    app.out
+        .line(format!("Predicted   {predicted:>12}   of {read} that backups read: {right} chunks right, {wrong} wrong"))
 }
 
 fn print_groups(app: &App, groups: &[Group]) -> Result<(), Failure> {

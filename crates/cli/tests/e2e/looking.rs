@@ -177,3 +177,38 @@ fn manifests_can_be_shown_for_support() {
     play.larder(["cat", "manifest"]).code(2);
     play.larder(["cat", "key", "zz"]).code(1);
 }
+
+/// Goal: what is said of predictions is what happened. Method: a long file, backed up, changed in one place, and backed up again.
+#[test]
+fn predictions_are_counted_in_chunks_and_bytes() {
+    const BYTES: u64 = 40_000_000;
+    let play = Play::with_repository();
+    let mut content = larder_testkit::data::random(21, BYTES as usize);
+    let mut counts = Vec::new();
+    for place in [0, 15_000_000] {
+        content[place..place + 4].copy_from_slice(b"here");
+        play.write("source/large", &content);
+        let summary = play.larder(["backup", "--json", "source"]).ok().messages("summary").pop().expect("a summary");
+        schema::check("backup_summary", &summary);
+        let count = |name: &str| summary[name].as_u64().expect("a number");
+        counts.push([count("predictions_right"), count("predictions_wrong"), count("predicted_bytes")]);
+        if place > 0 {
+            // One segment of 2 MiB or somewhat more has changed; it may unsettle the one behind it.
+            let chunks = count("total_chunks");
+            assert!(count("predictions_right") > chunks / 4 * 3, "{summary}");
+            assert!((1..chunks / 4).contains(&count("predictions_wrong")), "{summary}");
+            assert!((BYTES / 4 * 3..BYTES).contains(&count("predicted_bytes")), "{summary}");
+        }
+    }
+    assert_eq!(counts[0], [0, 0, 0], "nothing was there to predict from");
+    let stats = play.larder(["stats", "--json"]).ok().json();
+    schema::check("stats", &stats);
+    let [right, wrong, bytes] = counts[1];
+    assert_eq!(stats["read_bytes"], json!(2 * BYTES));
+    assert_eq!(
+        [&stats["predictions_right"], &stats["predictions_wrong"], &stats["predicted_bytes"]],
+        [&json!(right), &json!(wrong), &json!(bytes)]
+    );
+    let text = play.larder(["stats"]).ok().text();
+    assert!(text.contains(&format!("{right} chunks right, {wrong} wrong")), "{text}");
+}

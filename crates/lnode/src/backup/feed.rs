@@ -44,9 +44,9 @@ pub(super) enum Fed {
     Begin(Cutter),
     /// The next chunks of a large file or stream.
     Block(Receiver<Chunks>),
-    /// The next bytes of a large file or stream are those at this offset of the base's data stream.
-    Repeat { offset: u64, bytes: u64 },
-    /// So many times the base predicted something else than what comes next.
+    /// The next bytes of a large file or stream are those at this offset of the base's data stream, which are so many chunks.
+    Repeat { offset: u64, bytes: u64, chunks: u32 },
+    /// So many chunks that the base predicted do not come.
     Mispredicted(u64),
     /// The large file or stream is complete.
     End(Box<Ended>),
@@ -250,6 +250,7 @@ impl Feeder {
             }
             let mut stop = usize::MAX;
             let mut changed = None;
+            let mut expected = 0;
             if let Some(predictor) = &mut predictor {
                 let tried = proved.is_some();
                 let predicted = proved.map(|proved| proved.predicted);
@@ -260,7 +261,7 @@ impl Feeder {
                         self.repeat(&predicted)?;
                         continue;
                     }
-                    self.send(Fed::Mispredicted(1))?;
+                    expected = u64::from(predicted.chunks);
                     changed = predictor.changed(&predicted, chunker).map(|changed| (changed, predictor.mac()));
                 }
                 predictor.look_around();
@@ -268,16 +269,15 @@ impl Feeder {
             }
             // Nothing behind the place where prediction goes on: that may be under way elsewhere.
             incoming.fill(BLOCK_BYTES.max(max).min(stop.saturating_add(max)));
-            let mut wrong = 0;
             let chunks = incoming.cut(self.spare.try_recv().unwrap_or_default(), |data, end, pieces| match &changed {
                 Some((changed, empty)) => {
-                    let broken =
-                        changed.cut(data, end, Tools { chunker, fingerprinter: &cutting.fingerprinter }, empty, pieces);
-                    wrong = broken.wrong;
-                    broken.consumed
+                    changed.cut(data, end, Tools { chunker, fingerprinter: &cutting.fingerprinter }, empty, pieces)
                 }
                 None => chunker.cut_until(data, end, stop, &mut pieces.lengths),
             });
+            let came: usize = chunks.known.iter().map(|run| run.chunks.len()).sum();
+            // One that the segment has once may have come several times.
+            let wrong = expected.saturating_sub(came as u64);
             if wrong > 0 {
                 self.send(Fed::Mispredicted(wrong))?;
             }
@@ -296,7 +296,7 @@ impl Feeder {
 
     /// The next bytes are those of a segment of the base.
     fn repeat(&self, predicted: &Predicted) -> Result<(), Gone> {
-        self.send(Fed::Repeat { offset: predicted.offset, bytes: predicted.bytes })
+        self.send(Fed::Repeat { offset: predicted.offset, bytes: predicted.bytes, chunks: predicted.chunks })
     }
 
     /// Feeds one stream as a file at `path`, with `now` for its times; `known` is where the base has it.

@@ -1,18 +1,15 @@
-//! The filters of a backup that read from the store: the streams of base versions, and the comparison of bytes.
+//! The filters of a backup that read from the store: the streams of base versions.
 
 use std::path::PathBuf;
 
 use larder_dedup::chain::{Chunk, Filter, Verdict};
 use larder_dedup::{GroupFilter, NeighbourIndex, NewFile};
-use larder_format::ids::JobId;
 use larder_format::recipe::SegmentRef;
 use larder_format::segment::ChunkRecord;
-use larder_index::IndexRuntime;
 use larder_store::RepositoryError;
-use larder_store::chunk_reader::ChunkReader;
 
 use super::bases::BaseSegments;
-use crate::version::{MetaChunks, RecipeReader, is_missing, scratch};
+use crate::version::{RecipeReader, scratch};
 
 /// Which of the chunks are found that were there before.
 #[derive(Debug, Clone)]
@@ -130,62 +127,5 @@ impl Filter<RepositoryError> for BaseFilters {
         }
         self.found_last = false;
         Ok(Verdict::WeakMaybe)
-    }
-}
-
-/// Compares a chunk that was found by its fingerprint with what is stored, byte for byte (`--paranoid`). What is damaged or differs is
-/// not used: the chunk is stored once more. Chunks that this job stores itself are still on their way and are not compared.
-#[derive(Debug)]
-pub(super) struct ByteComparison {
-    reader: ChunkReader,
-    runtime: IndexRuntime,
-    job: JobId,
-    /// Tells where chunks are that records only name.
-    chunks: MetaChunks,
-}
-
-impl ByteComparison {
-    pub(super) fn new(reader: ChunkReader, runtime: IndexRuntime, job: JobId, chunks: MetaChunks) -> Self {
-        Self { reader, runtime, job, chunks }
-    }
-
-    fn stored(&self, found: &ChunkRecord) -> Result<bytes::Bytes, RepositoryError> {
-        loop {
-            let mut chunk = found.chunk;
-            if self.chunks.is_placed() {
-                self.chunks.moved().place([&mut chunk])?;
-            }
-            match self.runtime.block_on(self.reader.read(&chunk)) {
-                Err(error)
-                    if self.chunks.is_placed()
-                        && is_missing(&error)
-                        && self.chunks.moved().learn([chunk.container])? => {}
-                read => return read,
-            }
-        }
-    }
-}
-
-impl Filter<RepositoryError> for ByteComparison {
-    fn check(&mut self, chunk: &Chunk<'_>, found: Option<&ChunkRecord>) -> Result<Verdict, RepositoryError> {
-        let Some(found) = found.filter(|found| found.chunk.container.job != self.job) else {
-            return Ok(Verdict::WeakMaybe);
-        };
-        match self.stored(found) {
-            Ok(stored) if stored == chunk.bytes => Ok(Verdict::Existing(*found)),
-            Ok(_) => {
-                tracing::error!(fingerprint = ?chunk.fingerprint, "two different chunks have one fingerprint");
-                Ok(Verdict::NonExisting)
-            }
-            Err(error) if error.is_damage() => {
-                tracing::warn!(%error, "a stored chunk is damaged; it is stored anew");
-                Ok(Verdict::NonExisting)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    fn can_be_certain(&self) -> bool {
-        true
     }
 }

@@ -11,8 +11,9 @@ use larder_format::ids::JobId;
 use larder_store::RepositoryError;
 
 use super::bases::OrphanedContainers;
-use super::filters::{BaseFilters, ByteComparison, Finding, files_in};
+use super::filters::{BaseFilters, Finding, files_in};
 use super::overflow::Overflow;
+use crate::writing::ByteComparison;
 
 /// The filters of what this job has stored itself.
 #[derive(Debug)]
@@ -39,6 +40,12 @@ impl Own {
         Self { bloom: Bloom::new(twelfths(1)), newest: OwnChunks::new(twelfths(3)), older }
     }
 
+    /// The filters alone.
+    pub(super) fn filters(&mut self) -> impl Iterator<Item = &mut dyn Filter<RepositoryError>> {
+        let filters: [&mut dyn Filter<RepositoryError>; 3] = [&mut self.bloom, &mut self.newest, &mut self.older];
+        filters.into_iter()
+    }
+
     /// Hands on what the newest have no room for.
     pub(super) fn make_room(&mut self) -> Result<(), RepositoryError> {
         match self.newest.take_leaving() {
@@ -63,5 +70,15 @@ pub(super) fn data_filters<'a>(
         Some(&mut own.older),
         comparison.as_mut().map(|comparison| comparison as _),
     ];
+    filters.into_iter().flatten()
+}
+
+/// The chain of a metadata stream. A job's own blocks are not looked for: every path comes once.
+pub(super) fn metadata_filters<'a>(
+    base: &'a mut Option<BaseFilters>,
+    comparison: &'a mut Option<ByteComparison>,
+) -> impl Iterator<Item = &'a mut (dyn Filter<RepositoryError> + 'a)> {
+    let filters: [Option<&mut dyn Filter<RepositoryError>>; 2] =
+        [base.as_mut().map(|base| base as _), comparison.as_mut().map(|comparison| comparison as _)];
     filters.into_iter().flatten()
 }

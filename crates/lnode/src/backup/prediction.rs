@@ -59,6 +59,8 @@ pub(super) struct Predicted {
     pub(super) offset: u64,
     /// Its length in bytes.
     pub(super) bytes: u64,
+    /// How many chunks it has.
+    pub(super) chunks: u32,
     number: u32,
     proof: Proof,
 }
@@ -81,18 +83,10 @@ pub(super) struct Changed {
     superchunks: Vec<(usize, usize, Superchunk)>,
 }
 
-/// What became of the superchunks of a [`Changed`] segment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Broken {
-    /// Bytes covered by all pieces.
-    pub(super) consumed: usize,
-    /// Superchunks that were otherwise.
-    pub(super) wrong: u64,
-}
-
 impl Changed {
     /// Cuts `data`, which begins where the segment was expected, up to the segment's end: superchunks that are as they were are
     /// taken whole, what is between them is cut in the ordinary way. A cut that misses a superchunk's beginning misses all of it.
+    /// Returns the bytes that all pieces cover.
     pub(super) fn cut(
         &self,
         data: &[u8],
@@ -100,11 +94,10 @@ impl Changed {
         tools: Tools<'_>,
         empty: &RunMac,
         pieces: &mut Pieces,
-    ) -> Broken {
+    ) -> usize {
         let chunker = tools.chunker;
         let mut past = Past::new(self, tools);
         let max = chunker.params().max;
-        let mut broken = Broken::default();
         let mut at = 0;
         for (offset, length, superchunk) in &self.superchunks {
             at += past.cut(&data[at..], end, offset.saturating_sub(at), pieces);
@@ -118,7 +111,6 @@ impl Changed {
             mac.update(&data[at..at + length]);
             let proof = Proof { mac: superchunk.mac, cutter: 0, tail: tail_of(sizes.clone(), max) };
             if !is_proved(&proof, *length as u64, mac, &data[at..], chunker) {
-                broken.wrong += 1;
                 continue;
             }
             let first = pieces.lengths.len();
@@ -133,10 +125,7 @@ impl Changed {
             past.next = superchunk.first + superchunk.records;
         }
         let rest = (self.bytes as usize).saturating_sub(at);
-        at += past.cut(&data[at..], end, rest, pieces);
-        broken.wrong += past.wrong();
-        broken.consumed = at;
-        broken
+        at + past.cut(&data[at..], end, rest, pieces)
     }
 }
 
@@ -187,10 +176,6 @@ impl<'a> Past<'a> {
         }
         (self.cuts, self.cutter) = (cuts, Some(cutter));
         consumed
-    }
-
-    fn wrong(&self) -> u64 {
-        self.cutter.as_ref().map_or(0, |cutter| cutter.skips().misses)
     }
 }
 
@@ -278,9 +263,9 @@ impl Predictor {
         if start != offset {
             return None;
         }
-        let found = self.read(|base| base.segment_ref(segment))?;
-        let proof = found.0.proof.filter(|proof| proof.cutter == cutter as u8)?;
-        Some(Predicted { offset, bytes: found.0.bytes, number: segment, proof })
+        let found = self.read(|base| base.segment_ref(segment))?.0;
+        let proof = found.proof.filter(|proof| proof.cutter == cutter as u8)?;
+        Some(Predicted { offset, bytes: found.bytes, chunks: found.chunks, number: segment, proof })
     }
 
     /// The parts of a segment that turned out to have changed; `None` when knowing them saves nothing.

@@ -153,8 +153,10 @@ impl RecipeWriter {
         let shared = candidate.filter(|segment| segment.chunk.fingerprint == fingerprint && segment.cover == cover);
         let segment = match shared {
             // Equal records are equal bytes, so either proof holds.
-            Some(segment) => SegmentRef { proof: proof.or(segment.proof), ..segment },
-            None => SegmentRef {
+            Some(segment) if sink.may_share(&segment.chunk, &bytes)? => {
+                SegmentRef { proof: proof.or(segment.proof), ..segment }
+            }
+            _ => SegmentRef {
                 chunk: sink.push(fingerprint, &bytes)?,
                 bytes: records.iter().map(|record| u64::from(record.chunk.size)).sum(),
                 chunks: records.len() as u32,

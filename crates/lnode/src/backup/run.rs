@@ -1,7 +1,6 @@
 //! One backup from start to commit: finds the base, announces the job, runs the pipeline, commits.
 
 use std::cmp::Ordering;
-use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -14,7 +13,6 @@ use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Statistics, 
 use larder_format::recipe::Recipe;
 use larder_format::sketch::Sketch;
 use larder_store::catalog::Version;
-use larder_store::chunk_reader::ChunkReader;
 use larder_store::repository::random;
 use larder_store::{Created, RepositoryError};
 
@@ -22,7 +20,7 @@ use super::bases::OrphanedContainers;
 use super::compare::{Comparison, Rules};
 use super::cutting::Cutting;
 use super::feed::Feeder;
-use super::filters::{ByteComparison, Finding};
+use super::filters::Finding;
 use super::prediction::{Predictor, Track};
 use super::sequence::{BaseReaders, Parts, Sequencer, Streams};
 use super::similar::{Sampled, find_similar};
@@ -32,7 +30,7 @@ use super::{BackupError, BackupOptions, BackupReport, Base, IN_FLIGHT, Input, Wh
 use crate::context::Context;
 use crate::lease::LeaseKeeper;
 use crate::version::{Entries, MetaChunks, RecipeReader};
-use crate::writing::{Destination, Packer, Pool, Uploads, container_table, holdings};
+use crate::writing::{ByteComparison, Destination, Packer, Pool, Uploads, container_table, holdings};
 
 /// Backs up `input` as a new version.
 ///
@@ -58,9 +56,6 @@ pub fn backup(context: &Context, input: Input, options: &BackupOptions) -> Resul
     }
     result.map(|(report, _)| report)
 }
-
-/// Bytes of sealed containers, and of opened frames, that `--paranoid` keeps at hand.
-const COMPARISON_CACHE: NonZeroUsize = NonZeroUsize::new(32 << 20).expect("not zero");
 
 /// A version that may be built on.
 struct Candidate {
@@ -419,9 +414,8 @@ fn pipeline(
         unread: followed.map(|(_, (data, _))| reader(data)),
         orphans: (!orphans.is_empty()).then_some(orphans),
         comparison: options.paranoid.then(|| {
-            let reader = ChunkReader::new(repository.clone(), COMPARISON_CACHE, COMPARISON_CACHE);
             let chunks = bases.iter().fold(chunks.clone(), |chunks, base| chunks.for_reading(&base.manifest));
-            ByteComparison::new(reader, context.runtime.clone(), job, chunks)
+            ByteComparison::new(repository, context.runtime.clone(), job, chunks)
         }),
         index_memory: options.index_memory,
         scratch: options.scratch.clone(),

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
-use larder_dedup::chain::{self, Chunk, Filter};
+use larder_dedup::chain::{self, Chunk};
 use larder_dedup::{GroupFilter, Sketcher};
 use larder_format::Fingerprint;
 use larder_format::compress::Matter;
@@ -28,15 +28,15 @@ use super::bases::OrphanedContainers;
 use super::batch::{self, BatchDone, Ready};
 use super::cutting::{Chunks, Cutter, Cutting};
 use super::feed::{Fate, Fed};
-use super::filters::{BaseFilters, ByteComparison, Finding};
-use super::own::{Own, data_filters};
+use super::filters::{BaseFilters, Finding};
+use super::own::{Own, data_filters, metadata_filters};
 use super::prediction::{Sighting, Track};
 use super::recipe_writer::RecipeWriter;
 use super::skips::Skips;
 use super::wanted::Wanted;
 use crate::context::{Cancel, Problem, Progress};
 use crate::version::RecipeReader;
-use crate::writing::{MetaSink, Packer, Usage};
+use crate::writing::{ByteComparison, MetaSink, Packer, Usage};
 use keeping::Kept;
 
 /// What the sequencer is built from.
@@ -185,11 +185,11 @@ impl Sequencer {
                     self.tell_track()?;
                     let _ = self.spare.send(chunks);
                 }
-                Fed::Repeat { offset, bytes } => {
+                Fed::Repeat { offset, bytes, chunks } => {
                     self.keep(offset, bytes)?;
                     self.pending_bytes += bytes;
                     self.statistics.read_bytes += bytes;
-                    self.statistics.predictions_right += 1;
+                    self.statistics.predictions_right += u64::from(chunks);
                     self.statistics.predicted_bytes += bytes;
                     self.progress.done(0, bytes);
                 }
@@ -227,6 +227,7 @@ impl Sequencer {
             fingerprinter: &cutting.fingerprinter,
             usage: &mut self.usage,
             added_bytes: &mut self.statistics.added_bytes,
+            comparison: self.comparison.as_ref(),
         };
         Ok(self.data.begin_file(cutter, max, run_mac, self.merge_before, candidate, &mut sink)?)
     }
@@ -240,6 +241,7 @@ impl Sequencer {
             fingerprinter: &self.cutting.fingerprinter,
             usage: &mut self.usage,
             added_bytes: &mut self.statistics.added_bytes,
+            comparison: self.comparison.as_ref(),
         };
         Ok(self.data.end_file(candidate, &mut sink)?)
     }
@@ -332,11 +334,11 @@ impl Sequencer {
                 Some((run, place)) => {
                     if number + 1 == run.chunks.end {
                         // What follows was not predicted, but it is likely to be near what the base has there.
-                        self.statistics.predictions_right += 1;
                         if let Some(base) = &mut self.data_base {
                             base.expect(run.segment, place as u32 + 1)?;
                         }
                     }
+                    self.statistics.predictions_right += 1;
                     self.statistics.predicted_bytes += u64::from(*length);
                     run.records[place]
                 }
@@ -362,6 +364,12 @@ impl Sequencer {
             }
             return Ok(record);
         }
+        // What was found damaged is found damaged each time that it comes back; this job has stored it anew the first time.
+        if self.comparison.is_some()
+            && let Some(record) = chain::find(self.own.filters(), &chunk)?
+        {
+            return Ok(record);
+        }
         if let Some(skips) = &mut self.skips {
             skips.stored(fingerprint, chunk.size())?;
         }
@@ -383,6 +391,7 @@ impl Sequencer {
             fingerprinter: &self.cutting.fingerprinter,
             usage: &mut self.usage,
             added_bytes: &mut self.statistics.added_bytes,
+            comparison: self.comparison.as_ref(),
         };
         self.data.saw(&record, content);
         self.data.push(record, None, candidate, &mut sink)
@@ -399,12 +408,8 @@ impl Sequencer {
 
     fn block(&mut self, block: Block) -> Result<(), BackupError> {
         let fingerprint = self.cutting.fingerprinter.one(&block.bytes);
-        let known = match &mut self.meta_base {
-            Some(base) => {
-                chain::find([base as &mut dyn Filter<_>], &Chunk { fingerprint: &fingerprint, bytes: &block.bytes })?
-            }
-            None => None,
-        };
+        let filters = metadata_filters(&mut self.meta_base, &mut self.comparison);
+        let known = chain::find(filters, &Chunk { fingerprint: &fingerprint, bytes: &block.bytes })?;
         let record = match known {
             Some(record) => record,
             None => {
@@ -420,6 +425,7 @@ impl Sequencer {
             fingerprinter: &self.cutting.fingerprinter,
             usage: &mut self.usage,
             added_bytes: &mut self.statistics.added_bytes,
+            comparison: self.comparison.as_ref(),
         };
         let cover = Cover { first_path: block.first_path, data_bytes: block.data_bytes };
         Ok(self.metadata.push(record, Some(cover), candidate, &mut sink)?)
@@ -474,6 +480,7 @@ impl Sequencer {
             fingerprinter: &self.cutting.fingerprinter,
             usage: &mut self.usage,
             added_bytes: &mut self.statistics.added_bytes,
+            comparison: self.comparison.as_ref(),
         };
         let data = self.data.finish(candidates.0, &mut sink)?;
         let metadata = self.metadata.finish(candidates.1, &mut sink)?;

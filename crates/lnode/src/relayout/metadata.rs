@@ -130,6 +130,7 @@ impl Relayout {
                 fingerprinter: &self.fingerprinter,
                 usage,
                 added_bytes: &mut added_bytes,
+                comparison: None,
             };
             match contents {
                 Some(Segment { mut records, superchunks }) => {
@@ -149,6 +150,7 @@ impl Relayout {
             fingerprinter: &self.fingerprinter,
             usage,
             added_bytes: &mut added_bytes,
+            comparison: None,
         };
         Ok(nodes.finish(&mut sink)?)
     }

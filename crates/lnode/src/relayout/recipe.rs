@@ -133,6 +133,7 @@ impl Relayout {
             fingerprinter: &self.fingerprinter,
             usage: &mut usage,
             added_bytes: &mut added_bytes,
+            comparison: None,
         };
         let data = nodes.finish(&mut sink)?;
         let metadata = self.relay_metadata(&manifest.metadata, &mut usage)?;
@@ -176,6 +177,7 @@ impl Relayout {
                 fingerprinter: &self.fingerprinter,
                 usage: &mut rewriting.usage,
                 added_bytes: &mut added_bytes,
+                comparison: None,
             };
             if let Some(mut contents) = contents {
                 for record in contents.records.iter_mut().filter(|record| leaves(&record.chunk.container)) {

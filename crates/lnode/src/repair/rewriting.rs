@@ -36,6 +36,7 @@ impl Sinks {
             fingerprinter: &self.fingerprinter,
             usage: &mut self.usage,
             added_bytes: &mut self.added_bytes,
+            comparison: None,
         }
     }
 }

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 
 use larder_chunking::Fingerprinter;
 use larder_dedup::NodeCutter;
-use larder_format::Fingerprint;
 use larder_format::ids::ContainerId;
 use larder_format::recipe::{ContainerUse, Cover, NodeRef, Recipe, SegmentRef, encode_node};
 use larder_format::segment::ChunkRecord;
+use larder_format::{ChunkRef, Fingerprint};
 use larder_store::RepositoryError;
 
+use super::comparison::ByteComparison;
 use super::packer::Packer;
 
 /// How much a version uses of each container: chunks and bytes.
@@ -22,17 +23,20 @@ pub(crate) struct MetaSink<'a> {
     pub(crate) usage: &'a mut Usage,
     /// Uncompressed bytes of segments and nodes that were new.
     pub(crate) added_bytes: &'a mut u64,
+    /// Compares what a version that is built on seems to have.
+    pub(crate) comparison: Option<&'a ByteComparison>,
 }
 
 impl MetaSink<'_> {
     /// Stores a chunk that nobody has.
-    pub(crate) fn push(
-        &mut self,
-        fingerprint: Fingerprint,
-        bytes: &[u8],
-    ) -> Result<larder_format::ChunkRef, RepositoryError> {
+    pub(crate) fn push(&mut self, fingerprint: Fingerprint, bytes: &[u8]) -> Result<ChunkRef, RepositoryError> {
         *self.added_bytes += bytes.len() as u64;
         self.packer.push(fingerprint, bytes)
+    }
+
+    /// Whether a chunk that has the fingerprint of `bytes` may be used in their place.
+    pub(crate) fn may_share(&self, chunk: &ChunkRef, bytes: &[u8]) -> Result<bool, RepositoryError> {
+        self.comparison.map_or(Ok(true), |comparison| comparison.is_stored(chunk, bytes))
     }
 
     fn count(&mut self, container: ContainerId, chunks: u64, bytes: u64) {
@@ -75,9 +79,10 @@ impl NodeWriter {
         let Some(first) = segments.first() else { return Ok(()) };
         let bytes = encode_node(&segments)?;
         let fingerprint = sink.fingerprinter.one(&bytes);
-        let node = match self.known.get(&fingerprint) {
-            Some(node) => node.clone(),
-            None => {
+        let known = self.known.get(&fingerprint);
+        let node = match known {
+            Some(node) if sink.may_share(&node.chunk, &bytes)? => node.clone(),
+            _ => {
                 let data = segments.iter().filter_map(|segment| segment.cover.as_ref()).map(|cover| cover.data_bytes);
                 let cover = first.cover.as_ref().map(|cover| Cover {
                     first_path: cover.first_path.clone(),

@@ -167,13 +167,13 @@ fn an_unfinished_file_is_continued() {
     scene.is_equal();
 }
 
-/// All memory that may be had is the least there is, so that files come in several windows.
+/// All memory that may be had is the least there is, so that files come in several windows; each reads what it needs once.
 #[test]
 fn a_file_larger_than_a_window_is_compared_and_written_in_parts() {
     let mut scene = Scene::new();
-    scene.context.memory = 0;
-    // Pages in a scattered order: every one its own run.
-    let pages: Vec<_> = (0..6000_u64).map(|page| data::random(page, 4096)).collect();
+    // Pages of a database in a scattered order: every one its own run.
+    let mut pages: Vec<_> = (0..6000_u64).map(|page| data::random(page, 4096)).collect();
+    pages[0][..101].copy_from_slice(&database_header());
     fs::write(scene.source().join("a"), pages.concat()).unwrap();
     backup(&scene.context, &scene.source()).unwrap();
     let mut scattered: Vec<_> = (0..6000).map(|n| (n * 2777) % 6000).collect();
@@ -182,7 +182,16 @@ fn a_file_larger_than_a_window_is_compared_and_written_in_parts() {
     fs::write(scene.source().join("a"), &scattered).unwrap();
     fs::write(scene.source().join("b"), &scattered).unwrap();
     backup(&scene.context, &scene.source()).unwrap();
-    scene.restore(Overwrite::Always);
+    let once = scene.restore(Overwrite::Always).fetched;
+    assert!(once.containers > 1 && once.bytes < 30_000_000, "the pages are those of the first version: {once:?}");
+    assert_eq!(once.again, 0, "one window: {once:?}");
+    fs::remove_dir_all(scene.target()).unwrap();
+    scene.context.memory = 0;
+    let fetched = scene.restore(Overwrite::Always).fetched;
+    // 12,000 runs, and windows of 4096.
+    let windows = 3;
+    assert_eq!(fetched.containers, once.containers);
+    assert!(fetched.again > 0 && fetched.again <= (windows - 1) * fetched.containers, "{fetched:?}");
     scene.is_equal();
     let file = fs::File::options().write(true).open(scene.target().join("b")).unwrap();
     for offset in (0..scattered.len() as u64).step_by(65_536) {

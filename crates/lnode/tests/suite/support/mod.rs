@@ -146,6 +146,15 @@ pub fn differences(a: &Path, b: &Path) -> String {
     lines.lines().filter(|line| !line.ends_with(" ./")).collect::<Vec<_>>().join("\n")
 }
 
+/// The beginning of a database, as far as it is looked at: whatever follows it in whole pages of 4096 bytes is cut at pages.
+pub fn database_header() -> [u8; 101] {
+    let mut header = [0; 101];
+    header[..16].copy_from_slice(b"SQLite format 3\0");
+    header[16..24].copy_from_slice(&[16, 0, 1, 1, 0, 64, 32, 32]);
+    header[100] = 13;
+    header
+}
+
 /// Bytes that do not compress and do not repeat.
 pub fn pseudo_random(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
