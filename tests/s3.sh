@@ -6,6 +6,7 @@
 source "$(dirname "$0")/common.sh"
 source "$(dirname "$0")/round.sh"
 source "$(dirname "$0")/storm.sh"
+source "$(dirname "$0")/append_only.sh"
 minio=$(command -v minio || echo "${GOBIN:-$HOME/.cache/larder-ci/bin}/minio")
 [ -x "$minio" ] || fail "no minio binary; go install github.com/minio/minio@latest"
 port=$(free_port)
@@ -24,6 +25,7 @@ validated
 tree "$work/source" 3
 round "$work/source"
 storm "${1:-6}" "$work/source"
+append_only "$work/source"
 # Everything at once: conversions, repairs and checks too, and after each round every snapshot restores.
 LARDER_REPOSITORY=s3:http://127.0.0.1:$port/test/attacked
 "$larder" -q init --insecure-kdf

@@ -72,7 +72,8 @@ storm() {
                # Another job of the same series, and passes, run beside the frozen one.
                "$larder" -q backup --tag "r$round" "$source"
                any_clock
-               "${shifted[@]}" "$larder" -q optimize
+               # Others may be faster again and again.
+               "${shifted[@]}" "$larder" -q optimize || [ $? -eq 11 ]
                kill -CONT $job 2>/dev/null || true
                ends_with $job 0 ;;
             1) kill -KILL $job 2>/dev/null || true
@@ -83,7 +84,7 @@ storm() {
             3) # Whoever runs is taken for dead: a backup then ends as fenced, or had committed before.
                kill -STOP $job 2>/dev/null || true
                sleep 1.1
-               "$larder" -q optimize --dead-after 1s --task collect
+               "$larder" -q optimize --dead-after 1s --task collect || [ $? -eq 11 ]
                kill -CONT $job 2>/dev/null || true
                ends_with $job 0 11 ;;
             4) # A pass is killed in the middle.
@@ -91,7 +92,7 @@ storm() {
                "${shifted[@]}" "$larder" -q optimize & beside=$!
                pause 400
                kill -KILL $beside 2>/dev/null || true
-               ends_with $beside 0 137
+               ends_with $beside 0 11 137
                ends_with $job 0 ;;
         esac
         kill -0 "${gnodes[0]}" "${gnodes[1]}" || fail "a G-node ended by itself: $(cat "$work/gnode.log")"
@@ -113,8 +114,8 @@ storm() {
     sleep 1.1
     "$larder" -q optimize --dead-after 1s & job=$!
     "$larder" -q optimize --dead-after 1s & beside=$!
-    ends_with $job 0
-    ends_with $beside 0
+    ends_with $job 0 11
+    ends_with $beside 0 11
     "$larder" -q optimize --dead-after 1s --list-all
     "$larder" -q repair index --dry-run
     "$larder" check --read-data --json > "$work/checked"

@@ -239,7 +239,7 @@ impl App {
 
     /// How new data is compressed.
     pub(crate) fn compression(&self) -> Compression {
-        self.global.compression.unwrap_or(Compression::DEFAULT)
+        self.global.compression()
     }
 }
 

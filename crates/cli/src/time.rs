@@ -65,6 +65,11 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
 
 /// Reads a duration: `30` (seconds), `90s`, `5m`, `2h`, `1d`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    parse_limit(text).ok().filter(|duration| !duration.is_zero()).ok_or_else(|| not_a_duration(text))
+}
+
+/// The same for what may be no time at all.
+pub(crate) fn parse_limit(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -73,13 +78,14 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         "m" | "min" => 60,
         "h" => 3600,
         "d" => 86_400,
-        _ => 0,
+        _ => return Err(not_a_duration(text)),
     };
-    let number: u64 = number.parse().unwrap_or(0);
-    match number.checked_mul(seconds) {
-        Some(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds)),
-        _ => Err(format!("{text:?} is not a duration such as 30s, 5m or 2h")),
-    }
+    let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(seconds));
+    seconds.map(Duration::from_secs).ok_or_else(|| not_a_duration(text))
+}
+
+fn not_a_duration(text: &str) -> String {
+    format!("{:?} is not a duration such as 30s, 5m or 2h", text.trim())
 }
 
 /// A duration for people: `0:05`, `1:02:03`.
@@ -126,6 +132,8 @@ mod tests {
         for bad in ["", "0", "5x", "-1", "99999999999999999999d"] {
             assert!(parse_duration(bad).is_err(), "{bad}");
         }
+        assert_eq!(parse_limit("0s"), Ok(Duration::ZERO));
+        assert!(parse_limit("0x").is_err() && parse_limit("s").is_err());
         assert_eq!(show_duration(Duration::from_secs(5)), "0:05");
         assert_eq!(show_duration(Duration::from_secs(3723)), "1:02:03");
     }

@@ -154,6 +154,8 @@ pub struct Plans {
     pub plans: Vec<CompactionPlan>,
     /// Whether there were more duplicates than memory holds; they are found when these are gone.
     pub has_more: bool,
+    /// Newest versions that cannot be read, and were left out.
+    pub unreadable: Vec<Version>,
 }
 
 /// What is worth doing for a version whose containers nobody shares, if anything.
@@ -167,11 +169,11 @@ pub fn plan(version: &Version, manifest: &Manifest, options: &CompactionOptions)
 /// Plans for the newest version of every series. Of sparse containers a version copies once in its life, of which the budget is; it may
 /// share again and again, as long as there is enough to share. Versions that cannot be read are left as they are.
 pub fn plans(context: &Context, options: &CompactionOptions) -> Result<Plans, CompactionError> {
-    let newest = newest::newest(context)?;
+    let (newest, unreadable) = newest::newest(context)?;
     let uses = Uses::of_all(&newest);
     let sparse = choice::sparse(&newest, &uses, options);
     let duplicates = find_duplicates(context, &uses, &sparse, options)?;
-    Ok(plans_of(&newest, &uses, sparse, duplicates, options))
+    Ok(Plans { unreadable, ..plans_of(&newest, &uses, sparse, duplicates, options) })
 }
 
 /// Asks the newest index. Without one, or with one that cannot be read, nothing is shared.
@@ -247,7 +249,7 @@ fn plans_of(
             others_metadata: shared_metadata.clone(),
         });
     }
-    Plans { plans, has_more: duplicates.has_more }
+    Plans { plans, has_more: duplicates.has_more, unreadable: Vec::new() }
 }
 
 /// Carries out a plan by itself. Whatever happens, the version is whole before and after.

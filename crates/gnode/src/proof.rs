@@ -14,7 +14,7 @@ use larder_index::{IndexPass, IndexSnapshot, PassRuns};
 use larder_lnode::Progress;
 
 use crate::agreement::{Agreement, agreement_watched};
-use crate::pass::tables::{IndexWork, MEMORY_DEFAULT, index_pass};
+use crate::pass::tables::{IndexWork, Limits, MEMORY_DEFAULT, index_pass};
 use crate::pass::{PassError, Surroundings};
 
 /// How often a newer index is looked at instead.
@@ -39,11 +39,12 @@ pub async fn prove(surroundings: &Surroundings, progress: Arc<dyn Progress>) -> 
             return Ok(Proof::default());
         }
         let (progress, stop) = (progress.clone(), surroundings.stop.clone());
-        let work = IndexWork { executor: surroundings.executor, repository: &repository, memory: MEMORY_DEFAULT };
+        let limits = Limits::of_memory(MEMORY_DEFAULT);
+        let work = IndexWork { executor: surroundings.executor, repository: &repository, limits };
         let compared = work
             .run(move |io| {
                 // It writes nothing, so its runs need no name.
-                let pass: IndexPass = index_pass(io, PassRuns::new(JobId([0; 16])), MEMORY_DEFAULT);
+                let pass: IndexPass = index_pass(io, PassRuns::new(JobId([0; 16])), limits);
                 agreement_watched(&pass, &index, &*progress, &*stop)
             })
             .await;

@@ -26,7 +26,7 @@ use larder_store::{Repository, RepositoryError};
 use crate::agreement::{Agreement, agreement};
 use crate::pass::ledger::Ledger;
 use crate::pass::run::renewing;
-use crate::pass::tables::{IndexWork, MEMORY_DEFAULT, index_pass};
+use crate::pass::tables::{IndexWork, Limits, MEMORY_DEFAULT, index_pass};
 use crate::pass::tables::{WithChunks, discard, with_chunks};
 use crate::pass::{PassError, Surroundings};
 
@@ -118,7 +118,7 @@ async fn rebuild_announced(
     may_appear: &mut bool,
 ) -> Result<Rebuilt, PassError> {
     let mut rebuilt = Rebuilt::default();
-    let work = IndexWork { executor: surroundings.executor, repository, memory };
+    let work = IndexWork { executor: surroundings.executor, repository, limits: Limits::of_memory(memory) };
     let stop = || if (surroundings.stop)() { Err(PassError::Interrupted) } else { Ok(()) };
     let base = without_tables(&old.manifest);
     let mut ledger = Ledger::load(work, &base).await?;
@@ -235,10 +235,11 @@ async fn ingest_versions(
 pub async fn compare(surroundings: &Surroundings) -> Result<(u64, Agreement), PassError> {
     let repository = surroundings.repository.through(surroundings.repository.store().without_cache());
     let index = IndexSnapshot::newest(&repository).await?.base()?;
-    let work = IndexWork { executor: surroundings.executor, repository: &repository, memory: MEMORY_DEFAULT };
+    let limits = Limits::of_memory(MEMORY_DEFAULT);
+    let work = IndexWork { executor: surroundings.executor, repository: &repository, limits };
     let compared = move |io| {
         // It writes nothing, so its runs need no name.
-        let pass: IndexPass = index_pass(io, PassRuns::new(JobId([0; 16])), MEMORY_DEFAULT);
+        let pass: IndexPass = index_pass(io, PassRuns::new(JobId([0; 16])), limits);
         Ok::<_, IndexError>((index.number, agreement(&pass, &index)?))
     };
     work.run(compared).await

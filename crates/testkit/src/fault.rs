@@ -13,7 +13,7 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
 use crate::plan::{Failure, Fault, Faults, OpKind};
@@ -94,7 +94,8 @@ fn missing(operation: &str) -> Error {
 #[async_trait]
 impl ObjectStore for FaultStore {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
-        let fault = self.faults.meet(OpKind::Put, location.as_ref(), payload.content_length() as u64);
+        let kind = if opts.mode == PutMode::Create { OpKind::Put } else { OpKind::Overwrite };
+        let fault = self.faults.meet(kind, location.as_ref(), payload.content_length() as u64);
         apply(fault.as_ref(), location, async {
             let result = self.inner.put_opts(location, payload, opts).await?;
             self.faults.was_created(location.as_ref());

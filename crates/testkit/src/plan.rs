@@ -21,8 +21,10 @@ const STORE: &str = "FaultStore";
 /// A kind of operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OpKind {
-    /// A put, conditional or not.
+    /// A put that creates an object or fails.
     Put,
+    /// A put that may replace an object.
+    Overwrite,
     /// A get of a whole object or a range.
     Get,
     /// A look at an object's size.
@@ -303,7 +305,7 @@ impl State {
             Some((at, _)) if index >= at => return Some(Fault::FailBefore(Failure::Stopped)),
             _ => {}
         }
-        if self.read_only && matches!(kind, OpKind::Put | OpKind::Delete) {
+        if self.read_only && matches!(kind, OpKind::Put | OpKind::Overwrite | OpKind::Delete) {
             return Some(Fault::FailBefore(Failure::ReadOnly));
         }
         let rule = self.rules.iter_mut().find(|rule| rule.left != Some(0) && rule.when.holds(index, kind, path));
@@ -312,8 +314,10 @@ impl State {
             return Some(rule.fault.clone());
         }
         match (&mut self.space, kind) {
-            (Some(space), OpKind::Put) if *space < bytes => return Some(Fault::FailBefore(Failure::NoSpace)),
-            (Some(space), OpKind::Put) => *space -= bytes,
+            (Some(space), OpKind::Put | OpKind::Overwrite) if *space < bytes => {
+                return Some(Fault::FailBefore(Failure::NoSpace));
+            }
+            (Some(space), OpKind::Put | OpKind::Overwrite) => *space -= bytes,
             _ => {}
         }
         None

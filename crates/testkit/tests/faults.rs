@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use larder_testkit::{Failure, Fault, FaultStore, Faults, Memory, Op, OpKind, Stop, Times, When};
 use object_store::path::Path;
-use object_store::{Error, ObjectStore, ObjectStoreExt};
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 
 fn store() -> (Arc<FaultStore>, Faults, Memory) {
     let memory = Memory::new();
@@ -16,7 +16,8 @@ fn store() -> (Arc<FaultStore>, Faults, Memory) {
 }
 
 async fn put(store: &FaultStore, path: &str) -> bool {
-    store.put(&Path::from(path), Bytes::from_static(b"12345678").into()).await.is_ok()
+    let options = PutOptions::from(PutMode::Create);
+    store.put_opts(&Path::from(path), Bytes::from_static(b"12345678").into(), options).await.is_ok()
 }
 
 async fn get(store: &FaultStore, path: &str) -> Result<Bytes, Error> {
@@ -34,6 +35,20 @@ async fn failing_before_has_no_effect_and_failing_after_has_one() {
     faults.add(When::kind(OpKind::Put), Fault::FailAfter(Failure::Timeout), Times::First(1));
     assert!(!put(&store, "a").await && !put(&store, "b").await && put(&store, "c").await);
     assert_eq!(memory.paths().await, ["b", "c"]);
+}
+
+/// What a store refuses to clients that may only create.
+#[tokio::test]
+async fn overwriting_is_told_from_creating() {
+    let (store, faults, _) = store();
+    faults.add(When::kind(OpKind::Overwrite), Fault::FailBefore(Failure::Status(403)), Times::Always);
+    assert!(put(&store, "a").await && !put(&store, "a").await);
+    for path in ["a", "b"] {
+        let overwritten = store.put(&Path::from(path), Bytes::new().into()).await;
+        assert!(matches!(overwritten, Err(Error::PermissionDenied { .. })), "{overwritten:?}");
+    }
+    assert_eq!(get(&store, "a").await.expect("there").len(), 8);
+    assert_eq!(faults.counts()[&OpKind::Overwrite], 2);
 }
 
 #[tokio::test]

@@ -121,6 +121,13 @@ pub(crate) struct Global {
     pub(crate) log_level: Option<String>,
 }
 
+impl Global {
+    /// How new data is compressed.
+    pub(crate) fn compression(&self) -> Compression {
+        self.compression.unwrap_or(Compression::DEFAULT)
+    }
+}
+
 /// Reads a compression mode.
 fn parse_compression(text: &str) -> Result<Compression, String> {
     let level = match text.to_ascii_lowercase().as_str() {

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use larder_gnode::arranging::ArrangeOptions;
+use larder_gnode::compaction::CompactionOptions;
 use larder_gnode::giving_up::{Exact, GiveUpOptions, Unused};
-use larder_gnode::pass::MEMORY_MIN;
 use larder_gnode::pass::cost::Prices;
+use larder_gnode::pass::{Listing, MEMORY_MIN, PassOptions};
 
+use super::Global;
 use crate::{sizes, time};
 
 /// What a pass does.
@@ -36,8 +38,9 @@ pub(crate) struct PassArgs {
     #[arg(long, value_name = "TASK", value_enum, value_delimiter = ',')]
     pub(crate) task: Vec<TaskName>,
 
-    /// Begin nothing more after this time (30s, 5m, 2h); the next pass goes on
-    #[arg(long, value_name = "TIME", value_parser = time::parse_duration)]
+    /// Begin nothing more after this time in all (30s, 5m, 2h); the next pass goes on. What has begun may take longer: looking what
+    /// there is to do, laying one snapshot out anew, taking new snapshots into the index, publishing it
+    #[arg(long, value_name = "TIME", value_parser = time::parse_limit)]
     pub(crate) max_duration: Option<Duration>,
 
     /// Copy no more than this much in all (bytes, or with K, M, G, T), to lay snapshots out anew, of each less than 20 % in any case,
@@ -88,8 +91,8 @@ pub(crate) struct OptimizeArgs {
 
 /// Run passes of `larder optimize` for as long as this process runs.
 ///
-/// A pass is made when snapshots were added or forgotten, and at least every --every; one that failed is made again within five
-/// minutes. SIGTERM or Ctrl-C ends it cleanly.
+/// A pass is made at first, when others added or forgot snapshots, and at least every --every; one that failed, or left something over,
+/// is made again within five minutes. SIGTERM or Ctrl-C ends it cleanly.
 #[derive(Debug, Args)]
 pub(crate) struct GnodeArgs {
     /// Make a pass at least so often
@@ -111,14 +114,34 @@ impl PassArgs {
         self.task.is_empty() || self.task.contains(&task)
     }
 
+    /// How a pass is made after so many bytes were copied for other tasks.
+    pub(crate) fn options(&self, global: &Global, copied: u64) -> PassOptions {
+        let defaults = PassOptions::default();
+        PassOptions {
+            dead_after: self.dead_after,
+            max_duration: self.max_duration,
+            memory: usize::try_from(self.memory).unwrap_or(usize::MAX),
+            listing: if self.list_all { Listing::Whole } else { Listing::Auto },
+            give_up: self.give_up(global, copied),
+            arrange: self.arrange(global),
+            threads: global.threads.unwrap_or(defaults.threads),
+            ..defaults
+        }
+    }
+
+    /// How newest snapshots are laid out anew.
+    pub(crate) fn compaction(&self, global: &Global) -> CompactionOptions {
+        CompactionOptions { compression: global.compression(), ..CompactionOptions::default() }
+    }
+
     /// How series in the layout lifecycle are arranged, if they are.
-    pub(crate) fn arrange(&self) -> Option<ArrangeOptions> {
-        let all = self.task.contains(&TaskName::Arrange);
-        self.wants(TaskName::Arrange).then(|| ArrangeOptions { all, ..ArrangeOptions::default() })
+    fn arrange(&self, global: &Global) -> Option<ArrangeOptions> {
+        let (all, compression) = (self.task.contains(&TaskName::Arrange), global.compression());
+        self.wants(TaskName::Arrange).then(|| ArrangeOptions { all, compression, ..ArrangeOptions::default() })
     }
 
     /// What a pass may give up after so many bytes were copied for other tasks.
-    pub(crate) fn give_up(&self, copied: u64) -> Option<GiveUpOptions> {
+    fn give_up(&self, global: &Global, copied: u64) -> Option<GiveUpOptions> {
         let exact = match (self.task.is_empty(), self.task.contains(&TaskName::Exact)) {
             (true, _) => Exact::WhenWorth,
             (false, true) => Exact::Always,
@@ -130,7 +153,7 @@ impl PassArgs {
             unused: self.max_unused.map_or(defaults.unused, Unused::OfRepository),
             exact,
             max_rewrite: self.max_rewrite.map(|most| most.saturating_sub(copied)),
-            ..defaults
+            compression: global.compression(),
         })
     }
 }
@@ -150,6 +173,35 @@ fn parse_memory(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+    use larder_format::compress::Compression;
+
+    /// What a person says about all verbs holds for passes as for backups.
+    #[test]
+    fn passes_compress_and_compute_as_all_verbs_do() {
+        let options = |args: &[&str]| {
+            let cli = Cli::try_parse_from([&["larder"], args].concat()).expect("a command line");
+            let Command::Optimize(OptimizeArgs { pass, .. }) = cli.command else { panic!("another verb") };
+            (pass.options(&cli.global, 0), pass.compaction(&cli.global))
+        };
+        let (said, compaction) = options(&["optimize", "--compression", "max", "--threads", "3"]);
+        let compressions = [
+            compaction.compression,
+            said.give_up.expect("wanted").compression,
+            said.arrange.expect("wanted").compression,
+        ];
+        assert_eq!(compressions, [Compression::Zstd(19); 3]);
+        assert_eq!(said.threads.get(), 3);
+        let (said, compaction) = options(&["optimize"]);
+        assert_eq!((said.threads, compaction), (PassOptions::default().threads, CompactionOptions::default()));
+        assert_eq!(said.give_up.expect("wanted"), GiveUpOptions::default());
+        let (said, _) = options(&["optimize", "--task", "exact", "--max-rewrite", "10K", "--compression", "off"]);
+        let expected =
+            GiveUpOptions { exact: Exact::Always, compression: Compression::Off, ..GiveUpOptions::default() };
+        assert_eq!(said.give_up.expect("wanted"), GiveUpOptions { max_rewrite: Some(10 << 10), ..expected });
+        assert_eq!(said.arrange, None);
+    }
 
     #[test]
     fn memory_is_enough_or_refused() {

@@ -44,16 +44,32 @@ pub(super) fn run(app: &App, args: &ForgetArgs) -> Result<Exit, Failure> {
         by_name(app, args, &versions)?
     };
     let free = if args.dry_run { chosen.free(app, &context, &versions)? } else { None };
-    chosen.show(app, args, free.as_deref())?;
-    let mut exit = if args.dry_run { Exit::Done } else { chosen.carry_out(app, &context)? };
+    let mut refused = Refused::new();
+    if app.out.is_json() {
+        // What is written is what was done, so it is done first.
+        if !args.dry_run {
+            refused = chosen.carry_out(app, &context)?;
+        }
+        chosen.write_json(app, args, free.as_deref(), &refused)?;
+    } else {
+        chosen.show(app, args, free.as_deref())?;
+        if !args.dry_run {
+            refused = chosen.carry_out(app, &context)?;
+        }
+    }
     versions.warn_of_damage(app);
+    let exit = chosen.end(app, refused)?;
     if args.prune && args.dry_run {
         app.out.remark("a pass may free more, for instance what was forgotten before; `larder optimize --dry-run` says what it finds");
     } else if args.prune {
-        exit = optimize::pass(app, &opened.repository, &args.pass, false)?;
+        let of_pass = optimize::pass(app, &opened.repository, &args.pass, false)?;
+        return Ok(if of_pass == Exit::Done { exit } else { of_pass });
     }
     Ok(exit)
 }
+
+/// Versions that could not be forgotten, and why.
+type Refused = BTreeMap<JobId, Failure>;
 
 /// What is to be done.
 struct Chosen {
@@ -169,14 +185,15 @@ impl Chosen {
         Ok(Some(all))
     }
 
+    fn write_json(&self, app: &App, args: &ForgetArgs, free: Option<&[u64]>, refused: &Refused) -> Result<(), Failure> {
+        let groups = self.groups.iter().enumerate().map(|(at, group)| {
+            let free = args.dry_run.then(|| json!(free.and_then(|free| free.get(at))));
+            json_of(group, self, free, refused)
+        });
+        app.out.json(&groups.collect::<Vec<_>>())
+    }
+
     fn show(&self, app: &App, args: &ForgetArgs, free: Option<&[u64]>) -> Result<(), Failure> {
-        if app.out.is_json() {
-            let groups = self.groups.iter().enumerate().map(|(at, group)| {
-                let free = args.dry_run.then(|| json!(free.and_then(|free| free.get(at))));
-                json_of(group, self, free)
-            });
-            return app.out.json(&groups.collect::<Vec<_>>());
-        }
         if !self.is_by_name {
             for group in &self.groups {
                 let (kept, gone): (Vec<_>, Vec<_>) = group.versions.iter().partition(|judged| judged.is_kept());
@@ -206,7 +223,8 @@ impl Chosen {
         (gone.count() + self.unreadable.len()) as u64
     }
 
-    fn carry_out(&self, app: &App, context: &Context) -> Result<Exit, Failure> {
+    /// Makes the marks. One that fails does not keep the others.
+    fn carry_out(&self, app: &App, context: &Context) -> Result<Refused, Failure> {
         let gone = self.groups.iter().flat_map(|group| &group.versions).filter(|judged| !judged.is_kept());
         let pins = gone.map(|judged| pin_of(&judged.version)).chain(self.unreadable.iter().copied());
         let mark =
@@ -215,14 +233,23 @@ impl Chosen {
         if !app.out.is_json() {
             app.out.info(format!("forgot {}", sizes::count(forgot.done.len() as u64, "snapshot")))?;
         }
-        let mut failures = forgot.failed.into_iter().map(|(id, error)| {
-            (id, Failure::from(error).while_doing(&format!("snapshot {} was not forgotten", id.short())))
-        });
-        let Some((_, first)) = failures.next() else { return Ok(Exit::Done) };
-        for (id, failure) in failures {
+        let failure =
+            |id: JobId, error| Failure::from(error).while_doing(&format!("snapshot {} was not forgotten", id.short()));
+        Ok(forgot.failed.into_iter().map(|(id, error)| (id, failure(id, error))).collect())
+    }
+
+    /// How the command ends: what of several was done is done, and a pass may collect it. When nothing was, the first reason says it all.
+    fn end(&self, app: &App, mut refused: Refused) -> Result<Exit, Failure> {
+        let first = if refused.len() as u64 == self.count() { refused.pop_first() } else { None };
+        let is_whole = refused.is_empty();
+        for (id, failure) in refused {
             app.out.item_error(&id.short(), "forget", &failure.message);
         }
-        Err(first)
+        match first {
+            Some((_, failure)) => Err(failure),
+            None if is_whole => Ok(Exit::Done),
+            None => Ok(Exit::Partly),
+        }
     }
 }
 
@@ -237,7 +264,7 @@ fn key_text(key: &GroupKey) -> String {
     if parts.is_empty() { String::new() } else { format!(" of {}", parts.join(", ")) }
 }
 
-fn json_of(group: &JudgedGroup, chosen: &Chosen, free: Option<Value>) -> Value {
+fn json_of(group: &JudgedGroup, chosen: &Chosen, free: Option<Value>, refused: &Refused) -> Value {
     let mut object = Map::new();
     let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
     let GroupKey { series, host, paths, tags } = &group.key;
@@ -246,18 +273,26 @@ fn json_of(group: &JudgedGroup, chosen: &Chosen, free: Option<Value>) -> Value {
     put("host", json!(host));
     put("paths", json!(paths));
     put("tags", json!(tags));
-    let of = |is_kept: bool| -> Vec<_> {
-        let chosen = group.versions.iter().filter(|judged| judged.is_kept() == is_kept);
+    let of = |is_chosen: &dyn Fn(&Judged) -> bool| -> Vec<_> {
+        let chosen = group.versions.iter().filter(|judged| is_chosen(judged));
         chosen.map(|judged| summary::version(&judged.version)).collect()
     };
-    put("keep", json!(of(true)));
-    put("remove", json!(of(false)));
+    put("keep", json!(of(&Judged::is_kept)));
+    put("remove", json!(of(&|judged| !judged.is_kept() && !refused.contains_key(&judged.version.id()))));
+    // Those that are named and cannot be read are of no group.
+    let of_group = group.versions.iter().map(|judged| judged.version.id());
+    let failed = of_group.chain(chosen.unreadable.iter().map(|pin| pin.job)).filter_map(|id| {
+        let failure = refused.get(&id)?;
+        Some(json!({"id": id.to_string(), "message": failure.message}))
+    });
+    put("failed", json!(failed.collect::<Vec<_>>()));
     let reasons = group.versions.iter().filter(|judged| judged.is_kept()).map(|judged| {
         let matches: Vec<_> = judged.reasons.iter().map(ToString::to_string).collect();
         json!({"snapshot": summary::version(&judged.version), "matches": matches})
     });
     put("reasons", json!(reasons.collect::<Vec<_>>()));
-    let unreadable: Vec<_> = chosen.unreadable.iter().map(|pin| pin.job.to_string()).collect();
+    let unreadable = chosen.unreadable.iter().filter(|pin| !refused.contains_key(&pin.job));
+    let unreadable: Vec<_> = unreadable.map(|pin| pin.job.to_string()).collect();
     put("remove_unreadable", json!(unreadable));
     if let Some(free) = free {
         put("free_bytes", free);

@@ -1,9 +1,10 @@
 //! `larder gnode`: passes for as long as the process runs.
 
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash, Hasher};
+mod schedule;
+
 use std::time::{Duration, Instant};
 
+use larder_gnode::pass::Outcome;
 use larder_lnode::Cancel;
 use larder_store::{Repository, RepositoryError};
 
@@ -12,36 +13,37 @@ use crate::app::App;
 use crate::args::GnodeArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use schedule::{Schedule, Seen};
 
 /// How long a wish to stop may go unheard.
 const NAP: Duration = Duration::from_millis(200);
-/// After so long a pass that failed is tried again: the store may be back.
-const RETRY: Duration = Duration::from_secs(300);
 
 pub(super) fn run(app: &App, args: &GnodeArgs) -> Result<Exit, Failure> {
     let opened = app.open()?;
     let repository = opened.repository;
     let cancel = app.interrupts.job_begins();
     app.out.remark("waiting for snapshots that are new or forgotten; SIGTERM or Ctrl-C ends this");
-    let mut last: Option<(Instant, u64)> = None;
-    let mut every = args.every;
+    let mut schedule = Schedule::new(args.every, args.poll);
     while !cancel.is_cancelled() {
-        match app.block_on(state(&repository)) {
-            Ok(state) if is_due(last, state, every) => {
+        match app.block_on(seen(&repository)) {
+            Ok(before) if schedule.is_due(Instant::now(), &before) => {
                 match optimize::make(app, &repository, &args.pass, false, &cancel) {
-                    Ok(made) => {
+                    Ok(mut made) => {
                         made.show(&app.out, &args.pass)?;
                         app.out.flush()?;
-                        // What a pass out of time left over is work for the next one, at once.
-                        last = (!made.report.is_unfinished).then(|| (Instant::now(), state));
-                        every = args.every;
+                        let own = made.take_generations();
+                        match made.is_unfinished() || made.report.outcome == Outcome::Lost {
+                            true => schedule.left(Instant::now(), before.and(own)),
+                            false => schedule.done(Instant::now(), before.and(own)),
+                        }
                     }
                     Err(_) if cancel.is_cancelled() => break,
                     // The store may come back, and what cannot be read be repaired: a daemon goes on.
                     Err(failure) => {
                         app.out.warn(&complaint(&failure));
-                        last = Some((Instant::now(), state));
-                        every = args.every.min(RETRY);
+                        // What it made before it failed is nobody else's work, and it is made again in any case.
+                        let after = app.block_on(seen(&repository)).unwrap_or(before);
+                        schedule.left(Instant::now(), after);
                     }
                 }
             }
@@ -60,35 +62,17 @@ fn complaint(failure: &Failure) -> String {
     }
 }
 
-fn is_due(last: Option<(Instant, u64)>, state: u64, every: Duration) -> bool {
-    last.is_none_or(|(when, known)| known != state || when.elapsed() >= every)
-}
-
-/// A number that changes with the versions that there are and the marks on them.
-async fn state(repository: &Repository) -> Result<u64, RepositoryError> {
-    let mut hasher = DefaultHasher::new();
-    repository.list_marks().await?.hash(&mut hasher);
-    repository.list_registers().await?.hash(&mut hasher);
-    Ok(hasher.finish())
+async fn seen(repository: &Repository) -> Result<Seen, RepositoryError> {
+    let marks = repository.list_marks().await?;
+    let registers = repository.list_registers().await?.into_iter();
+    let generations =
+        registers.flat_map(|(pin, numbers)| numbers.into_iter().map(move |number| (pin, number))).collect();
+    Ok(Seen { marks, generations })
 }
 
 fn nap(time: Duration, cancel: &Cancel) {
     let end = Instant::now() + time;
     while !cancel.is_cancelled() && Instant::now() < end {
         std::thread::sleep(NAP.min(end.saturating_duration_since(Instant::now())));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pass_is_due_when_something_changed_or_much_time_went_by() {
-        let (now, hour) = (Instant::now(), Duration::from_secs(3600));
-        assert!(is_due(None, 1, hour));
-        assert!(!is_due(Some((now, 1)), 1, hour));
-        assert!(is_due(Some((now, 1)), 2, hour));
-        assert!(is_due(Some((now, 1)), 1, Duration::ZERO));
     }
 }

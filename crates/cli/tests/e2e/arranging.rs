@@ -247,3 +247,47 @@ fn a_series_that_lost_its_index_is_put_in_order() {
     series.is_whole();
     series.play.larder(["check", "--read-data"]).ok();
 }
+
+/// A plan says what would move, without moving it, as far as the index knows what there is.
+#[test]
+fn a_dry_run_says_what_would_be_arranged() {
+    let mut series = Series::new(&["--holes", "0"]);
+    let plan = |series: &Series| {
+        let (before, text) = (series.play.objects(), series.play.larder(["optimize", "-n"]).ok().text());
+        let plan = series.play.larder(["optimize", "-n", "--json"]).ok().json();
+        schema::check("optimize_summary", &plan);
+        assert_eq!(series.play.objects(), before);
+        let arranged = &plan["arranged"];
+        let planned = |what: &str| arranged[what].as_u64().expect("a number");
+        (text, planned("planned_snapshots"), planned("planned_containers"), planned("planned_moved_bytes"))
+    };
+    series.back_up(0);
+    let (text, snapshots, containers, moved) = plan(&series);
+    assert_eq!((snapshots, containers, moved), (1, 0, 0), "{text}");
+    assert!(text.contains("would arrange 1 snapshot") && text.contains("is not in this plan"), "{text}");
+    assert_eq!(series.optimize(), 0);
+    for edition in 1..4 {
+        series.back_up(edition);
+        // Of what the index has all is known, and what the new one stored is all of one category.
+        let (text, snapshots, containers, moved) = plan(&series);
+        assert_eq!(snapshots, 1);
+        assert!(containers > 0 && moved > 0 && text.contains("and move"), "{text}");
+        assert_eq!(series.optimize(), moved, "{edition}");
+    }
+    // Where it is not their turn what is new is only noted, and when nothing is new what went is made up for.
+    let mut series = Series::new(&["--holes", "5", "--arrange-every", "3"]);
+    for edition in 0..6 {
+        series.back_up(edition);
+        let (text, snapshots, containers, moved) = plan(&series);
+        assert_eq!((snapshots, containers > 0), (1, edition == 3), "{edition}: {text}");
+        assert_eq!(series.optimize(), moved, "{edition}");
+    }
+    series.forget(3);
+    let (text, snapshots, containers, moved) = plan(&series);
+    assert!(snapshots == 0 && containers > 0 && moved > 0, "{text}");
+    assert!(!text.contains("nothing to do") && !text.contains("is not in this plan"), "{text}");
+    assert_eq!(series.optimize(), moved);
+    let (text, snapshots, containers, moved) = plan(&series);
+    assert_eq!((snapshots, containers, moved, text.contains("would arrange")), (0, 0, 0, false), "{text}");
+    series.is_whole();
+}

@@ -1,10 +1,8 @@
 //! `optimize`, `forget --prune`, `gnode`: the real binary frees what it says, and says what it freed.
 
-use std::time::{Duration, Instant};
-
 use larder_testkit::data;
 
-use crate::support::{Play, damage, schema};
+use crate::support::{Play, damage, scattered, schema};
 
 /// Versions of a file that has nothing in common with the one before.
 fn versions(count: u64) -> (Play, Vec<String>) {
@@ -130,41 +128,8 @@ fn a_pass_that_cannot_know_what_is_needed_deletes_nothing() {
 }
 
 #[test]
-fn a_gnode_collects_what_is_forgotten_and_ends_when_it_is_told() {
-    let (play, ids) = versions(2);
-    let before = stored(&play);
-    let mut command = play.command(["gnode", "--poll", "1s", "--json"]);
-    let child = play.spawn(&mut command);
-    play.larder(["forget", &ids[0]]).ok();
-    let begun = Instant::now();
-    while stored(&play) == before && begun.elapsed() < Duration::from_secs(30) {
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
-    let ran = crate::support::Ran::from(child.wait_with_output().expect("it ends")).ok();
-    for line in ran.json_lines() {
-        schema::check("optimize_summary", &line);
-    }
-    assert!(stored(&play) < before);
-    play.larder(["check", "--read-data"]).ok();
-}
-
-#[test]
 fn the_newest_snapshot_is_laid_out_anew_when_little_of_many_containers_is_left_in_it() {
-    let play = Play::with_repository();
-    let mut content = data::random(1, 2_000_000);
-    let mut newest = String::new();
-    for version in 0..10u64 {
-        for (number, block) in content.chunks_mut(20_000).enumerate() {
-            let seed = version * 1000 + number as u64;
-            if version > 0 && data::random(seed, 1)[0] < 100 {
-                block.copy_from_slice(&data::random(seed, block.len()));
-            }
-        }
-        play.write("source/file", &content);
-        newest = play.backup(["source", "--series", "s"]);
-    }
+    let (play, newest, content) = scattered(data::random);
     let before = play.objects().len();
     let plan = play.larder(["optimize", "--task", "compact", "--dry-run", "--json"]).ok().json();
     schema::check("optimize_summary", &plan);

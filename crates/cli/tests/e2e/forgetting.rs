@@ -172,3 +172,30 @@ fn a_damaged_snapshot_can_be_forgotten_by_its_id() {
     play.larder(["check"]).ok();
     assert_eq!(left(&play), [&*ids[1]]);
 }
+
+/// What could be forgotten of several is forgotten, said, and collected; the exit code says that it is not all.
+#[test]
+fn one_that_cannot_be_forgotten_keeps_no_other() {
+    let (play, ids) = versions(&TIMES);
+    play.larder(["pin", &ids[0], &ids[1]]).ok();
+    let ran = play.larder(["forget", &ids[0], &ids[2], &ids[1], "--json"]).code(3);
+    let groups = ran.json();
+    schema::check("forget", &groups[0]);
+    assert_eq!(ids_of(&groups[0]["remove"]), [&*ids[2]], "only what was done: {groups:#}");
+    assert_eq!(ids_of(&groups[0]["failed"]), [&*ids[0], &ids[1]]);
+    assert!(
+        groups[0]["failed"][0]["message"].as_str().is_some_and(|message| message.contains("is pinned")),
+        "{groups:#}"
+    );
+    assert_eq!(ran.errors("error").len(), 2);
+    assert_eq!(left(&play), [&*ids[0], &ids[1], &ids[3], &ids[4]]);
+    let text = play.larder(["forget", &ids[3], &ids[0], "--prune"]).code(3).says("was not forgotten").text();
+    assert!(text.contains("forgot 1 snapshot") && text.contains("deleted"), "{text}");
+    assert_eq!(damage::named(&play.repository(), "forgotten/").len(), 0, "the pass was made");
+    assert_eq!(left(&play), [&*ids[0], &ids[1], &ids[4]]);
+    // Where nothing was done there is nothing to collect, and one reason.
+    let groups = play.larder(["forget", &ids[0], "--prune", "--json"]).code(1);
+    assert_eq!(groups.errors("exit_error").len(), 1);
+    let groups = groups.json();
+    assert_eq!((ids_of(&groups[0]["remove"]), ids_of(&groups[0]["failed"])), (vec![], vec![ids[0].clone()]));
+}

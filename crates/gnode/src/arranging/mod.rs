@@ -9,6 +9,7 @@
 //! * `classify`: until when each stretch is needed. Pure.
 //! * `choose`: which containers are worth giving up. Pure.
 //! * `carry`: copies what is still needed of those, volume by volume.
+//! * `plan`: what of this would be done, for a dry run; changes nothing.
 //! * `disorder`: which series an index that was made anew keeps from being arranged.
 //! * `settle`: what the table of containers says then.
 //!
@@ -25,6 +26,7 @@ mod carry;
 mod choose;
 mod classify;
 mod disorder;
+mod plan;
 mod references;
 mod series;
 mod settle;
@@ -43,9 +45,12 @@ use larder_store::survey::ListedContainer;
 
 use crate::giving_up::{GiveUpError, Rights};
 pub use disorder::disordered;
+pub use plan::ArrangePlan;
+pub(crate) use plan::plan;
 
 use carry::Ended;
 use disorder::is_disordered;
+use references::References;
 use series::Series;
 
 /// How often a series begins again because something in it cannot be read.
@@ -86,6 +91,8 @@ pub struct Arranged {
     pub written_bytes: ByteCount,
     /// Containers that cannot be read, and were left as they are.
     pub unreadable: Vec<ContainerId>,
+    /// Series that were left as they are, because a recipe cannot be read, or leads to what is not there.
+    pub damaged_series: u64,
     /// Whether it was told to stop: the next pass goes on.
     pub was_stopped: bool,
     /// Containers that are to be deleted, and their bytes.
@@ -118,6 +125,7 @@ impl Arranged {
         self.written += next.written;
         self.written_bytes.0 += next.written_bytes.0;
         self.unreadable.extend(next.unreadable);
+        self.damaged_series = self.damaged_series.max(next.damaged_series);
         self.was_stopped |= next.was_stopped;
         self.given_up += next.given_up;
         self.given_up_bytes.0 += next.given_up_bytes.0;
@@ -242,8 +250,12 @@ fn arrange_series(
         return Ok(None);
     }
     let mut uses = match references::references(pass, work, unarranged) {
-        Ok(Some(uses)) => uses,
-        Ok(None) => return Ok(None),
+        Ok(References::All(uses)) => uses,
+        Ok(References::Overtaken) => return Ok(None),
+        Ok(References::Damaged) => {
+            arranged.damaged_series += 1;
+            return Ok(None);
+        }
         Err(GiveUpError::Relayout(RelayoutError::Interrupted)) => {
             // Nothing of it has changed. What the pass knows of other series, and of what may go, is worth its index.
             arranged.was_stopped = true;
@@ -252,6 +264,7 @@ fn arrange_series(
         Err(error) => return Err(error),
     };
     if !classify::classify(pass, draft, work, unarranged, &series, &mut uses)? {
+        arranged.damaged_series += 1;
         return Ok(None);
     }
     let mut distrusted = HashSet::new();

@@ -6,7 +6,6 @@ use larder_format::lease::Pin;
 use larder_format::manifest::Register;
 use larder_format::run::{RecordLayout, ValueWidth};
 use larder_index::{Cursor, IndexError, IndexPass, Sorted, Sorter};
-use larder_lnode::references::References;
 
 use super::{Unarranged, Work, interrupted};
 use crate::giving_up::GiveUpError;
@@ -70,53 +69,64 @@ fn decode(key: &[u8]) -> Result<(ContainerId, Use), IndexError> {
     Ok((container, Use { from: number(0), version: number(4), length: number(8) }))
 }
 
-/// What the versions that are new use; `None` when one of them cannot be read, so that it is not known.
-pub(super) fn references(pass: &IndexPass, work: &Work, unarranged: &Unarranged) -> Result<Option<Uses>, GiveUpError> {
+/// What versions use, if that is known.
+pub(super) enum References {
+    /// Of all that are new.
+    All(Uses),
+    /// One of them is not there any more: another pass was faster, and this one will not publish anything.
+    Overtaken,
+    /// One of them cannot be read.
+    Damaged,
+}
+
+/// What the versions that are new use.
+pub(super) fn references(pass: &IndexPass, work: &Work, unarranged: &Unarranged) -> Result<References, GiveUpError> {
     let repository = &pass.io.repository;
     let mut sorter = Sorter::new(repository, USES, pass.memory / 2, &pass.folder)?;
     for version in unarranged.versions.iter().filter(|version| !version.is_arranged) {
         let pin = Pin { series: version.series, job: version.job };
         let manifest = match pass.io.runtime.block_on(repository.read_register(pin, version.generation)) {
             Ok(Some(Register::Committed(manifest))) => manifest,
-            // Another pass was faster, and this one will not publish anything.
-            Ok(Some(Register::Aborted) | None) => return Ok(None),
+            Ok(Some(Register::Aborted) | None) => return Ok(References::Overtaken),
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "what a version uses is not known, so its series is not arranged");
-                return Ok(None);
+                return Ok(References::Damaged);
             }
             Err(error) => return Err(error.into()),
         };
         let mut stretch: Option<(ContainerId, Use)> = None;
         let mut push = |stretch: (ContainerId, Use)| sorter.push(&encode(&stretch), Some(&[]));
-        let walked = References::new(&work.context.on(&pass.io.runtime)).visit(&manifest, |chunk| {
-            if (work.stop)() {
-                return Err(interrupted());
-            }
-            match &mut stretch {
-                Some((container, used))
-                    if *container == chunk.container && used.from.checked_add(used.length) == Some(chunk.offset) =>
-                {
-                    used.length = used.length.saturating_add(chunk.size);
+        let walked =
+            larder_lnode::references::References::new(&work.context.on(&pass.io.runtime)).visit(&manifest, |chunk| {
+                if (work.stop)() {
+                    return Err(interrupted());
                 }
-                _ => {
-                    let used = Use { from: chunk.offset, length: chunk.size, version: version.number };
-                    if let Some(before) = stretch.replace((chunk.container, used)) {
-                        push(before)?;
+                match &mut stretch {
+                    Some((container, used))
+                        if *container == chunk.container
+                            && used.from.checked_add(used.length) == Some(chunk.offset) =>
+                    {
+                        used.length = used.length.saturating_add(chunk.size);
+                    }
+                    _ => {
+                        let used = Use { from: chunk.offset, length: chunk.size, version: version.number };
+                        if let Some(before) = stretch.replace((chunk.container, used)) {
+                            push(before)?;
+                        }
                     }
                 }
-            }
-            Ok::<_, GiveUpError>(())
-        });
+                Ok::<_, GiveUpError>(())
+            });
         match walked {
             Ok(()) => stretch.map_or(Ok(()), push)?,
             Err(GiveUpError::Index(error)) if error.is_damage() => {
                 tracing::warn!(%error, "what a version uses is not known, so its series is not arranged");
-                return Ok(None);
+                return Ok(References::Damaged);
             }
             Err(error) => return Err(error),
         }
     }
-    Ok(Some(Uses::new(sorter.finish()?)?))
+    Ok(References::All(Uses::new(sorter.finish()?)?))
 }
 
 fn encode((container, used): &(ContainerId, Use)) -> [u8; 33] {

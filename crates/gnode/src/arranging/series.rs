@@ -124,7 +124,7 @@ pub(super) fn place_of(name: &Known, extent: &Extent) -> ContainerId {
     extent.to.map_or(name.facts.id, |(container, _)| container)
 }
 
-fn add(content: &mut Option<Content>, first: u32, extent: &Extent) {
+pub(super) fn add(content: &mut Option<Content>, first: u32, extent: &Extent) {
     let length = u64::from(extent.length);
     match content {
         None => *content = Some(Content { needed: length, first, last: extent.last, at_last: length }),

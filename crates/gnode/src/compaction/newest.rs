@@ -29,10 +29,11 @@ impl Newest {
     }
 }
 
-/// Reads the newest version of every series. One that cannot be read is left as it is, and nothing is led to its containers.
-pub(super) fn newest(context: &Context) -> Result<Vec<Newest>, RepositoryError> {
+/// Reads the newest version of every series. One that cannot be read is left as it is, and nothing is led to its containers; they come
+/// second.
+pub(super) fn newest(context: &Context) -> Result<(Vec<Newest>, Vec<Version>), RepositoryError> {
     let repository = &context.repository;
-    let mut all = Vec::new();
+    let (mut all, mut unreadable) = (Vec::new(), Vec::new());
     for version in context.runtime.block_on(repository.newest_of_every_series())? {
         // What is of the layout `lifecycle` is arranged.
         if version.summary.layout != Layout::Standard {
@@ -42,11 +43,12 @@ pub(super) fn newest(context: &Context) -> Result<Vec<Newest>, RepositoryError> 
             Ok(manifest) => all.push(Newest::new(&version, &manifest)),
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "a version cannot be read and is not compacted");
+                unreadable.push(version);
             }
             Err(error) => return Err(error),
         }
     }
-    Ok(all)
+    Ok((all, unreadable))
 }
 
 /// One newest version's use of one container.

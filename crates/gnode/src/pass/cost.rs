@@ -78,19 +78,24 @@ impl Requests {
     /// new versions a run of each table, and the tables of new containers. Merges of large tables come on top now and then.
     pub fn of(plan: &Plan) -> Self {
         let deletes = plan.deletions();
-        if deletes == 0 && plan.versions_ingested == 0 {
+        if plan.is_empty() {
             return Self::default();
         }
         // Of a container that is given up the tables and the chunks to be copied are read, and about as many copies of its others.
         // What is copied is stored in new ones, whose tables are read once more, and changes two runs of each table.
-        let written = plan.given_up.copied_bytes.0.div_ceil(CONTAINER_TARGET as u64);
+        let in_containers = |bytes: u64| bytes.div_ceil(CONTAINER_TARGET as u64);
+        let written = in_containers(plan.given_up.copied_bytes.0);
         let runs = if plan.versions_ingested > 0 { TABLES } else { 0 };
         let moved = if plan.given_up.containers > 0 { 3 } else { 0 };
         // A small container is read whole with its tables.
         let given_up = plan.given_up;
         let each = if given_up.container_bytes.0 < given_up.containers * TAIL_GUESS as u64 { 2 } else { 4 };
-        let creates = 4 + plan.fenced.len() as u64 + written + runs + moved;
-        let reads = plan.new_containers + each * given_up.containers + written;
+        // Arranging reads the same of what it gives up, and writes what stays of it into a container for each category at least.
+        let arranging = plan.arranging;
+        let arranged = in_containers(arranging.moved_bytes.0).max(arranging.containers.min(1));
+        let tables = if arranging.is_empty() { 0 } else { 2 };
+        let creates = 4 + plan.fenced.len() as u64 + written + runs + moved + arranged + tables;
+        let reads = plan.new_containers + each * given_up.containers + written + 4 * arranging.containers;
         // Runs that are merged at once go at once.
         Self { creates, reads, deletes: deletes + 2 + moved }
     }
@@ -139,9 +144,11 @@ impl Requests {
 /// What a plan saves every month.
 pub fn saved_monthly(plan: &Plan, prices: &Prices) -> f64 {
     let GiveUpPlan { container_bytes, copied_bytes, .. } = plan.given_up;
+    let arranging = plan.arranging;
     // Copies are stored as well as what they are copied from, or better.
     let given_up = container_bytes.0.saturating_sub(copied_bytes.0);
-    (plan.container_bytes.0 + given_up) as f64 / 1e9 * prices.storage
+    let arranged = arranging.container_bytes.0.saturating_sub(arranging.moved_bytes.0);
+    (plan.container_bytes.0 + given_up + arranged) as f64 / 1e9 * prices.storage
 }
 
 #[cfg(test)]

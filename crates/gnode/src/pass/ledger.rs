@@ -87,7 +87,7 @@ impl Ledger {
     pub(crate) async fn load(work: IndexWork<'_>, base: &IndexSnapshot) -> Result<Self, PassError> {
         let manifest = &base.manifest;
         let runs = manifest.runs.clone();
-        let memory = work.memory / 4;
+        let memory = work.limits.memory / 4;
         // A container is there whole, or it was given up whole.
         let is_whole = |facts: &ContainerFacts| match facts.state {
             ContainerState::Live => facts.given_up_chunks == 0,
@@ -379,7 +379,7 @@ impl Ledger {
                 runs.retain(|run| run.table != Table::Containers);
             }
             next_age += 1;
-            let memory = work.memory / 4;
+            let memory = work.limits.memory / 4;
             let gone = self.lifespans.gone().to_vec();
             let gone = if manifest.runs_of(Table::Extents).is_empty() { Vec::new() } else { gone };
             let changes = move |io| {

@@ -107,6 +107,7 @@ impl Pass<'_> {
             given_up: GivenUp::default(),
             arranged: Arranged::default(),
             missing_containers,
+            unlisted: Vec::new(),
             table_bytes: ledger.table_bytes(),
             rebuilt: None,
             planning: Requests::default(),

@@ -1,11 +1,11 @@
 //! What a pass means to do and what it did.
 
-use larder_format::ids::{ByteCount, ContainerKind, JobId};
+use larder_format::ids::{ByteCount, ContainerId, ContainerKind, JobId};
 use larder_format::lease::{JobKind, Pin};
 
 use super::cost::Requests;
 use super::decide::Decision;
-use crate::arranging::Arranged;
+use crate::arranging::{ArrangePlan, Arranged};
 use crate::giving_up::{GiveUpPlan, GivenUp};
 
 /// What goes when the pass is carried out.
@@ -31,6 +31,8 @@ pub struct Plan {
     pub fenced: Vec<JobId>,
     /// Containers that versions name, and that are given up because the index leads to their chunks elsewhere.
     pub given_up: GiveUpPlan,
+    /// What would be arranged, as far as a dry run knows; of any other pass [`PassReport::arranged`] says what was.
+    pub arranging: ArrangePlan,
 }
 
 impl Plan {
@@ -52,12 +54,17 @@ impl Plan {
 
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.deletions() == 0 && self.versions_ingested == 0
+        self.deletions() == 0 && self.versions_ingested == 0 && self.arranging.is_empty()
     }
 
     /// Objects to be deleted.
     pub fn deletions(&self) -> u64 {
-        self.data_containers + self.meta_containers + self.given_up.containers + self.entries + self.index_objects
+        self.data_containers
+            + self.meta_containers
+            + self.given_up.containers
+            + self.arranging.containers
+            + self.entries
+            + self.index_objects
     }
 }
 
@@ -85,6 +92,8 @@ pub enum Outcome {
     Published(u64),
     /// Another pass was faster. It did nothing.
     Lost,
+    /// It was told to stop, or its time was over, before it published anything. It did nothing.
+    Stopped,
 }
 
 /// What was deleted.
@@ -122,6 +131,8 @@ pub struct PassReport {
     /// Containers that versions need and that are gone, without an index that says where their chunks went. What no version names
     /// is not deleted then: `repair index` may find them there.
     pub missing_containers: u64,
+    /// New containers that cannot be read: their chunks are not in the index, and are neither shared nor given up.
+    pub unlisted: Vec<ContainerId>,
     /// Bytes of memory that its table of containers took, about, beside what it was allowed for other tables.
     pub table_bytes: u64,
     /// The number of the index that was made anew first, from versions and containers, because it was lost.
@@ -150,14 +161,32 @@ impl PassReport {
         plan.given_up.add(next.plan.given_up);
         self.given_up.add(next.given_up);
         self.arranged.add(next.arranged);
-        self.missing_containers = next.missing_containers;
+        self.unlisted.extend(next.unlisted);
         self.table_bytes = self.table_bytes.max(next.table_bytes);
         self.rebuilt = self.rebuilt.or(next.rebuilt);
         if matches!(next.outcome, Outcome::Published(_)) {
             self.outcome = next.outcome;
         }
-        (self.is_unfinished, self.kept, self.live_jobs) = (next.is_unfinished, next.kept, next.live_jobs);
+        // What the second one lost or did not come to is left, whatever the first one did.
+        self.is_unfinished = next.is_unfinished || next.outcome == Outcome::Lost;
+        if next.outcome == Outcome::Stopped {
+            return self;
+        }
+        (self.kept, self.live_jobs, self.missing_containers) = (next.kept, next.live_jobs, next.missing_containers);
         self
+    }
+
+    /// Whether it came upon damage: what is needed and is gone, or cannot be read.
+    pub fn found_damage(&self) -> bool {
+        let unreadable = [&self.unlisted, &self.given_up.unreadable, &self.arranged.unreadable];
+        let damaged_series = self.arranged.damaged_series + self.plan.arranging.damaged_series;
+        let is_readable = unreadable.iter().all(|containers| containers.is_empty());
+        self.missing_containers > 0 || damaged_series > 0 || !is_readable
+    }
+
+    /// A pass that was told to stop, or had no time left, before it published anything.
+    pub fn stopped() -> Self {
+        Self { outcome: Outcome::Stopped, is_unfinished: true, ..Self::without_pass() }
     }
 
     /// Where no pass was asked for.
@@ -173,6 +202,7 @@ impl PassReport {
             given_up: GivenUp::default(),
             arranged: Arranged::default(),
             missing_containers: 0,
+            unlisted: Vec::new(),
             table_bytes: 0,
             rebuilt: None,
             planning: Requests::default(),

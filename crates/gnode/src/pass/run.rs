@@ -23,9 +23,9 @@ use super::options::PassOptions;
 use super::prepare::Decided;
 use super::report::{Outcome, PassReport, Plan};
 use super::surroundings::{Surroundings, stop};
-use super::tables::{IndexWork, WithChunks, beside_tails, discard, index_pass, remembering, with_chunks};
-use crate::arranging::arrange;
-use crate::giving_up::{Exact, GiveUpPlan, Work, give_up, plan};
+use super::tables::{IndexWork, Limits, WithChunks, beside_tails, discard, index_pass, remembering, with_chunks};
+use crate::arranging::{arrange, plan as plan_arranging};
+use crate::giving_up::{Exact, GiveUpError, Work, give_up, plan};
 
 /// Makes a pass.
 pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<PassReport, PassError> {
@@ -126,7 +126,8 @@ pub(super) struct Pass<'a> {
 impl Pass<'_> {
     pub(super) fn index_work(&self) -> IndexWork<'_> {
         let memory = beside_tails(self.options.memory);
-        IndexWork { executor: self.surroundings.executor, repository: &self.repository, memory }
+        let limits = Limits { memory, threads: self.options.threads };
+        IndexWork { executor: self.surroundings.executor, repository: &self.repository, limits }
     }
 
     pub(super) fn should_stop(&self) -> bool {
@@ -141,9 +142,12 @@ impl Pass<'_> {
 
     /// What would be done.
     async fn look(&self) -> Result<PassReport, PassError> {
-        let Decided { mut report, work, .. } = self.decide().await?;
+        let Decided { mut report, work, arranging, .. } = self.decide().await?;
         if let Some(work) = work {
-            report.plan.given_up = self.plan_giving_up(work).await?;
+            report.plan.given_up = self.planned(move |pass, draft| plan(pass, draft, &work)).await?;
+        }
+        if let Some(work) = arranging {
+            report.plan.arranging = self.planned(move |pass, draft| plan_arranging(pass, draft, &work)).await?;
         }
         Ok(report)
     }
@@ -164,13 +168,16 @@ impl Pass<'_> {
         Ok(IndexSnapshot::newest(&self.repository).await?.highest > self.base.number)
     }
 
-    /// What would be given up, as far as the index knows: chunks of new versions are in it only when a pass has taken them in.
-    async fn plan_giving_up(&self, work: Work) -> Result<GiveUpPlan, PassError> {
-        let (base, memory) = (self.base.clone(), self.index_work().memory);
+    /// What would be done, as far as the index knows: chunks of new versions are in it only when a pass has taken them in.
+    async fn planned<T: Send + 'static>(
+        &self,
+        plan: impl FnOnce(&IndexPass, &Draft<'_>) -> Result<T, GiveUpError> + Send + 'static,
+    ) -> Result<T, PassError> {
+        let (base, limits) = (self.base.clone(), self.index_work().limits);
         let planned = move |io| {
             // It writes nothing, so its runs need no name.
-            let pass = index_pass(io, PassRuns::new(JobId([0; 16])), memory);
-            plan(&pass, &Draft::new(&pass, &base), &work)
+            let pass = index_pass(io, PassRuns::new(JobId([0; 16])), limits);
+            plan(&pass, &Draft::new(&pass, &base))
         };
         self.index_work().run(planned).await
     }
@@ -198,8 +205,9 @@ impl Pass<'_> {
             let given_up = work.map(|work| give_up(pass, draft, &work)).transpose()?.unwrap_or_default();
             Ok((arranged, given_up))
         };
-        let WithChunks { mut manifest, left_over, then: (arranged, given_up), .. } =
+        let WithChunks { mut manifest, ingested, left_over, then: (arranged, given_up) } =
             with_chunks(self.index_work(), ids, manifest, first_new, sketches, tasks).await?;
+        report.unlisted = ingested.unreadable.into_iter().map(|(container, _)| container).collect();
         let has_begun_in_vain = given_up.was_stopped || !given_up.unreadable.is_empty() || arranged.may_have_left();
         self.may_leave_containers = has_begun_in_vain || given_up.written + arranged.written > 0;
         let before: HashSet<RunId> = run_ids(&self.base.manifest).collect();

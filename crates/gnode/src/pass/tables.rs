@@ -42,13 +42,29 @@ pub(crate) const THREADS_MAX: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 /// Writers that a thread has at most: of chunks and of copies. Each has one object growing and one on its way.
 const OBJECTS_OF_A_THREAD: usize = 4;
 
+/// What work on tables may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Bytes that sorting, looking up, merging and writing may take together.
+    pub(crate) memory: usize,
+    /// Threads that merge at most.
+    pub(crate) threads: NonZeroUsize,
+}
+
+impl Limits {
+    /// So much memory, and the usual threads.
+    pub(crate) fn of_memory(memory: usize) -> Self {
+        let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        Self { memory, threads: cores.min(THREADS_MAX) }
+    }
+}
+
 /// What work on tables needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IndexWork<'a> {
     pub(crate) executor: Executor,
     pub(crate) repository: &'a Repository,
-    /// Bytes that sorting, looking up, merging and writing may take together.
-    pub(crate) memory: usize,
+    pub(crate) limits: Limits,
 }
 
 impl IndexWork<'_> {
@@ -66,11 +82,10 @@ impl IndexWork<'_> {
 
 /// What merges and writes runs: half of the memory is for what is merged, half for the objects that are written. With little of it
 /// there are fewer threads, then smaller objects.
-pub(crate) fn index_pass(io: IndexIo, ids: PassRuns, memory: usize) -> IndexPass {
-    let half = memory.max(MEMORY_MIN) / 2;
+pub(crate) fn index_pass(io: IndexIo, ids: PassRuns, limits: Limits) -> IndexPass {
+    let half = limits.memory.max(MEMORY_MIN) / 2;
     let target = (half / (2 * OBJECTS_OF_A_THREAD)).min(OBJECT_TARGET.0 as usize);
-    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let threads = (half / (OBJECTS_OF_A_THREAD * target)).min(cores).min(THREADS_MAX.get());
+    let threads = (half / (OBJECTS_OF_A_THREAD * target)).min(limits.threads.get()).min(THREADS_MAX.get());
     let threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
     let mut pass = IndexPass::new(io, ids, threads, half, std::env::temp_dir());
     pass.object_target = ByteCount(target as u64);
@@ -96,9 +111,9 @@ pub(crate) async fn with_chunks<T: Send + 'static>(
     sketches: Sketches,
     then: impl FnOnce(&IndexPass, &mut Draft<'_>) -> Result<T, GiveUpError> + Send + 'static,
 ) -> Result<WithChunks<T>, PassError> {
-    let memory = index.memory;
+    let limits = index.limits;
     let chunks = move |io| {
-        let pass = index_pass(io, ids, memory);
+        let pass = index_pass(io, ids, limits);
         let drafted = IndexSnapshot { number: manifest.head.number, manifest: Arc::new(manifest) };
         let mut draft = Draft::new(&pass, &drafted);
         let ingested = follow(&pass, &mut draft, first_new, &sketches)?;

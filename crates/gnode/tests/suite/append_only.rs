@@ -9,13 +9,20 @@ use larder_gnode::pass::{self, PassError, PassOptions};
 use larder_lnode::check::ReadData;
 use larder_lnode::{CheckOptions, VersionReader, check};
 use larder_store::{RepositoryError, StoreErrorKind, StoreOp};
-use larder_testkit::{Failure, Fault, OpKind, Times, When};
+use larder_testkit::{Failure, Fault, FaultStore, OpKind, Times, When};
+use object_store::path::Path;
+use object_store::{Error, ObjectStore, PutMode, PutOptions};
 
+/// The store refuses what the policy of `docs/gnode.md` refuses to clients: to delete, and to put without `If-None-Match: *`, be there an
+/// object or not.
 #[test]
 fn a_client_that_may_only_create_does_everything_but_a_pass() {
     let scene = Scene::new();
-    let (context, faults) = scene.faulty(&scene.memory);
-    faults.add(When::kind(OpKind::Delete), Fault::FailBefore(Failure::Status(403)), Times::Always);
+    let (store, faults) = FaultStore::new(scene.memory.store());
+    for kind in [OpKind::Delete, OpKind::Overwrite] {
+        faults.add(When::kind(kind), Fault::FailBefore(Failure::Status(403)), Times::Always);
+    }
+    let context = scene.context_at(store.clone());
     for edition in 0..4 {
         scene.write("a", edition);
         scene.backup(&context, "a").unwrap();
@@ -32,7 +39,15 @@ fn a_client_that_may_only_create_does_everything_but_a_pass() {
             forget(&context.repository, version.id()).await;
         }
     });
-    assert!(faults.log().iter().all(|op| op.kind != OpKind::Delete));
+    assert!(faults.log().iter().all(|op| ![OpKind::Delete, OpKind::Overwrite].contains(&op.kind)));
+    // Whoever has taken the client over replaces nothing, and creates nothing where there is something.
+    let all_paths = scene.runtime.block_on(scene.memory.paths());
+    let container = all_paths.into_iter().find(|path| path.starts_with("data/")).unwrap();
+    for options in [PutOptions::default(), PutOptions::from(PutMode::Create)] {
+        let path = Path::from(container.as_str());
+        let refused = scene.runtime.block_on(store.put_opts(&path, "garbage".into(), options)).unwrap_err();
+        assert!(matches!(refused, Error::PermissionDenied { .. } | Error::AlreadyExists { .. }), "{refused}");
+    }
     let refused = scene.runtime.block_on(pass::run(&surroundings(context.repository.clone()), &PassOptions::default()));
     match refused.unwrap_err() {
         PassError::Repository(RepositoryError::Store(error)) => {

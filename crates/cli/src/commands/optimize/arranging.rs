@@ -1,16 +1,17 @@
 //! The part of what `larder optimize` says about series in the layout `lifecycle`.
 
-use larder_gnode::arranging::Arranged;
+use larder_gnode::arranging::{ArrangePlan, Arranged};
 use larder_gnode::pass::{Outcome, PassReport};
 use serde_json::{Value, json};
 
+use super::giving_up::names;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::sizes;
 
 pub(super) fn json(report: &PassReport) -> Value {
     let arranged = &report.arranged;
-    let unreadable: Vec<_> = arranged.unreadable.iter().map(|id| larder_format::names::container(*id)).collect();
+    let planned = &report.plan.arranging;
     json!({
         "snapshots": arranged.versions,
         "containers": arranged.given_up,
@@ -19,19 +20,31 @@ pub(super) fn json(report: &PassReport) -> Value {
         "moved_bytes": arranged.moved_bytes.0,
         "containers_written": arranged.written,
         "stored_bytes": arranged.written_bytes.0,
-        "unreadable_containers": unreadable,
+        "unreadable_containers": names(&arranged.unreadable),
+        "damaged_series": arranged.damaged_series + planned.damaged_series,
+        "planned_snapshots": planned.versions,
+        "planned_containers": planned.containers,
+        "planned_container_bytes": planned.container_bytes.0,
+        "planned_moved_bytes": planned.moved_bytes.0,
     })
 }
 
 pub(super) fn print(report: &PassReport, out: &Output) -> Result<(), Failure> {
     let Arranged { versions, moved_bytes, given_up, given_up_bytes, written_bytes, unreadable, was_stopped, .. } =
         &report.arranged;
-    for container in unreadable {
-        let name = larder_format::names::container(*container);
+    for name in names(unreadable) {
         out.warn(&format!("{name} cannot be read and stays as it is; `larder check --read-data` says more"));
     }
     if *was_stopped {
         out.info("there was no time to arrange everything; the next pass goes on")?;
+    }
+    let planned = &report.plan.arranging;
+    let damaged_series = report.arranged.damaged_series + planned.damaged_series;
+    if damaged_series > 0 {
+        out.warn(&format!("damage keeps {damaged_series} series from being arranged; `larder check` says more"));
+    }
+    if !planned.is_empty() {
+        print_planned(planned, out)?;
     }
     if *versions == 0 && *given_up == 0 || !matches!(report.outcome, Outcome::Published(_)) {
         return Ok(());
@@ -42,4 +55,17 @@ pub(super) fn print(report: &PassReport, out: &Output) -> Result<(), Failure> {
     out.info(format!(
         "arranged {snapshots}: gave up {containers} ({bytes}), moved {moved} of them to their volumes ({stored} stored)"
     ))
+}
+
+fn print_planned(planned: &ArrangePlan, out: &Output) -> Result<(), Failure> {
+    let (snapshots, containers) =
+        (sizes::count(planned.versions, "snapshot"), sizes::count(planned.containers, "container"));
+    let (bytes, moved) = (sizes::show(planned.container_bytes.0), sizes::show(planned.moved_bytes.0));
+    out.info(format!(
+        "would arrange {snapshots} of series in the layout lifecycle: give up {containers} ({bytes}), and move {moved} of them to their volumes"
+    ))?;
+    match planned.versions {
+        0 => Ok(()),
+        _ => out.info("what moves of containers that only new snapshots have is not in this plan: it shows when they are in the index"),
+    }
 }

@@ -1,17 +1,22 @@
 //! The part of `larder optimize` that lays newest snapshots out anew.
 
-use std::time::Instant;
+use std::collections::BTreeMap;
 
 use larder_format::container::CONTAINER_TARGET;
+use larder_format::ids::JobId;
+use larder_format::lease::Pin;
 use larder_gnode::compaction::{Compacted, CompactionError, CompactionOptions, CompactionPlan, Compactor, plans};
+use larder_gnode::forget::pin_of;
 use larder_gnode::pass::cost::{Prices, Requests};
 use larder_lnode::relayout::RelayoutError;
 use larder_lnode::{Cancel, Context};
 use larder_store::Repository;
 use serde_json::{Value, json};
 
+use super::deadline::Deadline;
 use crate::app::App;
 use crate::args::PassArgs;
+use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::sizes;
@@ -27,6 +32,14 @@ pub(super) struct CompactionReport {
     stored_bytes: u64,
     requests: Requests,
     shared_bytes: u64,
+    /// Those that were not laid out anew, and the exit codes of why.
+    failed: BTreeMap<JobId, Exit>,
+    /// How often somebody else was faster.
+    overtaken: u64,
+    /// Whether it ended before everything was done, because it was told to or had no more time.
+    pub(super) was_stopped: bool,
+    /// The generations that it made.
+    pub(super) generations: Vec<(Pin, u32)>,
 }
 
 /// Lays newest snapshots out anew, as often as there is something to do. One that is damaged is left as it is, with a warning.
@@ -38,7 +51,7 @@ pub(super) struct Compaction<'a> {
     /// The same, remembering runs of the index, for plans. What is copied or shared is read from the store.
     looking: Context,
     options: CompactionOptions,
-    started: Instant,
+    deadline: Deadline,
     pub(super) report: CompactionReport,
 }
 
@@ -50,20 +63,12 @@ impl<'a> Compaction<'a> {
         args: &'a PassArgs,
         is_dry: bool,
         cancel: &Cancel,
+        deadline: Deadline,
     ) -> Self {
         let context = Context { cancel: cancel.clone(), ..app.reading(repository.clone()) };
         let looking = Context { repository: remembering.clone(), ..context.clone() };
         let report = CompactionReport { is_planned: is_dry, ..CompactionReport::default() };
-        Self {
-            app,
-            args,
-            is_dry,
-            context,
-            looking,
-            options: CompactionOptions::default(),
-            started: Instant::now(),
-            report,
-        }
+        Self { app, args, is_dry, context, looking, options: args.compaction(&app.global), deadline, report }
     }
 
     /// Says whether anything was done.
@@ -71,11 +76,16 @@ impl<'a> Compaction<'a> {
         let mut has_done = false;
         loop {
             let before = self.report.snapshots;
+            if self.must_stop() {
+                return Ok(has_done);
+            }
             let plans = plans(&self.looking, &self.options)?;
+            for version in &plans.unreadable {
+                self.failed(version.id(), Exit::Damage, "its manifest cannot be read");
+            }
             let mut compactor = Compactor::new(&self.context, &self.options);
             for plan in &plans.plans {
-                let is_late = self.args.max_duration.is_some_and(|most| self.started.elapsed() >= most);
-                if is_late || self.context.cancel.is_cancelled() || !self.compact(&mut compactor, plan)? {
+                if self.must_stop() || !self.compact(&mut compactor, plan)? {
                     return Ok(has_done || self.report.snapshots > before);
                 }
             }
@@ -88,9 +98,24 @@ impl<'a> Compaction<'a> {
         }
     }
 
+    fn must_stop(&mut self) -> bool {
+        let must_stop = self.deadline.is_over() || self.context.cancel.is_cancelled();
+        self.report.was_stopped |= must_stop;
+        must_stop
+    }
+
+    fn failed(&mut self, id: JobId, exit: Exit, why: &str) {
+        if self.report.failed.insert(id, exit).is_none() {
+            self.app.out.warn(&format!("snapshot {} was not laid out anew: {why}", id.short()));
+        }
+    }
+
     /// Says whether to go on.
     fn compact(&mut self, compactor: &mut Compactor, plan: &CompactionPlan) -> Result<bool, Failure> {
-        let report = &mut self.report;
+        let (report, id) = (&mut self.report, plan.version.id());
+        if report.failed.contains_key(&id) {
+            return Ok(true);
+        }
         let after = report.bytes.saturating_add(plan.bytes);
         // Whatever needs no copy is within any limit.
         if plan.bytes > 0 && self.args.max_rewrite.is_some_and(|most| after > most) {
@@ -99,15 +124,23 @@ impl<'a> Compaction<'a> {
         let (mut bytes, mut stored_bytes, mut shared_bytes) = (plan.bytes, 0, plan.shared_bytes);
         if !self.is_dry {
             match compactor.compact(plan) {
-                Ok(Compacted::Done { bytes: copied, stored_bytes: stored, shared_bytes: shared, .. }) => {
+                Ok(Compacted::Done {
+                    generation, bytes: copied, stored_bytes: stored, shared_bytes: shared, ..
+                }) => {
+                    report.generations.push((pin_of(&plan.version), generation));
                     (bytes, stored_bytes, shared_bytes) = (copied, stored, shared);
                 }
-                Ok(Compacted::Overtaken) => return Ok(true),
-                Err(CompactionError::Relayout(RelayoutError::Interrupted)) => return Ok(false),
+                Ok(Compacted::Overtaken) => {
+                    report.overtaken += 1;
+                    return Ok(true);
+                }
+                Err(CompactionError::Relayout(RelayoutError::Interrupted)) => {
+                    report.was_stopped = true;
+                    return Ok(false);
+                }
                 Err(error) => {
                     let failure = Failure::from(error);
-                    let id = plan.version.id().short();
-                    self.app.out.warn(&format!("snapshot {id} was not laid out anew: {}", failure.message));
+                    self.failed(id, failure.exit, &failure.message);
                     return Ok(true);
                 }
             }
@@ -132,6 +165,8 @@ impl CompactionReport {
             "bytes": self.bytes,
             "stored_bytes": self.stored_bytes,
             "shared_bytes": self.shared_bytes,
+            "failed": self.failed.len(),
+            "overtaken": self.overtaken,
             "requests": self.requests.count(),
             "cost": self.requests.price(prices),
         })
@@ -142,11 +177,24 @@ impl CompactionReport {
         self.bytes
     }
 
+    /// Snapshots that were not laid out anew because something failed.
+    pub(super) fn failures(&self) -> usize {
+        self.failed.len()
+    }
+
+    /// Whether damage kept a snapshot from being laid out anew.
+    pub(super) fn found_damage(&self) -> bool {
+        self.failed.values().any(|exit| *exit == Exit::Damage)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.snapshots == 0
     }
 
     pub(super) fn print(&self, out: &Output, prices: &Prices) -> Result<(), Failure> {
+        if self.was_stopped {
+            out.info("there was no time to lay all snapshots out anew; the next pass goes on")?;
+        }
         if self.is_empty() {
             return Ok(());
         }

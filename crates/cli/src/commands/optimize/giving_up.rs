@@ -1,5 +1,6 @@
 //! The part of what `larder optimize` says about containers that were given up.
 
+use larder_format::ids::ContainerId;
 use larder_gnode::giving_up::{GiveUpPlan, GivenUp};
 use larder_gnode::pass::{Outcome, PassReport};
 use serde_json::{Value, json};
@@ -8,10 +9,15 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::sizes;
 
+/// The names of containers.
+pub(super) fn names(containers: &[ContainerId]) -> Vec<String> {
+    containers.iter().map(|id| larder_format::names::container(*id)).collect()
+}
+
 pub(super) fn json(report: &PassReport) -> Value {
     let GiveUpPlan { containers, container_bytes, copied_bytes, unused_bytes, is_exact } = &report.plan.given_up;
     let given_up = &report.given_up;
-    let unreadable: Vec<_> = given_up.unreadable.iter().map(|id| larder_format::names::container(*id)).collect();
+    let unreadable = names(&given_up.unreadable);
     json!({
         "containers": containers,
         "container_bytes": container_bytes.0,
@@ -31,8 +37,7 @@ pub(super) fn json(report: &PassReport) -> Value {
 
 pub(super) fn print(report: &PassReport, out: &Output) -> Result<(), Failure> {
     let GivenUp { copied_bytes, written_bytes, unreadable, was_stopped, .. } = &report.given_up;
-    for container in unreadable {
-        let name = larder_format::names::container(*container);
+    for name in names(unreadable) {
         out.warn(&format!(
             "{name} cannot be read; nothing was given up for it, and `larder check --read-data` says more"
         ));
@@ -58,6 +63,6 @@ pub(super) fn print(report: &PassReport, out: &Output) -> Result<(), Failure> {
                 "gave up {containers} ({bytes}) that older snapshots use; copied {copied} of it ({stored} stored)"
             ))
         }
-        Outcome::Nothing | Outcome::Lost => Ok(()),
+        Outcome::Nothing | Outcome::Lost | Outcome::Stopped => Ok(()),
     }
 }

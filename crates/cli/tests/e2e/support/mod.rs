@@ -10,6 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use larder_testkit::data;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -152,6 +153,25 @@ impl From<Output> for Ran {
         let code = output.status.code().unwrap_or_else(|| 1000 + output.status.signal().unwrap_or(0));
         Self { code, stdout: output.stdout, stderr }
     }
+}
+
+/// A series of ten versions of one file, of which parts change each time, so that little of many containers is left in the newest one; its
+/// id, and what it holds.
+pub(crate) fn scattered(content_of: fn(u64, usize) -> Vec<u8>) -> (Play, String, Vec<u8>) {
+    let play = Play::with_repository();
+    let mut content = content_of(1, 2_000_000);
+    let mut newest = String::new();
+    for version in 0..10u64 {
+        for (number, block) in content.chunks_mut(20_000).enumerate() {
+            let seed = version * 1000 + number as u64;
+            if version > 0 && data::random(seed, 1)[0] < 100 {
+                block.copy_from_slice(&content_of(seed, block.len()));
+            }
+        }
+        play.write("source/file", &content);
+        newest = play.backup(["source", "--series", "s"]);
+    }
+    (play, newest, content)
 }
 
 impl Ran {

@@ -1,0 +1,224 @@
+//! A pass that was made: what is said of it, and how the command ends.
+
+use std::time::Duration;
+
+use larder_format::lease::{JobKind, Pin};
+use larder_gnode::pass::cost::{Requests, saved_monthly};
+use larder_gnode::pass::{Kept, Outcome, PassReport};
+use larder_store::StoreStats;
+use serde_json::{Map, Value, json};
+
+use super::compact::CompactionReport;
+use super::{arranging, giving_up};
+use crate::args::PassArgs;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Output, safe, summary};
+use crate::{sizes, time};
+
+/// A pass that was made.
+pub(in crate::commands) struct Made {
+    pub(in crate::commands) report: PassReport,
+    pub(super) compacted: CompactionReport,
+    pub(super) elapsed: Duration,
+    /// What a dry run took to find everything out.
+    pub(super) planning: Requests,
+    pub(super) requests: StoreStats,
+}
+
+impl Made {
+    /// Whether something is left that another pass can do.
+    pub(in crate::commands) fn is_unfinished(&self) -> bool {
+        self.report.is_unfinished || self.compacted.was_stopped
+    }
+
+    /// Gives out the generations that it made.
+    pub(in crate::commands) fn take_generations(&mut self) -> Vec<(Pin, u32)> {
+        std::mem::take(&mut self.compacted.generations)
+    }
+
+    /// How the command ends. Time or a budget that is used up was asked for; what is lost or damaged must not end as if all were well.
+    pub(in crate::commands) fn exit(&self, is_cancelled: bool) -> Exit {
+        let has_damage = self.report.found_damage() || self.compacted.found_damage();
+        match self.report.outcome {
+            _ if is_cancelled && self.is_unfinished() => Exit::Interrupted,
+            _ if has_damage => Exit::Damage,
+            Outcome::Lost => Exit::Busy,
+            _ if self.compacted.failures() > 0 => Exit::Partly,
+            _ => Exit::Done,
+        }
+    }
+
+    /// Says what was planned and done.
+    pub(in crate::commands) fn show(&self, out: &Output, args: &PassArgs) -> Result<(), Failure> {
+        if out.is_json() { out.json_now(&self.json(args)) } else { self.print(out, args) }
+    }
+
+    fn json(&self, args: &PassArgs) -> Map<String, Value> {
+        let PassReport { outcome, plan, done, kept, live_jobs, manifests_read, .. } = &self.report;
+        let prices = args.prices.unwrap_or_default();
+        let requests = Requests::of(plan);
+        let (outcome, index) = match outcome {
+            Outcome::Planned => ("planned", None),
+            Outcome::Nothing if self.compacted.was_stopped && self.compacted.is_empty() => ("stopped", None),
+            Outcome::Nothing => ("nothing_to_do", None),
+            Outcome::Published(number) => ("done", Some(number)),
+            Outcome::Lost => ("lost", None),
+            Outcome::Stopped => ("stopped", None),
+        };
+        let fenced: Vec<_> = plan.fenced.iter().map(ToString::to_string).collect();
+        let mut object = Map::new();
+        let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
+        put("message_type", json!("summary"));
+        put("outcome", json!(outcome));
+        put("index", json!(index));
+        put(
+            "plan",
+            json!({
+                "data_containers": plan.data_containers,
+                "meta_containers": plan.meta_containers,
+                "container_bytes": plan.container_bytes.0,
+                "snapshots": plan.versions,
+                "entries": plan.entries,
+                "index_objects": plan.index_objects,
+                "deletions": plan.deletions(),
+                "fenced_jobs": fenced,
+                "snapshots_ingested": plan.versions_ingested,
+                "new_containers": plan.new_containers,
+                "requests": requests.count(),
+                "cost": requests.price(&prices),
+                "planning_requests": self.planning.count(),
+                "planning_cost": self.planning.price(&prices),
+                "saved_monthly": saved_monthly(plan, &prices),
+            }),
+        );
+        put(
+            "done",
+            json!({
+                "containers": done.containers,
+                "container_bytes": done.container_bytes.0,
+                "entries": done.entries,
+            }),
+        );
+        put("given_up", giving_up::json(&self.report));
+        put("arranged", arranging::json(&self.report));
+        put("missing_containers", json!(self.report.missing_containers));
+        put("unlisted_containers", json!(giving_up::names(&self.report.unlisted)));
+        put("index_made_anew", json!(self.report.rebuilt));
+        put("table_bytes", json!(self.report.table_bytes));
+        put("compacted", self.compacted.json(&prices));
+        put("unfinished", json!(self.is_unfinished()));
+        put("kept", json!(kept.iter().map(kept_json).collect::<Vec<_>>()));
+        put("live_jobs", json!(live_jobs));
+        put("manifests_read", json!(manifests_read));
+        put("total_duration", json!(self.elapsed.as_secs_f64()));
+        summary::put_requests(&mut object, &self.requests);
+        object
+    }
+
+    fn print(&self, out: &Output, args: &PassArgs) -> Result<(), Failure> {
+        let PassReport { outcome, plan, done, .. } = &self.report;
+        self.compacted.print(out, &args.prices.unwrap_or_default())?;
+        for job in &plan.fenced {
+            let what = if *outcome == Outcome::Planned { "would be" } else { "was" };
+            out.info(format!("job {} is thought dead and {what} fenced off", job.short()))?;
+        }
+        for kept in &self.report.kept {
+            let (id, by) = (kept.version.job.short(), doing(kept));
+            out.info(format!("forgotten snapshot {id} stays for now: {by} on {} needs it", safe(&kept.host)))?;
+        }
+        if let Some(number) = self.report.rebuilt {
+            out.warn(&format!("the index was gone; index {number} was made anew from snapshots and containers first"));
+        }
+        if self.report.missing_containers > 0 {
+            let missing = sizes::count(self.report.missing_containers, "container");
+            out.warn(&format!(
+                "{missing} that snapshots need are gone; `larder repair index` may find their chunks elsewhere"
+            ));
+        }
+        if self.report.table_bytes > args.memory {
+            let (table, memory) = (sizes::show(self.report.table_bytes), sizes::show(args.memory));
+            out.warn(&format!(
+                "the table of containers took about {table} of memory, beside the {memory} that --memory says"
+            ));
+        }
+        for name in giving_up::names(&self.report.unlisted) {
+            out.warn(&format!("{name} cannot be read and is not in the index; `larder check --read-data` says more"));
+        }
+        giving_up::print(&self.report, out)?;
+        arranging::print(&self.report, out)?;
+        let given_up = &plan.given_up;
+        let bytes = plan.container_bytes.0 + given_up.container_bytes.0 + plan.arranging.container_bytes.0;
+        let bytes = sizes::show(bytes);
+        let containers = plan.data_containers + plan.meta_containers + given_up.containers + plan.arranging.containers;
+        let containers = sizes::count(containers, "container");
+        let others = sizes::count(plan.entries + plan.index_objects, "other object");
+        match outcome {
+            Outcome::Nothing if self.compacted.was_stopped => return Ok(()),
+            Outcome::Nothing if self.compacted.is_empty() => return out.info("there is nothing to do"),
+            Outcome::Nothing => return Ok(()),
+            Outcome::Stopped => {
+                return out
+                    .info("stopped before the pass had decided anything: nothing was deleted; the next one goes on");
+            }
+            Outcome::Lost => {
+                out.warn("another pass was faster, again and again; this one did nothing");
+                return Ok(());
+            }
+            Outcome::Planned if plan.is_empty() && self.compacted.is_empty() => {
+                return out.info("there would be nothing to do");
+            }
+            Outcome::Planned if plan.is_empty() => return Ok(()),
+            Outcome::Planned => {
+                let prices = args.prices.unwrap_or_default();
+                let requests = Requests::of(plan);
+                if plan.versions_ingested > 0 {
+                    let snapshots = sizes::count(plan.versions_ingested, "new snapshot");
+                    let new = sizes::count(plan.new_containers, "container");
+                    out.info(format!("would take {snapshots} with {new} into the index"))?;
+                    // What lies twice shows when their chunks are listed, and a dry run writes no list.
+                    out.info(
+                        "what these store a second time is not in this plan: it shows when they are in the index",
+                    )?;
+                }
+                out.info(format!("would delete {containers} ({bytes}) and {others}"))?;
+                let count = requests.count();
+                let (cost, saved) = (requests.price(&prices), saved_monthly(plan, &prices));
+                out.info(format!(
+                    "carrying this out takes {} ({cost:.4}) and saves {saved:.4} a month",
+                    sizes::count(count, "request")
+                ))?;
+                let (count, cost) = (self.planning.count(), self.planning.price(&prices));
+                return out.info(format!(
+                    "planning it took {} ({cost:.4}), and takes about as many again",
+                    sizes::count(count, "request")
+                ));
+            }
+            Outcome::Published(_) => {}
+        }
+        let (bytes, containers) = (sizes::show(done.container_bytes.0), sizes::count(done.containers, "container"));
+        let (others, duration) = (sizes::count(done.entries, "other object"), time::show_duration(self.elapsed));
+        out.info(format!("deleted {containers} ({bytes}) and {others} in {duration}"))?;
+        if self.report.is_unfinished {
+            out.info("stopped before everything was done; the next pass goes on")?;
+        }
+        Ok(())
+    }
+}
+
+fn doing(kept: &Kept) -> &'static str {
+    match kept.kind {
+        JobKind::Backup => "a backup",
+        JobKind::Read => "a restore or check",
+        JobKind::Task => "a pass",
+    }
+}
+
+fn kept_json(kept: &Kept) -> Value {
+    let kind = match kept.kind {
+        JobKind::Backup => "backup",
+        JobKind::Read => "read",
+        JobKind::Task => "task",
+    };
+    json!({"snapshot": kept.version.job.to_string(), "job": kept.by.to_string(), "kind": kind, "host": kept.host})
+}
