@@ -165,7 +165,7 @@ class Attack:
                 fine = fine | {1, 3}
             if code not in fine:
                 self.fail(f"{args} ended with {code}: {complained}{said}")
-            if "are gone" in complained and not self.repairs:
+            if "that snapshots need" in complained and not self.repairs:
                 self.fail(f"{args} misses what nobody lost: {complained}")
             if code == 0 and args[0] == "backup":
                 summary = [line for line in map(json.loads, said.splitlines()) if line.get("message_type") == "summary"][-1]

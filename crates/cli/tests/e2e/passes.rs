@@ -34,7 +34,7 @@ fn a_container_that_is_gone_is_told_and_is_no_success() {
         let summary = optimized(&play, args, 13);
         assert_eq!(summary["missing_containers"], 1, "{summary:#}");
     }
-    play.larder(["optimize", "--list-all"]).code(13).says("1 container that snapshots need are gone");
+    play.larder(["optimize", "--list-all"]).code(13).says("1 container that snapshots need cannot be found");
     play.larder(["forget", "latest~1", "--prune"]).ok();
     play.larder(["optimize", "--list-all"]).ok();
 }

@@ -1,5 +1,6 @@
 //! Which chunks of containers that newest versions use lie in another such container as well: the table of copies, joined with the
-//! table of chunks, up to three times: as soon as nothing is to be left, there is nothing more to find out.
+//! table of chunks, and gone over up to three times: as soon as nothing is to be left, there is nothing more to find out. What the join
+//! finds is kept for the other times if there is room for it; else the tables are joined again.
 //!
 //! The first time it is counted how much of each container has a copy in one with a higher number: what has much may be left. The
 //! second time, how much of that has a copy in what stays: if it is little after all, it stays too. The third time a place is chosen
@@ -25,6 +26,8 @@ use crate::ingest::listing::{Groups, places};
 const CONCURRENT_READS: usize = 8;
 /// Bytes that a chunk takes here, all in all.
 const CHUNK_BYTES: usize = 128;
+/// Of the memory for tables, one part in so many keeps what their join finds.
+const KEPT_ONE_IN: usize = 4;
 
 /// What there is twice in containers of newest versions.
 #[derive(Debug, Default)]
@@ -96,15 +99,15 @@ pub(super) fn find(
     percent: u8,
 ) -> Result<Duplicates, IndexError> {
     let io = IndexIo { repository: context.repository.clone(), runtime: context.runtime.clone() };
-    let tables = Tables { io, index, memory: context.memory / 4 };
+    let mut tables = Tables { io, index, memory: context.memory / 4, numbers: Vec::new(), kept: None };
     let mut duplicates = Duplicates { index: index.number, ..Duplicates::default() };
     let mut used = tables.used(uses, &mut duplicates.given_up)?;
+    tables.numbers = used.keys().copied().collect();
     if index.runs_of(Table::Copies).is_empty() {
         return Ok(duplicates);
     }
     tables.groups(|_, copies| {
-        let among = copies.iter().filter(|copy| used.contains_key(&copy.container));
-        let Some(highest) = among.map(|copy| copy.container).max() else { return };
+        let Some(highest) = copies.iter().map(|copy| copy.container).max() else { return };
         for copy in copies.iter().filter(|copy| copy.container != highest) {
             if let Some(used) = used.get_mut(&copy.container) {
                 used.losing += 1;
@@ -168,6 +171,33 @@ struct Tables<'a> {
     io: IndexIo,
     index: &'a IndexSnapshot,
     memory: usize,
+    /// The numbers of containers that newest versions use, rising.
+    numbers: Vec<u32>,
+    /// What the join found, if it was made and there was room.
+    kept: Option<Kept>,
+}
+
+/// Chunks, each with its places.
+#[derive(Default)]
+struct Kept {
+    /// Each with the end of its places.
+    keys: Vec<(ChunkKey, usize)>,
+    places: Vec<ChunkPlace>,
+}
+
+impl Kept {
+    /// With one more, if all of them take no more than these bytes.
+    fn with(mut self, key: ChunkKey, places: &[ChunkPlace], bytes_max: usize) -> Option<Self> {
+        self.places.extend_from_slice(places);
+        self.keys.push((key, self.places.len()));
+        let bytes = self.keys.len() * size_of::<(ChunkKey, usize)>() + self.places.len() * size_of::<ChunkPlace>();
+        (bytes <= bytes_max).then_some(self)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (ChunkKey, &[ChunkPlace])> {
+        let starts = std::iter::once(0).chain(self.keys.iter().map(|(_, end)| *end));
+        self.keys.iter().zip(starts).map(|((key, end), start)| (*key, &self.places[start..*end]))
+    }
 }
 
 /// A chunk that lies in containers that may be left, and where it lies too.
@@ -201,8 +231,13 @@ impl Tables<'_> {
         Ok(used)
     }
 
-    /// All chunks of which the index has several copies, with the places of these.
-    fn groups(&self, mut each: impl FnMut(ChunkKey, &[ChunkPlace])) -> Result<(), IndexError> {
+    /// All chunks that lie in several of these containers, with their places there.
+    fn groups(&mut self, mut each: impl FnMut(ChunkKey, &[ChunkPlace])) -> Result<(), IndexError> {
+        if let Some(kept) = &self.kept {
+            kept.iter().for_each(|(key, places)| each(key, places));
+            return Ok(());
+        }
+        let mut kept = Some(Kept::default());
         let runs = &self.index.manifest.runs;
         let copies: TableView<Copies> = TableView::new(self.io.clone(), runs, LookupOptions::default());
         let chunks: TableView<Chunks> =
@@ -215,14 +250,19 @@ impl Tables<'_> {
                 all.push(place?);
             }
             all.extend(entry);
-            each(key, &all);
+            all.retain(|place| self.numbers.binary_search(&place.container).is_ok());
+            if all.len() > 1 {
+                each(key, &all);
+                kept = kept.take().and_then(|kept| kept.with(key, &all, self.memory / KEPT_ONE_IN));
+            }
             Ok(())
         })?;
+        self.kept = kept;
         Ok(())
     }
 
     /// Where the chunks of what may be left lie too.
-    fn winners(&self, used: &BTreeMap<u32, Used>) -> Result<Vec<Found>, IndexError> {
+    fn winners(&mut self, used: &BTreeMap<u32, Used>) -> Result<Vec<Found>, IndexError> {
         let mut found = Vec::new();
         self.groups(|key, copies| {
             let stays = |copy: &&ChunkPlace| used.get(&copy.container).is_some_and(Used::stays);

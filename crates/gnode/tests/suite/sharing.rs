@@ -14,7 +14,7 @@ use larder_gnode::pass::{self, PassOptions};
 use larder_index::{
     Chunks, Containers, Copies, Draft, IndexIo, IndexPass, IndexSnapshot, LookupOptions, PassRuns, Published, publish,
 };
-use larder_lnode::VersionReader;
+use larder_lnode::{Context, VersionReader};
 use larder_store::catalog::Version;
 use larder_testkit::{Stop, data};
 
@@ -156,6 +156,10 @@ fn what_two_series_have_is_shared_by_their_newest_versions() {
     assert_eq!(plans.len(), 1);
     let plan = &plans[0];
     assert_eq!(plan.version.summary.series, "a");
+    // Without room for what the tables have in common they are joined again and again.
+    let little = Context { memory: 20_000, ..scene.context() };
+    let [again] = &compaction::plans(&little, &default).unwrap().plans[..] else { panic!() };
+    assert_eq!((again.bytes, again.shared_bytes), (plan.bytes, plan.shared_bytes));
     assert_eq!(plan.others.iter().map(Version::id).collect::<Vec<_>>(), [scene.newest("b").id()]);
     assert_eq!((plan.bytes, plan.shared_bytes), (60_000, 300_000));
     match compaction::compact(&scene.context(), plan, &default).unwrap() {

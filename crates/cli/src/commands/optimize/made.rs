@@ -133,7 +133,7 @@ impl Made {
         if self.report.missing_containers > 0 {
             let missing = sizes::count(self.report.missing_containers, "container");
             out.warn(&format!(
-                "{missing} that snapshots need are gone; `larder repair index` may find their chunks elsewhere"
+                "{missing} that snapshots need cannot be found; `larder repair index` may find their chunks elsewhere"
             ));
         }
         if self.report.table_bytes > args.memory {
