@@ -367,5 +367,5 @@ fn passes_that_are_out_of_time_give_up_a_part() {
         }
         assert!(cut.contents() == expected, "{seconds}");
     }
-    assert!(parts.len() > 3 && parts.iter().all(|part| *part < all), "{parts:?} of {all}");
+    assert!(!parts.is_empty() && parts.iter().all(|part| *part < all), "{parts:?} of {all}");
 }
