@@ -21,8 +21,8 @@ use crate::writing::Worker;
 const CONCURRENT_READS: usize = 4;
 /// Frames that a thread opens at a time: so many that they have these bytes, uncompressed.
 const PIECE_BYTES: u32 = 2 * FRAME_TARGET as u32;
-/// Pieces for each thread that wait to be opened: each holds on to the container that it is of.
-const PIECES_AHEAD: usize = 4;
+/// Pieces for each thread that wait to be opened: each holds on to what was read of its container, so few do.
+const PIECES_AHEAD: usize = 2;
 
 /// Bytes of a frame, uncompressed, that is copied as it is.
 const WHOLE_FRAME_MIN: u32 = (FRAME_TARGET / 2) as u32;
