@@ -34,6 +34,7 @@ pub mod pins;
 mod remote;
 pub mod repository;
 mod retry;
+pub mod rules;
 pub mod settings;
 mod store;
 pub mod survey;

@@ -154,6 +154,8 @@ pub struct Repository {
     pub(crate) keys: Arc<Keys>,
     pub(crate) config: Arc<Config>,
     pub(crate) entropy: Arc<dyn Entropy>,
+    #[cfg(feature = "breakable-rules")]
+    pub(crate) broken: Option<crate::rules::Rule>,
 }
 
 impl std::fmt::Debug for Repository {
@@ -177,8 +179,7 @@ impl Repository {
         let master = MasterKey(random(&*entropy)?);
         let keys = Keys::derive(&master);
         let config_bytes = config.encode(&keys)?;
-        let repository =
-            Self { store, master: Arc::new(master), keys: Arc::new(keys), config: Arc::new(config), entropy };
+        let repository = Self::new(store, master, keys, config, entropy);
         repository.add_key(password, fields).await?;
         match repository.store.create(names::CONFIG, config_bytes.into()).await {
             Ok(_) => Ok(repository),
@@ -265,7 +266,19 @@ impl Repository {
     ) -> Result<Self, RepositoryError> {
         let keys = Keys::derive(&master);
         let config = config.verify(&keys).map_err(RepositoryError::damaged(names::CONFIG))?;
-        Ok(Self { store, master: Arc::new(master), keys: Arc::new(keys), config: Arc::new(config), entropy })
+        Ok(Self::new(store, master, keys, config, entropy))
+    }
+
+    fn new(store: Store, master: MasterKey, keys: Keys, config: Config, entropy: Arc<dyn Entropy>) -> Self {
+        Self {
+            store,
+            master: Arc::new(master),
+            keys: Arc::new(keys),
+            config: Arc::new(config),
+            entropy,
+            #[cfg(feature = "breakable-rules")]
+            broken: None,
+        }
     }
 
     /// The same repository through another view of the same store, for instance one with a cache.
