@@ -147,7 +147,7 @@ impl From<&StoreError> for Failure {
             StoreErrorKind::Throttled | StoreErrorKind::Unreachable => {
                 (Exit::Unreachable, "what was committed is intact; run the command again, it continues")
             }
-            StoreErrorKind::Damaged | StoreErrorKind::TooLarge => {
+            StoreErrorKind::Damaged | StoreErrorKind::TooLarge | StoreErrorKind::Unreadable => {
                 (Exit::Damage, "`larder check` names every snapshot and file that needs it")
             }
             _ if error.op == StoreOp::Open => (Exit::Unreachable, credentials_of(&error.name)),

@@ -63,6 +63,9 @@ pub enum StoreErrorKind {
     Damaged,
     /// The object is larger than any of its kind may be: it is not what its name says, and was not read.
     TooLarge,
+    /// This one object cannot be read, whatever is repeated: a bad sector, a damaged file system, something that is not a file
+    /// in its place. Other objects can.
+    Unreadable,
     /// The request or the configuration is wrong; repeating it cannot help.
     Invalid,
     /// None of these; the source says more.
@@ -88,6 +91,7 @@ impl fmt::Display for StoreErrorKind {
             Self::Unreachable => "the store gave no usable answer",
             Self::Damaged => "bytes are missing",
             Self::TooLarge => "it is larger than such an object may be",
+            Self::Unreadable => "it cannot be read",
             Self::Invalid => "the request was refused",
             Self::Other => "it failed",
         })
@@ -133,7 +137,12 @@ impl StoreError {
 
     /// Builds the error for a failed system call.
     pub(crate) fn from_io(op: StoreOp, name: &str, source: io::Error) -> Self {
-        Self::new(op, name, sort::kind_of_io(&source)).because(source)
+        let kind = match sort::kind_of_io(&source) {
+            // A disk that does not take what is written says nothing of an object that is there.
+            StoreErrorKind::Unreadable if matches!(op, StoreOp::Create | StoreOp::Delete) => StoreErrorKind::Other,
+            kind => kind,
+        };
+        Self::new(op, name, kind).because(source)
     }
 
     /// Builds the error for a request the client library failed to do.

@@ -106,7 +106,7 @@ impl RepositoryError {
         match self {
             Self::Damaged { source, .. } => !matches!(source, DecodeError::UnsupportedVersion { .. }),
             Self::Store(error) => {
-                matches!(error.kind, StoreErrorKind::NotFound | StoreErrorKind::Damaged | StoreErrorKind::TooLarge)
+                error.kind == StoreErrorKind::NotFound || is_about_object(error.kind)
             }
             _ => false,
         }
@@ -117,10 +117,15 @@ impl RepositoryError {
     pub fn is_of_object(&self) -> bool {
         match self {
             Self::Damaged { .. } => true,
-            Self::Store(error) => matches!(error.kind, StoreErrorKind::Damaged | StoreErrorKind::TooLarge),
+            Self::Store(error) => is_about_object(error.kind),
             _ => false,
         }
     }
+}
+
+/// Kinds of failures that say that one object is there and is of no use.
+fn is_about_object(kind: StoreErrorKind) -> bool {
+    matches!(kind, StoreErrorKind::Damaged | StoreErrorKind::TooLarge | StoreErrorKind::Unreadable)
 }
 
 /// Source of random bytes; a parameter so that tests can repeat themselves.

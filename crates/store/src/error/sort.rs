@@ -8,6 +8,8 @@
 use std::error::Error;
 use std::io;
 
+use rustix::io::Errno;
+
 use super::{ServerFailure, ShortRead, StoreErrorKind};
 
 /// Credentials were to come from the machine itself, and did not.
@@ -218,9 +220,18 @@ fn element<'a>(xml: &'a str, tag: &str) -> Option<&'a str> {
     rest.split_once("</").map(|(text, _)| text.trim())
 }
 
+/// Errors about one file, which say nothing of its neighbours: bad sectors and damaged inodes, loops of links, devices and
+/// sockets. Errors of a mount as a whole (`ESTALE`, `ETIMEDOUT`, `ENOTCONN`) are none of them.
+fn is_of_one_file(errno: Errno) -> bool {
+    matches!(errno, Errno::IO | Errno::UCLEAN | Errno::BADMSG | Errno::LOOP | Errno::NXIO)
+}
+
 /// Sorts the operating system's errors.
 pub(super) fn kind_of_io(error: &io::Error) -> StoreErrorKind {
     use io::ErrorKind as Io;
+    if error.raw_os_error().map(Errno::from_raw_os_error).is_some_and(is_of_one_file) {
+        return StoreErrorKind::Unreadable;
+    }
     match error.kind() {
         Io::NotFound | Io::NotADirectory | Io::IsADirectory => StoreErrorKind::NotFound,
         Io::AlreadyExists => StoreErrorKind::AlreadyExists,
@@ -366,6 +377,27 @@ mod tests {
             let wrapped = io::Error::other(io::Error::from_raw_os_error(errno));
             let error = object_store::Error::Generic { store: "x", source: Box::new(wrapped) };
             assert_eq!(sorted(error), kind, "errno {errno}");
+        }
+    }
+
+    /// A bad sector costs one object; a mount that hangs or a disk that takes no bytes costs the store.
+    #[test]
+    fn what_one_file_answers_is_about_that_object() {
+        use StoreErrorKind as K;
+        let kind = |op, errno: Errno| StoreError::from_io(op, "x", errno.into()).kind;
+        for errno in [Errno::IO, Errno::UCLEAN, Errno::BADMSG, Errno::LOOP, Errno::NXIO] {
+            for op in [StoreOp::Read, StoreOp::Size, StoreOp::List] {
+                let error = StoreError::from_io(op, "x", errno.into());
+                assert_eq!(error.kind, K::Unreadable, "{op} {errno}");
+                assert!(!error.is_retryable() && !error.is_outage());
+                let error = crate::RepositoryError::Store(error);
+                assert!(error.is_damage() && error.is_of_object(), "{op} {errno}");
+            }
+            assert_eq!(kind(StoreOp::Create, errno), K::Other);
+            assert_eq!(kind(StoreOp::Delete, errno), K::Other);
+        }
+        for errno in [Errno::STALE, Errno::TIMEDOUT, Errno::NOTCONN] {
+            assert_eq!(kind(StoreOp::Read, errno), K::Unreachable, "{errno}");
         }
     }
 
