@@ -113,7 +113,11 @@ class Front(http.server.BaseHTTPRequestHandler):
         if status != 200:
             return status, [], b"<Error><Code>NoSuchBucket</Code></Error>" if status == 404 else b""
         page = json.loads(answer)
-        parts = ["<?xml version='1.0' encoding='UTF-8'?><ListBucketResult>"]
+        truncated = "true" if page.get("nextPageToken") else "false"
+        parts = [
+            "<?xml version='1.0' encoding='UTF-8'?><ListBucketResult>"
+            f"<Prefix>{escape(asked['prefix'])}</Prefix><IsTruncated>{truncated}</IsTruncated>"
+        ]
         for item in page.get("items", []):
             # The one interface begins at the name, the other after it.
             if item["name"] != after:

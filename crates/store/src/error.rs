@@ -59,6 +59,8 @@ pub enum StoreErrorKind {
     Throttled,
     /// No usable answer came: connection, name resolution, time limit, or a failure inside the server (5xx).
     Unreachable,
+    /// An answer came that is none to what was asked: a listing that contradicts itself, or another server's page.
+    Foreign,
     /// Bytes are missing: a body shorter than announced, or an object shorter than it must be.
     Damaged,
     /// The object is larger than any of its kind may be: it is not what its name says, and was not read.
@@ -75,7 +77,7 @@ pub enum StoreErrorKind {
 impl StoreErrorKind {
     /// Whether the same request may succeed later without anybody doing anything.
     pub fn is_retryable(self) -> bool {
-        matches!(self, Self::Throttled | Self::Unreachable | Self::Damaged)
+        matches!(self, Self::Throttled | Self::Unreachable | Self::Foreign | Self::Damaged)
     }
 }
 
@@ -89,6 +91,7 @@ impl fmt::Display for StoreErrorKind {
             Self::ReadOnly => "the store is read-only",
             Self::Throttled => "the store is overloaded",
             Self::Unreachable => "the store gave no usable answer",
+            Self::Foreign => "the answer is not that of an object store",
             Self::Damaged => "bytes are missing",
             Self::TooLarge => "it is larger than such an object may be",
             Self::Unreadable => "it cannot be read",
@@ -132,7 +135,7 @@ impl StoreError {
 
     /// Whether this says nothing of the object, only that the store cannot be asked now.
     pub(crate) fn is_outage(&self) -> bool {
-        matches!(self.kind, StoreErrorKind::Throttled | StoreErrorKind::Unreachable)
+        matches!(self.kind, StoreErrorKind::Throttled | StoreErrorKind::Unreachable | StoreErrorKind::Foreign)
     }
 
     /// Builds the error for a failed system call.

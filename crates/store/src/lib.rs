@@ -10,6 +10,7 @@
 //!
 //! Above this crate: `lnode`, `gnode`. Below: `format`.
 
+mod answers;
 pub mod byte_lru;
 mod cache;
 pub mod catalog;

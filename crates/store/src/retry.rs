@@ -34,7 +34,8 @@ const PAUSE_FIRST: Duration = Duration::from_millis(200);
 const PAUSE_THROTTLED: Duration = Duration::from_secs(1);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Attempts at an object with bytes missing: a bad connection recovers, a bad object does not.
+/// Attempts at an object with bytes missing, or at a request whose answer makes no sense: a bad connection recovers, a bad
+/// object or server does not.
 const DAMAGED_ATTEMPTS: u32 = 4;
 
 /// The layer that repeats.
@@ -144,7 +145,8 @@ impl<'a> Struggle<'a> {
             retry.answered.store(true, Ordering::Relaxed);
         }
         self.attempt += 1;
-        if !error.is_retryable() || (error.kind == StoreErrorKind::Damaged && self.attempt >= DAMAGED_ATTEMPTS) {
+        let is_bounded = matches!(error.kind, StoreErrorKind::Damaged | StoreErrorKind::Foreign);
+        if !error.is_retryable() || (is_bounded && self.attempt >= DAMAGED_ATTEMPTS) {
             return None;
         }
         let pause = retry.pause(error.kind, name, self.attempt);

@@ -10,6 +10,8 @@ use std::io;
 
 use rustix::io::Errno;
 
+use crate::answers::ListingProblem;
+
 use super::{ServerFailure, ShortRead, StoreErrorKind};
 
 /// Credentials were to come from the machine itself, and did not.
@@ -30,6 +32,7 @@ pub(super) struct Findings {
     io: Option<(io::ErrorKind, Option<i32>)>,
     http: Option<object_store::client::HttpErrorKind>,
     short: Option<ShortRead>,
+    listing: Option<ListingProblem>,
     deepest: String,
 }
 
@@ -58,6 +61,9 @@ impl Findings {
         if let Some(short) = error.downcast_ref::<ShortRead>() {
             self.short = Some(*short);
         }
+        if let Some(problem) = error.downcast_ref::<ListingProblem>() {
+            self.listing = Some(problem.clone());
+        }
         if let Some(io) = error.downcast_ref::<io::Error>() {
             self.io = Some((io.kind(), io.raw_os_error()));
             // `source` of a wrapping io::Error skips the error it wraps.
@@ -72,6 +78,9 @@ impl Findings {
 
     pub(super) fn kind(&self, error: &object_store::Error) -> StoreErrorKind {
         use object_store::Error as E;
+        if let Some(problem) = &self.listing {
+            return if problem.is_lasting() { StoreErrorKind::Foreign } else { StoreErrorKind::Unreachable };
+        }
         if self.at_metadata_service {
             // A refusal lasts; silence may pass, also in the middle of a job whose credentials are renewed every hour.
             let refused = self.server.as_ref().is_some_and(|server| (400..500).contains(&server.status));
@@ -113,6 +122,7 @@ impl Findings {
 
     pub(super) fn into_source(self, error: object_store::Error) -> Box<dyn Error + Send + Sync> {
         match self {
+            Self { listing: Some(problem), .. } => Box::new(problem),
             Self { at_metadata_service: true, server, deepest, .. } => {
                 Box::new(NoRole { said: server.map_or(deepest, |server| server.to_string()) })
             }

@@ -10,6 +10,7 @@ use object_store::Certificate;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 
 use super::{Environment, OpenProblem};
+use crate::answers::Looking;
 use crate::options::StoreOptions;
 
 const KEY_ID: &str = "AWS_ACCESS_KEY_ID";
@@ -58,6 +59,7 @@ pub(super) fn builder(
     Ok(builder
         .with_bucket_name(bucket)
         .with_client_options(client)
+        .with_http_connector(Looking::default())
         .with_retry(super::no_retry())
         .with_disable_bulk_delete(true))
 }

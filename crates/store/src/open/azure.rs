@@ -15,6 +15,7 @@
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
 use super::{Environment, OpenProblem, speaks_http};
+use crate::answers::Looking;
 use crate::options::StoreOptions;
 
 const STRING: &str = "AZURE_STORAGE_CONNECTION_STRING";
@@ -74,7 +75,11 @@ pub(super) fn builder(
     if string.emulator {
         builder = builder.with_use_emulator(true);
     }
-    Ok(builder.with_container_name(container).with_client_options(client).with_retry(super::no_retry()))
+    Ok(builder
+        .with_container_name(container)
+        .with_client_options(client)
+        .with_http_connector(Looking::default())
+        .with_retry(super::no_retry()))
 }
 
 /// Settings that a variable must not change directly: what follows from the location, and what is read here.

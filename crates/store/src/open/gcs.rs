@@ -11,6 +11,7 @@
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 
 use super::{Environment, speaks_http};
+use crate::answers::Looking;
 use crate::options::StoreOptions;
 
 const TOKEN: [&str; 2] = ["GOOGLE_ACCESS_TOKEN", "GOOGLE_BEARER_TOKEN"];
@@ -44,7 +45,11 @@ pub(super) fn builder(bucket: &str, options: &StoreOptions, env: &Environment) -
         client = client.with_allow_http(speaks_http(&base));
         builder = builder.with_base_url(base.trim_end_matches('/'));
     }
-    builder.with_bucket_name(bucket).with_client_options(client).with_retry(super::no_retry())
+    builder
+        .with_bucket_name(bucket)
+        .with_client_options(client)
+        .with_http_connector(Looking::default())
+        .with_retry(super::no_retry())
 }
 
 /// Settings that a variable must not change directly: what follows from the location, and what is read here.

@@ -153,7 +153,10 @@ async fn a_server_that_ignores_ranges_is_not_believed() {
 #[tokio::test]
 async fn a_listing_is_read_in_pages_and_resumed_after_a_failure() {
     let page = |names: &[&str], next: Option<&str>| {
-        let mut body = String::from("<?xml version=\"1.0\"?><ListBucketResult>");
+        let mut body = format!(
+            "<?xml version=\"1.0\"?><ListBucketResult><Prefix>pre/data/</Prefix><IsTruncated>{}</IsTruncated>",
+            next.is_some()
+        );
         for name in names {
             body.push_str(&format!(
                 "<Contents><Key>pre/{name}</Key><Size>3</Size><LastModified>2030-01-01T00:00:00.000Z</LastModified></Contents>"
@@ -186,7 +189,11 @@ async fn a_listing_that_begins_anew_after_a_failure_is_cut_to_what_is_missing() 
             )
         };
         let entries: String = names.iter().map(entry).collect();
-        Answer::status(200, &format!("<?xml version=\"1.0\"?><ListBucketResult>{entries}{next}</ListBucketResult>"))
+        let head = format!("<Prefix>pre/data/</Prefix><IsTruncated>{}</IsTruncated>", !next.is_empty());
+        Answer::status(
+            200,
+            &format!("<?xml version=\"1.0\"?><ListBucketResult>{head}{entries}{next}</ListBucketResult>"),
+        )
     };
     let server = Canned::start(move |number, _| match number {
         0 => page(&["a", "b"], "<NextContinuationToken>more</NextContinuationToken>"),

@@ -8,6 +8,7 @@ mod cache;
 mod chunk_reader;
 mod http;
 mod limits;
+mod listings;
 mod pins;
 mod planted;
 mod retry;
