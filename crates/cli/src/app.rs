@@ -130,7 +130,14 @@ impl App {
         if !matches!(location, Location::Local(_) | Location::Memory) {
             options.cache = environment::cache_dir(&self.global).map(CacheOptions::new);
         }
-        Ok(Store::open(location, &options)?)
+        let store = Store::open(location, &options)?;
+        let waiting = store.waiting().clone();
+        self.interrupts.on_cancel(move || waiting.end());
+        if !matches!(location, Location::Local(_) | Location::Memory) {
+            let out = self.out.clone();
+            store.waiting().on_silence(move |text| out.warn(text));
+        }
+        Ok(store)
     }
 
     /// The store of the repository.

@@ -147,6 +147,9 @@ impl From<&StoreError> for Failure {
             StoreErrorKind::Throttled | StoreErrorKind::Unreachable => {
                 (Exit::Unreachable, "what was committed is intact; run the command again, it continues")
             }
+            StoreErrorKind::Interrupted => {
+                (Exit::Interrupted, "what was committed is intact; run the command again, it continues")
+            }
             StoreErrorKind::Foreign => {
                 (Exit::Unreachable, "nothing was concluded from it; `larder validate-store` says what this store lacks")
             }

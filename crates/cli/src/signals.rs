@@ -70,9 +70,11 @@ impl Interrupts {
         for what in &*self.on_cancel.lock() {
             what();
         }
-        if out.stderr_is_terminal() {
-            out.remark("stopping; press Ctrl-C again to stop at once");
-        }
+        out.warn(if out.stderr_is_terminal() {
+            "stopping; press Ctrl-C again to stop at once"
+        } else {
+            "stopping; a second signal ends the program at once"
+        });
     }
 }
 

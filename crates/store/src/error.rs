@@ -68,6 +68,8 @@ pub enum StoreErrorKind {
     /// This one object cannot be read, whatever is repeated: a bad sector, a damaged file system, something that is not a file
     /// in its place. Other objects can.
     Unreadable,
+    /// Waiting for an answer was ended by [`Waiting::end`](crate::Waiting::end). A create or delete may have taken effect.
+    Interrupted,
     /// The request or the configuration is wrong; repeating it cannot help.
     Invalid,
     /// None of these; the source says more.
@@ -95,6 +97,7 @@ impl fmt::Display for StoreErrorKind {
             Self::Damaged => "bytes are missing",
             Self::TooLarge => "it is larger than such an object may be",
             Self::Unreadable => "it cannot be read",
+            Self::Interrupted => "stopped waiting for an answer",
             Self::Invalid => "the request was refused",
             Self::Other => "it failed",
         })
@@ -135,7 +138,13 @@ impl StoreError {
 
     /// Whether this says nothing of the object, only that the store cannot be asked now.
     pub(crate) fn is_outage(&self) -> bool {
-        matches!(self.kind, StoreErrorKind::Throttled | StoreErrorKind::Unreachable | StoreErrorKind::Foreign)
+        use StoreErrorKind as Kind;
+        matches!(self.kind, Kind::Throttled | Kind::Unreachable | Kind::Foreign | Kind::Interrupted)
+    }
+
+    /// The same failure of a request that is not repeated because waiting was ended.
+    pub(crate) fn interrupted(self) -> Self {
+        Self { kind: StoreErrorKind::Interrupted, ..self }
     }
 
     /// Builds the error for a failed system call.

@@ -40,6 +40,7 @@ pub mod settings;
 mod store;
 pub mod survey;
 mod tails;
+mod waiting;
 
 pub use counters::StoreStats;
 pub use error::{Oversized, ServerFailure, ShortRead, StoreError, StoreErrorKind, StoreOp};
@@ -49,3 +50,4 @@ pub use open::Environment;
 pub use options::{CacheOptions, StoreOptions};
 pub use repository::{Repository, RepositoryError};
 pub use store::Store;
+pub use waiting::Waiting;

@@ -16,9 +16,16 @@ use tokio::time::Instant;
 
 use crate::error::{StoreError, StoreErrorKind, StoreOp, TimedOut};
 use crate::layer::{Call, Layer, Listing, Reply, Request};
+use crate::waiting::Waiting;
 
 /// Bytes a second that an upload is expected to reach at its first attempt.
 const UPLOAD_PACE: u64 = 64 << 10;
+
+/// The same once waiting was ended: what is nearly done may be finished.
+const LAST_UPLOAD_PACE: u64 = 2 << 20;
+
+/// Bytes a second below which an upload is slow enough to say so.
+const SLOW_UPLOAD_PACE: u64 = 512 << 10;
 
 /// Attempts after which the time for an upload no longer doubles.
 const DOUBLINGS_MAX: u32 = 5;
@@ -60,6 +67,7 @@ impl Watch {
 pub(crate) struct Patience {
     pub(crate) inner: Arc<dyn Layer>,
     pub(crate) limit: Duration,
+    pub(crate) waiting: Waiting,
 }
 
 impl Patience {
@@ -70,36 +78,92 @@ impl Patience {
     }
 }
 
+/// How long a request's bytes take at a pace.
+fn transfer(call: &Call, pace: u64) -> Duration {
+    match &call.request {
+        Request::Create(bytes) => Duration::from_millis(bytes.len() as u64 * 1000 / pace),
+        Request::Read(_) | Request::Size | Request::Delete => Duration::ZERO,
+    }
+}
+
 #[async_trait]
 impl Layer for Patience {
     async fn call(&self, call: &Call) -> Result<Reply, StoreError> {
         let limit = self.limit(call);
+        let last_transfer = transfer(call, LAST_UPLOAD_PACE);
+        let silent_after = self.waiting.silent_after() + transfer(call, SLOW_UPLOAD_PACE);
         let watch = Watch::start();
         let watched = Call { watch: Some(watch.clone()), ..call.clone() };
         let mut answer = self.inner.call(&watched);
+        // Since when it has been quiet when that was said.
+        let mut said = None;
+        let mut following = self.waiting.follow();
         loop {
-            let end = watch.quiet_since() + limit;
-            match tokio::time::timeout_at(end, &mut answer).await {
-                Ok(reply) => return reply,
-                Err(_) if watch.quiet_since() + limit > end => {}
-                Err(_) => return Err(call.error(StoreErrorKind::Unreachable).because(TimedOut(limit))),
+            let quiet_since = watch.quiet_since();
+            let now_limit = following.limit(limit, last_transfer);
+            let (end, say) = (quiet_since + now_limit, quiet_since + silent_after);
+            let wake = if said == Some(quiet_since) { end } else { end.min(say) };
+            tokio::select! {
+                biased;
+                reply = &mut answer => {
+                    if reply.is_ok() {
+                        self.waiting.is_answered();
+                    }
+                    return reply;
+                }
+                () = following.changes() => continue,
+                () = tokio::time::sleep_until(wake) => {}
+            }
+            if watch.quiet_since() > quiet_since {
+                continue;
+            }
+            if wake < end {
+                said = Some(quiet_since);
+                self.waiting.is_silent(quiet_since.elapsed(), None);
+            } else if self.waiting.is_ended() {
+                self.waiting.last_answer_missed(last_transfer.is_zero());
+                return Err(call.error(StoreErrorKind::Interrupted));
+            } else {
+                return Err(call.error(StoreErrorKind::Unreachable).because(TimedOut(limit)));
             }
         }
     }
 
     fn list(&self, folder: &str, after: Option<&str>) -> Listing {
-        let (limit, label) = (self.limit, folder.to_owned());
+        let (limit, waiting, label) = (self.limit, self.waiting.clone(), folder.to_owned());
         let listing = Some(self.inner.list(folder, after));
-        stream::unfold((listing, label), move |(listing, label)| async move {
+        stream::unfold((listing, waiting, label), move |(listing, waiting, label)| async move {
             let mut listing = listing?;
-            match tokio::time::timeout(limit, listing.next()).await {
-                Ok(item) => Some((item?, (Some(listing), label))),
-                Err(_) => {
-                    let error =
-                        StoreError::new(StoreOp::List, &label, StoreErrorKind::Unreachable).because(TimedOut(limit));
-                    Some((Err(error), (None, label)))
+            let began = Instant::now();
+            let mut said = false;
+            let mut following = waiting.follow();
+            let error = loop {
+                let end = began + following.limit(limit, Duration::ZERO);
+                let wake = if said { end } else { end.min(began + waiting.silent_after()) };
+                tokio::select! {
+                    biased;
+                    item = listing.next() => {
+                        if matches!(item, Some(Ok(_)) | None) {
+                            waiting.is_answered();
+                        }
+                        return Some((item?, (Some(listing), waiting, label)));
+                    }
+                    () = following.changes() => {}
+                    () = tokio::time::sleep_until(wake) => {
+                        if wake < end {
+                            said = true;
+                            waiting.is_silent(began.elapsed(), None);
+                        } else if waiting.is_ended() {
+                            waiting.last_answer_missed(true);
+                            break StoreError::new(StoreOp::List, &label, StoreErrorKind::Interrupted);
+                        } else {
+                            let timed_out = TimedOut(limit);
+                            break StoreError::new(StoreOp::List, &label, StoreErrorKind::Unreachable).because(timed_out);
+                        }
+                    }
                 }
-            }
+            };
+            Some((Err(error), (None, waiting, label)))
         })
         .boxed()
     }

@@ -105,9 +105,7 @@ impl RepositoryError {
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { source, .. } => !matches!(source, DecodeError::UnsupportedVersion { .. }),
-            Self::Store(error) => {
-                error.kind == StoreErrorKind::NotFound || is_about_object(error.kind)
-            }
+            Self::Store(error) => error.kind == StoreErrorKind::NotFound || is_about_object(error.kind),
             _ => false,
         }
     }

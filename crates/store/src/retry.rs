@@ -27,6 +27,7 @@ use tokio::time::Instant;
 use crate::error::{StoreError, StoreErrorKind, StoreOp};
 use crate::layer::{Call, Created, Layer, Listed, Listing, ReadRange, Reply, Request};
 use crate::options::StoreOptions;
+use crate::waiting::Waiting;
 
 /// The pause before the first repetition; the next ones double.
 const PAUSE_FIRST: Duration = Duration::from_millis(200);
@@ -47,16 +48,18 @@ pub(crate) struct Retry {
     seed: u64,
     /// Whether the store has ever answered anything. Until then we may be talking to nobody.
     answered: Arc<AtomicBool>,
+    waiting: Waiting,
 }
 
 impl Retry {
-    pub(crate) fn new(inner: Arc<dyn Layer>, options: &StoreOptions) -> Self {
+    pub(crate) fn new(inner: Arc<dyn Layer>, options: &StoreOptions, waiting: Waiting) -> Self {
         Self {
             inner,
             deadline: options.retry_deadline,
             first_deadline: options.first_deadline.min(options.retry_deadline),
             seed: options.jitter_seed,
             answered: Arc::default(),
+            waiting,
         }
     }
 
@@ -75,7 +78,8 @@ impl Retry {
                 Err(error) => error,
             };
             match struggle.pause(&error, &call.name) {
-                Some(pause) => tokio::time::sleep(pause).await,
+                Some(pause) if self.waiting.sleep(pause).await => {}
+                Some(_) => return (Err(error.interrupted()), open_attempts),
                 None => return (Err(error), open_attempts),
             }
             // Also after "come back later", which a gateway may say for a server that goes on with the request.
@@ -154,6 +158,7 @@ impl<'a> Struggle<'a> {
         if self.began.elapsed() + pause > deadline {
             return None;
         }
+        retry.waiting.is_silent(self.began.elapsed() + pause, Some(&Chain(error).to_string()));
         tracing::warn!(error = %Chain(error), attempt = self.attempt, pause_ms = pause.as_millis() as u64, "store request failed, trying again");
         Some(pause)
     }
@@ -248,7 +253,8 @@ impl Resumed {
             };
             self.listing = None;
             match struggle.pause(&error, &self.folder) {
-                Some(pause) => tokio::time::sleep(pause).await,
+                Some(pause) if retry.waiting.sleep(pause).await => {}
+                Some(_) => return Some(Err(error.interrupted())),
                 None => return Some(Err(error)),
             }
         }

@@ -33,6 +33,7 @@ use crate::patience::Patience;
 use crate::remote::{ListOrder, Remote};
 use crate::retry::Retry;
 use crate::tails::{Kept, Tails};
+use crate::waiting::Waiting;
 
 /// A repository's objects. Cheap to clone; clones share limits, counters and cache.
 #[derive(Clone)]
@@ -44,6 +45,7 @@ pub struct Store {
     remembers_tails: bool,
     cache: Option<Arc<CacheOptions>>,
     counters: Arc<Counters>,
+    waiting: Waiting,
     /// For messages only.
     shown: Arc<str>,
 }
@@ -87,12 +89,13 @@ impl Store {
     /// and then timed.
     fn over(transport: Arc<dyn Layer>, shown: String, options: &StoreOptions) -> Self {
         let counters = Arc::new(Counters::default());
-        let timed = Patience { inner: transport, limit: options.attempt_timeout };
+        let waiting = Waiting::default();
+        let timed = Patience { inner: transport, limit: options.attempt_timeout, waiting: waiting.clone() };
         let counted = Counted { inner: Arc::new(timed), counters: counters.clone() };
         let limited = Limited::new(Arc::new(counted), options);
-        let top: Arc<dyn Layer> = Arc::new(Retry::new(Arc::new(limited), options));
+        let top: Arc<dyn Layer> = Arc::new(Retry::new(Arc::new(limited), options, waiting.clone()));
         let cache = options.cache.clone().map(Arc::new);
-        Self { uncached: top.clone(), top, remembers_tails: false, cache, counters, shown: shown.into() }
+        Self { uncached: top.clone(), top, remembers_tails: false, cache, counters, waiting, shown: shown.into() }
     }
 
     /// The same store with a cache of this repository's metadata, if the options ask for one. Clones made before go on
@@ -126,6 +129,11 @@ impl Store {
     /// What has been asked of the store so far, by all clones together.
     pub fn stats(&self) -> StoreStats {
         self.counters.snapshot()
+    }
+
+    /// What waits for the store, to be ended or listened to. Shared by all clones.
+    pub fn waiting(&self) -> &Waiting {
+        &self.waiting
     }
 
     /// Creates an object unless its name is taken.

@@ -3,6 +3,7 @@
 //! | what is checked                                                | S3 and Google           | Azure                     |
 //! |----------------------------------------------------------------|-------------------------|---------------------------|
 //! | the document is whole XML with this root                       | `ListBucketResult`      | `EnumerationResults`      |
+//! | it is not of the old kind, which goes on in another way        | no `Marker`             |                           |
 //! | it says whether more follows                                   | `IsTruncated`           | `NextMarker`              |
 //! | and where to go on, exactly if more follows                    | `NextContinuationToken` | `NextMarker` is not empty |
 //! | the place to go on is not the one it came from                 | yes                     | yes                       |
@@ -73,6 +74,9 @@ impl ListingProblem {
 pub(super) fn check(dialect: Dialect, asked: &Asked, body: &[u8]) -> Result<(), ListingProblem> {
     let page = Page::read(dialect, asked, body)?;
     let contradiction = |why: String| Err(ListingProblem::Contradiction { why });
+    if dialect == Dialect::S3 && page.has_marker && page.count.is_none() {
+        return Err(ListingProblem::NoContinuation { why: "it is of version 1" });
+    }
     let more = match dialect {
         Dialect::S3 => match page.truncated.as_deref() {
             Some("true") => true,
@@ -117,6 +121,8 @@ struct Page {
     count: Option<String>,
     prefix: Option<String>,
     has_blobs: bool,
+    /// Whether it names the key that it begins after, as only the old listing of S3 does.
+    has_marker: bool,
     entries: u64,
 }
 
@@ -199,6 +205,7 @@ impl Page {
             (Dialect::S3, ["KeyCount"]) => once(&mut self.count, "KeyCount")?,
             (Dialect::Azure, ["NextMarker"]) => once(&mut self.token, "NextMarker")?,
             (_, ["Prefix"]) => once(&mut self.prefix, "Prefix")?,
+            (Dialect::S3, ["Marker"]) => self.has_marker = true,
             (Dialect::Azure, ["Blobs"]) => self.has_blobs = true,
             (Dialect::S3, ["Contents", "Key"]) | (Dialect::Azure, ["Blobs", "Blob", "Name"]) => {
                 if !text.starts_with(&asked.prefix) {
@@ -325,6 +332,7 @@ mod tests {
             format!("{MORE}<NextContinuationToken></NextContinuationToken>"),
             // The old interface's words.
             format!("{MORE}<NextMarker>there</NextMarker>"),
+            format!("{EMPTY}<Marker></Marker>"),
         ] {
             let found = s3(&inside);
             assert!(matches!(found, Err(ListingProblem::NoContinuation { .. })), "{inside}: {found:?}");

@@ -15,3 +15,4 @@ mod retry;
 mod settings;
 mod support;
 mod unclear_create;
+mod waiting;

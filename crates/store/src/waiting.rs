@@ -1,0 +1,173 @@
+//! Waiting for a store: it is said when it takes long, and it ends at once when somebody asks.
+//!
+//! `patience` reports attempts without progress here, `retry` failed attempts, and both ask whether waiting has been ended. What was
+//! said once is not repeated for a while; that the store answers again is said too.
+//!
+//! After the end a request is still sent, so that a job can say that it ended, but it has to be answered within a second. The first
+//! small one that is not ends all others at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// How long a store may be silent before that is said.
+const SILENT_AFTER: Duration = Duration::from_secs(3);
+
+/// How often silence is said at most.
+const SAID_EVERY: Duration = Duration::from_secs(30);
+
+/// How long an attempt may go without progress once waiting has been ended.
+const LAST_ANSWER: Duration = Duration::from_secs(1);
+
+/// Whoever is told what goes on.
+type Listener = Box<dyn Fn(&str) + Send + Sync>;
+
+/// Ends waiting for a store, and says that it takes long. Clones share what they know.
+#[derive(Clone)]
+pub struct Waiting(Arc<Inner>);
+
+struct Inner {
+    ended: watch::Sender<Ended>,
+    listener: Mutex<Option<Listener>>,
+    said: Mutex<Said>,
+}
+
+/// What has been asked of those who wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
+enum Ended {
+    No,
+    /// One last answer may come soon.
+    Soon,
+    /// None came: nothing is waited for.
+    Now,
+}
+
+#[derive(Debug, Default)]
+struct Said {
+    /// When silence was said last.
+    last: Option<Instant>,
+    /// Whether it was said and no answer came since.
+    is_open: bool,
+}
+
+impl std::fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Waiting").field(&*self.0.ended.borrow()).finish()
+    }
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        let inner = Inner { ended: watch::Sender::new(Ended::No), listener: Mutex::default(), said: Mutex::default() };
+        Self(Arc::new(inner))
+    }
+}
+
+impl Waiting {
+    /// Ends it: what hangs or would be repeated fails with [`StoreErrorKind::Interrupted`](crate::StoreErrorKind::Interrupted),
+    /// and whatever is asked later has a second to be answered.
+    pub fn end(&self) {
+        self.raise(Ended::Soon);
+    }
+
+    /// From now on `listener` is told, in a line for people, when the store is silent or fails for seconds, and when it answers
+    /// again.
+    pub fn on_silence(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
+        *self.0.listener.lock() = Some(Box::new(listener));
+    }
+
+    fn raise(&self, ended: Ended) {
+        self.0.ended.send_if_modified(|current| {
+            let raises = *current < ended;
+            if raises {
+                *current = ended;
+            }
+            raises
+        });
+    }
+
+    /// Whether it was ended.
+    pub(crate) fn is_ended(&self) -> bool {
+        *self.0.ended.borrow() != Ended::No
+    }
+
+    /// Follows what is asked of one attempt.
+    pub(crate) fn follow(&self) -> Following {
+        Following(self.0.ended.subscribe())
+    }
+
+    /// An attempt was not answered in time after the end. `is_small`: nobody could have been sending its bytes.
+    pub(crate) fn last_answer_missed(&self, is_small: bool) {
+        if is_small {
+            self.raise(Ended::Now);
+        }
+    }
+
+    /// Sleeps unless waiting is ended first; whether it slept all the time.
+    pub(crate) async fn sleep(&self, pause: Duration) -> bool {
+        let mut ended = self.0.ended.subscribe();
+        let end = async { ended.wait_for(|ended| *ended != Ended::No).await.is_ok() };
+        tokio::time::timeout(pause, end).await.is_err()
+    }
+
+    /// How long a store may be silent before [`is_silent`](Self::is_silent) is to be called.
+    pub(crate) fn silent_after(&self) -> Duration {
+        SILENT_AFTER
+    }
+
+    /// No answer and no bytes came for `quiet`; `error` is what failed last, if anything did.
+    pub(crate) fn is_silent(&self, quiet: Duration, error: Option<&str>) {
+        if quiet < SILENT_AFTER || self.is_ended() {
+            return;
+        }
+        let listener = self.0.listener.lock();
+        let Some(listener) = &*listener else { return };
+        {
+            let mut said = self.0.said.lock();
+            if said.last.is_some_and(|last| last.elapsed() < SAID_EVERY) {
+                return;
+            }
+            *said = Said { last: Some(Instant::now()), is_open: true };
+        }
+        let seconds = quiet.as_secs();
+        match error {
+            Some(error) => listener(&format!("the storage has failed for {seconds} s, trying again: {error}")),
+            None => listener(&format!("the storage has not answered for {seconds} s, waiting")),
+        }
+    }
+
+    /// A request was answered.
+    pub(crate) fn is_answered(&self) {
+        if std::mem::take(&mut self.0.said.lock().is_open)
+            && let Some(listener) = &*self.0.listener.lock()
+        {
+            listener("the storage answers again");
+        }
+    }
+}
+
+/// One attempt's view of whether waiting was ended.
+#[derive(Debug)]
+pub(crate) struct Following(watch::Receiver<Ended>);
+
+impl Following {
+    /// How long the attempt may go without progress that otherwise has `limit`, if its bytes need `transfer`.
+    pub(crate) fn limit(&mut self, limit: Duration, transfer: Duration) -> Duration {
+        match *self.0.borrow_and_update() {
+            Ended::No => limit,
+            Ended::Soon => limit.min(LAST_ANSWER + transfer),
+            Ended::Now => Duration::ZERO,
+        }
+    }
+
+    /// Resolves when what [`limit`](Self::limit) returned last has changed.
+    pub(crate) async fn changes(&mut self) {
+        if self.0.changed().await.is_err() {
+            // Nobody is left who could end anything.
+            std::future::pending().await
+        }
+    }
+}

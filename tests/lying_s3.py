@@ -1,0 +1,303 @@
+#!/usr/bin/env python3
+"""Runs the program against an S3 server that lies, fails and falls silent, and looks at what became of the snapshots.
+
+    tests/lying_s3.py LARDER [NAME...]
+
+Each scenario has a server and a repository of its own (`faulty_s3.py`). At the end of each the server is healthy, every snapshot that
+a backup reported must restore byte for byte, and `check --read-data` and a pass must find nothing. Exits with 1 if one did not.
+"""
+
+import concurrent.futures
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from faulty_s3 import Server
+
+LARDER, PICKED = sys.argv[1], sys.argv[2:]
+
+# What is no listing and comes with 200.
+ERROR = "<?xml version='1.0'?><Error><Code>InternalError</Code><Message>Please try again.</Message></Error>"
+PORTAL = "<html><head><title>Sign in</title></head><body></body></html>"
+
+SCENARIOS = {}
+
+
+def scenario(*arguments):
+    """Registers a scenario, once for each of the arguments."""
+    def register(function):
+        for argument in arguments or [()]:
+            given = argument if isinstance(argument, tuple) else (argument,)
+            SCENARIOS["-".join([function.__name__, *(str(one)[:24] for one in given)]).replace(" ", "_")] = (function, given)
+        return function
+    return register
+
+
+def lie(prefix, body=ERROR, **more):
+    """A rule: listings of this prefix are answered with something else."""
+    return {"do": "raw", "code": 200, "verb": ["LIST"], "key": f"/{prefix}", "body": body, **more}
+
+
+class Failed(Exception):
+    """A scenario found something wrong."""
+
+
+class Scene:
+    """A server, a repository, a source that changes, and what is known of its snapshots."""
+
+    def __init__(self, folder, seed=1):
+        self.server = Server().start()
+        self.bucket = self.server.bucket
+        self.folder, self.source = folder, os.path.join(folder, "source")
+        self.repository = f"s3:http://127.0.0.1:{self.server.server_port}/bucket/repository"
+        self.random = random.Random(seed)
+        self.saved = {}
+        for number in range(24):
+            self.write(number)
+        os.environ.pop("LARDER_REPOSITORY", None)
+
+    def write(self, number):
+        path = os.path.join(self.source, f"d{number % 4}", f"f{number}")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as out:
+            out.write(self.random.randbytes(self.random.randrange(1, 60000)))
+
+    def begin(self, *arguments, timeout="6s"):
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")},
+            "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1",
+            "LARDER_PASSWORD": "secret", "LARDER_CACHE_DIR": os.path.join(self.folder, "cache"), "HOME": self.folder,
+        }
+        command = [LARDER, *arguments, "-r", self.repository, "--no-cache"]
+        if timeout:
+            command += ["--timeout", timeout]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def run(self, *arguments, code=0, says="", within=60, timeout="6s"):
+        """Runs a verb that must end with `code` (or one of them) and say `says`."""
+        began = time.time()
+        process = self.begin(*arguments, timeout=timeout)
+        try:
+            out, error = process.communicate(timeout=within)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, error = process.communicate()
+            raise Failed(f"{' '.join(arguments)}: not ended after {within} s: {error}") from None
+        codes = code if isinstance(code, tuple) else (code,)
+        if process.returncode not in codes or says.lower() not in (out + error).lower():
+            took = time.time() - began
+            raise Failed(f"{' '.join(arguments)}: {process.returncode} after {took:.1f} s, {code} {says!r} wanted: {error}{out[-600:]}")
+        return out
+
+    def init(self, snapshots=0, optimize=False):
+        self.run("init", "--insecure-kdf")
+        for _ in range(snapshots):
+            self.backup()
+        if optimize:
+            self.run("optimize")
+        return self
+
+    def digest(self, folder):
+        found = {}
+        for place, _, names in os.walk(folder):
+            for name in names:
+                path = os.path.join(place, name)
+                with open(path, "rb") as file:
+                    found[os.path.relpath(path, folder)] = hashlib.sha256(file.read()).hexdigest()
+        return found
+
+    def change(self):
+        for number in self.random.sample(range(24), 4):
+            self.write(number)
+
+    def backup(self, *arguments, **how):
+        """Changes the source and saves it; remembers what must come back."""
+        self.change()
+        self.note(self.run("backup", self.source, "--json", *arguments, **how))
+
+    def note(self, out):
+        for line in out.splitlines():
+            summary = json.loads(line)
+            if summary.get("message_type") == "summary":
+                self.saved[summary["snapshot_id"]] = self.digest(self.source)
+
+    def kept(self, *arguments, **how):
+        """Runs a verb after which every container must still be there."""
+        before = {key for key in self.bucket.keys() if "/data/" in key or "/meta/" in key}
+        self.run(*arguments, **how)
+        gone = before - set(self.bucket.keys())
+        if gone:
+            raise Failed(f"{' '.join(arguments)} deleted {sorted(gone)}")
+
+    def restored(self, snapshot, **how):
+        target = tempfile.mkdtemp(dir=self.folder)
+        self.run("restore", f"{snapshot}:{self.source}", "--target", target, **how)
+        return self.digest(target)
+
+    def end(self):
+        """The server is healthy again: everything that was saved is there."""
+        self.bucket.heal()
+        for snapshot, content in self.saved.items():
+            if self.restored(snapshot) != content:
+                raise Failed(f"snapshot {snapshot} came back with other content")
+        self.run("optimize")
+        self.run("check", "--read-data")
+        for snapshot, content in self.saved.items():
+            if self.restored(snapshot) != content:
+                raise Failed(f"snapshot {snapshot} came back with other content after a pass")
+
+
+# Listings that are none.
+
+
+@scenario(("data", ERROR), ("data", PORTAL), ("versions", ERROR), ("forgotten", ERROR))
+def repair_index_meets_no_listing(scene, prefix, body):
+    """The shortest loss of all: the rebuilt index knew no containers, and the next pass deleted them."""
+    scene.init(3, optimize=True)
+    scene.bucket.control([lie(prefix, body)])
+    scene.kept("repair", "index", code=15, says="no listing")
+    scene.bucket.control([lie(prefix, body, n=1)])
+    scene.kept("repair", "index")
+    scene.bucket.heal()
+    scene.kept("optimize")
+
+
+@scenario(*range(4))
+def first_pass_meets_no_listing(scene, number):
+    """Two snapshots, no index yet, and one of the listings of versions is none."""
+    scene.init(2)
+    scene.bucket.control([lie("versions", skip=number, n=1)])
+    scene.kept("optimize")
+    scene.bucket.control([lie("versions")])
+    scene.kept("optimize", code=15, says="no listing")
+
+
+@scenario()
+def pass_beside_backup_meets_no_listing(scene):
+    """A backup is about to commit while a pass sees no leases."""
+    scene.init(2, optimize=True)
+    scene.bucket.control([{"do": "delay", "s": 6, "verb": ["PUT"], "key": "/versions/", "n": 1}])
+    scene.change()
+    backup = scene.begin("backup", scene.source, "--json", timeout="60s")
+    time.sleep(2)
+    scene.bucket.control([lie("jobs")])
+    scene.kept("optimize", "--list-all", code=15, says="no listing", timeout="3s")
+    scene.bucket.heal()
+    out, error = backup.communicate()
+    if backup.returncode != 0:
+        raise Failed(f"the backup ended with {backup.returncode}: {error}")
+    scene.note(out)
+
+
+@scenario(4, 6, 8, 10)
+def second_page_is_no_listing(scene, number):
+    """Pages of three, and one of them is an error document."""
+    scene.init(4, optimize=True)
+    scene.backup()
+    scene.bucket.control([lie("versions", skip=number, n=1)], page=3)
+    scene.kept("optimize")
+
+
+@scenario()
+def old_listing(scene):
+    """ListObjects version 1: a page without a token stood for all."""
+    scene.init(2, optimize=True)
+    scene.backup()
+    scene.backup()
+    scene.bucket.control(page=3, page_key="/versions", version=1)
+    scene.run("snapshots", code=15, says="ListObjectsV2", within=20, timeout=None)
+    scene.kept("optimize", code=15, says="ListObjectsV2")
+    scene.run("validate-store", code=(1, 13, 15))
+
+
+@scenario("cut", "short")
+def listing_ends_early(scene, how):
+    scene.init(2, optimize=True)
+    scene.bucket.control([{"do": how, "verb": ["LIST"], "p": 0.3}])
+    scene.kept("optimize", timeout="30s")
+    scene.backup(timeout="30s")
+
+
+# Answers that are lost.
+
+
+@scenario("lost", "late", "lost_status")
+def every_kind_of_create_loses_its_answer(scene, how):
+    kinds = ["jobs/[^/]*/0$", "jobs/[^/]*/done$", "data/", "meta/", "versions/", r"index/\d+$", "index/runs", "indexed",
+             "forgotten/", "pins/", "settings/"]
+    more = {"lost": {}, "late": {"s": 0.5}, "lost_status": {"code": 503, "error": "SlowDown"}}[how]
+    scene.init(2, optimize=True)
+    scene.bucket.control([{"do": how, "verb": ["PUT"], "key": "/" + kind, "n": 1, **more} for kind in kinds])
+    scene.backup(timeout="40s")
+    scene.run("pin", "latest", timeout="40s")
+    scene.run("unpin", "latest", timeout="40s")
+    scene.run("series", "set", "--default", "--holes", "10", timeout="40s")
+    forgotten = next(iter(scene.saved))
+    scene.run("forget", forgotten, timeout="40s")
+    del scene.saved[forgotten]
+    scene.run("optimize", timeout="40s")
+    scene.backup(timeout="40s")
+
+
+# A store that is silent.
+
+
+@scenario("hang", "busy")
+def silence_is_said_and_ends_at_the_first_signal(scene, how):
+    scene.init(1)
+    rule = {"hang": {"do": "hang"}, "busy": {"do": "status", "code": 503, "error": "SlowDown"}}[how]
+    for asked in (signal.SIGINT, signal.SIGTERM):
+        # The first requests are answered: the backup has begun.
+        scene.bucket.control([{**rule, "skip": 9}])
+        process = scene.begin("backup", scene.source, timeout=None)
+        time.sleep(9)
+        process.send_signal(asked)
+        began = time.time()
+        try:
+            _, error = process.communicate(timeout=8)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise Failed(f"{asked.name} did not end it: {process.communicate()[1]}") from None
+        took = time.time() - began
+        if process.returncode != 130 or took > 5 or "the storage has" not in error or "stopping" not in error:
+            raise Failed(f"{asked.name}: {process.returncode} after {took:.1f} s: {error}")
+        scene.bucket.heal()
+
+
+def main():
+    failed = []
+    picked = {name: found for name, found in SCENARIOS.items() if not PICKED or any(name.startswith(p) for p in PICKED)}
+
+    def play(name):
+        function, given = picked[name]
+        folder = tempfile.mkdtemp()
+        began = time.time()
+        try:
+            scene = Scene(folder)
+            function(scene, *given)
+            scene.end()
+            problem = None
+        except Failed as failure:
+            problem = str(failure)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return problem, time.time() - began
+
+    with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("LYING_S3_AT_ONCE", "4"))) as pool:
+        for name, (problem, took) in zip(picked, pool.map(play, picked)):
+            print(f"{'FAILED' if problem else 'ok':6} {name} ({took:.1f} s)", flush=True)
+            if problem:
+                failed.append(name)
+                print(f"       {problem}", flush=True)
+    print(f"lying s3: {len(picked) - len(failed)} of {len(picked)} scenarios whole")
+    sys.exit(1 if failed else 0)
+
+
+main()
