@@ -2,6 +2,7 @@
 """An independent reader of Larder repositories in a local folder, written from docs/format.md.
 
     larder_read.py REPOSITORY versions
+    larder_read.py REPOSITORY jobs
     larder_read.py REPOSITORY restore VERSION TARGET
 
 LARDER_PASSWORD holds the password. VERSION is `latest`, or the beginning or end of an id. TARGET must be empty or not exist.
@@ -289,11 +290,11 @@ class Repository:
             return None
         return aes_open(derived[:32], 0, wrapped, context, "key")
 
-    def object(self, name, magic):
+    def object(self, name, magic, version=1):
         """The parts of a sealed object (seal.rs)."""
         reader, parts = Reader((self.root / name).read_bytes(), name), []
         header = reader.take(24)
-        need(header[:8] == magic + b"\x01\x01\0\0", f"{name} is not of version 1 and a known cipher")
+        need(header[:8] == magic + bytes([version, 1, 0, 0]), f"{name} is not of version {version} and a known cipher")
         key = keyed(self.key("object sealing"), header[8:] + name.encode())
         while reader.at < len(reader.data):
             sealed = reader.take(reader.u32())
@@ -322,6 +323,24 @@ class Repository:
         except Damaged as error:
             print(f"{name} is ignored: {error}", file=sys.stderr)
             return False
+
+    def jobs(self):
+        """Id, newest lease that opens and closing mark of all jobs that left any, oldest first."""
+        for folder in sorted((self.root / "jobs").iterdir()):
+            job, names = folder.name, {path.name for path in folder.iterdir()}
+            lease = done = None
+            for number in sorted((int(name) for name in names - {"done"}), reverse=True):
+                try:
+                    lease = cbor(self.object(f"jobs/{job}/{number}", b"LLSE")[0])
+                    break
+                except Damaged as error:
+                    print(f"jobs/{job}/{number} is ignored: {error}", file=sys.stderr)
+            if "done" in names:
+                is_first = (folder / "done").read_bytes()[4] == 1
+                part = self.object(f"jobs/{job}/done", b"LDON", version=1 if is_first else 2)[0]
+                need(bool(part) != is_first, f"jobs/{job}/done is no closing mark")
+                done = {} if is_first else cbor(part)
+            yield job, lease, done
 
     def newest(self, series, job, names):
         """The first that opens of several generations of a manifest, as a list of at most one version."""
@@ -523,13 +542,22 @@ def restore(repository, wanted, target):
 
 
 def main(arguments):
-    if len(arguments) not in (2, 4) or arguments[1] != ("versions" if len(arguments) == 2 else "restore"):
+    verbs = {2: ("versions", "jobs"), 4: ("restore",)}
+    if arguments[1:2] == [] or arguments[1] not in verbs.get(len(arguments), ()):
         print(__doc__.strip(), file=sys.stderr)
         return 2
     try:
         repository = Repository(arguments[0], os.environb.get(b"LARDER_PASSWORD", b""))
         if arguments[1] == "restore":
             restore(repository, *arguments[2:])
+            return 0
+        if arguments[1] == "jobs":
+            for job, lease, done in repository.jobs():
+                layout = {None: "no layout", 0: "standard", 1: "lifecycle"}[(lease or {}).get(10)]
+                outcome = {None: "unsaid", 0: "committed", 1: "nothing", 2: "task over"}[(done or {}).get(0)]
+                state = outcome if done is not None else "ended" if (lease or {}).get(11) else "open"
+                counts = [(done or {}).get(field) for field in (2, 3, 4)]
+                print(job, repr((lease or {}).get(1)), layout, state, *("-" if n is None else n for n in counts))
             return 0
         for job, _, summary in repository.versions():
             time = datetime.fromtimestamp(summary[3] / 1000, timezone.utc).isoformat(timespec="seconds")

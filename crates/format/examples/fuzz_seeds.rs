@@ -8,7 +8,6 @@ use std::path::Path;
 use larder_format::compress::{Compression, Compressor};
 use larder_format::ids::{ContainerKind, KeyId};
 use larder_format::key_file::{KdfCost, KeyFields, to_paper, wrap};
-use larder_format::lease::encode_done;
 use larder_format::seal::MasterKey;
 use larder_format::settings::SettingsOf;
 use larder_format::{names, recipe, segment};
@@ -36,7 +35,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mark = support::forgotten().encode(&keys, SERIES, JOB, [9; 16])?;
     write("mark", "forgotten", &mark)?;
     write("mark", "fields", &support::open(&names::forgotten(SERIES, JOB), &mark)[0])?;
-    write("mark", "done", &encode_done(&keys, JOB, [9; 16]))?;
+    let done = support::done().encode(&keys, JOB, [9; 16])?;
+    write("mark", "done", &done)?;
+    write("mark", "done_fields", &support::open(&names::lease_done(JOB), &done)[0])?;
     let of = SettingsOf::Series(SERIES);
     let settings = support::settings().encode(&keys, of, 2, [9; 16])?;
     write("settings", "sealed", &settings)?;

@@ -1,23 +1,24 @@
 //! Leases: how a running job announces itself, so that nothing it builds on is deleted under it.
 //!
 //! A lease is a sealed object (`seal.rs`), magic `LLSE`, one part: a CBOR map, [`Lease`]. `jobs/<job>/0` opens it, each
-//! renewal creates the next number, and the job closes it by creating `jobs/<job>/done` (magic `LDON`, an empty part).
-//! `docs/concurrency.md` says why this is enough.
+//! renewal creates the next number, and the job closes it by creating `jobs/<job>/done`: magic `LDON`, version 2, one part: a CBOR
+//! map, [`Done`]. Version 1 of it had an empty part and said nothing more. `docs/concurrency.md` says why this is enough.
 
 use minicbor::{Decode, Encode};
 
 use crate::cbor;
 use crate::ids::{JobId, SeriesKey};
+use crate::layout::Layout;
 use crate::mark::MARK_MAX;
 use crate::names;
-use crate::seal::{Keys, ObjectType, open_object, seal_empty, seal_object};
+use crate::seal::{Keys, ObjectType, open_object, seal_object};
 use crate::wire::{DecodeError, EncodeError};
 
 /// Most bytes of a lease: room for some twenty thousand versions and jobs that it names.
 pub const LEASE_MAX: u64 = 1 << 20;
 
 const LEASE: ObjectType = ObjectType { magic: *b"LLSE", version: 1, what: "lease", max_len: LEASE_MAX };
-const DONE: ObjectType = ObjectType { magic: *b"LDON", version: 1, what: "closing mark of a lease", max_len: MARK_MAX };
+const DONE: ObjectType = ObjectType { magic: *b"LDON", version: 2, what: "closing mark of a lease", max_len: MARK_MAX };
 
 /// What a job does with the repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -82,6 +83,13 @@ pub struct Lease {
     /// make its work count. Once there is an object of that generation, the task is over.
     #[n(9)]
     pub generation: Option<u32>,
+    /// How the version that a backup writes lies in containers. A job adopts only jobs whose lease names the layout that it writes
+    /// itself (`OneLayout`); nobody adopts a job whose lease does not say it.
+    #[n(10)]
+    pub layout: Option<Layout>,
+    /// Whether the process ended without a commit: it creates nothing any more but what is under way. Its uploads may be adopted.
+    #[n(11)]
+    pub ended: Option<bool>,
 }
 
 impl Lease {
@@ -97,14 +105,93 @@ impl Lease {
     }
 }
 
-/// The closing mark of a job's lease. `salt` must be fresh random bytes.
-pub fn encode_done(keys: &Keys, job: JobId, salt: [u8; 16]) -> Vec<u8> {
-    seal_empty(keys, &names::lease_done(job), DONE, salt)
+/// How a job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum Outcome {
+    /// It created the register that [`Done`] names, and that holds a manifest.
+    #[n(0)]
+    Committed,
+    /// It committed nothing: what it created is needed by nobody.
+    #[n(1)]
+    Nothing,
+    /// It has no register: the index says what of its work counts.
+    #[n(2)]
+    TaskOver,
 }
 
-/// Checks a closing mark: only who has the key can close a lease.
-pub fn decode_done(keys: &Keys, job: JobId, bytes: &[u8]) -> Result<(), DecodeError> {
-    open_object(keys, &names::lease_done(job), DONE, bytes, 1, 1).map(|_| ())
+/// What a job says last: it creates nothing any more, and how it ended. All absent: closed by a program that wrote version 1.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Done {
+    /// How it ended.
+    #[n(0)]
+    pub outcome: Option<Outcome>,
+    /// The series that it committed to.
+    #[n(1)]
+    pub series: Option<SeriesKey>,
+    /// The generation of the manifest that it committed.
+    #[n(2)]
+    pub generation: Option<u32>,
+    /// Containers below `data/` that it created.
+    #[n(3)]
+    pub data_containers: Option<u32>,
+    /// Containers below `meta/` that it created.
+    #[n(4)]
+    pub meta_containers: Option<u32>,
+    /// The version of which it committed a later generation. Absent: the version has the id of the job itself.
+    #[n(5)]
+    pub version: Option<JobId>,
+}
+
+impl Done {
+    /// Nothing was committed.
+    pub fn nothing() -> Self {
+        Self { outcome: Some(Outcome::Nothing), ..Self::default() }
+    }
+
+    /// A task without a register is over.
+    pub fn task_over() -> Self {
+        Self { outcome: Some(Outcome::TaskOver), ..Self::default() }
+    }
+
+    /// A version was committed under the id of the job.
+    pub fn committed(series: SeriesKey) -> Self {
+        Self { outcome: Some(Outcome::Committed), series: Some(series), generation: Some(0), ..Self::default() }
+    }
+
+    /// A later generation of a version was committed.
+    pub fn committed_generation(version: Pin, generation: u32) -> Self {
+        let (series, generation) = (Some(version.series), Some(generation));
+        Self { series, generation, version: Some(version.job), outcome: Some(Outcome::Committed), ..Self::default() }
+    }
+
+    /// With the containers that the job created.
+    pub fn with_containers(self, data: u32, meta: u32) -> Self {
+        Self { data_containers: Some(data), meta_containers: Some(meta), ..self }
+    }
+
+    /// The register that job `job` says it created: a version and a generation of its manifest.
+    pub fn register(&self, job: JobId) -> Option<(Pin, u32)> {
+        if self.outcome != Some(Outcome::Committed) {
+            return None;
+        }
+        Some((Pin { series: self.series?, job: self.version.unwrap_or(job) }, self.generation?))
+    }
+
+    /// Seals the closing mark of a job's lease. `salt` must be fresh random bytes.
+    pub fn encode(&self, keys: &Keys, job: JobId, salt: [u8; 16]) -> Result<Vec<u8>, EncodeError> {
+        seal_object(keys, &names::lease_done(job), DONE, salt, &[&cbor::encode(self)])
+    }
+
+    /// Opens a closing mark: only who has the key can close a lease.
+    pub fn decode(keys: &Keys, job: JobId, bytes: &[u8]) -> Result<Self, DecodeError> {
+        let (version, parts) = open_object(keys, &names::lease_done(job), DONE, bytes, 1, 1)?;
+        match version {
+            1 => Ok(Self::default()),
+            _ => cbor::decode(&parts[0], DONE.what),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -129,7 +216,13 @@ mod tests {
             renew_seconds: 300,
             claims: None,
             generation: None,
+            layout: None,
+            ended: None,
         }
+    }
+
+    fn done() -> Done {
+        Done::committed(SeriesKey([3; 16])).with_containers(12, 3)
     }
 
     #[test]
@@ -155,28 +248,61 @@ mod tests {
     }
 
     #[test]
+    fn a_backup_says_its_layout_and_that_it_ended() {
+        let golden = hex::decode(include_str!("golden/lease_ended_v1.hex").trim()).expect("valid hex");
+        let ended = Lease { layout: Some(Layout::Standard), ended: Some(true), ..lease() };
+        let bytes = ended.encode(&keys(), JobId([2; 16]), 4, [9; 16]).expect("fits");
+        assert_eq!(hex::encode(bytes), hex::encode(&golden));
+        assert_eq!(Lease::decode(&keys(), JobId([2; 16]), 4, &golden), Ok(ended));
+        for layout in [None, Some(Layout::Standard), Some(Layout::Lifecycle)] {
+            let written = Lease { layout, ..lease() };
+            let bytes = written.encode(&keys(), JobId([2; 16]), 4, [9; 16]).expect("fits");
+            assert_eq!(Lease::decode(&keys(), JobId([2; 16]), 4, &bytes).map(|read| read.layout), Ok(layout));
+        }
+    }
+
+    #[test]
+    fn a_closing_mark_says_which_register_its_job_created() {
+        let job = JobId([2; 16]);
+        let read = |done: Done| Done::decode(&keys(), job, &done.encode(&keys(), job, [9; 16]).expect("fits"));
+        let version = Pin { series: SeriesKey([3; 16]), job: JobId([4; 16]) };
+        let generation = Done::committed_generation(version, 7);
+        assert_eq!(read(generation.clone()).map(|done| done.register(job)), Ok(Some((version, 7))));
+        let own = Pin { series: SeriesKey([3; 16]), job };
+        assert_eq!(read(done()).map(|done| done.register(job)), Ok(Some((own, 0))));
+        assert_eq!(read(Done::nothing()).map(|done| done.register(job)), Ok(None));
+        assert_eq!(read(Done::task_over()), Ok(Done::task_over()));
+    }
+
+    #[test]
+    fn a_closing_mark_of_version_1_says_nothing() {
+        let golden = hex::decode(include_str!("golden/done_v1.hex").trim()).expect("valid hex");
+        assert_eq!(Done::decode(&keys(), JobId([2; 16]), &golden), Ok(Done::default()));
+    }
+
+    #[test]
     fn a_lease_is_bound_to_its_job_and_number() {
         let bytes = lease().encode(&keys(), JobId([2; 16]), 4, [9; 16]).expect("fits");
         assert!(Lease::decode(&keys(), JobId([2; 16]), 5, &bytes).is_err());
         assert!(Lease::decode(&keys(), JobId([3; 16]), 4, &bytes).is_err());
-        let done = encode_done(&keys(), JobId([2; 16]), [9; 16]);
-        assert_eq!(decode_done(&keys(), JobId([2; 16]), &done), Ok(()));
-        assert!(decode_done(&keys(), JobId([3; 16]), &done).is_err());
-        assert!(Lease::decode(&keys(), JobId([2; 16]), 4, &done).is_err());
+        let sealed = done().encode(&keys(), JobId([2; 16]), [9; 16]).expect("fits");
+        assert_eq!(Done::decode(&keys(), JobId([2; 16]), &sealed), Ok(done()));
+        assert!(Done::decode(&keys(), JobId([3; 16]), &sealed).is_err());
+        assert!(Lease::decode(&keys(), JobId([2; 16]), 4, &sealed).is_err());
     }
 
     #[test]
     fn every_flipped_bit_and_every_cut_of_a_closing_mark_is_noticed() {
-        let done = encode_done(&keys(), JobId([2; 16]), [9; 16]);
-        let golden = hex::decode(include_str!("golden/done_v1.hex").trim()).expect("valid hex");
-        assert_eq!(hex::encode(&done), hex::encode(golden));
-        for bit in 0..done.len() * 8 {
-            let mut flipped = done.clone();
+        let sealed = done().encode(&keys(), JobId([2; 16]), [9; 16]).expect("fits");
+        let golden = hex::decode(include_str!("golden/done_v2.hex").trim()).expect("valid hex");
+        assert_eq!(hex::encode(&sealed), hex::encode(golden));
+        for bit in 0..sealed.len() * 8 {
+            let mut flipped = sealed.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(decode_done(&keys(), JobId([2; 16]), &flipped).is_err(), "bit {bit}");
+            assert!(Done::decode(&keys(), JobId([2; 16]), &flipped).is_err(), "bit {bit}");
         }
-        for len in 0..done.len() {
-            assert!(decode_done(&keys(), JobId([2; 16]), &done[..len]).is_err(), "cut to {len}");
+        for len in 0..sealed.len() {
+            assert!(Done::decode(&keys(), JobId([2; 16]), &sealed[..len]).is_err(), "cut to {len}");
         }
     }
 

@@ -51,7 +51,7 @@ impl Forgotten {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::encode_done;
+    use crate::lease::Done;
     use crate::manifest::encode_aborted;
     use crate::seal::MasterKey;
     use proptest::prelude::*;
@@ -91,7 +91,7 @@ mod tests {
         assert!(!opens(&mark().encode(&keys(), SERIES, JobId([8; 16]), [9; 16]).expect("fits")));
         assert!(!opens(&mark().encode(&keys(), SeriesKey([8; 16]), JOB, [9; 16]).expect("fits")));
         assert!(!opens(&encode_aborted(&keys(), SERIES, JOB, 0, [9; 16])));
-        assert!(!opens(&encode_done(&keys(), JOB, [9; 16])));
+        assert!(!opens(&Done::nothing().encode(&keys(), JOB, [9; 16]).expect("fits")));
         assert!(!opens(&mark().encode(&Keys::derive(&MasterKey([2; 32])), SERIES, JOB, [9; 16]).expect("fits")));
     }
 

@@ -12,7 +12,6 @@ use larder_format::container::ContainerIndex;
 use larder_format::ids::{ContainerKind, KeyId};
 use larder_format::index_manifest::IndexManifest;
 use larder_format::key_file::{self, KdfCost, KeyFields};
-use larder_format::lease::encode_done;
 use larder_format::manifest::{Head, Manifest, Register, Summary};
 use larder_format::run::RunIndex;
 use larder_format::seal::MasterKey;
@@ -110,7 +109,9 @@ proptest! {
     fn of_a_mark(damages in damages()) {
         let sealed = support::forgotten().encode(&keys(), SERIES, JOB, [9; 16]).expect("fits");
         checks::mark(&damaged(&sealed, &damages));
-        checks::mark(&damaged(&encode_done(&keys(), JOB, [9; 16]), &damages));
+        let done = support::done().encode(&keys(), JOB, [9; 16]).expect("fits");
+        checks::mark(&damaged(&done, &damages));
+        checks::mark_fields(&damaged(&support::open(&names::lease_done(JOB), &done)[0], &damages));
         checks::mark_fields(&damaged(&support::open(&names::forgotten(SERIES, JOB), &sealed)[0], &damages));
     }
 

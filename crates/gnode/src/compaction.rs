@@ -32,11 +32,11 @@ use std::sync::Arc;
 
 use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, JobId};
-use larder_format::lease::{JobKind, Lease, Pin};
+use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_index::{IndexError, IndexSnapshot};
 use larder_lnode::Context;
-use larder_lnode::lease::LeaseKeeper;
+use larder_lnode::lease::{Ending, LeaseKeeper};
 use larder_lnode::relayout::{Relayout, RelayoutError};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
@@ -294,8 +294,11 @@ impl Compactor {
         let keeper = LeaseKeeper::open(&context, job, lease)?;
         let compacted = self.compact_announced(plan, &others, job, generation);
         // Uploads of a task are never adopted, so also a task that failed may be over; but not while its generation may still appear.
-        let is_over = matches!(compacted, Ok((_, true)));
-        keeper.end(is_over);
+        keeper.end(match &compacted {
+            Ok((Compacted::Done { .. }, true)) => Ending::Closed(Done::committed_generation(pin, generation)),
+            Ok((_, true)) => Ending::Closed(Done::nothing()),
+            _ => Ending::Open,
+        });
         compacted.map(|(compacted, _)| compacted)
     }
 

@@ -24,12 +24,12 @@ use larder_format::ChunkRef;
 use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::layout::Layout;
-use larder_format::lease::{JobKind, Lease, Pin};
+use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::Manifest;
 use larder_format::sketch::Sketch;
 use larder_index::IndexError;
 use larder_lnode::Context;
-use larder_lnode::lease::LeaseKeeper;
+use larder_lnode::lease::{Ending, LeaseKeeper};
 use larder_lnode::references::References;
 use larder_lnode::relayout::{ChunkPlaces, Holding, Relayout, RelayoutError};
 use larder_store::RepositoryError;
@@ -247,7 +247,7 @@ impl Converter<'_> {
         let keeper = LeaseKeeper::open(context, job, lease)?;
         let done = self.convert_announced(version, job, generation, converted);
         // Uploads of a task are never adopted, so also one that failed may be over; but not while its generation may still appear.
-        keeper.end(matches!(done, Ok(true)));
+        keeper.end(done.as_ref().map_or(Ending::Open, Clone::clone));
         match done {
             // One that cannot be read stays as it is.
             Err(ConvertError::Repository(error) | ConvertError::Relayout(RelayoutError::Repository(error)))
@@ -260,20 +260,20 @@ impl Converter<'_> {
         }
     }
 
-    /// Says whether the job will create nothing any more.
+    /// Says how the job ends.
     fn convert_announced(
         &mut self,
         version: &Version,
         job: JobId,
         generation: u32,
         converted: &mut Converted,
-    ) -> Result<bool, ConvertError> {
+    ) -> Result<Ending, ConvertError> {
         let (context, pin) = (self.context, pin_of(version));
         let repository = &context.repository;
         let newest = context.runtime.block_on(look_at(repository, version))?;
         let Some(version) = newest.filter(|newest| newest.generation == version.generation) else {
             converted.overtaken += 1;
-            return Ok(true);
+            return Ok(Ending::Closed(Done::nothing()));
         };
         // What fails its look is not used.
         if let Some(before) = &self.before {
@@ -310,7 +310,7 @@ impl Converter<'_> {
             Ok(created) => created.all_answered,
             Err(CommitError::Fenced) => {
                 converted.overtaken += 1;
-                return Ok(true);
+                return Ok(Ending::Closed(Done::nothing()));
             }
             Err(CommitError::Repository(error)) => return Err(error.into()),
         };
@@ -321,7 +321,7 @@ impl Converter<'_> {
         converted.stored_bytes += written.stored_bytes;
         let summary = relaid.summary.clone();
         self.share_with(&Version { generation, summary, ..version }, Ok(relaid))?;
-        Ok(answered)
+        Ok(Ending::closed_if(answered, Done::committed_generation(pin, generation)))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use larder_format::ids::JobId;
-use larder_format::lease::{JobKind, Lease};
+use larder_format::lease::{Done, JobKind, Lease};
 use larder_store::jobs::OpenLease;
 use larder_store::{Repository, RepositoryError};
 use tokio::runtime::Handle;
@@ -26,7 +26,25 @@ impl Context {
             renew_seconds: u32::try_from(self.renew_every.as_secs()).unwrap_or(u32::MAX).max(1),
             claims: None,
             generation: None,
+            layout: None,
+            ended: None,
         }
+    }
+}
+
+/// How a job ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// It creates nothing any more, and every attempt to create was answered.
+    Closed(Done),
+    /// An attempt to create may still be under way, or its uploads wait for the next job: the lease is left to expire.
+    Open,
+}
+
+impl Ending {
+    /// Closed if every attempt was answered.
+    pub fn closed_if(is_answered: bool, done: Done) -> Self {
+        if is_answered { Self::Closed(done) } else { Self::Open }
     }
 }
 
@@ -52,15 +70,17 @@ impl LeaseKeeper {
         Ok(Self { runtime, repository, stop, kept })
     }
 
-    /// The job is over. Closes the lease if `close` says that the job will create nothing any more and that all it created was
-    /// answered; else it is left to expire.
-    pub fn end(self, close: bool) {
+    /// The job is over.
+    pub fn end(self, ending: Ending) {
         let _ = self.stop.send(());
         let closed = self.runtime.block_on(async {
             match self.kept.await {
-                Ok(lease) if close => self.repository.close_lease(&lease).await,
-                // Left open, or cancelled together with its runtime.
-                _ => Ok(()),
+                Ok(lease) => match ending {
+                    Ending::Closed(done) => self.repository.close_lease(&lease, done).await,
+                    Ending::Open => Ok(()),
+                },
+                // Cancelled together with its runtime.
+                Err(_) => Ok(()),
             }
         });
         if let Err(error) = closed {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use larder_format::ids::{JobId, SeriesKey};
-use larder_format::lease::{LEASE_MAX, Lease, Pin, encode_done};
+use larder_format::lease::{Done, LEASE_MAX, Lease, Pin};
 use larder_format::manifest::{MANIFEST_MAX, Manifest, Register};
 use larder_format::names::{self, LeaseObject};
 
@@ -110,15 +110,22 @@ impl Repository {
         }
     }
 
-    /// Closes a lease: the job is over, whether it committed or not. The caller knows that every attempt at its commit was
+    /// Says in one more renewal that the process of a job ends without a commit. Its uploads stay adoptable, and a pass need not
+    /// wait until the job looks dead.
+    pub async fn end_lease(&self, open: &mut OpenLease, now_ms: u64) -> Result<(), RepositoryError> {
+        open.lease.ended = Some(true);
+        self.renew_lease(open, now_ms).await
+    }
+
+    /// Closes a lease: the job is over, and `done` says how it ended. The caller knows that every attempt at its commit was
     /// answered. When one at the lease itself was not, it stays open: it may land once more after a clean-up, and nothing but
     /// what is left of the job would then show that it is over (rule `CloseOnlyAnswered` of `docs/concurrency.md`).
-    pub async fn close_lease(&self, open: &OpenLease) -> Result<(), RepositoryError> {
+    pub async fn close_lease(&self, open: &OpenLease, done: Done) -> Result<(), RepositoryError> {
         if !open.all_answered {
             tracing::info!(job = %open.job, "an attempt to announce the job got no answer; its lease is left to expire");
             return Ok(());
         }
-        let bytes = encode_done(&self.keys, open.job, random(self.entropy())?);
+        let bytes = done.encode(&self.keys, open.job, random(self.entropy())?)?;
         self.store.create(&names::lease_done(open.job), bytes.into()).await?;
         Ok(())
     }
@@ -126,7 +133,7 @@ impl Repository {
     /// Ends a task that has no register and of whose index every attempt was answered: closes its lease and removes what it left
     /// below `jobs/`, the lease first. Not for jobs that others may adopt: those look at what this removes.
     pub async fn end_task(&self, open: &OpenLease) -> Result<(), RepositoryError> {
-        self.close_lease(open).await?;
+        self.close_lease(open, Done::task_over()).await?;
         if open.all_answered {
             for renewal in 0..open.renewal {
                 self.store.delete(&names::lease(open.job, renewal)).await?;

@@ -9,7 +9,7 @@
 //! have been whole when somebody else read it and began to delete.
 
 use larder_format::ids::{JobId, SeriesKey};
-use larder_format::lease::{Pin, decode_done};
+use larder_format::lease::{Done, Pin};
 use larder_format::mark::{Forgotten, MARK_MAX};
 use larder_format::{DecodeError, names};
 
@@ -47,6 +47,12 @@ impl Repository {
 
     /// Whether a job has closed its lease. A closing mark that does not open is an error.
     pub async fn is_closed(&self, job: JobId) -> Result<bool, RepositoryError> {
+        Ok(self.closing_mark(job).await?.is_some())
+    }
+
+    /// How a job ended, if it has closed its lease: asked of the store, never of a cache. A closing mark that does not open is an
+    /// error.
+    pub async fn closing_mark(&self, job: JobId) -> Result<Option<Done>, RepositoryError> {
         self.read_done(&self.store.without_cache(), job).await
     }
 
@@ -60,9 +66,8 @@ impl Repository {
         read_mark(store, &name, |bytes| Forgotten::decode(&self.keys, series, job, bytes)).await
     }
 
-    pub(crate) async fn read_done(&self, store: &Store, job: JobId) -> Result<bool, RepositoryError> {
-        let mark = read_mark(store, &names::lease_done(job), |bytes| decode_done(&self.keys, job, bytes)).await?;
-        Ok(mark.is_some())
+    pub(crate) async fn read_done(&self, store: &Store, job: JobId) -> Result<Option<Done>, RepositoryError> {
+        read_mark(store, &names::lease_done(job), |bytes| Done::decode(&self.keys, job, bytes)).await
     }
 }
 

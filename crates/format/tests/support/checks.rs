@@ -8,7 +8,7 @@ use larder_format::entry::{Entry, is_valid_path, path_order};
 use larder_format::extents::Extents;
 use larder_format::index_manifest::{IndexHead, IndexManifest};
 use larder_format::index_tables::{ChunkPlace, ContainerFacts, StreamKey};
-use larder_format::lease::{self, Lease};
+use larder_format::lease::{Done, Lease};
 use larder_format::manifest::{Head, Manifest, Register, Summary};
 use larder_format::mark::Forgotten;
 use larder_format::metadata::{Block, BlockBuilder, decode_block};
@@ -73,7 +73,7 @@ pub fn manifest_parts(summary: &[u8], body: &[u8]) {
 
 /// A renewal or closing mark as it lies in the store.
 pub fn lease(object: &[u8]) {
-    let _ = lease::decode_done(&keys(), JOB, object);
+    let _ = Done::decode(&keys(), JOB, object);
     if let Ok(lease) = Lease::decode(&keys(), JOB, 4, object) {
         let again = lease.encode(&keys(), JOB, 4, SALT).expect("it was read");
         assert_eq!(Lease::decode(&keys(), JOB, 4, &again), Ok(lease));
@@ -88,8 +88,12 @@ pub fn lease_fields(plain: &[u8]) {
 /// The mark of a forgotten version or a closing mark as it lies in the store.
 pub fn mark(object: &[u8]) {
     let forgotten = Forgotten::decode(&keys(), SERIES, JOB, object);
-    let done = lease::decode_done(&keys(), JOB, object);
+    let done = Done::decode(&keys(), JOB, object);
     assert!(forgotten.is_err() || done.is_err(), "no object is two marks");
+    if let Ok(done) = done {
+        let again = done.encode(&keys(), JOB, SALT).expect("it was read");
+        assert_eq!(Done::decode(&keys(), JOB, &again), Ok(done));
+    }
     if let Ok(mark) = forgotten {
         let again = mark.encode(&keys(), SERIES, JOB, SALT).expect("it was read");
         assert_eq!(Forgotten::decode(&keys(), SERIES, JOB, &again), Ok(mark));
@@ -104,6 +108,7 @@ pub fn mark(object: &[u8]) {
 pub fn mark_fields(plain: &[u8]) {
     mark(&Forger::new().object(&names::forgotten(SERIES, JOB), b"LFGT", &[plain]));
     mark(&Forger::new().object(&names::pin(SERIES, JOB, 2), b"LPIN", &[plain]));
+    mark(&Forger::new().object_of(2, &names::lease_done(JOB), b"LDON", &[plain]));
 }
 
 /// What is set for a series as it lies in the store.

@@ -18,7 +18,7 @@ use larder_format::container::{
 use larder_format::entry::{Entry, EntryKind, Extent, Timestamp, Xattr};
 use larder_format::ids::{ContainerId, ContainerKind, JobId, KeyId, RepositoryId};
 use larder_format::key_file::{self, KdfCost, KeyFields};
-use larder_format::lease::{JobKind, Lease, encode_done};
+use larder_format::lease::{Done, JobKind, Lease};
 use larder_format::manifest::{ContainerUsage, Manifest, Register, SourceKind, Statistics, Summary};
 use larder_format::metadata::{Block, BlockBuilder, decode_block};
 use larder_format::recipe::{self, ContainerUse, Cover, NodeRef, Recipe, SegmentRef};
@@ -222,9 +222,12 @@ pub fn write() -> Objects {
         renew_seconds: 300,
         claims: None,
         generation: None,
+        layout: Some(larder_format::layout::Layout::Standard),
+        ended: None,
     };
     objects.insert(names::lease(JOB, 0), lease.encode(&keys, JOB, 0, [16; 16]).expect("short"));
-    objects.insert(names::lease_done(JOB), encode_done(&keys, JOB, [17; 16]));
+    let done = Done::committed(keys.series_key(SERIES)).with_containers(1, 1);
+    objects.insert(names::lease_done(JOB), done.encode(&keys, JOB, [17; 16]).expect("short"));
     let summary = Summary {
         id: JOB,
         series: SERIES.to_owned(),

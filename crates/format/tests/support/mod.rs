@@ -22,7 +22,7 @@ use larder_format::index_manifest::{
 };
 use larder_format::index_tables::{ContainerFacts, ContainerState, Lifespan, SeriesLifespans};
 use larder_format::layout::Layout;
-use larder_format::lease::{JobKind, Lease, Pin};
+use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Statistics, Summary};
 use larder_format::mark::Forgotten;
 use larder_format::recipe::{ContainerUse, Cover, NodeRef, Proof, Recipe, SegmentRef};
@@ -67,10 +67,15 @@ impl Forger {
         sealed
     }
 
-    /// A sealed object with these parts under this name.
+    /// A sealed object of version 1 with these parts under this name.
     pub fn object(&self, name: &str, magic: &[u8; 4], parts: &[&[u8]]) -> Vec<u8> {
+        self.object_of(1, name, magic, parts)
+    }
+
+    /// A sealed object with these parts under this name.
+    pub fn object_of(&self, version: u8, name: &str, magic: &[u8; 4], parts: &[&[u8]]) -> Vec<u8> {
         let salt = [9; 16];
-        let mut out = [&magic[..], &[1, 1, 0, 0], &salt].concat();
+        let mut out = [&magic[..], &[version, 1, 0, 0], &salt].concat();
         let header = out.clone();
         let key = blake3::keyed_hash(&self.objects, &[&salt, name.as_bytes()].concat());
         for (number, part) in parts.iter().enumerate() {
@@ -319,7 +324,13 @@ pub fn lease() -> Lease {
         renew_seconds: 300,
         claims: None,
         generation: None,
+        layout: Some(Layout::Lifecycle),
+        ended: Some(true),
     }
+}
+
+pub fn done() -> Done {
+    Done::committed(SERIES).with_containers(12, 3)
 }
 
 pub fn forgotten() -> Forgotten {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use larder_format::ids::{JobId, RunId};
 use larder_format::index_manifest::{Doomed, IndexManifest, PassStatistics, Queued, Reason};
-use larder_format::lease::Pin;
+use larder_format::lease::{Done, Pin};
 use larder_index::{Draft, IndexPass, IndexSnapshot, PassRuns, Published, publish};
 use larder_store::Repository;
 use larder_store::jobs::{OpenLease, RENEW_EVERY};
@@ -73,7 +73,7 @@ async fn announced(pass: &mut Pass<'_>) -> Result<PassReport, PassError> {
     if !pass.leave_lease {
         // Containers that it wrote and that no index has are found by its lease.
         let ended = match pass.may_leave_containers {
-            true => repository.close_lease(&open).await,
+            true => repository.close_lease(&open, Done::task_over()).await,
             false => repository.end_task(&open).await,
         };
         match ended {

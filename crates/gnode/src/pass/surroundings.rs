@@ -55,6 +55,8 @@ impl Surroundings {
             renew_seconds: u32::try_from(RENEW_EVERY.as_secs()).unwrap_or(u32::MAX),
             claims: Some(number),
             generation: None,
+            layout: None,
+            ended: None,
         }
     }
 

@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use crate::support::*;
 use larder_format::ids::{ContainerKind, JobId};
-use larder_format::lease::{JobKind, Lease};
+use larder_format::lease::{Done, JobKind, Lease};
 use larder_format::manifest::Register;
 use larder_format::names;
 use larder_gnode::compaction::{Compacted, CompactionOptions, compact, plans};
 use larder_gnode::forget::pin_of;
 use larder_gnode::pass::{self, Listing, PassOptions};
-use larder_lnode::lease::LeaseKeeper;
+use larder_lnode::lease::{Ending, LeaseKeeper};
 use larder_lnode::{Context, VersionReader};
 use larder_store::catalog::Version;
 use larder_testkit::Stop;
@@ -295,7 +295,7 @@ fn what_went_with_an_older_generation_is_not_missed_for_a_lease() {
         scene.version("b", 20 + kind as u64);
         let report = scene.pass_with(&options).unwrap();
         assert_eq!(report.missing_containers, 0, "{kind:?}");
-        keeper.end(true);
+        keeper.end(Ending::Closed(Done::nothing()));
     }
 }
 

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::*;
 use larder_format::ids::JobId;
-use larder_format::lease::{JobKind, Lease, Pin};
+use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::names;
 use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::PassOptions;
-use larder_lnode::lease::LeaseKeeper;
+use larder_lnode::lease::{Ending, LeaseKeeper};
 use larder_lnode::{BackupError, BackupReport, Context, VersionReader};
 use larder_testkit::{Failure, Fault, OpKind, Times, When};
 
@@ -155,7 +155,7 @@ fn what_running_jobs_build_on_is_not_given_up() {
         scene.pass_with(&thorough(Exact::Never)).unwrap();
         let is_spared = containers.iter().all(|container| scene.is_there(*container));
         assert_eq!(is_spared, kind != JobKind::Read, "{kind:?}");
-        keeper.end(true);
+        keeper.end(Ending::Closed(Done::nothing()));
         scene.version("b", 0);
         scene.pass_with(&thorough(Exact::Never)).unwrap();
         assert!(!containers.iter().any(|container| scene.is_there(*container)), "{kind:?}: the job is over");

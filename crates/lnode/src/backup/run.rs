@@ -8,13 +8,13 @@ use crossbeam_channel::{bounded, unbounded};
 use larder_format::entry::{Timestamp, path_order};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::layout::Layout;
-use larder_format::lease::{JobKind, Lease, Pin};
+use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Statistics, Summary};
 use larder_format::recipe::Recipe;
 use larder_format::sketch::Sketch;
 use larder_store::catalog::Version;
 use larder_store::repository::random;
-use larder_store::{Created, RepositoryError};
+use larder_store::RepositoryError;
 
 use super::bases::OrphanedContainers;
 use super::compare::{Comparison, Rules};
@@ -28,7 +28,7 @@ use super::skips::{Skips, is_too_much};
 use super::wanted::Wanted;
 use super::{BackupError, BackupOptions, BackupReport, Base, IN_FLIGHT, Input, WhyBase};
 use crate::context::Context;
-use crate::lease::LeaseKeeper;
+use crate::lease::{Ending, LeaseKeeper};
 use crate::version::{Entries, MetaChunks, RecipeReader};
 use crate::writing::{ByteComparison, Destination, Packer, Pool, Uploads, container_table, holdings};
 
@@ -45,14 +45,13 @@ pub fn backup(context: &Context, input: Input, options: &BackupOptions) -> Resul
     let Bases { candidates, before, merge_before, layout, input } = find_bases(context, options, job, input, &cutting)?;
     let announced = match options.dry_run {
         true => Announced { bases: candidates, adopts: Vec::new(), before, merge_before, layout, keeper: None },
-        false => Announced { before, merge_before, layout, ..announce(context, options, job, candidates)? },
+        false => Announced { before, merge_before, ..announce(context, options, job, candidates, layout)? },
     };
     let result = run(context, input, options, job, started_ms, &cutting, &announced);
     // The lease of a job that failed stays open: that is what tells the next run where its uploads are.
     // So does that of a job of whose commit an attempt is still under way.
-    let close = result.as_ref().is_ok_and(|(_, committed)| committed.is_none_or(|created| created.all_answered));
     if let Some(keeper) = announced.keeper {
-        keeper.end(close);
+        keeper.end(result.as_ref().map_or(Ending::Open, |(_, ending)| ending.clone()));
     }
     result.map(|(report, _)| report)
 }
@@ -176,6 +175,7 @@ fn announce(
     options: &BackupOptions,
     job: JobId,
     mut candidates: Vec<Candidate>,
+    layout: Layout,
 ) -> Result<Announced, BackupError> {
     let repository = &context.repository;
     let series = repository.keys().series_key(&options.series);
@@ -188,6 +188,7 @@ fn announce(
     let lease = Lease {
         pins: candidates.iter().map(Candidate::pin).collect(),
         adopts: adopts.clone(),
+        layout: Some(layout),
         ..context.lease(JobKind::Backup, &options.series)
     };
     let keeper = LeaseKeeper::open(context, job, lease)?;
@@ -215,7 +216,7 @@ fn announce(
     });
     let (bases, adopts) = checked?;
     let keeper = Some(keeper);
-    Ok(Announced { bases, adopts, before: None, merge_before: None, layout: Layout::Standard, keeper })
+    Ok(Announced { bases, adopts, before: None, merge_before: None, layout, keeper })
 }
 
 /// A base whose manifest was read.
@@ -261,7 +262,7 @@ fn run(
     started_ms: u64,
     cutting: &Arc<Cutting>,
     announced: &Announced,
-) -> Result<(BackupReport, Option<Created>), BackupError> {
+) -> Result<(BackupReport, Ending), BackupError> {
     let repository = &context.repository;
     let source = match &input {
         Sampled::Tree(_) => SourceKind::Tree,
@@ -291,7 +292,7 @@ fn run(
         adopted: announced.adopts.iter().map(|pin| pin.job).collect(),
     };
     if options.dry_run || (options.skip_if_unchanged && unchanged) {
-        return Ok((report, None));
+        return Ok((report, Ending::Closed(with_containers(Done::nothing(), &uploads))));
     }
     let containers = table(&streams, &bases, &uploads)?;
     let followed = bases.first().filter(|base| base.is_followed).map(|base| &base.manifest);
@@ -324,7 +325,15 @@ fn run(
     let series = repository.keys().series_key(&options.series);
     let created = context.runtime.block_on(repository.commit(series, &manifest))?;
     report.version = Some(summary);
-    Ok((report, Some(created)))
+    let done = with_containers(Done::committed(series), &uploads);
+    Ok((report, Ending::closed_if(created.all_answered, done)))
+}
+
+/// Says also how many containers the job created.
+fn with_containers(done: Done, uploads: &Uploads) -> Done {
+    let stored = uploads.stored();
+    let count = |kind| u32::try_from(stored.keys().filter(|id| id.kind == kind).count()).unwrap_or(u32::MAX);
+    done.with_containers(count(ContainerKind::Data), count(ContainerKind::Meta))
 }
 
 /// How many entries a version has.

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
-use larder_format::lease::{JobKind, Lease, Pin};
+use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::Manifest;
 use larder_format::{ChunkRef, Fingerprint, names};
 use larder_source::Walk;
@@ -31,7 +31,7 @@ use super::sharing::PutBack;
 use crate::backup::{Cutting, GoOn, collect};
 use crate::check::{BadContainer, CheckOptions, CheckReport, Examined, ReadData, examine};
 use crate::context::Context;
-use crate::lease::LeaseKeeper;
+use crate::lease::{Ending, LeaseKeeper};
 use crate::relayout::{Placing, Relayout, RelayoutError};
 use crate::version::{MetaChunks, VersionReader, look, pin_of};
 use crate::writing::{Destination, Packer, Pool, Uploads};
@@ -145,7 +145,7 @@ pub fn heal(context: &Context, source: Walk, options: &HealOptions) -> Result<He
     let result = healing.run(source, keeper.as_ref().map(|keeper| keeper.job), &healable, &mut report);
     if let Some(keeper) = keeper {
         // It never commits, so it is over in any case; what it uploaded is garbage from here on.
-        keeper.lease.end(true);
+        keeper.lease.end(Ending::Closed(Done::nothing()));
     }
     result.map(|()| report)
 }
@@ -304,7 +304,11 @@ impl Healing<'_> {
         let keeper = LeaseKeeper::open(context, job, lease)?;
         let task = Task { job, pin, generation };
         let result = self.announced(version, owners, &task);
-        keeper.end(matches!(result, Ok((_, true))));
+        keeper.end(match &result {
+            Ok((HealOutcome::Healed, true)) => Ending::Closed(Done::committed_generation(pin, generation)),
+            Ok((_, true)) => Ending::Closed(Done::nothing()),
+            _ => Ending::Open,
+        });
         result.map(|(outcome, _)| outcome)
     }
 

@@ -17,7 +17,7 @@ use larder_format::Fingerprint;
 use larder_format::compress::Compression;
 use larder_format::entry::{Entry, EntryKind, Timestamp, path_order};
 use larder_format::ids::{ContainerId, JobId};
-use larder_format::lease::{JobKind, Lease};
+use larder_format::lease::{Done, JobKind, Lease};
 use larder_format::manifest::{Manifest, Summary};
 use larder_format::segment::ChunkRecord;
 use larder_store::catalog::Version;
@@ -30,7 +30,7 @@ use super::rewriting::{Rewriting, Rewritten};
 use super::{RepairError, TAG_REPAIRED};
 use crate::check::{BadContainer, CheckOptions, CheckReport, Examined, ReadData, bad_ranges, examine};
 use crate::context::{Context, Problem};
-use crate::lease::LeaseKeeper;
+use crate::lease::{Ending, LeaseKeeper};
 use crate::version::{PlacedEntry, ReadLease, VersionReader, look, pin_of};
 use crate::writing::{Destination, Holding, Pool, Uploads, container_table, holdings};
 
@@ -175,15 +175,16 @@ fn save(
         return outcome;
     }
     let job = JobId::new(version.id().unix_ms() + 1, random(repository.entropy())?);
-    let lease = Lease { pins: vec![pin], ..context.lease(JobKind::Backup, &version.summary.series) };
+    let layout = Some(version.summary.layout);
+    let lease = Lease { pins: vec![pin], layout, ..context.lease(JobKind::Backup, &version.summary.series) };
     let keeper = LeaseKeeper::open(context, job, lease)?;
     let result = save_announced(context, version, job, bad, options, losses);
     // As with a backup: when an attempt at the commit may still land, the lease stays.
-    let close = match &result {
-        Ok((_, created)) => created.is_none_or(|created| created.all_answered),
-        Err(_) => false,
-    };
-    keeper.end(close);
+    keeper.end(match &result {
+        Ok((_, Some(created))) => Ending::closed_if(created.all_answered, Done::committed(version.series)),
+        Ok((_, None)) => Ending::Closed(Done::nothing()),
+        Err(_) => Ending::Open,
+    });
     result.map(|(outcome, _)| outcome)
 }
 

@@ -8,7 +8,7 @@
 //! Called by restore, check and dump. Not here: which versions are read, and what is done about damage.
 
 use larder_format::ids::JobId;
-use larder_format::lease::{JobKind, Lease, Pin};
+use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::{MANIFEST_MAX, Manifest, Register};
 use larder_format::names;
 use larder_store::catalog::Version;
@@ -17,7 +17,7 @@ use larder_store::{Repository, RepositoryError, StoreErrorKind};
 use tokio::runtime::Handle;
 
 use crate::context::Context;
-use crate::lease::LeaseKeeper;
+use crate::lease::{Ending, LeaseKeeper};
 
 /// Why a version cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -93,7 +93,7 @@ impl ReadLease {
     /// The job is over.
     pub(crate) fn close(self) {
         if let Some(keeper) = self.keeper {
-            keeper.end(true);
+            keeper.end(Ending::Closed(Done::nothing()));
         }
     }
 }

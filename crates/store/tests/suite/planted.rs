@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use larder_format::ids::{JobId, KeyId, RepositoryId, SeriesKey};
-use larder_format::lease::{JobKind, LEASE_MAX, Lease, Pin};
+use larder_format::lease::{Done, JobKind, LEASE_MAX, Lease, Pin};
 use larder_format::manifest::{Manifest, Register, SourceKind, Statistics, Summary};
 use larder_format::mark::Forgotten;
 use larder_format::names;
@@ -124,6 +124,8 @@ fn lease(process: u32) -> Lease {
         renew_seconds: 300,
         claims: None,
         generation: None,
+        layout: None,
+        ended: None,
     }
 }
 
@@ -246,7 +248,7 @@ async fn planted_leases_and_closing_marks_change_nothing_of_a_job() {
     // Of jobs that have committed, nothing is read: 1 is one of them.
     let committed = play.repository.open_lease(JobId([1; 16]), lease(1)).await.expect("opens");
     let closed = play.repository.open_lease(other, lease(2)).await.expect("opens");
-    play.repository.close_lease(&closed).await.expect("closes");
+    play.repository.close_lease(&closed, Done::nothing()).await.expect("closes");
     assert!(play.repository.is_closed(other).await.expect("reads"));
     for plant in play.plants(b"LLSE").await {
         for name in [names::lease(job, 2), names::lease(job, u32::MAX), names::lease_done(job)] {
@@ -264,7 +266,7 @@ async fn planted_leases_and_closing_marks_change_nothing_of_a_job() {
     }
     play.memory.remove(&names::lease_done(job)).await;
     assert!(play.repository.is_adoptable(play.pin(8)).await.expect("reads"));
-    play.repository.close_lease(&committed).await.expect("closes");
+    play.repository.close_lease(&committed, Done::committed(play.pin(1).series)).await.expect("closes");
     // The renewal that would have had the taken number has the next free one.
     play.repository.renew_lease(&mut open, 78).await.expect("renews");
     let unfinished = play.repository.unfinished_jobs().await.expect("can be listed");

@@ -9,7 +9,7 @@ use larder_format::compress::{Compression, Compressor};
 use larder_format::container::{ChunkEntry, ChunkKind, ChunkRef, ContainerBuilder, seal_frame};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::layout::Layout;
-use larder_format::lease::{JobKind, Lease, Pin};
+use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Statistics, Summary};
 use larder_format::names;
 use larder_format::recipe::{NodeRef, Recipe, SegmentRef, encode_node};
@@ -145,6 +145,8 @@ pub async fn backup(node: &Node) -> Result<(), Stop> {
         renew_seconds: 300,
         claims: None,
         generation: None,
+        layout: Some(layout),
+        ended: None,
     };
     let (mut open, bases, adopts) = if node.broken == Broken::LookBeforeLease {
         let (bases, adopts) = look(node, bases, adopts).await?;
@@ -175,7 +177,7 @@ pub async fn backup(node: &Node) -> Result<(), Stop> {
     node.linger().await;
     if node.one_in(12) {
         // Nothing had changed.
-        repository.close_lease(&open).await?;
+        repository.close_lease(&open, Done::nothing()).await?;
         return Ok(());
     }
     ledger.means_to_commit(job, content);
@@ -194,7 +196,7 @@ pub async fn backup(node: &Node) -> Result<(), Stop> {
             }
             try_join_all(uploads).await?;
             if created.all_answered || node.broken == Broken::CloseUnanswered {
-                repository.close_lease(&open).await?;
+                repository.close_lease(&open, Done::committed(key)).await?;
             }
         }
         Err(CommitError::Fenced) => {

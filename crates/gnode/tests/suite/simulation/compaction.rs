@@ -5,6 +5,7 @@ use std::rc::Rc;
 use futures::future::try_join_all;
 use larder_format::ids::ContainerKind;
 use larder_format::layout::Layout;
+use larder_format::lease::Done;
 use larder_format::names;
 use larder_store::jobs::CommitError;
 use larder_store::repository::random;
@@ -34,14 +35,14 @@ pub async fn compact(node: &Node) -> Result<(), Stop> {
     let open = repository.open_lease(job, lease).await?;
     node.linger().await;
     if !repository.is_retained(pin).await? {
-        return Ok(repository.close_lease(&open).await?);
+        return Ok(repository.close_lease(&open, Done::nothing()).await?);
     }
     let Some(newest) = repository.newest_generation(version).await? else {
-        return Ok(repository.close_lease(&open).await?);
+        return Ok(repository.close_lease(&open, Done::nothing()).await?);
     };
     if newest.summary.layout == Layout::Lifecycle {
         // It was converted meanwhile.
-        return Ok(repository.close_lease(&open).await?);
+        return Ok(repository.close_lease(&open, Done::nothing()).await?);
     }
     let old = repository.manifest(&newest).await?;
     let mut finder = Finder::new(repository, &old);
@@ -73,11 +74,17 @@ pub async fn compact(node: &Node) -> Result<(), Stop> {
         .map(|(id, object, _)| async move { repository.store().create(&names::container(id), object.into()).await });
     try_join_all(uploads).await?;
     node.linger().await;
-    match repository.commit_generation(pin.series, &manifest, generation).await {
-        Ok(_) => node.ledger.count("compacted"),
-        Err(CommitError::Fenced) => node.ledger.count("compaction fenced"),
+    let done = match repository.commit_generation(pin.series, &manifest, generation).await {
+        Ok(_) => {
+            node.ledger.count("compacted");
+            Done::committed_generation(pin, generation)
+        }
+        Err(CommitError::Fenced) => {
+            node.ledger.count("compaction fenced");
+            Done::nothing()
+        }
         Err(error) => return Err(error.into()),
-    }
+    };
     // Unanswered or not: an aborted generation stays.
-    Ok(repository.close_lease(&open).await?)
+    Ok(repository.close_lease(&open, done).await?)
 }

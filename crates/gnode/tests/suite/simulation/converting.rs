@@ -6,6 +6,7 @@ use std::rc::Rc;
 use futures::future::try_join_all;
 use larder_format::ids::ContainerKind;
 use larder_format::layout::Layout;
+use larder_format::lease::Done;
 use larder_format::manifest::{Manifest, Summary};
 use larder_format::names;
 use larder_store::catalog::Version;
@@ -63,7 +64,7 @@ async fn one(node: &Node, version: &Version, layout: Layout, before: Before) -> 
     let open = repository.open_lease(job, lease).await?;
     node.linger().await;
     if !still_holds(node, version).await? {
-        repository.close_lease(&open).await?;
+        repository.close_lease(&open, Done::nothing()).await?;
         return Ok(before);
     }
     let before = match before {
@@ -93,6 +94,7 @@ async fn one(node: &Node, version: &Version, layout: Layout, before: Before) -> 
         .map(|(id, object, _)| async move { repository.store().create(&names::container(id), object.into()).await });
     try_join_all(uploads).await?;
     node.linger().await;
+    let mut done = Done::committed_generation(pin, generation);
     let converted = match repository.commit_generation(pin.series, &manifest, generation).await {
         Ok(_) => {
             node.ledger.count(match layout {
@@ -104,11 +106,12 @@ async fn one(node: &Node, version: &Version, layout: Layout, before: Before) -> 
         }
         Err(CommitError::Fenced) => {
             node.ledger.count("conversion fenced");
+            done = Done::nothing();
             None
         }
         Err(error) => return Err(error.into()),
     };
-    repository.close_lease(&open).await?;
+    repository.close_lease(&open, done).await?;
     Ok(converted)
 }
 

@@ -108,6 +108,8 @@ impl Node {
             renew_seconds: 300,
             claims: None,
             generation: Some(generation),
+            layout: None,
+            ended: None,
         }
     }
 

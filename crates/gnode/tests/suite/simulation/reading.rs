@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use larder_format::container::ChunkRef;
-use larder_format::lease::{JobKind, Lease, Pin};
+use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::Manifest;
 use larder_format::recipe::{SegmentRef, decode_node};
 use larder_format::segment::{self, ChunkRecord};
@@ -72,6 +72,8 @@ pub async fn read(node: &Node) -> Result<(), Stop> {
         renew_seconds: 300,
         claims: None,
         generation: None,
+        layout: None,
+        ended: None,
     };
     node.ledger.begins_to_read(reader);
     let open = repository.open_lease(reader, lease).await?;
@@ -83,7 +85,7 @@ pub async fn read(node: &Node) -> Result<(), Stop> {
             error
         };
         let Some(newest) = repository.newest_generation(version).await? else {
-            return Ok(repository.close_lease(&open).await?);
+            return Ok(repository.close_lease(&open, Done::nothing()).await?);
         };
         let manifest = repository.manifest(&newest).await.map_err(missed)?;
         let bytes = restore(repository, &manifest).await.map_err(missed)?;
@@ -93,6 +95,6 @@ pub async fn read(node: &Node) -> Result<(), Stop> {
         }
         node.ledger.count("restored");
     }
-    repository.close_lease(&open).await?;
+    repository.close_lease(&open, Done::nothing()).await?;
     Ok(())
 }

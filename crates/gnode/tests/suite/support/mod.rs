@@ -29,13 +29,13 @@ use larder_format::config::Config;
 use larder_format::ids::{ContainerId, ContainerKind, JobId, RepositoryId};
 use larder_format::index_tables::{ContainerFacts, ContainerState};
 use larder_format::key_file::{KdfCost, KeyFields};
-use larder_format::lease::{JobKind, Lease};
+use larder_format::lease::{Done, JobKind, Lease};
 use larder_format::mark::Forgotten;
 use larder_format::names;
 use larder_gnode::forget::pin_of;
 use larder_gnode::pass::{self, Executor, Listing, PassError, PassOptions, PassReport, Surroundings};
 use larder_index::{Containers, IndexIo, IndexSnapshot, LookupOptions, TableView};
-use larder_lnode::lease::LeaseKeeper;
+use larder_lnode::lease::{Ending, LeaseKeeper};
 use larder_lnode::relayout::Relayout;
 use larder_lnode::{
     BackupError, BackupOptions, BackupReport, Cancel, Clock, Context, Input, NoProgress, ReadError, VersionReader,
@@ -382,5 +382,5 @@ pub fn relay(context: &Context, version: &Version, leaves: impl Fn(&ContainerId)
     let written = relayout.finish().unwrap();
     let relaid = relaid.manifest(&manifest, &written, [3; 16]).unwrap();
     context.runtime.block_on(context.repository.commit_generation(version.series, &relaid, generation)).unwrap();
-    keeper.end(true);
+    keeper.end(Ending::Closed(Done::committed_generation(pin, generation)));
 }
