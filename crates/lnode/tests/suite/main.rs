@@ -8,6 +8,8 @@ mod check;
 mod crash_sweep;
 mod diffing;
 mod full_vision;
+mod index_model;
+mod lies_model;
 mod moved;
 mod neighbours;
 mod order;
