@@ -37,7 +37,7 @@ use larder_store::catalog::{Catalog, Version};
 use larder_store::jobs::CommitError;
 use larder_store::repository::random;
 
-use crate::arranging::disordered;
+use crate::arranging::disordered_on;
 use crate::compaction::look_at;
 
 /// Of the context's memory, one part in so many for where the chunks of the version before are.
@@ -107,7 +107,9 @@ pub fn convert(
     let mut converted = Converted::default();
     let mut converter = Converter { context, layout, compression, scratch, before: None, relaid: HashSet::new() };
     let lost = match layout {
-        Layout::Lifecycle => context.runtime.block_on(disordered(&context.repository))?,
+        Layout::Lifecycle => {
+            context.runtime.block_on(disordered_on(context.runtime.executor(), &context.repository))?
+        }
         Layout::Standard => BTreeMap::new(),
     };
     let lost = lost.get(&context.repository.keys().series_key(series)).cloned().unwrap_or_default();

@@ -122,13 +122,18 @@ impl IndexRuntime {
         }
     }
 
+    /// Where work goes that is begun from here.
+    pub fn executor(&self) -> Executor {
+        if self.is_in_turns() { Executor::Turns } else { Executor::Threads }
+    }
+
     /// Whether nothing may run at the same time: work that could use several threads uses one.
     pub fn is_in_turns(&self) -> bool {
         matches!(self.0, Kind::Turns(_))
     }
 
     /// Has a future done beside.
-    pub(crate) fn spawn<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Task<T> {
+    pub fn spawn<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Task<T> {
         match &self.0 {
             Kind::Threads(handle) => Task(TaskKind::Spawned(handle.spawn(future))),
             Kind::Turns(turns) => turns.spawn(future),
@@ -137,7 +142,7 @@ impl IndexRuntime {
 }
 
 /// A future that is done beside, and stopped when nobody waits for it any more.
-pub(crate) struct Task<T>(TaskKind<T>);
+pub struct Task<T>(TaskKind<T>);
 
 enum TaskKind<T> {
     Spawned(JoinHandle<T>),
@@ -158,6 +163,14 @@ impl<T: Send + 'static> Task<T> {
 }
 
 impl<T> Task<T> {
+    /// What came of it; `None`: it ended with its runtime, or panicked.
+    pub async fn finished(&mut self) -> Option<T> {
+        match &mut self.0 {
+            TaskKind::Spawned(task) => task.await.ok(),
+            TaskKind::InTurns { done, .. } => done.await.ok(),
+        }
+    }
+
     /// What came of it.
     pub(crate) async fn join(mut self) -> T {
         match &mut self.0 {

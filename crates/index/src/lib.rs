@@ -29,7 +29,7 @@ mod writer;
 pub use compaction::{Compaction, TIER_RATIO};
 pub use cursor::Cursor;
 pub use error::IndexError;
-pub use executor::{Executor, IndexRuntime};
+pub use executor::{Executor, IndexRuntime, Task};
 pub use io::IndexIo;
 pub use layout::layout_of;
 pub use lookup::{LookupCost, LookupOptions, SortedLookup, TableReader};

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use larder_format::ids::JobId;
 use larder_format::lease::{Done, JobKind, Lease};
+use larder_index::{IndexRuntime, Task};
 use larder_store::jobs::OpenLease;
 use larder_store::{Repository, RepositoryError};
-use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
 use crate::context::{Clock, Context};
 
@@ -51,18 +50,18 @@ impl Ending {
 /// Renews a lease in the background. Dropped without [`LeaseKeeper::end`] it is renewed no more, and expires.
 #[derive(Debug)]
 pub struct LeaseKeeper {
-    runtime: Handle,
+    runtime: IndexRuntime,
     repository: Repository,
     /// Tells the keeper to stop.
     stop: oneshot::Sender<()>,
     /// Gives the lease back.
-    kept: JoinHandle<OpenLease>,
+    kept: Task<OpenLease>,
 }
 
 impl LeaseKeeper {
     /// Writes the lease of a job that starts now, and renews it as often as it says.
     pub fn open(context: &Context, job: JobId, lease: Lease) -> Result<Self, RepositoryError> {
-        let (repository, runtime) = (context.repository.clone(), context.runtime.handle());
+        let (repository, runtime) = (context.repository.clone(), context.runtime.clone());
         let every = Duration::from_secs(u64::from(lease.renew_seconds).max(1));
         let open = runtime.block_on(repository.open_lease(job, lease))?;
         let (stop, stopped) = oneshot::channel();
@@ -71,16 +70,16 @@ impl LeaseKeeper {
     }
 
     /// The job is over.
-    pub fn end(self, ending: Ending) {
+    pub fn end(mut self, ending: Ending) {
         let _ = self.stop.send(());
         let closed = self.runtime.block_on(async {
-            match self.kept.await {
-                Ok(lease) => match ending {
+            match self.kept.finished().await {
+                Some(lease) => match ending {
                     Ending::Closed(done) => self.repository.close_lease(&lease, done).await,
                     Ending::Open => Ok(()),
                 },
                 // Cancelled together with its runtime.
-                Err(_) => Ok(()),
+                None => Ok(()),
             }
         });
         if let Err(error) = closed {
@@ -98,12 +97,14 @@ async fn renew(
 ) -> OpenLease {
     loop {
         tokio::select! {
+            biased;
             _ = &mut stopped => return lease,
             () = tokio::time::sleep(every) => {}
         }
         // Waiting for the store must not keep the end of the job waiting. A renewal that fails or is given up is nobody's
         // concern: the next is soon, and expiry takes several of them.
         tokio::select! {
+            biased;
             _ = &mut stopped => return lease,
             renewed = repository.renew_lease(&mut lease, clock.now_ms()) => if let Err(error) = renewed {
                 tracing::warn!(%error, "the lease could not be renewed");

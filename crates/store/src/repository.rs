@@ -159,6 +159,9 @@ pub struct Repository {
     pub(crate) entropy: Arc<dyn Entropy>,
     #[cfg(feature = "breakable-rules")]
     pub(crate) broken: Option<crate::rules::Rule>,
+    /// Payload bytes of a full container.
+    #[cfg(feature = "breakable-rules")]
+    pub(crate) container_payload: Option<usize>,
 }
 
 impl std::fmt::Debug for Repository {
@@ -281,6 +284,8 @@ impl Repository {
             entropy,
             #[cfg(feature = "breakable-rules")]
             broken: None,
+            #[cfg(feature = "breakable-rules")]
+            container_payload: None,
         }
     }
 

@@ -139,6 +139,16 @@ impl Repository {
     pub fn without_rule(&self, rule: Rule) -> Self {
         Self { broken: Some(rule), ..self.clone() }
     }
+
+    /// The same repository, of which containers are full with so many bytes. For tests.
+    pub fn with_container_payload(&self, bytes: usize) -> Self {
+        Self { container_payload: Some(bytes), ..self.clone() }
+    }
+
+    /// Payload bytes of a full container, where tests ask for others than usual.
+    pub fn container_payload(&self) -> Option<usize> {
+        self.container_payload
+    }
 }
 
 #[cfg(not(feature = "breakable-rules"))]
@@ -147,5 +157,11 @@ impl Repository {
     #[inline(always)]
     pub fn keeps(&self, _rule: Rule) -> bool {
         true
+    }
+
+    /// Payload bytes of a full container, where tests ask for others than usual: nowhere.
+    #[inline(always)]
+    pub fn container_payload(&self) -> Option<usize> {
+        None
     }
 }

@@ -24,6 +24,14 @@ pub(super) fn is_disordered(number: u32, facts: &ContainerFacts, rebuilt: u32) -
 /// Of each series that is not arranged for that reason the containers because of which. Reads the newest index, and its table of
 /// containers only if that index was ever made anew.
 pub async fn disordered(repository: &Repository) -> Result<BTreeMap<SeriesKey, HashSet<ContainerId>>, IndexError> {
+    disordered_on(Executor::default(), repository).await
+}
+
+/// The same, reading the table there.
+pub(crate) async fn disordered_on(
+    executor: Executor,
+    repository: &Repository,
+) -> Result<BTreeMap<SeriesKey, HashSet<ContainerId>>, IndexError> {
     let snapshot = IndexSnapshot::newest(repository).await?.snapshot;
     let Some(rebuilt) = snapshot.manifest.head.rebuilt else { return Ok(BTreeMap::new()) };
     let runs = snapshot.manifest.runs.clone();
@@ -41,5 +49,5 @@ pub async fn disordered(repository: &Repository) -> Result<BTreeMap<SeriesKey, H
         }
         Ok::<_, IndexError>(all)
     };
-    Executor::default().run(repository, read).await
+    executor.run(repository, read).await
 }

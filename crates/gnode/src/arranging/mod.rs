@@ -45,6 +45,7 @@ use larder_store::survey::ListedContainer;
 
 use crate::giving_up::{GiveUpError, Rights};
 pub use disorder::disordered;
+pub(crate) use disorder::disordered_on;
 pub use plan::ArrangePlan;
 pub(crate) use plan::plan;
 

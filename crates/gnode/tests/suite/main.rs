@@ -31,7 +31,6 @@ mod rebuilt_histories;
 mod repairing_versions;
 mod shares;
 mod sharing;
-mod simulation;
 mod steady_requests;
 mod support;
 mod volumes;

@@ -12,7 +12,7 @@ use larder_store::RepositoryError;
 use super::batch::Ready;
 use super::compare::{Comparison, Rules};
 use super::cutting::{Chunks, Cutting};
-use super::feed::{Fed, Feeder};
+use super::feed::{Fed, Feeder, Feeding};
 use super::sequence::wait;
 use super::{BackupError, IN_FLIGHT};
 use crate::context::Context;
@@ -38,7 +38,7 @@ pub(crate) fn collect(
     show: &mut Show<'_>,
 ) -> Result<(), BackupError> {
     let (spare, spares) = unbounded();
-    let (out, fed) = bounded(IN_FLIGHT);
+    let (out, fed) = if context.runtime.is_in_turns() { unbounded() } else { bounded(IN_FLIGHT) };
     let feeder = Feeder {
         pool: pool.handle().ok_or(BackupError::WorkerDied)?,
         cutting: cutting.clone(),
@@ -48,10 +48,7 @@ pub(crate) fn collect(
         spare: spares,
         remarks: None,
     };
-    let feeding = std::thread::Builder::new()
-        .name("feed".to_owned())
-        .spawn(move || drop(feeder.tree(walk, Comparison::new(None, Rules::default()))))
-        .map_err(|_| BackupError::WorkerDied)?;
+    let feeding = Feeding::begin(context, move || drop(feeder.tree(walk, Comparison::new(None, Rules::default()))))?;
     let mut result = Ok(());
     for item in &fed {
         watch(context, &item);
@@ -89,7 +86,7 @@ pub(crate) fn collect(
     }
     // Unblocks a feeder that waits for room in the channel.
     drop(fed);
-    feeding.join().map_err(|_| BackupError::WorkerDied)?;
+    feeding.end()?;
     if context.cancel.is_cancelled() {
         return Err(BackupError::Interrupted);
     }

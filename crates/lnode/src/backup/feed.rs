@@ -7,19 +7,21 @@
 use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use larder_dedup::Tools;
 use larder_format::entry::{Entry, EntryKind, Timestamp};
 use larder_source::{Elsewhere, FileReader, Found, Item, PathText, SkipReason};
 
+use super::BackupError;
 use super::ahead::{Ahead, Proofs};
 use super::batch::{Batch, BatchDone};
 use super::compare::{Comparison, Known};
 use super::cutting::{Chunks, Cutter, Cutting, HEAD_BYTES};
 use super::incoming::{Incoming, Supply};
 use super::prediction::{PROVED_MIN, Predicted, Predictor};
-use crate::context::{Cancel, Problem, Progress};
+use crate::context::{Cancel, Context, Problem, Progress};
 use crate::writing::PoolHandle;
 
 /// Files up to this size are read whole by the pool (bytes).
@@ -76,6 +78,33 @@ pub(super) struct Feeder {
     pub(super) spare: Receiver<Chunks>,
     /// Whom to tell what was left out unasked.
     pub(super) remarks: Option<Arc<dyn Progress>>,
+}
+
+/// The feeder at work: on a thread of its own, or done before anything else is.
+#[derive(Debug)]
+pub(super) enum Feeding<T> {
+    /// It runs beside the sequencer.
+    Beside(JoinHandle<T>),
+    /// In turns with everything else it has fed all there is.
+    Done(T),
+}
+
+impl<T: Send + 'static> Feeding<T> {
+    pub(super) fn begin(context: &Context, feed: impl FnOnce() -> T + Send + 'static) -> Result<Self, BackupError> {
+        if context.runtime.is_in_turns() {
+            return Ok(Self::Done(feed()));
+        }
+        let thread = std::thread::Builder::new().name("feed".to_owned()).spawn(feed);
+        thread.map(Self::Beside).map_err(|_| BackupError::WorkerDied)
+    }
+
+    /// Waits for its end.
+    pub(super) fn end(self) -> Result<T, BackupError> {
+        match self {
+            Self::Beside(thread) => thread.join().map_err(|_| BackupError::WorkerDied),
+            Self::Done(outcome) => Ok(outcome),
+        }
+    }
 }
 
 /// The sequencer has gone: nothing more is wanted.

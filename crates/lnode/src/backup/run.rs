@@ -19,7 +19,7 @@ use larder_store::RepositoryError;
 use super::bases::OrphanedContainers;
 use super::compare::{Comparison, Rules};
 use super::cutting::Cutting;
-use super::feed::Feeder;
+use super::feed::{Feeder, Feeding};
 use super::filters::Finding;
 use super::prediction::{Predictor, Track};
 use super::sequence::{BaseReaders, Parts, Sequencer, Streams};
@@ -388,7 +388,8 @@ fn pipeline(
     let dead: Vec<_> = announced.adopts.iter().map(|pin| pin.job).collect();
     let orphans = OrphanedContainers::list(repository, &context.runtime, job, &dead)?;
     let (spare, spares) = unbounded();
-    let (out, fed) = bounded(IN_FLIGHT);
+    // In turns everything is fed before anything of it is sequenced.
+    let (out, fed) = if context.runtime.is_in_turns() { unbounded() } else { bounded(IN_FLIGHT) };
     let track = Track::default();
     // Who distrusts fingerprints will not trust a MAC.
     let run_mac = cutting.run_mac.clone().filter(|_| !options.paranoid);
@@ -437,7 +438,7 @@ fn pipeline(
         cancel: context.cancel.clone(),
         spare,
     });
-    let feeding = std::thread::Builder::new().name("feed".to_owned()).spawn(move || match input {
+    let feed = move || match input {
         Sampled::Tree(walk) => feeder.tree(walk, Comparison::new(entries, rules)),
         Sampled::Stream { path, reader, size } => {
             let now = Timestamp { seconds: (started_ms / 1000) as i64, nanos: (started_ms % 1000) as u32 * 1_000_000 };
@@ -451,12 +452,12 @@ fn pipeline(
             feeder.stream(path, reader, size, now, known.as_ref());
             failure
         }
-    });
-    let feeding = feeding.map_err(|_| BackupError::WorkerDied)?;
+    };
+    let feeding = Feeding::begin(context, feed)?;
     let sequenced = sequencer.run(&fed);
     // Unblocks a feeder that waits for room in the channel.
     drop(fed);
-    let fed_failure = feeding.join().map_err(|_| BackupError::WorkerDied)?;
+    let fed_failure = feeding.end()?;
     sequenced?;
     if let Some(error) = fed_failure {
         if !error.is_damage() {

@@ -101,11 +101,15 @@ pub(super) fn read(context: &Context, chosen: &[(ContainerId, u64)]) -> Result<C
     // Twice as many as cores, because half of them wait for the store, but no more containers than there is memory for.
     let largest = chosen.iter().map(|(_, size)| *size as usize).max().unwrap_or(0).max(CONTAINER_TARGET);
     let containers_max = (context.memory / CONTAINERS_ONE_IN / largest).max(1);
-    std::thread::scope(|scope| {
-        for _ in 0..(context.threads.get() * 2).min(containers_max) {
-            scope.spawn(work);
-        }
-    });
+    if context.runtime.is_in_turns() {
+        work();
+    } else {
+        std::thread::scope(|scope| {
+            for _ in 0..(context.threads.get() * 2).min(containers_max) {
+                scope.spawn(work);
+            }
+        });
+    }
     if let Some(error) = failure.into_inner() {
         return Err(RepositoryError::into(error));
     }

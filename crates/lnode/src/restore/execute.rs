@@ -9,8 +9,8 @@ use larder_format::compress::Decompressor;
 use larder_format::entry::{Entry, EntryKind};
 use larder_format::ids::ContainerId;
 use larder_source::target::{FileDecision, FileWriter, PutDecision, Target, TargetError, TargetErrorKind};
-use larder_store::RepositoryError;
 use larder_store::container_reader::OpenContainer;
+use larder_store::{Repository, RepositoryError};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -71,6 +71,20 @@ struct Fetched {
     _turn: Option<OwnedSemaphorePermit>,
 }
 
+/// Number and id of a container, what is read of it, and units of memory.
+type FetchTask = (u32, ContainerId, Option<Vec<Range<u32>>>, u32);
+
+async fn read(
+    repository: &Repository,
+    id: ContainerId,
+    ranges: Option<Vec<Range<u32>>>,
+) -> Result<OpenContainer, RepositoryError> {
+    match ranges {
+        Some(ranges) => repository.read_container_frames(id, &ranges).await,
+        None => repository.read_container(id).await,
+    }
+}
+
 /// Memory is given out in units of this many bytes.
 const MEMORY_UNIT: u64 = 1 << 10;
 
@@ -84,6 +98,9 @@ impl Execution<'_> {
             return self.pretend(window).map(|()| None);
         }
         let spans = spans(window);
+        if self.context.runtime.is_in_turns() {
+            return self.run_in_turns(window, &spans);
+        }
         // Bounded by the memory that every container on its way holds.
         let (fetched, fetches) = unbounded();
         let feeder = self.fetch(window, &spans, fetched);
@@ -95,6 +112,29 @@ impl Execution<'_> {
             }
         });
         feeder.abort();
+        self.outcome(fatal, missing)
+    }
+
+    /// The same, one container after the other.
+    fn run_in_turns(&self, window: &Window, spans: &[Range<usize>]) -> Result<Option<Missing>, RestoreError> {
+        let (fatal, missing) = (Mutex::new(None), Mutex::new(None));
+        let memory = Arc::new(Semaphore::new(1));
+        for (number, id, ranges, _) in self.tasks(window, spans, u32::MAX) {
+            let container = self.context.runtime.block_on(read(&self.context.repository, id, ranges));
+            let Ok(permit) = memory.clone().try_acquire_owned() else { break };
+            let (out, fetches) = unbounded();
+            let _ = out.send(Fetched { number, container, _memory: permit, _turn: None });
+            drop(out);
+            self.work(window, spans, &fetches, &missing, &fatal);
+        }
+        self.outcome(fatal, missing)
+    }
+
+    fn outcome(
+        &self,
+        fatal: Mutex<Option<RestoreError>>,
+        missing: Mutex<Option<Missing>>,
+    ) -> Result<Option<Missing>, RestoreError> {
         if self.context.cancel.is_cancelled() {
             return Err(RestoreError::Interrupted);
         }
@@ -120,6 +160,18 @@ impl Execution<'_> {
         self.settle(task, bytes)
     }
 
+    /// What is read of the window's containers, in their order, and the memory that each takes.
+    fn tasks(&self, window: &Window, spans: &[Range<usize>], units_max: u32) -> Vec<FetchTask> {
+        let fetch = |number: usize, id: ContainerId| {
+            let runs = &window.runs[spans[number].clone()];
+            let wanted = runs.iter().map(|run| run.offset..run.offset.saturating_add(run.length)).collect();
+            let part = parts::choose(wanted, self.sizes.measure(&id));
+            let units = part.bytes.div_ceil(MEMORY_UNIT).clamp(1, u64::from(units_max)) as u32;
+            (number as u32, id, part.ranges, units)
+        };
+        window.containers.iter().enumerate().map(|(number, id)| fetch(number, *id)).collect()
+    }
+
     /// Fetches the window's containers in their order, as many at a time as there is memory for.
     fn fetch(
         &self,
@@ -129,14 +181,7 @@ impl Execution<'_> {
     ) -> tokio::task::JoinHandle<()> {
         let repository = self.context.repository.clone();
         let units_max = u32::try_from(self.memory as u64 / MEMORY_UNIT).unwrap_or(u32::MAX).max(1);
-        let fetch = |number: usize, id: ContainerId| {
-            let runs = &window.runs[spans[number].clone()];
-            let wanted = runs.iter().map(|run| run.offset..run.offset.saturating_add(run.length)).collect();
-            let part = parts::choose(wanted, self.sizes.measure(&id));
-            let units = part.bytes.div_ceil(MEMORY_UNIT).clamp(1, u64::from(units_max)) as u32;
-            (number as u32, id, part.ranges, units)
-        };
-        let tasks: Vec<_> = window.containers.iter().enumerate().map(|(number, id)| fetch(number, *id)).collect();
+        let tasks = self.tasks(window, spans, units_max);
         let memory = Arc::new(Semaphore::new(units_max as usize));
         let turns = Arc::new(Semaphore::new(self.prefetch.max(1)));
         let is_ahead = self.prefetch > 0;
@@ -146,10 +191,7 @@ impl Execution<'_> {
                 let Ok(turn) = turns.clone().acquire_owned().await else { return };
                 let (repository, out) = (repository.clone(), out.clone());
                 tokio::spawn(async move {
-                    let container = match ranges {
-                        Some(ranges) => repository.read_container_frames(id, &ranges).await,
-                        None => repository.read_container(id).await,
-                    };
+                    let container = read(&repository, id, ranges).await;
                     let turn = if is_ahead { None } else { Some(turn) };
                     // Fails when the workers are gone, after an error.
                     let _ = out.send(Fetched { number, container, _memory: permit, _turn: turn });

@@ -11,10 +11,10 @@ use larder_format::ids::JobId;
 use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::{MANIFEST_MAX, Manifest, Register};
 use larder_format::names;
+use larder_index::IndexRuntime;
 use larder_store::catalog::Version;
 use larder_store::repository::random;
 use larder_store::{Repository, RepositoryError, StoreErrorKind};
-use tokio::runtime::Handle;
 
 use crate::context::Context;
 use crate::lease::{Ending, LeaseKeeper};
@@ -108,7 +108,7 @@ fn open(context: &Context, series: &str, pins: Vec<Pin>) -> Result<LeaseKeeper, 
 #[derive(Debug)]
 pub struct Reading {
     lease: ReadLease,
-    runtime: Handle,
+    runtime: IndexRuntime,
     repository: Repository,
     version: Version,
 }
@@ -116,7 +116,7 @@ pub struct Reading {
 impl Reading {
     pub(crate) fn begin(context: &Context, version: &Version) -> Result<(Self, Manifest), ReadError> {
         let lease = ReadLease::take(context, version.summary.series.clone(), vec![pin_of(version)]);
-        let (runtime, repository) = (context.runtime.handle(), context.repository.clone());
+        let (runtime, repository) = (context.runtime.clone(), context.repository.clone());
         let reading = Self { lease, runtime, repository, version: version.clone() };
         match reading.runtime.block_on(look(&reading.repository, version)) {
             Ok(Some(manifest)) => Ok((reading, manifest)),

@@ -167,7 +167,10 @@ impl Packer {
                 uploads.opened();
             }
             let assembly = Arc::new(Assembly { id, state: Mutex::default() });
-            let payload_target = self.ratio.payload_target().clamp(self.payload_min, self.payload_max);
+            let mut payload_target = self.ratio.payload_target().clamp(self.payload_min, self.payload_max);
+            if let Destination::Store { uploads, .. } = &self.destination {
+                payload_target = uploads.repository().container_payload().unwrap_or(payload_target);
+            }
             Open {
                 id,
                 assembly,

@@ -34,7 +34,7 @@ impl Trace {
 /// The last events: what led to a failure is rarely further back.
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 400;
+        const SHOWN: usize = 3000;
         let from = self.lines.len().saturating_sub(SHOWN);
         self.lines[from..].iter().enumerate().try_for_each(|(n, line)| writeln!(f, "{:>6} {line}", from + n))
     }

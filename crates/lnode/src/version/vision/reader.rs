@@ -14,12 +14,11 @@ use larder_format::container::{ContainerIndex, FRAME_TARGET, open_frame};
 use larder_format::ids::ContainerId;
 use larder_format::manifest::Manifest;
 use larder_format::segment::ChunkRecord;
+use larder_index::{IndexRuntime, Task};
 use larder_store::container_reader::OpenContainer;
 use larder_store::{Repository, RepositoryError};
 use lru::LruCache;
-use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, Semaphore};
-use tokio::task::JoinHandle;
 
 use super::disk::{DiskTier, Spilled};
 use super::opened::{Opened, OpenedFrames};
@@ -46,18 +45,12 @@ const TABLES_KEPT: NonZeroUsize = NonZeroUsize::new(128).unwrap();
 const PIECE_MEMORY: usize = 2 << 10;
 
 /// Something on its way; dropped, it is given up.
-struct Coming(JoinHandle<Result<OpenContainer, RepositoryError>>);
-
-impl Drop for Coming {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
+struct Coming(Task<Result<OpenContainer, RepositoryError>>);
 
 /// See the module header.
 pub(crate) struct Containers {
     repository: Repository,
-    runtime: Handle,
+    runtime: IndexRuntime,
     recipe: RecipeReader,
     sizes: Sizes,
     /// How containers are divided. Names never are: only where they lead does anybody read a little of many containers at a time.
@@ -96,7 +89,7 @@ impl Containers {
         let limits = Limits { memory: options.memory(context.memory) as u64, disk: options.cache_disk };
         Self {
             repository: context.repository.clone(),
-            runtime: context.runtime.handle(),
+            runtime: context.runtime.clone(),
             recipe,
             sizes: Sizes::of(manifest),
             pieces: Pieces::Whole,
@@ -354,9 +347,9 @@ impl Containers {
             self.schedule.lost(number);
             return Ok(());
         };
-        let result = match self.runtime.block_on(&mut coming.0) {
-            Ok(result) => result,
-            Err(_) => self.runtime.block_on(self.repository.read_container(self.numbers.unit(number).container)),
+        let result = match self.runtime.block_on(coming.0.finished()) {
+            Some(result) => result,
+            None => self.runtime.block_on(self.repository.read_container(self.numbers.unit(number).container)),
         };
         let container = self.count(number, result).inspect_err(|_| self.schedule.lost(number))?;
         self.schedule.landed(number, container.bytes_held());

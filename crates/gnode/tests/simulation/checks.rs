@@ -12,9 +12,9 @@ use larder_format::names;
 use larder_store::Repository;
 use larder_testkit::sim::{Change, World};
 
-use crate::simulation::ledger::Ledger;
-use crate::simulation::moved::{GivenUp, Names, given_up, names as arranged_names, of_categories, place};
-use crate::simulation::reading::{chunks_of, restore, segments};
+use crate::ledger::Ledger;
+use crate::moved::{GivenUp, Names, given_up, is_rebuilt, names as arranged_names, of_categories, place};
+use crate::reading::{named, restore};
 
 /// Looks at the bucket between two steps.
 pub struct Checks {
@@ -28,6 +28,7 @@ pub struct Checks {
     last_restored: u64,
     /// The newest index that was looked at, and what it says was given up.
     index: Option<u64>,
+    is_rebuilt: bool,
     given_up: GivenUp,
     /// Where names of the layout `lifecycle` lead.
     names: Names,
@@ -48,6 +49,7 @@ impl Checks {
             visible: BTreeSet::new(),
             last_restored: 0,
             index: None,
+            is_rebuilt: false,
             given_up: GivenUp::new(),
             names: Names::new(),
             named: BTreeMap::new(),
@@ -78,6 +80,10 @@ impl Checks {
         let versions = self.versions(world)?;
         self.compare(&versions)?;
         self.follow(world)?;
+        if self.is_rebuilt {
+            // Where it leads says nothing of what of it is needed.
+            return self.restore_all(&versions);
+        }
         for manifest in versions.values() {
             if let Some(missing) = self.needed(manifest)?.into_iter().find(|name| !world.has(name)) {
                 return Err(format!("version {} has lost {missing}", manifest.summary.id));
@@ -95,6 +101,8 @@ impl Checks {
         let versions = self.versions(world)?;
         self.compare(&versions)?;
         self.restore_all(&versions)?;
+        let adopted = versions.values().filter(|manifest| self.ledger.has_adopted(manifest)).count();
+        self.ledger.add("adopted", adopted as u64);
         let catalog = at_once(self.repository.catalog())?.map_err(|error| error.to_string())?;
         let listed: BTreeSet<_> = catalog.versions.iter().map(|version| version.id()).collect();
         if let Some(job) = listed.symmetric_difference(&versions.keys().copied().collect()).next() {
@@ -114,6 +122,9 @@ impl Checks {
         let kept =
             at_once(of_categories(&self.repository))?.map_err(|error| format!("the index cannot be read: {error}"))?;
         referenced.extend(kept.into_iter().map(names::container));
+        if self.is_rebuilt {
+            return Ok((BTreeSet::new(), BTreeSet::new()));
+        }
         let there = world.names().into_iter().filter(|name| names::parse_container(name).is_some()).collect();
         Ok((there, referenced))
     }
@@ -126,6 +137,8 @@ impl Checks {
                 at_once(given_up(&self.repository))?.map_err(|error| format!("the index cannot be read: {error}"))?;
             self.names = at_once(arranged_names(&self.repository))?
                 .map_err(|error| format!("the index cannot be read: {error}"))?;
+            self.is_rebuilt =
+                at_once(is_rebuilt(&self.repository))?.map_err(|error| format!("the index cannot be read: {error}"))?;
             self.index = newest;
         }
         Ok(())
@@ -147,7 +160,11 @@ impl Checks {
                     let (job, container) = (manifest.summary.id, chunk.container);
                     format!("version {job} needs {container} at {}, which is in no extent", chunk.offset)
                 })?;
-                needed.insert(names::container(there.container));
+                // A rebuilt index knows no extents, and leads by fingerprints.
+                match self.given_up.get(&there.container) {
+                    Some(forwards) => needed.extend(forwards.iter().map(|id| names::container(*id))),
+                    None => drop(needed.insert(names::container(there.container))),
+                }
             }
         }
         Ok(needed)
@@ -159,10 +176,9 @@ impl Checks {
         if let Some(named) = self.named.get(&manifest.summary.attempt) {
             return Ok(named.clone());
         }
-        let (_, found) = at_once(segments(&chunks_of(&self.repository), manifest))?
-            .map_err(|error| format!("the recipe of version {job} cannot be read: {error}"))?;
-        let named = found.iter().flat_map(|(_, records)| records).map(|record| record.chunk);
-        let named: Rc<Vec<ChunkRef>> = Rc::new(named.collect());
+        let named: Rc<Vec<ChunkRef>> = at_once(named(&self.repository, manifest))?
+            .map_err(|error| format!("the recipe of version {job} cannot be read: {error}"))?
+            .into();
         self.named.insert(manifest.summary.attempt, named.clone());
         Ok(named)
     }
@@ -206,7 +222,13 @@ impl Checks {
             _ => {
                 let register = Manifest::decode(self.repository.keys(), series, job, generation, &bytes);
                 let manifest = match register.map_err(|error| format!("{name}: {error}"))? {
-                    Register::Committed(manifest) => Some(Rc::new(manifest)),
+                    Register::Committed(manifest) => {
+                        let mut containers = manifest.containers.iter().map(|usage| usage.container);
+                        if containers.any(|id| id.kind == ContainerKind::Data && id.job != job) {
+                            self.ledger.count("sharing");
+                        }
+                        Some(Rc::new(manifest))
+                    }
                     Register::Aborted => None,
                 };
                 self.decoded.insert(name.to_owned(), (place, manifest.clone()));
@@ -220,7 +242,7 @@ impl Checks {
         if let Some(job) = self.ledger.must_be_there().iter().find(|job| !versions.contains_key(job)) {
             return Err(format!("version {job} was committed, and it is gone"));
         }
-        if let Some(job) = versions.keys().find(|job| self.ledger.is_fenced(**job)) {
+        if let Some((job, _)) = versions.iter().find(|(_, manifest)| self.ledger.is_fenced(&manifest.summary)) {
             return Err(format!("job {job} was told that it is fenced, and has a version"));
         }
         let visible: BTreeSet<_> = versions.keys().copied().collect();
@@ -236,7 +258,7 @@ impl Checks {
         for (job, manifest) in versions {
             let bytes = at_once(restore(&self.repository, manifest))?
                 .map_err(|error| format!("version {job} cannot be restored: {error}"))?;
-            let expected = self.ledger.content(*job).ok_or(format!("nobody committed {job}"))?;
+            let expected = self.ledger.content(&manifest.summary).ok_or(format!("nobody committed {job}"))?;
             if bytes != expected.concat() {
                 return Err(format!("version {job} restores to other bytes"));
             }

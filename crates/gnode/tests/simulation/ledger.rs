@@ -6,54 +6,36 @@ use std::rc::Rc;
 
 use larder_format::ids::JobId;
 use larder_format::layout::Layout;
+use larder_format::manifest::{Manifest, Summary};
 use larder_testkit::data::{self, Rng};
 
 /// What a version holds: blocks, each of which is one chunk.
 pub type Content = Rc<Vec<Vec<u8>>>;
 
-/// A rule that processes of a run break, to see that the simulation finds out. `docs/concurrency.md` has the losses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Broken {
-    Nothing,
-    /// `LeaseFirst`
-    LookBeforeLease,
-    /// `DurableFirst`
-    CommitBeforeDurable,
-    /// `CloseOnlyAnswered`
-    CloseUnanswered,
-    /// `AdoptedChecked` and the rules after it
-    AdoptUnseen,
-    /// `Fence`
-    NoFence,
-    /// `MarksBeforeLeases`
-    MarksAfterLeases,
-    /// `LeasesBeforeVersions`
-    VersionsBeforeLeases,
-    /// `NamedVersionsRetained`
-    PinsIgnored,
-    /// `AdoptedKept`
-    AdoptionIgnored,
-    /// `MarkRemovedLast`
-    MarkRemovedFirst,
-    /// `Fence`, of compactions
-    NoFenceOfTasks,
-}
+/// Number of a backup, which its version has for the name of its user.
+pub type Token = usize;
+
+/// Bytes of a block: all chunks are of this size.
+pub const BLOCK: u32 = 128;
 
 #[derive(Debug, Default)]
 struct Memory {
-    /// What each job means to commit.
-    contents: BTreeMap<JobId, Content>,
+    /// What each backup means to commit, by its token.
+    contents: Vec<Content>,
     /// The newest content of each series.
     series: BTreeMap<&'static str, Content>,
     /// Series of the layout `lifecycle`.
     arranged: BTreeSet<&'static str>,
     committed: BTreeSet<JobId>,
-    fenced: BTreeSet<JobId>,
+    /// Jobs that versions could take containers from.
+    adopts: BTreeMap<JobId, Vec<JobId>>,
+    /// Tokens of backups that were told.
+    fenced: BTreeSet<Token>,
     forgotten: BTreeSet<JobId>,
-    readers: BTreeSet<JobId>,
+    readers: u64,
     /// Passes under way that may take any reader for dead.
     impatient: u32,
-    expired_readers: BTreeSet<JobId>,
+    expired_readers: BTreeSet<u64>,
     lost: Vec<String>,
     counts: BTreeMap<&'static str, u64>,
     clock: u64,
@@ -98,52 +80,65 @@ impl Ledger {
         if self.0.borrow().arranged.contains(series) { Layout::Lifecycle } else { Layout::Standard }
     }
 
-    pub fn means_to_commit(&self, job: JobId, content: Content) {
-        self.0.borrow_mut().contents.insert(job, content);
+    pub fn means_to_commit(&self, content: Content) -> Token {
+        let mut memory = self.0.borrow_mut();
+        memory.contents.push(content);
+        memory.contents.len() - 1
     }
 
-    pub fn content(&self, job: JobId) -> Option<Content> {
-        self.0.borrow().contents.get(&job).cloned()
+    /// What a version must hold.
+    pub fn content(&self, version: &Summary) -> Option<Content> {
+        self.0.borrow().contents.get(version.user.parse::<Token>().ok()?).cloned()
     }
 
-    pub fn told_committed(&self, job: JobId, series: &'static str) {
+    pub fn told_committed(&self, job: JobId, token: Token, series: &'static str) {
         let mut memory = self.0.borrow_mut();
         memory.committed.insert(job);
-        let content = memory.contents.get(&job).cloned().unwrap_or_default();
+        let content = memory.contents.get(token).cloned().unwrap_or_default();
         memory.series.insert(series, content);
     }
 
-    pub fn told_fenced(&self, job: JobId) {
-        self.0.borrow_mut().fenced.insert(job);
+    pub fn could_adopt(&self, job: JobId, adopts: Vec<JobId>) {
+        self.0.borrow_mut().adopts.insert(job, adopts);
+    }
+
+    /// Whether a version has containers of a job that it adopted.
+    pub fn has_adopted(&self, manifest: &Manifest) -> bool {
+        let memory = self.0.borrow();
+        let adopts = memory.adopts.get(&manifest.summary.id).map_or(&[][..], Vec::as_slice);
+        manifest.containers.iter().any(|usage| adopts.contains(&usage.container.job))
+    }
+
+    pub fn told_fenced(&self, token: Token) {
+        self.0.borrow_mut().fenced.insert(token);
     }
 
     pub fn begins_to_forget(&self, job: JobId) {
         self.0.borrow_mut().forgotten.insert(job);
     }
 
-    pub fn takes_reader_for_expired(&self, job: JobId) {
-        self.0.borrow_mut().expired_readers.insert(job);
-    }
-
-    pub fn begins_to_read(&self, reader: JobId) {
+    /// A reader begins, and gets a number.
+    pub fn begins_to_read(&self) -> u64 {
         let mut memory = self.0.borrow_mut();
-        memory.readers.insert(reader);
+        memory.readers += 1;
+        let reader = memory.readers;
         if memory.impatient > 0 {
             memory.expired_readers.insert(reader);
         }
+        reader
     }
 
     /// A pass begins that is so impatient that it may take any reader for dead, until the guard is dropped.
     pub fn impatient(&self) -> Impatient {
         let mut memory = self.0.borrow_mut();
-        let readers = memory.readers.clone();
-        memory.expired_readers.extend(readers);
+        let readers = memory.readers;
+        memory.expired_readers.extend(1..=readers);
         memory.impatient += 1;
         Impatient(self.clone())
     }
 
     /// A reader could not read what its lease should have kept.
-    pub fn could_not_read(&self, reader: JobId, what: String) {
+    pub fn could_not_read(&self, reader: u64, what: String) {
         let mut memory = self.0.borrow_mut();
         if !memory.expired_readers.contains(&reader) {
             memory.lost.push(what);
@@ -157,7 +152,14 @@ impl Ledger {
 
     /// Something happened once more. Runs in which nothing does prove nothing.
     pub fn count(&self, what: &'static str) {
-        *self.0.borrow_mut().counts.entry(what).or_default() += 1;
+        self.add(what, 1);
+    }
+
+    /// So many times more.
+    pub fn add(&self, what: &'static str, times: u64) {
+        if times > 0 {
+            *self.0.borrow_mut().counts.entry(what).or_default() += times;
+        }
     }
 
     pub fn counts(&self) -> BTreeMap<&'static str, u64> {
@@ -175,8 +177,8 @@ impl Ledger {
         memory.committed.difference(&memory.forgotten).copied().collect()
     }
 
-    pub fn is_fenced(&self, job: JobId) -> bool {
-        self.0.borrow().fenced.contains(&job)
+    pub fn is_fenced(&self, version: &Summary) -> bool {
+        version.user.parse::<Token>().is_ok_and(|token| self.0.borrow().fenced.contains(&token))
     }
 }
 
@@ -192,5 +194,5 @@ impl Drop for Impatient {
 
 fn block(rng: &mut Rng) -> Vec<u8> {
     let number = rng.below(40);
-    data::random(number, 40 + number as usize)
+    data::random(number, BLOCK as usize)
 }

@@ -17,7 +17,7 @@ use larder_index::{
 use larder_store::chunk_reader::ChunkReader;
 use larder_store::{Repository, RepositoryError};
 
-use crate::simulation::reading::chunks_of;
+use crate::reading::chunks_of;
 
 /// Containers that were given up, and where their chunks are.
 pub type GivenUp = BTreeMap<ContainerId, Vec<ContainerId>>;
@@ -41,6 +41,11 @@ pub async fn given_up(repository: &Repository) -> Result<GivenUp, IndexError> {
         Ok(led.collect())
     };
     Executor::Turns.run(repository, read).await
+}
+
+/// Whether the newest index was ever rebuilt: then it keeps all copies of what is needed (`RebuiltKeepsCopies`).
+pub async fn is_rebuilt(repository: &Repository) -> Result<bool, IndexError> {
+    Ok(IndexSnapshot::newest(repository).await?.snapshot.manifest.head.rebuilt.is_some())
 }
 
 /// Names of the layout `lifecycle`: containers with the extents of what was in them.
@@ -132,11 +137,31 @@ impl<'a> Finder<'a> {
         Self { repository, chunks: chunks_of(repository), names: None, layout: manifest.summary.layout }
     }
 
+    /// Reads a chunk where it is said to be. A rebuilt index may lead to a copy whose delete was under way: then the chunk is in
+    /// another container, where the next rebuild finds it, and that is enough here.
     pub async fn read(&mut self, chunk: &ChunkRef) -> Result<Bytes, RepositoryError> {
-        match self.layout {
+        let read = match self.layout {
             Layout::Standard => self.read_led(chunk).await,
             Layout::Lifecycle => self.read_named(chunk).await,
+        };
+        match read {
+            Err(error) if error.is_damage() && is_rebuilt(self.repository).await.unwrap_or(true) => {
+                self.search(chunk).await?.ok_or(error)
+            }
+            read => read,
         }
+    }
+
+    /// Looks into every container.
+    async fn search(&self, chunk: &ChunkRef) -> Result<Option<Bytes>, RepositoryError> {
+        for object in self.repository.store().list(larder_format::names::DATA).await? {
+            let Some(id) = larder_format::names::parse_container(&object.name) else { continue };
+            let index = self.repository.read_container_index(id).await?;
+            if let Some(copy) = index.chunk_refs().find(|copy| copy.fingerprint == chunk.fingerprint) {
+                return self.chunks.read(&copy).await.map(Some);
+            }
+        }
+        Ok(None)
     }
 
     /// A name is never taken for a place, although the bytes may still be there.
@@ -156,6 +181,13 @@ impl<'a> Finder<'a> {
             let read = match place {
                 Some(place) => self.chunks.read(&place).await,
                 None => Err(lost(chunk)),
+            };
+            // A rebuilt index knows no extents: what was arranged before is found by its fingerprint.
+            let read = match (read, place) {
+                (Err(error), Some(place)) if error.is_damage() && place == *chunk => {
+                    self.read_led(chunk).await.map_err(|_| error)
+                }
+                (read, _) => read,
             };
             match read {
                 Err(error) if error.is_damage() => (self.names, missing) = (None, Some(error)),

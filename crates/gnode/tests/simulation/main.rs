@@ -4,40 +4,41 @@
 //! nobody forgot restores byte for byte from what is in the store, no fenced job has a version, nothing removed comes back, and
 //! in the end a pass leaves no garbage.
 //!
-//! Leases, looks, adoption, commit and closing are the real code of `larder_store`, formats are the real ones. In two of three runs
-//! passes are the real ones, with their index, in turns with everything else (`Executor::Turns`), and give containers up; in the others
-//! a small pass follows the same protocol, because it can break its rules on request. In three of four runs with the real passes one
-//! series or both are of the layout `lifecycle`: passes arrange them, and what they name is looked for where the newest index says. In half of
-//! the runs with the real passes somebody converts series to and fro.
-//! Real backups use threads, which no seed decides
-//! about; so the L-node here packs its few chunks itself. Where chunks went that were given up, it looks up by itself as well.
+//! Everything that is under test is real: backups, restores, dumps, forgetting, passes with all their tasks, compactions,
+//! conversions and rebuilds of the index. They run in turns (`Executor::Turns`): each waits only for its requests, and the scheduler
+//! decides from the seed what becomes of them. So one seed is one run. What versions must hold is looked up by a small reader of its
+//! own (`reading`, `moved`), which takes nothing for granted that the real one does.
+//!
+//! Containers are small here, and chunks are blocks of one size, so that few bytes make many containers.
 //!
 //! A failing run tells its seed; `LARDER_SIM_SEED=<seed>` runs that one alone, with its whole trace. `LARDER_SIM_SEEDS=<n>`
-//! sets how many the soak test runs (`cargo test --test suite simulation -- --ignored`).
+//! sets how many there are (`cargo test -p larder-gnode --test simulation`; the soak: `-- --ignored soak`).
 
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "a test that cannot go on fails here")]
 #![allow(clippy::print_stdout, reason = "what a run found is for people")]
 
 mod backup;
 mod checks;
-mod compaction;
-mod converting;
 mod ledger;
+mod maintenance;
 mod moved;
 mod node;
-mod pass;
 mod reading;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::FutureExt;
+use larder_store::rules::Rule;
 use larder_testkit::data::Rng;
 use larder_testkit::sim::{Life, Sim, Trace, Weather};
+use parking_lot::Mutex;
 
-use crate::simulation::checks::Checks;
-use crate::simulation::ledger::{Broken, Ledger};
-use crate::simulation::node::{Node, Stop, init};
-use crate::simulation::pass::Death;
+use crate::checks::Checks;
+use crate::ledger::Ledger;
+use crate::maintenance::Death;
+use crate::node::{Node, Stop, init};
 
 /// Steps of one run: about as many requests.
 const STEPS: u64 = 3000;
@@ -50,10 +51,9 @@ enum Role {
     Reads,
     Forgets,
     Collects,
-    /// With the small pass of this simulation, which breaks rules on request.
-    CollectsSmall,
     Compacts,
     Converts,
+    Rebuilds,
 }
 
 /// How a run ended well.
@@ -63,27 +63,25 @@ struct Ran {
 }
 
 /// One process: it does its work again and again until something goes wrong, and is then started anew.
-async fn live(role: Role, life: Life, ledger: Ledger, broken: Broken) -> Result<(), Stop> {
+async fn live(role: Role, life: Life, ledger: Ledger, broken: Option<Rule>) -> Result<(), Stop> {
     let node = Node::start(life, &ledger, broken).await?;
     loop {
         node.pause().await;
         match role {
             Role::Backs => backup::backup(&node).await?,
             Role::Reads => reading::read(&node).await?,
-            Role::Forgets => pass::forget(&node).await?,
-            Role::Collects => pass::real_pass(&node, Death::Guessed).await?,
-            Role::CollectsSmall => pass::pass(&node, Death::Guessed).await?,
-            Role::Compacts => compaction::compact(&node).await?,
-            Role::Converts => converting::convert(&node).await?,
+            Role::Forgets => maintenance::forget(&node).await?,
+            Role::Collects => maintenance::collect(&node, Death::Guessed).await?,
+            Role::Compacts => maintenance::compact(&node).await?,
+            Role::Converts => maintenance::convert(&node).await?,
+            Role::Rebuilds => maintenance::rebuild(&node, Death::Guessed).await?,
         }
     }
 }
 
 /// Runs one seed.
-fn run(seed: u64, broken: Broken) -> Result<Ran, String> {
+fn run(seed: u64, broken: Option<Rule>) -> Result<Ran, String> {
     let mut dice = Rng::new(seed ^ 0x5eed);
-    // A broken rule is broken by the small pass; else the real one has most of the runs.
-    let small = dice.one_in(3) || broken != Broken::Nothing;
     let rough = Weather::ROUGH;
     let weather = match dice.below(4) {
         0 => Weather { fails: 0, fails_after: 0, hangs: 0, crashes: 10, ..rough },
@@ -96,27 +94,25 @@ fn run(seed: u64, broken: Broken) -> Result<Ran, String> {
     let world = sim.world();
     init(&world);
     let ledger = Ledger::default();
-    let collects = if small { Role::CollectsSmall } else { Role::Collects };
-    if !small {
-        // The small pass knows nothing of layouts.
-        let arranged: &[&str] = match Rng::new(seed ^ 0xa44a).below(4) {
-            0 => &[],
-            1 => &backup::SERIES,
-            _ => &backup::SERIES[1..],
-        };
-        arranged.iter().for_each(|series| ledger.arranges(series));
-    }
-    let mut roles = vec![("L1", Role::Backs), ("L2", Role::Backs), ("G1", collects), ("F", Role::Forgets)];
+    let arranged: &[&str] = match Rng::new(seed ^ 0xa44a).below(3) {
+        0 => &[],
+        1 => &backup::SERIES,
+        _ => &backup::SERIES[1..],
+    };
+    arranged.iter().for_each(|series| ledger.arranges(series));
+    let mut roles = vec![("L1", Role::Backs), ("L2", Role::Backs), ("G1", Role::Collects), ("F", Role::Forgets)];
     // The fewer there are, the more each gets done while another is slow.
     let compacts = dice.one_in(2);
     if compacts {
         roles.push(("C1", Role::Compacts));
     }
-    // The small pass knows nothing of layouts.
-    if !small && Rng::new(seed ^ 0xc04f).one_in(2) {
+    if Rng::new(seed ^ 0xc04f).one_in(2) {
         roles.push(("V", Role::Converts));
     }
-    let mut more = vec![("L3", Role::Backs), ("G2", collects), ("R", Role::Reads)];
+    if Rng::new(seed ^ 0x4eb1).one_in(3) {
+        roles.push(("I", Role::Rebuilds));
+    }
+    let mut more = vec![("L3", Role::Backs), ("G2", Role::Collects), ("R", Role::Reads)];
     more.extend(compacts.then_some(("C2", Role::Compacts)));
     let crowded = dice.one_in(2);
     roles.extend(more.into_iter().filter(|_| crowded && !dice.one_in(3)));
@@ -134,8 +130,7 @@ fn run(seed: u64, broken: Broken) -> Result<Ran, String> {
         });
     }
 
-    let keeper =
-        Sim::alone(Node::start(world.outside(seed), &ledger, Broken::Nothing)).map_err(|stop| stop.to_string())?;
+    let keeper = Sim::alone(Node::start(world.outside(seed), &ledger, None)).map_err(|stop| stop.to_string())?;
     let mut checks = Checks::new(keeper.repository.clone(), ledger.clone());
     let failed = |what: String, trace: &Trace| {
         let told = if std::env::var_os("LARDER_SIM_SEED").is_some() { trace.to_string() } else { String::new() };
@@ -147,19 +142,17 @@ fn run(seed: u64, broken: Broken) -> Result<Ran, String> {
 
     // All are dead now, and it is quiet.
     Sim::alone(async { checks.end(&world) }).map_err(|what| failed(what, &trace))?;
+    if ledger.counts().contains_key("rebuilt") || ledger.counts().contains_key("rebuilt by passes") {
+        // What it led to may have gone since. Now nothing goes any more.
+        Sim::alone(maintenance::rebuild(&keeper, Death::Certain))
+            .map_err(|stop| failed(format!("quiet rebuild: {stop}"), &trace))?;
+    }
     for _ in 0..2 {
-        let quiet = async {
-            match collects {
-                Role::CollectsSmall => pass::pass(&keeper, Death::Certain).await,
-                _ => pass::real_pass(&keeper, Death::Certain).await,
-            }
-        };
+        let quiet = maintenance::collect(&keeper, Death::Certain);
         Sim::alone(quiet).map_err(|stop| failed(format!("quiet pass: {stop}"), &trace))?;
         Sim::alone(async { checks.end(&world) })
             .map_err(|what| failed(format!("after a quiet pass: {what}"), &trace))?;
-        if !small {
-            Sim::alone(pass::index_agrees(&keeper)).map_err(|what| failed(what, &trace))?;
-        }
+        Sim::alone(maintenance::index_agrees(&keeper)).map_err(|what| failed(what, &trace))?;
     }
     let (there, referenced) = Sim::alone(async { checks.containers(&world) }).map_err(|what| failed(what, &trace))?;
     if there != referenced {
@@ -178,48 +171,62 @@ fn seeds(variable: &str, default: u64) -> Vec<u64> {
     }
 }
 
+/// Runs these seeds, several at a time.
 fn run_all(seeds: Vec<u64>) -> BTreeMap<&'static str, u64> {
-    let mut counts = BTreeMap::new();
-    for seed in seeds {
-        let ran = run(seed, Broken::Nothing).unwrap_or_else(|failed| panic!("{failed}"));
-        for (what, count) in ran.counts {
-            *counts.entry(what).or_default() += count;
+    let next = AtomicUsize::new(0);
+    let (counts, failures) = (Mutex::new(BTreeMap::new()), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
+            match run(*seed, None) {
+                Ok(ran) => {
+                    let mut counts = counts.lock();
+                    ran.counts.into_iter().for_each(|(what, count)| *counts.entry(what).or_default() += count);
+                }
+                Err(failed) => failures.lock().push(failed),
+            }
         }
-    }
-    counts
+    };
+    let threads = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(seeds.len());
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let failures = failures.into_inner();
+    assert!(failures.is_empty(), "{} of {} seeds fail:\n{}", failures.len(), seeds.len(), failures.join("\n"));
+    counts.into_inner()
 }
 
 #[test]
 fn nothing_is_lost_whatever_happens() {
-    let counts = run_all(seeds("", SEEDS));
+    let counts = run_all(seeds("LARDER_SIM_SEEDS", SEEDS));
     println!("{counts:?}");
     if std::env::var_os("LARDER_SIM_SEED").is_none() {
         let witnesses = [
             "committed",
+            "sharing",
             "on a base",
+            "on a base of another series",
             "adopted",
+            "interrupted",
             "fenced",
             "fences",
             "forgotten",
             "passes",
             "compacted",
-            "compaction fenced",
-            "superseded",
+            "compaction overtaken",
             "containers collected",
             "containers given up",
-            "given up in part",
             "chunks led",
             "chunks copied",
             "chunks dropped",
-            "jobs removed",
+            "entries removed",
+            "kept for a lease",
             "versions arranged",
             "chunks moved",
             "containers arranged",
             "arranging stopped",
-            "on two bases",
             "converted",
             "converted back",
             "shared while converting",
+            "rebuilt",
+            "led by a rebuild",
             "restored",
         ];
         let missing: Vec<_> = witnesses.iter().filter(|what| !counts.contains_key(*what)).collect();
@@ -236,39 +243,10 @@ fn soak() {
 #[test]
 fn one_seed_is_one_run() {
     for seed in [3, 4, 5] {
-        let [one, other] = [(); 2].map(|()| run(seed, Broken::Nothing).unwrap_or_else(|failed| panic!("{failed}")));
+        let [one, other] = [(); 2].map(|()| run(seed, None).unwrap_or_else(|failed| panic!("{failed}")));
         assert_eq!(one.trace.hash(), other.trace.hash(), "seed {seed}");
         assert_eq!(one.trace, other.trace, "seed {seed}");
     }
-    let [one, other] = [6, 7].map(|seed| run(seed, Broken::Nothing).unwrap_or_else(|failed| panic!("{failed}")));
+    let [one, other] = [6, 7].map(|seed| run(seed, None).unwrap_or_else(|failed| panic!("{failed}")));
     assert_ne!(one.trace.hash(), other.trace.hash());
-}
-
-/// Within so many seeds the simulation finds that a rule is broken.
-#[track_caller]
-fn is_found(broken: Broken, within: u64) {
-    let found = seeds("", within).into_iter().find_map(|seed| run(seed, broken).err());
-    println!("{broken:?}: {found:?}");
-    assert!(found.is_some(), "{broken:?} is not found within {within} seeds");
-}
-
-#[test]
-fn broken_rules_are_found() {
-    is_found(Broken::CommitBeforeDurable, SEEDS);
-    is_found(Broken::CloseUnanswered, SEEDS);
-    is_found(Broken::NoFence, SEEDS);
-    is_found(Broken::VersionsBeforeLeases, SEEDS);
-    is_found(Broken::PinsIgnored, 5 * SEEDS);
-    is_found(Broken::MarkRemovedFirst, SEEDS);
-    is_found(Broken::NoFenceOfTasks, 5 * SEEDS);
-}
-
-/// These need several coincidences in one run: found in about one run of a hundred, or less.
-#[test]
-#[ignore = "minutes"]
-fn rarer_losses_are_found() {
-    is_found(Broken::LookBeforeLease, 3000);
-    is_found(Broken::AdoptUnseen, 3000);
-    is_found(Broken::MarksAfterLeases, 3000);
-    is_found(Broken::AdoptionIgnored, 3000);
 }

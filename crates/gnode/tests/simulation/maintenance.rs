@@ -1,0 +1,233 @@
+//! What G-nodes do in the simulation: real passes, rebuilds, compactions, conversions and forgetting, in turns with everything else.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use larder_format::compress::Compression;
+use larder_format::layout::Layout;
+use larder_format::lease::Pin;
+use larder_format::mark::Forgotten;
+use larder_gnode::arranging::{ArrangeOptions, Arranged};
+use larder_gnode::compaction::{Compacted, CompactionOptions, Compactor, plans};
+use larder_gnode::converting::{ConvertError, convert as real_convert};
+use larder_gnode::forget::carry_out;
+use larder_gnode::giving_up::{Exact, GiveUpOptions, GivenUp, Unused};
+use larder_gnode::pass::{Executor, Listing, Outcome, PassError, PassOptions, Surroundings};
+use larder_gnode::repair::{compare, rebuild as real_rebuild};
+use larder_store::catalog::Version;
+use larder_testkit::data::Rng;
+use parking_lot::Mutex;
+
+use crate::backup::SERIES;
+use crate::node::{Node, Stop};
+
+/// How a pass finds out that a job is dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Death {
+    /// By a clock that may be wrong: any job may be taken for dead.
+    Guessed,
+    /// All jobs are.
+    Certain,
+}
+
+/// Seconds for which no process of a simulation lives.
+const PATIENT: u64 = 1_000_000;
+
+fn surroundings(node: &Node, death: Death) -> Surroundings {
+    let dice = Mutex::new(Rng::new(node.rng().next_u64()));
+    let clock = AtomicU64::new(node.now_ms());
+    Surroundings {
+        repository: node.repository.clone(),
+        now_ms: Arc::new(move || clock.fetch_add(1000, Ordering::Relaxed)),
+        // Interrupted now and then, at any place where it asks.
+        stop: Arc::new(move || death == Death::Guessed && dice.lock().one_in(300)),
+        host: "collector".to_owned(),
+        program: "simulation".to_owned(),
+        process: 1,
+        executor: Executor::Turns,
+    }
+}
+
+/// Whether the index says of containers and versions what is so.
+pub async fn index_agrees(node: &Node) -> Result<(), String> {
+    let surroundings = surroundings(node, Death::Certain);
+    let (number, agreement) = compare(&surroundings).await.map_err(|error| error.to_string())?;
+    match agreement.count {
+        0 => Ok(()),
+        _ => Err(format!("index {number}: {:?}", agreement.disagreements)),
+    }
+}
+
+fn options(node: &Node, death: Death, seconds: u64) -> PassOptions {
+    if death == Death::Certain {
+        // In the end nothing is left over, so that what nobody needs can be told from what some need.
+        let arrange = ArrangeOptions {
+            holes_percent: Some(0.0),
+            every: Some(node.pick(&[1, 1, 2, 3, 5])),
+            all: true,
+            compression: Compression::Off,
+        };
+        let unused = Unused::OfContainer(node.pick(&[1, 20, 60]));
+        let exact = node.pick(&[Exact::Never, Exact::WhenWorth, Exact::Always]);
+        let give_up = GiveUpOptions { unused, exact, max_rewrite: None, compression: Compression::Off };
+        // What arrived late is found only by listing everything.
+        let dead_after = Duration::from_secs(seconds);
+        let (listing, arrange, give_up) = (Listing::Whole, Some(arrange), Some(give_up));
+        return PassOptions { dead_after, listing, give_up, arrange, ..PassOptions::default() };
+    }
+    let mut rng = node.rng();
+    let give_up = GiveUpOptions {
+        unused: Unused::OfContainer(*rng.pick(&[1, 20, 60])),
+        exact: *rng.pick(&[Exact::Never, Exact::WhenWorth, Exact::Always]),
+        max_rewrite: *rng.pick(&[None, None, None, Some(20_000)]),
+        compression: Compression::Off,
+    };
+    let arrange = ArrangeOptions {
+        holes_percent: Some(*rng.pick(&[0.0, 20.0, 60.0])),
+        every: Some(*rng.pick(&[1, 1, 2, 3, 5])),
+        all: rng.one_in(4),
+        compression: Compression::Off,
+    };
+    PassOptions {
+        dead_after: Duration::from_secs(seconds),
+        listing: *rng.pick(&[Listing::New, Listing::New, Listing::Auto]),
+        give_up: Some(give_up),
+        arrange: (!rng.one_in(4)).then_some(arrange),
+        max_duration: rng.pick(&[None, None, None, Some(5), Some(30)]).map(Duration::from_secs),
+        ..PassOptions::default()
+    }
+}
+
+/// One pass.
+pub async fn collect(node: &Node, death: Death) -> Result<(), Stop> {
+    let surroundings = surroundings(node, death);
+    let seconds = match death {
+        Death::Certain => 0,
+        Death::Guessed => node.pick(&[0, 20, 100, 400, PATIENT, PATIENT, PATIENT]),
+    };
+    let options = options(node, death, seconds);
+    let _impatient = (seconds < PATIENT).then(|| node.ledger.impatient());
+    let report = match larder_gnode::pass::run(&surroundings, &options).await {
+        Ok(report) => report,
+        // Nothing is damaged here, so whatever cannot be read was never whole.
+        Err(error @ (PassError::UnreadableManifest { .. } | PassError::UnreadableLease { .. })) => {
+            node.ledger.is_wrong(format!("a pass: {error}"));
+            return Err(error.into());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let GivenUp { plan, led_chunks, copied_chunks, dropped_chunks, unreadable, was_stopped: is_part, .. } =
+        &report.given_up;
+    let Arranged { versions, moved_chunks, given_up, unreadable: unarranged, was_stopped, .. } = &report.arranged;
+    if death == Death::Certain && !(unreadable.is_empty() && unarranged.is_empty()) {
+        node.ledger.is_wrong(format!("a quiet pass cannot read {unreadable:?} {unarranged:?}"));
+    }
+    node.ledger.add("fences", report.plan.fenced.len() as u64);
+    node.ledger.add("kept for a lease", report.kept.len() as u64);
+    if !matches!(report.outcome, Outcome::Published(_)) {
+        return Ok(());
+    }
+    let happened = [
+        ("passes", 1),
+        ("containers collected", report.done.containers),
+        ("entries removed", report.done.entries),
+        ("given up in part", u64::from(*is_part && plan.containers > 0)),
+        ("containers given up", plan.containers),
+        ("chunks led", *led_chunks),
+        ("chunks copied", *copied_chunks),
+        ("chunks dropped", *dropped_chunks),
+        ("versions arranged", *versions),
+        ("chunks moved", *moved_chunks),
+        ("containers arranged", *given_up),
+        ("arranging stopped", u64::from(*was_stopped)),
+        ("rebuilt by passes", u64::from(report.rebuilt.is_some())),
+    ];
+    happened.into_iter().for_each(|(what, times)| node.ledger.add(what, times));
+    Ok(())
+}
+
+/// `repair index`.
+pub async fn rebuild(node: &Node, death: Death) -> Result<(), Stop> {
+    let rebuilt = real_rebuild(&surroundings(node, death)).await?;
+    if death == Death::Certain && rebuilt.lost_chunks > 0 {
+        return Err(format!("{} chunks are nowhere", rebuilt.lost_chunks).into());
+    }
+    node.ledger.add("rebuilt", u64::from(rebuilt.number.is_some()));
+    node.ledger.add("led by a rebuild", rebuilt.given_up);
+    Ok(())
+}
+
+/// Lays out anew what is worth it, which is nearly everything.
+pub async fn compact(node: &Node) -> Result<(), Stop> {
+    let options = CompactionOptions {
+        sparse_percent: node.pick(&[60, 90, 100]),
+        small_bytes: node.pick(&[0, 200, 1000]),
+        budget_percent: node.pick(&[20, 60, 100]),
+        duplicate_percent: node.pick(&[20, 101]),
+        compression: Compression::Off,
+    };
+    let (context, most) = (node.context(), 1 + node.below(3));
+    let work = move |context: &larder_lnode::Context| {
+        let found = plans(context, &options)?.plans;
+        let mut compactor = Compactor::new(context, &options);
+        found.iter().take(most).map(|plan| compactor.compact(plan)).collect::<Result<Vec<_>, _>>()
+    };
+    let compacted = Executor::Turns.run(&node.repository, move |io| work(&context.on(&io.runtime))).await?;
+    for compacted in compacted {
+        match compacted {
+            Compacted::Done { shared_chunks, .. } => {
+                node.ledger.count("compacted");
+                node.ledger.add("shared by compaction", u64::from(shared_chunks > 0));
+            }
+            _ => node.ledger.count("compaction overtaken"),
+        }
+    }
+    Ok(())
+}
+
+/// Converts some series.
+pub async fn convert(node: &Node) -> Result<(), Stop> {
+    let series = SERIES[node.below(SERIES.len())];
+    let layout = node.pick(&[Layout::Standard, Layout::Lifecycle]);
+    let context = node.context();
+    let done = Executor::Turns
+        .run(&node.repository, move |io| real_convert(&context.on(&io.runtime), series, layout, Compression::Off, None))
+        .await;
+    match done {
+        Ok(done) => {
+            let what = if layout == Layout::Lifecycle { "converted" } else { "converted back" };
+            node.ledger.add(what, done.versions);
+            node.ledger.add("shared while converting", u64::from(done.shared_bytes > 0));
+            node.ledger.add("conversion overtaken", done.overtaken);
+            Ok(())
+        }
+        Err(ConvertError::NoSuchSeries { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Forgets some versions.
+pub async fn forget(node: &Node) -> Result<(), Stop> {
+    let mut versions = node.repository.catalog().await?.versions;
+    if versions.len() < 4 {
+        return Ok(());
+    }
+    // The newest is what a job is about to use, and so the more interesting.
+    versions.sort_by_key(Version::id);
+    let mut chosen = Vec::new();
+    let most = if node.one_in(4) { 2 } else { 1 };
+    for _ in 0..most {
+        let at = match node.one_in(2) {
+            true => versions.len() - 1 - node.below(2),
+            false => node.below(versions.len()),
+        };
+        let version = versions.remove(at);
+        node.ledger.begins_to_forget(version.id());
+        let mark = Forgotten { time_ms: node.now_ms(), host: "node".to_owned(), reason: "simulated".to_owned() };
+        chosen.push((Pin { series: version.series, job: version.id() }, mark));
+    }
+    let forgot = carry_out(&node.repository, chosen).await;
+    node.ledger.add("forgotten", forgot.done.len() as u64);
+    Ok(())
+}
