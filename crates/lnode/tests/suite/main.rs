@@ -9,6 +9,7 @@ mod crash_sweep;
 mod diffing;
 mod full_vision;
 mod index_model;
+mod layouts_model;
 mod lies_model;
 mod moved;
 mod neighbours;

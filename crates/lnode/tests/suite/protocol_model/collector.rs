@@ -13,7 +13,7 @@ use crate::protocol_model::model::Protocol;
 use crate::protocol_model::rules::Rule;
 use crate::protocol_model::scenario::Kind;
 use crate::protocol_model::sets::{Containers, Jobs};
-use crate::protocol_model::state::{Register, State};
+use crate::protocol_model::state::{Bucket, Register, State, resolves};
 
 /// Where a pass stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,6 +44,8 @@ pub(crate) struct Collector {
     leaving: Jobs,
     /// What a redirect may lead to.
     safe: Containers,
+    /// Containers that retained manifests need and that are nowhere, over a rebuilt index.
+    missing: Containers,
     /// Entries of the current listing that were read.
     read: Jobs,
     /// Jobs whose register was decided, or whose lease was closed, when the leases began to be listed.
@@ -204,6 +206,7 @@ impl Protocol {
     pub(crate) fn read_entry(&self, state: &mut State, g: usize, job: usize) {
         let (lease, register) = (state.bucket.leases[job], state.bucket.registers[job]);
         let manifest = self.kept_by(state, job);
+        let missing = self.missing(state, job);
         let (is_task, is_generation) = (self.scenario.jobs[job].kind == Kind::Rewriting, self.compacts(job).is_some());
         let pass = &mut state.g_nodes[g];
         pass.read.insert(job);
@@ -223,6 +226,7 @@ impl Protocol {
         if version && !pass.forgotten.has(job) && !is_task {
             let superseded = pass.superseded.has(job);
             if !superseded {
+                pass.missing = pass.missing.union(missing);
                 pass.doomed = pass.doomed.minus(manifest);
             }
             if !superseded && !self.scenario.equal.is_empty() {
@@ -346,7 +350,7 @@ impl Protocol {
             leaving: pass.leaving,
             listed: pass.listed,
             movable: pass.listed.minus(not_given_up),
-            doomed: containers.minus(Containers::of_jobs(kept)),
+            doomed: containers.minus(Containers::of_jobs(kept)).minus(state.bucket.index.unread),
             // What lies below a generation that holds may come back late, and means nothing. So nobody needs to have closed.
             remove: settled
                 .and(closed.union(pass.replaced.minus(held(Rule::NamedGenerationsRetained, all_generations)))),
@@ -357,8 +361,23 @@ impl Protocol {
         }
     }
 
+    /// What the manifest of `job` needs and nobody finds, although a rebuild did not miss it.
+    fn missing(&self, state: &State, job: usize) -> Containers {
+        let Bucket { index, containers, .. } = &state.bucket;
+        if !index.is_rebuilt || !self.rules.hold(Rule::MissingStops) {
+            return Containers::default();
+        }
+        let wanted = state.manifest(job).minus(index.searched);
+        let lost = wanted.iter().filter(|at| !resolves(Containers::at(*at), &index.forwards, *containers));
+        lost.fold(Containers::default(), |all, at| all.union(Containers::at(at)))
+    }
+
     fn publish(&self, state: &mut State, g: usize) {
         let pass = state.g_nodes[g];
+        if !pass.missing.is_empty() {
+            state.g_nodes[g] = Collector::default();
+            return;
+        }
         state.g_nodes[g] = Collector {
             phase: Phase::Deleting,
             doomed: pass.doomed,

@@ -119,26 +119,61 @@ impl Protocol {
         }
     }
 
-    /// The newest index is lost, and with it what was given up and where it is now. A new one is made from what is there.
-    pub(crate) fn rebuild(&self, state: &mut State) {
+    /// What a rebuild finds out about: what visible versions reference, and all generations of what live leases name.
+    fn searched(&self, state: &State) -> Containers {
+        let mut needed = self.referenced(state);
+        if self.rules.hold(Rule::RebuildAsksLeases) {
+            for job in (0..state.jobs.len()).filter(|job| state.bucket.leases[*job].open()) {
+                let plan = &self.scenario.jobs[job];
+                for version in plan.base.into_iter().chain(plan.shares) {
+                    let all = std::iter::once(version).chain(self.generations(version));
+                    let held = all.filter(|job| state.bucket.registers[*job] == Register::Manifest);
+                    needed = held.fold(needed, |needed, job| needed.union(state.manifest(job)));
+                }
+            }
+        }
+        needed
+    }
+
+    /// Containers whose chunks are in one that a rebuild could not read, and that is there: the next one finds them.
+    pub(crate) fn in_unread(&self, state: &State) -> Containers {
+        let unread = state.bucket.index.unread.and(state.bucket.containers);
+        let pairs = self.scenario.equal.iter().flat_map(|(one, other)| [(*one, *other), (*other, *one)]);
+        let found = pairs.filter(|(_, other)| Containers::at(*other).within(unread));
+        found.fold(Containers::default(), |all, (one, _)| all.union(Containers::at(one)))
+    }
+
+    /// Containers that a rebuild may fail to read without failing: those that nothing names which it looks for.
+    pub(crate) fn unnamed(&self, state: &State) -> Containers {
+        state.bucket.containers.minus(self.searched(state))
+    }
+
+    /// The newest index is lost, and with it what was given up and where it is now. A new one is made from what there is, as far as it
+    /// can be read.
+    pub(crate) fn rebuild(&self, state: &mut State, unread: Containers) {
+        let needed = self.searched(state);
         let lost = std::mem::take(&mut state.bucket.index);
         state.bucket.deletes_in_flight = lost.given_up;
         state.history.rebuilt = true;
-        let containers = state.bucket.containers;
+        let containers = state.bucket.containers.minus(unread);
         let index = &mut state.bucket.index;
-        for (one, other) in &self.scenario.equal {
-            let [has_one, has_other] = [one, other].map(|at| Containers::at(*at).within(containers));
-            match (has_one, has_other) {
-                (true, true) if self.rules.hold(Rule::RebuiltKeepsCopies) => {
-                    index.forwards[*one] = Some(*other as u8);
-                    index.forwards[*other] = Some(*one as u8);
-                    index.copies = index.copies.union(Containers::at(*one)).union(Containers::at(*other));
-                }
-                (false, true) => index.forwards[*one] = Some(*other as u8),
-                (true, false) => index.forwards[*other] = Some(*one as u8),
-                _ => {}
+        index.is_rebuilt = true;
+        index.unread = if self.rules.hold(Rule::UnreadKept) { unread } else { Containers::default() };
+        if self.rules.hold(Rule::RebuiltKeepsCopies) {
+            index.copies = containers.union(index.unread);
+        }
+        let equal = self.scenario.equal.iter().flat_map(|(one, other)| [(*one, *other), (*other, *one)]);
+        for (one, other) in equal {
+            let [is_needed, has_one] = [needed, containers].map(|all| Containers::at(one).within(all));
+            let has_other = Containers::at(other).within(containers);
+            let keeps = self.rules.hold(Rule::RebuiltKeepsCopies) || !has_one;
+            if is_needed && has_other && keeps {
+                index.forwards[one] = Some(other as u8);
             }
         }
+        let is_found = |at: &usize| Containers::at(*at).within(containers) || index.forwards[*at].is_some();
+        let missing = needed.iter().filter(|at| !is_found(at));
+        index.searched = missing.fold(Containers::default(), |all, at| all.union(Containers::at(at)));
         self.published(state, None);
     }
 

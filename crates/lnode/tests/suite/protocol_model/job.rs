@@ -11,6 +11,8 @@ use crate::protocol_model::state::{Forwards, Register, State, resolves};
 pub(crate) enum Step {
     /// Create `jobs/<job>/0`, which names base and adopted jobs.
     CreateLease,
+    /// Create it once more, where the store overwrites: that must fail.
+    Probe,
     /// Look at one object of a job it named. `last` ends the look at that job: it is used now, or never.
     Look { at: usize, what: Look, last: bool },
     /// Create `data/<job>/<n>`.
@@ -69,7 +71,7 @@ pub(crate) struct JobState {
 }
 
 /// The program of a job under `rules`.
-pub(crate) fn program(plan: &Plan, rules: Rules) -> Vec<Step> {
+pub(crate) fn program(plan: &Plan, rules: Rules, overwrites: bool) -> Vec<Step> {
     let mut looks = Vec::new();
     for base in plan.base.into_iter().chain(plan.shares) {
         let mut whats = vec![Look::Mark, Look::Manifest];
@@ -99,6 +101,9 @@ pub(crate) fn program(plan: &Plan, rules: Rules) -> Vec<Step> {
     }
 
     let mut steps = vec![Step::CreateLease];
+    if overwrites && rules.hold(Rule::ProbedFirst) && plan.start == Start::Nothing {
+        steps.push(Step::Probe);
+    }
     if rules.hold(Rule::LeaseFirst) {
         steps.append(&mut looks);
     } else {
@@ -178,6 +183,8 @@ impl Protocol {
                 }
                 state.bucket.leases[job].first = true;
             }
+            // It overwrote its own lease, says so, and ends.
+            Step::Probe => self.give_up_now(state, job),
             Step::Look { at, what, last } => self.look(state, job, at, what, last),
             // What it writes anew is gone already: there is nothing left to do.
             Step::Upload(_) if self.is_rewriting(job) && !self.old(job).within(state.bucket.containers) => {
@@ -266,6 +273,10 @@ impl Protocol {
             }
             return;
         }
+        let is_rotten = last && what == Look::Manifest && state.history.rotten.has(self.newest_generation(state, at));
+        if is_rotten && self.rules.hold(Rule::NewestOrNothing) {
+            return;
+        }
         if !last {
             return;
         }
@@ -276,6 +287,9 @@ impl Protocol {
                 owners = owners.union(self.scenario.jobs[at].adopts);
             }
             Containers::of_jobs(owners).and(state.bucket.containers)
+        } else if is_rotten {
+            // The highest that can be read.
+            state.manifest(at)
         } else if self.rules.hold(Rule::GenerationAfterLease) {
             state.manifest(self.newest_generation(state, at))
         } else {
@@ -289,6 +303,12 @@ impl Protocol {
         state.jobs[job].taken = state.jobs[job].taken.union(taken);
     }
 
+    /// `job` ends, and leaves its lease.
+    fn give_up_now(&self, state: &mut State, job: usize) {
+        state.jobs[job].outcome = Outcome::GaveUp;
+        state.jobs[job].next = self.programs[job].len() as u8;
+    }
+
     /// There is nothing to lay out anew.
     fn give_in(&self, state: &mut State, job: usize) {
         state.jobs[job].outcome = Outcome::GaveUp;
@@ -297,7 +317,7 @@ impl Protocol {
 
     fn commit(&self, state: &mut State, job: usize) {
         let found = state.bucket.registers[job];
-        let free = found == Register::Absent || !self.rules.hold(Rule::CreateIfAbsent);
+        let free = found == Register::Absent || !self.rules.hold(Rule::CreateIfAbsent) || self.scenario.overwrites;
         if self.is_rewriting(job) {
             self.publish_rewriting(state, job);
         } else if free {

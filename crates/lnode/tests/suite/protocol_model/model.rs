@@ -7,8 +7,8 @@ use crate::protocol_model::job::{JobState, Step, program};
 use crate::protocol_model::properties;
 use crate::protocol_model::rules::{Rule, Rules};
 use crate::protocol_model::scenario::{Kind, Scenario};
-use crate::protocol_model::sets::Containers;
-use crate::protocol_model::state::{Bucket, History, Register, State};
+use crate::protocol_model::sets::{CONTAINERS_PER_JOB, Containers};
+use crate::protocol_model::state::{Bucket, History, Lease, Register, State};
 
 /// The protocol under some rules, in one scenario.
 #[derive(Clone)]
@@ -50,8 +50,10 @@ pub(crate) enum Act {
     Pass(usize, PassStep),
     /// Somebody deletes a container whose chunks were moved.
     DropGivenUp(usize),
-    /// The index is lost; somebody makes a new one from containers and versions alone.
-    Rebuild,
+    /// A generation cannot be read any more.
+    Rot(usize),
+    /// The index is lost; somebody makes a new one from containers and versions alone, and cannot read one of these.
+    Rebuild(Option<usize>),
     /// The index whose number a rewriting wanted is deleted, because there are newer ones.
     OldIndexDeleted(usize),
 }
@@ -71,7 +73,7 @@ impl Act {
 
 impl Protocol {
     pub(crate) fn new(scenario: Scenario, rules: Rules) -> Self {
-        let programs = scenario.jobs.iter().map(|plan| program(plan, rules)).collect();
+        let programs = scenario.jobs.iter().map(|plan| program(plan, rules, scenario.overwrites)).collect();
         Self { scenario, rules, programs, look_for_leaks: false, witnesses: Vec::new() }
     }
 
@@ -139,6 +141,10 @@ impl Protocol {
             if fences && state.bucket.registers[job] == Register::Absent && (!late || late_fences) {
                 acts.push(Act::Fence(job));
             }
+            let is_whole = self.compacts(job).is_some() && !state.history.rotten.has(job);
+            if self.scenario.rots && is_whole && state.bucket.registers[job] == Register::Manifest {
+                acts.push(Act::Rot(job));
+            }
             // Only a job that still means to publish can be misled.
             let waits = matches!(self.next_step(state, job), Some(Step::Commit));
             if self.scenario.jobs[job].kind == Kind::Rewriting
@@ -149,9 +155,21 @@ impl Protocol {
             }
         }
         let droppable = state.bucket.index.given_up.union(state.bucket.deletes_in_flight);
-        acts.extend(droppable.and(state.bucket.containers).iter().map(Act::DropGivenUp));
-        if self.scenario.index_lost && !state.history.rebuilt {
-            acts.push(Act::Rebuild);
+        let is_there = |at: &usize| {
+            let forward = state.bucket.index.forwards[*at].map(|at| Containers::at(at.into()));
+            !self.rules.hold(Rule::ForwardsThere) || forward.is_none_or(|at| at.within(state.bucket.containers))
+        };
+        let present = droppable.and(state.bucket.containers).iter();
+        acts.extend(present.filter(is_there).map(Act::DropGivenUp));
+        let deleting = !droppable.and(state.bucket.containers).is_empty();
+        if self.scenario.index_lost && !state.history.rebuilt && !(deleting && self.scenario.deleted_first) {
+            let unread = self.unnamed(state).iter().filter(|_| self.scenario.unreadable).map(Some);
+            acts.extend(std::iter::once(None).chain(unread).map(Act::Rebuild));
+        }
+        // Passes write leases as well, and end like jobs.
+        if self.scenario.overwrites && self.rules.hold(Rule::ProbedFirst) {
+            acts.retain(|act| matches!(act, Act::Job(..)));
+            return;
         }
         let mut steps = Vec::new();
         for g in 0..state.g_nodes.len() {
@@ -193,7 +211,8 @@ impl Protocol {
             Act::DropGivenUp(container) => {
                 state.bucket.containers = state.bucket.containers.minus(Containers::at(container));
             }
-            Act::Rebuild => self.rebuild(state),
+            Act::Rot(job) => state.history.rotten.insert(job),
+            Act::Rebuild(unread) => self.rebuild(state, unread.map_or(Containers::default(), Containers::at)),
             Act::OldIndexDeleted(job) => {
                 state.bucket.registers[job] = Register::Absent;
                 state.history.removed.insert(job);
@@ -215,6 +234,15 @@ impl Model for Protocol {
             history: History::default(),
         };
         (0..self.scenario.jobs.len()).for_each(|job| self.start(&mut state, job));
+        if let Some((old, new)) = self.scenario.equal.first().filter(|_| self.scenario.is_copy) {
+            self.redirect(&mut state, *old, *new);
+            state.bucket.containers = state.bucket.containers.minus(Containers::at(*new));
+            // The version that had it was forgotten and is gone.
+            let owner = new / CONTAINERS_PER_JOB;
+            (state.bucket.registers[owner], state.bucket.leases[owner]) = (Register::Absent, Lease::default());
+            state.history.forgotten.insert(owner);
+            state.history.removed.insert(owner);
+        }
         vec![state]
     }
 

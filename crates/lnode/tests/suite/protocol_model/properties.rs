@@ -2,6 +2,7 @@
 
 use stateright::Property;
 
+use crate::protocol_model::collector::Phase;
 use crate::protocol_model::job::Outcome;
 use crate::protocol_model::model::Protocol;
 use crate::protocol_model::scenario::{Kind, Plan};
@@ -23,16 +24,31 @@ pub(crate) const REMOVED: &str = "a removed version never comes back";
 /// Garbage can be collected, whatever happened before.
 pub(crate) const NO_LEAK: &str = "one quiet pass leaves exactly what visible versions reference";
 
+/// A rebuild finds it, if the index does not.
+pub(crate) const KEPT: &str = "every chunk that a visible version needs is in some container";
+
 /// The invariants, and the examples that `model` asks for.
 pub(crate) fn of(model: &Protocol) -> Vec<Property<Protocol>> {
     let mut properties = vec![
         Property::always(WHOLE, |model: &Protocol, state: &State| {
-            resolves(model.referenced(state), &state.bucket.index.forwards, state.bucket.containers)
+            let wanted = model.referenced(state).minus(model.in_unread(state));
+            resolves(wanted, &state.bucket.index.forwards, state.bucket.containers)
+        }),
+        Property::always(KEPT, |model: &Protocol, state: &State| {
+            let has = |at: usize| Containers::at(at).within(state.bucket.containers);
+            let equal = |at: usize| {
+                let pairs = model.scenario.equal.iter();
+                pairs.filter(move |pair| pair.0 == at || pair.1 == at).any(|pair| has(pair.0) || has(pair.1))
+            };
+            // By the index where it knows more: also what was written anew.
+            let wanted = model.referenced(state).iter();
+            let known = |at: usize| resolves(Containers::at(at), &state.bucket.index.forwards, state.bucket.containers);
+            wanted.into_iter().all(|at| has(at) || equal(at) || known(at))
         }),
         Property::always(PINNED, |model: &Protocol, state: &State| {
             let relying = (0..state.jobs.len()).filter(|job| model.relies(state, *job));
             let taken = relying.fold(Containers::default(), |all, job| all.union(state.jobs[job].taken));
-            resolves(taken, &state.bucket.index.forwards, state.bucket.containers)
+            resolves(taken.minus(model.in_unread(state)), &state.bucket.index.forwards, state.bucket.containers)
         }),
         Property::always(FOUND, |_: &Protocol, state: &State| {
             state.history.alarmed.minus(state.history.expired_readers).is_empty()
@@ -252,6 +268,56 @@ pub(crate) fn lives_in_what_others_left() -> Property<Protocol> {
             gone && read_there && state.history.removed.has(owner)
         })
     })
+}
+
+/// A version was built on one whose container was gone when the index was rebuilt, and that is gone itself.
+pub(crate) fn rebuilt_for_a_job() -> Property<Protocol> {
+    Property::sometimes("a rebuild finds for a job what its base lost", |model: &Protocol, state: &State| {
+        some_job(model, state, |job, plan| {
+            let base = plan.base.filter(|base| state.history.forgotten.has(*base));
+            let gone = base.map_or(Containers::default(), |base| state.manifest(base)).minus(state.bucket.containers);
+            state.history.rebuilt && model.visible(state, job) && !gone.and(state.manifest(job)).is_empty()
+        })
+    })
+}
+
+/// A job does without a base of which the newest generation cannot be read.
+pub(crate) fn does_without_the_rotten() -> Property<Protocol> {
+    Property::sometimes("a job does without a base that cannot be read", |model: &Protocol, state: &State| {
+        some_job(model, state, |job, plan| {
+            let Some(base) = plan.base.filter(|_| plan.kind == Kind::Backup) else { return false };
+            let none = state.manifest(job).and(Containers::of_job(base)).is_empty();
+            none && !state.history.rotten.is_empty() && !state.history.forgotten.has(base)
+        })
+    })
+}
+
+/// A version is read from a container of which the index says that it was given up.
+pub(crate) fn lives_in_what_was_given_up() -> Property<Protocol> {
+    Property::sometimes("a version lives in a container that was given up", |model: &Protocol, state: &State| {
+        let given_up = state.bucket.index.given_up.and(state.bucket.containers);
+        let passed = state.g_nodes.iter().any(|pass| pass.phase == Phase::Deleting);
+        passed && !given_up.and(model.referenced(state)).is_empty()
+    })
+}
+
+/// A job finds that the store overwrites.
+pub(crate) fn refuses_the_store() -> Property<Protocol> {
+    Property::sometimes("a job refuses a store that overwrites", |_: &Protocol, state: &State| {
+        state.jobs.iter().any(|job| job.outcome == Outcome::GaveUp)
+    })
+}
+
+/// What a rebuild could not read is what a visible version needs.
+pub(crate) fn lives_in_what_was_unread() -> Property<Protocol> {
+    Property::sometimes(
+        "a version's chunk is in a container that a rebuild could not read",
+        |model: &Protocol, state: &State| {
+            let unread = state.bucket.index.unread.and(state.bucket.containers);
+            let gone = model.referenced(state).minus(state.bucket.containers);
+            !unread.is_empty() && !gone.is_empty()
+        },
+    )
 }
 
 /// A version whose chunks were moved to a container of a task.

@@ -32,6 +32,10 @@ pub(crate) enum Rule {
     CloseLast,
     /// The newest generation of the base is read after the lease, not when the base was chosen.
     GenerationAfterLease,
+    /// Nobody builds on a version of which a newer generation than the one found cannot be read.
+    NewestOrNothing,
+    /// A writing process proves that the store creates conditionally before it relies on that.
+    ProbedFirst,
     /// A reader that does not find a container reads the index again before it calls the container lost.
     LookAgain,
     /// `jobs/<job>/done` is never written when a create of the lease or of the register stayed without an answer.
@@ -91,6 +95,15 @@ pub(crate) enum Rule {
     /// An index that is made from containers and versions alone keeps all copies of a chunk, and none is given up or built on:
     /// of any of them a delete may be under way that nobody remembers.
     RebuiltKeepsCopies,
+    /// A rebuild finds out where the chunks are of all generations of all versions that live leases name, marked or not.
+    RebuildAsksLeases,
+    /// Over a rebuilt index nothing is deleted while a container is missing that a visible version or a live lease needs, unless
+    /// that rebuild had found it missing.
+    MissingStops,
+    /// What a rebuild could not read of containers that no version names is kept.
+    UnreadKept,
+    /// What was moved goes only when the place that it was moved to is seen in the store.
+    ForwardsThere,
     /// An old place goes only after the index that redirects it was published.
     RedirectBeforeRemoval,
     /// Who has created an index looks whether its number is the highest before it counts as published.
@@ -100,17 +113,21 @@ pub(crate) enum Rule {
 /// The rules in force.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
-    off: Option<Rule>,
+    off: [Option<Rule>; 2],
 }
 
 impl Rules {
-    pub(crate) const ALL: Self = Self { off: None };
+    pub(crate) const ALL: Self = Self { off: [None, None] };
 
     pub(crate) fn without(rule: Rule) -> Self {
-        Self { off: Some(rule) }
+        Self { off: [Some(rule), None] }
+    }
+
+    pub(crate) fn without_both(one: Rule, other: Rule) -> Self {
+        Self { off: [Some(one), Some(other)] }
     }
 
     pub(crate) fn hold(self, rule: Rule) -> bool {
-        self.off != Some(rule)
+        !self.off.contains(&Some(rule))
     }
 }

@@ -126,8 +126,18 @@ pub(crate) struct Scenario {
     pub(crate) equal: Vec<(usize, usize)>,
     /// Two compactions that chose the same number: their register is one.
     pub(crate) one_generation: Option<(usize, usize)>,
+    /// A generation that is there may become one that cannot be read, when a pass has read it.
+    pub(crate) rots: bool,
+    /// The store ignores the condition of a create, and overwrites.
+    pub(crate) overwrites: bool,
+    /// The repository is a copy that lacks what the index gives as the place of what was moved.
+    pub(crate) is_copy: bool,
     /// The index may be lost once, and rebuilt.
     pub(crate) index_lost: bool,
+    /// But only while no delete of what was given up is under way.
+    pub(crate) deleted_first: bool,
+    /// Whoever rebuilds it may fail to read a container that no version names.
+    pub(crate) unreadable: bool,
 }
 
 impl Scenario {
@@ -148,7 +158,12 @@ impl Scenario {
             late_fences: false,
             equal: Vec::new(),
             one_generation: None,
+            rots: false,
+            overwrites: false,
+            is_copy: false,
             index_lost: false,
+            deleted_first: false,
+            unreadable: false,
         }
     }
 
@@ -251,6 +266,16 @@ impl Scenario {
         Self::new(&[Plan { used: 2, ..Plan::VERSION }, Plan::compaction(0), Plan::BACKUP.on(0)], g_nodes)
     }
 
+    /// The same, and the newer generation cannot be read any more.
+    pub(crate) fn rotten_base(g_nodes: usize) -> Self {
+        Self { rots: true, ..Self::compacted_base(g_nodes) }
+    }
+
+    /// A version and a job on it, in a store that overwrites.
+    pub(crate) fn overwriting(g_nodes: usize) -> Self {
+        Self { overwrites: true, ..Self::new(&[Plan::VERSION, Plan::BACKUP], g_nodes) }
+    }
+
     /// The same with somebody who reads the version.
     pub(crate) fn compacted_while_read(g_nodes: usize) -> Self {
         Self::new(&[Plan { used: 2, ..Plan::VERSION }, Plan::compaction(0), Plan::reader(0)], g_nodes)
@@ -297,9 +322,31 @@ impl Scenario {
         Self { equal: Self::first_of(&[(0, 1), (1, 0)]), ..Self::reverse_dedup(g_nodes) }
     }
 
+    /// A copy that has what was given up, and lacks what it was given up for.
+    pub(crate) fn copied(g_nodes: usize) -> Self {
+        let jobs = [Plan::VERSION, Plan::VERSION, Plan::VERSION];
+        let scenario = Self { equal: Self::first_of(&[(0, 1)]), ..Self::new(&jobs, g_nodes) };
+        Self { is_copy: true, ..scenario }
+    }
+
     /// The same, and the index is lost once.
     pub(crate) fn rebuilt(g_nodes: usize) -> Self {
         Self { index_lost: true, ..Self::reverse_dedup_to_and_fro(g_nodes) }
+    }
+
+    /// A container that the rebuild needs and that no version names may be one that it cannot read.
+    pub(crate) fn rebuilt_unread(g_nodes: usize) -> Self {
+        Self { unreadable: true, ..Self::rebuilt(g_nodes) }
+    }
+
+    /// The index is lost while a job runs on the version whose container was given up.
+    pub(crate) fn rebuilt_beside_a_job(g_nodes: usize) -> Self {
+        Self { index_lost: true, expirable: Jobs::default(), ..Self::redirected_base(g_nodes) }
+    }
+
+    /// And while somebody reads it.
+    pub(crate) fn rebuilt_beside_a_reader(g_nodes: usize) -> Self {
+        Self { index_lost: true, ..Self::redirected_while_read(g_nodes) }
     }
 
     /// A third has the chunk as well.

@@ -63,8 +63,14 @@ pub(crate) struct Index {
     pub(crate) forwards: Forwards,
     /// Containers whose chunks were moved, and which anybody may delete now.
     pub(crate) given_up: Containers,
-    /// Containers that had copies of one another when the index was rebuilt.
+    /// Containers that were there when the index was rebuilt.
     pub(crate) copies: Containers,
+    /// It was rebuilt.
+    pub(crate) is_rebuilt: bool,
+    /// What the rebuild looked for and did not find.
+    pub(crate) searched: Containers,
+    /// What it could not read, and keeps.
+    pub(crate) unread: Containers,
     /// Only without [`crate::protocol_model::rules::Rule::LaterReferencesInherit`]: versions that were there when a redirect was published.
     pub(crate) ingested: Jobs,
 }
@@ -104,6 +110,8 @@ pub(crate) struct History {
     pub(crate) expired_readers: Jobs,
     /// Compactions whose generation somebody else decided: they are over, whatever they do.
     pub(crate) taken: Jobs,
+    /// Generations that cannot be read any more. What passes know of them they have from the index.
+    pub(crate) rotten: Jobs,
     /// The index was lost and rebuilt.
     pub(crate) rebuilt: bool,
     /// Readers that reported something as lost.

@@ -5,7 +5,7 @@
 use crate::protocol_model::properties::*;
 use crate::protocol_model::rules::Rule;
 use crate::protocol_model::scenario::Scenario;
-use crate::protocol_model::without_rules::breaks;
+use crate::protocol_model::without_rules::{breaks, breaks_without_both};
 use crate::protocol_model::{holds, holds_and_cleans_up};
 
 #[test]
@@ -44,6 +44,21 @@ fn two_tasks_want_one_generation() {
 #[test]
 fn a_base_is_compacted() {
     holds(Scenario::compacted_base(1), vec![lives_in_a_newer_generation(), outlives_base(), collected()]);
+}
+
+#[test]
+fn the_newest_generation_of_a_base_cannot_be_read() {
+    holds(Scenario::rotten_base(1), vec![does_without_the_rotten(), lives_in_a_newer_generation(), collected()]);
+}
+
+#[test]
+fn a_copy_lacks_what_was_moved_to() {
+    holds(Scenario::copied(1), vec![lives_in_what_was_given_up(), collected()]);
+}
+
+#[test]
+fn a_store_that_overwrites_is_refused() {
+    holds(Scenario::overwriting(1), vec![refuses_the_store()]);
 }
 
 #[test]
@@ -151,6 +166,21 @@ fn a_lost_index_is_made_anew() {
 #[test]
 fn a_lost_index_is_made_anew_beside_two_g_nodes() {
     holds(Scenario::rebuilt(2), vec![lives_in_what_others_left(), collected()]);
+}
+
+#[test]
+fn a_lost_index_is_rebuilt_beside_a_job() {
+    holds(Scenario::rebuilt_beside_a_job(1), vec![rebuilt_for_a_job(), outlives_base(), collected()]);
+}
+
+#[test]
+fn a_lost_index_is_rebuilt_beside_a_reader() {
+    holds(Scenario::rebuilt_beside_a_reader(1), vec![lives_in_what_others_left(), reads_to_the_end()]);
+}
+
+#[test]
+fn a_rebuild_that_cannot_read_a_container_keeps_it() {
+    holds(Scenario::rebuilt_unread(1), vec![lives_in_what_was_unread(), collected()]);
 }
 
 /// Two G-nodes beside three jobs.
@@ -324,4 +354,38 @@ fn adopted_container_given_up() {
 #[test]
 fn rebuilt_index_that_gives_copies_up() {
     breaks(Rule::RebuiltKeepsCopies, Scenario::rebuilt(1), WHOLE);
+}
+
+#[test]
+fn rebuild_that_does_not_ask_leases() {
+    breaks(Rule::RebuildAsksLeases, Scenario::rebuilt_beside_a_job(1), WHOLE);
+    breaks(Rule::RebuildAsksLeases, Scenario::rebuilt_beside_a_reader(1), PINNED);
+}
+
+/// The second line, where deletes are done: what a rebuild did not look for is missed, and nothing is deleted until the next one.
+#[test]
+fn deletes_while_something_is_missing_over_a_rebuilt_index() {
+    let scenario = Scenario { deleted_first: true, ..Scenario::rebuilt_beside_a_job(1) };
+    breaks_without_both(Rule::RebuildAsksLeases, Rule::MissingStops, scenario, KEPT);
+}
+
+#[test]
+fn rebuild_that_forgets_what_it_cannot_read() {
+    breaks(Rule::UnreadKept, Scenario::rebuilt_unread(1), KEPT);
+}
+
+#[test]
+fn base_whose_newest_generation_cannot_be_read() {
+    breaks(Rule::NewestOrNothing, Scenario::rotten_base(1), WHOLE);
+}
+
+#[test]
+fn moved_container_deleted_where_its_new_place_is_not() {
+    breaks(Rule::ForwardsThere, Scenario::copied(1), WHOLE);
+}
+
+#[test]
+fn store_that_overwrites() {
+    breaks(Rule::ProbedFirst, Scenario::overwriting(1), FENCED);
+    breaks(Rule::ProbedFirst, Scenario::overwriting(1), WHOLE);
 }

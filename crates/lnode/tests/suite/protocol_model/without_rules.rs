@@ -18,6 +18,20 @@ pub(crate) fn breaks(rule: Rule, scenario: Scenario, property: &'static str) {
     assert!(found.is_some(), "{rule:?} prevents nothing: without it, still {property}");
 }
 
+/// The same without two rules, of which one alone keeps `property`.
+#[track_caller]
+pub(crate) fn breaks_without_both(one: Rule, other: Rule, scenario: Scenario, property: &'static str) {
+    let search = |rules| {
+        let checker = Protocol::new(scenario.clone(), rules).checker();
+        checker.finish_when(HasDiscoveries::AllOf([property].into())).spawn_bfs().join()
+    };
+    assert!(
+        search(Rules::without(one)).discovery(property).is_none(),
+        "{one:?} is not alone, and still not {property}"
+    );
+    assert!(search(Rules::without_both(one, other)).discovery(property).is_some(), "{other:?} prevents nothing");
+}
+
 #[test]
 fn lease_after_the_looks() {
     breaks(Rule::LeaseFirst, Scenario::one_base(1), WHOLE);
