@@ -13,12 +13,12 @@ use larder_format::names;
 use larder_lnode::{Cancel, Context, FetchOptions, Progress, SystemClock};
 use larder_store::jobs::RENEW_EVERY;
 use larder_store::repository::{SystemEntropy, random, read_config};
-use larder_store::{CacheOptions, Location, Repository, RepositoryError, Store, StoreOptions};
+use larder_store::{CacheOptions, Location, Repository, RepositoryError, Store, StoreErrorKind, StoreOptions};
 
 use crate::args::{FetchArgs, Global};
 use crate::environment;
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, is_clock};
 use crate::output::Output;
 use crate::password::{Password, PasswordSource};
 use crate::signals::Interrupts;
@@ -170,7 +170,12 @@ impl App {
 
     /// The very first request failed: that is about the place, not about one object.
     fn not_opened(&self, error: RepositoryError) -> Failure {
-        let is_place = matches!(&error, RepositoryError::Store(error) if error.name == names::CONFIG);
+        // What has words of its own keeps them.
+        let is_place = matches!(&error, RepositoryError::Store(error)
+        if error.name == names::CONFIG && !is_clock(error) && !matches!(
+            error.kind,
+            StoreErrorKind::NoConnection | StoreErrorKind::NoBucket | StoreErrorKind::Foreign
+        ));
         let failure = Failure::from(error);
         let Ok(location) = environment::location(&self.global) else { return failure };
         match failure.exit {

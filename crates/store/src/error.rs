@@ -59,6 +59,10 @@ pub enum StoreErrorKind {
     Throttled,
     /// No usable answer came: connection, name resolution, time limit, or a failure inside the server (5xx).
     Unreachable,
+    /// No connection comes about for a reason that lasts: unknown host or authority, wrong protocol, a proxy that refuses.
+    NoConnection,
+    /// The bucket or container does not exist.
+    NoBucket,
     /// An answer came that is none to what was asked: a listing that contradicts itself, or another server's page.
     Foreign,
     /// Bytes are missing: a body shorter than announced, or an object shorter than it must be.
@@ -79,7 +83,7 @@ pub enum StoreErrorKind {
 impl StoreErrorKind {
     /// Whether the same request may succeed later without anybody doing anything.
     pub fn is_retryable(self) -> bool {
-        matches!(self, Self::Throttled | Self::Unreachable | Self::Foreign | Self::Damaged)
+        matches!(self, Self::Throttled | Self::Unreachable | Self::NoConnection | Self::Foreign | Self::Damaged)
     }
 }
 
@@ -91,8 +95,10 @@ impl fmt::Display for StoreErrorKind {
             Self::PermissionDenied => "access denied",
             Self::Full => "no space left, or a quota is used up",
             Self::ReadOnly => "the store is read-only",
-            Self::Throttled => "the store is overloaded",
+            Self::Throttled => "the store is busy",
             Self::Unreachable => "the store gave no usable answer",
+            Self::NoConnection => "no connection to the store",
+            Self::NoBucket => "the bucket or container does not exist",
             Self::Foreign => "the answer is not that of an object store",
             Self::Damaged => "bytes are missing",
             Self::TooLarge => "it is larger than such an object may be",
@@ -106,7 +112,7 @@ impl fmt::Display for StoreErrorKind {
 
 /// A request to the store that failed: what, on which object, and why.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {op} {name}: {kind}")]
+#[error("cannot {op} {name}: {kind}{}", Why(.kind, .source.as_deref()))]
 pub struct StoreError {
     /// What was being done.
     pub op: StoreOp,
@@ -116,6 +122,18 @@ pub struct StoreError {
     pub kind: StoreErrorKind,
     /// What the server or the operating system said, if anything.
     pub source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+/// Why an object is unreadable: commands go on past it and say no more than this line.
+struct Why<'a>(&'a StoreErrorKind, Option<&'a (dyn Error + Send + Sync)>);
+
+impl fmt::Display for Why<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self(StoreErrorKind::Unreadable, Some(source)) => write!(f, ": {source}"),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl StoreError {
@@ -139,7 +157,15 @@ impl StoreError {
     /// Whether this says nothing of the object, only that the store cannot be asked now.
     pub(crate) fn is_outage(&self) -> bool {
         use StoreErrorKind as Kind;
-        matches!(self.kind, Kind::Throttled | Kind::Unreachable | Kind::Foreign | Kind::Interrupted)
+        matches!(
+            self.kind,
+            Kind::Throttled
+                | Kind::Unreachable
+                | Kind::NoConnection
+                | Kind::NoBucket
+                | Kind::Foreign
+                | Kind::Interrupted
+        )
     }
 
     /// The same failure of a request that is not repeated because waiting was ended.

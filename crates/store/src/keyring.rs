@@ -129,7 +129,7 @@ impl Repository {
 
 /// Reads a key object; `None` when it is not there (any more).
 pub(crate) async fn read_key(store: &Store, id: KeyId) -> Result<Option<bytes::Bytes>, StoreError> {
-    match store.get_up_to(&names::key(id), KEY_MAX).await {
+    match store.get_sound(&names::key(id), KEY_MAX, |bytes| key_file::read_fields(bytes).is_ok()).await {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind == StoreErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),

@@ -326,7 +326,8 @@ pub(crate) async fn exists(store: &Store, name: &str) -> Result<bool, StoreError
 
 /// Reads the configuration without the key: whether there is a repository at all, and which.
 pub async fn read_config(store: &Store) -> Result<UnverifiedConfig, RepositoryError> {
-    let bytes = store.get_up_to(names::CONFIG, CONFIG_MAX).await.map_err(|error| match error.kind {
+    let is_sound = |bytes: &[u8]| UnverifiedConfig::decode(bytes).is_ok();
+    let bytes = store.get_sound(names::CONFIG, CONFIG_MAX, is_sound).await.map_err(|error| match error.kind {
         StoreErrorKind::NotFound => RepositoryError::NotARepository { location: store.to_string() },
         _ => error.into(),
     })?;

@@ -9,6 +9,7 @@ mod chunk_reader;
 mod http;
 mod limits;
 mod listings;
+mod one_object;
 mod pins;
 mod planted;
 mod retry;
