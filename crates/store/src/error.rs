@@ -190,6 +190,8 @@ impl StoreError {
         let kind = match findings.kind(&source) {
             // Nobody can be first at deleting: the store keeps what is immutable, leased or held.
             StoreErrorKind::AlreadyExists if op == StoreOp::Delete => StoreErrorKind::PermissionDenied,
+            // A listing is no object: one that breaks off is an answer that did not come.
+            StoreErrorKind::Damaged if op == StoreOp::List => StoreErrorKind::Unreachable,
             StoreErrorKind::Other if op == StoreOp::Delete && findings.is_conflict() => {
                 StoreErrorKind::PermissionDenied
             }
