@@ -246,6 +246,97 @@ def every_kind_of_create_loses_its_answer(scene, how):
     scene.backup(timeout="40s")
 
 
+# One object that cannot be read.
+
+
+@scenario((500, "InternalError"), (403, "InvalidObjectState"), (403, "AccessDenied"))
+def one_container_cannot_be_read(scene, code, error):
+    """The rest is restored, and everything names the object."""
+    scene.init(3)
+    key = [key for key in scene.bucket.keys() if "/data/" in key][1]
+    scene.bucket.control([{"do": "status", "code": code, "error": error, "verb": ["GET"], "key": key}])
+    name = key.removeprefix("repository/")
+    words = "thaw" if error == "InvalidObjectState" else error
+    target = tempfile.mkdtemp(dir=scene.folder)
+    scene.run("restore", f"latest:{scene.source}", "--target", target, code=13, says=words)
+    restored, whole = scene.digest(target), scene.digest(scene.source)
+    whole_files = [path for path, content in whole.items() if restored.get(path) == content]
+    if not 10 <= len(whole_files) < len(whole):
+        raise Failed(f"{len(whole_files)} of {len(whole)} files came back")
+    scene.run("check", "--read-data", code=13, says=name)
+    scene.run("repair", "snapshots", "-n", code=(0, 3, 13), says="")
+
+
+@scenario("short", "page", "flip")
+def bodies_are_wrong_for_a_while(scene, how):
+    """A proxy that cuts, changes or replaces what it passes on."""
+    scene.init(2, optimize=True)
+    page = {"do": "raw", "code": 200, "body": PORTAL, "headers": {"Content-Type": "text/html"}}
+    rule = {**(page if how == "page" else {"do": how}), "verb": ["GET"]}
+    for arguments in (["snapshots"], ["check", "--read-data"], ["optimize"]):
+        scene.bucket.control([{**rule, "n": 3}])
+        scene.run(*arguments, timeout="30s")
+        scene.bucket.control([{**rule, "n": 3, "skip": 3}])
+        scene.run(*arguments, timeout="30s")
+    scene.bucket.control([{**rule, "p": 0.1}])
+    scene.restored(next(iter(scene.saved)), timeout="30s")
+
+
+# What lasts is told at once, in words that help.
+
+STATUS = {
+    "no_bucket": ({"code": 404, "error": "NoSuchBucket"}, "snapshots", "the bucket or container does not exist"),
+    "no_bucket_for_init": ({"code": 404, "error": "NoSuchBucket"}, "init", "the bucket or container does not exist"),
+    "clock": ({"code": 403, "error": "RequestTimeTooSkewed"}, "snapshots", "the clock of this machine is wrong"),
+    "denied": ({"code": 403, "error": "AccessDenied"}, "snapshots", "access denied"),
+    "no_condition": ({"code": 501, "error": "NotImplemented", "verb": ["PUT"]}, "backup", "If-None-Match"),
+    "no_put": ({"code": 405, "error": "MethodNotAllowed", "verb": ["PUT"]}, "backup", "If-None-Match"),
+}
+
+
+@scenario(*STATUS)
+def a_lasting_refusal_is_told_at_once(scene, which):
+    scene.init(1)
+    rule, verb, says = STATUS[which]
+    scene.bucket.control([{"do": "status", **rule}])
+    arguments = {"backup": ["backup", scene.source], "init": ["init", "--insecure-kdf"]}.get(verb, [verb])
+    scene.run(*arguments, code=15, says=says, within=8, timeout=None)
+
+
+@scenario()
+def other_lasting_answers_are_told_at_once(scene):
+    scene.init(1)
+    elsewhere = {"do": "raw", "code": 301, "body": "<Error><Code>PermanentRedirect</Code></Error>",
+                 "headers": {"x-amz-bucket-region": "eu-west-1"}}
+    page = {"do": "raw", "code": 200, "body": PORTAL, "headers": {"Content-Type": "text/html"}}
+    for rule, says in ((elsewhere, "set AWS_REGION"), (page, "is this an S3 server?")):
+        scene.bucket.control([rule])
+        scene.run("snapshots", code=15, says=says, within=12, timeout=None)
+    scene.bucket.control([{"do": "no_range"}])
+    scene.run("restore", "latest", "--target", os.path.join(scene.folder, "out"), code=15, says="does this server know ranges?",
+              within=20, timeout=None)
+
+
+@scenario()
+def addresses_that_lead_nowhere_are_told_at_once(scene):
+    scene.init(1)
+    whole = scene.repository
+    unknown = "s3:http://no-such-host.invalid/bucket"
+    for other, says in (("s3:https://" + whole.partition("//")[2], "http://"), (unknown, "host is not known")):
+        scene.repository = other
+        scene.run("snapshots", code=15, says=says, within=8, timeout=None)
+    scene.repository = whole
+
+
+@scenario()
+def a_server_without_etags_will_do(scene):
+    scene.init()
+    scene.bucket.control(etag=False)
+    scene.backup()
+    scene.run("optimize")
+    scene.backup()
+
+
 # A store that is silent.
 
 

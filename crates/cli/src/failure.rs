@@ -21,7 +21,7 @@ use larder_store::jobs::CommitError;
 use larder_store::keyring::ImportError;
 use larder_store::pins::PinError;
 use larder_store::settings::SettingsError;
-use larder_store::{LocationError, RepositoryError, StoreError, StoreErrorKind, StoreOp};
+use larder_store::{LocationError, RepositoryError, ServerFailure, StoreError, StoreErrorKind, StoreOp};
 
 use crate::exit::Exit;
 use crate::output::{absolute, safe};
@@ -93,13 +93,6 @@ impl From<RepositoryError> for Failure {
             RepositoryError::AlreadyARepository { .. } => {
                 (Exit::Failed, Some("nothing was changed; it can be used as it is"))
             }
-            RepositoryError::ConfigMissing { .. } => (
-                Exit::Damage,
-                Some("nothing was changed; `larder key import` with the paper key restores access and config"),
-            ),
-            RepositoryError::ConfigUnusable { .. } => {
-                (Exit::Damage, Some("put config back from a copy, or use the paper key (`larder key import`)"))
-            }
             RepositoryError::WrongPassword { .. } => (Exit::WrongKey, None),
             RepositoryError::NoKeys => (Exit::WrongKey, None),
             RepositoryError::ForeignPaperKey => (Exit::WrongKey, None),
@@ -109,7 +102,7 @@ impl From<RepositoryError> for Failure {
                     (Exit::Failed, Some(newer))
                 }
                 _ if name == names::CONFIG => {
-                    (Exit::Damage, Some("put the object back from a copy, or use the paper key (`larder key import`)"))
+                    (Exit::Damage, Some("nothing can be read without it; put the object back from a copy"))
                 }
                 _ if name.starts_with(names::KEYS) => (
                     Exit::Damage,
@@ -133,7 +126,22 @@ impl From<RepositoryError> for Failure {
 impl From<&StoreError> for Failure {
     fn from(error: &StoreError) -> Self {
         let reads_object = matches!(error.op, StoreOp::Read | StoreOp::Size);
+        let said = said(error);
         let (exit, advice) = match error.kind {
+            StoreErrorKind::PermissionDenied if is_clock(error) => {
+                (Exit::Unreachable, "the clock of this machine is wrong: set it and run the command again")
+            }
+            StoreErrorKind::Invalid
+                if error.op == StoreOp::Create && said.is_some_and(|said| matches!(said.status, 405 | 501)) =>
+            {
+                let advice =
+                    "this store cannot create an object only if its name is free (If-None-Match: *): use another";
+                (Exit::Unreachable, advice)
+            }
+            StoreErrorKind::NoConnection => {
+                (Exit::Unreachable, "nothing was changed; check -r/--repo, the variables it names, and proxies")
+            }
+            StoreErrorKind::NoBucket => (Exit::Unreachable, "create the bucket first, or check its name and region"),
             StoreErrorKind::NotFound if reads_object => {
                 (Exit::Damage, "an object of the repository is missing; `larder check` names every file that needs it")
             }
@@ -160,20 +168,35 @@ impl From<&StoreError> for Failure {
             StoreErrorKind::Foreign => {
                 (Exit::Unreachable, "nothing was concluded from it; `larder validate-store` says what this store lacks")
             }
-            StoreErrorKind::Unconditional => (
-                Exit::Unreachable,
-                "nothing was uploaded; use a store, or a version of it, that refuses a second object of the same name \
-                 (`If-None-Match: *`). `larder validate-store` says more",
-            ),
             StoreErrorKind::Damaged | StoreErrorKind::TooLarge | StoreErrorKind::Unreadable => {
                 (Exit::Damage, "`larder check` names every snapshot and file that needs it")
             }
-            _ if error.op == StoreOp::Open => (Exit::Unreachable, credentials_of(&error.name)),
+            _ if error.op == StoreOp::Open && !names_variable(error) => {
+                (Exit::Unreachable, credentials_of(&error.name))
+            }
             _ => (Exit::Unreachable, ""),
         };
         let failure = Self::of(exit, error);
         if advice.is_empty() { failure } else { failure.advise(advice) }
     }
+}
+
+/// What the server said.
+fn said(error: &StoreError) -> Option<&ServerFailure> {
+    error.source.as_deref().and_then(|source| source.downcast_ref::<ServerFailure>())
+}
+
+/// Whether a server finds our clock wrong.
+pub(crate) fn is_clock(error: &StoreError) -> bool {
+    said(error).is_some_and(|said| matches!(said.code.as_str(), "RequestTimeTooSkewed" | "RequestExpired"))
+}
+
+/// Whether the error says itself which variable is wrong.
+fn names_variable(error: &StoreError) -> bool {
+    error
+        .source
+        .as_ref()
+        .is_some_and(|source| ["AWS_CA_BUNDLE", "AWS_PROXY_URL"].iter().any(|name| source.to_string().contains(name)))
 }
 
 /// How a storage is told who asks.

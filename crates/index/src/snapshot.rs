@@ -209,7 +209,8 @@ async fn listed(repository: &Repository) -> Result<(Vec<u64>, Vec<(RunId, u64)>)
 /// Reads a manifest; `None` when it is not there.
 async fn read(repository: &Repository, number: u64) -> Result<Option<IndexManifest>, RepositoryError> {
     let name = names::index(number);
-    let bytes = match repository.store().without_cache().get_up_to(&name, INDEX_MAX).await {
+    let is_sound = |bytes: &[u8]| IndexManifest::decode(repository.keys(), number, bytes).is_ok();
+    let bytes = match repository.store().without_cache().get_sound(&name, INDEX_MAX, is_sound).await {
         Ok(bytes) => bytes,
         Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),

@@ -1,5 +1,12 @@
 //! Looks at HTTP answers before the client library does, and refuses those that it would misread.
 //!
+//! | answer                                        | what becomes of it                                                      |
+//! |-----------------------------------------------|-------------------------------------------------------------------------|
+//! | to a listing                                  | must be that listing, whole (see [`listing`])                           |
+//! | the whole object, where a part was asked for  | refused: another server's page, or a store without ranges               |
+//! | a redirect that only names the bucket's region| refused in those words                                                  |
+//! | without `ETag`                                | given one: the library insists on it, and nothing here uses it          |
+//!
 //! The library takes any XML document for a listing: one that is something else counts as empty, one that was cut off in the
 //! right place as complete. Deletions rest on listings, so each is checked here, whole (see [`listing`]). A refused answer is an
 //! error that `retry` repeats.
@@ -7,14 +14,46 @@
 mod listing;
 
 use async_trait::async_trait;
-use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
+use object_store::{ClientOptions, HeaderValue};
 use url::form_urlencoded;
 
-pub(crate) use listing::ListingProblem;
-use listing::{Asked, Dialect};
+use crate::error::StoreErrorKind;
+
+use listing::{Asked, Dialect, ListingProblem};
+
+/// Why an answer is not believed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum AnswerProblem {
+    /// It is not the listing that was asked for.
+    #[error(transparent)]
+    Listing(#[from] ListingProblem),
+    /// A part was asked for, and something else came.
+    #[error("a request for a part of it was answered with {what}; does this server know ranges?")]
+    NotAPart {
+        /// What came.
+        what: &'static str,
+    },
+    /// The bucket lies elsewhere.
+    #[error("the bucket lies in the region {region}: set AWS_REGION to it")]
+    WrongRegion {
+        /// Where.
+        region: String,
+    },
+}
+
+impl AnswerProblem {
+    /// The kind of error that a request met.
+    pub(crate) fn kind(&self) -> StoreErrorKind {
+        match self {
+            Self::Listing(problem) if !problem.is_lasting() => StoreErrorKind::Unreachable,
+            Self::Listing(_) | Self::NotAPart { .. } => StoreErrorKind::Foreign,
+            Self::WrongRegion { .. } => StoreErrorKind::Invalid,
+        }
+    }
+}
 
 /// Makes the library's HTTP clients, with a look at their answers.
 #[derive(Debug, Default)]
@@ -38,12 +77,39 @@ struct Looked {
 impl HttpService for Looked {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let listing = listing_asked_for(&request);
-        let response = self.inner.execute(request).await?;
-        match listing {
-            Some((dialect, asked)) if response.status().is_success() => checked(dialect, &asked, response).await,
-            _ => Ok(response),
+        let wants_part = request.method() == "GET" && request.headers().contains_key("range");
+        let mut response = self.inner.execute(request).await?;
+        let status = response.status();
+        if status.is_redirection()
+            && !response.headers().contains_key("location")
+            && let Some(region) = header(&response, "x-amz-bucket-region")
+        {
+            return Err(refused(AnswerProblem::WrongRegion { region: region.to_owned() }));
         }
+        if !status.is_success() {
+            return Ok(response);
+        }
+        if let Some((dialect, asked)) = listing {
+            return checked(dialect, &asked, response).await;
+        }
+        if wants_part && status == 200 {
+            let is_page = header(&response, "content-type").is_some_and(|kind| kind.starts_with("text/html"));
+            let what = if is_page { "a web page" } else { "the whole object" };
+            return Err(refused(AnswerProblem::NotAPart { what }));
+        }
+        response.headers_mut().entry("etag").or_insert(HeaderValue::from_static("\"none\""));
+        Ok(response)
     }
+}
+
+/// A header as text.
+fn header<'a>(response: &'a HttpResponse, name: &str) -> Option<&'a str> {
+    response.headers().get(name)?.to_str().ok()
+}
+
+/// The error for an answer that is not passed on. Repeating is not the library's affair: this kind it leaves alone.
+fn refused(problem: AnswerProblem) -> HttpError {
+    HttpError::new(HttpErrorKind::Decode, problem)
 }
 
 /// What a request asks to be listed, if it asks for a listing.
@@ -68,7 +134,6 @@ fn listing_asked_for(request: &HttpRequest) -> Option<(Dialect, Asked)> {
 async fn checked(dialect: Dialect, asked: &Asked, response: HttpResponse) -> Result<HttpResponse, HttpError> {
     let (parts, body) = response.into_parts();
     let body = body.bytes().await?;
-    // Repeating is not the library's affair: this kind it leaves alone.
-    listing::check(dialect, asked, &body).map_err(|problem| HttpError::new(HttpErrorKind::Decode, problem))?;
+    listing::check(dialect, asked, &body).map_err(|problem| refused(problem.into()))?;
     Ok(HttpResponse::from_parts(parts, body.into()))
 }

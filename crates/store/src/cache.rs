@@ -90,6 +90,7 @@ impl Layer for Cached {
             return self.inner.call(call).await;
         }
         if let Request::Read(range) = &call.request
+            && !call.is_anew
             && let Some(reply) = self.find(&call.name, range).await
         {
             return Ok(reply);

@@ -272,10 +272,10 @@ impl Repository {
         size: u64,
     ) -> Result<Option<Version>, RepositoryError> {
         let name = names::version(series, job, generation);
-        // Also of an object without bytes something is asked for, which tells what is wrong with it.
-        let mut wanted = HEAD_GUESS.min(size.max(1));
+        let mut wanted = HEAD_GUESS.min(size);
         loop {
-            let bytes = store.get_range(&name, 0..wanted).await?;
+            let is_sound = |bytes: &[u8]| Summary::decode_head(&self.keys, series, job, generation, bytes).is_ok();
+            let bytes = store.get_sound_range(&name, 0..wanted, is_sound).await?;
             let head = Summary::decode_head(&self.keys, series, job, generation, &bytes)
                 .map_err(RepositoryError::damaged(&*name))?;
             match head {
@@ -330,7 +330,8 @@ impl Repository {
     async fn read_manifest(&self, store: &Store, version: &Version) -> Result<Manifest, RepositoryError> {
         let (series, job, generation) = (version.series, version.id(), version.generation);
         let name = names::version(series, job, generation);
-        let bytes = store.get_up_to(&name, MANIFEST_MAX).await?;
+        let is_sound = |bytes: &[u8]| Manifest::decode(&self.keys, series, job, generation, bytes).is_ok();
+        let bytes = store.get_sound(&name, MANIFEST_MAX, is_sound).await?;
         match Manifest::decode(&self.keys, series, job, generation, &bytes) {
             Ok(Register::Committed(manifest)) => Ok(manifest),
             Ok(Register::Aborted) => {

@@ -98,7 +98,8 @@ impl Repository {
     /// Reads a whole container.
     pub async fn read_container(&self, id: ContainerId) -> Result<OpenContainer, RepositoryError> {
         let name = names::container(id);
-        let object = self.store.get_up_to(&name, OBJECT_MAX).await?;
+        let is_sound = |object: &[u8]| ContainerIndex::decode(&self.keys, id, object, object.len() as u64).is_ok();
+        let object = self.store.get_sound(&name, OBJECT_MAX, is_sound).await?;
         let bytes_read = object.len() as u64;
         let index =
             ContainerIndex::decode(&self.keys, id, &object, bytes_read).map_err(RepositoryError::damaged(name))?;

@@ -11,8 +11,6 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use rustix::io::Errno;
-
 /// What was being done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StoreOp {
@@ -61,6 +59,10 @@ pub enum StoreErrorKind {
     Throttled,
     /// No usable answer came: connection, name resolution, time limit, or a failure inside the server (5xx).
     Unreachable,
+    /// No connection comes about for a reason that lasts: unknown host or authority, wrong protocol, a proxy that refuses.
+    NoConnection,
+    /// The bucket or container does not exist.
+    NoBucket,
     /// An answer came that is none to what was asked: a listing that contradicts itself, or another server's page.
     Foreign,
     /// Bytes are missing: a body shorter than announced, or an object shorter than it must be.
@@ -72,8 +74,6 @@ pub enum StoreErrorKind {
     Unreadable,
     /// Waiting for an answer was ended by [`Waiting::end`](crate::Waiting::end). A create or delete may have taken effect.
     Interrupted,
-    /// The store created an object a second time under the same name: nothing that is stored there is safe.
-    Unconditional,
     /// The request or the configuration is wrong; repeating it cannot help.
     Invalid,
     /// None of these; the source says more.
@@ -83,7 +83,7 @@ pub enum StoreErrorKind {
 impl StoreErrorKind {
     /// Whether the same request may succeed later without anybody doing anything.
     pub fn is_retryable(self) -> bool {
-        matches!(self, Self::Throttled | Self::Unreachable | Self::Foreign | Self::Damaged)
+        matches!(self, Self::Throttled | Self::Unreachable | Self::NoConnection | Self::Foreign | Self::Damaged)
     }
 }
 
@@ -95,14 +95,15 @@ impl fmt::Display for StoreErrorKind {
             Self::PermissionDenied => "access denied",
             Self::Full => "no space left, or a quota is used up",
             Self::ReadOnly => "the store is read-only",
-            Self::Throttled => "the store is overloaded",
+            Self::Throttled => "the store is busy",
             Self::Unreachable => "the store gave no usable answer",
+            Self::NoConnection => "no connection to the store",
+            Self::NoBucket => "the bucket or container does not exist",
             Self::Foreign => "the answer is not that of an object store",
             Self::Damaged => "bytes are missing",
             Self::TooLarge => "it is larger than such an object may be",
             Self::Unreadable => "it cannot be read",
             Self::Interrupted => "stopped waiting for an answer",
-            Self::Unconditional => "this store ignores conditional creation and would lose data",
             Self::Invalid => "the request was refused",
             Self::Other => "it failed",
         })
@@ -111,7 +112,7 @@ impl fmt::Display for StoreErrorKind {
 
 /// A request to the store that failed: what, on which object, and why.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {op} {name}: {kind}")]
+#[error("cannot {op} {name}: {kind}{}", Why(.kind, .source.as_deref()))]
 pub struct StoreError {
     /// What was being done.
     pub op: StoreOp,
@@ -121,6 +122,18 @@ pub struct StoreError {
     pub kind: StoreErrorKind,
     /// What the server or the operating system said, if anything.
     pub source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+/// Why an object is unreadable: commands go on past it and say no more than this line.
+struct Why<'a>(&'a StoreErrorKind, Option<&'a (dyn Error + Send + Sync)>);
+
+impl fmt::Display for Why<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self(StoreErrorKind::Unreadable, Some(source)) => write!(f, ": {source}"),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl StoreError {
@@ -144,7 +157,15 @@ impl StoreError {
     /// Whether this says nothing of the object, only that the store cannot be asked now.
     pub(crate) fn is_outage(&self) -> bool {
         use StoreErrorKind as Kind;
-        matches!(self.kind, Kind::Throttled | Kind::Unreachable | Kind::Foreign | Kind::Interrupted)
+        matches!(
+            self.kind,
+            Kind::Throttled
+                | Kind::Unreachable
+                | Kind::NoConnection
+                | Kind::NoBucket
+                | Kind::Foreign
+                | Kind::Interrupted
+        )
     }
 
     /// The same failure of a request that is not repeated because waiting was ended.
@@ -159,17 +180,7 @@ impl StoreError {
             StoreErrorKind::Unreadable if matches!(op, StoreOp::Create | StoreOp::Delete) => StoreErrorKind::Other,
             kind => kind,
         };
-        let error = Self::new(op, name, kind);
-        match Errno::from_io_error(&source) {
-            Some(Errno::LOOP) => error.because(LinkOnTheWay),
-            _ => error.because(source),
-        }
-    }
-
-    /// Whether this is about one entry that a listing cannot examine: an object, or a folder (with a slash at its end). The
-    /// listing goes on after it.
-    pub(crate) fn is_unlisted(&self) -> bool {
-        self.op == StoreOp::List && self.kind == StoreErrorKind::Unreadable
+        Self::new(op, name, kind).because(source)
     }
 
     /// Builds the error for a request the client library failed to do.
@@ -179,6 +190,8 @@ impl StoreError {
         let kind = match findings.kind(&source) {
             // Nobody can be first at deleting: the store keeps what is immutable, leased or held.
             StoreErrorKind::AlreadyExists if op == StoreOp::Delete => StoreErrorKind::PermissionDenied,
+            // A listing is no object: one that breaks off is an answer that did not come.
+            StoreErrorKind::Damaged if op == StoreOp::List => StoreErrorKind::Unreachable,
             StoreErrorKind::Other if op == StoreOp::Delete && findings.is_conflict() => {
                 StoreErrorKind::PermissionDenied
             }
@@ -208,11 +221,6 @@ impl fmt::Display for Tail<'_> {
         if self.1.is_empty() { Ok(()) } else { write!(f, "{}{}", self.0, self.1) }
     }
 }
-
-/// A symbolic link below the repository's folder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a symbolic link leads there, and only folders directly below the repository may be links, of root or your own")]
-struct LinkOnTheWay;
 
 /// Fewer bytes than there must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

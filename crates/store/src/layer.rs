@@ -117,8 +117,8 @@ pub(crate) struct Call {
     pub(crate) request: Request,
     /// Counts the attempts of one request from 0.
     pub(crate) attempt: u32,
-    /// Whether a create is repeated on purpose, to see whether the store refuses it ([`crate::Store::create_again`]).
-    pub(crate) is_probe: bool,
+    /// Whether it is answered by the store itself, past what is kept on this machine.
+    pub(crate) is_anew: bool,
     /// Where the transport shows that it gets on; set by `patience`.
     pub(crate) watch: Option<Arc<Watch>>,
     /// What limits the bytes received; set by `limit`.
@@ -127,7 +127,7 @@ pub(crate) struct Call {
 
 impl Call {
     pub(crate) fn new(name: &str, request: Request) -> Self {
-        Self { name: name.into(), request, attempt: 0, is_probe: false, watch: None, download: None }
+        Self { name: name.into(), request, attempt: 0, is_anew: false, watch: None, download: None }
     }
 
     /// To be called by transports for every piece of a body: keeps the limit on downloads and shows progress.
@@ -139,7 +139,7 @@ impl Call {
             download.take(bytes as u64).await;
         }
         if let Some(watch) = &self.watch {
-            watch.tick();
+            watch.tick(bytes);
         }
     }
 

@@ -81,7 +81,12 @@ async fn read_mark<T>(
     if let Ok(mark) = decode(&bytes) {
         return Ok(Some(mark));
     }
-    let Some(bytes) = read_if_there(&store.without_cache(), name, MARK_MAX).await? else { return Ok(None) };
+    let again = store.without_cache().get_sound(name, MARK_MAX, |bytes| decode(bytes).is_ok()).await;
+    let bytes = match again {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
     decode(&bytes).map(Some).map_err(RepositoryError::damaged(name))
 }
 

@@ -78,7 +78,9 @@ enum OpenProblem {
     NoProfile { profile: String, path: String },
     #[error("cannot read {path}: {error}")]
     Unreadable { path: String, error: String },
-    #[error("{path} holds no certificate")]
+    #[error("cannot read {path}, which AWS_CA_BUNDLE names: {error}")]
+    CaBundle { path: String, error: String },
+    #[error("{path}, which AWS_CA_BUNDLE names, holds no certificate in PEM")]
     NoCertificate { path: String },
 }
 
@@ -184,6 +186,16 @@ mod tests {
         assert_eq!(error, "AWS_SECRET_ACCESS_KEY is set, AWS_ACCESS_KEY_ID is not");
         // On Amazon's own endpoint the machine may have a role, so asking for credentials is left to the first request.
         assert_eq!(opened("s3://bucket", &nobody), Ok(()));
+    }
+
+    #[test]
+    fn certificates_and_proxies_come_from_their_variables() {
+        let error = opened("s3://bucket", &with_keys("AWS_CA_BUNDLE", "/no/such/file")).expect_err("not there");
+        assert!(error.starts_with("cannot read /no/such/file, which AWS_CA_BUNDLE names"), "{error}");
+        let error = opened("s3://bucket", &with_keys("AWS_CA_BUNDLE", "/dev/null")).expect_err("empty");
+        assert_eq!(error, "/dev/null, which AWS_CA_BUNDLE names, holds no certificate in PEM");
+        assert_eq!(opened("s3://bucket", &with_keys("AWS_PROXY_URL", "http://127.0.0.1:3128")), Ok(()));
+        opened("s3://bucket", &with_keys("AWS_PROXY_URL", "gopher:no proxy")).expect_err("no proxy");
     }
 
     #[test]

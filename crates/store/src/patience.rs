@@ -1,6 +1,6 @@
 //! Ends an attempt that makes no progress, so that a server that hangs does not hang us.
 //!
-//! A read may take as long as it likes while bytes keep coming. An upload shows no progress before its answer, so it is
+//! A read may take as long as it likes while a KiB comes within the time for an attempt. An upload shows no progress before its answer, so it is
 //! given time in proportion to its size, at a pace that a poor line shared by many uploads still keeps, and twice as
 //! much with each attempt: too strict a limit would send the same bytes again and again and never finish.
 //!
@@ -21,6 +21,9 @@ use crate::waiting::Waiting;
 /// Bytes a second that an upload is expected to reach at its first attempt.
 const UPLOAD_PACE: u64 = 64 << 10;
 
+/// Fewer bytes of a body than these within the time for an attempt are no progress.
+const PROGRESS: usize = 1 << 10;
+
 /// The same once waiting was ended: what is nearly done may be finished.
 const LAST_UPLOAD_PACE: u64 = 2 << 20;
 
@@ -37,18 +40,23 @@ pub(crate) struct Watch(Mutex<State>);
 #[derive(Debug)]
 struct State {
     last: Instant,
+    /// Bytes that came since, too few to count as progress.
+    bytes: usize,
     paused: bool,
 }
 
 impl Watch {
     fn start() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State { last: Instant::now(), paused: false })))
+        Arc::new(Self(Mutex::new(State { last: Instant::now(), bytes: 0, paused: false })))
     }
 
     /// Bytes have come.
-    pub(crate) fn tick(&self) {
+    pub(crate) fn tick(&self, bytes: usize) {
         let mut state = self.0.lock();
-        *state = State { last: Instant::now(), paused: false };
+        state.bytes = state.bytes.saturating_add(bytes);
+        if state.bytes >= PROGRESS || state.paused {
+            *state = State { last: Instant::now(), bytes: 0, paused: false };
+        }
     }
 
     /// We are the ones who wait, until the next tick.
@@ -170,5 +178,28 @@ impl Layer for Patience {
 
     fn lists_in_order(&self) -> bool {
         self.inner.lists_in_order()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A body of 20 bytes a second would be read for hours.
+    #[tokio::test(start_paused = true)]
+    async fn a_trickle_is_no_progress() {
+        let watch = Watch::start();
+        let began = watch.quiet_since();
+        for _ in 0..PROGRESS / 100 {
+            tokio::time::advance(Duration::from_secs(5)).await;
+            watch.tick(100);
+        }
+        assert_eq!(watch.quiet_since(), began);
+        watch.tick(100);
+        assert_eq!(watch.quiet_since(), Instant::now());
+        watch.pause();
+        tokio::time::advance(Duration::from_secs(50)).await;
+        watch.tick(1);
+        assert_eq!(watch.quiet_since(), Instant::now());
     }
 }

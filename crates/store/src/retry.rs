@@ -13,6 +13,8 @@
 //! This is the only layer that repeats anything. A listing is taken up where it broke off if the store lists in order, and
 //! else started again without what was already passed on.
 
+mod one_object;
+
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -22,6 +24,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::error::{StoreError, StoreErrorKind, StoreOp};
@@ -39,6 +42,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// object or server does not.
 const DAMAGED_ATTEMPTS: u32 = 4;
 
+/// How long a server may fail with one object before it is looked whose fault that is.
+const OBJECT_DEADLINE: Duration = Duration::from_secs(60);
+
 /// The layer that repeats.
 #[derive(Debug, Clone)]
 pub(crate) struct Retry {
@@ -49,10 +55,14 @@ pub(crate) struct Retry {
     /// Whether the store has ever answered anything. Until then we may be talking to nobody.
     answered: Arc<AtomicBool>,
     waiting: Waiting,
+    /// Whether a failure may be one object's: a local folder says so itself.
+    tells_apart: bool,
+    /// Objects that were found unreadable.
+    unreadable: Arc<Mutex<HashSet<Arc<str>>>>,
 }
 
 impl Retry {
-    pub(crate) fn new(inner: Arc<dyn Layer>, options: &StoreOptions, waiting: Waiting) -> Self {
+    pub(crate) fn new(inner: Arc<dyn Layer>, options: &StoreOptions, waiting: Waiting, tells_apart: bool) -> Self {
         Self {
             inner,
             deadline: options.retry_deadline,
@@ -60,12 +70,14 @@ impl Retry {
             seed: options.jitter_seed,
             answered: Arc::default(),
             waiting,
+            tells_apart,
+            unreadable: Arc::default(),
         }
     }
 
     /// Repeats one request until it is answered or the deadline passes. Beside the answer: how many attempts before the last
     /// had no clear outcome.
-    async fn persist(&self, call: &Call) -> (Result<Reply, StoreError>, u32) {
+    async fn persist(&self, call: &Call, deadline: Duration) -> (Result<Reply, StoreError>, u32) {
         let mut struggle = Struggle::begin(self);
         let mut open_attempts = 0;
         loop {
@@ -77,7 +89,7 @@ impl Retry {
                 }
                 Err(error) => error,
             };
-            match struggle.pause(&error, &call.name) {
+            match struggle.pause(&error, &call.name, self.deadline_after(call, &error, deadline)) {
                 Some(pause) if self.waiting.sleep(pause).await => {}
                 Some(_) => return (Err(error.interrupted()), open_attempts),
                 None => return (Err(error), open_attempts),
@@ -87,21 +99,10 @@ impl Retry {
         }
     }
 
-    /// Creates what is there already. Only a refusal is right, from the first attempt to the last.
-    async fn probe(&self, call: &Call) -> Result<Reply, StoreError> {
-        match self.persist(call).await {
-            (Err(error), open_attempts) if error.kind == StoreErrorKind::AlreadyExists => {
-                Ok(Reply::Created(Created { all_answered: open_attempts == 0 }))
-            }
-            (Ok(_), _) => Err(call.error(StoreErrorKind::Unconditional)),
-            (Err(error), _) => Err(error),
-        }
-    }
-
     /// Creates, and settles who has the name when it is taken.
     async fn create(&self, call: &Call, bytes: &Bytes) -> Result<Reply, StoreError> {
         let created = |all_answered| Ok(Reply::Created(Created { all_answered }));
-        match self.persist(call).await {
+        match self.persist(call, self.deadline).await {
             (Ok(_), open_attempts) => created(open_attempts == 0),
             (Err(error), 0) => Err(error),
             (Err(error), open_attempts) if error.kind == StoreErrorKind::AlreadyExists => {
@@ -119,7 +120,7 @@ impl Retry {
     /// Reads back the object that has the name.
     async fn settle(&self, call: &Call, bytes: &Bytes) -> Result<Settled, StoreError> {
         let read = Call { request: Request::Read(ReadRange::WholeUpTo(bytes.len() as u64)), ..call.clone() };
-        let settled = match self.persist(&read).await.0 {
+        let settled = match self.persist(&read, self.deadline).await.0 {
             Ok(Reply::Bytes { bytes: stored, .. }) if stored == *bytes => Settled::Ours,
             Ok(_) => Settled::Others,
             Err(error) if error.kind == StoreErrorKind::TooLarge => Settled::Others,
@@ -154,18 +155,23 @@ impl<'a> Struggle<'a> {
     }
 
     /// How long to wait before the next attempt, or `None` to give up.
-    fn pause(&mut self, error: &StoreError, name: &str) -> Option<Duration> {
+    fn pause(&mut self, error: &StoreError, name: &str, deadline: Duration) -> Option<Duration> {
         let retry = self.retry;
-        if error.kind != StoreErrorKind::Unreachable {
+        if !matches!(error.kind, StoreErrorKind::Unreachable | StoreErrorKind::NoConnection) {
             retry.answered.store(true, Ordering::Relaxed);
         }
         self.attempt += 1;
+        // A host that is not known from the beginning is a mistyped one. Once it was, the network is in trouble.
+        if error.kind == StoreErrorKind::NoConnection && !retry.answered.load(Ordering::Relaxed) {
+            return None;
+        }
         let is_bounded = matches!(error.kind, StoreErrorKind::Damaged | StoreErrorKind::Foreign);
         if !error.is_retryable() || (is_bounded && self.attempt >= DAMAGED_ATTEMPTS) {
             return None;
         }
         let pause = retry.pause(error.kind, name, self.attempt);
-        let deadline = if retry.answered.load(Ordering::Relaxed) { retry.deadline } else { retry.first_deadline };
+        let deadline =
+            if retry.answered.load(Ordering::Relaxed) { deadline } else { retry.first_deadline.min(deadline) };
         if self.began.elapsed() + pause > deadline {
             return None;
         }
@@ -204,9 +210,9 @@ impl std::fmt::Display for Chain<'_> {
 impl Layer for Retry {
     async fn call(&self, call: &Call) -> Result<Reply, StoreError> {
         match &call.request {
-            Request::Create(_) if call.is_probe => self.probe(call).await,
             Request::Create(bytes) => self.create(call, bytes).await,
-            Request::Read(_) | Request::Size | Request::Delete => self.persist(call).await.0,
+            Request::Read(_) | Request::Size => self.look(call).await,
+            Request::Delete => self.persist(call, self.deadline).await.0,
         }
     }
 
@@ -216,7 +222,6 @@ impl Layer for Retry {
             let mut resumed = resumed?;
             match resumed.next().await? {
                 Ok(listed) => Some((Ok(listed), Some(resumed))),
-                Err(error) if error.is_unlisted() => Some((Err(error), Some(resumed))),
                 Err(error) => Some((Err(error), None)),
             }
         })
@@ -262,12 +267,10 @@ impl Resumed {
                         None => continue,
                     }
                 }
-                // One entry that cannot be examined: the listing goes on after it.
-                Some(Err(error)) if error.is_unlisted() => return Some(Err(error)),
                 Some(Err(error)) => error,
             };
             self.listing = None;
-            match struggle.pause(&error, &self.folder) {
+            match struggle.pause(&error, &self.folder, retry.deadline) {
                 Some(pause) if retry.waiting.sleep(pause).await => {}
                 Some(_) => return Some(Err(error.interrupted())),
                 None => return Some(Err(error)),

@@ -13,10 +13,15 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
+use futures::TryStreamExt;
 use futures::stream::{self, BoxStream, StreamExt};
+use larder_format::config::CONFIG_MAX;
 use larder_format::ids::RepositoryId;
+use larder_format::names;
 use object_store::ObjectStore;
 
 use crate::cache::Cached;
@@ -33,7 +38,13 @@ use crate::remote::{ListOrder, Remote};
 use crate::retry::Retry;
 use crate::tails::{Kept, Tails};
 use crate::waiting::Waiting;
-use crate::unlisted::Unlisted;
+
+/// Pauses before a body is read again that is not what it should be.
+const PAUSES_UNSOUND: [Duration; 3] =
+    [Duration::from_millis(50), Duration::from_millis(150), Duration::from_millis(300)];
+
+/// So many objects that stay unsound are waited for.
+const UNSOUND_WAITED_FOR: u32 = 4;
 
 /// A repository's objects. Cheap to clone; clones share limits, counters and cache.
 #[derive(Clone)]
@@ -46,8 +57,10 @@ pub struct Store {
     cache: Option<Arc<CacheOptions>>,
     counters: Arc<Counters>,
     waiting: Waiting,
-    /// Where entries are noted that a listing cannot examine. Without it they end the listing.
-    unlisted: Option<Arc<Unlisted>>,
+    /// Whether others stand between us and the objects, and may change what they pass on.
+    is_far: bool,
+    /// How many objects did not become sound by being read again.
+    unsound: Arc<AtomicU32>,
     /// For messages only.
     shown: Arc<str>,
 }
@@ -74,7 +87,8 @@ impl Store {
     /// The same with variables of the caller's choice.
     pub fn open_with(location: &Location, options: &StoreOptions, env: &Environment) -> Result<Self, StoreError> {
         let transport = open::transport(location, options, env)?;
-        Ok(Self::over(transport, location.to_string(), options))
+        let is_far = !matches!(location, Location::Local(_));
+        Ok(Self::over(transport, location.to_string(), options, is_far))
     }
 
     /// Wraps any client of `object_store`, with the repository below `prefix`. Retries of its own must be off.
@@ -84,21 +98,30 @@ impl Store {
         options: &StoreOptions,
     ) -> Result<Self, StoreError> {
         let shown = store.to_string();
-        Ok(Self::over(Arc::new(Remote::new(store, prefix, ListOrder::Unknown)), shown, options))
+        Ok(Self::over(Arc::new(Remote::new(store, prefix, ListOrder::Unknown)), shown, options, true))
     }
 
     /// Stacks the layers: what is outside wraps what is inside, so a request is repeated, waits for its turn, is counted,
     /// and then timed.
-    fn over(transport: Arc<dyn Layer>, shown: String, options: &StoreOptions) -> Self {
+    fn over(transport: Arc<dyn Layer>, shown: String, options: &StoreOptions, is_far: bool) -> Self {
         let counters = Arc::new(Counters::default());
         let waiting = Waiting::default();
         let timed = Patience { inner: transport, limit: options.attempt_timeout, waiting: waiting.clone() };
         let counted = Counted { inner: Arc::new(timed), counters: counters.clone() };
         let limited = Limited::new(Arc::new(counted), options);
-        let top: Arc<dyn Layer> = Arc::new(Retry::new(Arc::new(limited), options, waiting.clone()));
+        let top: Arc<dyn Layer> = Arc::new(Retry::new(Arc::new(limited), options, waiting.clone(), is_far));
         let cache = options.cache.clone().map(Arc::new);
-        let uncached = top.clone();
-        Self { uncached, top, remembers_tails: false, cache, counters, waiting, unlisted: None, shown: shown.into() }
+        Self {
+            uncached: top.clone(),
+            top,
+            remembers_tails: false,
+            cache,
+            counters,
+            waiting,
+            is_far,
+            unsound: Arc::default(),
+            shown: shown.into(),
+        }
     }
 
     /// The same store with a cache of this repository's metadata, if the options ask for one. Clones made before go on
@@ -129,21 +152,6 @@ impl Store {
         Self { top: Arc::new(Tails::new(self.top.clone(), kept)), uncached, remembers_tails: true, ..self.clone() }
     }
 
-    /// The same store, whose listings go on past entries that cannot be examined and note them here. An object among them is listed all
-    /// the same, with no bytes, so that reading it tells what is wrong; of a folder nothing is listed.
-    ///
-    /// For readers, checks and repairs. What decides by what a listing lacks must not use it.
-    #[must_use]
-    pub fn past_unlisted(&self, unlisted: &Arc<Unlisted>) -> Self {
-        Self { unlisted: Some(unlisted.clone()), ..self.clone() }
-    }
-
-    /// The same store, whose listings end at the first entry that cannot be examined.
-    #[must_use]
-    pub fn listing_strictly(&self) -> Self {
-        Self { unlisted: None, ..self.clone() }
-    }
-
     /// What has been asked of the store so far, by all clones together.
     pub fn stats(&self) -> StoreStats {
         self.counters.snapshot()
@@ -166,18 +174,6 @@ impl Store {
         }
     }
 
-    /// Creates once more, with the same bytes, what this process has just created: the store must refuse it.
-    ///
-    /// [`StoreErrorKind::Unconditional`] says that it did not. Such a store would let a job that was fenced off replace the mark
-    /// (rule `ProbedFirst`).
-    pub async fn create_again(&self, name: &str, bytes: Bytes) -> Result<Created, StoreError> {
-        let call = Call { is_probe: true, ..Call::new(name, Request::Create(bytes)) };
-        match self.top.call(&call).await? {
-            Reply::Created(refused) => Ok(refused),
-            Reply::Bytes { .. } | Reply::Size(_) | Reply::Deleted => Err(mismatched(StoreOp::Create, name)),
-        }
-    }
-
     /// Reads a whole object.
     pub async fn get(&self, name: &str) -> Result<Bytes, StoreError> {
         self.read(name, ReadRange::Whole).await.map(|(bytes, _)| bytes)
@@ -187,6 +183,74 @@ impl Store {
     /// memory: whoever can write to the store decides how large an object is, not how much memory its reader needs.
     pub async fn get_up_to(&self, name: &str, most: u64) -> Result<Bytes, StoreError> {
         self.read(name, ReadRange::WholeUpTo(most)).await.map(|(bytes, _)| bytes)
+    }
+
+    /// Reads a whole object of at most `most` bytes as [`get_up_to`](Self::get_up_to) does. A body that `is_sound` refuses is asked for
+    /// again, past what is kept on this machine: a proxy may have cut or replaced it. What came last is returned, whatever it is.
+    pub async fn get_sound(
+        &self,
+        name: &str,
+        most: u64,
+        is_sound: impl Fn(&[u8]) -> bool,
+    ) -> Result<Bytes, StoreError> {
+        self.read_sound(name, ReadRange::WholeUpTo(most), is_sound).await
+    }
+
+    /// The same for a part, as [`get_range`](Self::get_range) reads it.
+    pub async fn get_sound_range(
+        &self,
+        name: &str,
+        range: Range<u64>,
+        is_sound: impl Fn(&[u8]) -> bool,
+    ) -> Result<Bytes, StoreError> {
+        if range.is_empty() {
+            return self.get_range(name, range).await;
+        }
+        self.read_sound(name, ReadRange::Span(range), is_sound).await
+    }
+
+    async fn read_sound(
+        &self,
+        name: &str,
+        range: ReadRange,
+        is_sound: impl Fn(&[u8]) -> bool,
+    ) -> Result<Bytes, StoreError> {
+        let (mut bytes, _) = self.read(name, range.clone()).await?;
+        for pause in PAUSES_UNSOUND {
+            if !self.is_far || is_sound(&bytes) {
+                return Ok(bytes);
+            }
+            tracing::warn!(object = name, bytes = bytes.len(), "the body is not what it should be, reading it again");
+            // Who plants many objects that are none shall not make everybody wait for each.
+            let is_usual = self.unsound.load(Ordering::Relaxed) >= UNSOUND_WAITED_FOR;
+            if !self.waiting.sleep(if is_usual { Duration::ZERO } else { pause }).await {
+                return Err(StoreError::new(StoreOp::Read, name, StoreErrorKind::Interrupted));
+            }
+            bytes = self.read_anew(name, range.clone()).await?;
+        }
+        if is_sound(&bytes) {
+            return Ok(bytes);
+        }
+        self.unsound.fetch_add(1, Ordering::Relaxed);
+        if is_page(&bytes) {
+            // One object may be anything. If the configuration is a page as well, nobody here is a store.
+            let config = self.read_anew(names::CONFIG, ReadRange::WholeUpTo(CONFIG_MAX)).await;
+            if config.is_ok_and(|config| is_page(&config)) {
+                let start: String = String::from_utf8_lossy(&bytes).trim_start().chars().take(40).collect();
+                let error = StoreError::new(StoreOp::Read, name, StoreErrorKind::Foreign);
+                return Err(error.because(format!("the answer begins with {start:?}; is this an S3 server?")));
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Reads past what is kept, and keeps what comes.
+    async fn read_anew(&self, name: &str, range: ReadRange) -> Result<Bytes, StoreError> {
+        let call = Call { is_anew: true, ..Call::new(name, Request::Read(range)) };
+        match self.top.call(&call).await? {
+            Reply::Bytes { bytes, .. } => Ok(bytes),
+            Reply::Size(_) | Reply::Created(_) | Reply::Deleted => Err(mismatched(StoreOp::Read, name)),
+        }
     }
 
     /// Reads a part of an object. An object that ends before the range does is [`StoreErrorKind::Damaged`]; an empty
@@ -219,15 +283,7 @@ impl Store {
 
     /// Lists the objects below a folder (`data/`, or empty for all) in the byte order of their names.
     pub async fn list(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
-        let mut listed: Vec<Listed> = Vec::new();
-        let mut listing = self.list_stream(prefix);
-        while let Some(item) = listing.next().await {
-            match (item, &self.unlisted) {
-                (Ok(object), _) => listed.push(object),
-                (Err(error), Some(unlisted)) if error.is_unlisted() => listed.extend(unlisted.note(error)),
-                (Err(error), _) => return Err(error),
-            }
-        }
+        let mut listed: Vec<Listed> = self.list_stream(prefix).try_collect().await?;
         listed.sort_unstable();
         Ok(listed)
     }
@@ -264,6 +320,11 @@ impl Store {
 #[derive(Debug, thiserror::Error)]
 #[error("object names have at most {} letters, digits, - _ . and / between non-empty parts", name::NAME_MAX)]
 struct InvalidName;
+
+/// Whether this is a page of HTML or XML. No object of a repository begins so.
+fn is_page(bytes: &[u8]) -> bool {
+    bytes.trim_ascii_start().starts_with(b"<")
+}
 
 /// A layer broke the rule that a request is answered with a reply of its kind.
 fn mismatched(op: StoreOp, name: &str) -> StoreError {

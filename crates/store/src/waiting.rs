@@ -108,6 +108,9 @@ impl Waiting {
 
     /// Sleeps unless waiting is ended first; whether it slept all the time.
     pub(crate) async fn sleep(&self, pause: Duration) -> bool {
+        if pause.is_zero() {
+            return !self.is_ended();
+        }
         let mut ended = self.0.ended.subscribe();
         let end = async { ended.wait_for(|ended| *ended != Ended::No).await.is_ok() };
         tokio::time::timeout(pause, end).await.is_err()

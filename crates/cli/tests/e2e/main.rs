@@ -19,4 +19,3 @@ mod restoring;
 mod series;
 mod setting_up;
 mod support;
-mod unreadable;

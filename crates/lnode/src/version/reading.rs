@@ -54,7 +54,9 @@ pub(crate) async fn look(repository: &Repository, version: &Version) -> Result<O
     let Version { series, generation, .. } = newest.as_ref().unwrap_or(version);
     let store = repository.store().without_cache();
     let name = names::version(*series, version.id(), *generation);
-    let bytes = match store.get_up_to(&name, MANIFEST_MAX).await {
+    let is_sound =
+        |bytes: &[u8]| Manifest::decode(repository.keys(), *series, version.id(), *generation, bytes).is_ok();
+    let bytes = match store.get_sound(&name, MANIFEST_MAX, is_sound).await {
         Ok(bytes) => bytes,
         Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),

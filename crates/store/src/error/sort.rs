@@ -10,8 +10,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-use crate::answers::ListingProblem;
-use crate::local::NotAFile;
+use crate::answers::AnswerProblem;
 
 use super::{ServerFailure, ShortRead, StoreErrorKind};
 
@@ -21,6 +20,61 @@ use super::{ServerFailure, ShortRead, StoreErrorKind};
 struct NoRole {
     said: String,
 }
+
+/// A copy on a slow medium has to be asked for first.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("it was archived: thaw it (restore it from the archive tier), then run the command again ({server})")]
+struct Archived {
+    server: ServerFailure,
+}
+
+/// Why no connection comes about, and will not by waiting.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum NoConnection {
+    #[error(
+        "the server's certificate is not trusted ({said}); name a file with its authority in AWS_CA_BUNDLE or SSL_CERT_FILE"
+    )]
+    Untrusted { said: String },
+    #[error("the server does not speak TLS there ({said}); does the address begin with http://?")]
+    NoTls { said: String },
+    #[error("the server does not speak HTTP there ({said}); does the address begin with https://?")]
+    NoHttp { said: String },
+    #[error("the host is not known ({said})")]
+    UnknownHost { said: String },
+    #[error("the proxy cannot be used ({said}); it is named by AWS_PROXY_URL, https_proxy, http_proxy or all_proxy")]
+    Proxy { said: String },
+}
+
+impl NoConnection {
+    /// Recognises the words of the libraries for TLS, HTTP and names.
+    fn of(text: &str) -> Option<Self> {
+        // The outer errors repeat the words of the inner ones.
+        let has = |words: &[&str]| words.iter().any(|words| text.contains(words));
+        let said = text.rsplit("error: ").next().unwrap_or(text).to_owned();
+        if has(&["invalid peer certificate"]) {
+            let said = text.rsplit("invalid peer certificate: ").next().unwrap_or(text).to_owned();
+            Some(Self::Untrusted { said })
+        } else if has(&["message of type InvalidContentType"]) {
+            Some(Self::NoTls { said })
+        } else if has(&["invalid HTTP version parsed"]) {
+            Some(Self::NoHttp { said })
+        } else if has(&["Name or service not known", "No address associated with hostname"]) {
+            Some(Self::UnknownHost { said: said.rsplit("information: ").next().unwrap_or(&said).to_owned() })
+        } else if has(&[
+            "unsuccessful tunnel",
+            "tunnel error: unsuccessful",
+            "proxy authorization required",
+            "proxy scheme",
+        ]) {
+            Some(Self::Proxy { said })
+        } else {
+            None
+        }
+    }
+}
+
+/// Codes for what lies on a slow medium.
+const ARCHIVED: [&str; 3] = ["InvalidObjectState", "BlobArchived", "BlobBeingRehydrated"];
 
 /// Where clouds tell their machines credentials. A failure there is not about the object that was asked for.
 const METADATA_SERVICES: [&str; 3] = ["://169.254.", "metadata.google.internal", "[fd00:ec2::"];
@@ -33,7 +87,8 @@ pub(super) struct Findings {
     io: Option<(io::ErrorKind, Option<i32>)>,
     http: Option<object_store::client::HttpErrorKind>,
     short: Option<ShortRead>,
-    listing: Option<ListingProblem>,
+    answer: Option<AnswerProblem>,
+    no_connection: Option<NoConnection>,
     deepest: String,
 }
 
@@ -62,8 +117,8 @@ impl Findings {
         if let Some(short) = error.downcast_ref::<ShortRead>() {
             self.short = Some(*short);
         }
-        if let Some(problem) = error.downcast_ref::<ListingProblem>() {
-            self.listing = Some(problem.clone());
+        if let Some(problem) = error.downcast_ref::<AnswerProblem>() {
+            self.answer = Some(problem.clone());
         }
         if let Some(io) = error.downcast_ref::<io::Error>() {
             self.io = Some((io.kind(), io.raw_os_error()));
@@ -72,6 +127,9 @@ impl Findings {
                 self.look_at(inner);
             }
         }
+        if self.no_connection.is_none() {
+            self.no_connection = NoConnection::of(&text);
+        }
         if !text.is_empty() {
             self.deepest = text;
         }
@@ -79,8 +137,11 @@ impl Findings {
 
     pub(super) fn kind(&self, error: &object_store::Error) -> StoreErrorKind {
         use object_store::Error as E;
-        if let Some(problem) = &self.listing {
-            return if problem.is_lasting() { StoreErrorKind::Foreign } else { StoreErrorKind::Unreachable };
+        if let Some(problem) = &self.answer {
+            return problem.kind();
+        }
+        if self.no_connection.is_some() && self.server.is_none() {
+            return StoreErrorKind::NoConnection;
         }
         if self.at_metadata_service {
             // A refusal lasts; silence may pass, also in the middle of a job whose credentials are renewed every hour.
@@ -123,7 +184,11 @@ impl Findings {
 
     pub(super) fn into_source(self, error: object_store::Error) -> Box<dyn Error + Send + Sync> {
         match self {
-            Self { listing: Some(problem), .. } => Box::new(problem),
+            Self { answer: Some(problem), .. } => Box::new(problem),
+            Self { no_connection: Some(problem), server: None, at_metadata_service: false, .. } => Box::new(problem),
+            Self { server: Some(server), .. } if ARCHIVED.contains(&server.code.as_str()) => {
+                Box::new(Archived { server })
+            }
             Self { at_metadata_service: true, server, deepest, .. } => {
                 Box::new(NoRole { said: server.map_or(deepest, |server| server.to_string()) })
             }
@@ -165,6 +230,9 @@ fn kind_of_server(failure: &ServerFailure) -> Option<StoreErrorKind> {
     if CONFLICT.contains(&code) {
         return Some(StoreErrorKind::Throttled);
     }
+    if ARCHIVED.contains(&code) {
+        return Some(StoreErrorKind::Unreadable);
+    }
     if AGAIN.contains(&code) {
         return Some(StoreErrorKind::Unreachable);
     }
@@ -177,7 +245,7 @@ fn kind_of_server(failure: &ServerFailure) -> Option<StoreErrorKind> {
     match failure.status {
         401 | 403 => Some(StoreErrorKind::PermissionDenied),
         // Whether the object is what was not found, only the client library knows: it asks others for credentials too.
-        404 if NO_BUCKET.contains(&code) => Some(StoreErrorKind::NotFound),
+        404 if NO_BUCKET.contains(&code) => Some(StoreErrorKind::NoBucket),
         404 => None,
         408 => Some(StoreErrorKind::Unreachable),
         416 => Some(StoreErrorKind::Damaged),
@@ -185,7 +253,7 @@ fn kind_of_server(failure: &ServerFailure) -> Option<StoreErrorKind> {
         501 => Some(StoreErrorKind::Invalid),
         507 => Some(StoreErrorKind::Full),
         500..=599 => Some(StoreErrorKind::Unreachable),
-        409 if NO_BUCKET.contains(&code) => Some(StoreErrorKind::NotFound),
+        409 if NO_BUCKET.contains(&code) => Some(StoreErrorKind::NoBucket),
         409 | 412 => None,
         300..=499 => Some(StoreErrorKind::Invalid),
         _ => None,
@@ -205,6 +273,11 @@ fn parse_status(text: &str) -> Option<ServerFailure> {
         .or_else(|| json_text(rest, "error_description"))
         .or_else(|| json_text(rest, "message"))
         .unwrap_or_default();
+    // Some say in plain words what is wrong, for instance that TLS is spoken at this port.
+    let message = match rest.split_once(": ") {
+        Some((_, body)) if code.is_empty() && message.is_empty() && !body.trim_start().starts_with(['<', '{']) => body,
+        _ => message,
+    };
     // Azure's further lines are numbers for its own people.
     let message = message.lines().next().unwrap_or_default().chars().take(200).collect();
     Some(ServerFailure { status, code, message })
@@ -240,9 +313,6 @@ fn is_of_one_file(errno: Errno) -> bool {
 /// Sorts the operating system's errors.
 pub(super) fn kind_of_io(error: &io::Error) -> StoreErrorKind {
     use io::ErrorKind as Io;
-    if error.get_ref().is_some_and(|inner| inner.is::<NotAFile>()) {
-        return StoreErrorKind::Unreadable;
-    }
     if error.raw_os_error().map(Errno::from_raw_os_error).is_some_and(is_of_one_file) {
         return StoreErrorKind::Unreadable;
     }
@@ -309,8 +379,8 @@ mod tests {
     fn the_other_clouds_words_are_understood() {
         use StoreErrorKind as K;
         for (status, kind) in [
-            ("404 Not Found: <Error><Code>ContainerNotFound</Code></Error>", K::NotFound),
-            ("409 Conflict: <Error><Code>ContainerBeingDeleted</Code></Error>", K::NotFound),
+            ("404 Not Found: <Error><Code>ContainerNotFound</Code></Error>", K::NoBucket),
+            ("409 Conflict: <Error><Code>ContainerBeingDeleted</Code></Error>", K::NoBucket),
             ("403 Forbidden: <Error><Code>AuthorizationPermissionMismatch</Code></Error>", K::PermissionDenied),
             ("403 Forbidden: <Error><Code>UnauthorizedBlobOverwrite</Code></Error>", K::AlreadyExists),
             ("503 Service Unavailable: <Error><Code>ServerBusy</Code></Error>", K::Throttled),
@@ -370,7 +440,7 @@ mod tests {
     #[test]
     fn only_the_object_itself_can_be_not_found() {
         assert_eq!(sorted(answer("404 Not Found: ")), StoreErrorKind::Other);
-        assert_eq!(sorted(answer("404 Not Found: <Error><Code>NoSuchBucket</Code></Error>")), StoreErrorKind::NotFound);
+        assert_eq!(sorted(answer("404 Not Found: <Error><Code>NoSuchBucket</Code></Error>")), StoreErrorKind::NoBucket);
         let missing = object_store::Error::NotFound { path: "x".into(), source: Box::new(answer("404 Not Found: ")) };
         assert_eq!(sorted(missing), StoreErrorKind::NotFound);
         let metadata = |said: &str| object_store::Error::Generic {
@@ -422,7 +492,7 @@ mod tests {
             "data/j/1",
             answer("503 Service Unavailable: <Error><Code>SlowDown</Code><Message>Reduce your rate.</Message></Error>"),
         );
-        assert_eq!(error.to_string(), "cannot create data/j/1: the store is overloaded");
+        assert_eq!(error.to_string(), "cannot create data/j/1: the store is busy");
         let said = error.source().map(ToString::to_string);
         assert_eq!(said.as_deref(), Some("the server answered 503 SlowDown: Reduce your rate."));
     }

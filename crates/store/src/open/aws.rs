@@ -29,6 +29,9 @@ pub(super) fn builder(
     if custom.is_some_and(super::speaks_http) {
         client = client.with_allow_http(true);
     }
+    if let Some(proxy) = env.get("AWS_PROXY_URL") {
+        client = client.with_proxy_url(proxy);
+    }
     for certificate in certificates(env)? {
         client = client.with_root_certificate(certificate);
     }
@@ -118,7 +121,8 @@ fn has_role(env: &Environment) -> bool {
 /// Certificates to trust besides the system's: a private server's, named as other tools name it.
 fn certificates(env: &Environment) -> Result<Vec<Certificate>, OpenProblem> {
     let Some(path) = env.get("AWS_CA_BUNDLE") else { return Ok(Vec::new()) };
-    let pem = read(path)?;
+    let pem = std::fs::read_to_string(path)
+        .map_err(|error| OpenProblem::CaBundle { path: path.to_owned(), error: error.to_string() })?;
     match Certificate::from_pem_bundle(pem.as_bytes()) {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
         _ => Err(OpenProblem::NoCertificate { path: path.to_owned() }),

@@ -160,3 +160,17 @@ async fn a_listing_of_something_else_is_refused() {
         assert_eq!(error.kind, StoreErrorKind::Foreign, "{page}");
     }
 }
+
+/// The connection ends in the middle of a page. That is no damage of anything, and asked again as long as any other silence.
+#[tokio::test]
+async fn a_page_that_breaks_off_is_no_damage() {
+    let Answer::Whole(status, headers, page) = Cloud::S3.page(&["a"], None) else { panic!("a page is a whole answer") };
+    let server = Canned::start(move |number, _| match number {
+        0..=3 => Answer::Announce(status, headers.clone(), page.len(), page[..page.len() / 2].to_vec()),
+        _ => Cloud::S3.page(&["a"], None),
+    })
+    .await;
+    let error = names(&Cloud::S3.open(&server, Duration::ZERO)).await.expect_err("breaks off");
+    assert_eq!(error.kind, StoreErrorKind::Unreachable);
+    assert_eq!(names(&Cloud::S3.open(&server, Duration::from_secs(60))).await.expect("in the end"), ["data/a"]);
+}

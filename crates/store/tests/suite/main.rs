@@ -6,14 +6,12 @@
 
 mod cache;
 mod chunk_reader;
-mod config;
 mod http;
 mod limits;
 mod listings;
-mod links;
+mod one_object;
 mod pins;
 mod planted;
-mod probe;
 mod retry;
 mod settings;
 mod support;

@@ -85,8 +85,7 @@ impl Play {
     }
 }
 
-/// A version of nothing.
-pub(crate) fn manifest(id: u8) -> Manifest {
+fn manifest(id: u8) -> Manifest {
     let summary = Summary {
         id: JobId([id; 16]),
         series: SERIES.to_owned(),

@@ -72,7 +72,7 @@ fn answer(folder: &Path, request: &Request) -> Answer {
 fn list(folder: &Path, query: &str) -> Answer {
     let prefix = query.split('&').find_map(|part| part.strip_prefix("prefix=")).unwrap_or_default().replace("%2F", "/");
     let objects = if folder.exists() { damage::objects(folder) } else { Vec::new() };
-    let contents: String = objects
+    let listed: Vec<String> = objects
         .iter()
         .filter(|(name, _)| name.starts_with(&prefix))
         .map(|(name, content)| {
@@ -83,7 +83,7 @@ fn list(folder: &Path, query: &str) -> Answer {
             )
         })
         .collect();
-    let count = objects.len();
+    let (count, contents) = (listed.len(), listed.concat());
     let body = format!(
         "<?xml version=\"1.0\"?><ListBucketResult><Name>bucket</Name><Prefix>{prefix}</Prefix><KeyCount>{count}</KeyCount>\
          <MaxKeys>100000</MaxKeys><IsTruncated>false</IsTruncated>{contents}</ListBucketResult>"
