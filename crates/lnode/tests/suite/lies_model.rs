@@ -40,6 +40,8 @@ pub(crate) enum Rule {
     RegisterGoneBeforeMark,
     /// A job asks twice for what must be absent, before it asks for what must be there.
     LooksTwice,
+    /// Both looks at the mark of a base come before the look at its register.
+    MarksThenRegister,
     /// The lease is created twice, and must exist the second time.
     ProbedFirst,
     /// A job lists what it uploaded before it commits.
@@ -400,6 +402,11 @@ fn mark_removed_before_the_register_is_seen_gone() {
 fn absence_asked_for_once() {
     breaks(Lies::base(Some(Rule::LooksTwice)), WHOLE);
     breaks(Lies::adoption(Some(Rule::LooksTwice)), WHOLE);
+}
+
+#[test]
+fn second_look_at_the_mark_after_the_register() {
+    breaks(Lies::base(Some(Rule::MarksThenRegister)), WHOLE);
 }
 
 #[test]

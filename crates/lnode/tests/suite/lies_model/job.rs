@@ -37,7 +37,8 @@ impl Lies {
         let looks = if self.keeps(Rule::LooksTwice) { 2 } else { 1 };
         if let Some(base) = plan.base {
             steps.extend(std::iter::repeat_n(Step::Mark(base), looks));
-            steps.push(Step::Manifest(base));
+            let at = if self.keeps(Rule::MarksThenRegister) { steps.len() } else { steps.len() - 1 };
+            steps.insert(at, Step::Manifest(base));
         }
         if let Some(adopted) = plan.adopts {
             steps.extend(std::iter::repeat_n(Step::Undecided(adopted), looks));
@@ -164,6 +165,10 @@ impl Lies {
         };
         if is_good {
             return;
+        }
+        // The base was read already.
+        if self.jobs[job].base == Some(at) {
+            state.jobs[job].taken = Set::default();
         }
         if self.jobs[job].kind == Kind::Compaction {
             state.jobs[job].is_over = true;
