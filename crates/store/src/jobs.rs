@@ -19,6 +19,7 @@ use larder_format::names::{self, LeaseObject};
 use crate::catalog::CONCURRENT_READS;
 use crate::marks::{FaultyObject, read_if_there};
 use crate::repository::{Repository, RepositoryError, exists, random};
+use crate::rules::Rule;
 use crate::{Created, StoreErrorKind};
 
 /// How often a running job renews its lease. A lease that is several times older is taken for dead.
@@ -121,7 +122,7 @@ impl Repository {
     /// answered. When one at the lease itself was not, it stays open: it may land once more after a clean-up, and nothing but
     /// what is left of the job would then show that it is over (rule `CloseOnlyAnswered` of `docs/concurrency.md`).
     pub async fn close_lease(&self, open: &OpenLease, done: Done) -> Result<(), RepositoryError> {
-        if !open.all_answered {
+        if !open.all_answered && self.keeps(Rule::CloseOnlyAnswered) {
             tracing::info!(job = %open.job, "an attempt to announce the job got no answer; its lease is left to expire");
             return Ok(());
         }
@@ -146,6 +147,13 @@ impl Repository {
     /// Whether a version is still there to be built on or read: committed, readable and not forgotten. Never answered from a
     /// cache, which may remember what was deleted.
     pub async fn is_retained(&self, pin: Pin) -> Result<bool, RepositoryError> {
+        if !self.keeps(Rule::BaseChecked) {
+            return Ok(true);
+        }
+        if !self.keeps(Rule::MarkThenRegister) {
+            let is_there = matches!(self.register(pin).await?, Some(Register::Committed(())));
+            return Ok(is_there && self.forgotten(pin).await?.is_none());
+        }
         match self.forgotten(pin).await {
             Ok(None) => {}
             Ok(Some(_)) => return Ok(false),
@@ -171,9 +179,29 @@ impl Repository {
     /// read it while it was whole.
     pub async fn is_adoptable(&self, pin: Pin) -> Result<bool, RepositoryError> {
         let store = self.store.without_cache();
-        Ok(!exists(&store, &names::version(pin.series, pin.job, 0)).await?
-            && !exists(&store, &names::lease_done(pin.job)).await?
-            && exists(&store, &names::lease(pin.job, 0)).await?)
+        let is_leased = async || {
+            Ok::<_, RepositoryError>(
+                !self.keeps(Rule::AdoptedLeased) || exists(&store, &names::lease(pin.job, 0)).await?,
+            )
+        };
+        if !self.keeps(Rule::LeaseReadLast) && !is_leased().await? {
+            return Ok(false);
+        }
+        Ok(!self.is_decided(&store, pin).await?
+            && (!self.keeps(Rule::ClosedNotAdopted) || !exists(&store, &names::lease_done(pin.job)).await?)
+            && (!self.keeps(Rule::LeaseReadLast) || is_leased().await?))
+    }
+
+    /// Whether a job's register is taken: it was aborted (`AdoptedChecked`) or has committed (`CommittedNotAdopted`).
+    async fn is_decided(&self, store: &crate::Store, pin: Pin) -> Result<bool, RepositoryError> {
+        if self.keeps(Rule::AdoptedChecked) && self.keeps(Rule::CommittedNotAdopted) {
+            return Ok(exists(store, &names::version(pin.series, pin.job, 0)).await?);
+        }
+        Ok(match self.register(pin).await? {
+            None => false,
+            Some(Register::Aborted) => self.keeps(Rule::AdoptedChecked),
+            Some(Register::Committed(())) => self.keeps(Rule::CommittedNotAdopted),
+        })
     }
 
     async fn register(&self, pin: Pin) -> Result<Option<Register<()>>, RepositoryError> {

@@ -9,6 +9,7 @@ use larder_format::layout::Layout;
 use larder_index::{Containers, Draft, IndexError, IndexPass, LookupOptions};
 use larder_lnode::relayout::{Holding, Written};
 use larder_store::RepositoryError;
+use larder_store::rules::Rule;
 use larder_store::survey::ListedContainer;
 
 use super::GivenUp;
@@ -84,7 +85,8 @@ fn change_containers(
     for record in table.scan(0..=u64::MAX, pass.memory / 4) {
         let (number, Some(mut facts)) = record? else { continue };
         let goes = chosen.containers.contains_key(&number);
-        let led_on = facts.forwards.iter().any(|forward| chosen.containers.contains_key(forward));
+        let led_on = pass.io.repository.keeps(Rule::OneHop)
+            && facts.forwards.iter().any(|forward| chosen.containers.contains_key(forward));
         if !goes && !led_on {
             continue;
         }

@@ -5,6 +5,7 @@
 use larder_format::index_tables::{ChunkPlace, CopyKey};
 use larder_format::run::{RecordLayout, ValueWidth};
 use larder_index::{Changes, Chunks, Copies, Cursor, Draft, IndexError, IndexPass, Sorted, Sorter};
+use larder_store::rules::Rule;
 
 use super::choose::Chosen;
 use super::groups::{Group, Marks, all, duplicates};
@@ -101,6 +102,7 @@ pub(super) fn verdicts(
     let mut deciding = Deciding {
         standing,
         chosen,
+        leads_to_gone: !pass.io.repository.keeps(Rule::NotToGivenUp),
         verdicts: Sorter::new(&pass.io.repository, VERDICTS, pass.memory / 8, &pass.folder)?,
         changes: TableChanges {
             chunks: Changes::new(&pass.io, pass.memory / 8, &pass.folder)?,
@@ -123,6 +125,8 @@ pub(super) fn verdicts(
 struct Deciding<'a> {
     standing: &'a Standing,
     chosen: &'a Chosen,
+    /// Not `NotToGivenUp`.
+    leads_to_gone: bool,
     verdicts: Sorter,
     changes: TableChanges,
 }
@@ -135,8 +139,9 @@ impl Deciding<'_> {
         let Some(first) = group.places().filter(goes).min() else { return Ok(()) };
         let entry_stays = group.entry.is_some_and(|entry| stays(&entry));
         let is_put_off = |place: &ChunkPlace| chosen.put_off.contains(&place.container);
-        let relied_on =
-            |place: &ChunkPlace| stays(place) && !is_put_off(place) && standing.winners.contains(place.container);
+        let relied_on = |place: &ChunkPlace| {
+            (stays(place) || self.leads_to_gone) && !is_put_off(place) && standing.winners.contains(place.container)
+        };
         // What lookups find stays what it is if it may; else what stays longest.
         let winner = match group.entry.filter(|entry| relied_on(entry)) {
             None => {

@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 
 use futures::StreamExt;
 use larder_format::ids::{ByteCount, JobId};
-use larder_format::names;
+use larder_format::names::{self, LeaseObject};
+use larder_store::rules::Rule;
 use larder_store::{Repository, StoreError};
 
 use super::decide::{Decision, Removal};
@@ -70,6 +71,13 @@ async fn remove(repository: &Repository, job: JobId, removal: Removal) -> Result
         names.extend(numbers.into_iter().map(|number| names::pin(pin.series, pin.job, number)));
     }
     names.extend(removal.marks.into_iter().map(|pin| names::forgotten(pin.series, pin.job)));
+    // What tests take away.
+    if !repository.keeps(Rule::LeaseRemovedFirst) {
+        names.sort_by_key(|name| names::parse_lease(name).is_some_and(|(_, lease)| lease != LeaseObject::Done));
+    }
+    if !repository.keeps(Rule::MarkRemovedLast) {
+        names.sort_by_key(|name| names::parse_forgotten(name).is_none());
+    }
     for name in names {
         repository.store().delete(&name).await?;
     }

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use larder_format::ids::{ContainerId, ContainerKind, JobId, RunId};
 use larder_format::lease::{JobKind, Lease, Pin};
+use larder_store::Repository;
+use larder_store::rules::Rule;
 use larder_store::survey::{ListedContainer, ListedJob};
 
 use super::doomed::Doomed;
@@ -43,6 +45,27 @@ pub(super) struct Leases {
     pub(super) live: BTreeMap<JobId, Lease>,
     /// Readers that are thought dead.
     pub(super) expired: HashSet<JobId>,
+    /// Containers of jobs that are not settled go (not `UnsettledKept`).
+    unsettled_go: bool,
+    /// Older generations of versions that leases name go (not `NamedGenerationsRetained`).
+    named_generations_go: bool,
+    /// Jobs are removed that are not closed (not `RemoveOnlyClosed`).
+    open_go: bool,
+}
+
+impl Leases {
+    /// Leaves out what tests take away.
+    pub(super) fn break_rules(&mut self, repository: &Repository) {
+        self.unsettled_go = !repository.keeps(Rule::UnsettledKept);
+        self.named_generations_go = !repository.keeps(Rule::NamedGenerationsRetained);
+        self.open_go = !repository.keeps(Rule::RemoveOnlyClosed);
+        if !repository.keeps(Rule::NamedVersionsRetained) {
+            self.live.values_mut().for_each(|lease| lease.pins.clear());
+        }
+        if !repository.keeps(Rule::AdoptedKept) {
+            self.live.values_mut().for_each(|lease| lease.adopts.clear());
+        }
+    }
 }
 
 /// What the index needs.
@@ -144,6 +167,8 @@ pub(super) struct Proposal {
     /// Containers that only manifests name which appeared after the leases were listed: their jobs may have begun after that, and
     /// nothing was listed of them.
     late: HashSet<ContainerId>,
+    /// Aborted generations that go (not `AbortedGenerationStays`).
+    aborted: Vec<(Pin, u32)>,
     /// Versions that are retained.
     retained: BTreeSet<Pin>,
     /// Of versions of which older generations count for nothing, the one that holds.
@@ -156,14 +181,15 @@ impl Proposal {
         let adopted: HashSet<JobId> =
             leases.live.values().flat_map(|lease| lease.adopts.iter().map(|pin| pin.job)).collect();
         // A job without any lease was closed and cleaned up before: its containers were listed before its leases were.
-        let is_over = |job: &JobId| before.settled.contains(job) || !leases.jobs.contains_key(job);
+        let is_over =
+            |job: &JobId| before.settled.contains(job) || !leases.jobs.contains_key(job) || leases.unsettled_go;
         let listed = std::mem::take(&mut before.containers);
         let unknown =
             listed.iter().map(|container| container.id).filter(|id| before.unknown.contains(&id.job)).collect();
         let doomed = Doomed::new(listed, |id| is_over(&id.job) && !adopted.contains(&id.job));
         let (retained, holding) = (BTreeSet::new(), BTreeMap::new());
         let (missing, late) = (HashSet::new(), HashSet::new());
-        Self { before, leases, named, doomed, unknown, adopted, missing, late, retained, holding }
+        Self { before, leases, named, doomed, unknown, adopted, missing, late, aborted: Vec::new(), retained, holding }
     }
 
     /// Whether a version that is listed after the leases has to be read: all but those that were marked before, unless somebody
@@ -230,7 +256,9 @@ impl Proposal {
     /// holds that was there before the leases (`SupersededBeforeLeases`).
     pub(super) fn generations(&self, version: &Pin, listed: &[u32]) -> Vec<(u32, Supersedes)> {
         let before = self.before.registers.get(version).map_or(&[][..], Vec::as_slice);
-        let supersedes = |generation: &u32| match before.contains(generation) && !self.named.contains(version) {
+        let supersedes = |generation: &u32| match before.contains(generation)
+            && (!self.named.contains(version) || self.leases.named_generations_go)
+        {
             true => Supersedes::Older,
             false => Supersedes::Nothing,
         };
@@ -284,6 +312,11 @@ impl Proposal {
         self.holding.insert(version, holding);
     }
 
+    /// These generations of a version were aborted, and go although their names must stay taken.
+    pub(super) fn drop_aborted(&mut self, version: Pin, generations: &[u32]) {
+        self.aborted.extend(generations.iter().filter(|generation| **generation > 0).map(|number| (version, *number)));
+    }
+
     /// Versions that are forgotten and stay all the same, each with a job that needs it.
     pub(super) fn kept(&self) -> impl Iterator<Item = (Pin, JobId, &Lease)> {
         let live = self.leases.live.iter();
@@ -297,7 +330,9 @@ impl Proposal {
         let retained: HashSet<JobId> = self.retained.iter().map(|pin| pin.job).collect();
         let listed = self.leases.jobs.iter();
         listed
-            .filter(|(job, listed)| listed.has_done && self.before.settled.contains(job) && !retained.contains(job))
+            .filter(|(job, listed)| {
+                (listed.has_done || self.leases.open_go) && self.before.settled.contains(job) && !retained.contains(job)
+            })
             .map(|(job, _)| *job)
             .collect()
     }
@@ -324,7 +359,7 @@ impl Proposal {
         has_record: impl Fn(&ContainerId) -> bool,
     ) -> Decision {
         let missing = self.missing(needs.missing);
-        let Self { before, leases, doomed, unknown, holding, missing: unseen, .. } = self;
+        let Self { before, leases, doomed, unknown, holding, aborted, missing: unseen, .. } = self;
         // What was given up is known to the index alone. When something is missing, either it is damage, or this index does not know, and
         // whatever no version names any more may be where it went: also what a version had that was forgotten or laid out anew since
         // (`rebuilt_histories.rs`). A rebuild has found out, but for what was being written meanwhile.
@@ -373,7 +408,7 @@ impl Proposal {
             let generations = registers.get(pin).into_iter().flatten();
             generations.filter(|generation| (1..*holding).contains(*generation)).map(|generation| (*pin, *generation))
         });
-        let superseded = below.collect();
+        let superseded = below.chain(aborted).collect();
         let is_over = |job: &JobId| before.settled.contains(job) || !leases.jobs.contains_key(job);
         let runs = before.runs.into_iter().filter(|(id, _)| is_over(&id.job) && !needs.runs.contains(id));
         let runs: Vec<_> = runs.collect();

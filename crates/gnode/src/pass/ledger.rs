@@ -14,6 +14,7 @@ use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_format::sketch::Sketch;
 use larder_index::tables::{Changes, ContainerExtents, Containers, TableView};
 use larder_index::{IndexError, IndexSnapshot, LookupOptions, PassRuns};
+use larder_store::rules::Rule;
 use larder_store::survey::ListedContainer;
 
 use super::error::PassError;
@@ -59,6 +60,8 @@ pub(crate) struct Ledger {
     counting_arranged: Vec<(Pin, u32)>,
     /// Series of the layout `lifecycle` with generations that count and were not taken in.
     unsettled: BTreeSet<SeriesKey>,
+    /// `UnsettledLeft`.
+    leaves_unsettled: bool,
     /// Versions of the layout `lifecycle` that were dropped: their numbers, by series.
     dropped_numbers: Numbers,
     /// Samples of versions that were taken in.
@@ -96,10 +99,13 @@ impl Ledger {
             }
         };
         let (next_container, counted) = (manifest.head.next_container, manifest.head.statistics.containers);
+        let follows = work.repository.keeps(Rule::RedirectIsReference);
+        let inherits = work.repository.keeps(Rule::LaterReferencesInherit);
         let all = move |io| {
             let table: TableView<Containers> = TableView::new(io, &runs, LookupOptions::default());
             let records = counted.min(table.records_at_most());
             let mut lifespans = Lifespans::new(next_container, usize::try_from(records).unwrap_or(0));
+            (lifespans.follows, lifespans.inherits) = (follows, inherits);
             let mut is_known = true;
             for record in table.scan(0..=u64::MAX, memory) {
                 if let (number, Some(facts)) = record? {
@@ -125,6 +131,7 @@ impl Ledger {
             counting: Vec::new(),
             counting_arranged: Vec::new(),
             unsettled: BTreeSet::new(),
+            leaves_unsettled: work.repository.keeps(Rule::UnsettledLeft),
             dropped_numbers: Numbers::new(),
             sketches: Sketches::new(),
             is_full: false,
@@ -305,7 +312,7 @@ impl Ledger {
     pub(crate) fn unarranged(&self, all_series: bool) -> Vec<Unarranged> {
         let of_layout = self.versions.values().filter(|version| version.layout == Layout::Lifecycle);
         let mut all: BTreeMap<SeriesKey, Vec<IndexedVersion>> = BTreeMap::new();
-        for version in of_layout.filter(|version| !self.unsettled.contains(&version.series)) {
+        for version in of_layout.filter(|version| !self.leaves_unsettled || !self.unsettled.contains(&version.series)) {
             all.entry(version.series).or_default().push(*version);
         }
         let unarranged = all.into_iter().filter_map(|(series, mut versions)| {

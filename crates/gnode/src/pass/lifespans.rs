@@ -32,12 +32,22 @@ pub(crate) struct Lifespans {
     next_container: u32,
     /// Of the layout `lifecycle`, what lost its records.
     gone: Vec<ContainerId>,
+    /// `RedirectIsReference`.
+    pub(crate) follows: bool,
+    /// `LaterReferencesInherit`.
+    pub(crate) inherits: bool,
 }
 
 impl Lifespans {
     /// Those of an index, of which the next container number is known, and about how many there are.
     pub(crate) fn new(next_container: u32, records: usize) -> Self {
-        Self { table: ContainerTable::with_capacity(records), next_container, gone: Vec::new() }
+        Self {
+            table: ContainerTable::with_capacity(records),
+            next_container,
+            gone: Vec::new(),
+            follows: true,
+            inherits: true,
+        }
     }
 
     /// Takes a record of the index. They come by rising numbers. `None` when there is no room for so much.
@@ -151,7 +161,8 @@ impl Lifespans {
             needed.insert(row.number);
             // What has the extents of a name has lifespans of its own, which know of the versions that were taken in. Not so of one
             // that is there in an index that was made anew (`RebuiltKeepsCopies`).
-            if is_named || row.state != ContainerState::Arranged {
+            let counts = self.follows && (!is_named || self.inherits);
+            if counts && (is_named || row.state != ContainerState::Arranged) {
                 forwards.iter().for_each(|forward| needed.insert(*forward));
             }
         }

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use larder_format::ids::JobId;
 use larder_format::index_manifest::{Doomed, Reason};
 use larder_format::lease::{Lease, Pin};
+use larder_store::rules::Rule;
 
 use super::cost::Requests;
 use super::decide::{Decision, IndexNeeds, Proposal};
@@ -45,15 +46,23 @@ impl Pass<'_> {
             is_dry: self.options.dry_run,
         };
         stop()?;
-        let (before, fenced) = survey.before_leases().await?;
+        let (mut before, fenced) = survey.before_leases().await?;
         stop()?;
-        let leases = survey.leases(&before).await?;
-        let registers = self.repository.list_registers().await?;
+        let mut leases = survey.leases(&before).await?;
+        survey.look_late(&mut before).await?;
+        let registers = match self.repository.keeps(Rule::LeasesBeforeVersions) {
+            true => self.repository.list_registers().await?,
+            false => before.registers.clone(),
+        };
+        leases.break_rules(&self.repository);
         let mut proposal = Proposal::new(before, leases);
         stop()?;
         let mut ledger = Ledger::load(self.index_work(), &self.base).await?;
         let manifests_read = survey.versions(&registers, &mut ledger, &mut proposal).await?;
-        let closed = survey.closed(proposal.closing()).await?;
+        let closed = match self.repository.keeps(Rule::RemoveOnlyClosed) {
+            true => survey.closed(proposal.closing()).await?,
+            false => proposal.closing().into_iter().collect(),
+        };
         let kept = proposal.kept().map(|(version, by, lease)| kept(version, by, lease)).collect();
         let live_jobs = proposal.live() as u64;
         let superseded = manifest.queue.iter().filter(|queued| queued.reason == Reason::Superseded);
@@ -178,6 +187,16 @@ impl Pass<'_> {
         let mut rights = ledger.rights(&proposal.bases());
         proposal.fill(&mut rights);
         rights.rebuilt = self.base.manifest.head.rebuilt.unwrap_or(0);
+        let keeps = |rule| self.repository.keeps(rule);
+        if !keeps(Rule::RebuiltKeepsCopies) {
+            rights.rebuilt = 0;
+        }
+        if !keeps(Rule::GiveUpSettled) {
+            rights.leased.clear();
+        }
+        if !keeps(Rule::GiveUpNotAdopted) {
+            rights.adopted.clear();
+        }
         rights
     }
 }

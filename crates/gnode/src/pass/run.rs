@@ -12,6 +12,7 @@ use larder_index::{Draft, IndexPass, IndexSnapshot, PassRuns, Published, publish
 use larder_store::Repository;
 use larder_store::jobs::{OpenLease, RENEW_EVERY};
 use larder_store::repository::random;
+use larder_store::rules::Rule;
 
 use super::carry_out::carry_out;
 use super::cost::Requests;
@@ -240,6 +241,11 @@ impl Pass<'_> {
         gone.sort_unstable();
         manifest.queue.extend(gone.into_iter().map(superseded));
         self.leave_lease = true;
+        if !self.repository.keeps(Rule::RedirectBeforeRemoval) {
+            for container in &report.given_up.containers {
+                self.repository.store().delete(&larder_format::names::container(container.id)).await?;
+            }
+        }
         match publish(&self.repository, self.number, manifest).await? {
             Published::Won { all_answered, .. } => {
                 self.leave_lease = !all_answered;
@@ -249,7 +255,9 @@ impl Pass<'_> {
             Published::Lost | Published::Overtaken { .. } => {
                 self.leave_lease = false;
                 report.outcome = Outcome::Lost;
-                return Ok(report);
+                if self.repository.keeps(Rule::PublishFirst) {
+                    return Ok(report);
+                }
             }
         }
         discard(&self.repository, left_over).await?;

@@ -9,6 +9,7 @@ use larder_format::lease::{JobKind, Pin};
 use larder_format::manifest::Register;
 use larder_index::IndexSnapshot;
 use larder_store::Repository;
+use larder_store::rules::Rule;
 use larder_store::survey::{ListedContainer, ListedJob, SeenLease};
 
 use super::decide::{Before, Leases, Proposal, Retained, Supersedes};
@@ -152,7 +153,7 @@ impl Survey<'_> {
         if !self.is_dead(listed, now_ms) {
             return Ok(Settled::No);
         }
-        if !self.is_dry {
+        if !self.is_dry && self.repository.keeps(Rule::Fence) {
             self.repository.fence(version, generation).await?;
             tracing::info!(%job, host = %lease.host, "a job that is thought dead was fenced");
         }
@@ -244,6 +245,8 @@ impl Survey<'_> {
             // Older ones were not read because they count for nothing.
             let superseding = manifests.last().filter(|(_, register)| matches!(register, Register::Committed(_)));
             let superseding = superseding.map(|(generation, _)| *generation);
+            let aborted = manifests.iter().filter(|(_, register)| matches!(register, Register::Aborted));
+            let aborted: Vec<u32> = aborted.map(|(generation, _)| *generation).collect();
             let committed = manifests.into_iter().filter_map(|(generation, register)| match register {
                 Register::Committed(contents) => Some((generation, contents)),
                 Register::Aborted => None,
@@ -257,6 +260,9 @@ impl Survey<'_> {
                 let there = contents.containers.iter().map(|usage| usage.container);
                 let there = there.filter(|container| !ledger.is_given_up(container));
                 proposal.retain_generation(pin, *generation, why, there, |container| ledger.has_record(container));
+            }
+            if !self.repository.keeps(Rule::AbortedGenerationStays) {
+                proposal.drop_aborted(pin, &aborted);
             }
             if let Some(generation) = superseding.filter(|_| !proposal.is_marked(&pin)) {
                 proposal.supersede(pin, generation);
@@ -301,6 +307,36 @@ impl Survey<'_> {
             }
         }
         Ok((pin, manifests))
+    }
+
+    /// What is seen after the leases instead of before them, where tests take a rule away.
+    pub(super) async fn look_late(&self, before: &mut Before) -> Result<(), PassError> {
+        let keeps = |rule| self.repository.keeps(rule);
+        let [settled, marks, containers, superseded] = [
+            Rule::SettledBeforeLeases,
+            Rule::MarksBeforeLeases,
+            Rule::ContainersBeforeLeases,
+            Rule::SupersededBeforeLeases,
+        ]
+        .map(keeps);
+        if settled && marks && containers && superseded {
+            return Ok(());
+        }
+        let (late, _) = self.before_leases().await?;
+        if !settled {
+            before.settled = late.settled;
+        }
+        if !marks {
+            before.marks = late.marks;
+        }
+        if !containers {
+            before.containers = late.containers;
+            (before.unknown, before.is_listed_whole) = (late.unknown, late.is_listed_whole);
+        }
+        if !superseded {
+            before.registers = late.registers;
+        }
+        Ok(())
     }
 
     /// Which of these jobs are closed.

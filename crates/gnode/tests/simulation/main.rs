@@ -27,7 +27,7 @@ mod reading;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use futures::FutureExt;
 use larder_store::rules::Rule;
@@ -79,6 +79,21 @@ async fn live(role: Role, life: Life, ledger: Ledger, broken: Option<Rule>) -> R
     }
 }
 
+/// How often in 10,000 an actor is slow before a request: most where what it knows is about to be old news.
+fn hesitation(request: &str) -> u64 {
+    let (operation, name) = request.split_once(' ').unwrap_or_default();
+    match (operation, name.split('/').next().unwrap_or_default()) {
+        ("create", "jobs" | "versions") => 1000,
+        ("create", "index") if !name.starts_with("index/runs") => 1000,
+        ("create", "indexed" | "forgotten") => 500,
+        ("list", "jobs" | "versions" | "index") => 500,
+        ("read", "forgotten" | "jobs") => 500,
+        ("read", "versions") => 200,
+        ("delete", _) => 100,
+        _ => 0,
+    }
+}
+
 /// Runs one seed.
 fn run(seed: u64, broken: Option<Rule>) -> Result<Ran, String> {
     let mut dice = Rng::new(seed ^ 0x5eed);
@@ -92,6 +107,8 @@ fn run(seed: u64, broken: Option<Rule>) -> Result<Ran, String> {
     let weather = Weather { late: *dice.pick(&[10, 50, 200]), freezes: *dice.pick(&[0, 300, 1000]), ..weather };
     let mut sim = Sim::new(seed, weather);
     let world = sim.world();
+    let careful = *Rng::new(seed ^ 0x4e51).pick(&[0, 1, 1, 3]);
+    world.set_hesitation(move |request| careful * hesitation(request));
     init(&world);
     let ledger = Ledger::default();
     let arranged: &[&str] = match Rng::new(seed ^ 0xa44a).below(3) {
@@ -249,4 +266,98 @@ fn one_seed_is_one_run() {
     }
     let [one, other] = [6, 7].map(|seed| run(seed, None).unwrap_or_else(|failed| panic!("{failed}")));
     assert_ne!(one.trace.hash(), other.trace.hash());
+}
+
+/// Rules that are broken in the real code, one at a time, each in so many seeds at most.
+const RULES: &[(Rule, u64)] = &[
+    (Rule::LeaseFirst, 1500),
+    (Rule::BaseChecked, 1500),
+    (Rule::MarkThenRegister, 1500),
+    (Rule::AdoptedChecked, 1500),
+    (Rule::CommittedNotAdopted, 1500),
+    (Rule::ClosedNotAdopted, 1500),
+    (Rule::AdoptedLeased, 1500),
+    (Rule::LeaseReadLast, 1500),
+    (Rule::DurableFirst, 200),
+    (Rule::CloseLast, 1500),
+    (Rule::CloseOnlyAnswered, 1500),
+    (Rule::GenerationAfterLease, 1500),
+    (Rule::Fence, 200),
+    (Rule::SettledBeforeLeases, 1500),
+    (Rule::MarksBeforeLeases, 1500),
+    (Rule::ContainersBeforeLeases, 1500),
+    (Rule::LeasesBeforeVersions, 1500),
+    (Rule::NamedVersionsRetained, 1500),
+    (Rule::AdoptedKept, 1500),
+    (Rule::UnsettledKept, 200),
+    (Rule::PublishFirst, 1500),
+    (Rule::RemoveOnlyClosed, 1500),
+    (Rule::LeaseRemovedFirst, 1500),
+    (Rule::MarkRemovedLast, 200),
+    (Rule::SupersededBeforeLeases, 1500),
+    (Rule::AbortedGenerationStays, 1500),
+    (Rule::NamedGenerationsRetained, 1500),
+    (Rule::GiveUpSettled, 1500),
+    (Rule::GiveUpNotAdopted, 1500),
+    (Rule::RedirectIsReference, 1500),
+    (Rule::LaterReferencesInherit, 1500),
+    (Rule::NotToGivenUp, 1500),
+    (Rule::OneHop, 1500),
+    (Rule::RebuiltKeepsCopies, 1500),
+    (Rule::RedirectBeforeRemoval, 1500),
+    (Rule::UnsettledLeft, 1500),
+];
+
+/// The rules that `LARDER_SIM_RULES` names, or all.
+fn rules() -> Vec<(Rule, u64)> {
+    let asked = std::env::var("LARDER_SIM_RULES").unwrap_or_default();
+    let is_asked = |rule: &Rule| asked.is_empty() || asked.split(',').any(|name| name == format!("{rule:?}"));
+    RULES.iter().filter(|(rule, _)| is_asked(rule)).copied().collect()
+}
+
+/// In which of the first seeds a broken rule is found: several at a time, no longer than until it was found so often.
+fn hunt(rule: Rule, within: u64, times: usize) -> (u64, Vec<(u64, String)>) {
+    let (next, found) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while found.lock().len() < times {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= within {
+                return;
+            }
+            if let Err(what) = run(seed, Some(rule)) {
+                found.lock().push((seed, what));
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let mut found = found.into_inner();
+    found.sort();
+    (next.into_inner().min(within), found)
+}
+
+#[test]
+#[ignore = "minutes"]
+fn every_broken_rule_is_found() {
+    let times = std::env::var("LARDER_SIM_TIMES").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let most = std::env::var("LARDER_SIM_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
+    let mut missed = Vec::new();
+    for (rule, within) in rules() {
+        let (tried, found) = hunt(rule, within.min(most), times);
+        let first = found.first().map(|(_, what)| what.as_str()).unwrap_or("not found");
+        println!("{rule:?}: {} of {tried}: {first}", found.len());
+        if found.is_empty() {
+            missed.push(rule);
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+/// Those of them that nearly every run shows.
+#[test]
+fn broken_rules_are_found() {
+    for rule in [Rule::DurableFirst, Rule::Fence, Rule::UnsettledKept, Rule::MarkRemovedLast] {
+        let (tried, found) = hunt(rule, SEEDS, 1);
+        assert!(!found.is_empty(), "{rule:?} is not found in {tried} seeds");
+    }
 }

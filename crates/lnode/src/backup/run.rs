@@ -12,9 +12,10 @@ use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Statistics, Summary};
 use larder_format::recipe::Recipe;
 use larder_format::sketch::Sketch;
+use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::repository::random;
-use larder_store::RepositoryError;
+use larder_store::rules::Rule;
 
 use super::bases::OrphanedContainers;
 use super::compare::{Comparison, Rules};
@@ -191,7 +192,10 @@ fn announce(
         layout: Some(layout),
         ..context.lease(JobKind::Backup, &options.series)
     };
-    let keeper = LeaseKeeper::open(context, job, lease)?;
+    let mut keeper = None;
+    if repository.keeps(Rule::LeaseFirst) {
+        keeper = Some(LeaseKeeper::open(context, job, lease.clone())?);
+    }
     // Only now: what was there before the lease was written may have been given up meanwhile, what is there now stays.
     let checked = context.runtime.block_on(async {
         let mut bases = Vec::new();
@@ -201,7 +205,10 @@ fn announce(
             }
             // The lease keeps the generation that is newest now; the one that was listed may have been superseded before, by one
             // in the other layout, with which this job has nothing in common.
-            let newest = repository.newest_generation(&version).await?;
+            let newest = match repository.keeps(Rule::GenerationAfterLease) {
+                true => repository.newest_generation(&version).await?,
+                false => Some(version.clone()),
+            };
             if let Some(version) = newest.filter(|newest| newest.summary.layout == version.summary.layout) {
                 bases.push(Candidate { version, why });
             }
@@ -215,7 +222,10 @@ fn announce(
         Ok::<_, RepositoryError>((bases, adoptable))
     });
     let (bases, adopts) = checked?;
-    let keeper = Some(keeper);
+    let keeper = Some(match keeper {
+        Some(keeper) => keeper,
+        None => LeaseKeeper::open(context, job, lease)?,
+    });
     Ok(Announced { bases, adopts, before: None, merge_before: None, layout, keeper })
 }
 
@@ -323,10 +333,17 @@ fn run(
     };
     let manifest = Manifest { summary: summary.clone(), data: streams.data, metadata: streams.metadata, containers };
     let series = repository.keys().series_key(&options.series);
+    let done = with_containers(Done::committed(series), &uploads);
+    if !repository.keeps(Rule::CloseLast) {
+        let mark = done.encode(repository.keys(), job, random(repository.entropy())?).map_err(RepositoryError::from)?;
+        let name = larder_format::names::lease_done(job);
+        let created = context.runtime.block_on(repository.store().create(&name, mark.into()));
+        created.map_err(RepositoryError::from)?;
+    }
     let created = context.runtime.block_on(repository.commit(series, &manifest))?;
     report.version = Some(summary);
-    let done = with_containers(Done::committed(series), &uploads);
-    Ok((report, Ending::closed_if(created.all_answered, done)))
+    let is_answered = created.all_answered || !repository.keeps(Rule::CloseOnlyAnswered);
+    Ok((report, Ending::closed_if(is_answered, done)))
 }
 
 /// Says also how many containers the job created.

@@ -13,6 +13,7 @@ use futures::task::AtomicWaker;
 use larder_format::ids::ContainerId;
 use larder_format::names;
 use larder_index::IndexRuntime;
+use larder_store::rules::Rule;
 use larder_store::{Repository, RepositoryError};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -115,11 +116,17 @@ impl Uploads {
     ) {
         let uploads = self.clone();
         let held = Holding { chunks, bytes, object_bytes: object.len() as u64 };
+        let is_awaited = self.repository.keeps(Rule::DurableFirst);
+        if !is_awaited {
+            let mut state = self.state.lock();
+            state.open_containers -= 1;
+            state.stored.insert(id, held);
+        }
         self.runtime.detach(async move {
             let result = uploads.repository.store().create(&names::container(id), Bytes::from(object)).await;
             let mut state = uploads.state.lock();
             state.waiting -= accounted;
-            state.open_containers -= 1;
+            state.open_containers -= usize::from(is_awaited);
             match result {
                 Ok(_) => {
                     state.stored_bytes += held.object_bytes;

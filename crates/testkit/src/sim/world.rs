@@ -140,10 +140,20 @@ pub(super) struct State {
     changes: Vec<Change>,
     /// For how many more requests each actor waits.
     frozen: BTreeMap<usize, u64>,
+    hesitates: Option<Hesitation>,
     pub(super) rng: Rng,
     pub(super) weather: Weather,
     pub(super) trace: Trace,
     pub(super) names: Vec<String>,
+}
+
+/// How much slower actors are before some requests.
+struct Hesitation(Box<dyn Fn(&str) -> u64 + Send>);
+
+impl std::fmt::Debug for Hesitation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hesitation").finish_non_exhaustive()
+    }
 }
 
 /// The bucket of a simulation, and what is under way to it. Clones are the same one.
@@ -159,6 +169,7 @@ impl World {
             unanswered: Vec::new(),
             changes: Vec::new(),
             frozen: BTreeMap::new(),
+            hesitates: None,
             rng: Rng::new(seed),
             weather,
             trace: Trace::default(),
@@ -211,6 +222,12 @@ impl World {
         self.0.lock().trace.clone()
     }
 
+    /// Actors are slow before some requests more often than before others: says by how many times in 10,000, of a request as the trace
+    /// tells it.
+    pub fn set_hesitation(&self, hesitates: impl Fn(&str) -> u64 + Send + 'static) {
+        self.0.lock().hesitates = Some(Hesitation(Box::new(hesitates)));
+    }
+
     /// Another weather from now on.
     pub fn set_weather(&self, weather: Weather) {
         self.0.lock().weather = weather;
@@ -250,7 +267,8 @@ impl World {
         let quick = awaited.iter().copied().filter(|at| !state.frozen.contains_key(&state.under_way[*at].actor));
         let quick: Vec<_> = quick.collect();
         let mut at = if quick.is_empty() { *state.rng.pick(&awaited) } else { *state.rng.pick(&quick) };
-        if quick.len() > 1 && state.chance(|weather| weather.freezes) {
+        let hesitates = state.hesitates.as_ref().map_or(0, |hesitates| hesitates.0(&state.under_way[at].ask.told()));
+        if quick.len() > 1 && state.chance(|weather| weather.freezes + hesitates) {
             // Stopped just before this request, which is where it matters.
             state.freeze(at);
             at = *state.rng.pick(&quick);
