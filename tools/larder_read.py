@@ -251,13 +251,31 @@ class Repository:
         self.root = Path(root)
         self.container = lru_cache(64)(lambda name: Container(self, name))
         self.frame = lru_cache(64)(lambda name, number: self.container(name).frame(number))
-        config = (self.root / "config").read_bytes()
-        need(config[:8] == b"LCFG\x01\0\0\0", "config is not a configuration of version 1")
-        fields = cbor(config[8:-32])
-        need(not fields[7], f"the repository needs {fields[7]}, which this program does not know")
-        self.master = self.unwrap(password, fields[0])
-        mac = keyed(self.key("configuration authentication"), config[:-32])
-        need(mac == config[-32:], "config does not authenticate")
+        problem = None
+        for config in self.configs():
+            try:
+                need(config[:8] == b"LCFG\x01\0\0\0", "config is not a configuration of version 1")
+                fields = cbor(config[8:-32])
+                need(not fields[7], f"the repository needs {fields[7]}, which this program does not know")
+                self.master = self.unwrap(password, fields[0])
+                mac = keyed(self.key("configuration authentication"), config[:-32])
+                need(mac == config[-32:], "config does not authenticate")
+                return
+            except (Damaged, LookupError, ValueError, TypeError, RecursionError) as error:
+                problem = problem or error
+        raise problem or Damaged("there is no config, and no key has a copy of it")
+
+    def configs(self):
+        """The object config, and then its copies in the keys (field 7), which stand in for one that is lost."""
+        if (self.root / "config").is_file():
+            yield (self.root / "config").read_bytes()
+        for path in sorted((self.root / "keys").iterdir()):
+            try:
+                copy = cbor(path.read_bytes()[12:-80]).get(7)
+            except (Damaged, OSError, LookupError, ValueError, TypeError, RecursionError, AttributeError):
+                continue
+            if isinstance(copy, bytes):
+                yield copy
 
     def key(self, purpose):
         return blake3(self.master, derive_key_context=f"Larder format 1: {purpose}").digest()
@@ -357,7 +375,7 @@ class Repository:
                 need(series == wanted, f"{name} is of another series")
                 return [(job, name, summary)]
             except Damaged as error:
-                problem = error
+                problem = problem or error
         if problem:
             raise problem
         return []

@@ -12,13 +12,14 @@ use larder_format::compress::Compression;
 use larder_format::names;
 use larder_lnode::{Cancel, Context, FetchOptions, Progress, SystemClock};
 use larder_store::jobs::RENEW_EVERY;
-use larder_store::repository::{SystemEntropy, random, read_config};
-use larder_store::{CacheOptions, Location, Repository, RepositoryError, Store, StoreErrorKind, StoreOptions};
+use larder_store::config::find_config;
+use larder_store::repository::{SystemEntropy, random};
+use larder_store::{CacheOptions, Location, Repository, RepositoryError, Store, StoreErrorKind, StoreOptions, Unlisted};
 
 use crate::args::{FetchArgs, Global};
 use crate::environment;
 use crate::exit::Exit;
-use crate::failure::{Failure, is_clock};
+use crate::failure::{Failure, chain, is_clock};
 use crate::output::Output;
 use crate::password::{Password, PasswordSource};
 use crate::signals::Interrupts;
@@ -47,6 +48,8 @@ pub(crate) struct App {
     pub(crate) interrupts: Interrupts,
     runtime: OnceLock<tokio::runtime::Runtime>,
     found_damage: AtomicBool,
+    /// What listings could not examine.
+    pub(crate) unlisted: Arc<Unlisted>,
 }
 
 impl std::fmt::Debug for App {
@@ -75,7 +78,7 @@ impl App {
     /// Prepares; touches nothing yet.
     pub(crate) fn new(global: Global, out: Output) -> Self {
         let interrupts = Interrupts::listen(&out);
-        Self { global, out, interrupts, runtime: OnceLock::new(), found_damage: AtomicBool::new(false) }
+        Self { global, out, interrupts, runtime: OnceLock::new(), found_damage: AtomicBool::new(false), unlisted: Arc::default() }
     }
 
     /// Something damaged was met that does not stop the command: it must not end as if all were well.
@@ -85,6 +88,11 @@ impl App {
 
     /// How the process ends when a command came to this end.
     pub(crate) fn final_exit(&self, exit: Exit) -> Exit {
+        for error in self.unlisted.take() {
+            let why = error.source.as_ref().map_or_else(|| error.kind.to_string(), ToString::to_string);
+            self.out.warn(&format!("{} cannot be examined: {why}", error.name));
+            self.note_damage();
+        }
         if exit == Exit::Done && self.found_damage.load(Ordering::Relaxed) { Exit::Damage } else { exit }
     }
 
@@ -137,7 +145,7 @@ impl App {
             let out = self.out.clone();
             store.waiting().on_silence(move |text| out.warn(text));
         }
-        Ok(store)
+        Ok(store.past_unlisted(&self.unlisted))
     }
 
     /// The store of the repository.
@@ -149,7 +157,7 @@ impl App {
     pub(crate) fn open(&self) -> Result<Opened, Failure> {
         let store = self.store()?;
         // Before anyone is asked for a password it should be clear that there is something to open.
-        self.block_on(read_config(&store)).map_err(|error| self.not_opened(error))?;
+        self.block_on(find_config(&store)).map_err(|error| self.not_opened(error))?;
         let source = PasswordSource::of(&self.global);
         for attempt in 1.. {
             let password = source.get()?;
@@ -159,6 +167,9 @@ impl App {
                 }
                 Err(error) => return Err(error.into()),
                 Ok(repository) => {
+                    if let Some(problem) = repository.config_problem() {
+                        self.out.warn(&format!("{}; `larder repair config` restores it", config_words(problem)));
+                    }
                     // Only now the repository's id is proved, and the cache must never mix two repositories.
                     let cached = store.with_cache_of(repository.config().repository);
                     return Ok(Opened { repository: repository.through(cached), password });
@@ -252,6 +263,15 @@ impl App {
     /// How new data is compressed.
     pub(crate) fn compression(&self) -> Compression {
         self.global.compression()
+    }
+}
+
+/// What is wrong with the object `config`, of which a copy is used.
+pub(crate) fn config_words(problem: &RepositoryError) -> String {
+    match problem {
+        RepositoryError::NotARepository { .. } => "config is missing".to_owned(),
+        RepositoryError::ConfigUnusable { reason } => reason.clone(),
+        problem => chain(problem),
     }
 }
 

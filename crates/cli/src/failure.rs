@@ -93,6 +93,13 @@ impl From<RepositoryError> for Failure {
             RepositoryError::AlreadyARepository { .. } => {
                 (Exit::Failed, Some("nothing was changed; it can be used as it is"))
             }
+            RepositoryError::ConfigMissing { .. } => (
+                Exit::Damage,
+                Some("nothing was changed; `larder key import` with the paper key restores access and config"),
+            ),
+            RepositoryError::ConfigUnusable { .. } => {
+                (Exit::Damage, Some("put config back from a copy, or use the paper key (`larder key import`)"))
+            }
             RepositoryError::WrongPassword { .. } => (Exit::WrongKey, None),
             RepositoryError::NoKeys => (Exit::WrongKey, None),
             RepositoryError::ForeignPaperKey => (Exit::WrongKey, None),
@@ -102,7 +109,7 @@ impl From<RepositoryError> for Failure {
                     (Exit::Failed, Some(newer))
                 }
                 _ if name == names::CONFIG => {
-                    (Exit::Damage, Some("nothing can be read without it; put the object back from a copy"))
+                    (Exit::Damage, Some("put the object back from a copy, or use the paper key (`larder key import`)"))
                 }
                 _ if name.starts_with(names::KEYS) => (
                     Exit::Damage,
@@ -168,6 +175,11 @@ impl From<&StoreError> for Failure {
             StoreErrorKind::Foreign => {
                 (Exit::Unreachable, "nothing was concluded from it; `larder validate-store` says what this store lacks")
             }
+            StoreErrorKind::Unconditional => (
+                Exit::Unreachable,
+                "nothing was uploaded; use a store, or a version of it, that refuses a second object of the same name \
+                 (`If-None-Match: *`). `larder validate-store` says more",
+            ),
             StoreErrorKind::Damaged | StoreErrorKind::TooLarge | StoreErrorKind::Unreadable => {
                 (Exit::Damage, "`larder check` names every snapshot and file that needs it")
             }

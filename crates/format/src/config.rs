@@ -129,6 +129,11 @@ impl UnverifiedConfig {
         self.config.repository
     }
 
+    /// Whether both were made as one configuration, of which one may have been damaged since.
+    pub fn is_twin_of(&self, other: &Self) -> bool {
+        self.mac == other.mac || self.config.repository == other.config.repository
+    }
+
     /// Proves that whoever wrote the configuration had the master key.
     pub fn verify(self, keys: &Keys) -> Result<Config, DecodeError> {
         let genuine = keys.config_mac(&self.authenticated).ct_eq(&self.mac);

@@ -8,7 +8,7 @@
 //! |      4 |    1 | version | 1                                                                           |
 //! |      5 |    3 |         | zero                                                                        |
 //! |      8 |    4 | length  | bytes of the fields, at most 4,096                                          |
-//! |     12 |    … | fields  | CBOR map: argon2id parameters, salt, and who made the key (not secret)      |
+//! |     12 |    … | fields  | CBOR map: argon2id parameters, salt, who made the key, and a copy of `config` (not secret) |
 //! |      … |   32 | commitment | second half of the keyed hash below                                      |
 //! |      … |   48 | wrapped | master key under AES-256-GCM, part 0; key = first half of the keyed hash below |
 //!
@@ -23,6 +23,7 @@
 mod memory;
 
 use argon2::{Algorithm, Argon2, Params, Version};
+use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
@@ -103,6 +104,33 @@ pub struct KeyFields {
     pub created_ms: u64,
 }
 
+/// The fields as they are stored.
+#[derive(Encode, Decode)]
+#[cbor(map)]
+struct Fields {
+    #[n(0)]
+    cost: KdfCost,
+    #[n(1)]
+    #[cbor(with = "minicbor::bytes")]
+    salt: [u8; 32],
+    #[n(2)]
+    user: String,
+    #[n(3)]
+    host: String,
+    #[n(4)]
+    created_ms: u64,
+    /// The bytes of `config`, so that its loss costs nothing. 5 and 6 are reserved.
+    #[n(7)]
+    config: Option<ByteVec>,
+}
+
+impl Fields {
+    fn shown(self) -> KeyFields {
+        let Self { cost, salt, user, host, created_ms, config: _ } = self;
+        KeyFields { cost, salt, user, host, created_ms }
+    }
+}
+
 /// A password did not open a key, or the key cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnwrapError {
@@ -151,9 +179,23 @@ pub fn wrap(
     id: KeyId,
     repository: RepositoryId,
 ) -> Result<Vec<u8>, EncodeError> {
+    wrap_with_config(master, password, fields, id, repository, None)
+}
+
+/// The same with a copy of the bytes of `config`.
+pub fn wrap_with_config(
+    master: &MasterKey,
+    password: &[u8],
+    fields: &KeyFields,
+    id: KeyId,
+    repository: RepositoryId,
+    config: Option<&[u8]>,
+) -> Result<Vec<u8>, EncodeError> {
     let mut out = MAGIC.to_vec();
     out.put_u32(u32::from(VERSION));
-    let encoded = cbor::encode(fields);
+    let KeyFields { cost, salt, user, host, created_ms } = fields.clone();
+    let config = config.map(|config| ByteVec::from(config.to_vec()));
+    let encoded = cbor::encode(&Fields { cost, salt, user, host, created_ms, config });
     if encoded.len() > FIELDS_MAX {
         return Err(EncodeError::new(WHAT, "its user and host are too long"));
     }
@@ -170,7 +212,7 @@ pub fn wrap(
 }
 
 /// The fields, and where they end.
-fn split(bytes: &[u8]) -> Result<(KeyFields, usize), DecodeError> {
+fn split(bytes: &[u8]) -> Result<(Fields, usize), DecodeError> {
     let mut reader = Reader::new(bytes, WHAT);
     let found = reader.array()?;
     if found != MAGIC {
@@ -193,7 +235,12 @@ fn split(bytes: &[u8]) -> Result<(KeyFields, usize), DecodeError> {
 
 /// Reads what is not secret. Not authenticated: for display only.
 pub fn read_fields(bytes: &[u8]) -> Result<KeyFields, DecodeError> {
-    split(bytes).map(|(fields, _)| fields)
+    split(bytes).map(|(fields, _)| fields.shown())
+}
+
+/// The copy of `config` in a key. Nothing of it may be believed before it is verified with the master key.
+pub fn config_copy(bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError> {
+    split(bytes).map(|(fields, _)| fields.config.map(Into::into))
 }
 
 /// Unwraps the master key.
@@ -202,7 +249,7 @@ pub fn unwrap(bytes: &[u8], password: &[u8], id: KeyId, repository: RepositoryId
     let (head, tail) = bytes.split_at(from);
     let (commitment, wrapped) = tail.split_at(COMMITMENT_LEN);
     let context = context(head, id, repository);
-    let derived = derive(&fields, password, &context)?;
+    let derived = derive(&fields.shown(), password, &context)?;
     if !bool::from(derived.commitment.ct_eq(commitment)) {
         return Err(UnwrapError::WrongPassword);
     }
@@ -309,6 +356,21 @@ mod tests {
         let golden = hex::decode(include_str!("golden/key_v1.hex").trim()).expect("valid hex");
         assert_eq!(hex::encode(wrapped(b"secret")), hex::encode(&golden));
         assert_eq!(unwrap(&golden, b"secret", ID, REPOSITORY).expect("unwraps").0, [1; 32]);
+    }
+
+    /// A copy of `config` is one more field; a key without one has the same bytes as before.
+    #[test]
+    fn a_key_carries_a_copy_of_config() {
+        let fields = read_fields(&wrapped(b"secret")).expect("reads");
+        let copy = b"bytes of config";
+        let bytes =
+            wrap_with_config(&MasterKey([1; 32]), b"secret", &fields, ID, REPOSITORY, Some(copy)).expect("wraps");
+        let golden = include_str!("golden/key_v1_config.hex").trim();
+        assert_eq!(hex::encode(&bytes), golden);
+        assert_eq!(config_copy(&bytes).expect("reads").as_deref(), Some(&copy[..]));
+        assert_eq!(config_copy(&wrapped(b"secret")).expect("reads"), None);
+        assert_eq!(read_fields(&bytes).expect("reads"), fields);
+        assert_eq!(unwrap(&bytes, b"secret", ID, REPOSITORY).expect("unwraps").0, [1; 32]);
     }
 
     #[test]

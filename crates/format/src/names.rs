@@ -195,6 +195,21 @@ pub fn parse_run(name: &str) -> Option<RunId> {
     Some(RunId { job: job.parse().ok()?, seq: parse_number(seq)? })
 }
 
+/// Whether an object may have this name: one made by a function of this module.
+pub fn is_object(name: &str) -> bool {
+    name == CONFIG
+        || name == INDEXED
+        || parse_key(name).is_some()
+        || parse_lease(name).is_some()
+        || parse_version(name).is_some()
+        || parse_forgotten(name).is_some()
+        || parse_pin(name).is_some()
+        || parse_settings(name).is_some()
+        || parse_container(name).is_some()
+        || parse_index(name).is_some()
+        || parse_run(name).is_some()
+}
+
 /// A decimal number in its only spelling: no sign, no leading zero.
 fn parse_number<N: std::str::FromStr + ToString>(text: &str) -> Option<N> {
     let number: N = text.parse().ok()?;

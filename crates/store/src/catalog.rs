@@ -272,7 +272,8 @@ impl Repository {
         size: u64,
     ) -> Result<Option<Version>, RepositoryError> {
         let name = names::version(series, job, generation);
-        let mut wanted = HEAD_GUESS.min(size);
+        // Also of an object without bytes something is asked for, which tells what is wrong with it.
+        let mut wanted = HEAD_GUESS.min(size.max(1));
         loop {
             let is_sound = |bytes: &[u8]| Summary::decode_head(&self.keys, series, job, generation, bytes).is_ok();
             let bytes = store.get_sound_range(&name, 0..wanted, is_sound).await?;

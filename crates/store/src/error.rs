@@ -11,6 +11,8 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use rustix::io::Errno;
+
 /// What was being done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StoreOp {
@@ -74,6 +76,8 @@ pub enum StoreErrorKind {
     Unreadable,
     /// Waiting for an answer was ended by [`Waiting::end`](crate::Waiting::end). A create or delete may have taken effect.
     Interrupted,
+    /// The store created an object a second time under the same name: nothing that is stored there is safe.
+    Unconditional,
     /// The request or the configuration is wrong; repeating it cannot help.
     Invalid,
     /// None of these; the source says more.
@@ -104,6 +108,7 @@ impl fmt::Display for StoreErrorKind {
             Self::TooLarge => "it is larger than such an object may be",
             Self::Unreadable => "it cannot be read",
             Self::Interrupted => "stopped waiting for an answer",
+            Self::Unconditional => "this store ignores conditional creation and would lose data",
             Self::Invalid => "the request was refused",
             Self::Other => "it failed",
         })
@@ -180,7 +185,17 @@ impl StoreError {
             StoreErrorKind::Unreadable if matches!(op, StoreOp::Create | StoreOp::Delete) => StoreErrorKind::Other,
             kind => kind,
         };
-        Self::new(op, name, kind).because(source)
+        let error = Self::new(op, name, kind);
+        match Errno::from_io_error(&source) {
+            Some(Errno::LOOP) => error.because(LinkOnTheWay),
+            _ => error.because(source),
+        }
+    }
+
+    /// Whether this is about one entry that a listing cannot examine: an object, or a folder (with a slash at its end). The
+    /// listing goes on after it.
+    pub(crate) fn is_unlisted(&self) -> bool {
+        self.op == StoreOp::List && self.kind == StoreErrorKind::Unreadable
     }
 
     /// Builds the error for a request the client library failed to do.
@@ -191,7 +206,7 @@ impl StoreError {
             // Nobody can be first at deleting: the store keeps what is immutable, leased or held.
             StoreErrorKind::AlreadyExists if op == StoreOp::Delete => StoreErrorKind::PermissionDenied,
             // A listing is no object: one that breaks off is an answer that did not come.
-            StoreErrorKind::Damaged if op == StoreOp::List => StoreErrorKind::Unreachable,
+            StoreErrorKind::Damaged | StoreErrorKind::Unreadable if op == StoreOp::List => StoreErrorKind::Unreachable,
             StoreErrorKind::Other if op == StoreOp::Delete && findings.is_conflict() => {
                 StoreErrorKind::PermissionDenied
             }
@@ -221,6 +236,11 @@ impl fmt::Display for Tail<'_> {
         if self.1.is_empty() { Ok(()) } else { write!(f, "{}{}", self.0, self.1) }
     }
 }
+
+/// A symbolic link below the repository's folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a symbolic link leads there, and only folders directly below the repository may be links, of root or your own")]
+struct LinkOnTheWay;
 
 /// Fewer bytes than there must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -10,9 +10,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::StreamExt;
 use larder_format::ids::{JobId, SeriesKey};
-use larder_format::lease::{Done, LEASE_MAX, Lease, Pin};
+use larder_format::lease::{Done, JobKind, LEASE_MAX, Lease, Pin};
 use larder_format::manifest::{MANIFEST_MAX, Manifest, Register};
 use larder_format::names::{self, LeaseObject};
 
@@ -94,7 +95,8 @@ impl Repository {
         let last = open.renewal.saturating_add(NUMBERS_TRIED);
         loop {
             let bytes = open.lease.encode(&self.keys, open.job, open.renewal, random(self.entropy())?)?;
-            let created = self.store.create(&names::lease(open.job, open.renewal), bytes.into()).await;
+            let (name, bytes) = (names::lease(open.job, open.renewal), Bytes::from(bytes));
+            let created = self.store.create(&name, bytes.clone()).await;
             let is_taken = created.as_ref().is_err_and(|error| error.kind == StoreErrorKind::AlreadyExists);
             // Number 0 is what adoption looks at, and no other object may stand for it.
             if is_taken && open.renewal > 0 && open.renewal < last {
@@ -103,6 +105,10 @@ impl Repository {
             }
             if open.renewal == 0 {
                 open.all_answered = created?.all_answered;
+                // Readers write nothing that a second create could replace.
+                if open.lease.kind != JobKind::Read && self.keeps(Rule::ProbedFirst) {
+                    open.all_answered &= self.store.create_again(&name, bytes).await?.all_answered;
+                }
             } else {
                 created?;
             }

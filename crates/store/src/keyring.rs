@@ -3,12 +3,16 @@
 //! Removing a key or changing a password does not change the master key: who has it (or had the old password and a copy of
 //! `keys/`) still reads everything. `docs/threat-model.md` says what to do after a leak.
 
+use larder_format::DecodeError;
+use larder_format::config::UnverifiedConfig;
 use larder_format::ids::KeyId;
 use larder_format::key_file::{self, KEY_MAX, KeyFields, PaperError};
 use larder_format::names;
+use larder_format::seal::Keys;
 use subtle::ConstantTimeEq;
 
-use crate::repository::{Entropy, Repository, RepositoryError, random, read_config};
+use crate::config::{estimated, genuine_copy, is_replaceable, read_config};
+use crate::repository::{Entropy, Repository, RepositoryError, random};
 use crate::{Store, StoreError, StoreErrorKind};
 
 /// Keys that are tried with a password. Each costs seconds at worst, and tells a hostile store whether the password is the one
@@ -22,6 +26,8 @@ pub struct KeyInfo {
     pub id: KeyId,
     /// What is not secret. Not authenticated.
     pub fields: KeyFields,
+    /// Whether its copy of `config` is of another repository: a parallel `init` that lost made it, and it opens nothing here.
+    pub is_foreign: bool,
 }
 
 /// An object under `keys/` that is no key.
@@ -49,7 +55,9 @@ impl Repository {
         fields.salt = random(self.entropy())?;
         let (master, repository) = (self.master.clone(), self.config.repository);
         let password = zeroize::Zeroizing::new(password.to_vec());
-        let work = move || key_file::wrap(&master, &password, &fields, id, repository);
+        let config = self.config.encode(&self.keys)?;
+        let work =
+            move || key_file::wrap_with_config(&master, &password, &fields, id, repository, Some(&config));
         let wrapped = match tokio::task::spawn_blocking(work).await {
             Ok(result) => result?,
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
@@ -66,11 +74,11 @@ impl Repository {
             let read = match read_key(&self.store, id).await {
                 // Removed by somebody since the listing.
                 Ok(None) => continue,
-                Ok(Some(bytes)) => key_file::read_fields(&bytes).map_err(RepositoryError::damaged(object.name)),
+                Ok(Some(bytes)) => self.key_info(id, &bytes).map_err(RepositoryError::damaged(object.name)),
                 Err(error) => Err(error.into()),
             };
             match read {
-                Ok(fields) => list.keys.push(KeyInfo { id, fields }),
+                Ok(key) => list.keys.push(key),
                 Err(RepositoryError::Store(error)) if error.is_outage() => return Err(error.into()),
                 Err(error) => list.unreadable.push(UnreadableKey { id, error }),
             }
@@ -79,11 +87,18 @@ impl Repository {
         Ok(list)
     }
 
+    fn key_info(&self, id: KeyId, bytes: &[u8]) -> Result<KeyInfo, DecodeError> {
+        let fields = key_file::read_fields(bytes)?;
+        let copy = key_file::config_copy(bytes)?.and_then(|copy| UnverifiedConfig::decode(&copy).ok());
+        let is_foreign = copy.is_some_and(|copy| copy.claimed_repository() != self.config.repository);
+        Ok(KeyInfo { id, fields, is_foreign })
+    }
+
     /// Which key this password opens to this repository's master key.
     pub async fn key_of(&self, password: &[u8]) -> Result<Option<KeyId>, RepositoryError> {
         let keys = self.list_keys().await?.keys;
         // In the order of `open`, so that the same keys are tried when there are too many.
-        let mut ids: Vec<_> = keys.iter().map(|key| key.id).collect();
+        let mut ids: Vec<_> = keys.iter().filter(|key| !key.is_foreign).map(|key| key.id).collect();
         ids.sort_unstable();
         for id in ids.into_iter().take(KEYS_TRIED_MAX) {
             let Some(bytes) = read_key(&self.store, id).await? else { continue };
@@ -101,10 +116,10 @@ impl Repository {
         let refuse = |why| Err(RepositoryError::CannotRemoveKey { id: id.to_string(), why });
         let list = self.list_keys().await?;
         if !list.unreadable.iter().any(|key| key.id == id) {
-            if !list.keys.iter().any(|key| key.id == id) {
+            let Some(key) = list.keys.iter().find(|key| key.id == id) else {
                 return refuse("there is no such key");
-            }
-            if list.keys.len() == 1 {
+            };
+            if !key.is_foreign && list.keys.iter().filter(|key| !key.is_foreign).count() == 1 {
                 return refuse("it is the only one; nothing could be read any more");
             }
         }
@@ -147,16 +162,35 @@ pub enum ImportError {
     Repository(#[from] RepositoryError),
 }
 
-/// Opens a repository with a paper key.
+/// Opens a repository with a paper key, also when `config` is missing or damaged: with the copy in a key, or else with what the
+/// newest version tells.
 pub async fn open_with_paper(
     store: Store,
     paper: &str,
     entropy: std::sync::Arc<dyn Entropy>,
 ) -> Result<Repository, ImportError> {
     let (master, repository) = key_file::from_paper(paper)?;
-    let config = read_config(&store).await?;
-    if config.claimed_repository() != repository {
-        return Err(RepositoryError::ForeignPaperKey.into());
+    let keys = Keys::derive(&master);
+    let problem = match read_config(&store).await {
+        Ok(config) => {
+            let is_other = config.claimed_repository() != repository;
+            match config.verify(&keys) {
+                Ok(_) => return Ok(Repository::open_with_master(store, master, entropy).await?),
+                Err(_) if is_other => RepositoryError::ForeignPaperKey,
+                Err(source) => RepositoryError::Damaged { name: names::CONFIG.to_owned(), source },
+            }
+        }
+        Err(error) if is_replaceable(&error) => error,
+        Err(error) => return Err(error.into()),
+    };
+    let config = match genuine_copy(&store, &keys, Some(repository)).await? {
+        Some(config) => Some(config),
+        // A configuration that reads well and names another repository is believed.
+        None if matches!(problem, RepositoryError::ForeignPaperKey) => None,
+        None => estimated(&store, &master, repository, &entropy).await?,
+    };
+    match config {
+        Some(config) => Ok(Repository::in_place_of_config(store, master, config, problem, entropy)),
+        None => Err(problem.into()),
     }
-    Ok(Repository::open_with_master(store, master, entropy).await?)
 }

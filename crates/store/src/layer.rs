@@ -119,6 +119,8 @@ pub(crate) struct Call {
     pub(crate) attempt: u32,
     /// Whether it is answered by the store itself, past what is kept on this machine.
     pub(crate) is_anew: bool,
+    /// Whether a create is repeated on purpose, to see whether the store refuses it ([`crate::Store::create_again`]).
+    pub(crate) is_probe: bool,
     /// Where the transport shows that it gets on; set by `patience`.
     pub(crate) watch: Option<Arc<Watch>>,
     /// What limits the bytes received; set by `limit`.
@@ -127,7 +129,8 @@ pub(crate) struct Call {
 
 impl Call {
     pub(crate) fn new(name: &str, request: Request) -> Self {
-        Self { name: name.into(), request, attempt: 0, is_anew: false, watch: None, download: None }
+        let name = name.into();
+        Self { name, request, attempt: 0, is_anew: false, is_probe: false, watch: None, download: None }
     }
 
     /// To be called by transports for every piece of a body: keeps the limit on downloads and shows progress.

@@ -7,6 +7,8 @@
 //!   disk, and a link never replaces one.
 //! * When a create has returned, the object survives power loss: file, folder and every folder above it are synced. A
 //!   delete that has returned stays one, because the order of deletions is part of what keeps collection safe.
+//! * No link below the folder is followed, but for a first-level one of root or the caller ([`root`]).
+//! * One entry that cannot be examined does not end a listing ([`walk`]): it is named, and the others follow.
 //! * Reading and listing write nothing, so a read-only mount or another user's folder will do.
 //!
 //! Written here rather than taken from `object_store`, whose local store leaves its staging files behind after a crash,
@@ -15,20 +17,23 @@
 mod blocks;
 mod create;
 mod read;
+mod root;
 mod staging;
 mod walk;
 mod write;
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use larder_format::names;
 
 use self::blocks::Buffers;
+pub(crate) use self::root::NotAFile;
+use self::root::Root;
 use crate::error::{ShortRead, StoreError, StoreErrorKind, StoreOp};
 use crate::layer::{Call, Created, Layer, Listing, ReadRange, Reply, Request, WrongSize};
 
@@ -40,7 +45,7 @@ pub(crate) struct LocalFolder {
 
 #[derive(Debug)]
 struct Inner {
-    root: PathBuf,
+    root: Arc<Root>,
     creator: create::Creator,
     buffers: Arc<Buffers>,
 }
@@ -49,8 +54,9 @@ impl LocalFolder {
     /// Takes the folder as it is, or as it will be: the first create makes it.
     pub(crate) fn new(root: &Path) -> Self {
         let buffers = Arc::<Buffers>::default();
-        let creator = create::Creator::new(root.to_owned(), buffers.clone());
-        Self { inner: Arc::new(Inner { root: root.to_owned(), creator, buffers }) }
+        let root = Arc::new(Root::new(root));
+        let creator = create::Creator::new(root.clone(), buffers.clone());
+        Self { inner: Arc::new(Inner { root, creator, buffers }) }
     }
 }
 
@@ -65,7 +71,7 @@ impl Layer for LocalFolder {
     }
 
     fn list(&self, folder: &str, after: Option<&str>) -> Listing {
-        walk::list(&self.inner.root, folder, after)
+        walk::list(self.inner.root.clone(), folder, after)
     }
 
     fn lists_in_order(&self) -> bool {
@@ -94,14 +100,15 @@ impl Inner {
         }
     }
 
-    /// Opens an object; a folder of that name is no object.
     fn open(&self, name: &str) -> io::Result<(File, u64)> {
-        let file = File::open(self.root.join(name))?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(io::ErrorKind::NotFound.into());
-        }
-        Ok((file, metadata.size()))
+        let (file, stat) = match self.root.object(name) {
+            // A folder above objects is not in the place of one.
+            Err(error) if NotAFile::is_folder(&error) && !names::is_object(name) => {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            opened => opened?,
+        };
+        Ok((file, u64::try_from(stat.st_size).unwrap_or(0)))
     }
 
     fn read(&self, name: &str, range: &ReadRange) -> Result<Reply, StoreError> {

@@ -9,13 +9,15 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use larder_format::config::{CONFIG_MAX, Config, UnverifiedConfig};
+use larder_format::config::{Config, UnverifiedConfig};
 use larder_format::ids::KeyId;
 use larder_format::key_file::{self, KeyFields, UnwrapError};
 use larder_format::seal::{Keys, MasterKey};
 use larder_format::{DecodeError, EncodeError, names};
 
-use crate::keyring::{KEYS_TRIED_MAX, read_key};
+pub use crate::config::read_config;
+use crate::config::{Candidate, Candidates, candidates, first_object, genuine_copy, is_replaceable};
+use crate::keyring::KEYS_TRIED_MAX;
 use crate::{Store, StoreError, StoreErrorKind};
 
 /// Why a repository cannot be used, or an object of it not be read.
@@ -32,6 +34,20 @@ pub enum RepositoryError {
     AlreadyARepository {
         /// Where.
         location: String,
+    },
+    /// There are objects of a repository at this place, but no configuration.
+    #[error("there are objects of a repository at {location} ({name}), but no config")]
+    ConfigMissing {
+        /// Where.
+        location: String,
+        /// One of the objects.
+        name: String,
+    },
+    /// The object `config` is of no use, and a copy of it stands in.
+    #[error("{reason}")]
+    ConfigUnusable {
+        /// What is wrong with it.
+        reason: String,
     },
     /// No key opens with this password.
     #[error("wrong password: it opens none of the keys of the repository ({keys} tried{})", Others(*unreadable, *untried))]
@@ -105,6 +121,7 @@ impl RepositoryError {
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { source, .. } => !matches!(source, DecodeError::UnsupportedVersion { .. }),
+            Self::ConfigMissing { .. } | Self::ConfigUnusable { .. } => true,
             Self::Store(error) => error.kind == StoreErrorKind::NotFound || is_about_object(error.kind),
             _ => false,
         }
@@ -157,6 +174,8 @@ pub struct Repository {
     pub(crate) keys: Arc<Keys>,
     pub(crate) config: Arc<Config>,
     pub(crate) entropy: Arc<dyn Entropy>,
+    /// Why the object `config` is not the one in use.
+    pub(crate) config_problem: Option<Arc<RepositoryError>>,
     #[cfg(feature = "breakable-rules")]
     pub(crate) broken: Option<crate::rules::Rule>,
     /// Payload bytes of a full container.
@@ -179,20 +198,41 @@ impl Repository {
         fields: KeyFields,
         entropy: Arc<dyn Entropy>,
     ) -> Result<Self, RepositoryError> {
+        let location = store.to_string();
         if exists(&store, names::CONFIG).await? {
-            return Err(RepositoryError::AlreadyARepository { location: store.to_string() });
+            return Err(RepositoryError::AlreadyARepository { location });
+        }
+        if let Some(name) = first_object(&store).await? {
+            return Err(RepositoryError::ConfigMissing { location, name });
         }
         let master = MasterKey(random(&*entropy)?);
         let keys = Keys::derive(&master);
-        let config_bytes = config.encode(&keys)?;
+        let config_bytes = Bytes::from(config.encode(&keys)?);
         let repository = Self::new(store, master, keys, config, entropy);
-        repository.add_key(password, fields).await?;
-        match repository.store.create(names::CONFIG, config_bytes.into()).await {
-            Ok(_) => Ok(repository),
+        let key = names::key(repository.add_key(password, fields).await?);
+        match repository.store.create(names::CONFIG, config_bytes.clone()).await {
+            Ok(_) => {}
             Err(error) if error.kind == StoreErrorKind::AlreadyExists => {
-                Err(RepositoryError::AlreadyARepository { location: repository.store.to_string() })
+                // A parallel `init` won, and this key opens nothing.
+                if let Err(error) = repository.store.delete(&key).await {
+                    tracing::info!(%error, key, "the key of a lost `init` stays; `larder key list` marks it");
+                }
+                return Err(RepositoryError::AlreadyARepository { location });
             }
-            Err(error) => Err(error.into()),
+            Err(error) => return Err(error.into()),
+        }
+        match repository.store.create_again(names::CONFIG, config_bytes).await {
+            Ok(_) => Ok(repository),
+            Err(error) => {
+                if error.kind == StoreErrorKind::Unconditional {
+                    for name in [names::CONFIG, &key] {
+                        if let Err(error) = repository.store.delete(name).await {
+                            tracing::info!(%error, name, "stays on a store that cannot be used");
+                        }
+                    }
+                }
+                Err(error.into())
+            }
         }
     }
 
@@ -200,32 +240,35 @@ impl Repository {
     ///
     /// One object under `keys/` that is no key, or a key of something else, does not keep the others from being tried.
     pub async fn open(store: Store, password: &[u8], entropy: Arc<dyn Entropy>) -> Result<Self, RepositoryError> {
-        let config = read_config(&store).await?;
-        let repository = config.claimed_repository();
-        let (mut keys, mut unreadable, mut untried) = (0, 0, 0);
-        let mut first_unreadable = None;
+        let config = match read_config(&store).await {
+            Ok(config) => Ok(config),
+            Err(error) if is_replaceable(&error) => Err(error),
+            Err(error) => return Err(error),
+        };
+        let Candidates { found, mut unreadable, mut first_unreadable } = candidates(&store).await?;
+        let (mut keys, mut untried) = (0, 0);
         let mut refuted = None;
-        for id in store.list(names::KEYS).await?.iter().filter_map(|object| names::parse_key(&object.name)) {
+        // Those of a parallel `init` that lost are no keys of this repository.
+        let is_ours = |candidate: &Candidate| match (&config, &candidate.copy) {
+            (Ok(config), Some(copy)) => copy.is_twin_of(config),
+            (Err(_), copy) => copy.is_some(),
+            (Ok(_), None) => true,
+        };
+        for Candidate { id, bytes, copy } in found.into_iter().filter(is_ours) {
             if keys == KEYS_TRIED_MAX {
                 untried += 1;
                 continue;
             }
-            let unwrapped = match read_key(&store, id).await {
-                Ok(None) => continue,
-                Ok(Some(bytes)) => unwrap_off_thread(bytes, password, id, repository).await,
-                // What keeps all objects from being read ended with the configuration; this is about one.
-                Err(error) if !error.is_outage() => {
-                    unreadable += 1;
-                    first_unreadable.get_or_insert(error.into());
-                    continue;
+            let named = copy.as_ref().or(config.as_ref().ok());
+            let Some(repository) = named.map(UnverifiedConfig::claimed_repository) else { continue };
+            let error = match unwrap_off_thread(bytes, password, id, repository).await {
+                Ok(master) => {
+                    let opened = Self::with_master_or_copy(&store, &config, copy, master, &entropy);
+                    match opened {
+                        Ok(opened) => return Ok(opened),
+                        Err(error) => error,
+                    }
                 }
-                Err(error) => return Err(error.into()),
-            };
-            let error = match unwrapped {
-                Ok(master) => match Self::with_master(store.clone(), config.clone(), master, entropy.clone()) {
-                    Ok(opened) => return Ok(opened),
-                    Err(error) => error,
-                },
                 Err(UnwrapError::WrongPassword) => {
                     keys += 1;
                     continue;
@@ -246,10 +289,12 @@ impl Repository {
             keys += 1;
             refuted.get_or_insert(error);
         }
-        Err(match (refuted, first_unreadable) {
-            (Some(error), _) => error,
-            (None, Some(error)) if keys == 0 => error,
-            (None, None) if keys == 0 => RepositoryError::NoKeys,
+        Err(match (refuted, first_unreadable, config) {
+            (Some(error), _, _) => error,
+            // Without a configuration and without a copy nothing was tried.
+            (None, _, Err(error)) if keys == 0 => error,
+            (None, Some(error), _) if keys == 0 => error,
+            (None, None, _) if keys == 0 => RepositoryError::NoKeys,
             _ => RepositoryError::WrongPassword { keys, unreadable, untried },
         })
     }
@@ -260,8 +305,55 @@ impl Repository {
         master: MasterKey,
         entropy: Arc<dyn Entropy>,
     ) -> Result<Self, RepositoryError> {
-        let config = read_config(&store).await?;
-        Self::with_master(store, config, master, entropy)
+        let config = match read_config(&store).await {
+            Ok(config) => Ok(config),
+            Err(error) if is_replaceable(&error) => Err(error),
+            Err(error) => return Err(error),
+        };
+        let error = match Self::with_master_or_copy(&store, &config, None, master.clone(), &entropy) {
+            Ok(opened) => return Ok(opened),
+            Err(error) => error,
+        };
+        match genuine_copy(&store, &Keys::derive(&master), None).await? {
+            Some(copy) => Ok(Self::in_place_of_config(store, master, copy, error, entropy)),
+            None => Err(error),
+        }
+    }
+
+    /// Opens with the configuration, or else with the copy of it, of which the master key proves one.
+    fn with_master_or_copy(
+        store: &Store,
+        config: &Result<UnverifiedConfig, RepositoryError>,
+        copy: Option<UnverifiedConfig>,
+        master: MasterKey,
+        entropy: &Arc<dyn Entropy>,
+    ) -> Result<Self, RepositoryError> {
+        let error = match config {
+            Ok(config) => match Self::with_master(store.clone(), config.clone(), master.clone(), entropy.clone()) {
+                Ok(opened) => return Ok(opened),
+                Err(error) => error,
+            },
+            Err(RepositoryError::NotARepository { location }) => {
+                RepositoryError::NotARepository { location: location.clone() }
+            }
+            Err(error) => RepositoryError::ConfigUnusable { reason: chain(error) },
+        };
+        match copy.and_then(|copy| copy.verify(&Keys::derive(&master)).ok()) {
+            Some(copy) => Ok(Self::in_place_of_config(store.clone(), master, copy, error, entropy.clone())),
+            None => Err(error),
+        }
+    }
+
+    /// A repository whose `config` is missing or damaged, with what stands in for it.
+    pub(crate) fn in_place_of_config(
+        store: Store,
+        master: MasterKey,
+        config: Config,
+        problem: RepositoryError,
+        entropy: Arc<dyn Entropy>,
+    ) -> Self {
+        let keys = Keys::derive(&master);
+        Self { config_problem: Some(Arc::new(problem)), ..Self::new(store, master, keys, config, entropy) }
     }
 
     fn with_master(
@@ -275,13 +367,14 @@ impl Repository {
         Ok(Self::new(store, master, keys, config, entropy))
     }
 
-    fn new(store: Store, master: MasterKey, keys: Keys, config: Config, entropy: Arc<dyn Entropy>) -> Self {
+    pub(crate) fn new(store: Store, master: MasterKey, keys: Keys, config: Config, entropy: Arc<dyn Entropy>) -> Self {
         Self {
             store,
             master: Arc::new(master),
             keys: Arc::new(keys),
             config: Arc::new(config),
             entropy,
+            config_problem: None,
             #[cfg(feature = "breakable-rules")]
             broken: None,
             #[cfg(feature = "breakable-rules")]
@@ -324,14 +417,18 @@ pub(crate) async fn exists(store: &Store, name: &str) -> Result<bool, StoreError
     }
 }
 
-/// Reads the configuration without the key: whether there is a repository at all, and which.
-pub async fn read_config(store: &Store) -> Result<UnverifiedConfig, RepositoryError> {
-    let is_sound = |bytes: &[u8]| UnverifiedConfig::decode(bytes).is_ok();
-    let bytes = store.get_sound(names::CONFIG, CONFIG_MAX, is_sound).await.map_err(|error| match error.kind {
-        StoreErrorKind::NotFound => RepositoryError::NotARepository { location: store.to_string() },
-        _ => error.into(),
-    })?;
-    UnverifiedConfig::decode(&bytes).map_err(RepositoryError::damaged(names::CONFIG))
+/// An error and its sources in one line.
+fn chain(error: &RepositoryError) -> String {
+    let mut text = error.to_string();
+    let mut next = std::error::Error::source(error);
+    while let Some(source) = next {
+        let more = source.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        next = source.source();
+    }
+    text
 }
 
 /// argon2id takes tens of milliseconds of a core: not on a thread that serves I/O.

@@ -99,6 +99,17 @@ impl Retry {
         }
     }
 
+    /// Creates what is there already. Only a refusal is right, from the first attempt to the last.
+    async fn probe(&self, call: &Call) -> Result<Reply, StoreError> {
+        match self.persist(call, self.deadline).await {
+            (Err(error), open_attempts) if error.kind == StoreErrorKind::AlreadyExists => {
+                Ok(Reply::Created(Created { all_answered: open_attempts == 0 }))
+            }
+            (Ok(_), _) => Err(call.error(StoreErrorKind::Unconditional)),
+            (Err(error), _) => Err(error),
+        }
+    }
+
     /// Creates, and settles who has the name when it is taken.
     async fn create(&self, call: &Call, bytes: &Bytes) -> Result<Reply, StoreError> {
         let created = |all_answered| Ok(Reply::Created(Created { all_answered }));
@@ -210,6 +221,7 @@ impl std::fmt::Display for Chain<'_> {
 impl Layer for Retry {
     async fn call(&self, call: &Call) -> Result<Reply, StoreError> {
         match &call.request {
+            Request::Create(_) if call.is_probe => self.probe(call).await,
             Request::Create(bytes) => self.create(call, bytes).await,
             Request::Read(_) | Request::Size => self.look(call).await,
             Request::Delete => self.persist(call, self.deadline).await.0,
@@ -222,6 +234,7 @@ impl Layer for Retry {
             let mut resumed = resumed?;
             match resumed.next().await? {
                 Ok(listed) => Some((Ok(listed), Some(resumed))),
+                Err(error) if error.is_unlisted() => Some((Err(error), Some(resumed))),
                 Err(error) => Some((Err(error), None)),
             }
         })
@@ -267,6 +280,8 @@ impl Resumed {
                         None => continue,
                     }
                 }
+                // One entry that cannot be examined: the listing goes on after it.
+                Some(Err(error)) if error.is_unlisted() => return Some(Err(error)),
                 Some(Err(error)) => error,
             };
             self.listing = None;

@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::TryStreamExt;
 use futures::stream::{self, BoxStream, StreamExt};
 use larder_format::config::CONFIG_MAX;
 use larder_format::ids::RepositoryId;
@@ -38,6 +37,7 @@ use crate::remote::{ListOrder, Remote};
 use crate::retry::Retry;
 use crate::tails::{Kept, Tails};
 use crate::waiting::Waiting;
+use crate::unlisted::Unlisted;
 
 /// Pauses before a body is read again that is not what it should be.
 const PAUSES_UNSOUND: [Duration; 3] =
@@ -61,6 +61,8 @@ pub struct Store {
     is_far: bool,
     /// How many objects did not become sound by being read again.
     unsound: Arc<AtomicU32>,
+    /// Where entries are noted that a listing cannot examine. Without it they end the listing.
+    unlisted: Option<Arc<Unlisted>>,
     /// For messages only.
     shown: Arc<str>,
 }
@@ -120,6 +122,7 @@ impl Store {
             waiting,
             is_far,
             unsound: Arc::default(),
+            unlisted: None,
             shown: shown.into(),
         }
     }
@@ -152,6 +155,21 @@ impl Store {
         Self { top: Arc::new(Tails::new(self.top.clone(), kept)), uncached, remembers_tails: true, ..self.clone() }
     }
 
+    /// The same store, whose listings go on past entries that cannot be examined and note them here. An object among them is listed all
+    /// the same, with no bytes, so that reading it tells what is wrong; of a folder nothing is listed.
+    ///
+    /// For readers, checks and repairs. What decides by what a listing lacks must not use it.
+    #[must_use]
+    pub fn past_unlisted(&self, unlisted: &Arc<Unlisted>) -> Self {
+        Self { unlisted: Some(unlisted.clone()), ..self.clone() }
+    }
+
+    /// The same store, whose listings end at the first entry that cannot be examined.
+    #[must_use]
+    pub fn listing_strictly(&self) -> Self {
+        Self { unlisted: None, ..self.clone() }
+    }
+
     /// What has been asked of the store so far, by all clones together.
     pub fn stats(&self) -> StoreStats {
         self.counters.snapshot()
@@ -170,6 +188,18 @@ impl Store {
     pub async fn create(&self, name: &str, bytes: Bytes) -> Result<Created, StoreError> {
         match self.call(name, Request::Create(bytes)).await? {
             Reply::Created(created) => Ok(created),
+            Reply::Bytes { .. } | Reply::Size(_) | Reply::Deleted => Err(mismatched(StoreOp::Create, name)),
+        }
+    }
+
+    /// Creates once more, with the same bytes, what this process has just created: the store must refuse it.
+    ///
+    /// [`StoreErrorKind::Unconditional`] says that it did not. Such a store would let a job that was fenced off replace the mark
+    /// (rule `ProbedFirst`).
+    pub async fn create_again(&self, name: &str, bytes: Bytes) -> Result<Created, StoreError> {
+        let call = Call { is_probe: true, ..Call::new(name, Request::Create(bytes)) };
+        match self.top.call(&call).await? {
+            Reply::Created(refused) => Ok(refused),
             Reply::Bytes { .. } | Reply::Size(_) | Reply::Deleted => Err(mismatched(StoreOp::Create, name)),
         }
     }
@@ -283,7 +313,15 @@ impl Store {
 
     /// Lists the objects below a folder (`data/`, or empty for all) in the byte order of their names.
     pub async fn list(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
-        let mut listed: Vec<Listed> = self.list_stream(prefix).try_collect().await?;
+        let mut listed: Vec<Listed> = Vec::new();
+        let mut listing = self.list_stream(prefix);
+        while let Some(item) = listing.next().await {
+            match (item, &self.unlisted) {
+                (Ok(object), _) => listed.push(object),
+                (Err(error), Some(unlisted)) if error.is_unlisted() => listed.extend(unlisted.note(error)),
+                (Err(error), _) => return Err(error),
+            }
+        }
         listed.sort_unstable();
         Ok(listed)
     }

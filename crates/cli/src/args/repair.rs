@@ -32,6 +32,11 @@ pub(crate) enum RepairCommand {
     /// was lost and is found there, under whatever name. The snapshots keep their ids. What is not found stays lost. When nothing needs
     /// a damaged container any more, the next pass (`larder optimize`) deletes it.
     Data(RepairDataArgs),
+    /// Restore the object `config` from the copy that lies in every key
+    ///
+    /// For a config that is missing or damaged. A damaged one is deleted first. When no key is left either, `larder key import` restores
+    /// both from the paper key.
+    Config,
     /// Make the index anew, from snapshots and containers alone
     ///
     /// For an index that is damaged or lost. Reads every manifest and the tables of every container; deletes nothing, and may run beside

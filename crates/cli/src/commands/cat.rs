@@ -2,7 +2,7 @@
 
 use larder_format::manifest::Manifest;
 use larder_format::recipe::Recipe;
-use larder_store::repository::read_config;
+use larder_store::config::find_config;
 use serde_json::{Value, json};
 
 use crate::app::App;
@@ -43,7 +43,7 @@ fn config(app: &App) -> Result<Value, Failure> {
 /// Needs no password: what is shown of a key is not secret, and this is for whoever cannot open the repository.
 fn key(app: &App, id: &str) -> Result<Value, Failure> {
     let store = app.store()?;
-    app.block_on(read_config(&store))?;
+    app.block_on(find_config(&store))?;
     let listed = app.block_on(store.list(larder_format::names::KEYS))?;
     let mut found = listed.iter().filter(|object| {
         larder_format::names::parse_key(&object.name).is_some_and(|key| key.to_string().starts_with(id))

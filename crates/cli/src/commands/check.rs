@@ -12,7 +12,7 @@ use larder_store::{RepositoryError, StoreStats};
 use serde_json::{Map, Value, json};
 
 use super::optimize::surroundings;
-use crate::app::App;
+use crate::app::{App, config_words};
 use crate::args::CheckArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -45,6 +45,11 @@ pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
         true => prove_index(app, &context, &mut report)?,
         false => Index::Skipped,
     };
+    if let Some(problem) = opened.repository.config_problem() {
+        let why = format!("{}; a copy in a key is used, and `larder repair config` restores it", config_words(problem));
+        report.damages.push(Damage { object: names::CONFIG.to_owned(), why, affected: Vec::new() });
+    }
+    add_unlisted(app, &mut report);
     meter.stop();
     let requests = opened.repository.store().stats();
     let ended = Ended { report: &report, index: &index, known: &found, read_data, meter: &meter, requests };
@@ -125,6 +130,16 @@ fn prove_index(app: &App, context: &Context, report: &mut CheckReport) -> Result
             let Some((object, why)) = damaged else { return Err(error.into()) };
             report.damages.push(Damage { object, why, affected: Vec::new() });
             Ok(Index::Unreadable)
+        }
+    }
+}
+
+/// Adds what listings could not examine, unless reading it has told already.
+fn add_unlisted(app: &App, report: &mut CheckReport) {
+    for error in app.unlisted.take() {
+        if report.damages.iter().all(|damage| damage.object != error.name) {
+            let why = error.source.as_ref().map_or_else(|| error.kind.to_string(), ToString::to_string);
+            report.damages.push(Damage { object: error.name, why, affected: Vec::new() });
         }
     }
 }

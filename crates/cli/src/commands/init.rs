@@ -7,7 +7,8 @@ use larder_format::config::Config;
 use larder_format::ids::RepositoryId;
 use larder_format::key_file::{KdfCost, KeyFields};
 use larder_lnode::{Clock, SystemClock};
-use larder_store::repository::{SystemEntropy, random, read_config};
+use larder_store::config::{find_config, read_config};
+use larder_store::repository::{SystemEntropy, random};
 use larder_store::{Repository, RepositoryError};
 use serde_json::json;
 
@@ -26,7 +27,14 @@ pub(super) fn run(app: &App, args: &InitArgs) -> Result<Exit, Failure> {
     // Nobody should think of a new password for nothing. Of two that get past this one wins all the same.
     match app.block_on(read_config(&store)) {
         Ok(_) => return Err(RepositoryError::AlreadyARepository { location: store.to_string() }.into()),
-        Err(RepositoryError::NotARepository { .. }) => {}
+        Err(RepositoryError::NotARepository { .. }) => match app.block_on(find_config(&store)) {
+            Err(RepositoryError::NotARepository { .. }) => {}
+            Err(error) => return Err(error.into()),
+            Ok(()) => {
+                return Err(Failure::new(Exit::Damage, format!("there is a repository at {store}, but its config is missing"))
+                    .advise("nothing was changed; `larder repair config` restores it"));
+            }
+        },
         Err(error) => return Err(error.into()),
     }
     let password = PasswordSource::of(&app.global).get_new()?;

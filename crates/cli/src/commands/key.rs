@@ -53,6 +53,7 @@ fn list(app: &App) -> Result<(), Failure> {
             .map(|key| {
                 json!({
                     "current": Some(key.id) == current,
+                    "foreign": key.is_foreign,
                     "id": key.id.to_string(),
                     "userName": key.fields.user,
                     "hostName": key.fields.host,
@@ -65,7 +66,15 @@ fn list(app: &App) -> Result<(), Failure> {
     let mut table =
         Table::new(&[(" ID", Align::Left), ("User", Align::Left), ("Host", Align::Left), ("Created", Align::Left)]);
     for key in &keys {
-        let mark = if Some(key.id) == current { '*' } else { ' ' };
+        if key.is_foreign {
+            let id = key.id;
+            app.out.warn(&format!("{id} is not of this repository; `larder key remove {id}` removes it"));
+        }
+        let mark = match (Some(key.id) == current, key.is_foreign) {
+            (true, _) => '*',
+            (false, true) => '!',
+            (false, false) => ' ',
+        };
         let created = time::show(key.fields.created_ms);
         table.row(vec![format!("{mark}{}", key.id), safe(&key.fields.user), safe(&key.fields.host), created]);
     }
@@ -182,6 +191,9 @@ fn import(app: &App, paper: Option<&Path>, new: &NewKey) -> Result<(), Failure> 
     let repository = app.block_on(open_with_paper(store, &paper, Arc::new(SystemEntropy)))?;
     let password = PasswordSource::of_new(&new.password).get_new()?;
     let fields = key_fields(new.host.as_deref(), new.user.as_deref(), new.insecure_kdf);
+    if app.block_on(repository.restore_config())? {
+        app.out.remark("config was missing or damaged, and was restored");
+    }
     let id = app.block_on(repository.add_key(&password, fields))?;
     done(app, "key_added", id, &format!("key {id} added: the new password opens the repository"))
 }

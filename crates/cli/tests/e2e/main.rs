@@ -19,3 +19,4 @@ mod restoring;
 mod series;
 mod setting_up;
 mod support;
+mod unreadable;

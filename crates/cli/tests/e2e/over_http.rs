@@ -209,3 +209,29 @@ fn a_store_that_may_not_delete_is_14() {
     let id = other["id"].as_str().expect("text");
     bucket.larder(&play, ["key", "remove", id]).code(14).in_two_lines();
 }
+
+/// A store that takes every create, as old servers do with a condition that they do not know. A fenced job would replace `aborted`.
+#[test]
+fn a_bucket_that_ignores_conditions_is_refused() {
+    let ignoring = |folder: std::path::PathBuf| {
+        move |_: usize, request: &Request| {
+            if request.method == "PUT" {
+                let key = request.target.trim_start_matches("/bucket/").split('?').next().unwrap_or_default();
+                drop(std::fs::remove_file(folder.join(key)));
+            }
+            None
+        }
+    };
+    let play = Play::new();
+    let bucket = Bucket::serve(play.path("bucket"), ignoring(play.path("bucket")));
+    bucket.larder(&play, ["init", "--insecure-kdf"]).code(15).says("would lose data").in_two_lines();
+    assert_eq!(crate::support::damage::named(&play.path("bucket"), ""), Vec::<String>::new());
+    let play = prepared();
+    let bucket = Bucket::serve(play.path("bucket"), ignoring(play.path("bucket")));
+    for verb in [&["backup", "source"][..], &["optimize"], &["repair", "index"]] {
+        bucket.larder(&play, verb).code(15).says("ignores conditional creation");
+    }
+    let stored = crate::support::damage::named(&play.path("bucket"), "some/prefix/");
+    let is_allowed = |name: &String| ["config", "keys/", "jobs/"].iter().any(|kind| name["some/prefix/".len()..].starts_with(kind));
+    assert!(stored.iter().all(is_allowed), "{stored:?}");
+}

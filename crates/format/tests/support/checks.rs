@@ -252,6 +252,10 @@ pub fn config_fields(authenticated: &[u8]) {
 /// What anyone can read of a key. The password is not tried: that takes as long as the key asks for.
 pub fn key_fields(bytes: &[u8]) {
     let Ok(fields) = key_file::read_fields(bytes) else { return };
+    // What follows from it is only proved with the master key.
+    if let Some(copy) = key_file::config_copy(bytes).expect("reads like the rest") {
+        config(&copy);
+    }
     let encoded = minicbor::to_vec(&fields).expect("encodes");
     let again = [b"LKEY\x01\0\0\0", &(encoded.len() as u32).to_le_bytes()[..], &encoded, &[0; 80]].concat();
     assert_eq!(key_file::read_fields(&again), Ok(fields));

@@ -30,6 +30,9 @@ use crate::giving_up::{Exact, GiveUpError, Work, give_up, plan};
 
 /// Makes a pass.
 pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<PassReport, PassError> {
+    // A pass decides by what listings lack: one that lacks what cannot be examined is no listing.
+    let store = surroundings.repository.store().listing_strictly();
+    let surroundings = &Surroundings { repository: surroundings.repository.through(store), ..surroundings.clone() };
     let started_ms = (surroundings.now_ms)();
     let before = surroundings.repository.store().stats();
     let repository = remembering(&surroundings.repository, options.memory);

@@ -11,6 +11,7 @@ use std::io;
 use rustix::io::Errno;
 
 use crate::answers::AnswerProblem;
+use crate::local::NotAFile;
 
 use super::{ServerFailure, ShortRead, StoreErrorKind};
 
@@ -313,6 +314,9 @@ fn is_of_one_file(errno: Errno) -> bool {
 /// Sorts the operating system's errors.
 pub(super) fn kind_of_io(error: &io::Error) -> StoreErrorKind {
     use io::ErrorKind as Io;
+    if error.get_ref().is_some_and(|inner| inner.is::<NotAFile>()) {
+        return StoreErrorKind::Unreadable;
+    }
     if error.raw_os_error().map(Errno::from_raw_os_error).is_some_and(is_of_one_file) {
         return StoreErrorKind::Unreadable;
     }

@@ -16,17 +16,19 @@ use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use larder_format::names;
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::blocks::Buffers;
-use super::staging::Staging;
+use super::root::{Root, is_removed, split};
+use super::staging::{self, Staging};
 use super::write::write_synced;
 
 /// How often a folder may vanish under a create before it gives up. Deleting the last object of a folder removes it.
@@ -38,7 +40,7 @@ const DURABLE_MAX: usize = 64;
 /// The writing half of a local folder.
 #[derive(Debug)]
 pub(super) struct Creator {
-    root: PathBuf,
+    root: Arc<Root>,
     /// Folders that are sure to be found after a crash, because this process has synced the way to them, by device and
     /// inode. They are kept open: an inode that is in use is not given to another folder.
     durable: Mutex<HashMap<(u64, u64), OwnedFd>>,
@@ -49,19 +51,19 @@ pub(super) struct Creator {
 }
 
 impl Creator {
-    pub(super) fn new(root: PathBuf, buffers: Arc<Buffers>) -> Self {
-        let staging = Staging::new(&root);
+    pub(super) fn new(root: Arc<Root>, buffers: Arc<Buffers>) -> Self {
+        let staging = Staging::default();
         Self { root, durable: Mutex::default(), needs_names: AtomicBool::new(false), staging, buffers }
     }
 
     /// Creates the object, durably, unless its name is taken.
     pub(super) fn create(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let path = self.root.join(name);
+        let (parent, file_name) = split(name);
         // Only to spare the writing of what cannot be linked; the link decides.
-        if rustix::fs::lstat(&path).is_ok() {
+        let folder = self.root.folder(parent);
+        if folder.is_ok_and(|folder| rustix::fs::statat(folder, file_name, AtFlags::SYMLINK_NOFOLLOW).is_ok()) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        let (parent, file_name) = split(&path)?;
         for retry in 0..FOLDER_RETRIES {
             // A folder that is being removed can still be opened until its removal has ended, which may take a journal's
             // commit: trying again at once only spins.
@@ -72,7 +74,7 @@ impl Creator {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 folder => folder?,
             };
-            match self.create_in(&folder, file_name, bytes) {
+            match self.create_in(&folder, Path::new(file_name), bytes) {
                 Ok(()) => {
                     rustix::fs::fsync(&folder)?;
                     return self.sync_way(unsynced);
@@ -93,71 +95,100 @@ impl Creator {
             }
             self.needs_names.store(true, Ordering::Relaxed);
         }
-        let staging = self.folder(self.staging.path())?;
+        let staging = self.folder(staging::FOLDER)?;
         self.staging.create(&self.buffers, &staging, folder, file_name, bytes)
     }
 
-    /// Deletes the object, durably. One that is not there is as good as deleted.
+    /// Deletes the object, durably. One that is not there is as good as deleted. A link is removed itself, never its target.
     pub(super) fn delete(&self, name: &str) -> io::Result<()> {
-        let path = self.root.join(name);
-        match rustix::fs::unlink(&path) {
+        let (parent, file_name) = split(name);
+        let folder = match self.root.folder(parent) {
+            Ok(folder) => folder,
+            // A file where a folder would have to be: there is no object of that name.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        match rustix::fs::unlinkat(&folder, file_name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
-            // A folder, or a file where a folder would have to be: there is no object of that name.
-            Err(Errno::ISDIR | Errno::NOTDIR) => return Ok(()),
+            // A folder in an object's place: an empty one holds nothing.
+            Err(Errno::ISDIR) => match rustix::fs::unlinkat(&folder, file_name, AtFlags::REMOVEDIR) {
+                Err(errno) if names::is_object(name) => return Err(errno.into()),
+                _ => {}
+            },
             Err(errno) => return Err(errno.into()),
         }
-        let (parent, _) = split(&path)?;
-        match open_folder(parent) {
-            // Also when the object was gone already: whoever deleted it may not have come to this.
-            Ok(folder) => rustix::fs::fsync(&folder)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+        // Also when the object was gone already: the process that deleted it may have ended before this.
+        match rustix::fs::fsync(&folder) {
+            Err(errno) if !is_removed(&folder)? => return Err(errno.into()),
+            _ => drop(folder),
         }
         self.remove_empty(parent);
         Ok(())
     }
 
     /// Removes a folder that has become empty, and those above it. A create that has just opened it starts over.
-    fn remove_empty(&self, folder: &Path) {
+    fn remove_empty(&self, folder: &str) {
         let mut folder = folder;
-        while folder.starts_with(&self.root) && folder != self.root && rustix::fs::rmdir(folder).is_ok() {
+        while !folder.is_empty() {
+            let (parent, name) = split(folder);
+            let Ok(above) = self.root.folder(parent) else { return };
+            if rustix::fs::unlinkat(above, name, AtFlags::REMOVEDIR).is_err() {
+                return;
+            }
             self.durable.lock().retain(|_, folder| is_removed(folder).is_ok_and(|removed| !removed));
-            let Some(parent) = folder.parent() else { return };
             folder = parent;
         }
     }
 
     /// Opens a folder, making it where necessary, and sees to it that it will be found after a crash.
-    fn folder(&self, path: &Path) -> io::Result<OwnedFd> {
+    fn folder(&self, name: &str) -> io::Result<OwnedFd> {
         let mut unsynced = Vec::new();
-        let folder = self.open_way(path, &mut unsynced)?;
+        let folder = self.open_way(name, &mut unsynced)?;
         self.sync_way(unsynced)?;
         Ok(folder)
     }
 
-    /// Opens a folder, making it where necessary. Which folders on the way to it may be lost by a crash is added to `unsynced`,
-    /// from the outermost.
-    fn open_way(&self, path: &Path, unsynced: &mut Vec<Unsynced>) -> io::Result<OwnedFd> {
-        let outside = !path.starts_with(&self.root);
-        let (folder, above) = match open_folder(path) {
-            Ok(folder) if outside || self.durable.lock().contains_key(&identity(&folder)?) => return Ok(folder),
-            // Whoever made the repository's own folder has synced the one above it.
-            Ok(folder) if path == self.root => (folder, None),
-            Ok(folder) => (folder, Some(self.open_way(parent_of(path), unsynced)?)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let above = self.open_way(parent_of(path), unsynced)?;
+    /// Opens a folder of the repository (empty: its own), making it where necessary. Which folders on the way to it may be lost by a
+    /// crash is added to `unsynced`, from the outermost.
+    fn open_way(&self, name: &str, unsynced: &mut Vec<Unsynced>) -> io::Result<OwnedFd> {
+        let (folder, above) = match self.root.folder(name) {
+            Ok(folder) if self.durable.lock().contains_key(&identity(&folder)?) => return Ok(folder),
+            // The process that made the repository's own folder has synced the one above it; a link's target is not ours.
+            Ok(folder) if name.is_empty() || self.root.is_linked(name) => (folder, None),
+            Ok(folder) => (folder, Some(self.open_way(split(name).0, unsynced)?)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && name.is_empty() => {
+                let above = self.open_way_outside(parent_of(self.root.path()), unsynced)?;
                 // The repository's own folder is for its owner; those below follow the umask, so an administrator who
                 // opens the outermost opens all.
-                let mode = if outside || path != self.root { 0o777 } else { 0o700 };
-                match DirBuilder::new().mode(mode).create(path) {
-                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                    _ => (open_folder(path)?, Some(above)),
+                make_folder(self.root.path(), 0o700)?;
+                (self.root.folder(name)?, Some(above))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let (parent, last) = split(name);
+                let above = self.open_way(parent, unsynced)?;
+                match rustix::fs::mkdirat(&above, last, Mode::from_raw_mode(0o777)) {
+                    Ok(()) | Err(Errno::EXIST) => (self.root.folder(name)?, Some(above)),
+                    Err(errno) => return Err(errno.into()),
                 }
             }
             Err(error) => return Err(error),
         };
         unsynced.push(Unsynced { folder: folder.try_clone()?, above });
         Ok(folder)
+    }
+
+    /// The same for a folder above the repository's own, where links are followed.
+    fn open_way_outside(&self, path: &Path, unsynced: &mut Vec<Unsynced>) -> io::Result<OwnedFd> {
+        match open_outside(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let above = self.open_way_outside(parent_of(path), unsynced)?;
+                make_folder(path, 0o777)?;
+                let folder = open_outside(path)?;
+                unsynced.push(Unsynced { folder: folder.try_clone()?, above: Some(above) });
+                Ok(folder)
+            }
+            folder => folder,
+        }
     }
 
     /// Syncs the way to a folder. Done last, after what was created there: a journal then has all of it to write at once.
@@ -203,24 +234,21 @@ fn create_unnamed(buffers: &Buffers, folder: &OwnedFd, file_name: &Path, bytes: 
     }
 }
 
-pub(super) fn open_folder(path: &Path) -> io::Result<OwnedFd> {
+fn open_outside(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-fn is_removed(folder: &OwnedFd) -> io::Result<bool> {
-    Ok(rustix::fs::fstat(folder)?.st_nlink == 0)
+/// Makes a folder unless another process was first.
+fn make_folder(path: &Path, mode: u32) -> io::Result<()> {
+    match DirBuilder::new().mode(mode).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
 }
 
 fn identity(file: impl AsFd) -> io::Result<(u64, u64)> {
     let stat = rustix::fs::fstat(file)?;
     Ok((stat.st_dev, stat.st_ino))
-}
-
-fn split(path: &Path) -> io::Result<(&Path, &Path)> {
-    match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) => Ok((parent, Path::new(name))),
-        _ => Err(io::ErrorKind::InvalidFilename.into()),
-    }
 }
 
 /// The folder above; the root of the file system is above itself.
@@ -232,18 +260,23 @@ fn parent_of(path: &Path) -> &Path {
 mod tests {
     use super::*;
     use std::fs;
+    use std::path::PathBuf;
     use tempfile::TempDir;
 
     /// A creator that believes the file system to have no unnamed files.
     fn with_names() -> (TempDir, Creator) {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let creator = Creator::new(folder.path().join("repo"), Arc::default());
+        let creator = Creator::new(Arc::new(Root::new(&folder.path().join("repo"))), Arc::default());
         creator.needs_names.store(true, Ordering::Relaxed);
         (folder, creator)
     }
 
+    fn staging_of(creator: &Creator) -> PathBuf {
+        creator.root.path().join(staging::FOLDER)
+    }
+
     fn staged(creator: &Creator) -> Vec<PathBuf> {
-        fs::read_dir(creator.staging.path())
+        fs::read_dir(staging_of(creator))
             .into_iter()
             .flatten()
             .map(|entry| entry.expect("readable").path())
@@ -254,11 +287,39 @@ mod tests {
     fn staged_files_get_their_name_whole_and_leave_nothing() {
         let (_folder, creator) = with_names();
         creator.create("data/j/0", b"first").expect("created");
-        assert_eq!(fs::read(creator.root.join("data/j/0")).expect("there"), b"first");
+        assert_eq!(fs::read(creator.root.path().join("data/j/0")).expect("there"), b"first");
         let taken = creator.create("data/j/0", b"second").expect_err("taken");
         assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
-        assert_eq!(fs::read(creator.root.join("data/j/0")).expect("there"), b"first");
+        assert_eq!(fs::read(creator.root.path().join("data/j/0")).expect("there"), b"first");
         assert_eq!(staged(&creator), Vec::<PathBuf>::new());
+    }
+
+    /// Old kernels have no `openat2`; the rules are the same without it.
+    #[test]
+    fn links_are_not_followed_by_component_either() {
+        for by_component in [false, true] {
+            let (folder, creator) = with_names();
+            creator.needs_names.store(false, Ordering::Relaxed);
+            creator.create("data/j/0", b"ours").expect("created");
+            let other = folder.path().join("other");
+            fs::create_dir_all(&other).expect("made");
+            fs::write(other.join("0"), "theirs").expect("written");
+            std::os::unix::fs::symlink(&other, creator.root.path().join("data/k")).expect("linked");
+            if by_component {
+                creator.root.resolve_by_component();
+            }
+            assert!(creator.root.object("data/j/0").is_ok());
+            let refused = [
+                creator.root.object("data/k/0").map(drop),
+                creator.create("data/k/1", b"x"),
+                creator.delete("data/k/0"),
+            ];
+            for outcome in refused {
+                assert_eq!(outcome.expect_err("refused").raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+            }
+            assert_eq!(fs::read(other.join("0")).expect("there"), b"theirs");
+            assert_eq!(fs::read_dir(&other).expect("readable").count(), 1);
+        }
     }
 
     #[test]
@@ -283,7 +344,7 @@ mod tests {
                 outcomes.filter(|(_, outcome)| outcome.is_ok()).map(|(number, _)| number).collect::<Vec<_>>()
             });
             let [winner] = won[..] else { panic!("{won:?} won") };
-            assert_eq!(fs::read(creator.root.join(&name)).expect("there"), [winner; 9000]);
+            assert_eq!(fs::read(creator.root.path().join(&name)).expect("there"), [winner; 9000]);
         }
         assert_eq!(staged(&creator), Vec::<PathBuf>::new());
     }
@@ -291,13 +352,13 @@ mod tests {
     #[test]
     fn what_a_crashed_writer_left_is_swept_and_a_living_ones_is_not() {
         let (_folder, creator) = with_names();
-        let staging = creator.folder(creator.staging.path()).expect("made");
-        fs::write(creator.staging.path().join("host-1-0"), "half").expect("written");
+        let staging = creator.folder(staging::FOLDER).expect("made");
+        fs::write(staging_of(&creator).join("host-1-0"), "half").expect("written");
         let living =
             rustix::fs::openat(&staging, "host-2-0", OFlags::CREATE | OFlags::WRONLY, Mode::RWXU).expect("made");
         rustix::fs::flock(&living, rustix::fs::FlockOperation::LockExclusive).expect("locked");
         creator.create("data/j/0", b"x").expect("created");
-        assert_eq!(staged(&creator), [creator.staging.path().join("host-2-0")]);
+        assert_eq!(staged(&creator), [staging_of(&creator).join("host-2-0")]);
     }
 
     #[test]
@@ -308,7 +369,7 @@ mod tests {
             creator.create("data/j/0", b"x").expect("created");
             fs::remove_dir_all(folder.path().join("repo")).expect("removed");
             creator.create("data/j/0", b"y").expect("created again");
-            assert_eq!(fs::read(creator.root.join("data/j/0")).expect("there"), b"y");
+            assert_eq!(fs::read(creator.root.path().join("data/j/0")).expect("there"), b"y");
         }
     }
 
@@ -319,9 +380,9 @@ mod tests {
         creator.create("a/b/c", b"").expect("created");
         creator.create("a/d", b"").expect("created");
         creator.delete("a/b/c").expect("deleted");
-        assert!(!creator.root.join("a/b").exists() && creator.root.join("a/d").exists());
+        assert!(!creator.root.path().join("a/b").exists() && creator.root.path().join("a/d").exists());
         creator.delete("a/d").expect("deleted");
         creator.delete("a/d").expect("still deleted");
-        assert!(!creator.root.join("a").exists() && creator.root.exists());
+        assert!(!creator.root.path().join("a").exists() && creator.root.path().exists());
     }
 }

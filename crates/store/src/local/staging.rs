@@ -7,38 +7,34 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::blocks::Buffers;
 use super::write::write_synced;
 
 /// The folder of staged files in a repository's folder. No object name has a segment that begins with a dot.
-const FOLDER: &str = ".staging";
+pub(super) const FOLDER: &str = ".staging";
 
 /// Tells apart the files that one process stages at a time, in however many repositories.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
-/// The place for files that are not complete yet.
+/// The place for files that are not complete yet: [`FOLDER`], which the caller opens and makes where necessary.
 #[derive(Debug)]
 pub(super) struct Staging {
-    path: PathBuf,
     swept: parking_lot::Once,
 }
 
+impl Default for Staging {
+    fn default() -> Self {
+        Self { swept: parking_lot::Once::new() }
+    }
+}
+
 impl Staging {
-    pub(super) fn new(root: &Path) -> Self {
-        Self { path: root.join(FOLDER), swept: parking_lot::Once::new() }
-    }
-
-    /// The folder; the caller opens it, and makes it where necessary.
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Writes a file into the opened staging folder and moves it to its name in `target`, unless that name is taken.
     pub(super) fn create(
         &self,
@@ -48,7 +44,7 @@ impl Staging {
         name: &Path,
         bytes: &[u8],
     ) -> io::Result<()> {
-        self.swept.call_once(|| sweep(&self.path, staging));
+        self.swept.call_once(|| sweep(staging));
         let (file, staged) = stage(staging)?;
         let moved = write_synced(buffers, &file, bytes).and_then(|()| publish(staging, &staged, &file, target, name));
         // After a rename this name is gone already; after a link or a failure it is what must not stay.
@@ -101,16 +97,22 @@ fn publish(staging: &OwnedFd, staged: &str, file: &File, target: &OwnedFd, name:
     })
 }
 
+/// How a file is opened that may have been left.
+const LEFT: OFlags = OFlags::WRONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+
 /// Removes what crashed writers left. Failures are left to the next one.
-fn sweep(path: &Path, staging: &OwnedFd) {
-    let Ok(entries) = std::fs::read_dir(path) else { return };
+fn sweep(staging: &OwnedFd) {
+    let Ok(entries) = Dir::read_from(staging) else { return };
     for entry in entries.flatten() {
         let staged = entry.file_name();
-        let Ok(file) = rustix::fs::openat(staging, &*staged, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) else {
+        if entry.file_type() == FileType::Directory {
+            continue;
+        }
+        let Ok(file) = rustix::fs::openat(staging, staged, LEFT, Mode::empty()) else {
             continue;
         };
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            let removed = rustix::fs::unlinkat(staging, &*staged, AtFlags::empty());
+            let removed = rustix::fs::unlinkat(staging, staged, AtFlags::empty());
             tracing::info!(file = %staged.to_string_lossy(), removed = removed.is_ok(), "file left by a crashed writer");
         }
     }

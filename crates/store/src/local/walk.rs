@@ -1,16 +1,28 @@
 //! Listing a local folder in the byte order of object names, with memory for one folder at each depth.
 //!
-//! What cannot be the name of an object is passed over: staging files, `lost+found`, a file manager's droppings. Links
-//! are followed, as reads follow them; the depth is bounded, so a link to a folder above does not go on for ever.
+//! | entry                                            | what the listing yields                                     |
+//! |--------------------------------------------------|-------------------------------------------------------------|
+//! | regular file                                     | the object                                                  |
+//! | staging file, `lost+found`, what cannot be a name | nothing                                                    |
+//! | object that cannot be examined (a bad sector)    | an error of kind `Unreadable` with the object's name        |
+//! | folder, link, pipe or device in an object's place | the same                                                   |
+//! | folder that cannot be read, link to a folder     | the same with the folder's name and a slash                 |
+//!
+//! After such an error the listing goes on. Links are followed only for first-level folders ([`super::root`]).
 
 use std::collections::VecDeque;
-use std::fs;
+use std::ffi::CStr;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::stream;
+use larder_format::names;
+use rustix::fs::{AtFlags, Dir, FileType, Stat};
+use rustix::io::Errno;
 
+use super::root::{NotAFile, Root, open_folder_in};
 use crate::error::{StoreError, StoreErrorKind, StoreOp};
 use crate::layer::{Listed, Listing};
 use crate::name;
@@ -22,7 +34,7 @@ const BATCH: usize = 1024;
 const DEPTH_MAX: usize = 12;
 
 /// Lists the objects below `folder` after `after`.
-pub(super) fn list(root: &Path, folder: &str, after: Option<&str>) -> Listing {
+pub(super) fn list(root: Arc<Root>, folder: &str, after: Option<&str>) -> Listing {
     let walk = Walk::new(root, folder, after);
     let label = folder.to_owned();
     let batches = stream::unfold(Some((walk, label)), |state| async move {
@@ -33,7 +45,7 @@ pub(super) fn list(root: &Path, folder: &str, after: Option<&str>) -> Listing {
         });
         match advanced.await {
             Ok((walk, Ok(batch))) if batch.is_empty() => drop(walk),
-            Ok((walk, Ok(batch))) => return Some((batch.into_iter().map(Ok).collect(), Some((walk, label)))),
+            Ok((walk, Ok(batch))) => return Some((batch, Some((walk, label)))),
             Ok((_, Err(error))) => return Some((vec![Err(StoreError::from_io(StoreOp::List, &label, error))], None)),
             Err(lost) => {
                 let error = StoreError::new(StoreOp::List, &label, StoreErrorKind::Other).because(lost);
@@ -42,87 +54,186 @@ pub(super) fn list(root: &Path, folder: &str, after: Option<&str>) -> Listing {
         }
         None
     });
-    batches.flat_map(|batch: Vec<Result<Listed, StoreError>>| stream::iter(batch)).boxed()
+    batches.flat_map(|batch: Vec<Item>| stream::iter(batch)).boxed()
 }
+
+/// An object, or what cannot be examined.
+type Item = Result<Listed, StoreError>;
 
 /// A walk that can be left and taken up again.
 #[derive(Debug)]
 struct Walk {
-    root: PathBuf,
+    root: Arc<Root>,
     after: Option<String>,
-    /// Entries still to visit of every folder on the way down, the deepest last; files by name, folders with a slash.
-    open: Vec<VecDeque<String>>,
+    /// The folders on the way down, the deepest last.
+    open: Vec<Level>,
     /// The folder to begin with, until it has been read.
     start: Option<String>,
 }
 
+/// A folder that is being listed.
+#[derive(Debug)]
+struct Level {
+    folder: OwnedFd,
+    /// Entries still to visit, with their whole names; those of folders end with a slash.
+    entries: VecDeque<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: String,
+    /// What lies there, if that is neither a file nor a folder to go into.
+    wrong: Option<FileType>,
+}
+
 impl Walk {
-    fn new(root: &Path, folder: &str, after: Option<&str>) -> Self {
+    fn new(root: Arc<Root>, folder: &str, after: Option<&str>) -> Self {
         let start = if folder.is_empty() { String::new() } else { format!("{folder}/") };
-        Self { root: root.to_owned(), after: after.map(str::to_owned), open: Vec::new(), start: Some(start) }
+        Self { root, after: after.map(str::to_owned), open: Vec::new(), start: Some(start) }
     }
 
     /// The next objects; none at the end.
-    fn batch(&mut self) -> io::Result<Vec<Listed>> {
-        if let Some(start) = self.start.take() {
-            self.enter(&start)?;
-        }
+    fn batch(&mut self) -> io::Result<Vec<Item>> {
         let mut found = Vec::new();
+        if let Some(start) = self.start.take() {
+            self.enter(&start, &mut found)?;
+        }
         while found.len() < BATCH {
-            let Some(folder) = self.open.last_mut() else { break };
-            match folder.pop_front() {
+            let Some(level) = self.open.last_mut() else { break };
+            match level.entries.pop_front() {
                 None => drop(self.open.pop()),
-                Some(below) if below.ends_with('/') => self.enter(&below)?,
-                Some(name) => found.extend(self.look_up(name)?),
+                Some(Entry { name, wrong: Some(wrong) }) => {
+                    found.push(Err(StoreError::from_io(StoreOp::List, &name, NotAFile::new(wrong).into())));
+                }
+                Some(Entry { name, wrong: None }) if name.ends_with('/') => self.enter(&name, &mut found)?,
+                Some(Entry { name, wrong: None }) => match look_up(&level.folder, &name) {
+                    Ok(stat) => found.extend(listed(name, &stat).transpose()),
+                    Err(Errno::NOENT | Errno::NOTDIR) => {}
+                    Err(errno) => found.push(Err(of_entry(&name, errno)?)),
+                },
             }
         }
         Ok(found)
     }
 
     /// Reads a folder, named relative to the root and with a slash at its end.
-    fn enter(&mut self, folder: &str) -> io::Result<()> {
-        let entries = match fs::read_dir(self.root.join(folder)) {
-            // Removed since it was seen, or never made: there is nothing in it.
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                return Ok(());
-            }
-            entries => entries?,
+    fn enter(&mut self, name: &str, found: &mut Vec<Item>) -> io::Result<()> {
+        let path = name.strip_suffix('/').unwrap_or(name);
+        let opened = match self.open.last() {
+            // First-level folders may be links.
+            Some(above) if path.contains('/') => open_folder_in(&above.folder, last(path)).map_err(io::Error::from),
+            _ => self.root.folder(path),
         };
-        let mut names = Vec::new();
-        for entry in entries {
-            let entry = entry?;
-            let file_name = entry.file_name();
-            let Some(segment) = file_name.to_str().filter(|segment| name::is_valid_segment(segment)) else { continue };
-            let kind = entry.file_type()?;
-            let is_folder = match kind.is_symlink() {
-                true => fs::metadata(entry.path()).is_ok_and(|target| target.is_dir()),
-                false => kind.is_dir(),
-            };
-            if is_folder && self.open.len() < DEPTH_MAX {
-                names.push(format!("{folder}{segment}/"));
-            } else if !is_folder {
-                names.push(format!("{folder}{segment}"));
+        let opened = opened.and_then(|folder| {
+            let (entries, error) = self.read(&folder, name)?;
+            Ok((Level { folder, entries }, error))
+        });
+        match opened {
+            Ok((level, error)) => {
+                self.open.push(level);
+                if let Some(errno) = error {
+                    found.push(Err(of_entry(name, errno)?));
+                }
+                Ok(())
+            }
+            // Removed since it was seen, or never made: there is nothing in it.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(()),
+            Err(error) => {
+                found.push(Err(of_entry(name, error)?));
+                Ok(())
+            }
+        }
+    }
+
+    /// The entries of an opened folder, and the error that kept it from being read to its end.
+    fn read(&self, folder: &OwnedFd, name: &str) -> io::Result<(VecDeque<Entry>, Option<Errno>)> {
+        let (mut entries, mut error) = (Vec::new(), None);
+        for entry in Dir::read_from(folder)? {
+            match entry {
+                Ok(entry) => entries.extend(self.entry(folder, name, entry.file_name(), entry.file_type())?),
+                // What was read so far is there all the same.
+                Err(Errno::NOENT) => break,
+                Err(errno) => {
+                    error = Some(errno);
+                    break;
+                }
             }
         }
         // With its slash a folder sorts among files as the names below it do.
-        names.sort_unstable();
+        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         if let Some(after) = &self.after {
-            names.retain(|name| name > after || (name.ends_with('/') && after.starts_with(name)));
+            entries.retain(|Entry { name, .. }| name > after || (name.ends_with('/') && after.starts_with(name)));
         }
-        self.open.push(names.into());
-        Ok(())
+        Ok((entries.into(), error))
     }
 
-    fn look_up(&self, name: String) -> io::Result<Option<Listed>> {
-        match fs::metadata(self.root.join(&name)) {
-            Ok(metadata) if metadata.is_file() => {
-                let modified = metadata.modified()?.duration_since(std::time::UNIX_EPOCH);
-                let modified_ms = modified.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
-                Ok(Some(Listed { name, size: metadata.len(), modified_ms }))
-            }
-            Ok(_) => Ok(None),
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
-            Err(error) => Err(error),
+    fn entry(
+        &self,
+        folder: &OwnedFd,
+        above: &str,
+        file_name: &CStr,
+        kind: FileType,
+    ) -> io::Result<Option<Entry>> {
+        let segment = file_name.to_str().ok().filter(|segment| name::is_valid_segment(segment));
+        let Some(segment) = segment else { return Ok(None) };
+        let name = format!("{above}{segment}");
+        let kind = match kind {
+            // Not every file system says so in its folders.
+            FileType::Unknown => match rustix::fs::statat(folder, segment, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+                Err(Errno::NOENT) => return Ok(None),
+                // Looked up once more as a file, and told.
+                Err(_) => FileType::RegularFile,
+            },
+            kind => kind,
+        };
+        let is_object = names::is_object(&name);
+        Ok(match kind {
+            FileType::RegularFile => Some(Entry { name, wrong: None }),
+            wrong if is_object => Some(Entry { name, wrong: Some(wrong) }),
+            FileType::Directory if self.open.len() < DEPTH_MAX => Some(Entry { name: name + "/", wrong: None }),
+            // Opened as a folder: one of root or of the caller is followed, others are told.
+            FileType::Symlink if may_hold_objects(&name) => Some(Entry { name: name + "/", wrong: None }),
+            _ => None,
+        })
+    }
+}
+
+/// Whether objects may lie below this name: it is one of the repository's folders.
+fn may_hold_objects(name: &str) -> bool {
+    const ID: &str = "00000000000000000000000000000000";
+    let below = [format!("{name}/0"), format!("{name}/{ID}"), format!("{name}/{ID}/0"), format!("{name}/{ID}/{ID}/0")];
+    below.iter().any(|below| names::is_object(below))
+}
+
+fn last(path: &str) -> &str {
+    super::root::split(path).1
+}
+
+fn look_up(folder: &OwnedFd, name: &str) -> Result<Stat, Errno> {
+    rustix::fs::statat(folder, last(name), AtFlags::SYMLINK_NOFOLLOW)
+}
+
+/// The object, if it is one.
+fn listed(name: String, stat: &Stat) -> Result<Option<Listed>, StoreError> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {
+            let (seconds, nanoseconds) = (i128::from(stat.st_mtime), i128::from(stat.st_mtime_nsec));
+            let modified_ms = u64::try_from(seconds * 1000 + nanoseconds / 1_000_000).unwrap_or(0);
+            Ok(Some(Listed { name, size: u64::try_from(stat.st_size).unwrap_or(0), modified_ms }))
         }
+        wrong if names::is_object(&name) => Err(StoreError::from_io(StoreOp::List, &name, NotAFile::new(wrong).into())),
+        _ => Ok(None),
+    }
+}
+
+/// The error of one entry; what says something of the whole store ends the listing.
+fn of_entry(name: &str, error: impl Into<io::Error>) -> io::Result<StoreError> {
+    let error: io::Error = error.into();
+    let raw = error.raw_os_error();
+    let told = StoreError::from_io(StoreOp::List, name, error);
+    match (told.is_unlisted(), raw) {
+        (false, Some(raw)) => Err(io::Error::from_raw_os_error(raw)),
+        _ => Ok(told),
     }
 }

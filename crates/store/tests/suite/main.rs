@@ -6,12 +6,15 @@
 
 mod cache;
 mod chunk_reader;
+mod config;
 mod http;
 mod limits;
 mod listings;
 mod one_object;
+mod links;
 mod pins;
 mod planted;
+mod probe;
 mod retry;
 mod settings;
 mod support;

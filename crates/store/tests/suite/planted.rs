@@ -85,7 +85,8 @@ impl Play {
     }
 }
 
-fn manifest(id: u8) -> Manifest {
+/// A version of nothing.
+pub(crate) fn manifest(id: u8) -> Manifest {
     let summary = Summary {
         id: JobId([id; 16]),
         series: SERIES.to_owned(),

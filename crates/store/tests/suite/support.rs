@@ -19,15 +19,19 @@ pub(crate) fn key_fields() -> KeyFields {
     KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 }
 }
 
-/// A new repository on this store.
-pub(crate) async fn repository(store: Store) -> Repository {
-    let config = Config {
+/// What it is made with.
+pub(crate) fn config() -> Config {
+    Config {
         repository: RepositoryId([7; 16]),
         created_ms: 0,
         chunker: ChunkerParams::with_average(Algorithm::MinCdc, 4096),
         page_cuts: true,
-    };
-    Repository::init(store, config, PASSWORD, key_fields(), Arc::new(SystemEntropy)).await.expect("is made")
+    }
+}
+
+/// A new repository on this store.
+pub(crate) async fn repository(store: Store) -> Repository {
+    Repository::init(store, config(), PASSWORD, key_fields(), Arc::new(SystemEntropy)).await.expect("is made")
 }
 
 /// One behind a store that fails on demand, and is not asked twice.

@@ -1,0 +1,186 @@
+//! The object `config`, and what stands in for it when it is missing or damaged.
+//!
+//! | `config`                      | taken instead                                                          |
+//! |-------------------------------|------------------------------------------------------------------------|
+//! | genuine                       | nothing                                                                |
+//! | missing, damaged, unreadable  | the copy in the key that opens, once the master key has proved it      |
+//! | the same, and no key is left  | with the paper key: the repository's id and the newest version's sizes |
+//!
+//! Invariants
+//! * Nothing of a copy is believed before it is verified with the master key.
+//! * A key whose copy names another repository is foreign: a parallel `init` that lost made it. No password is tried on it.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use larder_chunking::{Algorithm, ChunkerParams, DEFAULT_AVERAGE};
+use larder_format::config::{CONFIG_MAX, Config, UnverifiedConfig};
+use larder_format::ids::{KeyId, RepositoryId};
+use larder_format::key_file;
+use larder_format::names;
+use larder_format::seal::{Keys, MasterKey};
+
+use crate::keyring::read_key;
+use crate::repository::{Entropy, Repository, RepositoryError};
+use crate::{Store, StoreError, StoreErrorKind};
+
+/// Reads the configuration without the key: whether there is a repository at all, and which.
+pub async fn read_config(store: &Store) -> Result<UnverifiedConfig, RepositoryError> {
+    let is_sound = |bytes: &[u8]| UnverifiedConfig::decode(bytes).is_ok();
+    let bytes = store.get_sound(names::CONFIG, CONFIG_MAX, is_sound).await.map_err(|error| match error.kind {
+        StoreErrorKind::NotFound => RepositoryError::NotARepository { location: store.to_string() },
+        _ => error.into(),
+    })?;
+    UnverifiedConfig::decode(&bytes).map_err(RepositoryError::damaged(names::CONFIG))
+}
+
+/// Whether there is a repository that a key may open: a configuration, or a key with a copy of it.
+pub async fn find_config(store: &Store) -> Result<(), RepositoryError> {
+    let error = match read_config(store).await {
+        Ok(_) => return Ok(()),
+        Err(error) if is_replaceable(&error) => error,
+        Err(error) => return Err(error),
+    };
+    if candidates(store).await?.found.iter().any(|candidate| candidate.copy.is_some()) {
+        return Ok(());
+    }
+    match (error, first_object(store).await?) {
+        (RepositoryError::NotARepository { location }, Some(name)) => {
+            Err(RepositoryError::ConfigMissing { location, name })
+        }
+        (error, _) => Err(error),
+    }
+}
+
+/// Whether a copy may stand in for a configuration that was not read for this reason.
+pub(crate) fn is_replaceable(error: &RepositoryError) -> bool {
+    matches!(error, RepositoryError::NotARepository { .. }) || error.is_of_object()
+}
+
+/// The first object of a repository at this place, whatever repository that is.
+pub(crate) async fn first_object(store: &Store) -> Result<Option<String>, StoreError> {
+    let folders = [
+        names::KEYS,
+        names::VERSIONS,
+        names::DATA,
+        names::META,
+        names::JOBS,
+        names::INDEX,
+        names::INDEXED,
+        names::FORGOTTEN,
+        names::PINS,
+        names::SETTINGS,
+    ];
+    for folder in folders {
+        let mut listing = store.list_stream(folder);
+        while let Some(object) = listing.next().await {
+            let name = match object {
+                Ok(object) => object.name,
+                Err(error) if error.is_unlisted() => error.name,
+                Err(error) => return Err(error),
+            };
+            if names::is_object(&name) || name.ends_with('/') {
+                return Ok(Some(name));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// A key, with what it says of the configuration.
+pub(crate) struct Candidate {
+    pub(crate) id: KeyId,
+    pub(crate) bytes: bytes::Bytes,
+    pub(crate) copy: Option<UnverifiedConfig>,
+}
+
+/// All keys that can be read.
+pub(crate) struct Candidates {
+    pub(crate) found: Vec<Candidate>,
+    pub(crate) unreadable: usize,
+    pub(crate) first_unreadable: Option<RepositoryError>,
+}
+
+/// Reads all keys.
+pub(crate) async fn candidates(store: &Store) -> Result<Candidates, RepositoryError> {
+    let mut all = Candidates { found: Vec::new(), unreadable: 0, first_unreadable: None };
+    for id in store.list(names::KEYS).await?.iter().filter_map(|object| names::parse_key(&object.name)) {
+        let error = match read_key(store, id).await {
+            Ok(None) => continue,
+            Ok(Some(bytes)) => match key_file::config_copy(&bytes) {
+                Ok(copy) => {
+                    let copy = copy.and_then(|copy| UnverifiedConfig::decode(&copy).ok());
+                    all.found.push(Candidate { id, bytes, copy });
+                    continue;
+                }
+                Err(source) => RepositoryError::Damaged { name: names::key(id), source },
+            },
+            // What keeps all objects from being read ended with the configuration; this is about one.
+            Err(error) if !error.is_outage() => error.into(),
+            Err(error) => return Err(error.into()),
+        };
+        all.unreadable += 1;
+        all.first_unreadable.get_or_insert(error);
+    }
+    Ok(all)
+}
+
+/// The copy of the configuration that the master key proves, among all keys.
+pub(crate) async fn genuine_copy(
+    store: &Store,
+    keys: &Keys,
+    repository: Option<RepositoryId>,
+) -> Result<Option<Config>, RepositoryError> {
+    let found = candidates(store).await?.found.into_iter();
+    let copies = found.filter_map(|candidate| candidate.copy?.verify(keys).ok());
+    Ok(copies.into_iter().find(|config| repository.is_none_or(|repository| config.repository == repository)))
+}
+
+/// A configuration made again from the newest version that this master key opens: `None` without one.
+///
+/// Only writers need its chunk sizes. Other sizes than before cost duplicates that are not found, never data.
+pub(crate) async fn estimated(
+    store: &Store,
+    master: &MasterKey,
+    repository: RepositoryId,
+    entropy: &Arc<dyn Entropy>,
+) -> Result<Option<Config>, RepositoryError> {
+    let chunker = ChunkerParams::with_average(Algorithm::MinCdc, DEFAULT_AVERAGE);
+    let config = Config { repository, created_ms: 0, chunker, page_cuts: true };
+    let looking = Repository::new(store.clone(), master.clone(), Keys::derive(master), config.clone(), entropy.clone());
+    let catalog = looking.catalog().await?;
+    let Some(oldest) = catalog.versions.first() else { return Ok(None) };
+    let counted = catalog.versions.iter().rev().map(|version| &version.summary.statistics).find(|all| all.chunks > 0);
+    let mean = counted.map_or(0, |all| all.logical_bytes / all.chunks.max(1));
+    let average = u32::try_from(mean).ok().and_then(u32::checked_next_power_of_two).unwrap_or(DEFAULT_AVERAGE);
+    // Ends of files pull the mean down, and never up.
+    let params = ChunkerParams::with_average(Algorithm::MinCdc, average.max(DEFAULT_AVERAGE));
+    let chunker = if mean > u64::from(DEFAULT_AVERAGE) * 3 / 2 && params.validate().is_ok() { params } else { chunker };
+    Ok(Some(Config { created_ms: oldest.summary.time_ms, chunker, ..config }))
+}
+
+impl Repository {
+    /// Why the object `config` is not the one in use: it is missing or damaged, and a copy stands in for it.
+    pub fn config_problem(&self) -> Option<&RepositoryError> {
+        self.config_problem.as_deref()
+    }
+
+    /// Creates `config` again from what stands in for it; a damaged one is deleted first. Whether anything was to be done.
+    pub async fn restore_config(&self) -> Result<bool, RepositoryError> {
+        let Some(problem) = &self.config_problem else { return Ok(false) };
+        if !matches!(**problem, RepositoryError::NotARepository { .. }) {
+            self.store.delete(names::CONFIG).await?;
+        }
+        let bytes = self.config.encode(&self.keys)?;
+        match self.store.create(names::CONFIG, bytes.into()).await {
+            Ok(_) => Ok(true),
+            // Another process was first; what it made has to be genuine.
+            Err(error) if error.kind == StoreErrorKind::AlreadyExists => {
+                let config = read_config(&self.store).await?;
+                config.verify(&self.keys).map_err(RepositoryError::damaged(names::CONFIG))?;
+                Ok(true)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}

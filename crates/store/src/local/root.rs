@@ -1,0 +1,238 @@
+//! The way from a name to a descriptor: every name is resolved below the repository's folder, and never through a link.
+//!
+//! The repository's folder is opened once; links on the way to it are the user's own. Below it names are resolved by `openat2`
+//! with `RESOLVE_BENEATH`, `RESOLVE_NO_SYMLINKS` and `RESOLVE_NO_MAGICLINKS`, or, where that call does not exist, component by
+//! component with `O_NOFOLLOW`. So nobody who owns a repository's folder can lead a pass of another user into a foreign one.
+//!
+//! | component                          | a link there                                                                |
+//! |------------------------------------|-----------------------------------------------------------------------------|
+//! | on the way to the repository       | is followed                                                                 |
+//! | first-level folder (`data`, `meta`) | is followed once if link and target belong to root or the caller            |
+//! | anything deeper, and every object  | is not followed: `ELOOP`, which is damage of that object                    |
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+/// Attempts at a resolution that the kernel abandons because of renames elsewhere.
+const RESOLVE_ATTEMPTS: u32 = 16;
+
+/// How a folder is opened: so that it can be read and synced.
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// How an object is opened. Without `NONBLOCK` a named pipe in its place would wait for a writer.
+const OBJECT: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
+/// The repository's folder.
+#[derive(Debug)]
+pub(super) struct Root {
+    path: PathBuf,
+    open: Mutex<Option<Arc<OwnedFd>>>,
+    /// First-level folders that are links of root or of the caller, opened once.
+    linked: Mutex<HashMap<String, Arc<OwnedFd>>>,
+    by_component: AtomicBool,
+}
+
+impl Root {
+    /// Opens nothing yet: the first create may have to make the folder.
+    pub(super) fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            open: Mutex::default(),
+            linked: Mutex::default(),
+            by_component: AtomicBool::new(false),
+        }
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens an object for reading. Anything but a regular file of that name is an error about this object.
+    pub(super) fn object(&self, name: &str) -> io::Result<(File, Stat)> {
+        let file = self.open(name, OBJECT)?;
+        let stat = rustix::fs::fstat(&file)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok((File::from(file), stat)),
+            other => Err(NotAFile::new(other).into()),
+        }
+    }
+
+    /// Opens a folder, empty for the repository's own.
+    pub(super) fn folder(&self, name: &str) -> io::Result<OwnedFd> {
+        self.open(name, FOLDER)
+    }
+
+    /// Whether a folder is a link that was followed.
+    pub(super) fn is_linked(&self, name: &str) -> bool {
+        self.linked.lock().contains_key(name)
+    }
+
+    fn open(&self, name: &str, flags: OFlags) -> io::Result<OwnedFd> {
+        let root = self.own()?;
+        match self.open_below(&root, name, flags) {
+            // Somebody has removed the repository and made it again.
+            Err(Errno::NOENT) if is_removed(&*root)? => {
+                *self.open.lock() = None;
+                self.linked.lock().clear();
+                Ok(self.open_below(&*self.own()?, name, flags)?)
+            }
+            opened => Ok(opened?),
+        }
+    }
+
+    /// The repository's own folder.
+    fn own(&self) -> io::Result<Arc<OwnedFd>> {
+        let mut open = self.open.lock();
+        if let Some(root) = &*open {
+            return Ok(root.clone());
+        }
+        let root = Arc::new(rustix::fs::open(&self.path, FOLDER, Mode::empty())?);
+        *open = Some(root.clone());
+        Ok(root)
+    }
+
+    fn open_below(&self, root: &OwnedFd, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        if name.is_empty() {
+            return rustix::fs::openat(root, ".", flags, Mode::empty());
+        }
+        let (first, rest) = name.split_once('/').unwrap_or((name, "."));
+        let is_folder = name.contains('/') || flags.contains(OFlags::DIRECTORY);
+        let linked = self.linked.lock().get(first).cloned();
+        match linked {
+            Some(linked) if is_folder => self.resolve(&*linked, rest, flags),
+            _ => match self.resolve(root, name, flags) {
+                Err(Errno::LOOP) if is_folder => {
+                    let linked = self.follow(root, first)?;
+                    self.resolve(&*linked, rest, flags)
+                }
+                opened => opened,
+            },
+        }
+    }
+
+    /// Opens the target of a first-level link, unless link or target belongs to somebody else.
+    ///
+    /// The link is held while it is examined, so that none can be put in its place meanwhile.
+    fn follow(&self, root: &OwnedFd, first: &str) -> Result<Arc<OwnedFd>, Errno> {
+        let link = rustix::fs::openat(root, first, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let stat = rustix::fs::fstat(&link)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink || !is_trusted(&stat) {
+            return Err(Errno::LOOP);
+        }
+        let target = rustix::fs::readlinkat(&link, "", Vec::new())?;
+        let folder = rustix::fs::openat(root, &*target, FOLDER, Mode::empty())?;
+        if !is_trusted(&rustix::fs::fstat(&folder)?) {
+            return Err(Errno::LOOP);
+        }
+        Ok(self.linked.lock().entry(first.to_owned()).or_insert(Arc::new(folder)).clone())
+    }
+
+    fn resolve(&self, base: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        if !self.by_component.load(Ordering::Relaxed) {
+            match open_beneath(base, path, flags) {
+                // Old kernels have no openat2, and some sandboxes forbid what they do not know.
+                Err(Errno::NOSYS | Errno::PERM) => self.by_component.store(true, Ordering::Relaxed),
+                opened => return opened,
+            }
+        }
+        let mut at = None;
+        let (folders, last) = path.rsplit_once('/').unwrap_or(("", path));
+        for name in folders.split('/').filter(|name| !name.is_empty()) {
+            let base = at.as_ref().unwrap_or(base);
+            at = Some(open_child(base, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC)?);
+        }
+        open_child(at.as_ref().unwrap_or(base), last, flags)
+    }
+
+    /// Forces the way of old kernels.
+    #[cfg(test)]
+    pub(super) fn resolve_by_component(&self) {
+        self.by_component.store(true, Ordering::Relaxed);
+    }
+}
+
+fn open_beneath(base: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    for _ in 1..RESOLVE_ATTEMPTS {
+        match rustix::fs::openat2(base, path, flags, Mode::empty(), resolve) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            opened => return opened,
+        }
+    }
+    rustix::fs::openat2(base, path, flags, Mode::empty(), resolve)
+}
+
+/// Opens what lies directly below `base`, never through a link.
+pub(super) fn open_child(base: impl AsFd, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+    match rustix::fs::openat(&base, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
+        // A link where a folder is asked for.
+        Err(Errno::NOTDIR) if is_link(&base, name) => Err(Errno::LOOP),
+        opened => opened,
+    }
+}
+
+/// Opens a folder directly below `base`, never through a link.
+pub(super) fn open_folder_in(base: impl AsFd, name: &str) -> Result<OwnedFd, Errno> {
+    open_child(base, name, FOLDER)
+}
+
+fn is_link(base: impl AsFd, name: &str) -> bool {
+    let stat = rustix::fs::statat(base, name, AtFlags::SYMLINK_NOFOLLOW);
+    stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
+}
+
+fn is_trusted(stat: &Stat) -> bool {
+    stat.st_uid == 0 || stat.st_uid == rustix::process::geteuid().as_raw()
+}
+
+/// Whether a folder has no name any more.
+pub(super) fn is_removed(folder: impl AsFd) -> io::Result<bool> {
+    Ok(rustix::fs::fstat(folder)?.st_nlink == 0)
+}
+
+/// Splits a name into its folder (empty: the repository's own) and its last part.
+pub(super) fn split(name: &str) -> (&str, &str) {
+    name.rsplit_once('/').unwrap_or(("", name))
+}
+
+/// Something that is no regular file lies in an object's place.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("{0} lies in its place")]
+pub(crate) struct NotAFile(&'static str);
+
+impl NotAFile {
+    pub(super) fn new(found: FileType) -> Self {
+        Self(match found {
+            FileType::Directory => "a folder",
+            FileType::Symlink => "a symbolic link, which is not followed,",
+            FileType::Fifo => "a named pipe",
+            FileType::Socket => "a socket",
+            FileType::CharacterDevice | FileType::BlockDevice => "a device",
+            _ => "something that is not a file",
+        })
+    }
+}
+
+impl NotAFile {
+    /// Whether an error says that a folder lies there.
+    pub(super) fn is_folder(error: &io::Error) -> bool {
+        let found = error.get_ref().and_then(|inner| inner.downcast_ref::<Self>());
+        found.is_some_and(|found| found.0 == Self::new(FileType::Directory).0)
+    }
+}
+
+impl From<NotAFile> for io::Error {
+    fn from(found: NotAFile) -> Self {
+        Self::other(found)
+    }
+}

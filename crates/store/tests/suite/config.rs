@@ -1,0 +1,164 @@
+//! `config` missing or damaged: a copy in every key stands in for it, and it is made again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use larder_format::config::Config;
+use larder_format::ids::RepositoryId;
+use larder_format::key_file::KeyFields;
+use larder_format::names;
+use larder_store::config::find_config;
+use larder_store::keyring::{ImportError, open_with_paper};
+use larder_store::repository::SystemEntropy;
+use larder_store::{Repository, RepositoryError, Store, StoreOptions};
+use larder_testkit::{Fault, FaultStore, Memory, OpKind, Times, When};
+
+use crate::planted::manifest;
+use crate::support::{PASSWORD, config, key_fields, repository};
+
+fn store_of(memory: &Memory) -> Store {
+    Store::from_object_store(memory.store(), "", &StoreOptions::default()).expect("opens")
+}
+
+async fn open(memory: &Memory, password: &[u8]) -> Result<Repository, RepositoryError> {
+    Repository::open(store_of(memory), password, Arc::new(SystemEntropy)).await
+}
+
+async fn init(store: Store, id: u8) -> Result<Repository, RepositoryError> {
+    let config = Config { repository: RepositoryId([id; 16]), ..config() };
+    Repository::init(store, config, PASSWORD, key_fields(), Arc::new(SystemEntropy)).await
+}
+
+/// Whatever becomes of its bytes, the password opens, says so, and makes the same object again.
+#[tokio::test(start_paused = true)]
+async fn whatever_becomes_of_config_the_password_opens() {
+    let memory = Memory::new();
+    let whole = repository(store_of(&memory)).await;
+    assert!(whole.config_problem().is_none());
+    let genuine = memory.get(names::CONFIG).await.expect("there");
+    let mut damages = vec![None, Some(Vec::new()), Some(vec![0; genuine.len()]), Some(b"LCFG\x09\0\0\0more".to_vec())];
+    damages.extend((0..genuine.len()).step_by(5).map(|len| Some(genuine[..len].to_vec())));
+    damages.extend((0..genuine.len() * 8).step_by(7).map(|bit| {
+        let mut flipped = genuine.to_vec();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        Some(flipped)
+    }));
+    for damage in damages {
+        match &damage {
+            None => memory.remove(names::CONFIG).await,
+            Some(bytes) => memory.put(names::CONFIG, bytes.clone()).await,
+        }
+        find_config(&store_of(&memory)).await.unwrap_or_else(|error| panic!("{damage:?}: {error}"));
+        let opened = open(&memory, PASSWORD).await.unwrap_or_else(|error| panic!("{damage:?}: {error}"));
+        assert!(opened.config_problem().is_some(), "{damage:?}");
+        assert_eq!(opened.config(), whole.config());
+        assert!(matches!(open(&memory, b"wrong").await, Err(RepositoryError::WrongPassword { .. })), "{damage:?}");
+        assert!(opened.restore_config().await.expect("restored"));
+        assert_eq!(memory.get(names::CONFIG).await.as_ref(), Some(&genuine));
+        assert!(!open(&memory, PASSWORD).await.expect("opens").restore_config().await.expect("nothing to do"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_paper_key_restores_config_from_a_copy_or_from_a_version() {
+    let memory = Memory::new();
+    let whole = repository(store_of(&memory)).await;
+    let (paper, genuine) = (whole.paper_key().join("\n"), memory.get(names::CONFIG).await.expect("there"));
+    let key = names::key(whole.key_of(PASSWORD).await.expect("reads").expect("opens"));
+    let import = || open_with_paper(store_of(&memory), &paper, Arc::new(SystemEntropy));
+    for damage in [None, Some(genuine.slice(..20))] {
+        memory.remove(names::CONFIG).await;
+        if let Some(damage) = damage {
+            memory.put(names::CONFIG, damage).await;
+        }
+        import().await.expect("opens").restore_config().await.expect("restored");
+        assert_eq!(memory.get(names::CONFIG).await.as_ref(), Some(&genuine));
+    }
+    // Without any key there is still what the newest version tells.
+    memory.remove(names::CONFIG).await;
+    memory.remove(&key).await;
+    assert!(matches!(import().await, Err(ImportError::Repository(RepositoryError::NotARepository { .. }))));
+    whole.commit(whole.keys().series_key("host:/home"), &manifest(1)).await.expect("commits");
+    assert!(matches!(open(&memory, PASSWORD).await, Err(RepositoryError::NotARepository { .. })));
+    assert!(matches!(find_config(&store_of(&memory)).await, Err(RepositoryError::ConfigMissing { .. })));
+    let imported = import().await.expect("opens");
+    assert!(imported.restore_config().await.expect("restored"));
+    imported.add_key(PASSWORD, key_fields()).await.expect("added");
+    let opened = open(&memory, PASSWORD).await.expect("opens");
+    assert!(opened.config_problem().is_none());
+    assert_eq!(opened.catalog().await.expect("listed").versions.len(), 1);
+}
+
+/// Guards against: a new repository on top of an old one, after which everything old looks damaged.
+#[tokio::test]
+async fn init_refuses_a_place_with_any_object_of_a_repository() {
+    let memory = Memory::new();
+    let whole = repository(store_of(&memory)).await;
+    whole.commit(whole.keys().series_key("host:/home"), &manifest(1)).await.expect("commits");
+    let contents = memory.contents().await;
+    for kept in contents.keys() {
+        let place = Memory::new();
+        place.put(kept, contents[kept].clone()).await;
+        place.put("somebody/elses", "file").await;
+        let refused = init(store_of(&place), 9).await.err();
+        let is_right = match kept.as_str() {
+            "config" => matches!(&refused, Some(RepositoryError::AlreadyARepository { .. })),
+            _ => matches!(&refused, Some(RepositoryError::ConfigMissing { name, .. }) if name == kept),
+        };
+        assert!(is_right, "{kept}: {refused:?}");
+        assert_eq!(place.contents().await.len(), 2, "{kept}");
+    }
+    let place = Memory::new();
+    place.put("somebody/elses", "file").await;
+    init(store_of(&place), 9).await.expect("a place with other things is free");
+}
+
+/// Of two at once one wins; the other leaves no key, or one that is marked and costs nothing.
+#[tokio::test]
+async fn a_lost_init_removes_its_key_or_leaves_a_foreign_one() {
+    for may_delete in [true, false] {
+        let memory = Memory::new();
+        let (store, faults) = FaultStore::new(memory.store());
+        let store = Store::from_object_store(store, "", &StoreOptions::default()).expect("opens");
+        if !may_delete {
+            let denied = Fault::FailBefore(larder_testkit::Failure::Denied);
+            faults.add(When::kind(OpKind::Delete), denied, Times::Always);
+        }
+        let other = Memory::new();
+        repository(store_of(&other)).await;
+        // The winner is there after the loser has looked, and before it creates `config`.
+        let late = Fault::Delay(Duration::from_millis(300));
+        faults.add(When::kind(OpKind::Put).path("config"), late, Times::Always);
+        let lost = tokio::spawn(init(store, 9));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        for (name, bytes) in other.contents().await {
+            memory.put(&name, bytes).await;
+        }
+        let lost = lost.await.expect("no panic");
+        assert!(matches!(lost, Err(RepositoryError::AlreadyARepository { .. })), "{:?}", lost.err());
+        let left = usize::from(!may_delete);
+        assert_eq!(memory.paths().await.len(), 2 + left);
+        let opened = open(&memory, PASSWORD).await.expect("the winner's key opens");
+        let keys = opened.list_keys().await.expect("listed").keys;
+        assert_eq!(keys.iter().filter(|key| key.is_foreign).count(), left);
+        let Some(foreign) = keys.iter().find(|key| key.is_foreign) else { continue };
+        // No password is tried on it.
+        let Err(RepositoryError::WrongPassword { keys: tried, .. }) = open(&memory, b"wrong").await else {
+            panic!("the password is wrong");
+        };
+        assert_eq!(tried, 1);
+        let genuine = keys.iter().find(|key| !key.is_foreign).expect("one is genuine");
+        assert!(matches!(opened.remove_key(genuine.id).await, Err(RepositoryError::CannotRemoveKey { .. })));
+        opened.remove_key(foreign.id).await.expect("removed");
+    }
+}
+
+/// Names of people and machines are as long as they are.
+#[tokio::test]
+async fn a_copy_of_config_leaves_room_for_names() {
+    let memory = Memory::new();
+    let whole = repository(store_of(&memory)).await;
+    let long = KeyFields { user: "u".repeat(1500), host: "h".repeat(1500), ..key_fields() };
+    whole.add_key(b"another", long).await.expect("added");
+    open(&memory, b"another").await.expect("opens");
+}
