@@ -11,10 +11,12 @@ use std::time::Duration;
 use larder_format::compress::Compression;
 use larder_format::names;
 use larder_lnode::{Cancel, Context, FetchOptions, Progress, SystemClock};
-use larder_store::jobs::RENEW_EVERY;
 use larder_store::config::find_config;
+use larder_store::jobs::RENEW_EVERY;
 use larder_store::repository::{SystemEntropy, random};
-use larder_store::{CacheOptions, Location, Repository, RepositoryError, Store, StoreErrorKind, StoreOptions, Unlisted};
+use larder_store::{
+    CacheOptions, Location, Repository, RepositoryError, Store, StoreErrorKind, StoreOptions, Unlisted,
+};
 
 use crate::args::{FetchArgs, Global};
 use crate::environment;
@@ -78,7 +80,14 @@ impl App {
     /// Prepares; touches nothing yet.
     pub(crate) fn new(global: Global, out: Output) -> Self {
         let interrupts = Interrupts::listen(&out);
-        Self { global, out, interrupts, runtime: OnceLock::new(), found_damage: AtomicBool::new(false), unlisted: Arc::default() }
+        Self {
+            global,
+            out,
+            interrupts,
+            runtime: OnceLock::new(),
+            found_damage: AtomicBool::new(false),
+            unlisted: Arc::default(),
+        }
     }
 
     /// Something damaged was met that does not stop the command: it must not end as if all were well.

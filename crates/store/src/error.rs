@@ -239,7 +239,9 @@ impl fmt::Display for Tail<'_> {
 
 /// A symbolic link below the repository's folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a symbolic link leads there, and only folders directly below the repository may be links, of root or your own")]
+#[error(
+    "a symbolic link leads there, and only folders directly below the repository may be links, of root or your own"
+)]
 struct LinkOnTheWay;
 
 /// Fewer bytes than there must be.

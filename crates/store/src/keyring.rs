@@ -56,8 +56,7 @@ impl Repository {
         let (master, repository) = (self.master.clone(), self.config.repository);
         let password = zeroize::Zeroizing::new(password.to_vec());
         let config = self.config.encode(&self.keys)?;
-        let work =
-            move || key_file::wrap_with_config(&master, &password, &fields, id, repository, Some(&config));
+        let work = move || key_file::wrap_with_config(&master, &password, &fields, id, repository, Some(&config));
         let wrapped = match tokio::task::spawn_blocking(work).await {
             Ok(result) => result?,
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),

@@ -41,8 +41,8 @@ pub mod settings;
 mod store;
 pub mod survey;
 mod tails;
-mod waiting;
 mod unlisted;
+mod waiting;
 
 pub use counters::StoreStats;
 pub use error::{Oversized, ServerFailure, ShortRead, StoreError, StoreErrorKind, StoreOp};
@@ -52,5 +52,5 @@ pub use open::Environment;
 pub use options::{CacheOptions, StoreOptions};
 pub use repository::{Repository, RepositoryError};
 pub use store::Store;
-pub use waiting::Waiting;
 pub use unlisted::Unlisted;
+pub use waiting::Waiting;

@@ -36,8 +36,8 @@ use crate::patience::Patience;
 use crate::remote::{ListOrder, Remote};
 use crate::retry::Retry;
 use crate::tails::{Kept, Tails};
-use crate::waiting::Waiting;
 use crate::unlisted::Unlisted;
+use crate::waiting::Waiting;
 
 /// Pauses before a body is read again that is not what it should be.
 const PAUSES_UNSOUND: [Duration; 3] =

@@ -31,8 +31,11 @@ pub(super) fn run(app: &App, args: &InitArgs) -> Result<Exit, Failure> {
             Err(RepositoryError::NotARepository { .. }) => {}
             Err(error) => return Err(error.into()),
             Ok(()) => {
-                return Err(Failure::new(Exit::Damage, format!("there is a repository at {store}, but its config is missing"))
-                    .advise("nothing was changed; `larder repair config` restores it"));
+                return Err(Failure::new(
+                    Exit::Damage,
+                    format!("there is a repository at {store}, but its config is missing"),
+                )
+                .advise("nothing was changed; `larder repair config` restores it"));
             }
         },
         Err(error) => return Err(error.into()),

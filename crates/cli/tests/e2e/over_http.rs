@@ -232,6 +232,7 @@ fn a_bucket_that_ignores_conditions_is_refused() {
         bucket.larder(&play, verb).code(15).says("ignores conditional creation");
     }
     let stored = crate::support::damage::named(&play.path("bucket"), "some/prefix/");
-    let is_allowed = |name: &String| ["config", "keys/", "jobs/"].iter().any(|kind| name["some/prefix/".len()..].starts_with(kind));
+    let is_allowed =
+        |name: &String| ["config", "keys/", "jobs/"].iter().any(|kind| name["some/prefix/".len()..].starts_with(kind));
     assert!(stored.iter().all(is_allowed), "{stored:?}");
 }

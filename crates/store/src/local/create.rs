@@ -105,7 +105,9 @@ impl Creator {
         let folder = match self.root.folder(parent) {
             Ok(folder) => folder,
             // A file where a folder would have to be: there is no object of that name.
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(()),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(());
+            }
             Err(error) => return Err(error),
         };
         match rustix::fs::unlinkat(&folder, file_name, AtFlags::empty()) {
@@ -276,11 +278,7 @@ mod tests {
     }
 
     fn staged(creator: &Creator) -> Vec<PathBuf> {
-        fs::read_dir(staging_of(creator))
-            .into_iter()
-            .flatten()
-            .map(|entry| entry.expect("readable").path())
-            .collect()
+        fs::read_dir(staging_of(creator)).into_iter().flatten().map(|entry| entry.expect("readable").path()).collect()
     }
 
     #[test]

@@ -167,13 +167,7 @@ impl Walk {
         Ok((entries.into(), error))
     }
 
-    fn entry(
-        &self,
-        folder: &OwnedFd,
-        above: &str,
-        file_name: &CStr,
-        kind: FileType,
-    ) -> io::Result<Option<Entry>> {
+    fn entry(&self, folder: &OwnedFd, above: &str, file_name: &CStr, kind: FileType) -> io::Result<Option<Entry>> {
         let segment = file_name.to_str().ok().filter(|segment| name::is_valid_segment(segment));
         let Some(segment) = segment else { return Ok(None) };
         let name = format!("{above}{segment}");

@@ -67,14 +67,8 @@ async fn what_is_no_file_costs_one_object() {
     let wrong: Vec<String> = (1..5).map(|seq| container(1, seq)).collect();
     fs::create_dir(root.join(&wrong[0])).expect("made");
     symlink(folder_of(&wrong[1]), root.join(&wrong[1])).expect("linked");
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        root.join(&wrong[2]),
-        rustix::fs::FileType::Fifo,
-        rustix::fs::Mode::RWXU,
-        0,
-    )
-    .expect("made");
+    rustix::fs::mknodat(rustix::fs::CWD, root.join(&wrong[2]), rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+        .expect("made");
     drop(std::os::unix::net::UnixListener::bind(root.join(&wrong[3])).expect("bound"));
     let unlisted = Arc::new(Unlisted::default());
     let listed = ours.past_unlisted(&unlisted).list("").await.expect("listed");

@@ -120,8 +120,7 @@ async fn every_writing_job_refuses_it_before_it_uploads() {
 async fn a_probe_without_an_answer_is_asked_again() {
     let memory = Memory::new();
     let (store, faults) = FaultStore::new(memory.store());
-    let repository =
-        repository(Store::from_object_store(store, "", &StoreOptions::default()).expect("opens")).await;
+    let repository = repository(Store::from_object_store(store, "", &StoreOptions::default()).expect("opens")).await;
     let when = || When::kind(OpKind::Put).path("jobs/");
     faults.add(when(), Fault::FailAfter(Failure::Reset), Times::First(3));
     let open = repository.open_lease(JobId([1; 16]), lease(JobKind::Backup)).await.expect("a good store");
