@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use larder_chunking::{Algorithm, ChunkerParams, DEFAULT_AVERAGE};
+use larder_format::DecodeError;
 use larder_format::config::{CONFIG_MAX, Config, UnverifiedConfig};
 use larder_format::ids::{KeyId, RepositoryId};
 use larder_format::key_file;
@@ -52,8 +53,15 @@ pub async fn find_config(store: &Store) -> Result<(), RepositoryError> {
     }
 }
 
-/// Whether a copy may stand in for a configuration that was not read for this reason.
+/// Whether a copy may stand in for a configuration that was not read for this reason. One that claims a newer format may be right, and
+/// an older copy must not hide what it asks of programs.
 pub(crate) fn is_replaceable(error: &RepositoryError) -> bool {
+    let is_newer = |source: &DecodeError| {
+        matches!(source, DecodeError::UnsupportedVersion { .. } | DecodeError::UnknownFeature { .. })
+    };
+    if matches!(error, RepositoryError::Damaged { source, .. } if is_newer(source)) {
+        return false;
+    }
     matches!(error, RepositoryError::NotARepository { .. }) || error.is_of_object()
 }
 

@@ -126,7 +126,10 @@ fn a_forged_config_is_noticed() {
     let play = Play::with_repository();
     let len = std::fs::read(play.repository().join("config")).expect("a config").len();
     crate::support::damage::flip(&play.repository(), "config", len - 1);
-    play.larder(["snapshots"]).code(13).says("config is damaged").in_two_lines();
+    play.larder(["snapshots"]).ok().says("config is damaged").says("larder repair config");
+    play.larder(["check"]).code(13);
+    play.larder(["repair", "config"]).ok();
+    play.larder(["check"]).ok();
 }
 
 #[test]
