@@ -56,7 +56,7 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_enum, default_value = "always", help_heading = "What to do with what exists")]
     pub(crate) overwrite: OverwriteName,
 
-    /// Remove from restored folders what the snapshot does not have
+    /// Remove from restored folders what the snapshot does not have and the patterns select
     #[arg(long, help_heading = "What to do with what exists")]
     pub(crate) delete: bool,
 

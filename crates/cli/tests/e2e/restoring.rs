@@ -108,6 +108,105 @@ fn what_exists_is_treated_as_asked() {
     assert!(!play.path("absent").exists());
 }
 
+/// `--delete` removes inside the selection only. Each line was compared with restic.
+#[test]
+fn deleting_stays_inside_the_selection() {
+    const SNAPSHOT: [&str; 6] = ["a.txt", "b.jpg", "sub/c.jpg", "sub/d.txt", "sub/deep/e.jpg", "text/f.txt"];
+    const EXTRA: [&str; 11] = [
+        "extra.jpg",
+        "extra.txt",
+        "hollow/z.jpg",
+        "pics.jpg/inner.txt",
+        "sub/deep/z.jpg",
+        "sub/z.jpg",
+        "sub/z.txt",
+        "text/z.jpg",
+        "text/z.txt",
+        "xdir/y.jpg",
+        "xdir/y.txt",
+    ];
+    // Options, and which of the extra files are gone afterwards.
+    const TABLE: &[(&[&str], &[&str])] = &[
+        (&[], &EXTRA),
+        (&["--include", "/sub"], &["sub/deep/z.jpg", "sub/z.jpg", "sub/z.txt"]),
+        (&["--include", "/sub/deep"], &["sub/deep/z.jpg"]),
+        // A folder without anything that is wanted of the snapshot is left alone; a folder goes by its own name.
+        (&["--include", "*.jpg"], &["extra.jpg", "pics.jpg/inner.txt", "sub/deep/z.jpg", "sub/z.jpg"]),
+        (&["--iinclude", "*.JPG"], &["extra.jpg", "pics.jpg/inner.txt", "sub/deep/z.jpg", "sub/z.jpg"]),
+        (&["--include", "*.txt"], &["extra.txt", "sub/z.txt", "text/z.txt"]),
+        (&["--include", "/hollow"], &["hollow/z.jpg"]),
+        (&["--include", "/text/f.txt"], &[]),
+        (&["--include", "/a.txt"], &[]),
+        (&["--include", "/nothing"], &[]),
+        (&["--include", "/sub/*.jpg"], &["sub/z.jpg"]),
+        (
+            &["--include", "sub", "--include", "*.txt"],
+            &["extra.txt", "sub/deep/z.jpg", "sub/z.jpg", "sub/z.txt", "text/z.txt"],
+        ),
+        (&["--include", "/xdir", "--include", "/a.txt"], &["xdir/y.jpg", "xdir/y.txt"]),
+        (&["--include", "/xdir"], &[]),
+        (
+            &["--exclude", "*.txt"],
+            &[
+                "extra.jpg",
+                "hollow/z.jpg",
+                "pics.jpg/inner.txt",
+                "sub/deep/z.jpg",
+                "sub/z.jpg",
+                "text/z.jpg",
+                "xdir/y.jpg",
+                "xdir/y.txt",
+            ],
+        ),
+        (&["--exclude", "*.jpg"], &["extra.txt", "sub/z.txt", "text/z.txt", "xdir/y.jpg", "xdir/y.txt"]),
+        (&["--iexclude", "*.JPG"], &["extra.txt", "sub/z.txt", "text/z.txt", "xdir/y.jpg", "xdir/y.txt"]),
+        (&["--exclude", "*"], &[]),
+        (&["--exclude", "/sub", "--exclude", "/xdir", "--exclude", "*.jpg"], &["extra.txt", "text/z.txt"]),
+        (
+            &["--exclude", "sub/*.txt"],
+            &[
+                "extra.jpg",
+                "extra.txt",
+                "hollow/z.jpg",
+                "pics.jpg/inner.txt",
+                "sub/deep/z.jpg",
+                "sub/z.jpg",
+                "text/z.jpg",
+                "text/z.txt",
+                "xdir/y.jpg",
+                "xdir/y.txt",
+            ],
+        ),
+    ];
+    let play = Play::with_repository();
+    for name in SNAPSHOT {
+        play.write(format!("source/{name}"), name);
+    }
+    std::fs::create_dir(play.path("source/hollow")).expect("made");
+    let root = backed_up(&play);
+    for (number, (options, expected)) in TABLE.iter().enumerate() {
+        let target = format!("back{number}");
+        for name in SNAPSHOT.iter().chain(&EXTRA) {
+            play.write(format!("{target}/{name}"), name);
+        }
+        let gone = || {
+            let is_gone = |name: &&&str| !play.path(format!("{target}/{name}")).exists();
+            EXTRA.iter().filter(is_gone).copied().collect::<Vec<_>>()
+        };
+        let args = ["restore", &root, "--target", &target, "--delete"].into_iter().chain(options.iter().copied());
+        play.larder(args.clone().chain(["--dry-run"])).ok();
+        assert_eq!(gone(), [""; 0], "{options:?}: a dry run");
+        play.larder(args).ok();
+        assert_eq!(gone(), *expected, "{options:?}");
+        let is_here = |name: &&str| play.path(format!("{target}/{name}")).exists();
+        assert!(SNAPSHOT.iter().all(is_here), "{options:?}: what the snapshot has is never deleted");
+    }
+    // Beside a single file, nothing belongs to the snapshot.
+    play.write("one/extra.txt", "");
+    play.larder(["restore", &format!("{root}/a.txt"), "--target", "one", "--delete"]).ok();
+    assert!(play.path("one/extra.txt").exists() && play.path("one/a.txt").exists());
+}
+
 /// Holes are neither read nor stored nor written: otherwise this would take minutes and fill the disk.
 #[test]
 fn a_file_of_100_gb_of_holes_comes_back() {

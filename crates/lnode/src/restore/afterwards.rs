@@ -7,30 +7,32 @@ use super::run::Restore;
 use crate::version::Reach;
 
 impl Restore<'_> {
-    /// Removes from every restored directory what the version does not have.
+    /// Removes what the version does not have and the selection asks for from every directory that the selection reaches.
     ///
-    /// Only where the version has the whole directory: folders that merely lead to what was backed up hold other things.
+    /// The rule is restic's. The selection reaches a directory that it asks for, or that holds an entry of the version which it
+    /// asks for, however deep. There, each name that the version does not have goes if the selection asks for it; it is judged as
+    /// a file, and a folder goes with all its contents. Narrower than restic: only where the version has the whole directory.
+    /// Folders that merely lead to what was backed up hold other things.
     pub(super) fn delete(&self) -> Result<u64, RestoreError> {
         if self.has_gaps {
             self.execution().problem(b"", "nothing is deleted: damaged metadata hides what the version has");
             return Ok(0);
         }
-        let mut open = vec![OpenDir { path: Vec::new(), whole: self.is_whole(&self.root.subpath), names: Vec::new() }];
+        let root = &self.root.subpath;
+        let mut open = vec![OpenDir {
+            path: Vec::new(),
+            version_path: root.clone(),
+            whole: self.root.is_directory() && self.is_whole(root),
+            reached: self.options.selection.is_none(),
+            names: Vec::new(),
+        }];
         let mut deleted = 0;
-        let mut close = |dir: OpenDir| -> Result<(), RestoreError> {
-            if dir.whole {
-                let progress = &self.context.progress;
-                let report = |path: &[u8]| progress.item(path, "deleted", 0);
-                deleted += self.target.delete_extra(&dir.path, &dir.names, report)?;
-            }
-            Ok(())
-        };
-        for placed in self.reader.placed_below(&self.root.subpath) {
+        for placed in self.reader.placed_below(root) {
             let entry = placed?.entry;
-            let (wanted, whole) = (self.wants(&entry), self.is_whole(&entry.path));
+            let wanted = self.wants(&entry);
             let Some(path) = self.root.path(&entry.path) else { continue };
             while let Some(last) = open.pop_if(|dir| !is_below(&path, &dir.path)) {
-                close(last)?;
+                deleted += self.close(&last, &mut open)?;
             }
             let (parent, name) = match path.iter().rposition(|byte| *byte == b'/') {
                 Some(slash) => (&path[..slash], &path[slash + 1..]),
@@ -38,15 +40,37 @@ impl Restore<'_> {
             };
             if let Some(dir) = open.last_mut().filter(|dir| dir.path == parent) {
                 dir.names.push(name.to_vec());
+                dir.reached |= wanted;
             }
             if entry.kind == EntryKind::Directory {
-                open.push(OpenDir { path, whole: whole && wanted, names: Vec::new() });
+                let whole = self.is_whole(&entry.path);
+                open.push(OpenDir { path, version_path: entry.path, whole, reached: wanted, names: Vec::new() });
             }
         }
         while let Some(last) = open.pop() {
-            close(last)?;
+            deleted += self.close(&last, &mut open)?;
         }
         Ok(deleted)
+    }
+
+    /// Deletes in a directory of which all names are known; `above`: those that are still open, the parent last.
+    fn close(&self, dir: &OpenDir, above: &mut [OpenDir]) -> Result<u64, RestoreError> {
+        if let Some(parent) = above.last_mut() {
+            parent.reached |= dir.reached;
+        }
+        if !dir.whole || !dir.reached {
+            return Ok(0);
+        }
+        let is_selected = |name: &[u8]| {
+            let Some(selection) = &self.options.selection else { return true };
+            let path = match dir.version_path.as_slice() {
+                b"" => name.to_vec(),
+                above => [above, b"/", name].concat(),
+            };
+            selection.wants(&path, false)
+        };
+        let report = |path: &[u8]| self.context.progress.item(path, "deleted", 0);
+        Ok(self.target.delete_extra_of(&dir.path, &dir.names, is_selected, report)?)
     }
 
     /// Whether a directory of the version lies in what was backed up, not above it.
@@ -100,8 +124,14 @@ impl Restore<'_> {
 
 /// A directory whose names are being collected.
 struct OpenDir {
+    /// In the target.
     path: Vec<u8>,
+    /// In the version.
+    version_path: Vec<u8>,
+    /// Whether the version has all that was there.
     whole: bool,
+    /// Whether the selection asks for it, or for anything of the version in it.
+    reached: bool,
     names: Vec<Vec<u8>>,
 }
 

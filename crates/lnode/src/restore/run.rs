@@ -83,6 +83,11 @@ pub(super) struct Root {
 }
 
 impl Root {
+    /// Whether the target is what is restored, and not the folder that it comes into.
+    pub(super) fn is_directory(&self) -> bool {
+        self.subpath.is_empty() || self.strip > self.subpath.len()
+    }
+
     pub(super) fn path(&self, path: &[u8]) -> Option<Vec<u8>> {
         path.get(self.strip..).filter(|rest| !rest.is_empty()).map(<[u8]>::to_vec)
     }

@@ -24,6 +24,17 @@ impl Target {
         &self,
         directory: &[u8],
         keep: &[N],
+        report: impl FnMut(&[u8]),
+    ) -> Result<u64, TargetError> {
+        self.delete_extra_of(directory, keep, |_| true, report)
+    }
+
+    /// The same for those names only of which `is_selected` holds.
+    pub fn delete_extra_of<N: AsRef<[u8]>>(
+        &self,
+        directory: &[u8],
+        keep: &[N],
+        is_selected: impl Fn(&[u8]) -> bool,
         mut report: impl FnMut(&[u8]),
     ) -> Result<u64, TargetError> {
         let inner = &*self.inner;
@@ -39,7 +50,7 @@ impl Target {
         };
         let extra = extra_names(&folder, keep).map_err(TargetError::step("list the folder", directory))?;
         let mut deleted = 0;
-        for name in extra {
+        for name in extra.into_iter().filter(|name| is_selected(name)) {
             let path = match directory {
                 b"" => name.clone(),
                 _ => [directory, b"/", &name].concat(),
