@@ -9,12 +9,13 @@ mod entries;
 mod moved;
 mod reading;
 mod recipe_reader;
+mod resolved;
 mod vision;
 
 pub(crate) use data_reader::{ContentReader, DataReader, Reach};
 pub use diff::{Change, diff};
 pub(crate) use entries::{Entries, EntriesBelow, PlacedEntry};
-pub(crate) use moved::without_index;
+pub(crate) use moved::{Sought, without_index};
 pub use reading::{ReadError, Reading};
 pub(crate) use reading::{ReadLease, is_missing, look, pin_of};
 pub(crate) use recipe_reader::{MetaChunks, RecipeReader, RecordCursor, SegmentPlace, damaged};
@@ -40,6 +41,7 @@ pub struct VersionReader {
     data: Arc<Recipe>,
     metadata: Arc<Recipe>,
     chunks: MetaChunks,
+    resolved: Arc<resolved::Resolved>,
     options: FetchOptions,
     counters: Arc<FetchCounters>,
 }
@@ -64,12 +66,14 @@ impl VersionReader {
     pub(crate) fn knowing(context: &Context, manifest: Manifest, chunks: &MetaChunks) -> Self {
         let (data, metadata) = (Arc::new(manifest.data.clone()), Arc::new(manifest.metadata.clone()));
         let chunks = chunks.for_reading(&manifest);
+        chunks.moved().expect_named(manifest.containers.iter().map(|usage| usage.container));
         Self {
             context: context.clone(),
             manifest,
             data,
             metadata,
             chunks,
+            resolved: Arc::default(),
             options: FetchOptions::default(),
             counters: Arc::default(),
         }
@@ -124,8 +128,13 @@ impl VersionReader {
         RecordCursor::new(self.data_recipe())
     }
 
+    /// Records that lie in containers which are known to be gone stay as they are.
+    pub(crate) fn unresolved_cursor(&self) -> RecordCursor {
+        RecordCursor::new(self.data_recipe().resolving(None))
+    }
+
     pub(crate) fn data_recipe(&self) -> RecipeReader {
-        RecipeReader::new(self.data.clone(), self.chunks.clone())
+        RecipeReader::new(self.data.clone(), self.chunks.clone()).resolving(Some(self.resolved.clone()))
     }
 
     /// Whether anything that the version uses may lie in one of these containers, by what is known.
@@ -133,9 +142,9 @@ impl VersionReader {
         self.chunks.lie_in(self.manifest.containers.iter().map(|usage| usage.container), is_one)
     }
 
-    /// The data stream as its recipe names it: for whoever asks what chunks are and not where.
+    /// The data stream as its recipe names it: for who asks what chunks are and not where.
     pub(crate) fn data_names(&self) -> RecipeReader {
-        RecipeReader::new(self.data.clone(), self.chunks.as_named())
+        RecipeReader::new(self.data.clone(), self.chunks.as_named()).resolving(None)
     }
 
     pub(crate) fn metadata_recipe(&self) -> RecipeReader {

@@ -136,6 +136,7 @@ pub(crate) fn bad_ranges(
     };
     let mut offset = 0;
     for number in 0..recipe.recipe().nodes.len() {
+        let first = recipe.segments_through(number).saturating_sub(recipe.recipe().nodes[number].segments);
         let (chunk, bytes) = (recipe.recipe().nodes[number].chunk, recipe.recipe().nodes[number].bytes);
         let node = match bad.get(&chunk.container).is_some_and(|bad| bad.covers(&chunk)) {
             true => None,
@@ -146,7 +147,7 @@ pub(crate) fn bad_ranges(
             offset += bytes;
             continue;
         };
-        for segment in &node.segments {
+        for (segment, place) in node.segments.iter().zip(first..) {
             let here = offset;
             offset += segment.bytes;
             let chunk = segment.chunk;
@@ -157,7 +158,7 @@ pub(crate) fn bad_ranges(
             if !recipe.lies_in(segment, |id| bad.contains_key(id))? {
                 continue;
             }
-            let Some(records) = whole(recipe.records_of(segment))? else {
+            let Some(records) = whole(recipe.segment(place))? else {
                 add(here..offset, chunk.container);
                 continue;
             };

@@ -87,6 +87,7 @@ fn look_once<'a>(
         }
         report.versions += 1;
     }
+    structure.find_moved(0)?;
     report.containers = structure.tables_checked.len() as u64;
     (report.unused_containers, report.unused_bytes) = structure.unused();
     // What is known to be damaged as a whole need not be read.

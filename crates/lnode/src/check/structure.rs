@@ -15,10 +15,29 @@ use larder_store::byte_lru::ByteLru;
 use super::CheckError;
 use super::order::{Stretch, Stretches};
 use crate::context::Context;
-use crate::version::{MetaChunks, is_missing};
+use crate::version::{MetaChunks, Sought, is_missing};
 
 /// Of a check's memory, one part in so many for tables that records are compared with.
 const TABLES_ONE_IN: usize = 3;
+/// And for chunks whose containers are gone, which are looked for together.
+const MOVED_ONE_IN: usize = 8;
+/// Bytes that such a chunk takes, also while it is looked for.
+const MOVED_BYTES: usize = size_of::<ChunkRef>() + size_of::<Sought>();
+/// Of a check's memory, one part in so many for those that were found.
+const FOUND_ONE_IN: usize = 16;
+/// Bytes that each of them takes in a set.
+const FOUND_BYTES: usize = 2 * size_of::<FoundChunk>();
+/// At least so many are looked for together.
+const MOVED_MIN: usize = 1 << 8;
+
+/// Names a chunk that was found: as much of its fingerprint as tells it from every other, and its size.
+type FoundChunk = ([u8; 16], u32);
+
+fn found_chunk(chunk: &ChunkRef) -> FoundChunk {
+    let mut start = [0; 16];
+    start.copy_from_slice(&chunk.fingerprint.0[..16]);
+    (start, chunk.size)
+}
 
 /// What is known to be bad about one container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,6 +71,12 @@ pub(super) struct Structure<'a> {
     stretches: Stretches,
     indexes: ByteLru<ContainerId, Option<std::sync::Arc<Index>>>,
     pub(super) tables_checked: HashSet<ContainerId>,
+    /// Chunks of records whose containers are gone, not looked for yet.
+    moved_away: Vec<ChunkRef>,
+    moved_away_max: usize,
+    /// Such chunks that were found. Later versions name most of them again.
+    found: HashSet<FoundChunk>,
+    found_max: usize,
 }
 
 /// A container's chunks by their offset.
@@ -81,6 +106,10 @@ impl<'a> Structure<'a> {
             stretches: Stretches::default(),
             indexes: ByteLru::new(context.memory / TABLES_ONE_IN),
             tables_checked: HashSet::new(),
+            moved_away: Vec::new(),
+            moved_away_max: (context.memory / MOVED_ONE_IN / MOVED_BYTES).max(MOVED_MIN),
+            found: HashSet::new(),
+            found_max: context.memory / FOUND_ONE_IN / FOUND_BYTES,
         })
     }
 
@@ -120,6 +149,8 @@ impl<'a> Structure<'a> {
         self.indexes = ByteLru::new(0);
         self.seen = HashSet::new();
         self.stretches = Stretches::default();
+        self.moved_away = Vec::new();
+        self.found = HashSet::new();
         self.chunks = self.chunks.emptied(self.context);
     }
 
@@ -232,9 +263,16 @@ impl<'a> Structure<'a> {
         };
         match self.chunks.is_placed() && kind == ContainerKind::Data {
             true => self.place(&mut records)?,
-            false => self.lead_on(&mut records)?,
+            false => {
+                let moved = self.chunks.moved();
+                let away = records.extract_if(.., |record| moved.is_gone(&record.chunk.container));
+                let found = &self.found;
+                let away = away.map(|record| record.chunk).filter(|chunk| !found.contains(&found_chunk(chunk)));
+                self.moved_away.extend(away);
+                self.find_moved(self.moved_away_max)?;
+            }
         }
-        self.records(&records)?;
+        records.iter().try_for_each(|record| self.record(&record.chunk))?;
         if kind == ContainerKind::Meta {
             let stretch = self.blocks(&records)?;
             self.stretches.insert(chunk.fingerprint, stretch);
@@ -268,20 +306,45 @@ impl<'a> Structure<'a> {
         Ok(whole.unwrap_or_default())
     }
 
-    /// Leads records on that lie in containers which are not there. What nothing leads to is lost.
-    fn lead_on(&mut self, records: &mut [ChunkRecord]) -> Result<(), CheckError> {
-        let moved = self.chunks.moved();
-        let gone: Vec<_> = (0..records.len()).filter(|place| moved.is_gone(&records[*place].chunk.container)).collect();
-        moved.lead_on(records.iter_mut().map(|record| &mut record.chunk))?;
-        for chunk in gone.into_iter().map(|place| records[place].chunk) {
-            if self.is_there(chunk.container)? {
-                self.used.insert(chunk.container);
-            } else {
-                self.found_bad(
-                    chunk.container,
-                    "it is missing, and the index leads nowhere for its chunks",
-                    Some(range(&chunk)),
-                );
+    /// Looks for chunks whose containers are gone, when there are at least so many. What the index does not know is lost.
+    ///
+    /// Segments of versions that follow one another have nearly the same chunks: each is looked for about once.
+    pub(super) fn find_moved(&mut self, least: usize) -> Result<(), CheckError> {
+        if self.moved_away.is_empty() || self.moved_away.len() < least {
+            return Ok(());
+        }
+        self.moved_away.sort_unstable_by_key(|chunk| (chunk.fingerprint.0, chunk.container, chunk.offset));
+        self.moved_away.dedup();
+        if self.moved_away.len() < least / 2 {
+            return Ok(());
+        }
+        let named = std::mem::take(&mut self.moved_away);
+        let mut sought: Vec<_> = named.iter().zip(0..).map(|(chunk, at)| Sought::new(chunk, 0, at)).collect();
+        let found = self.chunks.moved().resolve(&mut sought)?;
+        let mut known = HashSet::new();
+        for chunk in sought {
+            let named = &named[chunk.at as usize];
+            match chunk.place(&found) {
+                // Its table has it there: it was compared.
+                Some((container, _)) => {
+                    if self.found.len() < self.found_max {
+                        self.found.insert(found_chunk(named));
+                    }
+                    if known.insert(container) {
+                        self.is_there(container)?;
+                        self.used.insert(container);
+                        self.tables_checked.insert(container);
+                    }
+                }
+                None => {
+                    if self.is_there(named.container)? {
+                        self.used.insert(named.container);
+                    } else {
+                        let why = "it is missing, and the index leads nowhere for its chunks";
+                        self.found_bad(named.container, why, Some(range(named)));
+                    }
+                    self.record(named)?;
+                }
             }
         }
         Ok(())
@@ -333,16 +396,14 @@ impl<'a> Structure<'a> {
         Ok(true)
     }
 
-    fn records(&mut self, records: &[ChunkRecord]) -> Result<(), CheckError> {
-        for record in records {
-            let chunk = &record.chunk;
-            if let Some(index) = self.index(chunk.container)? {
-                let place = index.starts.binary_search(&chunk.offset);
-                let held = place.ok().map(|place| index.container.chunks[place]);
-                if held.is_none_or(|held| held.fingerprint != chunk.fingerprint || held.size != chunk.size) {
-                    let why = "its table has another chunk where a recipe expects one";
-                    self.found_bad(chunk.container, why, Some(range(chunk)));
-                }
+    /// Compares a record with the table of its container.
+    fn record(&mut self, chunk: &ChunkRef) -> Result<(), CheckError> {
+        if let Some(index) = self.index(chunk.container)? {
+            let place = index.starts.binary_search(&chunk.offset);
+            let held = place.ok().map(|place| index.container.chunks[place]);
+            if held.is_none_or(|held| held.fingerprint != chunk.fingerprint || held.size != chunk.size) {
+                let why = "its table has another chunk where a recipe expects one";
+                self.found_bad(chunk.container, why, Some(range(chunk)));
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_channel::{Receiver, unbounded};
 use larder_format::compress::Decompressor;
@@ -60,6 +60,22 @@ pub(super) struct Missing {
     pub(super) containers: Vec<ContainerId>,
     /// The first error that said so.
     pub(super) error: RepositoryError,
+    /// Runs of containers that were not asked for any more.
+    pub(super) postponed: Vec<Run>,
+}
+
+impl Missing {
+    fn new(error: RepositoryError) -> Self {
+        Self { runs: Vec::new(), containers: Vec::new(), error, postponed: Vec::new() }
+    }
+}
+
+/// Containers of the window that were asked for: so many of the first ones.
+#[derive(Debug, Default)]
+struct Asked {
+    count: AtomicUsize,
+    /// No more are.
+    stop: AtomicBool,
 }
 
 /// A container of the window, and the memory it takes until it is written out.
@@ -90,8 +106,9 @@ const MEMORY_UNIT: u64 = 1 << 10;
 
 impl Execution<'_> {
     /// Restores the files of a window. Gives back the runs whose containers were not found, with the first of these errors: they
-    /// are not settled, and may have been moved.
-    pub(super) fn run(&self, window: &mut Window) -> Result<Option<Missing>, RestoreError> {
+    /// are not settled, and may have been moved. `stops`: the first of them ends asking for more, because where it is gone others
+    /// are as well, and these may be in containers that are read anyway.
+    pub(super) fn run(&self, window: &mut Window, stops: bool) -> Result<Option<Missing>, RestoreError> {
         window.sort(self.order);
         let window = &*window;
         if self.target.options().dry_run {
@@ -103,12 +120,14 @@ impl Execution<'_> {
         }
         // Bounded by the memory that every container on its way holds.
         let (fetched, fetches) = unbounded();
-        let feeder = self.fetch(window, &spans, fetched);
+        let asked = Arc::new(Asked::default());
+        let feeder = self.fetch(window, &spans, fetched, asked.clone());
         let fatal = Mutex::new(None);
         let missing = Mutex::new(None);
+        let missed = || asked.stop.store(stops, Ordering::Relaxed);
         std::thread::scope(|scope| {
             for _ in 0..self.context.threads.get() {
-                scope.spawn(|| self.work(window, &spans, &fetches, &missing, &fatal));
+                scope.spawn(|| self.work(window, &spans, &fetches, &missing, &missed, &fatal));
             }
         });
         feeder.abort();
@@ -140,7 +159,11 @@ impl Execution<'_> {
         }
         match fatal.into_inner() {
             Some(error) => Err(error),
-            None => Ok(missing.into_inner()),
+            None => Ok(missing.into_inner().map(|missing: Missing| {
+                let asked = asked.count.load(Ordering::Relaxed);
+                let rest = window.runs.iter().filter(|run| run.container as usize >= asked);
+                Missing { postponed: rest.copied().collect(), ..missing }
+            })),
         }
     }
 
@@ -178,6 +201,7 @@ impl Execution<'_> {
         window: &Window,
         spans: &[Range<usize>],
         out: crossbeam_channel::Sender<Fetched>,
+        asked: Arc<Asked>,
     ) -> tokio::task::JoinHandle<()> {
         let repository = self.context.repository.clone();
         let units_max = u32::try_from(self.memory as u64 / MEMORY_UNIT).unwrap_or(u32::MAX).max(1);
@@ -189,6 +213,10 @@ impl Execution<'_> {
             for (number, id, ranges, units) in tasks {
                 let Ok(permit) = memory.clone().acquire_many_owned(units).await else { return };
                 let Ok(turn) = turns.clone().acquire_owned().await else { return };
+                if asked.stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                asked.count.fetch_add(1, Ordering::Relaxed);
                 let (repository, out) = (repository.clone(), out.clone());
                 tokio::spawn(async move {
                     let container = read(&repository, id, ranges).await;
@@ -206,6 +234,7 @@ impl Execution<'_> {
         spans: &[Range<usize>],
         fetches: &Receiver<Fetched>,
         missing: &Mutex<Option<Missing>>,
+        missed: &(dyn Fn() + Sync),
         fatal: &Mutex<Option<RestoreError>>,
     ) {
         let mut opener = Opener::default();
@@ -217,9 +246,9 @@ impl Execution<'_> {
             let done = match container {
                 Ok(container) => self.container(window, runs, &container, &mut opener),
                 Err(error) if is_missing(&error) => {
+                    missed();
                     let mut missing = missing.lock();
-                    let missing =
-                        missing.get_or_insert_with(|| Missing { runs: Vec::new(), containers: Vec::new(), error });
+                    let missing = missing.get_or_insert_with(|| Missing::new(error));
                     missing.runs.extend_from_slice(runs);
                     missing.containers.push(window.containers[number as usize]);
                     Ok(())

@@ -179,10 +179,7 @@ impl Window {
     }
 
     fn add_run(&mut self, file: u32, at: u64, chunk: ChunkRef) {
-        let container = *self.numbers.entry(chunk.container).or_insert_with(|| {
-            self.containers.push(chunk.container);
-            self.containers.len() as u32 - 1
-        });
+        let container = number_of(&mut self.containers, &mut self.numbers, chunk.container);
         match self.runs.last_mut() {
             Some(run)
                 if run.file == file
@@ -196,24 +193,48 @@ impl Window {
         }
     }
 
-    /// Plans runs anew whose containers were not found: by what the recipe says of their chunks now. Where that is the same place
-    /// as before, they stay as they are. Takes the place of all runs of the window.
-    pub(super) fn lead_on(&mut self, runs: &[Run], cursor: &mut RecordCursor) -> Result<(), RepositoryError> {
-        self.runs.clear();
+    /// Takes out the runs of containers of which `is_gone` holds. What is left is planned as before.
+    pub(super) fn take_gone(&mut self, is_gone: impl Fn(&ContainerId) -> bool) -> Vec<Run> {
+        let gone: Vec<bool> = self.containers.iter().map(is_gone).collect();
+        if !gone.contains(&true) {
+            return Vec::new();
+        }
+        let containers = self.containers.clone();
+        let (taken, left): (Vec<Run>, Vec<Run>) =
+            self.take_runs().into_iter().partition(|run| gone[run.container as usize]);
+        self.runs = left;
+        for run in &mut self.runs {
+            run.container = number_of(&mut self.containers, &mut self.numbers, containers[run.container as usize]);
+        }
+        taken
+    }
+
+    /// Takes out all runs.
+    pub(super) fn take_runs(&mut self) -> Vec<Run> {
         self.containers.clear();
         self.numbers.clear();
-        for run in runs {
-            let offset = self.files[run.file as usize].data_offset + run.at;
-            if !cursor.seek(offset)? {
-                return Err(misplaced());
-            }
-            let (mut at, end) = (run.at, run.at + u64::from(run.length));
-            while at < end {
-                let Some(record) = cursor.next()? else { return Err(misplaced()) };
-                self.add_run(run.file, at, record.chunk);
-                at += u64::from(record.chunk.size);
-            }
+        std::mem::take(&mut self.runs)
+    }
+
+    /// Where the first byte of a run lies in the data stream.
+    pub(super) fn offset_of(&self, run: &Run) -> u64 {
+        self.files[run.file as usize].data_offset + run.at
+    }
+
+    /// Plans the bytes of a run by what the recipe says of their chunks now. Where that is the same place as before, they stay there.
+    pub(super) fn lead_on(&mut self, run: &Run, cursor: &mut RecordCursor) -> Result<(), RepositoryError> {
+        if !cursor.seek(self.offset_of(run))? {
+            return Err(misplaced());
         }
+        let mut chunks = Vec::new();
+        let (mut at, end) = (run.at, run.at + u64::from(run.length));
+        while at < end {
+            let Some(record) = cursor.next()? else { return Err(misplaced()) };
+            chunks.push((at, record.chunk));
+            at += u64::from(record.chunk.size);
+        }
+        // All of it or nothing, so that what failed can be counted.
+        chunks.into_iter().for_each(|(at, chunk)| self.add_run(run.file, at, chunk));
         Ok(())
     }
 
@@ -231,6 +252,14 @@ impl Window {
         }
         self.runs.sort_unstable_by_key(|run| (run.container, run.offset, run.file, run.at));
     }
+}
+
+/// The number of a container in a window.
+fn number_of(containers: &mut Vec<ContainerId>, numbers: &mut HashMap<ContainerId, u32>, id: ContainerId) -> u32 {
+    *numbers.entry(id).or_insert_with(|| {
+        containers.push(id);
+        containers.len() as u32 - 1
+    })
 }
 
 /// The entry says the file is there, the recipe has something else.

@@ -16,7 +16,7 @@ use super::afterwards::is_below;
 use super::budget::Budget;
 use super::execute::{Counters, Execution, Missing, add, expect_damage, is_fatal, with_causes};
 use super::existing::Existing;
-use super::plan::{FileTask, Order, PlanError, Progressing, Wanted, Window};
+use super::plan::{FileTask, Order, PlanError, Progressing, Run, Wanted, Window};
 use super::{RestoreError, RestoreOptions, RestoreReport};
 use crate::context::Context;
 use crate::version::{EntriesBelow, PlacedEntry, Reading, RecordCursor, VersionReader, is_missing, parts};
@@ -54,7 +54,10 @@ pub(super) struct Restore<'a> {
     pub(super) target: &'a Target,
     pub(super) options: &'a RestoreOptions,
     pub(super) reader: VersionReader,
+    /// Plans by where chunks are as far as no container is gone.
     cursor: RecordCursor,
+    /// And says where chunks of those are that are.
+    resolving: RecordCursor,
     fingerprinter: Fingerprinter,
     pub(super) root: Root,
     counters: Counters,
@@ -126,7 +129,8 @@ impl<'a> Restore<'a> {
             reading,
             target,
             options,
-            cursor: reader.data_cursor(),
+            cursor: reader.unresolved_cursor(),
+            resolving: reader.data_cursor(),
             reader,
             fingerprinter: Fingerprinter::new(&context.repository.keys().fingerprint),
             root,
@@ -451,24 +455,72 @@ impl<'a> Restore<'a> {
     }
 
     /// Writes what is in the window. Chunks whose containers are not there are looked for in the index before they are lost.
+    ///
+    /// The first container that is missing ends the first look: then the index says which others are gone. What lies in those waits,
+    /// and is planned when the rest is written: all of it by one question to the index, or in several parts where it is more
+    /// than a window may hold.
     fn write_out(&mut self, window: &mut Window) -> Result<(), RestoreError> {
-        let mut missing = self.execution().run(window)?;
-        while let Some(Missing { runs, containers, error }) = missing.take() {
-            let moved = self.cursor.reader().chunks().moved();
-            if !moved.learn(containers)? {
-                let error = self.execution().expect_damage(error)?;
-                self.execution().lose(window, &runs, &error);
-                return Ok(());
-            }
-            self.cursor.read_again();
-            match window.lead_on(&runs, &mut self.cursor) {
-                Ok(()) => missing = self.execution().run(window)?,
-                Err(error) => {
+        let chunks = self.cursor.reader().chunks().clone();
+        let moved = chunks.moved();
+        let mut waiting = window.take_gone(|id| moved.is_gone(id));
+        loop {
+            let stops = !moved.has_gone();
+            if let Some(Missing { runs, containers, error, postponed }) = self.execution().run(window, stops)? {
+                waiting.extend(postponed);
+                if moved.learn(containers)? {
+                    self.cursor.read_again();
+                    self.resolving.read_again();
+                    waiting.extend(runs);
+                } else {
                     let error = self.execution().expect_damage(error)?;
                     self.execution().lose(window, &runs, &error);
                 }
             }
+            if waiting.is_empty() {
+                return Ok(());
+            }
+            self.lead_on(window, &mut waiting)?;
         }
+    }
+
+    /// Plans runs that wait by where their chunks are now, as many as the window has room for; those of which that cannot be told are
+    /// lost.
+    fn lead_on(&mut self, window: &mut Window, waiting: &mut Vec<Run>) -> Result<(), RestoreError> {
+        // The last comes first.
+        waiting.sort_unstable_by_key(|run| std::cmp::Reverse((run.file, run.at)));
+        self.expect(window, waiting)?;
+        window.take_runs();
+        while window.runs.len() < self.budget.runs
+            && let Some(run) = waiting.pop()
+        {
+            if let Err(error) = window.lead_on(&run, &mut self.resolving) {
+                let error = self.execution().expect_damage(error)?;
+                self.execution().lose(window, &[run], &error);
+            }
+        }
+        waiting.shrink_to_fit();
+        Ok(())
+    }
+
+    /// Says which segments these runs are in, whose last is the first in the stream.
+    fn expect(&mut self, window: &Window, runs: &[Run]) -> Result<(), RestoreError> {
+        let mut segments: Vec<std::ops::Range<u32>> = Vec::new();
+        for run in runs.iter().rev() {
+            let offset = window.offset_of(run);
+            let mut at = |offset| match self.resolving.reader().segment_at(offset) {
+                Ok(found) => Ok(found.map(|(segment, _)| segment)),
+                // Who plans it will see it.
+                Err(error) if error.is_damage() => Ok(None),
+                Err(error) => Err(error),
+            };
+            let ends = (at(offset)?, at(offset + u64::from(run.length).saturating_sub(1))?);
+            let (Some(first), Some(last)) = ends else { continue };
+            match segments.last_mut() {
+                Some(before) if before.end >= first => before.end = before.end.max(last + 1),
+                _ => segments.push(first..last + 1),
+            }
+        }
+        self.resolving.reader().expect_these(&segments);
         Ok(())
     }
 

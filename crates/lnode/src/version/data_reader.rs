@@ -29,8 +29,10 @@ pub(crate) struct DataReader {
     reach: Reach,
     /// How often places had changed when it was planned.
     changes: u64,
-    /// What the plan is for.
+    /// What the plan is for, in the end.
     planned: Range<u64>,
+    /// The first segment that it does not go to yet: places are known of so many chunks at a time.
+    window_end: SegmentNumber,
     /// Whether what is read now is in the plan.
     is_planned: bool,
     /// The segment that the containers are told of.
@@ -53,6 +55,7 @@ impl DataReader {
             reach,
             changes: 0,
             planned: 0..0,
+            window_end: 0,
             is_planned: false,
             entered: None,
         }
@@ -107,56 +110,54 @@ impl DataReader {
             Err(error) if error.is_damage() => recipe.segments(),
             Err(error) => return Err(error),
         };
-        self.containers.plan(first..end, self.reach == Reach::Files)?;
-        self.planned = wanted;
+        let is_range = self.reach != Reach::Files;
+        let window_end = recipe.expect(first..end, is_range)?;
+        self.containers.plan(first..window_end, window_end < end || !is_range)?;
+        (self.planned, self.window_end) = (wanted, window_end);
         self.changes = self.cursor.reader().chunks().moved().changes();
         (self.is_planned, self.entered) = (true, None);
         Ok(())
     }
 
-    /// Plans what is left of the plan by what is known of places now, if that has changed since it was made.
-    fn plan_again(&mut self) -> Result<(), RepositoryError> {
-        let changes = self.cursor.reader().chunks().moved().changes();
-        let left = self.cursor.offset()..self.planned.end.min(self.cursor.reader().bytes());
-        if self.is_planned && changes != self.changes && !left.is_empty() {
-            let planned = self.planned.clone();
-            self.plan(left)?;
-            self.planned = planned;
-        }
+    /// Plans what is left of the plan, from a place in the stream on.
+    fn plan_rest(&mut self, from: u64) -> Result<(), RepositoryError> {
+        let planned = self.planned.clone();
+        let end = planned.end.min(self.cursor.reader().bytes());
+        self.plan(from..end)?;
+        self.planned = planned;
         Ok(())
     }
 
     /// Appends the next chunk of the stream to `out`; `false` at the end.
     pub(crate) fn next_chunk(&mut self, out: &mut Vec<u8>) -> Result<bool, RepositoryError> {
-        let Some(record) = self.cursor.next()? else { return Ok(false) };
-        let (segment, place, records) = self.cursor.last();
-        if self.entered != Some(segment) {
-            self.containers.enter(segment, records, place, self.is_planned);
-            self.entered = Some(segment);
-        }
-        self.containers.look_ahead();
-        let read = self.read(record, out)?;
-        self.containers.used(&record.chunk, place);
-        if read.chunk.container != record.chunk.container {
-            self.plan_again()?;
-        }
-        Ok(true)
-    }
-
-    /// Reads a chunk, if need be from where the index leads for it; gives where that is.
-    fn read(&mut self, mut record: ChunkRecord, out: &mut Vec<u8>) -> Result<ChunkRecord, RepositoryError> {
-        let chunks = self.cursor.reader().chunks().clone();
+        let from = self.cursor.offset();
+        let Some(mut record) = self.cursor.next()? else { return Ok(false) };
         loop {
-            if chunks.moved().is_gone(&record.chunk.container) {
-                chunks.moved().lead_on([&mut record.chunk])?;
+            let (segment, place, records) = self.cursor.last();
+            let records = records.clone();
+            if self.is_planned && segment >= self.window_end {
+                self.plan_rest(from)?;
             }
+            if self.entered != Some(segment) {
+                self.containers.enter(segment, &records, place, self.is_planned);
+                self.entered = Some(segment);
+            }
+            self.containers.look_ahead();
+            let moved = self.cursor.reader().chunks().clone();
             match self.read_there(&record, out) {
-                Err(error) if is_missing(&error) && chunks.moved().learn([record.chunk.container])? => {
-                    if let (true, Some(again)) = (chunks.is_placed(), self.cursor.again()?) {
-                        record = again;
-                    }
+                Ok(()) => {
+                    self.containers.used(&record.chunk, place);
+                    return Ok(true);
                 }
-                read => return read.map(|()| record),
+                // It may have been moved: it is looked for in the newest index, and so is what the plan reads after it.
+                Err(error) if is_missing(&error) && moved.moved().learn([record.chunk.container])? => {
+                    if self.is_planned && moved.moved().changes() != self.changes {
+                        self.plan_rest(from)?;
+                    }
+                    record = self.cursor.again()?.unwrap_or(record);
+                    self.entered = None;
+                }
+                Err(error) => return Err(error),
             }
         }
     }

@@ -8,22 +8,24 @@
 //! extents turn names into places ([`Moved::place`], `arranged`). What is not found there is looked for as above: in a newer index if
 //! there is one, else by its fingerprint.
 //!
-//! Shared by all readers of one job. Not here: what is done about chunks that the index does not know either; their records stay
-//! as they are, and whoever reads them finds nothing once more.
+//! Many chunks are looked for at once ([`Moved::resolve`]): sorted by fingerprint, in one join with the table of chunks, and then
+//! container by container, whose table is read once. So the cost follows the tables and not the number of segments.
+//!
+//! Shared by all readers of one job. Not here: which chunks are looked for together (`resolved`), and what is done about chunks that
+//! the index does not know either; their records stay as they are, and whoever reads them finds nothing once more.
 
 use std::collections::{HashMap, HashSet};
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use futures::{StreamExt, TryStreamExt};
-use larder_format::ChunkRef;
+use futures::StreamExt;
+use larder_format::container::ContainerIndex;
 use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::index_tables::{ChunkKey, ContainerFacts, ContainerState};
+use larder_format::{ChunkRef, Fingerprint};
 use larder_index::{Chunks, ContainerExtents, Containers, TableView};
 use larder_index::{IndexError, IndexIo, IndexRuntime, IndexSnapshot, LookupOptions};
 use larder_store::{Repository, RepositoryError};
-use lru::LruCache;
 use parking_lot::Mutex;
 
 use super::arranged::{self, Arranged, Records};
@@ -31,10 +33,18 @@ use crate::context::{Context, Progress};
 
 /// Of a job's memory, one part in so many for records of extents.
 const EXTENTS_ONE_IN: usize = 16;
-/// Tables of containers that are kept: some hundred kilobytes each.
-const TABLES_KEPT: NonZeroUsize = NonZeroUsize::new(16).unwrap();
-/// Tables that are read at once.
+/// Of a job's memory, one part in so many for chunks that are looked for together.
+const SOUGHT_ONE_IN: usize = 8;
+/// Bytes that each of them takes: while it is looked for, and of what is kept of it.
+const SOUGHT_BYTES: usize = size_of::<Sought>() + 12;
+/// At least so many are.
+const SOUGHT_MIN: usize = 1 << 8;
+/// Keys that one part of the join asks for: what a key takes there is more than what it takes here.
+const KEYS_AT_ONCE: usize = 1 << 14;
+/// Tables of containers that are on their way at once: some hundred kilobytes each.
 const CONCURRENT_READS: usize = 8;
+/// Bytes read ahead of the table of containers.
+const SCAN_AHEAD: usize = 1 << 20;
 /// How often the newest index is looked for again when what it names is gone: a pass has published and cleaned up meanwhile.
 const ATTEMPTS: u32 = 3;
 
@@ -50,6 +60,8 @@ pub(crate) struct Moved {
     runtime: IndexRuntime,
     progress: Arc<dyn Progress>,
     arranged: Arranged,
+    /// Chunks that may be looked for together.
+    sought_max: usize,
     state: Mutex<State>,
     /// Chunks that were led on, and how often the index was asked for that.
     led: AtomicU64,
@@ -65,7 +77,10 @@ struct State {
     changes: u64,
     /// Whether people were told that there is no index.
     has_told: bool,
-    tables: LruCache<ContainerId, Arc<Vec<ChunkRef>>>,
+    /// Containers that versions name which are being read.
+    named: HashSet<ContainerId>,
+    /// The index that was asked which of them are gone, and how many there were then.
+    surveyed: Option<(u64, usize)>,
 }
 
 struct Index {
@@ -89,13 +104,15 @@ impl Moved {
             index: None,
             changes: 0,
             has_told: false,
-            tables: LruCache::new(TABLES_KEPT),
+            named: HashSet::new(),
+            surveyed: None,
         };
         Self {
             repository: context.repository.clone(),
             runtime: context.runtime.clone(),
             progress: context.progress.clone(),
             arranged: Arranged::new(context.memory / EXTENTS_ONE_IN),
+            sought_max: (context.memory / SOUGHT_ONE_IN / SOUGHT_BYTES).max(SOUGHT_MIN),
             state: Mutex::new(state),
             led: AtomicU64::new(0),
             look_ups: AtomicU64::new(0),
@@ -112,6 +129,17 @@ impl Moved {
         self.arranged.expect(containers);
     }
 
+    /// A version that names these containers is read: with the first that is missing, the index is asked for all of them.
+    pub(crate) fn expect_named(&self, containers: impl IntoIterator<Item = ContainerId>) {
+        let data = containers.into_iter().filter(|id| id.kind == ContainerKind::Data);
+        self.state.lock().named.extend(data);
+    }
+
+    /// Chunks that may be looked for together, for the sake of memory.
+    pub(crate) fn sought_max(&self) -> usize {
+        self.sought_max
+    }
+
     /// How often what is known of places has changed: who has planned with what was known plans anew.
     pub(crate) fn changes(&self) -> u64 {
         self.state.lock().changes
@@ -120,6 +148,11 @@ impl Moved {
     /// Whether an index was read.
     pub(crate) fn has_index(&self) -> bool {
         self.state.lock().index.is_some()
+    }
+
+    /// Whether any container was not found before.
+    pub(crate) fn has_gone(&self) -> bool {
+        !self.state.lock().gone.is_empty()
     }
 
     /// Whether a container was not found before.
@@ -148,21 +181,67 @@ impl Moved {
             }
             return Ok(false);
         }
+        let has_missing = !containers.is_empty();
         let mut are_new = false;
         for container in containers {
             are_new |= state.gone.insert(container);
         }
         state.changes += u64::from(are_new || is_newer);
+        drop(state);
+        if has_missing {
+            self.survey();
+        }
         Ok(are_new || is_newer)
+    }
+
+    /// Asks the index which other containers that are named are gone, so that nobody has to miss one after the other.
+    ///
+    /// A hint: what the index does not say is found out as before. Nothing is called gone that the index calls live, or that it
+    /// does not know.
+    fn survey(&self) {
+        let (index, named) = {
+            let mut state = self.state.lock();
+            let Some(index) = state.index.clone() else { return };
+            let asked = Some((index.number, state.named.len()));
+            if state.named.is_empty() || std::mem::replace(&mut state.surveyed, asked) == asked {
+                return;
+            }
+            (index, state.named.clone())
+        };
+        let mut gone = Vec::new();
+        for record in index.containers.scan(0..=u64::MAX, SCAN_AHEAD) {
+            match record {
+                Ok((_, Some(facts))) if is_retired(&facts) && named.contains(&facts.id) => gone.push(facts.id),
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "the index's table of containers cannot be read");
+                    break;
+                }
+            }
+        }
+        let mut state = self.state.lock();
+        let before = state.gone.len();
+        state.gone.extend(gone);
+        state.changes += u64::from(state.gone.len() > before);
     }
 
     /// Sets chunks as recipes of the layout `lifecycle` name them to where they are now, as far as that is known.
     pub(crate) fn place<'a>(&self, chunks: impl IntoIterator<Item = &'a mut ChunkRef>) -> Result<(), RepositoryError> {
         let mut chunks: Vec<_> = chunks.into_iter().collect();
+        self.arrange(chunks.iter_mut().map(|chunk| &mut **chunk))?;
+        self.lead_on(chunks)
+    }
+
+    /// The same by the records of extents alone.
+    pub(crate) fn arrange<'a>(
+        &self,
+        chunks: impl IntoIterator<Item = &'a mut ChunkRef>,
+    ) -> Result<(), RepositoryError> {
+        let mut chunks: Vec<_> = chunks.into_iter().collect();
         if let Some(records) = self.records(chunks.iter().map(|chunk| chunk.container))? {
             chunks.iter_mut().for_each(|chunk| arranged::place(&records, chunk));
         }
-        self.lead_on(chunks)
+        Ok(())
     }
 
     /// The containers that have anything of these ones now, by what is known.
@@ -264,63 +343,159 @@ impl Moved {
             let state = self.state.lock();
             chunks.into_iter().filter(|chunk| state.gone.contains(&chunk.container)).collect()
         };
-        if chunks.is_empty() {
-            return Ok(());
+        let mut sought: Vec<Sought> = Vec::new();
+        for (number, chunks) in chunks.chunks_mut(self.sought_max).enumerate() {
+            sought.clear();
+            sought.extend(
+                chunks.iter().enumerate().map(|(place, chunk)| Sought::new(chunk, number as u32, place as u32)),
+            );
+            let containers = self.resolve(&mut sought)?;
+            for found in &sought {
+                if let Some((container, offset)) = found.place(&containers) {
+                    let chunk = &mut *chunks[found.at as usize];
+                    (chunk.container, chunk.offset) = (container, offset);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds out where chunks are now, all in one join; they come back in another order. Their places name containers by the
+    /// numbers that are given back.
+    pub(crate) fn resolve(&self, sought: &mut [Sought]) -> Result<Found, RepositoryError> {
+        if sought.is_empty() {
+            return Ok(Found::default());
         }
         for _ in 0..ATTEMPTS {
-            let Some(index) = self.state.lock().index.clone() else { return Ok(()) };
-            match self.runtime.block_on(self.look_up(&index, &mut chunks)) {
-                Ok(()) => return Ok(()),
-                // Runs or containers that this index names may be gone because there is a newer one.
-                Err(error) if error.is_damage() => {
-                    if !self.learn([])? {
-                        return without_index(error, NOT_FOUND);
-                    }
-                }
-                Err(error) => return without_index(error, NOT_FOUND),
+            let Some(index) = self.state.lock().index.clone() else { return Ok(Found::default()) };
+            let (found, damage) = match self.runtime.block_on(self.look_up(&index, sought)) {
+                Ok((found, None)) => return Ok(found),
+                Ok((found, Some(damage))) => (found, damage),
+                Err(error) => (Found::default(), error),
+            };
+            // Runs or containers that this index names may be gone because there is a newer one.
+            if !damage.is_damage() || !self.learn([])? {
+                return without_index(damage, NOT_FOUND).map(|()| found);
             }
         }
-        Ok(())
+        Ok(Found::default())
     }
 
-    async fn look_up(&self, index: &Index, chunks: &mut [&mut ChunkRef]) -> Result<(), IndexError> {
+    /// See [`Self::resolve`]. What of the index, or of a container, is damaged costs the chunks that it tells of; the first is given back.
+    async fn look_up(&self, index: &Index, sought: &mut [Sought]) -> Result<(Found, Option<IndexError>), IndexError> {
         self.look_ups.fetch_add(1, Ordering::Relaxed);
-        let keys: Vec<_> = chunks.iter().map(|chunk| ChunkKey::of(&chunk.fingerprint)).collect();
-        let found = index.chunks.get(&keys).await?;
-        let mut numbers: Vec<u32> = found.iter().flatten().map(|place| place.container).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        let facts = index.containers.get(&numbers).await?;
-        // What was given up holds nothing any more, whatever an entry says.
-        let live = |facts: ContainerFacts| (facts.state == ContainerState::Live).then_some(facts.id);
-        let tables = numbers.iter().zip(facts).filter_map(|(number, facts)| Some((*number, live(facts?)?)));
-        let tables = tables.map(|(number, id)| async move { Ok::<_, IndexError>((number, self.table(id).await?)) });
-        let tables: HashMap<_, _> = futures::stream::iter(tables).buffered(CONCURRENT_READS).try_collect().await?;
-        for (chunk, found) in chunks.iter_mut().zip(found) {
-            let Some(found) = found else { continue };
-            let Some(table) = tables.get(&found.container) else { continue };
-            // An index that is wrong about a place must not make a reader take other bytes for the chunk's.
-            match table.get(found.chunk as usize) {
-                Some(there) if there.fingerprint == chunk.fingerprint && there.size == chunk.size => {
-                    **chunk = *there;
-                    self.led.fetch_add(1, Ordering::Relaxed);
-                }
-                _ => tracing::warn!(container = found.container, "the index leads to a chunk that is another"),
+        let mut damage = None;
+        let mut unless_damaged = |error: IndexError| match error.is_damage() {
+            true => {
+                damage.get_or_insert(error);
+                Ok(())
+            }
+            false => Err(error),
+        };
+        sought.sort_unstable_by_key(|chunk| chunk.fingerprint.0);
+        for part in sought.chunks_mut(KEYS_AT_ONCE) {
+            let keys: Vec<_> = part.iter().map(|chunk| ChunkKey::of(&chunk.fingerprint)).collect();
+            let places = match index.chunks.get(&keys).await {
+                Ok(places) => places,
+                Err(error) => unless_damaged(error).map(|()| vec![None; part.len()])?,
+            };
+            for (chunk, place) in part.iter_mut().zip(places) {
+                (chunk.container, chunk.number) = place.map_or((NOWHERE, 0), |place| (place.container, place.chunk));
             }
         }
-        Ok(())
+        sought.sort_unstable_by_key(|chunk| (chunk.container, chunk.number));
+        let known = sought.partition_point(|chunk| chunk.container != NOWHERE);
+        let mut groups: Vec<&mut [Sought]> = sought[..known].chunk_by_mut(|a, b| a.container == b.container).collect();
+        let numbers: Vec<u32> = groups.iter().map(|group| group[0].container).collect();
+        let mut found = Found::default();
+        for (number, facts) in numbers.iter().zip(index.containers.get(&numbers).await?) {
+            // What was given up holds nothing any more, whatever an entry says.
+            if let Some(facts) = facts.filter(|facts| facts.state == ContainerState::Live) {
+                found.0.insert(*number, facts.id);
+            }
+        }
+        let tables = numbers.iter().map(|number| found.0.get(number).copied()).map(|id| async move {
+            match id {
+                Some(id) => self.repository.read_container_index(id).await.map(Some),
+                None => Ok(None),
+            }
+        });
+        // In order, and none is kept longer than it is looked at.
+        let mut tables = futures::stream::iter(tables).buffered(CONCURRENT_READS);
+        for group in &mut groups {
+            let table = match tables.next().await {
+                Some(Ok(table)) => table,
+                Some(Err(error)) => unless_damaged(error.into()).map(|()| None)?,
+                None => None,
+            };
+            self.led.fetch_add(place(group, table.as_ref()), Ordering::Relaxed);
+        }
+        drop(tables);
+        Ok((found, damage))
+    }
+}
+
+/// "The index does not know it", and so its record stays as it is.
+const NOWHERE: u32 = u32::MAX;
+
+/// A chunk that is looked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sought {
+    fingerprint: Fingerprint,
+    size: u32,
+    /// Whose it is, for who looks for it: two numbers.
+    pub(crate) group: u32,
+    pub(crate) at: u32,
+    /// Number of its container in the index, or [`NOWHERE`].
+    container: u32,
+    /// Its number in the container, and, when it was found there, its offset.
+    number: u32,
+}
+
+impl Sought {
+    pub(crate) fn new(chunk: &ChunkRef, group: u32, at: u32) -> Self {
+        Self { fingerprint: chunk.fingerprint, size: chunk.size, group, at, container: NOWHERE, number: 0 }
     }
 
-    /// The chunks of a container, in order.
-    async fn table(&self, id: ContainerId) -> Result<Arc<Vec<ChunkRef>>, IndexError> {
-        if let Some(table) = self.state.lock().tables.get(&id) {
-            return Ok(table.clone());
-        }
-        let table: Vec<_> = self.repository.read_container_index(id).await?.chunk_refs().collect();
-        let table = Arc::new(table);
-        self.state.lock().tables.put(id, table.clone());
-        Ok(table)
+    /// Where it is: container and offset; `None`: nobody knows.
+    pub(crate) fn place(&self, found: &Found) -> Option<(ContainerId, u32)> {
+        Some((*found.0.get(&self.container)?, self.number))
     }
+}
+
+/// Containers in which chunks were found, by their numbers in the index.
+#[derive(Debug, Default)]
+pub(crate) struct Found(HashMap<u32, ContainerId>);
+
+/// Sets chunks that the index finds in one container, in the order of their numbers there, to their offsets. Those that its table has
+/// otherwise are nowhere. Says how many are right.
+fn place(chunks: &mut [Sought], table: Option<&ContainerIndex>) -> u64 {
+    let mut there = table.into_iter().flat_map(|table| table.chunk_refs()).zip(0u32..).peekable();
+    let mut right = 0;
+    for chunk in chunks {
+        while there.next_if(|(_, number)| *number < chunk.number).is_some() {}
+        match there.peek() {
+            // An index that is wrong about a place must not make a reader take other bytes for the chunk's.
+            Some((one, number))
+                if *number == chunk.number && one.fingerprint == chunk.fingerprint && one.size == chunk.size =>
+            {
+                chunk.number = one.offset;
+                right += 1;
+            }
+            _ => {
+                if table.is_some() {
+                    tracing::warn!(container = chunk.container, "the index leads to a chunk that is another");
+                }
+                chunk.container = NOWHERE;
+            }
+        }
+    }
+    right
+}
+
+/// Whether the chunks of a container are elsewhere.
+fn is_retired(facts: &ContainerFacts) -> bool {
+    matches!(facts.state, ContainerState::Gone | ContainerState::Arranged)
 }
 
 /// An index that cannot be read is as none, which has a consequence; a store that cannot be reached is an error.

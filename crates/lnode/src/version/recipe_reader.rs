@@ -3,6 +3,7 @@
 //! Holds one node and a few segments at a time, so memory does not grow with the stream.
 
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, bounded};
@@ -17,7 +18,8 @@ use larder_store::RepositoryError;
 use larder_store::chunk_reader::ChunkReader;
 use lru::LruCache;
 
-use super::moved::Moved;
+use super::moved::{Moved, Sought};
+use super::resolved::Resolved;
 
 /// Of a job's memory, one part in so many for sealed metadata containers.
 const CONTAINERS_ONE_IN: usize = 6;
@@ -121,6 +123,8 @@ pub(crate) struct RecipeReader {
     node_segments: Vec<u32>,
     chunks: MetaChunks,
     nodes: LruCache<usize, Arc<Node>>,
+    /// What was found out of chunks whose containers are gone; `None`: their records stay as they are.
+    resolved: Option<Arc<Resolved>>,
 }
 
 /// A segment and the part of the stream that it holds.
@@ -149,7 +153,14 @@ impl RecipeReader {
             node_starts.push(node_starts[node_starts.len() - 1] + node.bytes);
             node_segments.push(node_segments[node_segments.len() - 1].saturating_add(node.segments));
         }
-        Self { recipe, node_starts, node_segments, chunks, nodes: LruCache::new(NODE_CACHE) }
+        let (nodes, resolved) = (LruCache::new(NODE_CACHE), Some(Arc::default()));
+        Self { recipe, node_starts, node_segments, chunks, nodes, resolved }
+    }
+
+    /// The same, sharing with other readers of the stream what is found out of chunks whose containers are gone; `None`: it leaves
+    /// their records as they are.
+    pub(super) fn resolving(self, resolved: Option<Arc<Resolved>>) -> Self {
+        Self { resolved, ..self }
     }
 
     /// The recipe's nodes.
@@ -211,22 +222,109 @@ impl RecipeReader {
 
     /// The records of a segment.
     pub(crate) fn segment(&mut self, segment: SegmentNumber) -> Result<Arc<Vec<ChunkRecord>>, RepositoryError> {
-        let Some((node, place)) = self.node_of(segment) else { return Ok(Arc::default()) };
-        let node = self.node(node)?;
-        let Some(reference) = node.segments.get(place) else { return Ok(Arc::default()) };
-        read_segment(&self.chunks, reference).map(|segment| Arc::new(segment.records))
+        Ok(self.whole_segment(segment)?.map(|segment| Arc::new(segment.records)).unwrap_or_default())
     }
 
     /// The records of a segment, and its superchunks.
     pub(crate) fn whole_segment(&mut self, segment: SegmentNumber) -> Result<Option<Segment>, RepositoryError> {
-        let Some((node, place)) = self.node_of(segment) else { return Ok(None) };
-        let node = self.node(node)?;
-        node.segments.get(place).map(|reference| read_segment(&self.chunks, reference)).transpose()
+        let Some((reference, _)) = self.segment_ref(segment)? else { return Ok(None) };
+        let mut whole = read_segment(&self.chunks, &reference)?;
+        if let Some(resolved) = self.resolved.clone()
+            && self.has_gone(&reference, &whole)
+        {
+            let records = &mut whole.records;
+            if !resolved.apply(segment, self.chunks.moved.changes(), records) {
+                self.resolve(&resolved, segment)?;
+                resolved.apply(segment, self.chunks.moved.changes(), records);
+            }
+        }
+        Ok(Some(whole))
+    }
+
+    /// These segments will be read, in rising order; `are_all`: and hardly any others. Says up to which one that can be done with
+    /// places that are known at one time; up to the end, when nothing that they name is gone.
+    pub(crate) fn expect(
+        &mut self,
+        segments: Range<SegmentNumber>,
+        are_all: bool,
+    ) -> Result<SegmentNumber, RepositoryError> {
+        let Some(resolved) = self.resolved.clone().filter(|_| self.chunks.moved.has_gone()) else {
+            return Ok(segments.end);
+        };
+        resolved.expect(std::slice::from_ref(&segments), are_all);
+        let known = |at: SegmentNumber| resolved.through(at..segments.end, self.chunks.moved.changes());
+        let mut at = known(segments.start);
+        if at == segments.start && at < segments.end {
+            self.resolve(&resolved, at)?;
+            at = resolved.through(at..segments.end, self.chunks.moved.changes());
+        }
+        Ok(at.max(segments.start.saturating_add(1)).min(segments.end))
+    }
+
+    /// Only these segments will be read, in rising order.
+    pub(crate) fn expect_these(&mut self, segments: &[Range<SegmentNumber>]) {
+        if let Some(resolved) = &self.resolved {
+            resolved.expect(segments, true);
+        }
+    }
+
+    /// Whether any record of a segment lies in a container that is gone.
+    fn has_gone(&self, reference: &SegmentRef, segment: &Segment) -> bool {
+        let moved = &self.chunks.moved;
+        match self.chunks.is_placed {
+            true => moved.has_gone() && segment.records.iter().any(|record| moved.is_gone(&record.chunk.container)),
+            false => reference.uses.iter().any(|used| moved.is_gone(&used.container)),
+        }
+    }
+
+    /// Finds out where chunks of a segment are whose containers are gone, together with those of segments that will be read after it.
+    fn resolve(&mut self, resolved: &Resolved, first: SegmentNumber) -> Result<(), RepositoryError> {
+        let moved = self.chunks.moved.clone();
+        let (changes, most) = (moved.changes(), moved.sought_max());
+        let (mut sought, mut segments) = (Vec::with_capacity(most), Vec::new());
+        let ahead = resolved.ahead(first, self.segments());
+        'all: for number in ahead.into_iter().flatten() {
+            if number != first && resolved.through(number..number + 1, changes) != number {
+                continue;
+            }
+            let read = match self.segment_ref(number) {
+                Ok(Some((reference, _))) if !segments.is_empty() && sought.len() + reference.chunks as usize > most => {
+                    break 'all;
+                }
+                Ok(Some((reference, _))) if self.may_have_gone(&reference) => read_segment(&self.chunks, &reference),
+                Ok(_) => {
+                    segments.push(number);
+                    continue;
+                }
+                Err(error) => Err(error),
+            };
+            match read {
+                Ok(segment) => {
+                    let records = segment.records.iter().map(|record| &record.chunk).zip(0u32..);
+                    let gone = records.filter(|(chunk, _)| moved.is_gone(&chunk.container));
+                    sought.extend(gone.map(|(chunk, at)| Sought::new(chunk, number, at)));
+                    segments.push(number);
+                }
+                // Who reads on until there will see it.
+                Err(error) if error.is_damage() => segments.push(number),
+                Err(error) => return Err(error),
+            }
+        }
+        let found = moved.resolve(&mut sought)?;
+        resolved.put(moved.changes(), most, &segments, &mut sought, &found);
+        Ok(())
+    }
+
+    /// Whether any record of a segment may lie in a container that is gone.
+    fn may_have_gone(&self, reference: &SegmentRef) -> bool {
+        self.chunks.is_placed || reference.uses.iter().any(|used| self.chunks.moved.is_gone(&used.container))
     }
 
     /// The records of a segment that a node of this stream lists.
     pub(crate) fn records_of(&self, segment: &SegmentRef) -> Result<Arc<Vec<ChunkRecord>>, RepositoryError> {
-        read_segment(&self.chunks, segment).map(|segment| Arc::new(segment.records))
+        let mut segment = read_segment(&self.chunks, segment)?;
+        self.chunks.moved.lead_on(segment.records.iter_mut().map(|record| &mut record.chunk))?;
+        Ok(Arc::new(segment.records))
     }
 
     /// The segment that holds the stream byte at `offset`, and the stream offset at which that segment begins.
@@ -264,14 +362,12 @@ impl RecipeReader {
     }
 }
 
-/// Reads and decodes a segment.
+/// Reads and decodes a segment. Chunks that are only named are set to where they are, but not those whose containers are gone.
 fn read_segment(chunks: &MetaChunks, reference: &SegmentRef) -> Result<Segment, RepositoryError> {
     let bytes = chunks.read(&reference.chunk)?;
     let mut segment = segment::decode(&bytes).map_err(|source| damaged(&reference.chunk, source))?;
     if chunks.is_placed {
-        chunks.moved.place(segment.records.iter_mut().map(|record| &mut record.chunk))?;
-    } else if reference.uses.iter().any(|used| chunks.moved.is_gone(&used.container)) {
-        chunks.moved.lead_on(segment.records.iter_mut().map(|record| &mut record.chunk))?;
+        chunks.moved.arrange(segment.records.iter_mut().map(|record| &mut record.chunk))?;
     }
     let records = &segment.records;
     let total: u64 = records.iter().map(|record| u64::from(record.chunk.size)).sum();

@@ -41,6 +41,8 @@ const SEGMENTS_KEPT: NonZeroUsize = NonZeroUsize::new(32).unwrap();
 
 /// Tables of containers that are kept while these are read in pieces: some ten kilobytes each.
 const TABLES_KEPT: NonZeroUsize = NonZeroUsize::new(128).unwrap();
+/// How often the smallest pieces may be doubled.
+const LARGER_MAX: u32 = 3;
 /// Of a job's memory, so many bytes for each piece of all there are: what is planned of them, several times over.
 const PIECE_MEMORY: usize = 2 << 10;
 
@@ -53,7 +55,7 @@ pub(crate) struct Containers {
     runtime: IndexRuntime,
     recipe: RecipeReader,
     sizes: Sizes,
-    /// How containers are divided. Names never are: only where they lead does anybody read a little of many containers at a time.
+    /// How containers are divided.
     pieces: Pieces,
     numbers: Numbers,
     schedule: Schedule,
@@ -114,55 +116,60 @@ impl Containers {
 
     /// From now on these segments are read, in order; `more_follows`: then others.
     pub(crate) fn plan(&mut self, segments: Range<SegmentNumber>, more_follows: bool) -> Result<(), RepositoryError> {
-        let mut divisions = vec![Pieces::Whole];
-        if self.recipe.chunks().is_placed() {
-            divisions.extend(self.divisions());
+        let mut pieces = Pieces::Whole;
+        let (mut uses, mut numbers) = self.uses(&segments, pieces)?;
+        if !self.fits(uses.at_once(), pieces) {
+            let least = self.least_piece();
+            pieces = Pieces::Of(least);
+            (uses, numbers) = self.uses(&segments, pieces)?;
+            // As large as there is memory for: every piece is a request.
+            let larger = (1..=LARGER_MAX).rev().filter_map(|times| Some((1 << times, least.checked_mul(1 << times)?)));
+            let fitting =
+                |(times, bytes)| Some(Pieces::Of(bytes)).filter(|of| self.fits(uses.at_once_of(&numbers, times), *of));
+            if let Some(larger) = larger.filter_map(fitting).next() {
+                pieces = larger;
+                (uses, numbers) = self.uses(&segments, pieces)?;
+            }
         }
-        let last = divisions.len() - 1;
-        for (number, pieces) in divisions.into_iter().enumerate() {
-            let is_same = pieces == self.pieces;
-            let mut numbers = if is_same { std::mem::take(&mut self.numbers) } else { Numbers::default() };
-            let (touches_max, folder) = (self.touches_max, &self.options.scratch);
-            let uses = Uses::plan(&mut self.recipe, segments.clone(), &mut numbers, pieces, touches_max, folder);
-            if is_same {
-                self.numbers = std::mem::take(&mut numbers);
-            }
-            let uses = uses?;
-            if number < last && !self.fits(uses.at_once(), pieces) {
-                continue;
-            }
-            if !is_same {
-                // What is at hand is divided otherwise.
-                self.schedule.replan(Uses::default(), false);
-                self.collect();
-                self.borders.clear();
-                (self.pieces, self.numbers) = (pieces, numbers);
-            }
-            self.schedule.replan(uses, more_follows);
-            break;
+        if pieces != self.pieces {
+            // What is at hand is divided otherwise.
+            self.schedule.replan(Uses::default(), false);
+            self.collect();
+            self.borders.clear();
+            self.pieces = pieces;
         }
+        self.numbers = numbers;
+        self.schedule.replan(uses, more_follows);
         self.planned = None;
         self.collect();
         Ok(())
     }
 
-    /// How containers may be divided where there is no memory for whole ones: the largest pieces first.
+    /// What segments use, divided so, in the numbering that goes with it.
+    fn uses(&mut self, segments: &Range<SegmentNumber>, pieces: Pieces) -> Result<(Uses, Numbers), RepositoryError> {
+        // What is at hand keeps its number.
+        let mut numbers = if pieces == self.pieces { self.numbers.clone() } else { Numbers::default() };
+        let (touches_max, folder) = (self.touches_max, &self.options.scratch);
+        let uses = Uses::plan(&mut self.recipe, segments.clone(), &mut numbers, pieces, touches_max, folder)?;
+        Ok((uses, numbers))
+    }
+
+    /// The smallest pieces of containers where there is no memory for whole ones.
     ///
-    /// What was arranged lies in the order of the stream in every category. Reading is a merge of all of them, which needs a
-    /// little of each at a time: at least a frame.
-    fn divisions(&self) -> impl Iterator<Item = Pieces> + use<> {
+    /// Containers that were written at different times are each in the order of the stream. Reading is a merge of all of them,
+    /// which needs a little of each at a time: at least a frame.
+    fn least_piece(&self) -> u32 {
         let least = (self.recipe.bytes() / (self.memory / PIECE_MEMORY).max(1) as u64).max(FRAME_TARGET as u64);
-        let least = u32::try_from(least).unwrap_or(u32::MAX);
-        let larger = (1..).map_while(move |times: u32| least.checked_mul(1 << (2 * times))).take(1);
-        larger.chain([least]).map(Pieces::Of)
+        u32::try_from(least).unwrap_or(u32::MAX)
     }
 
     /// Whether there is memory for so many pieces at a time, with a quarter for what is read ahead.
     fn fits(&self, at_once: u64, pieces: Pieces) -> bool {
         let memory = self.options.memory(self.memory) as u64;
         let Measure { payload, object } = self.sizes.typical();
+        let disk = if self.recipe.chunks().is_placed() { 0 } else { self.options.cache_disk };
         let (bytes, room) = match pieces {
-            Pieces::Whole => (object, memory),
+            Pieces::Whole => (object, memory.saturating_add(disk)),
             Pieces::Of(bytes) => {
                 // And a frame on the border.
                 let raw = u64::from(bytes) + FRAME_TARGET as u64;

@@ -4,8 +4,9 @@
 //! What is found is kept as fixed-width touches, in a temporary file when they are more than a bound, so memory follows the
 //! containers of the version (as its manifest does) and not the length of the stream.
 //!
-//! Where recipes only name chunks, the rows do not say what is read, and the records of the segments are read for the plan as well.
-//! There containers may be divided into pieces ([`Unit`]), each of which is used, read and kept for itself.
+//! Where recipes only name chunks, or containers are gone that a segment names, the rows do not say what is read, and the records of the
+//! segments are read for the plan as well. So they are where containers are divided into pieces ([`Unit`]), each of which is used,
+//! read and kept for itself.
 //!
 //! What the rows say is a plan and not trusted: whoever reads a container that has no touch gets it all the same.
 
@@ -98,7 +99,7 @@ impl Pieces {
 }
 
 /// Small numbers for what is read.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Numbers {
     units: Vec<Unit>,
     numbers: HashMap<Unit, Number>,
@@ -143,7 +144,8 @@ impl Uses {
         touches_max: usize,
         folder: &Path,
     ) -> Result<Self, RepositoryError> {
-        let is_placed = recipe.chunks().is_placed();
+        let chunks = recipe.chunks().clone();
+        let needs_records = chunks.is_placed() || pieces != Pieces::Whole;
         let mut builder = Builder::new(touches_max, folder);
         let nodes = recipe.recipe().nodes.len();
         for number in (0..nodes).rev() {
@@ -164,13 +166,14 @@ impl Uses {
                 if !segments.contains(&this) {
                     continue;
                 }
-                if !is_placed {
+                let is_gone = || segment.uses.iter().any(|used| chunks.moved().is_gone(&used.container));
+                if !needs_records && !is_gone() {
                     for used in segment.uses.iter().rev() {
                         builder.push(this, numbers.of(Pieces::Whole.unit(used.container, 0)), used.bytes);
                     }
                     continue;
                 }
-                let records = match recipe.records_of(segment) {
+                let records = match recipe.segment(this) {
                     Ok(records) => records,
                     Err(error) if error.is_damage() => continue,
                     Err(error) => return Err(error),
@@ -222,16 +225,21 @@ impl Uses {
 
     /// How many are between their first touch and their last one at a time, at most.
     pub(crate) fn at_once(&self) -> u64 {
-        let mut begins: Vec<_> = self.oldest.values().collect();
-        let mut ends: Vec<_> = self.newest.values().collect();
-        begins.sort_unstable();
-        ends.sort_unstable();
-        let mut ended = 0;
-        let open = begins.iter().zip(1u64..).map(|(begin, begun)| {
-            ended += ends[ended..].iter().take_while(|end| end < &begin).count();
-            begun - ended as u64
-        });
-        open.max().unwrap_or(0)
+        let spans = self.oldest.iter().filter_map(|(number, begin)| Some((*begin, *self.newest.get(number)?)));
+        most_at_once(spans)
+    }
+
+    /// How many there would be if so many neighbours were one.
+    pub(crate) fn at_once_of(&self, numbers: &Numbers, neighbours: u32) -> u64 {
+        let mut spans: HashMap<Unit, (TouchNumber, TouchNumber)> = HashMap::new();
+        for (number, begin) in &self.oldest {
+            let Some(end) = self.newest.get(number) else { continue };
+            let unit = numbers.unit(*number);
+            let whole = Unit { piece: unit.piece / neighbours.max(1), ..unit };
+            let span = spans.entry(whole).or_insert((*begin, *end));
+            *span = (span.0.min(*begin), span.1.max(*end));
+        }
+        most_at_once(spans.into_values())
     }
 
     /// A touch is over: what it wanted is not wanted any more.
@@ -261,6 +269,19 @@ impl Uses {
         }
         blocks.get(&block)?.get(place % BLOCK).copied()
     }
+}
+
+/// How many spans are open at a time, at most.
+fn most_at_once(spans: impl Iterator<Item = (TouchNumber, TouchNumber)>) -> u64 {
+    let (mut begins, mut ends): (Vec<_>, Vec<_>) = spans.unzip();
+    begins.sort_unstable();
+    ends.sort_unstable();
+    let mut ended = 0;
+    let open = begins.iter().zip(1u64..).map(|(begin, begun)| {
+        ended += ends[ended..].iter().take_while(|end| *end < begin).count();
+        begun - ended as u64
+    });
+    open.max().unwrap_or(0)
 }
 
 /// Takes touches from the end of the stream to its beginning.
