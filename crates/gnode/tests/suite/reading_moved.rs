@@ -163,7 +163,7 @@ fn window(memory: usize) -> u64 {
 
 #[test]
 fn versions_of_which_passes_moved_much_are_read_as_cheaply_as_others() {
-    let mut wrong = Vec::new();
+    let (mut wrong, mut moved) = (Vec::new(), Vec::new());
     for change in CHANGES {
         let scene = history(change, true);
         let context = scene.context();
@@ -199,9 +199,11 @@ fn versions_of_which_passes_moved_much_are_read_as_cheaply_as_others() {
                 }
             }
         }
-        assert!(led > 0, "{change:?}: passes moved nothing");
+        moved.extend((led > 0).then_some(change));
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+    // Where little changes, passes leave the containers alone.
+    assert!(moved.len() >= 2, "passes moved chunks with {moved:?} only");
 }
 
 /// A check asks the index for what was moved once for all versions together.

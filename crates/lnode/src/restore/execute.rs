@@ -116,7 +116,7 @@ impl Execution<'_> {
         }
         let spans = spans(window);
         if self.context.runtime.is_in_turns() {
-            return self.run_in_turns(window, &spans);
+            return self.run_in_turns(window, &spans, stops);
         }
         // Bounded by the memory that every container on its way holds.
         let (fetched, fetches) = unbounded();
@@ -131,26 +131,38 @@ impl Execution<'_> {
             }
         });
         feeder.abort();
-        self.outcome(fatal, missing)
+        self.outcome(window, &asked, fatal, missing)
     }
 
     /// The same, one container after the other.
-    fn run_in_turns(&self, window: &Window, spans: &[Range<usize>]) -> Result<Option<Missing>, RestoreError> {
-        let (fatal, missing) = (Mutex::new(None), Mutex::new(None));
+    fn run_in_turns(
+        &self,
+        window: &Window,
+        spans: &[Range<usize>],
+        stops: bool,
+    ) -> Result<Option<Missing>, RestoreError> {
+        let (fatal, missing, asked) = (Mutex::new(None), Mutex::new(None), Asked::default());
+        let missed = || asked.stop.store(stops, Ordering::Relaxed);
         let memory = Arc::new(Semaphore::new(1));
         for (number, id, ranges, _) in self.tasks(window, spans, u32::MAX) {
+            if asked.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            asked.count.fetch_add(1, Ordering::Relaxed);
             let container = self.context.runtime.block_on(read(&self.context.repository, id, ranges));
             let Ok(permit) = memory.clone().try_acquire_owned() else { break };
             let (out, fetches) = unbounded();
             let _ = out.send(Fetched { number, container, _memory: permit, _turn: None });
             drop(out);
-            self.work(window, spans, &fetches, &missing, &fatal);
+            self.work(window, spans, &fetches, &missing, &missed, &fatal);
         }
-        self.outcome(fatal, missing)
+        self.outcome(window, &asked, fatal, missing)
     }
 
     fn outcome(
         &self,
+        window: &Window,
+        asked: &Asked,
         fatal: Mutex<Option<RestoreError>>,
         missing: Mutex<Option<Missing>>,
     ) -> Result<Option<Missing>, RestoreError> {
