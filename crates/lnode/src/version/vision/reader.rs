@@ -141,6 +141,8 @@ impl Containers {
         self.numbers = numbers;
         self.schedule.replan(uses, more_follows);
         self.planned = None;
+        // Their places may have changed.
+        self.segments.clear();
         self.collect();
         Ok(())
     }
