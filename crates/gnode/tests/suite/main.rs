@@ -28,6 +28,7 @@ mod mfdedup_pitfalls;
 mod pipelines;
 mod proportion;
 mod reading_moved;
+mod rebuilt_beside_jobs;
 mod rebuilt_histories;
 mod repairing_versions;
 mod shares;
