@@ -8,6 +8,7 @@
 //! * Every version that the index has uses exactly the containers whose lifespans hold its number.
 //! * What the index says of a container is what its own table says; no container has two numbers.
 //! * What was given up forwards to containers that are there, and that were not given up.
+//! * A container that versions of both layouts use is there whole.
 //! * In the layout `lifecycle`, what retained versions use is in containers that are there.
 //! * Every container that the index says is there can be read; of one that cannot, who needs it.
 //! * Every chunk of every one of these containers is listed, once, and whatever is listed is there (`agreement::copies`). Of a container
@@ -19,7 +20,7 @@ mod extents;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::StreamExt;
-use larder_format::ids::{ContainerId, JobId, SeriesKey};
+use larder_format::ids::{ContainerId, ContainerKind, JobId, SeriesKey};
 use larder_format::index_manifest::{IndexedVersion, VersionState};
 use larder_format::index_tables::{ChunkKey, ContainerFacts, ContainerState, SeriesLifespans};
 use larder_format::layout::Layout;
@@ -53,6 +54,14 @@ pub enum Disagreement {
         version: Pin,
         /// The manifest that the index took in.
         name: String,
+    },
+    /// A container was retired or arranged away although a version of the other layout uses it.
+    #[error("snapshot {} uses {container}, which is of another layout and was given up", version.job)]
+    LayoutsMixed {
+        /// The version.
+        version: Pin,
+        /// Name of the container.
+        container: String,
     },
     /// The index says that a version uses a container, which it does not.
     #[error("the index says that snapshot {} uses {container}", version.job)]
@@ -291,7 +300,7 @@ fn compare_versions(
             Some(row) if row.generation == generation => {
                 compared.insert(pin);
                 let first_told = index.manifest.head.rebuilt.unwrap_or(0);
-                compare_version(pin, row.number, &used, containers, first_told, agreement);
+                compare_version(pin, *row, &used, containers, first_told, agreement);
             }
             _ => agreement.not_ingested += 1,
         }
@@ -327,7 +336,7 @@ async fn newest(
 
 fn compare_version(
     pin: Pin,
-    number: u32,
+    IndexedVersion { number, layout, .. }: IndexedVersion,
     used: &[ContainerUsage],
     containers: &BTreeMap<u32, ContainerFacts>,
     first_told: u32,
@@ -346,6 +355,11 @@ fn compare_version(
                 agreement.found(Disagreement::UseUnknown { version: pin, container });
             }
             Some(facts) => {
+                let is_data = usage.container.kind == ContainerKind::Data;
+                if is_data && facts.layout != layout && facts.state != ContainerState::Live {
+                    let container = larder_format::names::container(usage.container);
+                    agreement.found(Disagreement::LayoutsMixed { version: pin, container });
+                }
                 let said = (facts.chunks, facts.bytes, facts.object_bytes);
                 if said != (usage.chunks_held, usage.bytes_held, usage.object_bytes) {
                     let container = larder_format::names::container(usage.container);

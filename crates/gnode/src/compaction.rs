@@ -297,6 +297,7 @@ impl Compactor {
         keeper.end(match &compacted {
             Ok((Compacted::Done { .. }, true)) => Ending::Closed(Done::committed_generation(pin, generation)),
             Ok((_, true)) => Ending::Closed(Done::nothing()),
+            Err(_) => Ending::Ended,
             _ => Ending::Open,
         });
         compacted.map(|(compacted, _)| compacted)

@@ -249,7 +249,7 @@ impl Converter<'_> {
         let keeper = LeaseKeeper::open(context, job, lease)?;
         let done = self.convert_announced(version, job, generation, converted);
         // Uploads of a task are never adopted, so also one that failed may be over; but not while its generation may still appear.
-        keeper.end(done.as_ref().map_or(Ending::Open, Clone::clone));
+        keeper.end(done.as_ref().map_or(Ending::Ended, Clone::clone));
         match done {
             // One that cannot be read stays as it is.
             Err(ConvertError::Repository(error) | ConvertError::Relayout(RelayoutError::Repository(error)))

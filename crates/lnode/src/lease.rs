@@ -1,5 +1,6 @@
 //! A lease that is kept: opened, renewed while its job runs, and closed when it ends.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use larder_format::ids::JobId;
@@ -31,11 +32,16 @@ impl Context {
     }
 }
 
+/// How long a process that ends waits for the store to take the word of it.
+const SAY_ENDED: Duration = Duration::from_secs(3);
+
 /// How a job ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
     /// It creates nothing any more, and every attempt to create was answered.
     Closed(Done),
+    /// Its process ends without a commit: nothing is created any more but what is under way. Its uploads may be adopted.
+    Ended,
     /// An attempt to create may still be under way, or its uploads wait for the next job: the lease is left to expire.
     Open,
 }
@@ -48,14 +54,20 @@ impl Ending {
 }
 
 /// Renews a lease in the background. Dropped without [`LeaseKeeper::end`] it is renewed no more, and expires.
-#[derive(Debug)]
 pub struct LeaseKeeper {
     runtime: IndexRuntime,
     repository: Repository,
+    clock: Arc<dyn Clock>,
     /// Tells the keeper to stop.
     stop: oneshot::Sender<()>,
     /// Gives the lease back.
     kept: Task<OpenLease>,
+}
+
+impl std::fmt::Debug for LeaseKeeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LeaseKeeper").field("repository", &self.repository).finish_non_exhaustive()
+    }
 }
 
 impl LeaseKeeper {
@@ -66,7 +78,7 @@ impl LeaseKeeper {
         let open = runtime.block_on(repository.open_lease(job, lease))?;
         let (stop, stopped) = oneshot::channel();
         let kept = runtime.spawn(renew(repository.clone(), context.clock.clone(), every, open, stopped));
-        Ok(Self { runtime, repository, stop, kept })
+        Ok(Self { runtime, repository, clock: context.clock.clone(), stop, kept })
     }
 
     /// The job is over.
@@ -74,8 +86,13 @@ impl LeaseKeeper {
         let _ = self.stop.send(());
         let closed = self.runtime.block_on(async {
             match self.kept.finished().await {
-                Some(lease) => match ending {
+                Some(mut lease) => match ending {
                     Ending::Closed(done) => self.repository.close_lease(&lease, done).await,
+                    Ending::Ended => {
+                        // Somebody waits for the end, and the store may be what failed.
+                        let ended = self.repository.end_lease(&mut lease, self.clock.now_ms());
+                        tokio::time::timeout(SAY_ENDED, ended).await.unwrap_or(Ok(()))
+                    }
                     Ending::Open => Ok(()),
                 },
                 // Cancelled together with its runtime.

@@ -20,4 +20,4 @@ pub(crate) use holding::{container_table, holdings};
 pub(crate) use node_writer::{MetaSink, NodeWriter, Usage, uses_of};
 pub(crate) use packer::{Destination, LIFECYCLE_PAYLOAD, PAYLOAD_MAX, Packer};
 pub(crate) use pool::{Pool, PoolHandle, Worker};
-pub(crate) use uploads::Uploads;
+pub(crate) use uploads::{StopUploads, Uploads};

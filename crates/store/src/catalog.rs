@@ -15,6 +15,7 @@ use larder_format::sketch::Sketch;
 
 use crate::marks::FaultyObject;
 use crate::repository::{Repository, RepositoryError};
+use crate::rules::Rule;
 use crate::{Store, StoreErrorKind};
 
 /// Manifests that are read at once: hides the store's latency, and is far below any store's limits.
@@ -310,6 +311,42 @@ impl Repository {
             return Ok(None);
         }
         Ok(self.find(series, job, generations, false).await?.version)
+    }
+
+    /// The generation of a version that a job may build on, past the cache: the newest one there is (`NewestOrNothing`). `None` when
+    /// nothing is left of the version, or when what lies above the newest readable manifest cannot be read: containers that
+    /// only an older generation names may have been deleted. To do without the version costs space and nothing else.
+    pub async fn buildable_generation(&self, version: &Version) -> Result<Option<Version>, RepositoryError> {
+        if !self.keeps(Rule::NewestOrNothing) {
+            return self.newest_generation(version).await;
+        }
+        let (series, job) = (version.series, version.id());
+        let store = self.store.without_cache();
+        let mut generations = BTreeMap::new();
+        // One listing may lack what is there (`AskedTwice`).
+        for _ in 0..if self.keeps(Rule::AskedTwice) { 2 } else { 1 } {
+            for object in store.list(&names::generations(series, job)).await? {
+                generations.extend(names::parse_version(&object.name).map(|(.., number)| (number, object.size)));
+            }
+        }
+        if !generations.contains_key(&0) {
+            return Ok(None);
+        }
+        for (generation, size) in generations.into_iter().rev() {
+            match self.read_head(&store, series, job, generation, size).await {
+                Ok(Some(version)) => return Ok(Some(version)),
+                // A task that was aborted.
+                Ok(None) => {}
+                Err(RepositoryError::Store(error)) if error.kind == StoreErrorKind::NotFound => return Ok(None),
+                Err(error) if error.is_of_object() => {
+                    let id = job.short();
+                    tracing::warn!(%error, %id, "the newest manifest of a snapshot cannot be read; it is not built on");
+                    return Ok(None);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
     }
 
     /// The number after the highest generation of a version, be that a manifest or the mark of a task that was fenced off.

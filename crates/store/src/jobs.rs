@@ -160,15 +160,18 @@ impl Repository {
             let is_there = matches!(self.register(pin).await?, Some(Register::Committed(())));
             return Ok(is_there && self.forgotten(pin).await?.is_none());
         }
-        match self.forgotten(pin).await {
-            Ok(None) => {}
-            Ok(Some(_)) => return Ok(false),
-            // It may have been whole when a pass read it: what it speaks of is not built on, which only costs space.
-            Err(error) if error.is_of_object() => {
-                tracing::warn!(%error, "a mark cannot be read; the version it may be about is not built on");
-                return Ok(false);
+        // One wrong "it is not there" must not hide the mark (`AskedTwice`). Both looks come before the register.
+        for _ in 0..if self.keeps(Rule::AskedTwice) { 2 } else { 1 } {
+            match self.forgotten(pin).await {
+                Ok(None) => {}
+                Ok(Some(_)) => return Ok(false),
+                // It may have been whole when a pass read it: what it speaks of is not built on, which only costs space.
+                Err(error) if error.is_of_object() => {
+                    tracing::warn!(%error, "a mark cannot be read; the version it may be about is not built on");
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) => return Err(error),
         }
         match self.register(pin).await {
             Ok(register) => Ok(matches!(register, Some(Register::Committed(())))),
@@ -193,9 +196,14 @@ impl Repository {
         if !self.keeps(Rule::LeaseReadLast) && !is_leased().await? {
             return Ok(false);
         }
-        Ok(!self.is_decided(&store, pin).await?
-            && (!self.keeps(Rule::ClosedNotAdopted) || !exists(&store, &names::lease_done(pin.job)).await?)
-            && (!self.keeps(Rule::LeaseReadLast) || is_leased().await?))
+        // One wrong "it is not there" must not make a settled job look open (`AskedTwice`).
+        for _ in 0..if self.keeps(Rule::AskedTwice) { 2 } else { 1 } {
+            let is_closed = self.keeps(Rule::ClosedNotAdopted) && exists(&store, &names::lease_done(pin.job)).await?;
+            if is_closed || self.is_decided(&store, pin).await? {
+                return Ok(false);
+            }
+        }
+        Ok(!self.keeps(Rule::LeaseReadLast) || is_leased().await?)
     }
 
     /// Whether a job's register is taken: it was aborted (`AdoptedChecked`) or has committed (`CommittedNotAdopted`).

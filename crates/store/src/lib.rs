@@ -10,6 +10,7 @@
 //!
 //! Above this crate: `lnode`, `gnode`. Below: `format`.
 
+pub mod accounts;
 mod answers;
 pub mod byte_lru;
 mod cache;

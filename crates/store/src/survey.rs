@@ -14,6 +14,7 @@ use larder_format::names::{self, LeaseObject};
 use crate::StoreErrorKind;
 use crate::marks::read_if_there;
 use crate::repository::{Repository, RepositoryError, random};
+use crate::rules::Rule;
 
 /// The objects below `jobs/<job>/`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,6 +43,17 @@ pub enum SeenLease {
     },
 }
 
+/// What decides the register of a job that was to be fenced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fenced {
+    /// Nothing: the job may still commit.
+    No,
+    /// The mark that it was aborted.
+    Aborted,
+    /// Its manifest, or something that does not open.
+    Taken,
+}
+
 /// A container as a listing shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListedContainer {
@@ -59,6 +71,45 @@ impl Repository {
             found.extend(self.list_containers_below(&names::containers_of(kind, job)).await?);
         }
         Ok(found)
+    }
+
+    /// The same, and tells `each` when each of them was made by the store's clock; 0: the store does not say.
+    pub async fn list_containers_of_timed(
+        &self,
+        job: JobId,
+        mut each: impl FnMut(ContainerId, u64),
+    ) -> Result<Vec<ListedContainer>, RepositoryError> {
+        let mut found = Vec::new();
+        for kind in [ContainerKind::Data, ContainerKind::Meta] {
+            found.extend(self.list_containers_timed(&names::containers_of(kind, job), &mut each).await?);
+        }
+        Ok(found)
+    }
+
+    /// Lists all containers, and tells `each` when each of them was made by the store's clock; 0: the store does not say.
+    pub async fn list_all_containers_timed(
+        &self,
+        mut each: impl FnMut(ContainerId, u64),
+    ) -> Result<Vec<ListedContainer>, RepositoryError> {
+        let mut found = Vec::new();
+        for prefix in [names::DATA, names::META] {
+            found.extend(self.list_containers_timed(prefix, &mut each).await?);
+        }
+        Ok(found)
+    }
+
+    async fn list_containers_timed(
+        &self,
+        prefix: &str,
+        each: &mut impl FnMut(ContainerId, u64),
+    ) -> Result<Vec<ListedContainer>, RepositoryError> {
+        let objects = self.store.without_cache().list(prefix).await?;
+        let parsed = objects.into_iter().filter_map(|object| {
+            let id = names::parse_container(&object.name)?;
+            each(id, object.modified_ms);
+            Some(ListedContainer { id, bytes: object.size })
+        });
+        Ok(parsed.collect())
     }
 
     async fn list_containers_below(
@@ -87,6 +138,23 @@ impl Repository {
         }
         for listed in jobs.values_mut() {
             listed.renewals.sort_unstable();
+        }
+        Ok(jobs)
+    }
+
+    /// Lists everything below `jobs/` twice: what either listing shows counts (`AskedTwice`). A job that began after the first listing
+    /// has a name that nobody could ask for.
+    pub async fn list_jobs_twice(&self) -> Result<BTreeMap<JobId, ListedJob>, RepositoryError> {
+        let mut jobs = self.list_jobs().await?;
+        if self.keeps(Rule::AskedTwice) {
+            for (job, again) in self.list_jobs().await? {
+                let listed = jobs.entry(job).or_default();
+                listed.renewals.extend(again.renewals);
+                listed.renewals.sort_unstable();
+                listed.renewals.dedup();
+                listed.has_done |= again.has_done;
+                listed.renewed_ms = listed.renewed_ms.max(again.renewed_ms);
+            }
         }
         Ok(jobs)
     }
@@ -183,12 +251,24 @@ impl Repository {
 
     /// Fences off whoever would create a generation of a version: of generation 0 the backup that has the version's id, of a later
     /// one the task that lays the version out anew. Without effect when the generation is there.
-    pub async fn fence(&self, version: Pin, generation: u32) -> Result<(), RepositoryError> {
+    ///
+    /// Says what decided the register: it is read back, because a create that is only said to have happened, or to have
+    /// found something there, would leave the job free to commit (`AskedTwice`).
+    pub async fn fence(&self, version: Pin, generation: u32) -> Result<Fenced, RepositoryError> {
         let Pin { series, job } = version;
         let bytes = encode_aborted(&self.keys, series, job, generation, random(self.entropy())?);
         match self.store.create(&names::version(series, job, generation), bytes.into()).await {
-            Err(error) if error.kind != StoreErrorKind::AlreadyExists => Err(error.into()),
-            _ => Ok(()),
+            Err(error) if error.kind != StoreErrorKind::AlreadyExists => return Err(error.into()),
+            _ if !self.keeps(Rule::AskedTwice) => return Ok(Fenced::Aborted),
+            _ => {}
+        }
+        match self.read_register(version, generation).await {
+            Ok(None) => Ok(Fenced::No),
+            Ok(Some(Register::Aborted)) => Ok(Fenced::Aborted),
+            Ok(Some(Register::Committed(_))) => Ok(Fenced::Taken),
+            // Something is there, and keeps the job from committing. Who reads the versions is told of it.
+            Err(error) if error.is_of_object() => Ok(Fenced::Taken),
+            Err(error) => Err(error),
         }
     }
 }

@@ -67,6 +67,11 @@ pub(crate) struct PassArgs {
     #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "1d")]
     pub(crate) dead_after: Duration,
 
+    /// Delete what no pass has indexed yet only when it is this old by the storage's clock: uploads of interrupted backups, and
+    /// whatever a listing lacks or somebody hides for a while. 0 frees such space at once
+    #[arg(long, value_name = "TIME", value_parser = time::parse_limit, default_value = "1d")]
+    pub(crate) min_age: Duration,
+
     /// Prices for plans: a thousand creates, reads and deletes, a gigabyte and month of storage. Those of S3 Standard if not given
     #[arg(long, value_name = "LIST", env = "LARDER_PRICES")]
     pub(crate) prices: Option<Prices>,
@@ -119,6 +124,7 @@ impl PassArgs {
         let defaults = PassOptions::default();
         PassOptions {
             dead_after: self.dead_after,
+            min_age: self.min_age,
             max_duration: self.max_duration,
             memory: usize::try_from(self.memory).unwrap_or(usize::MAX),
             listing: if self.list_all { Listing::Whole } else { Listing::Auto },

@@ -19,7 +19,7 @@ pub(super) fn choose(
     let may_go = |id: &ContainerId| rights.is_free(id) && !rights.held.contains(id) && !distrusted.contains(id);
     let is_worth_it = |(id, content): &(&ContainerId, &Option<Content>)| {
         let (Some(known), Some(content)) = (series.containers.get(id), content) else { return false };
-        may_go(id) && is_worth_it(known.facts.bytes, content, unarranged.holes_percent)
+        !known.is_apart && may_go(id) && is_worth_it(known.facts.bytes, content, unarranged.holes_percent)
     };
     contents.iter().filter(is_worth_it).map(|(id, _)| *id).collect()
 }

@@ -1,8 +1,9 @@
 //! Until when each stretch of a container is needed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use larder_format::extents::{Extent, Extents};
+use larder_format::ids::ContainerId;
 use larder_format::{DecodeError, names};
 use larder_index::{ContainerExtents, Draft, IndexError, IndexPass};
 use larder_store::RepositoryError;
@@ -45,10 +46,12 @@ pub(super) fn classify(
     let mut lost = None;
     Series::extents(pass, draft, &series.by_name(), |known, before| {
         let container = known.facts.id;
+        pass_over(uses, &series.others, Some(container))?;
         lost = lost.or(uses.container().filter(|next| *next < container));
         let used = uses.of(&container)?;
         // A job that runs may adopt it and use what nobody else does.
-        let may_drop = work.rights.is_free(&container) && !work.rights.held.contains(&container);
+        let is_held = work.rights.held.contains(&container) || known.is_apart;
+        let may_drop = work.rights.is_free(&container) && !is_held;
         match extents_of(&before, &used, known.first(), numbers, may_drop) {
             Some(after) if after != before => changes.put(&container, &after),
             Some(_) => Ok(()),
@@ -58,6 +61,7 @@ pub(super) fn classify(
             }
         }
     })?;
+    pass_over(uses, &series.others, None)?;
     if let Some(container) = lost.or(uses.container()) {
         let why = "it uses bytes of a container that are needed by nobody";
         let source = DecodeError::Invalid { what: "recipe", why };
@@ -67,6 +71,15 @@ pub(super) fn classify(
     }
     draft.apply(changes)?;
     Ok(true)
+}
+
+/// Passes over uses of containers that are not arranged, up to this one (`LayoutsApart`).
+fn pass_over(uses: &mut Uses, others: &HashSet<ContainerId>, until: Option<ContainerId>) -> Result<(), IndexError> {
+    let is_other = |next: &ContainerId| until.is_none_or(|until| *next < until) && others.contains(next);
+    while let Some(next) = uses.container().filter(is_other) {
+        uses.of(&next)?;
+    }
+    Ok(())
 }
 
 /// The extents of one name after versions were arranged that use it like this; `None` when they use what is in none of its extents.

@@ -241,7 +241,7 @@ fn arrange_series(
     relayout: &mut Option<Relayout>,
     arranged: &mut Arranged,
 ) -> Result<Option<Series>, GiveUpError> {
-    let series = Series::read(pass, draft, unarranged.series)?;
+    let series = Series::read(pass, draft, unarranged.series, &work.rights)?;
     // Neither what is gone nor what may go at any time can be relied on (`RebuiltKeepsCopies`).
     if series.containers.values().any(|known| is_disordered(known.number, &known.facts, work.rights.rebuilt)) {
         tracing::warn!(

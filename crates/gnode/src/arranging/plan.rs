@@ -42,7 +42,7 @@ impl ArrangePlan {
 pub(crate) fn plan(pass: &IndexPass, draft: &Draft<'_>, work: &Work) -> Result<ArrangePlan, GiveUpError> {
     let mut plan = ArrangePlan::default();
     for unarranged in &work.series {
-        let series = Series::read(pass, draft, unarranged.series)?;
+        let series = Series::read(pass, draft, unarranged.series, &work.rights)?;
         if series.containers.values().any(|known| is_disordered(known.number, &known.facts, work.rights.rebuilt)) {
             continue;
         }
@@ -88,7 +88,8 @@ fn content_after(
     Series::extents(pass, draft, &series.by_name(), |known, before| {
         let container = known.facts.id;
         let used = uses.of(&container)?;
-        let may_drop = work.rights.is_free(&container) && !work.rights.held.contains(&container);
+        let is_held = work.rights.held.contains(&container) || known.is_apart;
+        let may_drop = work.rights.is_free(&container) && !is_held;
         match extents_of(&before, &used, known.first(), numbers, may_drop) {
             Some(after) => {
                 for extent in &after.0 {

@@ -1,12 +1,15 @@
 //! What the index knows of one series: its data containers, and the extents of all names.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use larder_format::extents::{Extent, Extents};
 use larder_format::ids::{ContainerId, ContainerKind, SeriesKey};
 use larder_format::index_tables::{ContainerFacts, ContainerState};
 use larder_format::layout::Layout;
 use larder_index::{ContainerExtents, Containers, Draft, IndexError, IndexPass, LookupOptions};
+use larder_store::rules::Rule;
+
+use crate::giving_up::Rights;
 
 /// Records of extents that are looked up at once.
 const BATCH: usize = 256;
@@ -16,6 +19,8 @@ const BATCH: usize = 256;
 pub(super) struct Known {
     pub(super) number: u32,
     pub(super) facts: ContainerFacts,
+    /// Whether versions of the standard layout use it too: nothing of it is dropped or moved (`LayoutsApart`).
+    pub(super) is_apart: bool,
 }
 
 impl Known {
@@ -35,6 +40,8 @@ impl Known {
 pub(super) struct Series {
     pub(super) key: SeriesKey,
     pub(super) containers: BTreeMap<ContainerId, Known>,
+    /// Containers that versions of the series use and that versions of the standard layout had first: they are not arranged.
+    pub(super) others: HashSet<ContainerId>,
 }
 
 /// What is needed of a container that is there.
@@ -60,17 +67,49 @@ pub(super) fn rank(last: Option<u32>) -> u32 {
 
 impl Series {
     /// Reads the table of containers as the draft has it.
-    pub(super) fn read(pass: &IndexPass, draft: &Draft<'_>, key: SeriesKey) -> Result<Self, IndexError> {
+    pub(super) fn read(
+        pass: &IndexPass,
+        draft: &Draft<'_>,
+        key: SeriesKey,
+        rights: &Rights,
+    ) -> Result<Self, IndexError> {
+        let keeps = pass.io.repository.keeps(Rule::LayoutsApart);
+        let mut others = HashSet::new();
         let table = draft.view::<Containers>(LookupOptions::default());
         let mut containers = BTreeMap::new();
         for record in table.scan(0..=u64::MAX, pass.memory / 4) {
             let (number, Some(facts)) = record? else { continue };
-            let is_of_series = facts.layout == Layout::Lifecycle && facts.users.iter().any(|user| user.series == key);
-            if is_of_series && facts.id.kind == ContainerKind::Data {
-                containers.insert(facts.id, Known { number, facts });
+            if facts.id.kind != ContainerKind::Data || !facts.users.iter().any(|user| user.series == key) {
+                continue;
+            }
+            if facts.layout == Layout::Lifecycle {
+                let is_apart = keeps && rights.is_apart(&facts);
+                containers.insert(facts.id, Known { number, facts, is_apart });
+            } else if keeps {
+                others.insert(facts.id);
             }
         }
-        Ok(Self { key, containers })
+        let mut series = Self { key, containers, others };
+        series.note_names(pass, draft)?;
+        Ok(series)
+    }
+
+    /// What arranging wrote is named by no manifest, so no version of the other layout uses it: its lifespan only covers one.
+    fn note_names(&mut self, pass: &IndexPass, draft: &Draft<'_>) -> Result<(), IndexError> {
+        let apart: Vec<&Known> = self.containers.values().filter(|known| known.is_apart).collect();
+        let mut written = Vec::new();
+        Self::extents(pass, draft, &apart, |known, extents| {
+            if extents.0.is_empty() {
+                written.push(known.facts.id);
+            }
+            Ok::<_, IndexError>(())
+        })?;
+        for id in written {
+            if let Some(known) = self.containers.get_mut(&id) {
+                known.is_apart = false;
+            }
+        }
+        Ok(())
     }
 
     /// All of them in the order of their names.

@@ -153,6 +153,7 @@ impl Settling {
             Some(Some(content)) if self.written.contains(&facts.id) => facts.users = self.users(content),
             Some(Some(_)) => {}
             // `GiveUpSettled`, `GiveUpNotAdopted`.
+            _ if known.is_apart => {}
             _ if !work.rights.is_free(&facts.id) || work.rights.held.contains(&facts.id) => {}
             _ => {
                 facts.state = ContainerState::Arranged;

@@ -23,7 +23,7 @@ const CHUNK_BYTES: usize = 160 + size_of::<Move>();
 /// Looks at a version after the lease that names it, as at a base: mark, then register, then its newest generation.
 pub(crate) async fn look_at(repository: &Repository, version: &Version) -> Result<Option<Version>, RepositoryError> {
     match repository.is_retained(pin_of(version)).await? {
-        true => repository.newest_generation(version).await,
+        true => repository.buildable_generation(version).await,
         false => Ok(None),
     }
 }

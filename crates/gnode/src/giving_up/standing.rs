@@ -18,6 +18,10 @@ pub(crate) struct Rights {
     pub(crate) retained: lifespans::Numbers,
     /// Of those the newest of each series, and those on which running backups and compactions build. They need no index.
     pub(crate) spared: lifespans::Numbers,
+    /// Of the versions in `retained` those of the layout `lifecycle`.
+    pub(crate) arranged: lifespans::Numbers,
+    /// And those of the standard layout.
+    pub(crate) standard: lifespans::Numbers,
     /// Containers that manifests name which count and are not in the index.
     pub(crate) held: HashSet<ContainerId>,
     /// Jobs that were settled before the leases were listed.
@@ -31,6 +35,16 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
+    /// Whether a retained version uses a container that is of another layout than the container: such a container is neither
+    /// arranged nor retired (`LayoutsApart`). Arranging asks recipes of one layout, and collection chunk by chunk those of the other.
+    pub(crate) fn is_apart(&self, facts: &ContainerFacts) -> bool {
+        let others = match facts.layout {
+            Layout::Standard => &self.arranged,
+            Layout::Lifecycle => &self.standard,
+        };
+        is_used(facts, others)
+    }
+
     /// Whether a container could be deleted were it not for the versions that name it (`GiveUpSettled`, `GiveUpNotAdopted`).
     pub(crate) fn is_free(&self, id: &ContainerId) -> bool {
         let is_over = self.settled.contains(&id.job) || !self.leased.contains(&id.job);
@@ -148,7 +162,7 @@ impl Standing {
                 self.preferred.insert(number);
             }
         }
-        if !is_spared && rights.is_free(&facts.id) && !rights.held.contains(&facts.id) {
+        if !is_spared && !rights.is_apart(facts) && rights.is_free(&facts.id) && !rights.held.contains(&facts.id) {
             let ContainerFacts { id, chunks, bytes, object_bytes, .. } = *facts;
             self.candidates.insert(number, Candidate { id, chunks, bytes, object_bytes });
         } else {

@@ -6,7 +6,7 @@ use futures::StreamExt;
 use larder_format::ids::{ByteCount, JobId};
 use larder_format::names::{self, LeaseObject};
 use larder_store::rules::Rule;
-use larder_store::{Repository, StoreError};
+use larder_store::{Repository, RepositoryError};
 
 use super::decide::{Decision, Removal};
 use super::report::Done;
@@ -20,7 +20,7 @@ pub(super) async fn carry_out(
     decision: Decision,
     stop: &(dyn Fn() -> bool + Sync),
     done: &mut Done,
-) -> Result<ControlFlow<()>, StoreError> {
+) -> Result<ControlFlow<()>, RepositoryError> {
     let store = repository.store();
     let containers =
         decision.containers.into_iter().take_while(|_| !stop()).map(|container| async move {
@@ -59,7 +59,7 @@ pub(super) async fn carry_out(
 
 /// Removes what is left of a job, one object after the other: the lease first (`LeaseRemovedFirst`), the mark last
 /// (`MarkRemovedLast`).
-async fn remove(repository: &Repository, job: JobId, removal: Removal) -> Result<u64, StoreError> {
+async fn remove(repository: &Repository, job: JobId, removal: Removal) -> Result<u64, RepositoryError> {
     let objects = removal.objects();
     let mut renewals = removal.renewals;
     renewals.sort_unstable();
@@ -72,16 +72,24 @@ async fn remove(repository: &Repository, job: JobId, removal: Removal) -> Result
     for (pin, numbers) in removal.pins {
         names.extend(numbers.into_iter().map(|number| names::pin(pin.series, pin.job, number)));
     }
-    names.extend(removal.marks.into_iter().map(|pin| names::forgotten(pin.series, pin.job)));
+    if !repository.keeps(Rule::MarkRemovedLast) {
+        for pin in &removal.marks {
+            repository.store().delete(&names::forgotten(pin.series, pin.job)).await?;
+        }
+    }
     // What tests take away.
     if !repository.keeps(Rule::LeaseRemovedFirst) {
         names.sort_by_key(|name| names::parse_lease(name).is_some_and(|(_, lease)| lease != LeaseObject::Done));
     }
-    if !repository.keeps(Rule::MarkRemovedLast) {
-        names.sort_by_key(|name| names::parse_forgotten(name).is_none());
-    }
     for name in names {
         repository.store().delete(&name).await?;
+    }
+    for pin in removal.marks {
+        // A delete that is only said to have happened must not bring the version back (`AskedTwice`). The next pass goes on.
+        if repository.keeps(Rule::AskedTwice) && repository.has_register(pin, 0).await? {
+            continue;
+        }
+        repository.store().delete(&names::forgotten(pin.series, pin.job)).await?;
     }
     Ok(objects)
 }

@@ -1,15 +1,16 @@
 //! What a pass may delete, decided from what it saw and nothing else.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use larder_format::ids::{ContainerId, ContainerKind, JobId, RunId};
 use larder_format::index_manifest::ContainerList;
-use larder_format::lease::{JobKind, Lease, Pin};
+use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_store::Repository;
 use larder_store::rules::Rule;
 use larder_store::survey::{ListedContainer, ListedJob};
 
 use super::doomed::Doomed;
+use super::report::WaitingSpace;
 use crate::giving_up::Rights;
 
 /// What was seen *before* the leases were listed (steps 1 to 3): rules `SettledBeforeLeases`, `MarksBeforeLeases`,
@@ -25,6 +26,12 @@ pub(super) struct Before {
     /// Entries of pins.
     pub(super) pins: BTreeMap<Pin, Vec<u32>>,
     pub(super) containers: Vec<ListedContainer>,
+    /// Those of them that are younger than the minimum age, with the time when they are old enough.
+    pub(super) young: HashMap<ContainerId, u64>,
+    /// Closing marks that were read.
+    pub(super) dones: BTreeMap<JobId, Done>,
+    /// What jobs uploaded whose processes ended without a commit and that are not aborted yet.
+    pub(super) waiting: WaitingSpace,
     /// Whether these are all, and not only those of the jobs in `unknown`.
     pub(super) is_listed_whole: bool,
     /// Jobs that may have containers which the index does not know.
@@ -46,6 +53,8 @@ pub(super) struct Leases {
     pub(super) live: BTreeMap<JobId, Lease>,
     /// Readers that are thought dead.
     pub(super) expired: HashSet<JobId>,
+    /// Closing marks of jobs that were not settled before.
+    pub(super) dones: BTreeMap<JobId, Done>,
     /// Containers of jobs that are not settled go (not `UnsettledKept`).
     unsettled_go: bool,
     /// Older generations of versions that leases name go (not `NamedGenerationsRetained`).
@@ -213,6 +222,31 @@ impl Proposal {
     /// Whether a live lease names a version.
     pub(super) fn is_named(&self, version: &Pin) -> bool {
         self.named.contains(version)
+    }
+
+    /// To be called before versions are read: which of the listed containers the index has.
+    pub(super) fn note_recorded(&mut self, has_record: impl Fn(&ContainerId) -> bool) {
+        self.doomed.note_recorded(has_record);
+    }
+
+    /// Containers that nobody needs and that no index ever had: what was never seen by an index may only be hidden.
+    pub(super) fn unrecorded(&self) -> Vec<ListedContainer> {
+        self.doomed.unrecorded().collect()
+    }
+
+    /// This one stays for now.
+    pub(super) fn spare(&mut self, container: &ContainerId) {
+        self.doomed.strike(container);
+    }
+
+    /// What was seen before the leases were listed.
+    pub(super) fn before(&self) -> &Before {
+        &self.before
+    }
+
+    /// What the listing of leases showed.
+    pub(super) fn leases(&self) -> &Leases {
+        &self.leases
     }
 
     /// Containers that the index knew, of which nobody needs anything and that may go.

@@ -15,6 +15,8 @@ pub(super) struct Doomed {
     listed: Vec<ListedContainer>,
     /// Places of those among them that are needed.
     needed: Numbers,
+    /// Places of those that the index had when the pass began.
+    recorded: Numbers,
     /// Others, which came later, with their bytes, and whether they are needed.
     others: HashMap<ContainerId, (u64, bool)>,
 }
@@ -31,6 +33,18 @@ impl Doomed {
     fn place(&self, id: &ContainerId) -> Option<u32> {
         let place = self.listed.binary_search_by_key(id, |container| container.id).ok()?;
         u32::try_from(place).ok()
+    }
+
+    /// Which of those that were listed the index has.
+    pub(super) fn note_recorded(&mut self, has_record: impl Fn(&ContainerId) -> bool) {
+        let recorded = (0..).zip(&self.listed).filter(|(_, container)| has_record(&container.id));
+        recorded.for_each(|(place, _)| self.recorded.insert(place));
+    }
+
+    /// Those that nobody needs, that were listed, and that the index never had.
+    pub(super) fn unrecorded(&self) -> impl Iterator<Item = ListedContainer> {
+        let is_one = |place: u32| !self.needed.contains(place) && !self.recorded.contains(place);
+        (0..).zip(&self.listed).filter(move |(place, _)| is_one(*place)).map(|(_, container)| *container)
     }
 
     /// These may go too. What is needed stays needed.
@@ -60,7 +74,7 @@ impl Doomed {
 
     /// Those that nobody needs.
     pub(super) fn unneeded(self) -> impl Iterator<Item = ListedContainer> {
-        let Self { listed, needed, others } = self;
+        let Self { listed, needed, others, .. } = self;
         let listed =
             (0..).zip(listed).filter(move |(place, _)| !needed.contains(*place)).map(|(_, container)| container);
         let others = others.into_iter().filter(|(_, (_, is_needed))| !is_needed);

@@ -355,8 +355,16 @@ impl Ledger {
         }
         let bases = bases.iter().filter_map(|base| Some((*base, *self.versions.get(base)?)));
         spared.extend(bases);
-        let (retained, spared) = (numbers_of(&self.versions), numbers_of(&spared));
-        Rights { retained, spared, held: self.held.clone(), ..Rights::default() }
+        let of_layout = |layout| self.versions.iter().filter(move |(_, version)| version.layout == layout);
+        let of_layout = |layout| numbers_of(&of_layout(layout).map(|(pin, version)| (*pin, *version)).collect());
+        Rights {
+            retained: numbers_of(&self.versions),
+            spared: numbers_of(&spared),
+            arranged: of_layout(Layout::Lifecycle),
+            standard: of_layout(Layout::Standard),
+            held: self.held.clone(),
+            ..Rights::default()
+        }
     }
 
     /// How many versions were taken in.

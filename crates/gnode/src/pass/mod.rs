@@ -5,6 +5,7 @@
 //! others have done nothing. It may be killed at any moment: what it published and did not finish, the next one decides afresh.
 //!
 //! * `survey`: steps 2 to 5, what is there, seen in the right order.
+//! * `asked`: what is asked for by name before a listing that lacks something is believed.
 //! * `lost`: an index that was lost is made anew first.
 //! * `scope`: which containers have to be listed.
 //! * `decide`: step 6, from what was seen and nothing else. Pure.
@@ -19,6 +20,7 @@
 //! Not here: which versions are forgotten (`forget`, `retention`).
 
 pub(crate) mod by_name;
+mod asked;
 mod carry_out;
 mod containers;
 pub mod cost;
@@ -42,7 +44,7 @@ mod users;
 pub use error::PassError;
 pub use larder_index::Executor;
 pub use options::PassOptions;
-pub use report::{Done, Kept, Outcome, PassReport, Plan};
+pub use report::{Done, Kept, Outcome, PassReport, Plan, WaitingSpace};
 pub use run::run;
 pub use scope::Listing;
 pub use surroundings::Surroundings;

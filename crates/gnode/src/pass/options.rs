@@ -16,6 +16,9 @@ pub struct PassOptions {
     /// A job that has not renewed its lease for so long is thought dead: it is fenced off, and what it uploaded is collected.
     /// Nothing safe depends on it; a job that was only slow has to begin again.
     pub dead_after: Duration,
+    /// Containers that no index ever had are deleted only when they are so old by the store's clock, unless their job said that it
+    /// committed nothing, or ended and was aborted (`OldEnough`). A store without times keeps them unless this is zero.
+    pub min_age: Duration,
     /// Only look.
     pub dry_run: bool,
     /// After so many milliseconds no more is begun. Counted from the start of the pass.
@@ -35,10 +38,14 @@ pub struct PassOptions {
 /// A day: a machine that sleeps over night goes on in the morning where it was.
 const DEAD_AFTER: Duration = RENEW_EVERY.saturating_mul(288);
 
+/// A day: whoever hides or loses something for some hours makes no pass delete what it belongs to.
+const MIN_AGE: Duration = Duration::from_secs(24 * 3600);
+
 impl Default for PassOptions {
     fn default() -> Self {
         Self {
             dead_after: DEAD_AFTER,
+            min_age: MIN_AGE,
             dry_run: false,
             max_duration: None,
             memory: MEMORY_DEFAULT,

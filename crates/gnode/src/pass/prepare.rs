@@ -44,6 +44,7 @@ impl Pass<'_> {
             number: self.number,
             listing: self.options.listing,
             dead_after: self.options.dead_after,
+            min_age: self.options.min_age,
             now_ms: (self.surroundings.now_ms)(),
             is_dry: self.options.dry_run,
         };
@@ -53,16 +54,18 @@ impl Pass<'_> {
         let mut leases = survey.leases(&before).await?;
         survey.look_late(&mut before).await?;
         let registers = match self.repository.keeps(Rule::LeasesBeforeVersions) {
-            true => self.repository.list_registers().await?,
+            true => survey.registers(&before, &leases).await?,
             false => before.registers.clone(),
         };
         leases.break_rules(&self.repository);
         let mut proposal = Proposal::new(before, leases);
         stop()?;
         let mut ledger = Ledger::load(self.index_work(), &self.base).await?;
+        proposal.note_recorded(|container| ledger.has_record(container));
         let manifests_read = survey.versions(&registers, &mut ledger, &mut proposal).await?;
         self.ask_for_forwards(&ledger, &mut proposal).await?;
         self.ask_for_missing(&proposal).await?;
+        let waiting = survey.spare(&mut proposal, &registers).await?;
         let closed = match self.repository.keeps(Rule::RemoveOnlyClosed) {
             true => survey.closed(proposal.closing()).await?,
             false => proposal.closing().into_iter().collect(),
@@ -124,6 +127,7 @@ impl Pass<'_> {
             given_up: GivenUp::default(),
             arranged: Arranged::default(),
             missing_containers,
+            waiting,
             unlisted: Vec::new(),
             table_bytes: ledger.table_bytes(),
             rebuilt: None,

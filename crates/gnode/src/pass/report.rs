@@ -68,6 +68,25 @@ impl Plan {
     }
 }
 
+/// Space that nobody needs and that is not freed yet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WaitingSpace {
+    /// Containers of interrupted, failed or aborted jobs that no index ever had.
+    pub containers: u64,
+    /// Their bytes.
+    pub bytes: ByteCount,
+    /// When all of it is old enough, milliseconds since the epoch by the store's clock; `u64::MAX`: the store does not say how old.
+    pub until_ms: u64,
+}
+
+impl WaitingSpace {
+    pub(super) fn add(&mut self, bytes: u64, until_ms: u64) {
+        self.containers += 1;
+        self.bytes.0 += bytes;
+        self.until_ms = self.until_ms.max(until_ms);
+    }
+}
+
 /// A forgotten version that stays for now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
@@ -131,6 +150,8 @@ pub struct PassReport {
     /// Containers that versions need and that are gone, without an index that says where their chunks went. What no version names
     /// is not deleted then: `repair index` may find them there.
     pub missing_containers: u64,
+    /// What waits for its minimum age.
+    pub waiting: WaitingSpace,
     /// New containers that cannot be read: their chunks are not in the index, and are neither shared nor given up.
     pub unlisted: Vec<ContainerId>,
     /// Bytes of memory that its table of containers took, about, beside what it was allowed for other tables.
@@ -173,6 +194,7 @@ impl PassReport {
             return self;
         }
         (self.kept, self.live_jobs, self.missing_containers) = (next.kept, next.live_jobs, next.missing_containers);
+        self.waiting = next.waiting;
         self
     }
 
@@ -209,6 +231,7 @@ impl PassReport {
             given_up: GivenUp::default(),
             arranged: Arranged::default(),
             missing_containers: 0,
+            waiting: WaitingSpace::default(),
             unlisted: Vec::new(),
             table_bytes: 0,
             rebuilt: None,

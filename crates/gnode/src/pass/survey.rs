@@ -1,16 +1,16 @@
 //! What a pass sees, in the order that makes it worth something.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use futures::StreamExt;
-use larder_format::ids::{JobId, RunId};
-use larder_format::lease::{JobKind, Pin};
+use larder_format::ids::{ContainerId, JobId, RunId};
+use larder_format::lease::{Done, JobKind, Pin};
 use larder_format::manifest::Register;
 use larder_index::{Current, IndexSnapshot};
 use larder_store::Repository;
 use larder_store::rules::Rule;
-use larder_store::survey::{ListedContainer, ListedJob, SeenLease};
+use larder_store::survey::{Fenced, ListedContainer, ListedJob, SeenLease};
 
 use super::decide::{Before, Leases, Proposal, Retained, Supersedes};
 use super::error::PassError;
@@ -36,6 +36,8 @@ pub(super) struct Survey<'a> {
     pub(super) listing: Listing,
     /// A job that has not renewed its lease for so long is thought dead.
     pub(super) dead_after: Duration,
+    /// What no index ever had is not deleted before it is so old.
+    pub(super) min_age: Duration,
     /// The time for a pass that leaves no trace by which the store could tell it.
     pub(super) now_ms: u64,
     /// Whether jobs that are thought dead are only counted as if they had been fenced.
@@ -60,6 +62,7 @@ impl Survey<'_> {
         let mut before = Before::default();
         let registers = repository.list_registers().await?;
         let mut jobs = repository.list_jobs().await?;
+        self.expect_own(&jobs)?;
         let now_ms = self.store_now(&jobs);
         self.own.map(|own| jobs.remove(&own));
         // Whether each of these registers opens shows when the versions are read; one that does not stops the pass.
@@ -67,18 +70,34 @@ impl Survey<'_> {
         let open = jobs.iter().filter(|(job, _)| !before.settled.contains(job));
         let looks = open.map(|(job, listed)| self.is_settled(*job, listed, &registers, now_ms));
         let looks: Vec<_> = futures::stream::iter(looks).buffer_unordered(CONCURRENT_READS).collect().await;
-        let mut fenced = Vec::new();
+        let (mut fenced, mut committed, mut ended) = (Vec::new(), Vec::new(), BTreeMap::new());
         for look in looks {
             match look? {
-                Settled::No => continue,
-                Settled::Yes(job) => before.settled.insert(job),
+                Settled::No => {}
+                Settled::Ended(job, until_ms) => drop(ended.insert(job, until_ms)),
+                Settled::Yes(job) => drop(before.settled.insert(job)),
+                Settled::Closed(job, done) => {
+                    before.dones.insert(job, done);
+                    before.settled.insert(job);
+                }
                 Settled::Fenced(job) => {
                     fenced.push(job);
-                    before.settled.insert(job)
+                    before.settled.insert(job);
                 }
-            };
+                // It committed since the registers were listed.
+                Settled::Committed(job, version, generation) => {
+                    committed.push((version, generation));
+                    before.settled.insert(job);
+                }
+            }
         }
         before.registers = registers;
+        for (version, generation) in committed {
+            let generations = before.registers.entry(version).or_default();
+            generations.push(generation);
+            generations.sort_unstable();
+            generations.dedup();
+        }
         // A mark counts only if it opens: who may only create objects hides nothing.
         let marks = repository.list_marks().await?;
         let reads = marks.into_iter().map(|pin| async move {
@@ -100,26 +119,62 @@ impl Survey<'_> {
         let (registers, marks) = (&before.registers, &before.marks);
         let seen = Seen { base: &self.base.manifest, number: self.number, jobs: &jobs, registers, marks };
         let scope = Scope::of(self.listing, &seen);
+        let mut young = HashMap::new();
+        let mut note = |id: ContainerId, made_ms: u64| {
+            if let Some(until_ms) = self.waits_until(made_ms, now_ms) {
+                young.insert(id, until_ms);
+            }
+        };
         before.containers = match scope.is_whole {
             true => {
                 before.settings = repository.superseded_settings().await?;
-                repository.list_containers().await?
+                repository.list_all_containers_timed(note).await?
             }
-            false => self.containers_of(&scope).await?,
+            false => self.containers_of(&scope, &mut note).await?,
         };
+        before.young = young;
+        for container in &before.containers {
+            if let Some(until_ms) = ended.get(&container.id.job) {
+                before.waiting.add(container.bytes, *until_ms);
+            }
+        }
         (before.unknown, before.is_listed_whole) = (scope.jobs, scope.is_whole);
         Ok((before, fenced))
     }
 
     /// The containers of jobs that may have some which the index does not know.
-    async fn containers_of(&self, scope: &Scope) -> Result<Vec<ListedContainer>, PassError> {
-        let listings = scope.jobs.iter().map(|job| self.repository.list_containers_of(*job));
+    async fn containers_of(
+        &self,
+        scope: &Scope,
+        note: &mut impl FnMut(ContainerId, u64),
+    ) -> Result<Vec<ListedContainer>, PassError> {
+        let listings = scope.jobs.iter().map(|job| async move {
+            let mut times = Vec::new();
+            let listed = self.repository.list_containers_of_timed(*job, |id, made_ms| times.push((id, made_ms))).await;
+            listed.map(|listed| (listed, times))
+        });
         let mut listings = futures::stream::iter(listings).buffered(CONCURRENT_READS);
         let mut containers = Vec::new();
         while let Some(listed) = listings.next().await {
-            containers.extend(listed?);
+            let (listed, times) = listed?;
+            containers.extend(listed);
+            times.into_iter().for_each(|(id, made_ms)| note(id, made_ms));
         }
         Ok(containers)
+    }
+
+    /// Until when something waits that was made then; `None`: it is old enough (`OldEnough`). A store that does not say when keeps it.
+    pub(super) fn waits_until(&self, made_ms: u64, now_ms: u64) -> Option<u64> {
+        let min_age_ms = u64::try_from(self.min_age.as_millis()).unwrap_or(u64::MAX);
+        let until_ms = if made_ms == 0 { u64::MAX } else { made_ms.saturating_add(min_age_ms) };
+        let is_old = min_age_ms == 0 || until_ms <= now_ms;
+        (!is_old && self.repository.keeps(Rule::OldEnough)).then_some(until_ms)
+    }
+
+    /// A listing of the jobs that lacks the pass itself lacks who knows what.
+    fn expect_own(&self, jobs: &BTreeMap<JobId, ListedJob>) -> Result<(), PassError> {
+        let is_there = self.own.is_none_or(|own| jobs.contains_key(&own));
+        if is_there || !self.repository.keeps(Rule::AskedTwice) { Ok(()) } else { Err(PassError::Overtaken) }
     }
 
     /// Whether nothing new can come of a job that has no register; if it is thought dead, nothing can from now on (`Fence`).
@@ -130,8 +185,8 @@ impl Survey<'_> {
         registers: &BTreeMap<Pin, Vec<u32>>,
         now_ms: u64,
     ) -> Result<Settled, PassError> {
-        if listed.has_done && self.is_closed(job).await? {
-            return Ok(Settled::Yes(job));
+        if let Some(done) = self.done(job, listed).await? {
+            return Ok(Settled::Closed(job, done));
         }
         let SeenLease::Open(lease) = self.repository.see_lease(job, &listed.renewals).await? else {
             return Ok(Settled::No);
@@ -151,13 +206,50 @@ impl Survey<'_> {
             return Ok(Settled::Yes(job));
         }
         if !self.is_dead(listed, now_ms) {
-            return Ok(Settled::No);
+            if lease.ended != Some(true) {
+                return Ok(Settled::No);
+            }
+            // Nothing new comes of it. What it uploaded is worth keeping for the next backup of the series, and no longer.
+            let until_ms = self.waits_until(listed.renewed_ms, now_ms);
+            let is_awaited = lease.kind == JobKind::Backup && !self.has_later(version, registers).await?;
+            if let Some(until_ms) = until_ms.filter(|_| is_awaited) {
+                return Ok(Settled::Ended(job, until_ms));
+            }
         }
         if !self.is_dry && self.repository.keeps(Rule::Fence) {
-            self.repository.fence(version, generation).await?;
-            tracing::info!(%job, host = %lease.host, "a job that is thought dead was fenced");
+            match self.repository.fence(version, generation).await? {
+                Fenced::No => return Ok(Settled::No),
+                Fenced::Aborted => {}
+                Fenced::Taken => return Ok(Settled::Committed(job, version, generation)),
+            }
+            tracing::info!(%job, host = %lease.host, "a job that looks dead, or that ended, was aborted");
         }
         Ok(Settled::Fenced(job))
+    }
+
+    /// Whether a version of the same series was committed by a job that began later.
+    async fn has_later(&self, job: Pin, registers: &BTreeMap<Pin, Vec<u32>>) -> Result<bool, PassError> {
+        let later = registers.keys().filter(|version| version.series == job.series && version.job > job.job);
+        for version in later.rev() {
+            match self.repository.read_register(*version, 0).await {
+                Ok(Some(Register::Committed(_))) => return Ok(true),
+                Ok(Some(Register::Aborted) | None) => {}
+                Err(error) if error.is_of_object() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(false)
+    }
+
+    /// How a job says that it ended, if it does.
+    async fn done(&self, job: JobId, listed: &ListedJob) -> Result<Option<Done>, PassError> {
+        if !listed.has_done {
+            return Ok(None);
+        }
+        match self.repository.closing_mark(job).await {
+            Err(error) if error.is_of_object() => Ok(None),
+            done => Ok(done?),
+        }
     }
 
     /// A closing mark that does not open closes nothing.
@@ -170,33 +262,39 @@ impl Survey<'_> {
 
     /// Step 4.
     pub(super) async fn leases(&self, before: &Before) -> Result<Leases, PassError> {
-        let mut jobs = self.repository.list_jobs().await?;
+        let mut jobs = self.repository.list_jobs_twice().await?;
+        self.expect_own(&jobs)?;
         let now_ms = self.store_now(&jobs);
         self.own.map(|own| jobs.remove(&own));
         let open = jobs.iter().filter(|(job, _)| !before.settled.contains(job));
         let looks = open.map(|(job, listed)| async move {
-            if listed.has_done && self.is_closed(*job).await? {
-                return Ok(None);
+            if let Some(done) = self.done(*job, listed).await? {
+                return Ok((*job, SeenJob::Closed(done)));
             }
-            let seen = self.repository.see_lease(*job, &listed.renewals).await?;
-            Ok::<_, PassError>(Some((*job, seen, self.is_dead(listed, now_ms))))
+            let mut seen = self.repository.see_lease(*job, &listed.renewals).await?;
+            if matches!(seen, SeenLease::Gone) && self.repository.keeps(Rule::AskedTwice) {
+                // What it names is not known otherwise.
+                seen = self.repository.see_lease(*job, &listed.renewals).await?;
+            }
+            Ok::<_, PassError>((*job, SeenJob::Lease(seen, self.is_dead(listed, now_ms))))
         });
         let looks: Vec<_> = futures::stream::iter(looks).buffer_unordered(CONCURRENT_READS).collect().await;
         let mut leases = Leases::default();
         for look in looks {
             match look? {
-                Some((job, SeenLease::Open(lease), is_dead)) => {
+                (job, SeenJob::Closed(done)) => drop(leases.dones.insert(job, done)),
+                (job, SeenJob::Lease(SeenLease::Open(lease), is_dead)) => {
                     if lease.kind == JobKind::Read && is_dead {
                         leases.expired.insert(job);
                     } else {
                         leases.live.insert(job, lease);
                     }
                 }
-                Some((_, SeenLease::Unreadable { name, error }, _)) => {
+                (_, SeenJob::Lease(SeenLease::Unreadable { name, error }, _)) => {
                     return Err(PassError::UnreadableLease { name, source: error });
                 }
                 // Closed since, or cleaned up by another pass. It was there, so its containers are not touched this time.
-                Some((_, SeenLease::Gone, _)) | None => {}
+                (_, SeenJob::Lease(SeenLease::Gone, _)) => {}
             }
         }
         leases.jobs = jobs;
@@ -356,6 +454,19 @@ impl Survey<'_> {
 
 enum Settled {
     No,
+    /// Its process ended without a commit; it is aborted at this time.
+    Ended(JobId, u64),
     Yes(JobId),
+    /// By its closing mark.
+    Closed(JobId, Done),
     Fenced(JobId),
+    /// It was to be fenced, and its register has this generation.
+    Committed(JobId, Pin, u32),
+}
+
+/// What is seen of a job that was not settled before.
+enum SeenJob {
+    Closed(Done),
+    /// And whether it looks dead.
+    Lease(SeenLease, bool),
 }

@@ -120,6 +120,7 @@ fn what_a_dead_job_uploaded_goes_when_it_is_thought_dead() {
         larder_testkit::Times::Always,
     );
     scene.backup(&context, "a").expect_err("it cannot commit");
+    scene.as_if_killed();
     let report = scene.pass().unwrap();
     assert_eq!((report.live_jobs, report.plan.data_containers), (1, 0));
     let at_once = PassOptions { dead_after: Duration::ZERO, ..pass_options() };
@@ -210,6 +211,7 @@ fn planted_marks_and_closing_marks_are_not_believed() {
         larder_testkit::Times::Always,
     );
     scene.backup(&context, "a").expect_err("it cannot commit");
+    scene.as_if_killed();
     let lease = scene
         .runtime
         .block_on(scene.memory.paths())

@@ -2,6 +2,7 @@
 //!
 //! `cargo test -p larder-gnode --test suite NAME` runs those whose path has `NAME` in it.
 
+mod accounted;
 mod append_only;
 mod arranging;
 mod arranging_at_once;
@@ -20,6 +21,7 @@ mod giving_up;
 mod giving_up_at_once;
 mod giving_up_rules;
 mod ingesting;
+mod layouts_apart;
 mod lost_index;
 mod many_series;
 mod metadata_left;

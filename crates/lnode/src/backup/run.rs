@@ -31,7 +31,7 @@ use super::{BackupError, BackupOptions, BackupReport, Base, IN_FLIGHT, Input, Wh
 use crate::context::Context;
 use crate::lease::{Ending, LeaseKeeper};
 use crate::version::{Entries, MetaChunks, RecipeReader};
-use crate::writing::{ByteComparison, Destination, Packer, Pool, Uploads, container_table, holdings};
+use crate::writing::{ByteComparison, Destination, Packer, Pool, StopUploads, Uploads, container_table, holdings};
 
 /// Backs up `input` as a new version.
 ///
@@ -52,7 +52,7 @@ pub fn backup(context: &Context, input: Input, options: &BackupOptions) -> Resul
     // The lease of a job that failed stays open: that is what tells the next run where its uploads are.
     // So does that of a job of whose commit an attempt is still under way.
     if let Some(keeper) = announced.keeper {
-        keeper.end(result.as_ref().map_or(Ending::Open, |(_, ending)| ending.clone()));
+        keeper.end(result.as_ref().map_or(Ending::Ended, |(_, ending)| ending.clone()));
     }
     result.map(|(report, _)| report)
 }
@@ -184,6 +184,7 @@ fn announce(
     let mut adopts: Vec<_> = unfinished
         .into_iter()
         .filter(|other| other.lease.kind == JobKind::Backup && other.lease.series == options.series)
+        .filter(|other| other.lease.layout == Some(layout) || !repository.keeps(Rule::OneLayout))
         .map(|other| Pin { series, job: other.job })
         .collect();
     let lease = Lease {
@@ -206,9 +207,15 @@ fn announce(
             // The lease keeps the generation that is newest now; the one that was listed may have been superseded before, by one
             // in the other layout, with which this job has nothing in common.
             let newest = match repository.keeps(Rule::GenerationAfterLease) {
-                true => repository.newest_generation(&version).await?,
+                true => repository.buildable_generation(&version).await?,
                 false => Some(version.clone()),
             };
+            if newest.is_none() {
+                context.progress.note(&format!(
+                    "snapshot {} is not built on, because its newest manifest cannot be read or is gone; more is stored",
+                    version.id().short()
+                ));
+            }
             if let Some(version) = newest.filter(|newest| newest.summary.layout == version.summary.layout) {
                 bases.push(Candidate { version, why });
             }
@@ -280,6 +287,7 @@ fn run(
     };
     let bases = open_bases(context, announced, source)?;
     let uploads = Uploads::new(repository.clone(), context.runtime.clone());
+    let _stop = StopUploads(uploads.clone());
     let streams = pipeline(context, input, options, job, started_ms, cutting, announced, &bases, &uploads)?;
     uploads.wait()?;
     let mut statistics = streams.statistics.clone();

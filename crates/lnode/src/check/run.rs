@@ -195,7 +195,14 @@ fn faulty(
     }
     let damage =
         |(object, error): (String, RepositoryError)| Damage { object, why: reason(&error), affected: Vec::new() };
-    Ok(found.into_iter().map(damage).collect())
+    let mut damages: Vec<Damage> = found.into_iter().map(damage).collect();
+    if options.versions.is_empty() {
+        for lost in context.runtime.block_on(context.repository.lost_registers())? {
+            let why = format!("it is missing, although {} says that the snapshot was committed", lost.because);
+            damages.push(unreadable_manifest(&lost.name, lost.version.job, why));
+        }
+    }
+    Ok(damages)
 }
 
 fn unreadable_manifest(name: &str, id: larder_format::ids::JobId, why: String) -> Damage {

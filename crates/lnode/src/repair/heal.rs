@@ -307,6 +307,7 @@ impl Healing<'_> {
         keeper.end(match &result {
             Ok((HealOutcome::Healed, true)) => Ending::Closed(Done::committed_generation(pin, generation)),
             Ok((_, true)) => Ending::Closed(Done::nothing()),
+            Err(_) => Ending::Ended,
             _ => Ending::Open,
         });
         result.map(|(outcome, _)| outcome)
@@ -337,7 +338,7 @@ impl Healing<'_> {
             if !repository.is_retained(task.pin).await? {
                 return Ok(None);
             }
-            repository.newest_generation(version).await
+            repository.buildable_generation(version).await
         })?;
         // A version that was laid out anew since the check is healed by the next repair.
         let Some(newest) = newest.filter(|newest| newest.generation == version.generation) else {

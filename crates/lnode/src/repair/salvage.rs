@@ -183,7 +183,7 @@ fn save(
     keeper.end(match &result {
         Ok((_, Some(created))) => Ending::closed_if(created.all_answered, Done::committed(version.series)),
         Ok((_, None)) => Ending::Closed(Done::nothing()),
-        Err(_) => Ending::Open,
+        Err(_) => Ending::Ended,
     });
     result.map(|(outcome, _)| outcome)
 }
@@ -202,7 +202,7 @@ fn save_announced(
         if !repository.is_retained(pin_of(version)).await? {
             return Ok(None);
         }
-        repository.newest_generation(version).await
+        repository.buildable_generation(version).await
     })?;
     let Some(newest) = newest else {
         let why = "it was forgotten meanwhile, or its first manifest cannot be read".to_owned();

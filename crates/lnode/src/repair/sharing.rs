@@ -81,7 +81,7 @@ async fn newest_manifest(context: &Context, version: &Version) -> Result<Option<
     if !repository.is_retained(pin_of(version)).await? {
         return Ok(None);
     }
-    let Some(newest) = repository.newest_generation(version).await? else { return Ok(None) };
+    let Some(newest) = repository.buildable_generation(version).await? else { return Ok(None) };
     match repository.manifest(&newest).await {
         Ok(manifest) => Ok(Some(manifest)),
         Err(error) if error.is_damage() => Ok(None),

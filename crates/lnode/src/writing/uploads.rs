@@ -14,8 +14,9 @@ use larder_format::ids::ContainerId;
 use larder_format::names;
 use larder_index::IndexRuntime;
 use larder_store::rules::Rule;
-use larder_store::{Repository, RepositoryError};
+use larder_store::{Repository, RepositoryError, StoreError, StoreErrorKind, StoreOp};
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use tokio::sync::watch;
 
 use super::Holding;
 
@@ -42,6 +43,18 @@ pub(crate) struct Uploads {
     changed: Condvar,
     /// Who waits in turns with everybody else.
     waiting: AtomicWaker,
+    /// Whether nothing more is to be uploaded.
+    stopped: watch::Sender<bool>,
+}
+
+/// Stops uploads when the job that makes them ends, however it ends.
+#[derive(Debug)]
+pub(crate) struct StopUploads(pub(crate) Arc<Uploads>);
+
+impl Drop for StopUploads {
+    fn drop(&mut self) {
+        self.0.stopped.send_replace(true);
+    }
 }
 
 impl Uploads {
@@ -52,6 +65,7 @@ impl Uploads {
             state: Mutex::default(),
             changed: Condvar::new(),
             waiting: AtomicWaker::new(),
+            stopped: watch::Sender::new(false),
         })
     }
 
@@ -123,7 +137,12 @@ impl Uploads {
             state.stored.insert(id, held);
         }
         self.runtime.detach(async move {
-            let result = uploads.repository.store().create(&names::container(id), Bytes::from(object)).await;
+            let (mut stopped, name) = (uploads.stopped.subscribe(), names::container(id));
+            let result = tokio::select! {
+                biased;
+                _ = stopped.wait_for(|stopped| *stopped) => Err(stopped_error(id)),
+                created = uploads.repository.store().create(&name, Bytes::from(object)) => created,
+            };
             let mut state = uploads.state.lock();
             state.waiting -= accounted;
             state.open_containers -= usize::from(is_awaited);
@@ -153,6 +172,11 @@ impl Uploads {
     pub(crate) fn stored_bytes(&self) -> u64 {
         self.state.lock().stored_bytes
     }
+}
+
+fn stopped_error(id: ContainerId) -> StoreError {
+    let source = Some("the job has ended".into());
+    StoreError { op: StoreOp::Create, name: names::container(id), kind: StoreErrorKind::Other, source }
 }
 
 /// The first caller gets the error itself; the job ends with it.

@@ -103,6 +103,12 @@ impl Made {
         put("given_up", giving_up::json(&self.report));
         put("arranged", arranging::json(&self.report));
         put("missing_containers", json!(self.report.missing_containers));
+        let waiting = self.report.waiting;
+        let until_ms = Some(waiting.until_ms).filter(|until_ms| waiting.containers > 0 && *until_ms < u64::MAX);
+        put(
+            "waiting",
+            json!({ "containers": waiting.containers, "bytes": waiting.bytes.0, "until_ms": until_ms }),
+        );
         put("unlisted_containers", json!(giving_up::names(&self.report.unlisted)));
         put("index_made_anew", json!(self.report.rebuilt));
         put("table_bytes", json!(self.report.table_bytes));
@@ -136,6 +142,7 @@ impl Made {
                 "{missing} that snapshots need cannot be found; `larder repair index` may find their chunks elsewhere"
             ));
         }
+        print_waiting(&self.report, out)?;
         if self.report.table_bytes > args.memory {
             let (table, memory) = (sizes::show(self.report.table_bytes), sizes::show(args.memory));
             out.warn(&format!(
@@ -221,4 +228,21 @@ fn kept_json(kept: &Kept) -> Value {
         JobKind::Task => "task",
     };
     json!({"snapshot": kept.version.job.to_string(), "job": kept.by.to_string(), "kind": kind, "host": kept.host})
+}
+
+/// Says how much space of interrupted jobs waits, until when, and how it is freed now.
+fn print_waiting(report: &PassReport, out: &Output) -> Result<(), Failure> {
+    let waiting = &report.waiting;
+    if waiting.containers == 0 {
+        return Ok(());
+    }
+    let containers = sizes::count(waiting.containers, "container");
+    let bytes = sizes::show(waiting.bytes.0);
+    let until = match waiting.until_ms {
+        u64::MAX => String::new(),
+        until_ms => format!(" until {}", time::show(until_ms)),
+    };
+    out.info(format!(
+        "{containers} ({bytes}) of interrupted or failed backups are kept{until}; `larder optimize --min-age 0` frees them now"
+    ))
 }

@@ -16,7 +16,7 @@ use super::{Scene, surroundings, versions};
 /// Everything that is of any use goes.
 pub fn thorough(exact: Exact) -> PassOptions {
     let give_up = GiveUpOptions { unused: Unused::OfContainer(0), exact, ..GiveUpOptions::default() };
-    PassOptions { give_up: Some(give_up), ..PassOptions::default() }
+    PassOptions { give_up: Some(give_up), min_age: std::time::Duration::ZERO, ..PassOptions::default() }
 }
 
 impl Scene {

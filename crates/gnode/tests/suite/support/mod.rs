@@ -188,6 +188,15 @@ impl Scene {
         self.runtime.block_on(forget(&repository, id));
     }
 
+    /// Jobs that failed did not come to say that they ended.
+    pub fn as_if_killed(&self) {
+        for name in self.runtime.block_on(self.memory.paths()) {
+            if name.starts_with("jobs/") && name.ends_with("/1") {
+                self.runtime.block_on(self.memory.remove(&name));
+            }
+        }
+    }
+
     /// What each visible version holds.
     pub fn contents(&self) -> BTreeMap<JobId, Contents> {
         contents(&self.context())
@@ -270,7 +279,7 @@ impl Scene {
 
 /// As everybody has them, but a pass lists no more than it must, however small the repository is.
 pub fn pass_options() -> PassOptions {
-    PassOptions { listing: Listing::New, ..PassOptions::default() }
+    PassOptions { listing: Listing::New, min_age: Duration::ZERO, ..PassOptions::default() }
 }
 
 pub fn surroundings(repository: Repository) -> Surroundings {
