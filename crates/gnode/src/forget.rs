@@ -109,7 +109,7 @@ async fn gone(repository: &Repository, versions: Vec<Pin>) -> Result<BTreeSet<Pi
     let looks = versions.into_iter().map(|version| async move {
         let is_gone = match repository.forgotten(version).await {
             Ok(Some(_)) => true,
-            Ok(None) => !repository.has_register(version).await?,
+            Ok(None) => !repository.has_register(version, 0).await?,
             Err(error) if error.is_of_object() => true,
             Err(error) => return Err(error),
         };
