@@ -23,7 +23,7 @@ use larder_gnode::arranging::ArrangeOptions;
 use larder_gnode::compaction::CompactionOptions;
 use larder_gnode::giving_up::GiveUpOptions;
 use larder_gnode::pass::PassOptions;
-use larder_index::{ContainerExtents, IndexIo, IndexSnapshot, LookupOptions, TableView};
+use larder_index::{ContainerExtents, Current, IndexIo, LookupOptions, TableView};
 use larder_store::Store;
 
 use crate::Settings;
@@ -166,7 +166,7 @@ impl Run {
 
     fn extents(&self) -> anyhow::Result<HashMap<ContainerId, Extents>> {
         let repository = self.node.context.repository.clone();
-        let newest = self.node.runtime.block_on(IndexSnapshot::newest(&repository))?.base()?;
+        let newest = self.node.runtime.block_on(Current::look(&repository))?.base()?;
         let io = IndexIo { repository, runtime: self.node.runtime.handle().clone().into() };
         let table: TableView<ContainerExtents> = TableView::new(io, &newest.manifest.runs, LookupOptions::default());
         let mut extents = HashMap::new();

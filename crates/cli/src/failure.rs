@@ -306,6 +306,8 @@ impl From<PassError> for Failure {
                 .advise("put the object back from a copy, or give the snapshot up with `larder repair index`"),
             PassError::UnreadableLease { .. } => Self::of(Exit::Damage, &error)
                 .advise("when no backup or restore is running, remove that object and run the command again"),
+            PassError::WrongListing { .. } => Self::of(Exit::Unreachable, &error).advise("nothing was changed; run the command again"),
+            PassError::TooMuchUnread { .. } => Self::of(Exit::Damage, &error).advise("`larder check` names them"),
             PassError::Overtaken => Self::of(Exit::Busy, &error).advise("run the command again"),
             PassError::Interrupted => Self::of(Exit::Interrupted, &error).advise("nothing was deleted"),
             PassError::NoThreads => Self::of(Exit::Failed, &error),
@@ -325,6 +327,9 @@ impl From<IndexError> for Failure {
                 Self::of(Exit::Damage, &error).advise("`larder repair index` makes the index anew")
             }
             IndexError::Repository(error) => error.into(),
+            IndexError::NewestLost { .. } => {
+                Self::of(Exit::Damage, &error).advise("`larder optimize` and `larder repair index` rebuild it")
+            }
             IndexError::Unstable { .. } => Self::of(Exit::Busy, &error).advise("run the command again"),
             error if error.is_damage() => Self::of(Exit::Damage, &error),
             error => Self::of(Exit::Failed, &error),

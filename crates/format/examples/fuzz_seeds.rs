@@ -7,6 +7,7 @@ use std::path::Path;
 
 use larder_format::compress::{Compression, Compressor};
 use larder_format::ids::{ContainerKind, KeyId};
+use larder_format::index_mark::IndexMark;
 use larder_format::key_file::{KdfCost, KeyFields, to_paper, wrap};
 use larder_format::seal::MasterKey;
 use larder_format::settings::SettingsOf;
@@ -38,6 +39,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let done = support::done().encode(&keys, JOB, [9; 16])?;
     write("mark", "done", &done)?;
     write("mark", "done_fields", &support::open(&names::lease_done(JOB), &done)[0])?;
+    let mark = IndexMark::Counts([8; 16]).encode(&keys, 5, [9; 16])?;
+    write("mark", "index", &mark)?;
+    write("mark", "index_fields", &support::open(&names::indexed(5), &mark)[0])?;
     let of = SettingsOf::Series(SERIES);
     let settings = support::settings().encode(&keys, of, 2, [9; 16])?;
     write("settings", "sealed", &settings)?;
@@ -93,6 +97,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("forgotten", names::forgotten(SERIES, JOB)),
         ("key", names::key(KeyId([3; 8]))),
         ("index", names::index(10)),
+        ("indexed", names::indexed(10)),
         ("run", names::run(support::RUN)),
         ("settings", names::settings(SettingsOf::Series(SERIES), 10)),
         ("settings_default", names::settings(SettingsOf::Default, 10)),

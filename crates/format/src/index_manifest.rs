@@ -18,12 +18,14 @@
 //!
 //! Versions are in order of their numbers; runs in order of table, age and first key.
 
+mod container_list;
 mod queue;
 
 use std::collections::HashMap;
 
 use minicbor::{Decode, Encode};
 
+pub use container_list::{ContainerList, LIST_MAX};
 pub use queue::{Doomed, Queued, Reason};
 
 use crate::cbor;
@@ -144,6 +146,18 @@ pub struct IndexHead {
     /// versions use their containers. When versions were taken in since, it is worth another look. `None`: few were left.
     #[n(13)]
     pub left: Option<u32>,
+    /// Containers that the rebuild found missing and whose chunks it searched for in every container: what it did not find is lost for
+    /// good, and need not stop passes. It covers no others (`MissingStops`). `None`: there is none, or not everything was searched.
+    #[n(14)]
+    pub searched: Option<ContainerList>,
+    /// Containers that could not be read when they were taken in, so that their chunks are not listed: the next pass tries again.
+    /// `None`: there is none.
+    #[n(15)]
+    pub unlisted: Option<ContainerList>,
+    /// Containers that no version names and that the rebuild could not read: they may have what was moved, so nobody deletes them before
+    /// another rebuild has read them (`UnreadKept`). `None`: there is none.
+    #[n(16)]
+    pub unread: Option<ContainerList>,
 }
 
 /// What became of a version.

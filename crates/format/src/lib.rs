@@ -14,6 +14,7 @@ pub mod entry;
 pub mod extents;
 pub mod ids;
 pub mod index_manifest;
+pub mod index_mark;
 pub mod index_tables;
 pub mod key_file;
 pub mod layout;

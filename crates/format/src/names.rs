@@ -27,8 +27,8 @@ pub const META: &str = "meta/";
 pub const INDEX: &str = "index/";
 /// Prefix of the runs of the global index.
 pub const RUNS: &str = "index/runs/";
-/// Says that there has been an index, or was about to be. Not below [`INDEX`], so that it outlives that.
-pub const INDEXED: &str = "indexed";
+/// Prefix of the marks that say which index counts. Not below [`INDEX`], so that they outlive the loss of that.
+pub const INDEXED: &str = "indexed/";
 
 /// `keys/<key-id>`
 pub fn key(id: KeyId) -> String {
@@ -179,6 +179,16 @@ pub fn parse_index(name: &str) -> Option<u64> {
     parse_number(name.strip_prefix(INDEX)?).filter(|number| *number > 0)
 }
 
+/// `indexed/<n>`: the mark that says which attempt at `index/<n>` counts.
+pub fn indexed(number: u64) -> String {
+    format!("{INDEXED}{number}")
+}
+
+/// Reads a name made by [`indexed`].
+pub fn parse_indexed(name: &str) -> Option<u64> {
+    parse_number(name.strip_prefix(INDEXED)?).filter(|number| *number > 0)
+}
+
 /// `index/runs/<job-id>/<seq>`
 pub fn run(id: RunId) -> String {
     format!("{}{}", runs_of(id.job), id.seq)
@@ -237,6 +247,10 @@ mod tests {
         assert_eq!(parse_index(&index(u64::MAX)), Some(u64::MAX));
         for no_index in ["index/0", "index/01", "index/+1", "index/18446744073709551616", "index/runs/1", "index/"] {
             assert_eq!(parse_index(no_index), None, "{no_index}");
+        }
+        assert_eq!(parse_indexed(&indexed(u64::MAX)), Some(u64::MAX));
+        for no_mark in ["indexed", "indexed/", "indexed/0", "indexed/01", "index/1"] {
+            assert_eq!(parse_indexed(no_mark), None, "{no_mark}");
         }
         let id = RunId { job, seq: 12 };
         assert_eq!(parse_run(&run(id)), Some(id));

@@ -9,6 +9,7 @@
 //! * What the index says of a container is what its own table says; no container has two numbers.
 //! * What was given up forwards to containers that are there, and that were not given up.
 //! * In the layout `lifecycle`, what retained versions use is in containers that are there.
+//! * Every container that the index says is there can be read; of one that cannot, who needs it.
 //! * Every chunk of every one of these containers is listed, once, and whatever is listed is there (`agreement::copies`). Of a container
 //!   that cannot be read only that is told.
 
@@ -18,9 +19,9 @@ mod extents;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::StreamExt;
-use larder_format::ids::ContainerId;
+use larder_format::ids::{ContainerId, JobId, SeriesKey};
 use larder_format::index_manifest::{IndexedVersion, VersionState};
-use larder_format::index_tables::{ChunkKey, ContainerFacts, ContainerState};
+use larder_format::index_tables::{ChunkKey, ContainerFacts, ContainerState, SeriesLifespans};
 use larder_format::layout::Layout;
 use larder_format::lease::Pin;
 use larder_format::manifest::{ContainerUsage, Register};
@@ -72,12 +73,14 @@ pub enum Disagreement {
         second: u32,
     },
     /// A container that the index has cannot be read, or is gone.
-    #[error("{container} is in the index and cannot be read: {reason}")]
+    #[error("{container} is in the index and cannot be read: {reason}{}", NeededBy(needed_by))]
     ContainerUnreadable {
         /// Its name.
         container: String,
         /// Why not.
         reason: String,
+        /// Versions that need it, because they name it or because what they name was moved there. The first of them.
+        needed_by: Vec<JobId>,
     },
     /// What the index says of a container is not what it holds.
     #[error("{container} does not hold what the index says")]
@@ -127,6 +130,22 @@ pub enum Disagreement {
         /// Its number there.
         chunk: u32,
     },
+}
+
+/// Versions of which more is kept than that there are more.
+const NEEDED_BY_MAX: usize = 20;
+
+/// Versions that need something, in words.
+struct NeededBy<'a>(&'a [JobId]);
+
+impl std::fmt::Display for NeededBy<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (at, id) in self.0.iter().enumerate() {
+            f.write_str(if at == 0 { "; needed by snapshot " } else { ", " })?;
+            write!(f, "{}", id.short())?;
+        }
+        if self.0.len() >= NEEDED_BY_MAX { f.write_str(" and perhaps others") } else { Ok(()) }
+    }
 }
 
 /// What was compared and what was found.
@@ -205,11 +224,46 @@ pub(crate) fn agreement_watched(
         }
     }
     extents::compare(pass, index, &containers, &mut agreement)?;
+    let needs = Needs::of(index, containers.values().filter(forwarding));
     containers.retain(|_, facts| facts.state == ContainerState::Live);
     progress.expect(0, containers.values().map(|facts| facts.object_bytes).sum());
     progress.expectation_is_complete();
-    let finished = copies::compare(pass, index, containers, &mut agreement, progress, stop)?;
+    let finished = copies::compare(pass, index, containers, &needs, &mut agreement, progress, stop)?;
     Ok(finished.then_some(agreement))
+}
+
+/// Which versions need which containers.
+struct Needs {
+    /// Versions that are retained: series, number, id.
+    versions: Vec<(SeriesKey, u32, JobId)>,
+    /// The users of what was moved, by the numbers of the containers that have it now.
+    moved: HashMap<u32, Vec<Vec<SeriesLifespans>>>,
+}
+
+impl Needs {
+    /// `moved` are containers that versions use and that forward to others.
+    fn of<'a>(index: &IndexSnapshot, moved: impl Iterator<Item = &'a ContainerFacts>) -> Self {
+        let retained = index.manifest.versions.iter().filter(|version| version.state == VersionState::Retained);
+        let versions = retained.map(|version| (version.series, version.number, version.job)).collect();
+        let mut users: HashMap<u32, Vec<Vec<SeriesLifespans>>> = HashMap::new();
+        for facts in moved {
+            for forward in &facts.forwards {
+                users.entry(*forward).or_default().push(facts.users.clone());
+            }
+        }
+        Self { versions, moved: users }
+    }
+
+    /// The first of the versions that need a container.
+    fn needed_by(&self, number: u32, facts: &ContainerFacts) -> Vec<JobId> {
+        let moved = self.moved.get(&number).into_iter().flatten();
+        let users: Vec<&SeriesLifespans> = facts.users.iter().chain(moved.flatten()).collect();
+        let needs = |(series, version, _): &&(SeriesKey, u32, JobId)| {
+            let mut of_series = users.iter().filter(|user| user.series == *series).flat_map(|user| &user.lifespans);
+            of_series.any(|span| span.contains(*version))
+        };
+        self.versions.iter().filter(needs).map(|(_, _, id)| *id).take(NEEDED_BY_MAX).collect()
+    }
 }
 
 /// Compares lifespans with container tables.

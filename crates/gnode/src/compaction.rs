@@ -34,7 +34,7 @@ use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, JobId};
 use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest};
-use larder_index::{IndexError, IndexSnapshot};
+use larder_index::{Current, IndexError};
 use larder_lnode::Context;
 use larder_lnode::lease::{Ending, LeaseKeeper};
 use larder_lnode::relayout::{Relayout, RelayoutError};
@@ -191,8 +191,8 @@ fn find_duplicates(
     let context = &Context { repository, ..context.clone() };
     let leaving: HashSet<_> = sparse.iter().flatten().map(|usage| usage.container).collect();
     for attempt in 1..=ATTEMPTS {
-        let found = context.runtime.block_on(IndexSnapshot::newest(&context.repository));
-        let found = found.and_then(|newest| newest.base());
+        let found = context.runtime.block_on(Current::look(&context.repository));
+        let found = found.and_then(Current::base);
         let found = found.and_then(|index| match index.number {
             0 => Ok(Duplicates::default()),
             _ => duplicates::find(context, &index, uses, &leaving, options.duplicate_percent),

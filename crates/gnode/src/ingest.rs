@@ -20,6 +20,7 @@ mod sweep;
 use std::collections::HashMap;
 
 use larder_format::ids::{ContainerId, SeriesKey};
+use larder_format::index_manifest::ContainerList;
 use larder_format::layout::Layout;
 use larder_format::sketch::Sketch;
 use larder_index::{Containers, Draft, IndexError, IndexPass, LookupOptions, Streams};
@@ -89,7 +90,7 @@ pub struct Ingested {
 pub type Sketches = HashMap<SeriesKey, (u32, Sketch)>;
 
 /// Lets the tables of chunks follow the table of containers, as the draft has it: chunks of containers with numbers from `first_new` on
-/// are listed, and what leads nowhere is dropped when it is worth it. Counts in the draft's statistics.
+/// are listed, also those that could not be read before, and what leads nowhere is dropped when it is worth it. Counts in the draft's statistics.
 pub fn follow(
     pass: &IndexPass,
     draft: &mut Draft<'_>,
@@ -98,6 +99,7 @@ pub fn follow(
 ) -> Result<Ingested, IndexError> {
     let known = Known::read(pass, draft, first_new)?;
     let ingested = ingest(pass, draft, &known.numbers, &known.new)?;
+    draft.manifest.head.unlisted = ContainerList::first_of(ingested.unreadable.iter().map(|(id, _)| *id));
     ingest_streams(pass, draft, sketches.iter().map(|(series, (number, sketch))| (*series, *number, sketch)))?;
     let statistics = &mut draft.manifest.head.statistics;
     statistics.containers_ingested = ingested.containers;
@@ -117,7 +119,7 @@ pub struct Known {
     pub numbers: Numbers,
     /// Chunks in them that were not given up.
     pub chunks: u64,
-    /// Those with the highest numbers.
+    /// Those with the highest numbers, and those that could not be read before.
     pub new: Vec<(u32, ContainerId)>,
 }
 
@@ -125,6 +127,7 @@ impl Known {
     /// Reads the table. Numbers from `first_new` on are those of new containers.
     pub fn read(pass: &IndexPass, draft: &Draft<'_>, first_new: u32) -> Result<Self, IndexError> {
         let mut known = Self::default();
+        let unlisted = draft.manifest.head.unlisted.as_ref().map_or(&[][..], ContainerList::ids);
         let containers = draft.view::<Containers>(LookupOptions::default());
         for record in containers.scan(0..=u64::MAX, pass.memory / 4) {
             let (number, Some(facts)) = record? else { continue };
@@ -133,7 +136,7 @@ impl Known {
             if facts.state == ContainerState::Live && facts.layout == Layout::Standard {
                 known.numbers.insert(number);
                 known.chunks += u64::from(facts.chunks - facts.given_up_chunks);
-                if number >= first_new {
+                if number >= first_new || unlisted.binary_search(&facts.id).is_ok() {
                     known.new.push((number, facts.id));
                 }
             }

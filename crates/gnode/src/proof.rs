@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use larder_format::ids::JobId;
-use larder_index::{IndexPass, IndexSnapshot, PassRuns};
+use larder_index::{Current, IndexPass, PassRuns};
 use larder_lnode::Progress;
 
 use crate::agreement::{Agreement, agreement_watched};
@@ -33,7 +33,7 @@ pub struct Proof {
 pub async fn prove(surroundings: &Surroundings, progress: Arc<dyn Progress>) -> Result<Proof, PassError> {
     let repository = surroundings.repository.through(surroundings.repository.store().without_cache());
     for attempt in 1.. {
-        let index = IndexSnapshot::newest(&repository).await?.base()?;
+        let index = Current::look(&repository).await?.base()?;
         let number = index.number;
         if number == 0 {
             return Ok(Proof::default());
@@ -50,7 +50,7 @@ pub async fn prove(surroundings: &Surroundings, progress: Arc<dyn Progress>) -> 
             .await;
         let is_clean = matches!(&compared, Ok(Some(agreement)) if agreement.count == 0);
         if !is_clean && !(surroundings.stop)() {
-            let newest = IndexSnapshot::newest(&repository).await?.base()?;
+            let newest = Current::look(&repository).await?.base()?;
             match newest.number != number {
                 true if attempt < ATTEMPTS => continue,
                 true => return Ok(Proof::default()),

@@ -5,26 +5,31 @@
 //!
 //! That something was given up is known to an index alone, and a delete may be under way for as long as a store likes. So a rebuilt
 //! index says of all containers it found that nothing may ever be led to them (`RebuiltKeepsCopies`, `IndexHead::rebuilt`), and no
-//! copy is given up here. Where the chunks of containers went that are gone is found out again (`repair::moved`).
+//! copy is given up here. Where the chunks of containers went that are gone is found out again (`repair::moved`): also of those that only
+//! a running job needs, which its lease says (`RebuildAsksLeases`).
 //!
 //! A version or container that cannot be read is told and left out: passes stop at such a version until it is repaired or forgotten.
 
 mod moved;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::num::NonZeroUsize;
 
 use futures::StreamExt;
 use larder_format::ids::{ContainerId, JobId};
-use larder_format::index_manifest::{IndexManifest, PassStatistics};
-use larder_format::manifest::Register;
-use larder_index::{Draft, IndexError, IndexPass, IndexSnapshot, PassRuns, Published, publish};
+use larder_format::index_manifest::{ContainerList, IndexManifest, PassStatistics};
+use larder_format::layout::Layout;
+use larder_format::lease::Pin;
+use larder_format::manifest::{ContainerUsage, Register};
+use larder_format::names;
+use larder_index::{Current, Draft, IndexError, IndexPass, IndexSnapshot, PassRuns, Published, State, Turn, publish};
 use larder_store::repository::random;
+use larder_store::rules::Rule;
 use larder_store::survey::SeenLease;
 use larder_store::{Repository, RepositoryError};
 
 use crate::agreement::{Agreement, agreement};
-use crate::pass::ledger::Ledger;
+use crate::pass::ledger::{Contents, Ledger};
 use crate::pass::run::renewing;
 use crate::pass::tables::{IndexWork, Limits, MEMORY_DEFAULT, index_pass};
 use crate::pass::tables::{WithChunks, discard, with_chunks};
@@ -70,17 +75,19 @@ pub async fn rebuild(surroundings: &Surroundings) -> Result<Rebuilt, PassError> 
 pub(crate) async fn rebuild_within(surroundings: &Surroundings, memory: usize) -> Result<Rebuilt, PassError> {
     let repository = surroundings.repository.through(surroundings.repository.store().without_cache());
     // The number comes before everything else (`PublishFirst`).
-    let mut newest = IndexSnapshot::newest(&repository).await?;
-    if newest.highest == 0 {
-        // What was lost may have had a high number, and a pass that began before may still publish the one after it.
-        newest.highest = highest_claim(&repository).await?;
-    }
-    let number = newest.next_number()?;
+    let current = Current::settle(&repository).await?;
+    let claimed = match current.state {
+        State::Whole if current.snapshot.number > 0 => 0,
+        // A pass that began before the loss may still publish the number that it claims.
+        _ => highest_claim(&repository).await?,
+    };
+    let turn = current.turn_of_rebuild(claimed)?;
+    let number = turn.number;
     let lease = surroundings.lease(number);
     let job = JobId::new(lease.written_ms, random(repository.entropy())?);
     let mut open = repository.open_lease(job, lease).await?;
     let mut may_appear = false;
-    let work = rebuild_announced(surroundings, &repository, memory, newest.snapshot, number, job, &mut may_appear);
+    let work = rebuild_announced(surroundings, &repository, memory, current.snapshot, &turn, job, &mut may_appear);
     let rebuilt = renewing(&repository, &mut open, &*surroundings.now_ms, work).await;
     // As long as the index may still come to be created, the lease says what it belongs to.
     if !may_appear {
@@ -113,7 +120,7 @@ async fn rebuild_announced(
     repository: &Repository,
     memory: usize,
     old: IndexSnapshot,
-    number: u64,
+    turn: &Turn,
     job: JobId,
     may_appear: &mut bool,
 ) -> Result<Rebuilt, PassError> {
@@ -122,11 +129,18 @@ async fn rebuild_announced(
     let stop = || if (surroundings.stop)() { Err(PassError::Interrupted) } else { Ok(()) };
     let base = without_tables(&old.manifest);
     let mut ledger = Ledger::load(work, &base).await?;
-    ingest_versions(repository, &mut ledger, &stop, &mut rebuilt).await?;
+    let named = ingest_versions(repository, &mut ledger, &stop, &mut rebuilt).await?;
     ledger.prune(&|_| true);
+    for (layout, containers) in named {
+        ledger.ingest_named(&containers, layout).ok_or(PassError::UnknownTables)?;
+    }
     stop()?;
     // After the versions, or what a new one uploaded would look as if it were gone.
     let search = moved::look(repository, &mut ledger).await?;
+    let gone: HashSet<ContainerId> = search.gone().collect();
+    let arranged: HashSet<ContainerId> = search.arranged_gone().collect();
+    let is_complete = search.is_complete() && rebuilt.unreadable_versions.is_empty();
+    let unread = search.unread()?;
     stop()?;
     let mut written = ledger.write(work, job, &base.manifest).await?;
     let mut manifest = (*base.manifest).clone();
@@ -153,6 +167,17 @@ async fn rebuild_announced(
     rebuilt.given_up = found.given_up.len() as u64;
     (rebuilt.unnamed, rebuilt.lost_chunks) = (found.unnamed, found.lost_chunks);
     manifest.head.missing = Some(found.missing).filter(|missing| *missing > 0);
+    let unreadable: HashSet<ContainerId> = ingested.unreadable.iter().map(|(id, _)| *id).collect();
+    // Its tables were read, so the listings and the look at its name were wrong.
+    let was_read = |id: &&ContainerId| !arranged.contains(id) && !unreadable.contains(id);
+    if let Some(id) = gone.iter().find(was_read) {
+        return Err(PassError::WrongListing { name: names::container(*id) });
+    }
+    // Only who has looked into everything may say that the rest is lost for good (`MissingStops`).
+    let is_complete = is_complete && found.is_complete && unreadable.iter().all(|id| gone.contains(id));
+    let lost = gone.iter().filter(|id| !found.given_up.contains(id)).copied();
+    manifest.head.searched = ContainerList::of(lost).filter(|_| is_complete);
+    manifest.head.unread = unread;
     rebuilt.containers = ingested.containers;
     rebuilt.chunks = ingested.chunks;
     rebuilt.different_chunks = ingested.new_chunks;
@@ -160,10 +185,10 @@ async fn rebuild_announced(
     rebuilt.unreadable_containers.retain(|(id, _)| !found.given_up.contains(id));
     stop()?;
     *may_appear = true;
-    match publish(repository, number, manifest).await? {
+    match publish(repository, turn, manifest).await? {
         Published::Won { all_answered, .. } => {
             *may_appear = !all_answered;
-            rebuilt.number = Some(number);
+            rebuilt.number = Some(turn.number);
             discard(repository, left_over).await?;
         }
         Published::Lost | Published::Overtaken { .. } => *may_appear = false,
@@ -180,13 +205,37 @@ fn without_tables(old: &IndexManifest) -> IndexSnapshot {
     IndexSnapshot { number: 0, manifest: std::sync::Arc::new(manifest) }
 }
 
-/// Takes in the newest manifest of every version that is not forgotten, in the order of their jobs.
+/// What a generation names that only a lease retains.
+type Named = (Layout, Vec<ContainerUsage>);
+
+/// The versions that open leases name: what their jobs build on or read, forgotten or not (`RebuildAsksLeases`).
+async fn named_versions(repository: &Repository) -> Result<BTreeSet<Pin>, RepositoryError> {
+    if !repository.keeps(Rule::RebuildAsksLeases) {
+        return Ok(BTreeSet::new());
+    }
+    let jobs = repository.list_jobs().await?;
+    let open = jobs.iter().filter(|(_, listed)| !listed.has_done);
+    let reads = open.map(|(job, listed)| repository.see_lease(*job, &listed.renewals));
+    let mut reads = futures::stream::iter(reads).buffer_unordered(LEASES_AHEAD);
+    let mut named = BTreeSet::new();
+    while let Some(seen) = reads.next().await {
+        // Passes stop at one that does not open.
+        if let SeenLease::Open(lease) = seen? {
+            named.extend(lease.pins);
+        }
+    }
+    Ok(named)
+}
+
+/// Takes in the newest manifest of every version that is not forgotten, in the order of their jobs. Returns what else counts: all
+/// generations of versions that leases name.
 async fn ingest_versions(
     repository: &Repository,
     ledger: &mut Ledger,
     stop: &impl Fn() -> Result<(), PassError>,
     rebuilt: &mut Rebuilt,
-) -> Result<(), PassError> {
+) -> Result<Vec<Named>, PassError> {
+    let named = named_versions(repository).await?;
     // Marks before versions: a version that is removed between the listings is then missing, never back from the dead.
     let mut marks = BTreeSet::new();
     for pin in repository.list_marks().await? {
@@ -201,40 +250,53 @@ async fn ingest_versions(
     let registers = repository.list_registers().await?;
     let mut wanted: Vec<_> = registers
         .into_iter()
-        .filter(|(pin, generations)| !marks.contains(pin) && generations.first() == Some(&0))
+        .filter(|(pin, generations)| (!marks.contains(pin) || named.contains(pin)) && generations.first() == Some(&0))
         .collect();
     wanted.sort_by_key(|(pin, _)| pin.job);
-    let reads = wanted.into_iter().map(|(pin, generations)| async move {
-        let mut unreadable = None;
-        for generation in generations.into_iter().rev() {
-            match repository.read_register(pin, generation).await {
-                Ok(Some(Register::Committed(manifest))) => {
-                    return Ok((pin, Some((generation, manifest.into())), unreadable));
+    let reads = wanted.into_iter().map(|(pin, generations)| {
+        let is_named = named.contains(&pin);
+        async move {
+            let (mut unreadable, mut committed) = (None, Vec::new());
+            for generation in generations.into_iter().rev() {
+                match repository.read_register(pin, generation).await {
+                    Ok(Some(Register::Committed(manifest))) => {
+                        committed.push((generation, Contents::from(manifest)));
+                        // Of others the newest counts alone.
+                        if !is_named {
+                            break;
+                        }
+                    }
+                    Ok(Some(Register::Aborted) | None) => {}
+                    Err(error) if error.is_of_object() => unreadable = unreadable.or(Some(error)),
+                    Err(error) => return Err(error),
                 }
-                Ok(Some(Register::Aborted) | None) => {}
-                Err(error) if error.is_of_object() => unreadable = unreadable.or(Some(error)),
-                Err(error) => return Err(error),
             }
+            Ok((pin, committed, unreadable))
         }
-        Ok((pin, None, unreadable))
     });
     let mut reads = futures::stream::iter(reads).buffered(MANIFESTS_AHEAD);
+    let mut held = Vec::new();
     while let Some(read) = reads.next().await {
         stop()?;
-        let (pin, manifest, unreadable) = read?;
-        if let Some((generation, contents)) = manifest {
-            ledger.ingest(pin, generation, contents);
-            rebuilt.versions += 1;
+        let (pin, committed, unreadable) = read?;
+        for (at, (generation, contents)) in committed.into_iter().enumerate() {
+            if at == 0 && !marks.contains(&pin) {
+                ledger.ingest(pin, generation, contents);
+                rebuilt.versions += 1;
+            } else {
+                ledger.hold(pin, generation, &contents);
+                held.push((contents.layout, contents.containers));
+            }
         }
         rebuilt.unreadable_versions.extend(unreadable.map(|error| (pin.job, error)));
     }
-    Ok(())
+    Ok(held)
 }
 
 /// Compares the newest index with containers and versions.
 pub async fn compare(surroundings: &Surroundings) -> Result<(u64, Agreement), PassError> {
     let repository = surroundings.repository.through(surroundings.repository.store().without_cache());
-    let index = IndexSnapshot::newest(&repository).await?.base()?;
+    let index = Current::look(&repository).await?.base()?;
     let limits = Limits::of_memory(MEMORY_DEFAULT);
     let work = IndexWork { executor: surroundings.executor, repository: &repository, limits };
     let compared = move |io| {

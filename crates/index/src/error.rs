@@ -11,13 +11,18 @@ pub enum IndexError {
     /// An object is damaged or missing, or the store failed. The message names the object.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
-    /// The highest number is taken by something that does not open. It may have been an index that somebody acted on, so nothing
-    /// is built on an older one.
+    /// The index that counts does not open. Somebody may have acted on it, so nothing is built on an older one.
     #[error("the newest index cannot be read, and nothing is built on an older one; `repair index` makes it anew")]
     NewestUnreadable {
         /// What is wrong with it, and its name.
         #[source]
         source: RepositoryError,
+    },
+    /// The index that counts is gone. What it decided may be under way, so nothing is built on an older one.
+    #[error("{} is missing, and its mark says that it counts; `repair index` rebuilds it", names::index(*number))]
+    NewestLost {
+        /// Its number.
+        number: u64,
     },
     /// Manifests appear and vanish faster than they can be read.
     #[error("manifests of the index were deleted while they were read, {attempts} times in a row")]
@@ -108,7 +113,7 @@ impl IndexError {
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Repository(error) | Self::NewestUnreadable { source: error } => error.is_damage(),
-            Self::WrongRecord { .. } | Self::Hidden { .. } => true,
+            Self::WrongRecord { .. } | Self::Hidden { .. } | Self::NewestLost { .. } => true,
             _ => false,
         }
     }

@@ -9,6 +9,7 @@
 //! Above this crate: `gnode`, and `lnode` for reading. Below: `store`, `format`.
 
 mod compaction;
+mod current;
 mod cursor;
 mod error;
 mod executor;
@@ -19,6 +20,7 @@ mod mark;
 mod merge;
 mod partition;
 mod pass;
+mod publish;
 mod scan;
 mod snapshot;
 mod sorter;
@@ -27,18 +29,19 @@ mod verify;
 mod writer;
 
 pub use compaction::{Compaction, TIER_RATIO};
+pub use current::{Current, State, Turn};
 pub use cursor::Cursor;
 pub use error::IndexError;
 pub use executor::{Executor, IndexRuntime, Task};
 pub use io::IndexIo;
 pub use layout::layout_of;
 pub use lookup::{LookupCost, LookupOptions, SortedLookup, TableReader};
-pub use mark::has_been_indexed;
 pub use merge::{Merge, Tombstones};
 pub use partition::{in_parallel, partitions};
 pub use pass::{Draft, IndexPass};
+pub use publish::{Published, publish};
 pub use scan::{Readahead, RunScan};
-pub use snapshot::{FaultyIndex, IndexSnapshot, Newest, Published, publish};
+pub use snapshot::{FaultyIndex, IndexSnapshot, Newest};
 pub use sorter::{Sorted, Sorter};
 pub use tables::{
     Changes, Chunks, ContainerExtents, Containers, Copies, PartitionedChanges, Records, Streams, TableView, TypedTable,

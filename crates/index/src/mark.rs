@@ -1,39 +1,72 @@
-//! The mark that a repository has had an index.
+//! Marks that say which index counts (`larder_format::index_mark`).
 //!
-//! An index knows what no container and no version says: which containers were given up, so that their deletes may be under way, and
-//! where their chunks went. So to have lost it is not to have had none, and passes must be able to tell (`RebuiltFirst`,
-//! `docs/concurrency.md`). The mark is created before the first index, by whoever publishes that, and nobody ever removes it. That it
-//! is there is all it says: whoever may create objects can plant it, which makes a pass begin with a rebuild, and cannot take it away.
+//! A mark is created after its index, and nothing that the index decides is carried out before. So an index without a mark may be
+//! lost or passed over without harm, and one with a mark is missed when it is gone. The create has one winner: the attempt whose
+//! index counts, or the word that the number is void.
 
+use larder_format::index_mark::IndexMark;
+use larder_format::mark::MARK_MAX;
 use larder_format::names;
 use larder_store::repository::random;
 use larder_store::{Repository, RepositoryError, StoreErrorKind};
 
-/// What [`mark_as_indexed`] found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Marked {
-    /// There was no mark.
-    Now,
-    /// Somebody was there before.
-    Before,
+use crate::error::IndexError;
+
+/// How often a mark is created and read again that is taken and gone in turns.
+const CONTESTS: u32 = 3;
+
+/// What has the name of a mark.
+#[derive(Debug)]
+pub(crate) enum Mark {
+    /// A mark.
+    Genuine(IndexMark),
+    /// Something that does not open: planted, or a mark that was damaged.
+    Unreadable,
 }
 
-/// Whether the repository has, or had, an index, or somebody was about to publish the first one. Asks the store, never a cache.
-pub async fn has_been_indexed(repository: &Repository) -> Result<bool, RepositoryError> {
-    match repository.store().without_cache().size(names::INDEXED).await {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind == StoreErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+/// The numbers of all marks, rising. Asks the store, never a cache.
+pub(crate) async fn list_marks(repository: &Repository) -> Result<Vec<u64>, RepositoryError> {
+    let objects = repository.store().without_cache().list(names::INDEXED).await?;
+    let mut numbers: Vec<u64> = objects.iter().filter_map(|object| names::parse_indexed(&object.name)).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
 }
 
-/// Creates the mark, if absent, and waits until it is there.
-pub(crate) async fn mark_as_indexed(repository: &Repository) -> Result<Marked, RepositoryError> {
-    // At random, so that a create without an answer can be told from that of somebody else.
-    let bytes: [u8; 16] = random(repository.entropy())?;
-    match repository.store().create(names::INDEXED, bytes.to_vec().into()).await {
-        Ok(_) => Ok(Marked::Now),
-        Err(error) if error.kind == StoreErrorKind::AlreadyExists => Ok(Marked::Before),
-        Err(error) => Err(error.into()),
+/// Reads a mark; `None` when it is not there. Asks the store, never a cache.
+pub(crate) async fn read_mark(repository: &Repository, number: u64) -> Result<Option<Mark>, RepositoryError> {
+    let name = names::indexed(number);
+    let bytes = match repository.store().without_cache().get_up_to(&name, MARK_MAX).await {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            let error = RepositoryError::from(error);
+            return if error.is_of_object() { Ok(Some(unreadable(error))) } else { Err(error) };
+        }
+    };
+    Ok(Some(match IndexMark::decode(repository.keys(), number, &bytes) {
+        Ok(mark) => Mark::Genuine(mark),
+        Err(source) => unreadable(RepositoryError::Damaged { name, source }),
+    }))
+}
+
+fn unreadable(error: RepositoryError) -> Mark {
+    tracing::warn!(%error, "not a mark of an index");
+    Mark::Unreadable
+}
+
+/// Creates the mark of a number, if absent, and says what is there then: it is read back, because a store may say that it created what it
+/// did not. An error leaves the outcome open.
+pub(crate) async fn contest(repository: &Repository, number: u64, wanted: IndexMark) -> Result<Mark, IndexError> {
+    let name = names::indexed(number);
+    for _ in 0..CONTESTS {
+        let bytes = wanted.encode(repository.keys(), number, random(repository.entropy())?)?;
+        let error = repository.store().create(&name, bytes.into()).await.err();
+        // Of a create without an answer the object tells, unless there is none: then it may still come.
+        match (read_mark(repository, number).await?, error) {
+            (Some(mark), _) => return Ok(mark),
+            (None, Some(error)) if error.kind != StoreErrorKind::AlreadyExists => return Err(error.into()),
+            (None, _) => {}
+        }
     }
+    Err(IndexError::Unstable { attempts: CONTESTS })
 }

@@ -1,14 +1,8 @@
-//! The newest index, and publishing the next one.
+//! The newest index, for readers.
 //!
 //! Readers take the highest number that opens: an index that lags is good enough for them, and whoever may create objects
-//! takes nothing from them by planting a higher one. A pass is stricter: it builds on the highest number or not at all, because
-//! what does not open now may have been whole when another pass acted on it ([`Newest::base`]).
-//!
-//! Invariants (`docs/concurrency.md`, rule `PublishFirst`)
-//! * One pass wins a number. Its manifest has a random attempt id, so a create without an answer is settled by reading back.
-//! * The winner looks once more whether its number is the highest: numbers of deleted indexes can be won again, by a pass that
-//!   slept for long, and such a victory counts for nothing.
-//! * Before there is an index there is the mark that says so, which outlives all of them (`mark`).
+//! takes nothing from them by planting a higher one. Nothing that a void index decided is carried out before there is a higher one,
+//! so readers need not ask for marks. A pass is stricter, and asks which index counts ([`Current`](crate::Current)).
 
 use std::sync::Arc;
 
@@ -17,11 +11,9 @@ use larder_format::index_manifest::{
     INDEX_HEAD_GUESS, INDEX_MAX, IndexHead, IndexManifest, PassStatistics, RunRef, Table,
 };
 use larder_format::{DecodeError, names};
-use larder_store::repository::random;
 use larder_store::{Repository, RepositoryError, StoreErrorKind};
 
 use crate::error::IndexError;
-use crate::mark::{Marked, mark_as_indexed};
 
 /// How often a listing is repeated when what it named is gone. A pass deletes old manifests once; several in a row mean trouble.
 const LISTINGS: u32 = 5;
@@ -53,6 +45,9 @@ impl IndexSnapshot {
             dropped: None,
             missing: None,
             left: None,
+            searched: None,
+            unlisted: None,
+            unread: None,
         };
         let manifest = IndexManifest { head, versions: Vec::new(), runs: Vec::new(), queue: Vec::new() };
         Self { number: 0, manifest: Arc::new(manifest) }
@@ -123,91 +118,15 @@ pub struct Newest {
     pub runs: Vec<(RunId, u64)>,
 }
 
-impl Newest {
-    /// The snapshot, for whoever builds on it or deletes on its strength: an error if anything lies above it.
-    pub fn base(self) -> Result<IndexSnapshot, IndexError> {
-        match self.faulty.into_iter().next() {
-            None => Ok(self.snapshot),
-            Some(faulty) => Err(IndexError::NewestUnreadable { source: faulty.error }),
-        }
-    }
-
-    /// The number that the next index has.
-    pub fn next_number(&self) -> Result<u64, IndexError> {
-        self.highest.checked_add(1).ok_or(IndexError::NumbersExhausted { highest: self.highest })
-    }
-}
-
-/// What became of an attempt to publish an index.
-#[derive(Debug)]
-pub enum Published {
-    /// It is the newest index.
-    Won {
-        /// As it is stored.
-        snapshot: IndexSnapshot,
-        /// Whether every attempt to create it was answered. When not, one of them may land again after the index was deleted, and
-        /// the pass must leave its lease open (`CloseOnlyAnswered`).
-        all_answered: bool,
-    },
-    /// Another pass has the number: nothing of this one counts, and its containers and runs are orphans of its job.
-    Lost,
-    /// It was created, but a higher number exists: by a pass that built on it, or because its own number was in use long ago.
-    /// The pass carries out nothing of its decision and deletes nothing, not even what it wrote: the next pass knows.
-    Overtaken {
-        /// The highest number.
-        highest: u64,
-    },
-}
-
-/// Publishes `manifest` under `number`, which its head and attempt id are set to fit. Runs and versions are sorted.
-///
-/// Every object that the manifest leads to must be durable, and `number` be from a [`Newest`] of before the decision was made.
-/// An error leaves the outcome open: whoever gets one looks at the newest index again, and deletes nothing until it knows.
-pub async fn publish(
-    repository: &Repository,
-    number: u64,
-    mut manifest: IndexManifest,
-) -> Result<Published, IndexError> {
-    manifest.sort();
-    manifest.head.number = number;
-    manifest.head.attempt = random(repository.entropy())?;
-    let bytes = manifest.encode(repository.keys(), random(repository.entropy())?)?;
-    let name = names::index(number);
-    let is_rebuilt = manifest.head.rebuilt.is_some();
-    // Who found neither an index nor the mark builds on nothing. If there is the mark now, there has been an index since, from which
-    // others may have decided: it is not to matter whether it is lost again.
-    if number == 1 || is_rebuilt {
-        let marked = mark_as_indexed(repository).await?;
-        if marked == Marked::Before && !is_rebuilt {
-            return Ok(Published::Lost);
-        }
-    }
-    let all_answered = match repository.store().create(&name, bytes.into()).await {
-        Ok(created) => created.all_answered,
-        Err(error) if error.kind == StoreErrorKind::AlreadyExists => return Ok(Published::Lost),
-        // The outcome is open. What lies there now tells, unless it is nothing: then it may still come.
-        Err(error) => match attempt_at(repository, number).await {
-            Ok(Some(attempt)) if attempt == manifest.head.attempt => false,
-            Ok(Some(_)) => return Ok(Published::Lost),
-            Ok(None) | Err(_) => return Err(error.into()),
-        },
-    };
-    let highest = listed(repository).await?.0.last().copied().unwrap_or(0);
-    if highest > number {
-        return Ok(Published::Overtaken { highest });
-    }
-    Ok(Published::Won { snapshot: IndexSnapshot { number, manifest: Arc::new(manifest) }, all_answered })
-}
-
 /// The numbers of all indexes, rising, and the runs beside them.
-async fn listed(repository: &Repository) -> Result<(Vec<u64>, Vec<(RunId, u64)>), IndexError> {
+pub(crate) async fn listed(repository: &Repository) -> Result<(Vec<u64>, Vec<(RunId, u64)>), IndexError> {
     let (mut numbers, runs) = repository.list_index().await?;
     numbers.sort_unstable();
     Ok((numbers, runs))
 }
 
 /// Reads a manifest; `None` when it is not there.
-async fn read(repository: &Repository, number: u64) -> Result<Option<IndexManifest>, RepositoryError> {
+pub(crate) async fn read(repository: &Repository, number: u64) -> Result<Option<IndexManifest>, RepositoryError> {
     let name = names::index(number);
     let is_sound = |bytes: &[u8]| IndexManifest::decode(repository.keys(), number, bytes).is_ok();
     let bytes = match repository.store().without_cache().get_sound(&name, INDEX_MAX, is_sound).await {
@@ -220,7 +139,7 @@ async fn read(repository: &Repository, number: u64) -> Result<Option<IndexManife
 }
 
 /// The attempt id of the manifest with a number; `None` when there is no such object, zeros when it does not open.
-async fn attempt_at(repository: &Repository, number: u64) -> Result<Option<[u8; 16]>, IndexError> {
+pub(crate) async fn attempt_at(repository: &Repository, number: u64) -> Result<Option<[u8; 16]>, IndexError> {
     Ok(match read_head(repository, number).await {
         Ok(head) => head.map(|head| head.attempt),
         Err(error) if error.is_of_object() => Some([0; 16]),

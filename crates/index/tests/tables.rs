@@ -7,13 +7,13 @@ use std::ops::RangeInclusive;
 
 use larder_format::extents::{Extent, Extents};
 use larder_format::ids::{ContainerId, ContainerKind, JobId, SeriesKey};
-use larder_format::index_manifest::Table;
+use larder_format::index_manifest::{IndexManifest, Table};
 use larder_format::index_tables::{
     ChunkKey, ChunkPlace, ContainerFacts, ContainerState, Lifespan, SeriesLifespans, StreamKey,
 };
 use larder_index::{
-    Changes, Chunks, Compaction, ContainerExtents, Containers, Draft, IndexError, IndexSnapshot, LookupOptions,
-    Published, Streams, TableView, TypedTable, in_parallel, publish,
+    Changes, Chunks, Compaction, ContainerExtents, Containers, Current, Draft, IndexError, IndexSnapshot,
+    LookupOptions, Published, Streams, TableView, TypedTable, in_parallel, publish,
 };
 use larder_testkit::Stop;
 use support::*;
@@ -66,8 +66,16 @@ fn changes<T: TypedTable>(
 
 impl Engine {
     fn newest(&self) -> IndexSnapshot {
-        let newest = self.runtime.block_on(IndexSnapshot::newest(&self.io.repository));
-        newest.expect("read").base().expect("whole")
+        let current = self.runtime.block_on(Current::look(&self.io.repository));
+        current.expect("read").base().expect("whole")
+    }
+
+    /// Publishes under the next number.
+    fn publish(&self, manifest: IndexManifest) -> Result<Published, IndexError> {
+        self.runtime.block_on(async {
+            let turn = Current::settle(&self.io.repository).await?.turn()?;
+            publish(&self.io.repository, &turn, manifest).await
+        })
     }
 
     fn view<T: TypedTable>(&self, index: &IndexSnapshot) -> TableView<T> {
@@ -88,7 +96,7 @@ impl Engine {
         let samples = samples.map(|(sample, series, version)| (stream(sample, series), Some(version)));
         draft.apply(changes::<Streams>(self, samples))?;
         draft.manifest.head.next_container = 50;
-        self.runtime.block_on(publish(&self.io.repository, 1, draft.manifest))
+        self.publish(draft.manifest)
     }
 
     /// A second: every tenth chunk moves, one goes, a container goes. Runs are merged where it is time, and those of containers anyway.
@@ -104,7 +112,7 @@ impl Engine {
         }
         let all = Compaction::full(draft.manifest.runs_of(Table::Containers)).expect("two ages");
         draft.carry_out(Table::Containers, &all, 0..=u64::MAX)?;
-        self.runtime.block_on(publish(&self.io.repository, base.number + 1, draft.manifest))
+        self.publish(draft.manifest)
     }
 
     fn is_as_after_the_first(&self, index: &IndexSnapshot) {
@@ -217,7 +225,7 @@ fn partitions_are_worked_on_in_parallel() {
     assert_eq!(done.iter().map(|(known, _)| known).sum::<u64>(), 5000);
     draft.add(done.into_iter().flat_map(|(_, runs)| runs).collect());
     assert_eq!(draft.manifest.head.next_age, age + 1);
-    won(engine.runtime.block_on(publish(&engine.io.repository, 2, draft.manifest)));
+    won(engine.publish(draft.manifest));
     let got = engine.get::<Chunks>(&engine.newest(), &[chunk(3), chunk(9000)]);
     assert_eq!(got, [Some(place(3)), Some(ChunkPlace { container: 99, chunk: 9000 })]);
 }

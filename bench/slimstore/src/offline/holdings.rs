@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use larder_format::container::ChunkEntry;
 use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::{ChunkRef, Fingerprint};
-use larder_index::{Containers, IndexIo, IndexSnapshot, LookupOptions, TableView};
+use larder_index::{Containers, Current, IndexIo, LookupOptions, TableView};
 
 use super::Node;
 
@@ -102,7 +102,7 @@ impl Holdings {
     /// What the index says was given up in containers that are there.
     fn given_up(&self, node: &Node) -> anyhow::Result<u64> {
         let repository = node.context.repository.clone();
-        let index = node.runtime.block_on(IndexSnapshot::newest(&repository))?.base()?;
+        let index = node.runtime.block_on(Current::look(&repository))?.base()?;
         let io = IndexIo { repository, runtime: node.runtime.handle().clone().into() };
         let table = TableView::<Containers>::new(io, &index.manifest.runs, LookupOptions::default());
         let mut bytes = 0;

@@ -10,7 +10,7 @@ use larder_format::compress::Compression;
 use larder_gnode::compaction::CompactionOptions;
 use larder_gnode::giving_up::{Exact, GiveUpOptions, Unused};
 use larder_gnode::pass::PassOptions;
-use larder_index::IndexSnapshot;
+use larder_index::Current;
 
 pub(crate) use crowd::{CHUNKS_EACH, crowd};
 pub(crate) use holdings::{Holdings, Writer};
@@ -37,7 +37,7 @@ pub(crate) fn pass(node: &Node, offline: Offline) -> anyhow::Result<Cost> {
 
 /// Different chunks that the index has, objects it consists of, and their bytes.
 pub(crate) fn index(node: &Node) -> anyhow::Result<(u64, usize, u64)> {
-    let index = node.runtime.block_on(IndexSnapshot::newest(&node.context.repository))?.base()?;
+    let index = node.runtime.block_on(Current::look(&node.context.repository))?.base()?;
     let runs = &index.manifest.runs;
     Ok((index.manifest.head.statistics.chunks, runs.len(), runs.iter().map(|run| run.object_bytes).sum()))
 }

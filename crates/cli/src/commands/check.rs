@@ -112,9 +112,17 @@ fn prove_index(app: &App, context: &Context, report: &mut CheckReport) -> Result
             let lost: Vec<_> = lost.collect();
             agreement.count = agreement.count.saturating_sub(lost.len() as u64);
             report.damages.extend(lost.into_iter().filter_map(lost_manifest));
-            let is_of_index = |found: &Disagreement| !matches!(found, Disagreement::ContainerUnreadable { .. });
+            let is_named = |name: &str| report.damages.iter().any(|damage| damage.object == name);
+            let is_of_index = |found: &Disagreement| match found {
+                // Moved chunks may lie in what no snapshot names, so that nobody has asked for it so far.
+                Disagreement::ContainerUnreadable { container, needed_by, .. } => {
+                    !needed_by.is_empty() && !is_named(container)
+                }
+                _ => true,
+            };
+            let found = agreement.disagreements.len();
             agreement.disagreements.retain(is_of_index);
-            agreement.count = agreement.count.saturating_sub(agreement.unreadable);
+            agreement.count = agreement.count.saturating_sub((found - agreement.disagreements.len()) as u64);
             Ok(Index::Proved(proof))
         }
         Err(PassError::Interrupted) => Err(larder_lnode::check::CheckError::Interrupted.into()),
@@ -122,6 +130,9 @@ fn prove_index(app: &App, context: &Context, report: &mut CheckReport) -> Result
             let damaged = match &error {
                 PassError::Index(error) if error.is_damage() => match error {
                     IndexError::Repository(source) | IndexError::NewestUnreadable { source } => Some(object_of(source)),
+                    IndexError::NewestLost { number } => {
+                        Some((names::index(*number), "it is missing, and its mark says that it counts".to_owned()))
+                    }
                     error => Some(("index".to_owned(), error.to_string())),
                 },
                 PassError::Repository(error) if error.is_damage() => Some(object_of(error)),

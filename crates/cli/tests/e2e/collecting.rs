@@ -1,5 +1,7 @@
 //! `optimize`, `forget --prune`, `gnode`: the real binary frees what it says, and says what it freed.
 
+use std::collections::BTreeMap;
+
 use larder_testkit::data;
 
 use crate::support::{Play, damage, scattered, schema};
@@ -222,4 +224,58 @@ fn what_is_stored_twice_is_given_up() {
     play.larder(["repair", "index", "--dry-run"]).ok();
     let exact = play.larder(["optimize", "--task", "exact", "--json"]).ok().json();
     assert_eq!((&exact["given_up"]["exact"], &exact["given_up"]["containers"]), (&true.into(), &0.into()));
+}
+
+/// A copy that was made while a pass ran: it has the index of after the pass, the containers of before, and lacks what the pass wrote.
+#[test]
+fn a_copy_that_lacks_a_container_is_not_whole() {
+    let play = Play::with_repository();
+    for (series, own, new) in [("a", 2, 4), ("b", 3, 5)] {
+        play.write("source/one", data::random(1, 200_000));
+        play.write("source/two", data::random(own, 200_000));
+        play.backup(["source", "--series", series, "--force", "--no-similar"]);
+        play.write("source/one", data::random(new, 20_000));
+        play.write("source/two", "");
+        play.backup(["source", "--series", series, "--force", "--no-similar"]);
+    }
+    play.larder(["optimize", "--task", "collect"]).ok();
+    let objects = || play.objects().into_iter().collect::<BTreeMap<String, Vec<u8>>>();
+    let before = objects();
+    play.larder(["optimize", "--max-unused", "0"]).ok();
+    let after = objects();
+    let of_data = |name: &&String| name.starts_with("data/");
+    let written: Vec<_> = after.keys().filter(of_data).filter(|name| !before.contains_key(*name)).collect();
+    let retired: Vec<_> = before.keys().filter(of_data).filter(|name| !after.contains_key(*name)).collect();
+    assert!(!written.is_empty() && !retired.is_empty(), "{written:?} {retired:?}");
+    for name in &retired {
+        let path = play.repository().join(name);
+        std::fs::create_dir_all(path.parent().expect("in a folder")).expect("made");
+        std::fs::write(path, &before[*name]).expect("written");
+    }
+    written.iter().for_each(|name| std::fs::remove_file(play.repository().join(name)).expect("there is one"));
+    let text = play.larder(["check", "--read-data"]).code(13).text();
+    assert!(written.iter().all(|name| text.contains(*name)) && text.contains("needed by snapshot"), "{text}");
+    for _ in 0..2 {
+        play.larder(["optimize", "--task", "collect"]).code(13);
+    }
+    assert!(retired.iter().all(|name| play.repository().join(name).exists()));
+    play.larder(["repair", "index"]).ok();
+    play.larder(["optimize", "--task", "collect"]).ok();
+    play.larder(["check", "--read-data"]).ok();
+}
+
+/// The newest index alone is gone: nothing is deleted on the word of the one before it, and the loss is told.
+#[test]
+fn the_loss_of_the_newest_index_is_told() {
+    let (play, ids) = versions(3);
+    play.larder(["optimize"]).ok();
+    play.larder(["forget", &ids[0]]).ok();
+    play.larder(["optimize"]).ok();
+    std::fs::remove_file(play.repository().join("index/2")).expect("there is one");
+    let text = play.larder(["check"]).code(13).text();
+    assert!(text.contains("index/2: it is missing"), "{text}");
+    play.larder(["optimize", "--dry-run"]).code(13);
+    let done = play.larder(["optimize", "--json"]).ok().json();
+    assert_eq!(done["index_made_anew"], 3);
+    play.larder(["check", "--read-data"]).ok();
 }

@@ -25,6 +25,9 @@ fn head(number: u64) -> IndexHead {
         dropped: None,
         missing: None,
         left: None,
+        searched: None,
+        unlisted: None,
+        unread: None,
     }
 }
 
@@ -86,9 +89,32 @@ fn manifest() -> IndexManifest {
 
 /// What a rebuild says is optional, so that indexes without it stay what they are.
 #[test]
+fn a_list_of_too_many_containers_is_none() {
+    let id = |seq| ContainerId { kind: ContainerKind::Data, job: JobId([5; 16]), seq };
+    assert_eq!(ContainerList::of((0..=LIST_MAX as u32).map(id)), None);
+    assert_eq!(ContainerList::of([]), None);
+    assert!(ContainerList::of((0..LIST_MAX as u32).map(id)).is_some());
+    let searched = |bytes: &[u8]| {
+        minicbor::decode::<ContainerList>(
+            &minicbor::to_vec(minicbor::bytes::ByteVec::from(bytes.to_vec())).expect("encodes"),
+        )
+        .is_ok()
+    };
+    assert!(searched(&[0; 21]) && searched(&[[0; 21], [1; 21]].concat()));
+    for wrong in [&[][..], &[0; 20], &[2; 21], &[0; 42], &[[1; 21], [0; 21]].concat()] {
+        assert!(!searched(wrong), "{wrong:?}");
+    }
+}
+
+#[test]
 fn a_rebuilt_index_says_so() {
     let mut rebuilt = manifest();
     rebuilt.head.rebuilt = Some(990);
+    let id = |kind, seq| ContainerId { kind, job: JobId([5; 16]), seq };
+    let missing = [id(ContainerKind::Meta, 0), id(ContainerKind::Data, 7), id(ContainerKind::Data, 7)];
+    rebuilt.head.searched = ContainerList::of(missing);
+    rebuilt.head.unlisted = ContainerList::first_of([missing[0]]);
+    assert_eq!(rebuilt.head.searched.as_ref().map(|list| list.ids().len()), Some(2));
     let bytes = rebuilt.encode(&keys(), [9; 16]).expect("valid");
     assert_eq!(IndexManifest::decode(&keys(), 5, &bytes), Ok(rebuilt));
 }

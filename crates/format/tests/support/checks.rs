@@ -7,6 +7,7 @@ use larder_format::container::{ContainerIndex, open_frame};
 use larder_format::entry::{Entry, is_valid_path, path_order};
 use larder_format::extents::Extents;
 use larder_format::index_manifest::{IndexHead, IndexManifest};
+use larder_format::index_mark::IndexMark;
 use larder_format::index_tables::{ChunkPlace, ContainerFacts, StreamKey};
 use larder_format::lease::{Done, Lease};
 use larder_format::manifest::{Head, Manifest, Register, Summary};
@@ -102,6 +103,10 @@ pub fn mark(object: &[u8]) {
         let again = entry.encode(&keys(), SERIES, JOB, 2, SALT).expect("it was read");
         assert_eq!(PinEntry::decode(&keys(), SERIES, JOB, 2, &again), Ok(entry));
     }
+    if let Ok(mark) = IndexMark::decode(&keys(), 5, object) {
+        let again = mark.encode(&keys(), 5, SALT).expect("it was read");
+        assert_eq!(IndexMark::decode(&keys(), 5, &again), Ok(mark));
+    }
 }
 
 /// The fields of a mark before they are sealed.
@@ -109,6 +114,7 @@ pub fn mark_fields(plain: &[u8]) {
     mark(&Forger::new().object(&names::forgotten(SERIES, JOB), b"LFGT", &[plain]));
     mark(&Forger::new().object(&names::pin(SERIES, JOB, 2), b"LPIN", &[plain]));
     mark(&Forger::new().object_of(2, &names::lease_done(JOB), b"LDON", &[plain]));
+    mark(&Forger::new().object(&names::indexed(5), b"LIXM", &[plain]));
 }
 
 /// What is set for a series as it lies in the store.
@@ -288,6 +294,9 @@ pub fn object_name(name: &str) {
     }
     if let Some(number) = names::parse_index(name) {
         assert_eq!(names::index(number), name);
+    }
+    if let Some(number) = names::parse_indexed(name) {
+        assert_eq!(names::indexed(number), name);
     }
     if let Some(id) = names::parse_run(name) {
         assert_eq!(names::run(id), name);

@@ -192,6 +192,9 @@ pub fn index_manifest() -> IndexManifest {
         dropped: None,
         missing: None,
         left: None,
+        searched: None,
+        unlisted: None,
+        unread: None,
     };
     let layout = larder_format::layout::Layout::Standard;
     let version = |number, state| IndexedVersion {

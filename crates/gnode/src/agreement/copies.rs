@@ -11,8 +11,9 @@ use larder_index::{
     TypedTable,
 };
 use larder_lnode::Progress;
+use larder_store::RepositoryError;
 
-use super::{Agreement, Disagreement};
+use super::{Agreement, Disagreement, Needs};
 use crate::ingest::listing::{Groups, places};
 
 /// Tables of containers that are read at once.
@@ -23,13 +24,14 @@ pub(super) fn compare(
     pass: &IndexPass,
     index: &IndexSnapshot,
     mut containers: BTreeMap<u32, ContainerFacts>,
+    needs: &Needs,
     agreement: &mut Agreement,
     progress: &dyn Progress,
     stop: &dyn Fn() -> bool,
 ) -> Result<bool, IndexError> {
     let runs = &index.manifest.runs;
     let mut unreadable = Vec::new();
-    let Some(actual) = collect(pass, &containers, agreement, progress, stop, &mut unreadable)? else {
+    let Some(actual) = collect(pass, &containers, needs, agreement, progress, stop, &mut unreadable)? else {
         return Ok(false);
     };
     // That such a container is unreadable was told; what the index says of its chunks may well be so.
@@ -66,6 +68,7 @@ pub(super) fn compare(
 fn collect(
     pass: &IndexPass,
     containers: &BTreeMap<u32, ContainerFacts>,
+    needs: &Needs,
     agreement: &mut Agreement,
     progress: &dyn Progress,
     stop: &dyn Fn() -> bool,
@@ -86,7 +89,13 @@ fn collect(
             Ok(index) => index,
             Err(error) if error.is_damage() => {
                 let container = names::container(facts.id);
-                agreement.found(Disagreement::ContainerUnreadable { container, reason: error.to_string() });
+                let needed_by = needs.needed_by(number, facts);
+                let reason = match &error {
+                    RepositoryError::Store(error) => error.kind.to_string(),
+                    RepositoryError::Damaged { source, .. } => source.to_string(),
+                    error => error.to_string(),
+                };
+                agreement.found(Disagreement::ContainerUnreadable { container, reason, needed_by });
                 agreement.unreadable += 1;
                 unreadable.push(number);
                 continue;

@@ -7,7 +7,7 @@ use larder_format::ChunkRef;
 use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::index_tables::ChunkKey;
 use larder_format::manifest::{ContainerUsage, Manifest};
-use larder_index::{Containers, IndexError, IndexIo, IndexSnapshot, LookupOptions, TableView};
+use larder_index::{Containers, Current, IndexError, IndexIo, LookupOptions, TableView};
 use larder_lnode::Context;
 use larder_lnode::relayout::{Holding, Move};
 use larder_store::catalog::Version;
@@ -99,7 +99,7 @@ async fn given_up_since(context: &Context, duplicates: &Duplicates) -> Result<Ha
     if duplicates.numbers().is_empty() {
         return Ok(given_up);
     }
-    let index = IndexSnapshot::newest(&context.repository).await?.base()?;
+    let index = Current::look(&context.repository).await?.base()?;
     if index.number == duplicates.index {
         return Ok(given_up);
     }

@@ -41,9 +41,11 @@ pub(super) async fn carry_out(
     let generations = generations.map(|(pin, generation)| names::version(pin.series, pin.job, generation));
     let runs = decision.runs.into_iter().map(|(id, _)| names::run(id));
     let indexes = decision.indexes.into_iter().map(names::index);
+    let index_marks = decision.index_marks.into_iter().map(names::indexed);
     let objects = generations
         .chain(runs)
         .chain(indexes)
+        .chain(index_marks)
         .chain(decision.settings)
         .take_while(|_| !stop())
         .map(|name| async move { store.delete(&name).await });

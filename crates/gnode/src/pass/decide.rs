@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use larder_format::ids::{ContainerId, ContainerKind, JobId, RunId};
+use larder_format::index_manifest::ContainerList;
 use larder_format::lease::{JobKind, Lease, Pin};
 use larder_store::Repository;
 use larder_store::rules::Rule;
@@ -79,8 +80,12 @@ pub(super) struct IndexNeeds {
     pub(super) superseded: HashSet<RunId>,
     /// Containers that were missing before.
     pub(super) missing: u64,
-    /// Whether all containers have been looked into to find where chunks went of those that are missing.
-    pub(super) has_searched: bool,
+    /// Containers that were missing when the index was rebuilt, and for whose chunks every container was searched.
+    pub(super) searched: HashSet<ContainerId>,
+    /// Containers that a rebuild could not read: they may have what was moved (`UnreadKept`).
+    pub(super) unread: HashSet<ContainerId>,
+    /// Whether `searched` stands for all containers that there are: only without the rule `MissingStops`.
+    pub(super) trusts_rebuild: bool,
 }
 
 /// Everything of one job that goes, in this order: leases from `0` on, generations down to the register, closing mark, pins, mark.
@@ -115,6 +120,8 @@ pub(super) struct Decision {
     pub(super) superseded: Vec<(Pin, u32)>,
     pub(super) runs: Vec<(RunId, u64)>,
     pub(super) indexes: Vec<u64>,
+    /// Marks of indexes, which go along with these.
+    pub(super) index_marks: Vec<u64>,
     /// Entries of settings.
     pub(super) settings: Vec<String>,
     /// Of the runs, how many only an older index uses.
@@ -251,6 +258,46 @@ impl Proposal {
         if self.before.is_listed_whole { seen } else { seen.max(before) }
     }
 
+    /// Those that were found missing.
+    pub(super) fn missing_ids(&self) -> impl Iterator<Item = &ContainerId> {
+        self.missing.iter()
+    }
+
+    /// A container that something forwards to is not there, or cannot be read.
+    pub(super) fn miss(&mut self, container: ContainerId) {
+        self.missing.insert(container);
+    }
+
+    /// Those that were listed, that may go and that nobody is known to need.
+    pub(super) fn doomed_ids(&self) -> impl Iterator<Item = ContainerId> {
+        self.doomed.ids_unneeded()
+    }
+
+    /// Whether a rebuild searched every container for the chunks of all that are missing.
+    fn is_searched(&self, needs: &IndexNeeds) -> bool {
+        if needs.trusts_rebuild {
+            return true;
+        }
+        let is_data = |id: &&ContainerId| id.kind == ContainerKind::Data;
+        let covers_seen = self.missing.iter().filter(is_data).all(|id| needs.searched.contains(id));
+        // Of what was not listed the index has only the number.
+        let covers_others = self.before.is_listed_whole || needs.missing <= needs.searched.len() as u64;
+        !needs.searched.is_empty() && covers_seen && covers_others
+    }
+
+    /// What a rebuild searched for and is still missing, for the next index.
+    pub(super) fn searched(&self, before: &HashSet<ContainerId>) -> Option<ContainerList> {
+        let is_data = |id: &&ContainerId| id.kind == ContainerKind::Data;
+        match self.before.is_listed_whole {
+            true => ContainerList::of(before.iter().copied().filter(|id| self.missing.contains(id))),
+            false if self.missing.iter().filter(is_data).all(|id| before.contains(id)) => {
+                ContainerList::of(before.iter().copied())
+            }
+            // Only their number goes into the index, so nobody could tell later which of them are meant.
+            false => None,
+        }
+    }
+
     /// The generations of a version that is retained, newest first, of those that were listed after the leases. Of a version that a
     /// live lease names all are retained (`NamedGenerationsRetained`); else an older one counts for nothing once a newer one
     /// holds that was there before the leases (`SupersededBeforeLeases`).
@@ -359,15 +406,17 @@ impl Proposal {
         has_record: impl Fn(&ContainerId) -> bool,
     ) -> Decision {
         let missing = self.missing(needs.missing);
+        let is_searched = self.is_searched(needs);
         let Self { before, leases, doomed, unknown, holding, aborted, missing: unseen, .. } = self;
         // What was given up is known to the index alone. When something is missing, either it is damage, or this index does not know, and
         // whatever no version names any more may be where it went: also what a version had that was forgotten or laid out anew since
-        // (`rebuilt_histories.rs`). A rebuild has found out, but for what was being written meanwhile.
+        // (`rebuilt_histories.rs`). A rebuild has found out of what it missed itself, and of nothing else (`MissingStops`).
         let has_register: HashSet<JobId> = registers.keys().map(|pin| pin.job).collect();
         // Metadata is never led anywhere.
         let is_metadata = unseen.iter().all(|id| id.kind == ContainerKind::Meta);
-        let is_told = needs.has_searched || (is_metadata && (before.is_listed_whole || needs.missing == 0));
-        let may_go = |id: &ContainerId| missing == 0 || (is_told && has_register.contains(&id.job));
+        let is_told = is_searched || (is_metadata && (before.is_listed_whole || needs.missing == 0));
+        let is_known = |id: &ContainerId| missing == 0 || (is_told && has_register.contains(&id.job));
+        let may_go = |id: &ContainerId| is_known(id) && !needs.unread.contains(id);
         let mut containers: Vec<_> = doomed.unneeded().filter(|container| may_go(&container.id)).collect();
         containers.sort_by_key(|container| container.id);
         let goes = |id: &ContainerId| containers.binary_search_by_key(id, |container| container.id).is_ok();
@@ -415,6 +464,7 @@ impl Proposal {
         let superseded_runs = runs.iter().filter(|(id, _)| needs.superseded.contains(id)).count();
         // Whoever reads the index it is based on may go on for a while.
         let indexes = before.indexes.into_iter().filter(|number| *number < needs.base).collect();
-        Decision { containers, removals, superseded, runs, indexes, settings: before.settings, superseded_runs }
+        let (settings, index_marks) = (before.settings, Vec::new());
+        Decision { containers, removals, superseded, runs, indexes, index_marks, settings, superseded_runs }
     }
 }

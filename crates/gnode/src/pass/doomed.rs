@@ -51,6 +51,13 @@ impl Doomed {
         self.others.get_mut(id).map(|(_, is_needed)| *is_needed = true).is_some()
     }
 
+    /// Those that nobody needs so far.
+    pub(super) fn ids_unneeded(&self) -> impl Iterator<Item = ContainerId> {
+        let listed = (0..).zip(&self.listed).filter(|(place, _)| !self.needed.contains(*place));
+        let others = self.others.iter().filter(|(_, (_, is_needed))| !is_needed);
+        listed.map(|(_, container)| container.id).chain(others.map(|(id, _)| *id))
+    }
+
     /// Those that nobody needs.
     pub(super) fn unneeded(self) -> impl Iterator<Item = ListedContainer> {
         let Self { listed, needed, others } = self;

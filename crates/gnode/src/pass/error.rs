@@ -36,6 +36,18 @@ pub enum PassError {
         /// What is wrong with it.
         source: RepositoryError,
     },
+    /// A listing lacked an object that is there. What else it lacked is not known, so nothing is decided.
+    #[error("the store's listing lacked {name}, which is there; nothing was decided")]
+    WrongListing {
+        /// The object.
+        name: String,
+    },
+    /// A rebuild could not read more containers than an index can name.
+    #[error("{containers} containers that no snapshot names cannot be read; nothing was changed")]
+    TooMuchUnread {
+        /// How many.
+        containers: usize,
+    },
     /// A manifest went away while the versions were read.
     #[error("another pass deleted while this one looked; it did nothing")]
     Overtaken,

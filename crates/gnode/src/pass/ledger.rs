@@ -212,6 +212,17 @@ impl Ledger {
         self.lifespans.ingest_unnamed(id, chunks, bytes, object_bytes)
     }
 
+    /// Takes in the containers of a generation that only a lease retains, so that the index can say where their chunks went. After
+    /// [`Ledger::prune`].
+    pub(crate) fn ingest_named(&mut self, containers: &[ContainerUsage], layout: Layout) -> Option<()> {
+        self.lifespans.ingest_named(containers, layout)
+    }
+
+    /// The containers that hold what was moved out of a retired one.
+    pub(crate) fn forwards_of(&self, container: &ContainerId) -> Vec<ContainerId> {
+        self.lifespans.forwards_of(container)
+    }
+
     /// Whether a container was given up, so that no manifest that names it keeps it.
     pub(crate) fn is_given_up(&self, container: &ContainerId) -> bool {
         self.lifespans.is_given_up(container)

@@ -140,6 +140,35 @@ impl Lifespans {
         Some(number)
     }
 
+    /// Takes in containers that a generation names which only a lease retains: they have no users. What is needed of them is known by
+    /// their names. `None` when the numbers are used up.
+    pub(crate) fn ingest_named(&mut self, containers: &[ContainerUsage], layout: Layout) -> Option<()> {
+        let new = containers.iter().filter(|usage| self.table.find(&usage.container).is_none());
+        let mut new: Vec<ContainerUsage> = new.cloned().collect();
+        new.sort_by_key(|usage| usage.container);
+        new.dedup_by_key(|usage| usage.container);
+        for usage in &new {
+            let is_data = usage.container.kind == ContainerKind::Data;
+            let number = self.next_container;
+            let next = number.checked_add(1)?;
+            self.table.push_new(number, usage, if is_data { layout } else { Layout::Standard }, None)?;
+            self.next_container = next;
+        }
+        self.table.sort();
+        Some(())
+    }
+
+    /// The containers that hold what was moved out of this one, as far as the index says.
+    pub(crate) fn forwards_of(&self, container: &ContainerId) -> Vec<ContainerId> {
+        let Some(place) = self.table.find(container) else { return Vec::new() };
+        let row = self.table.row(place);
+        if row.state == ContainerState::Live {
+            return Vec::new();
+        }
+        let forwards = self.table.forwards_of(row).iter().filter_map(|number| self.table.find_number(*number));
+        forwards.map(|place| self.table.id_of(self.table.row(place))).collect()
+    }
+
     /// Whether a container was given up: it may be deleted although versions name it.
     pub(crate) fn is_given_up(&self, container: &ContainerId) -> bool {
         self.table.find(container).is_some_and(|place| self.table.row(place).state != ContainerState::Live)

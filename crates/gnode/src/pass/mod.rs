@@ -9,6 +9,7 @@
 //! * `scope`: which containers have to be listed.
 //! * `decide`: step 6, from what was seen and nothing else. Pure.
 //! * `ledger`, `lifespans`: what the index knows of versions and containers, so that only new manifests are read.
+//! * `by_name`: what a listing lacks is asked for by its name.
 //! * `search`: when what no version needs is looked for.
 //! * `prepare`: steps 2 to 6 in one go; `run`: the whole, from the lease to the end.
 //! * `tables`: where and with how much memory the index is read and written.
@@ -17,6 +18,7 @@
 //!
 //! Not here: which versions are forgotten (`forget`, `retention`).
 
+pub(crate) mod by_name;
 mod carry_out;
 mod containers;
 pub mod cost;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use larder_format::ids::JobId;
-use larder_format::index_manifest::{Doomed, Reason};
+use larder_format::index_manifest::{ContainerList, Doomed, Reason};
 use larder_format::lease::{Lease, Pin};
 use larder_store::rules::Rule;
 
@@ -27,6 +27,8 @@ pub(super) struct Decided {
     pub(super) ledger: Ledger,
     pub(super) work: Option<Work>,
     pub(super) arranging: Option<arranging::Work>,
+    /// Containers that a rebuild searched for, and that are still missing.
+    pub(super) searched: Option<ContainerList>,
 }
 
 impl Pass<'_> {
@@ -59,6 +61,8 @@ impl Pass<'_> {
         stop()?;
         let mut ledger = Ledger::load(self.index_work(), &self.base).await?;
         let manifests_read = survey.versions(&registers, &mut ledger, &mut proposal).await?;
+        self.ask_for_forwards(&ledger, &mut proposal).await?;
+        self.ask_for_missing(&proposal).await?;
         let closed = match self.repository.keeps(Rule::RemoveOnlyClosed) {
             true => survey.closed(proposal.closing()).await?,
             false => proposal.closing().into_iter().collect(),
@@ -76,7 +80,9 @@ impl Pass<'_> {
             runs: run_ids(manifest).collect(),
             superseded: superseded.collect(),
             missing,
-            has_searched: manifest.head.rebuilt.is_some(),
+            searched: manifest.head.searched.iter().flat_map(|searched| searched.ids()).copied().collect(),
+            unread: manifest.head.unread.iter().flat_map(|unread| unread.ids()).copied().collect(),
+            trusts_rebuild: manifest.head.rebuilt.is_some() && !self.repository.keeps(Rule::MissingStops),
         };
         // Versions that go without ever having been in an index.
         let indexed: HashSet<Pin> =
@@ -85,6 +91,7 @@ impl Pass<'_> {
         let work = self.work(&ledger, &proposal);
         let arranging = self.arranging(&ledger, &proposal).await?;
         let missing_containers = proposal.missing(missing);
+        let searched = proposal.searched(&needs.searched);
         if missing_containers > 0 {
             // A later pass gave them up, perhaps: what versions name of them is found through its index.
             if self.is_overtaken().await? {
@@ -95,7 +102,8 @@ impl Pass<'_> {
                 "containers that snapshots need are gone; `repair index` may find their chunks"
             );
         }
-        let decision = proposal.decide(&registers, &closed, &needs, |container| ledger.has_record(container));
+        let mut decision = proposal.decide(&registers, &closed, &needs, |container| ledger.has_record(container));
+        decision.index_marks = self.marks.iter().copied().filter(|number| *number < self.base.number).collect();
         let has_news = !decision.is_empty() || ledger.has_new();
         // What goes along with an index is not worth one.
         let plan = Plan {
@@ -125,7 +133,7 @@ impl Pass<'_> {
             let (bytes, memory) = (report.table_bytes, self.options.memory);
             tracing::warn!(bytes, memory, "the table of containers takes more memory than all other tables may");
         }
-        Ok(Decided { report, decision, has_news, ledger, work, arranging })
+        Ok(Decided { report, decision, has_news, ledger, work, arranging, searched })
     }
 
     /// What is to be known for giving containers up, if that is wanted.

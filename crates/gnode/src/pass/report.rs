@@ -47,7 +47,7 @@ impl Plan {
             entries: decision.removals.values().map(|removal| removal.objects()).sum::<u64>()
                 + decision.superseded.len() as u64
                 + decision.settings.len() as u64,
-            index_objects: (decision.runs.len() + decision.indexes.len()) as u64,
+            index_objects: (decision.runs.len() + decision.indexes.len() + decision.index_marks.len()) as u64,
             ..self
         }
     }
@@ -182,6 +182,13 @@ impl PassReport {
         let damaged_series = self.arranged.damaged_series + self.plan.arranging.damaged_series;
         let is_readable = unreadable.iter().all(|containers| containers.is_empty());
         self.missing_containers > 0 || damaged_series > 0 || !is_readable
+    }
+
+    /// The same pass, which another one overtook: what it saw proves nothing. Whom it fenced stays fenced.
+    pub(super) fn lost(self) -> Self {
+        let plan = Plan { fenced: self.plan.fenced, ..Plan::default() };
+        let (manifests_read, table_bytes, rebuilt) = (self.manifests_read, self.table_bytes, self.rebuilt);
+        Self { outcome: Outcome::Lost, plan, manifests_read, table_bytes, rebuilt, ..Self::without_pass() }
     }
 
     /// A pass that was told to stop, or had no time left, before it published anything.

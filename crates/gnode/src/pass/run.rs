@@ -8,7 +8,7 @@ use std::sync::Arc;
 use larder_format::ids::{JobId, RunId};
 use larder_format::index_manifest::{Doomed, IndexManifest, PassStatistics, Queued, Reason};
 use larder_format::lease::{Done, Pin};
-use larder_index::{Draft, IndexPass, IndexSnapshot, PassRuns, Published, publish};
+use larder_index::{Current, Draft, IndexPass, IndexSnapshot, PassRuns, Published, Turn, publish};
 use larder_store::Repository;
 use larder_store::jobs::{OpenLease, RENEW_EVERY};
 use larder_store::repository::random;
@@ -38,17 +38,20 @@ pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<P
     let repository = remembering(&surroundings.repository, options.memory);
     let repository = repository.through(repository.store().without_cache());
     // Step 1: the number comes before everything else (`PublishFirst`).
-    let Beginning { mut newest, rebuilt } = begin(surroundings, options, &repository, started_ms).await?;
-    let number = newest.next_number()?;
-    let index = (std::mem::take(&mut newest.numbers), std::mem::take(&mut newest.runs));
-    let base = newest.base()?;
+    let Beginning { mut current, rebuilt } = begin(surroundings, options, &repository, started_ms).await?;
+    let turn = current.turn()?;
+    let index = (std::mem::take(&mut current.numbers), std::mem::take(&mut current.runs));
+    let marks = std::mem::take(&mut current.marks);
+    let base = current.base()?;
     let mut pass = Pass {
         surroundings,
         options,
         repository,
         base,
         index,
-        number,
+        marks,
+        number: turn.number,
+        turn,
         started_ms,
         job: None,
         leave_lease: false,
@@ -74,6 +77,7 @@ async fn announced(pass: &mut Pass<'_>) -> Result<PassReport, PassError> {
     pass.job = Some(job);
     let result = renewing(&repository, &mut open, &*surroundings.now_ms, pass.collect()).await;
     let result = pass.or_overtaken(result).await;
+    let result = pass.unless_overtaken(result).await;
     if !pass.leave_lease {
         // Containers that it wrote and that no index has are found by its lease.
         let ended = match pass.may_leave_containers {
@@ -118,7 +122,11 @@ pub(super) struct Pass<'a> {
     pub(super) base: IndexSnapshot,
     /// What was listed with it.
     pub(super) index: (Vec<u64>, Vec<(RunId, u64)>),
+    /// Numbers of the marks of indexes.
+    pub(super) marks: Vec<u64>,
     pub(super) number: u64,
+    /// The same number, with what was known when it was taken.
+    turn: Turn,
     pub(super) started_ms: u64,
     pub(super) job: Option<JobId>,
     /// Whether the index may still come to be created: until that is settled the lease says what it belongs to.
@@ -167,9 +175,19 @@ impl Pass<'_> {
         }
     }
 
+    /// Damage that a pass saw and that published nothing may be what a faster one deleted.
+    async fn unless_overtaken(&self, result: Result<PassReport, PassError>) -> Result<PassReport, PassError> {
+        match result {
+            Ok(report) if report.outcome == Outcome::Nothing && report.found_damage() => {
+                Ok(if self.is_overtaken().await? { report.lost() } else { report })
+            }
+            result => result,
+        }
+    }
+
     /// Whether there is a newer index than the one that it is based on.
     pub(super) async fn is_overtaken(&self) -> Result<bool, PassError> {
-        Ok(IndexSnapshot::newest(&self.repository).await?.highest > self.base.number)
+        Ok(Current::look(&self.repository).await?.snapshot.number > self.base.number)
     }
 
     /// What would be done, as far as the index knows: chunks of new versions are in it only when a pass has taken them in.
@@ -187,8 +205,9 @@ impl Pass<'_> {
     }
 
     async fn collect(&mut self) -> Result<PassReport, PassError> {
-        let Decided { mut report, mut decision, has_news, ledger, work, arranging } = self.decide().await?;
-        if !has_news && work.is_none() && arranging.is_none() {
+        let Decided { mut report, mut decision, has_news, ledger, work, arranging, searched } = self.decide().await?;
+        let has_unlisted = self.base.manifest.head.unlisted.is_some();
+        if !has_news && work.is_none() && arranging.is_none() && !has_unlisted {
             report.outcome = Outcome::Nothing;
             return Ok(report);
         }
@@ -211,11 +230,12 @@ impl Pass<'_> {
         };
         let WithChunks { mut manifest, ingested, left_over, then: (arranged, given_up) } =
             with_chunks(self.index_work(), ids, manifest, first_new, sketches, tasks).await?;
+        let has_listed = ingested.containers > 0;
         report.unlisted = ingested.unreadable.into_iter().map(|(container, _)| container).collect();
         let has_begun_in_vain = given_up.was_stopped || !given_up.unreadable.is_empty() || arranged.may_have_left();
         self.may_leave_containers = has_begun_in_vain || given_up.written + arranged.written > 0;
         let before: HashSet<RunId> = run_ids(&self.base.manifest).collect();
-        if !has_news && given_up.containers.is_empty() && arranged.is_nothing() {
+        if !has_news && !has_listed && given_up.containers.is_empty() && arranged.is_nothing() {
             let own = run_ids(&manifest).filter(|id| !before.contains(id));
             discard(&self.repository, own.chain(left_over).collect()).await?;
             report.outcome = Outcome::Nothing;
@@ -225,6 +245,7 @@ impl Pass<'_> {
         report.plan = Plan { given_up: given_up.plan, ..report.plan.with(&decision) };
         let is_searched = given_up.plan.is_exact && !given_up.was_stopped;
         manifest.head.missing = Some(report.missing_containers).filter(|missing| *missing > 0);
+        manifest.head.searched = searched;
         let exact = self.options.give_up.as_ref().map_or(Exact::Never, |options| options.exact);
         search.note(exact, is_searched.then_some(given_up.remains), &mut manifest.head);
         let moved = given_up.containers.iter().chain(&arranged.containers);
@@ -249,7 +270,7 @@ impl Pass<'_> {
                 self.repository.store().delete(&larder_format::names::container(container.id)).await?;
             }
         }
-        match publish(&self.repository, self.number, manifest).await? {
+        match publish(&self.repository, &self.turn, manifest).await? {
             Published::Won { all_answered, .. } => {
                 self.leave_lease = !all_answered;
                 self.may_leave_containers = has_begun_in_vain;
@@ -257,10 +278,10 @@ impl Pass<'_> {
             }
             Published::Lost | Published::Overtaken { .. } => {
                 self.leave_lease = false;
-                report.outcome = Outcome::Lost;
                 if self.repository.keeps(Rule::PublishFirst) {
-                    return Ok(report);
+                    return Ok(report.lost());
                 }
+                report.outcome = Outcome::Lost;
             }
         }
         discard(&self.repository, left_over).await?;

@@ -7,7 +7,7 @@ use futures::StreamExt;
 use larder_format::ids::{JobId, RunId};
 use larder_format::lease::{JobKind, Pin};
 use larder_format::manifest::Register;
-use larder_index::IndexSnapshot;
+use larder_index::{Current, IndexSnapshot};
 use larder_store::Repository;
 use larder_store::rules::Rule;
 use larder_store::survey::{ListedContainer, ListedJob, SeenLease};
@@ -212,7 +212,7 @@ impl Survey<'_> {
     ) -> Result<u64, PassError> {
         if let Some((Pin { series, job }, generation)) = ledger.lost(registers, |pin| proposal.is_marked(pin)) {
             // Unless another pass published and removed it meanwhile.
-            if IndexSnapshot::newest(self.repository).await?.snapshot.number != self.base.number {
+            if Current::look(self.repository).await?.snapshot.number != self.base.number {
                 return Err(PassError::Overtaken);
             }
             let name = larder_format::names::version(series, job, generation);

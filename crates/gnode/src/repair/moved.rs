@@ -9,18 +9,23 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use futures::StreamExt;
 use larder_format::ids::{ContainerId, ContainerKind};
+use larder_format::index_manifest::ContainerList;
 use larder_format::index_tables::{ChunkKey, ContainerState};
 use larder_format::lease::Pin;
 use larder_format::manifest::Register;
+use larder_format::names;
 use larder_format::run::{RecordLayout, ValueWidth};
 use larder_index::{Containers, Cursor, Draft, IndexError, IndexPass, LookupOptions, Sorter};
 use larder_lnode::Context;
 use larder_lnode::references::References;
-use larder_store::{Repository, RepositoryError};
+use larder_store::Repository;
+use larder_store::rules::Rule;
 
 use crate::giving_up::GiveUpError;
 use crate::giving_up::groups::{Marks, all};
 use crate::ingest::Numbers;
+use crate::pass::PassError;
+use crate::pass::by_name::{There, ask};
 use crate::pass::ledger::Ledger;
 
 /// Tables of containers that are read at once.
@@ -41,6 +46,35 @@ pub(super) struct Search {
     unnamed: BTreeSet<u32>,
     /// Every generation that counts of every version.
     counting: Vec<(Pin, u32)>,
+    /// Of those that are gone the ones of the layout `lifecycle`.
+    arranged_gone: HashSet<ContainerId>,
+    /// Containers that no version names and that could not be read.
+    unread: Vec<ContainerId>,
+}
+
+impl Search {
+    /// Containers that versions name and that are not there.
+    pub(super) fn gone(&self) -> impl Iterator<Item = ContainerId> {
+        self.gone.keys().copied()
+    }
+
+    /// Those of them whose tables are not read in any case.
+    pub(super) fn arranged_gone(&self) -> impl Iterator<Item = ContainerId> {
+        self.arranged_gone.iter().copied()
+    }
+
+    /// Whether every container that no version names could be read.
+    pub(super) fn is_complete(&self) -> bool {
+        self.unread.is_empty()
+    }
+
+    /// Those that could not be read, which nobody may delete (`UnreadKept`). An error when they are more than the index can name.
+    pub(super) fn unread(&self) -> Result<Option<ContainerList>, PassError> {
+        match (self.unread.first(), ContainerList::of(self.unread.iter().copied())) {
+            (Some(_), None) => Err(PassError::TooMuchUnread { containers: self.unread.len() }),
+            (_, unread) => Ok(unread),
+        }
+    }
 }
 
 /// What was found.
@@ -54,19 +88,35 @@ pub(super) struct Found {
     pub(super) lost_chunks: u64,
     /// Containers that no version names and that are kept.
     pub(super) unnamed: u64,
+    /// Whether every recipe could be read, so that it is known what was to be found.
+    pub(super) is_complete: bool,
 }
 
 /// Looks which of the containers that the ledger has are gone, and takes in those that no version names: what tasks wrote, and what
 /// backups did whose version is forgotten or was laid out anew since others were led there. To be called when all versions are in.
-pub(super) async fn look(repository: &Repository, ledger: &mut Ledger) -> Result<Search, RepositoryError> {
+pub(super) async fn look(repository: &Repository, ledger: &mut Ledger) -> Result<Search, PassError> {
     let named: HashMap<ContainerId, u32> = ledger.containers().map(|(number, id)| (id, number)).collect();
-    let listed: HashSet<ContainerId> =
-        repository.list_containers().await?.into_iter().map(|listed| listed.id).collect();
+    let mut listed = list(repository).await?;
     let is_data = |id: &ContainerId| id.kind == ContainerKind::Data;
-    let gone = named.iter().filter(|(id, _)| is_data(id) && !listed.contains(id)).map(|(id, number)| (*id, *number));
+    let is_gone = |id: &ContainerId, listed: &HashSet<ContainerId>| is_data(id) && !listed.contains(id);
+    let gone: BTreeSet<ContainerId> = named.keys().filter(|id| is_gone(id, &listed)).copied().collect();
+    // No single answer makes a container count as gone: neither of those that are named, nor of those that nobody names and that may
+    // have what was in these.
+    if repository.keeps(Rule::AskedTwice) {
+        ask(repository, gone, |id, there| match there {
+            There::No | There::Unreadable => Ok(()),
+            There::Yes => Err(PassError::WrongListing { name: names::container(id) }),
+        })
+        .await?;
+        listed.extend(list(repository).await?);
+    }
+    let gone: HashMap<ContainerId, u32> =
+        named.iter().filter(|(id, _)| is_gone(id, &listed)).map(|(id, number)| (*id, *number)).collect();
     let counting = [ledger.counting(), ledger.counting_arranged()].concat();
     let in_place = ledger.arranged().filter(|(_, id)| listed.contains(id)).map(|(number, id)| (id, number));
-    let mut search = Search { gone: gone.collect(), in_place: in_place.collect(), counting, ..Search::default() };
+    let in_place = in_place.collect();
+    let arranged_gone = ledger.arranged().map(|(_, id)| id).filter(|id| gone.contains_key(id)).collect();
+    let mut search = Search { gone, in_place, counting, arranged_gone, ..Search::default() };
     let is_unnamed = |id: &ContainerId| is_data(id) && !named.contains_key(id);
     let mut unnamed: Vec<ContainerId> = listed.into_iter().filter(is_unnamed).collect();
     unnamed.sort_unstable();
@@ -81,11 +131,17 @@ pub(super) async fn look(repository: &Repository, ledger: &mut Ledger) -> Result
             }
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "a container that no version names cannot be read");
+                search.unread.push(id);
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(search)
+}
+
+/// The names of all containers.
+async fn list(repository: &Repository) -> Result<HashSet<ContainerId>, PassError> {
+    Ok(repository.list_containers().await?.into_iter().map(|listed| listed.id).collect())
 }
 
 /// Finds everything out, with the chunks of all containers in the draft, and changes the records of containers there.
@@ -95,7 +151,8 @@ pub(super) fn find(
     search: &Search,
     context: &Context,
 ) -> Result<Found, GiveUpError> {
-    let mut wanted = wanted(pass, search, &context.on(&pass.io.runtime))?.finish()?;
+    let (wanted, is_complete) = wanted(pass, search, &context.on(&pass.io.runtime))?;
+    let mut wanted = wanted.finish()?;
     let mut has_wanted = wanted.advance()?;
     let mut known = Numbers::default();
     let table = draft.view::<Containers>(LookupOptions::default());
@@ -111,8 +168,9 @@ pub(super) fn find(
     let gone: HashSet<u32> = search.gone.values().copied().collect();
     let mut nothing = Sorter::new(&pass.io.repository, WANTED, 0, &pass.folder)?.finish()?;
     all(pass, draft, Marks::Unneeded(&mut nothing), |group| {
-        let there: Vec<u32> =
-            group.places().map(|place| place.container).filter(|number| known.contains(*number)).collect();
+        // A forward leads to what was read, and never to what is gone.
+        let is_there = |number: &u32| known.contains(*number) && !gone.contains(number);
+        let there: Vec<u32> = group.places().map(|place| place.container).filter(is_there).collect();
         while has_wanted && wanted.key()[..KEY_LEN] <= group.key.0[..] {
             let number = number_of(wanted.key());
             let is_it = wanted.key()[..KEY_LEN] == group.key.0[..];
@@ -141,19 +199,21 @@ pub(super) fn find(
         }
         has_wanted = wanted.advance()?;
     }
-    Ok(change_records(pass, draft, search, forwards, &lost)?)
+    let found = change_records(pass, draft, search, forwards, &lost)?;
+    Ok(Found { is_complete, ..found })
 }
 
 fn number_of(key: &[u8]) -> u32 {
     key.last_chunk().map_or(0, |number| u32::from_be_bytes(*number))
 }
 
-/// What versions need of containers that are gone.
-fn wanted(pass: &IndexPass, search: &Search, context: &Context) -> Result<Sorter, GiveUpError> {
+/// What versions need of containers that are gone, and whether that is all.
+fn wanted(pass: &IndexPass, search: &Search, context: &Context) -> Result<(Sorter, bool), GiveUpError> {
     let mut wanted = Sorter::new(&pass.io.repository, WANTED, pass.memory / 2, &pass.folder)?;
+    let mut is_complete = true;
     let in_place = if search.unnamed.is_empty() { &HashMap::new() } else { &search.in_place };
     if search.gone.is_empty() && in_place.is_empty() {
-        return Ok(wanted);
+        return Ok((wanted, is_complete));
     }
     let number_of = |id: &ContainerId| search.gone.get(id).or_else(|| in_place.get(id));
     let mut references = References::new(context);
@@ -174,11 +234,12 @@ fn wanted(pass: &IndexPass, search: &Search, context: &Context) -> Result<Sorter
             // What it names further on is not known; what is known is kept.
             Err(GiveUpError::Index(error)) if error.is_damage() => {
                 tracing::warn!(%error, "a recipe cannot be read whole; what it needs may not be found");
+                is_complete = false;
             }
             walked => walked?,
         }
     }
-    Ok(wanted)
+    Ok((wanted, is_complete))
 }
 
 fn change_records(

@@ -103,7 +103,8 @@ fn two_passes_give_up_at_once() {
             let lost = matches!(&result, Err(PassError::Overtaken));
             let report = result.ok();
             assert!(lost || report.is_some(), "{at}");
-            assert_eq!(report.map_or(0, |report| report.missing_containers), 0, "{at}");
+            // What the faster one deleted is no damage.
+            assert!(!report.is_some_and(|report| report.found_damage()), "{at}");
             assert!(scene.contents() == expected, "{at}");
             is_exact(scene, at);
             assert!(scene.contents() == expected, "{at}");

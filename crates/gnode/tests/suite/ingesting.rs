@@ -10,13 +10,13 @@ use larder_format::index_tables::{ChunkKey, ChunkPlace};
 use larder_format::{names, sketch::Sketch};
 use larder_gnode::agreement::{Agreement, Disagreement};
 use larder_gnode::ingest::{self, Numbers};
-use larder_gnode::pass::{self, Outcome, PassError};
+use larder_gnode::pass::{self, Outcome, PassError, PassOptions};
 use larder_gnode::repair;
 use larder_index::{
-    Chunks, Containers, Copies, Draft, IndexIo, IndexPass, IndexSnapshot, LookupOptions, PassRuns, Published, Streams,
-    TableView, publish,
+    Chunks, Containers, Copies, Current, Draft, IndexIo, IndexPass, IndexSnapshot, LookupOptions, PassRuns, Published,
+    Streams, TableView, publish,
 };
-use larder_testkit::{OpKind, Stop};
+use larder_testkit::{Failure, Fault, OpKind, Stop, Times, When};
 use proptest::prelude::*;
 
 impl Scene {
@@ -326,7 +326,8 @@ fn what_is_wrong_is_seen() {
         let mut draft = Draft::new(&pass, &base);
         spoil(&pass, &mut draft, &scene);
         let repository = scene.repository(scene.memory.store());
-        let published = scene.runtime.block_on(publish(&repository, base.number + 1, draft.manifest)).unwrap();
+        let turn = scene.runtime.block_on(Current::settle(&repository)).unwrap().turn().unwrap();
+        let published = scene.runtime.block_on(publish(&repository, &turn, draft.manifest)).unwrap();
         assert!(matches!(published, Published::Won { .. }));
         scene.agreement().disagreements
     };
@@ -461,4 +462,30 @@ fn sweeps_keep_what_counts() {
     ingest::ingest_streams(&pass, &mut draft, [(series, 7, &sketch), (series, 3, &sketch)]).unwrap();
     let streams = scene.runtime.block_on(draft.view::<Streams>(LookupOptions::default()).streams_of(&[5])).unwrap();
     assert_eq!(streams.iter().map(|(_, version)| *version).collect::<Vec<_>>(), [7]);
+}
+
+/// A container that could not be read once is taken in by the next pass; one that cannot be read for longer is told every time.
+#[test]
+fn what_could_not_be_read_once_is_taken_in_by_the_next_pass() {
+    let scene = Scene::new();
+    for n in 0..3 {
+        scene.alone("a", &[("file", n, 60_000)]);
+    }
+    let options = PassOptions { give_up: None, ..pass_options() };
+    let run_with_faults = |times| {
+        let (context, faults) = scene.faulty(&scene.memory);
+        faults.add(When::kind(OpKind::Get).path("data/"), Fault::FailBefore(Failure::Status(404)), times);
+        scene.runtime.block_on(pass::run(&surroundings(context.repository), &options)).unwrap()
+    };
+    let report = run_with_faults(Times::Always);
+    assert_eq!((report.outcome, report.unlisted.len()), (Outcome::Published(1), 3));
+    assert!(!scene.agreement().disagreements.is_empty());
+    let report = run_with_faults(Times::First(1));
+    assert_eq!((report.outcome, report.unlisted.len()), (Outcome::Published(2), 1));
+    let report = run_with_faults(Times::Always);
+    assert_eq!((report.outcome, report.unlisted.len()), (Outcome::Nothing, 1), "it is told again");
+    let report = scene.pass_with(&options).unwrap();
+    assert_eq!((report.outcome, report.unlisted.len()), (Outcome::Published(3), 0));
+    scene.agrees("afterwards");
+    assert_eq!(scene.pass_with(&options).unwrap().outcome, Outcome::Nothing);
 }

@@ -27,6 +27,7 @@ mod mfdedup_pitfalls;
 #[path = "../../../lnode/tests/suite/support/mod.rs"]
 mod pipelines;
 mod proportion;
+mod rebuilt_beside_jobs;
 mod rebuilt_histories;
 mod repairing_versions;
 mod shares;

@@ -12,7 +12,8 @@ use larder_format::names;
 use larder_gnode::compaction::{self, Compacted, CompactionError, CompactionOptions, CompactionPlan, Compactor};
 use larder_gnode::pass::{self, PassOptions};
 use larder_index::{
-    Chunks, Containers, Copies, Draft, IndexIo, IndexPass, IndexSnapshot, LookupOptions, PassRuns, Published, publish,
+    Chunks, Containers, Copies, Current, Draft, IndexIo, IndexPass, IndexSnapshot, LookupOptions, PassRuns, Published,
+    publish,
 };
 use larder_lnode::{Context, VersionReader};
 use larder_store::catalog::Version;
@@ -509,7 +510,8 @@ fn publish_changed(scene: &Scene, change: impl FnOnce(&IndexPass, &mut Draft<'_>
     let pass = IndexPass::new(io, ids, 2.try_into().unwrap(), 4 << 20, scene.dir.path().to_owned());
     let mut draft = Draft::new(&pass, &base);
     change(&pass, &mut draft);
-    let published = scene.runtime.block_on(publish(&repository, base.number + 1, draft.manifest)).unwrap();
+    let turn = scene.runtime.block_on(Current::settle(&repository)).unwrap().turn().unwrap();
+    let published = scene.runtime.block_on(publish(&repository, &turn, draft.manifest)).unwrap();
     assert!(matches!(published, Published::Won { .. }));
 }
 

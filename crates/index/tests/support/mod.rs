@@ -42,6 +42,12 @@ pub async fn repository() -> (Repository, Memory, Faults) {
     (repository, memory, faults)
 }
 
+/// The same repository, opened by somebody else.
+pub async fn other(memory: &Memory) -> Repository {
+    let store = Store::from_object_store(memory.store(), "", &StoreOptions::default()).expect("opens");
+    Repository::open(store, PASSWORD, Arc::new(SystemEntropy)).await.expect("opens")
+}
+
 /// A manifest with as many versions as its pass's id says.
 pub fn manifest(pass: u8) -> IndexManifest {
     let version = |number: u8| IndexedVersion {
@@ -69,6 +75,9 @@ pub fn manifest(pass: u8) -> IndexManifest {
         dropped: None,
         missing: None,
         left: None,
+        searched: None,
+        unlisted: None,
+        unread: None,
     };
     IndexManifest { head, versions: (0..pass).map(version).collect(), runs: Vec::new(), queue: Vec::new() }
 }

@@ -11,7 +11,7 @@ use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::index_tables::{ChunkKey, ChunkPlace, ContainerFacts, ContainerState};
 use larder_format::names;
-use larder_index::{Chunks, Containers, Draft, IndexIo, IndexPass, IndexSnapshot, PassRuns, Published, publish};
+use larder_index::{Chunks, Containers, Current, Draft, IndexIo, IndexPass, PassRuns, Published, publish};
 use larder_lnode::check::ReadData;
 use larder_lnode::relayout::Relayout;
 use larder_lnode::{CheckOptions, CheckReport, Context, RestoreOptions, VersionReader};
@@ -69,11 +69,11 @@ fn move_away(context: &Context, containers: &[ContainerId], forgets: Option<usiz
 
     let folder = tempfile::tempdir().unwrap();
     let io = IndexIo { repository: context.repository.clone(), runtime: context.runtime.clone() };
-    let newest = context.runtime.block_on(IndexSnapshot::newest(&context.repository)).unwrap();
-    let number = newest.next_number().unwrap();
+    let current = context.runtime.block_on(Current::settle(&context.repository)).unwrap();
+    let turn = current.turn().unwrap();
     let threads = context.threads;
     let pass = IndexPass::new(io, PassRuns::new(job), threads, 1 << 20, folder.path().to_owned());
-    let mut draft = Draft::new(&pass, &newest.base().unwrap());
+    let mut draft = Draft::new(&pass, &current.base().unwrap());
     let mut places = pass.changes::<Chunks>().unwrap();
     let mut facts = pass.changes::<Containers>().unwrap();
     for (id, holding) in &written.containers {
@@ -101,7 +101,7 @@ fn move_away(context: &Context, containers: &[ContainerId], forgets: Option<usiz
     draft.apply(places).unwrap();
     draft.apply(facts).unwrap();
     draft.manifest.head.pass = job;
-    let published = context.runtime.block_on(publish(&context.repository, number, draft.manifest)).unwrap();
+    let published = context.runtime.block_on(publish(&context.repository, &turn, draft.manifest)).unwrap();
     assert!(matches!(published, Published::Won { .. }));
     for id in containers {
         context.runtime.block_on(context.repository.store().delete(&names::container(*id))).unwrap();

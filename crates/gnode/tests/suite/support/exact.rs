@@ -35,6 +35,15 @@ impl Scene {
         });
     }
 
+    /// Removes the marks of all indexes.
+    pub fn lose_marks(&self) {
+        self.runtime.block_on(async {
+            for path in self.memory.paths().await.into_iter().filter(|path| path.starts_with(names::INDEXED)) {
+                self.memory.remove(&path).await;
+            }
+        });
+    }
+
     pub fn rebuild(&self) -> repair::Rebuilt {
         self.runtime.block_on(repair::rebuild(&surroundings(self.repository(self.memory.store())))).unwrap()
     }

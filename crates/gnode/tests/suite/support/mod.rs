@@ -236,7 +236,7 @@ impl Scene {
     /// Objects without use when no job runs.
     pub fn garbage(&self) -> BTreeSet<String> {
         let context = self.context();
-        let mut useful = BTreeSet::from([names::CONFIG, names::INDEXED].map(str::to_owned));
+        let mut useful = BTreeSet::from([names::CONFIG.to_owned()]);
         let given_up = self.given_up();
         for version in versions(&context) {
             let manifest = self.runtime.block_on(context.repository.manifest(&version)).unwrap();
@@ -252,6 +252,7 @@ impl Scene {
         let objects = self.runtime.block_on(self.memory.contents());
         let numbers: BTreeSet<u64> = objects.keys().filter_map(|name| names::parse_index(name)).collect();
         useful.extend(numbers.iter().rev().take(2).map(|number| names::index(*number)));
+        useful.extend(numbers.iter().rev().take(2).map(|number| names::indexed(*number)));
         // Runs of the newest index and of the one before it.
         for number in numbers.iter().rev().take(2) {
             let bytes = &objects[&names::index(*number)];
@@ -260,7 +261,7 @@ impl Scene {
             useful.extend(index.runs.iter().map(|run| names::run(run.id)));
         }
         for name in &useful {
-            let may_be_gone = name.starts_with("jobs/") || name == names::INDEXED;
+            let may_be_gone = name.starts_with("jobs/") || name.starts_with(names::INDEXED);
             assert!(objects.contains_key(name) || may_be_gone, "{name} is missing");
         }
         objects.into_keys().filter(|name| !useful.contains(name) && !name.starts_with(names::KEYS)).collect()

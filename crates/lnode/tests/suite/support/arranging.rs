@@ -7,7 +7,7 @@ use larder_format::compress::Compression;
 use larder_format::extents::{Extent, Extents};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::names;
-use larder_index::{ContainerExtents, Draft, IndexIo, IndexPass, IndexSnapshot, PassRuns, Published, publish};
+use larder_index::{ContainerExtents, Current, Draft, IndexIo, IndexPass, PassRuns, Published, publish};
 use larder_lnode::references::References;
 use larder_lnode::relayout::Relayout;
 use larder_lnode::{Context, VersionReader};
@@ -91,8 +91,8 @@ impl Arranger {
     pub fn publish(&self, context: &Context, newest: usize, has: impl Fn(&Known) -> bool) {
         let folder = tempfile::tempdir().unwrap();
         let io = IndexIo { repository: context.repository.clone(), runtime: (&context.runtime).into() };
-        let found = context.runtime.block_on(IndexSnapshot::newest(&context.repository)).unwrap();
-        let (number, job) = (found.next_number().unwrap(), JobId::new(context.clock.now_ms(), [9; 10]));
+        let found = context.runtime.block_on(Current::settle(&context.repository)).unwrap();
+        let (turn, job) = (found.turn().unwrap(), JobId::new(context.clock.now_ms(), [9; 10]));
         let pass = IndexPass::new(io, PassRuns::new(job), context.threads, 1 << 20, folder.path().to_owned());
         let mut draft = Draft::new(&pass, &found.base().unwrap());
         let mut records: BTreeMap<ContainerId, (Extents, bool)> = BTreeMap::new();
@@ -112,7 +112,7 @@ impl Arranger {
         }
         draft.apply(changes).unwrap();
         draft.manifest.head.pass = job;
-        let published = context.runtime.block_on(publish(&context.repository, number, draft.manifest)).unwrap();
+        let published = context.runtime.block_on(publish(&context.repository, &turn, draft.manifest)).unwrap();
         assert!(matches!(published, Published::Won { .. }));
     }
 }

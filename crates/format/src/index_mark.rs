@@ -1,0 +1,110 @@
+//! Marks of the index: which attempt at a number counts.
+//!
+//! `indexed/<n>` is a sealed object (`seal.rs`), magic `LIXM`, one part: a CBOR map, [`IndexMark`]. It is created, if absent, after
+//! `index/<n>`, and nothing that this index decides is carried out before. So the name has one winner: the attempt at number n that
+//! counts, or the word that none does. `docs/concurrency.md` says why (`MarkedBeforeRemoval`, `VoidOrMarked`).
+//!
+//! | field | content                                                                     |
+//! |------:|-----------------------------------------------------------------------------|
+//! |     0 | the number                                                                  |
+//! |     1 | 16 bytes: the attempt of `index/<n>` that counts; absent: the number is void |
+
+use minicbor::bytes::ByteArray;
+use minicbor::{Decode, Encode};
+
+use crate::cbor;
+use crate::mark::MARK_MAX;
+use crate::names;
+use crate::seal::{Keys, ObjectType, open_object, seal_object};
+use crate::wire::{DecodeError, EncodeError};
+
+const MARK: ObjectType = ObjectType { magic: *b"LIXM", version: 1, what: "mark of an index", max_len: MARK_MAX };
+
+/// What a mark says of a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IndexMark {
+    /// The index with this attempt id counts. When it is not there, it was lost.
+    Counts([u8; 16]),
+    /// No index with this number counts, whatever has its name.
+    Void,
+}
+
+#[derive(Debug, Encode, Decode)]
+#[cbor(map)]
+struct Fields {
+    #[n(0)]
+    number: u64,
+    #[n(1)]
+    attempt: Option<ByteArray<16>>,
+}
+
+impl IndexMark {
+    /// Seals the mark of a number. `salt` must be fresh random bytes.
+    pub fn encode(self, keys: &Keys, number: u64, salt: [u8; 16]) -> Result<Vec<u8>, EncodeError> {
+        let attempt = match self {
+            Self::Counts(attempt) => Some(attempt.into()),
+            Self::Void => None,
+        };
+        seal_object(keys, &names::indexed(number), MARK, salt, &[&cbor::encode(&Fields { number, attempt })])
+    }
+
+    /// Opens the mark of a number.
+    pub fn decode(keys: &Keys, number: u64, bytes: &[u8]) -> Result<Self, DecodeError> {
+        let (_, parts) = open_object(keys, &names::indexed(number), MARK, bytes, 1, 1)?;
+        let fields: Fields = cbor::decode(&parts[0], MARK.what)?;
+        if fields.number != number {
+            return Err(DecodeError::invalid(MARK.what, "its number is not the one in its name"));
+        }
+        Ok(fields.attempt.map_or(Self::Void, |attempt| Self::Counts(attempt.into())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seal::MasterKey;
+
+    const MARK: IndexMark = IndexMark::Counts([4; 16]);
+
+    fn keys() -> Keys {
+        Keys::derive(&MasterKey([1; 32]))
+    }
+
+    fn sealed(mark: IndexMark) -> Vec<u8> {
+        mark.encode(&keys(), 7, [9; 16]).expect("fits")
+    }
+
+    #[test]
+    fn version_1_bytes_never_change() {
+        for (mark, golden) in [
+            (MARK, include_str!("golden/index_mark_v1.hex")),
+            (IndexMark::Void, include_str!("golden/index_mark_void_v1.hex")),
+        ] {
+            let golden = hex::decode(golden.trim()).expect("valid hex");
+            assert_eq!(hex::encode(sealed(mark)), hex::encode(&golden));
+            assert_eq!(IndexMark::decode(&keys(), 7, &golden), Ok(mark));
+        }
+    }
+
+    #[test]
+    fn a_mark_is_bound_to_its_number() {
+        assert!(IndexMark::decode(&keys(), 8, &sealed(MARK)).is_err());
+        assert!(IndexMark::decode(&Keys::derive(&MasterKey([2; 32])), 7, &sealed(MARK)).is_err());
+        let fields = cbor::encode(&Fields { number: 8, attempt: None });
+        let other = seal_object(&keys(), &names::indexed(7), super::MARK, [9; 16], &[&fields]).expect("fits");
+        assert!(IndexMark::decode(&keys(), 7, &other).is_err());
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_noticed() {
+        let bytes = sealed(MARK);
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(IndexMark::decode(&keys(), 7, &flipped).is_err(), "bit {bit}");
+        }
+        for len in 0..bytes.len() {
+            assert!(IndexMark::decode(&keys(), 7, &bytes[..len]).is_err(), "cut to {len}");
+        }
+    }
+}
