@@ -3,6 +3,7 @@
 //! Only ever a dev-dependency. It knows `object_store` and nothing of Larder's own crates, so every crate may use it.
 //!
 //! * [`FaultStore`] wraps any store and does to it what a [`Faults`] handle tells it: fail, hang, lie, stop for good.
+//! * [`LyingStore`] wraps any store and gives one wrong answer that looks right.
 //! * [`Memory`] is a store whose whole state can be copied, looked at and damaged behind everybody's back.
 //! * [`data`] and [`tree`] make bytes and folders that are the same for the same seed, everywhere.
 //! * [`sim`] runs many actors over one faulty store in virtual time, the same for the same seed.
@@ -11,11 +12,13 @@
 pub mod canned;
 pub mod data;
 mod fault;
+mod lie;
 mod memory;
 mod plan;
 pub mod sim;
 pub mod tree;
 
 pub use fault::FaultStore;
+pub use lie::{Lie, Lies, LyingStore, Told};
 pub use memory::Memory;
 pub use plan::{Failure, Fault, Faults, Op, OpKind, Stop, Times, When};

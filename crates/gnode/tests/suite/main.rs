@@ -24,6 +24,7 @@ mod lost_index;
 mod many_series;
 mod metadata_left;
 mod mfdedup_pitfalls;
+mod one_lie;
 #[path = "../../../lnode/tests/suite/support/mod.rs"]
 mod pipelines;
 mod proportion;

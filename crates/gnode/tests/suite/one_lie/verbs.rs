@@ -1,0 +1,1 @@
+//! Everything else: backups, restores, checks, conversions, pins.
