@@ -3,7 +3,7 @@
 //! Forgetting marks versions and deletes nothing; what becomes free is for a pass to collect. It may run beside everything else,
 //! and needs no more rights than a backup.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::StreamExt;
 use jiff::tz::TimeZone;
@@ -12,6 +12,7 @@ use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
 use larder_store::catalog::Version;
 use larder_store::pins::{PinError, PinLine};
+use larder_store::rules::Rule;
 use larder_store::{Repository, RepositoryError};
 
 use crate::categories::{Categories, categories};
@@ -20,6 +21,9 @@ use crate::shares::shares;
 
 /// Marks that are made at once.
 const CONCURRENT_MARKS: usize = 16;
+
+/// Versions that are asked for at once.
+const CONCURRENT_LOOKS: usize = 32;
 
 /// A version and what the policy says about it.
 #[derive(Debug, Clone)]
@@ -74,7 +78,48 @@ pub fn pin_of(version: &Version) -> Pin {
 }
 
 /// Decides which of the versions go. Changes nothing.
+///
+/// A rule counts versions and lets the others go. So a listing that lacks one mark would let a version go for the sake of one that
+/// is forgotten. Every version that is kept beside others that go is therefore asked for by name (`AskedTwice`). Without those
+/// that are forgotten or gone the policy decides again.
 pub async fn decide(
+    repository: &Repository,
+    question: &Question<'_>,
+    mut versions: Vec<Version>,
+    pinned: &BTreeMap<Pin, PinLine>,
+) -> Result<Vec<JudgedGroup>, RepositoryError> {
+    loop {
+        let judged = decide_on(repository, question, versions.clone(), pinned).await?;
+        let goes = |group: &&JudgedGroup| group.versions.iter().any(|judged| !judged.is_kept());
+        let kept = judged.iter().filter(goes).flat_map(|group| &group.versions).filter(|judged| judged.is_kept());
+        let gone = gone(repository, kept.map(|judged| pin_of(&judged.version)).collect()).await?;
+        if gone.is_empty() {
+            return Ok(judged);
+        }
+        versions.retain(|version| !gone.contains(&pin_of(version)));
+    }
+}
+
+/// Which of these versions are forgotten or gone, asked of each by its name. One whose mark cannot be read counts as forgotten:
+/// nothing goes for its sake.
+async fn gone(repository: &Repository, versions: Vec<Pin>) -> Result<BTreeSet<Pin>, RepositoryError> {
+    if !repository.keeps(Rule::AskedTwice) {
+        return Ok(BTreeSet::new());
+    }
+    let looks = versions.into_iter().map(|version| async move {
+        let is_gone = match repository.forgotten(version).await {
+            Ok(Some(_)) => true,
+            Ok(None) => !repository.has_register(version).await?,
+            Err(error) if error.is_of_object() => true,
+            Err(error) => return Err(error),
+        };
+        Ok(is_gone.then_some(version))
+    });
+    let looks: Vec<_> = futures::stream::iter(looks).buffer_unordered(CONCURRENT_LOOKS).collect().await;
+    looks.into_iter().filter_map(Result::transpose).collect()
+}
+
+async fn decide_on(
     repository: &Repository,
     question: &Question<'_>,
     versions: Vec<Version>,

@@ -207,12 +207,13 @@ impl Relayout {
         self
     }
 
-    /// Closes the containers and waits until the store has acknowledged all of them.
+    /// Closes the containers, waits until the store has acknowledged all of them, and asks for each once more.
     pub fn finish(mut self) -> Result<Written, RelayoutError> {
         self.data.close()?;
         self.close_lanes()?;
         self.metadata.close()?;
         self.uploads.wait()?;
+        self.uploads.confirm()?;
         let containers = self.uploads.stored();
         Ok(Written { containers, stored_bytes: self.uploads.stored_bytes() })
     }

@@ -17,7 +17,7 @@ mod salvage;
 mod sharing;
 
 pub use heal::{HealOptions, HealOutcome, HealReport, HealedVersion, heal};
-pub use salvage::{Losses, SalvageOptions, SalvageOutcome, SalvageReport, SalvagedVersion, salvage};
+pub use salvage::{Losses, SalvageOptions, SalvageOutcome, SalvageReport, SalvagedVersion, replaced, salvage};
 
 use larder_store::RepositoryError;
 

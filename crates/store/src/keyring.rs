@@ -13,7 +13,7 @@ use subtle::ConstantTimeEq;
 
 use crate::config::{estimated, genuine_copy, is_replaceable, read_config};
 use crate::repository::{Entropy, Repository, RepositoryError, random};
-use crate::{Store, StoreError, StoreErrorKind};
+use crate::{Store, StoreError, StoreErrorKind, StoreOp};
 
 /// Keys that are tried with a password. Each costs seconds at worst, and tells a hostile store whether the password is the one
 /// it was made for.
@@ -61,7 +61,13 @@ impl Repository {
             Ok(result) => result?,
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         };
-        self.store.create(&names::key(id), wrapped.into()).await?;
+        let name = names::key(id);
+        self.store.create(&name, wrapped.clone().into()).await?;
+        // The key that it replaces may go next, so nobody relies on the store's word alone.
+        let stored = read_key(&self.store.without_cache(), id).await?;
+        if stored.is_none_or(|stored| *stored != *wrapped) {
+            return Err(StoreError::new(StoreOp::Create, &name, StoreErrorKind::NotFound).into());
+        }
         Ok(id)
     }
 
@@ -114,15 +120,30 @@ impl Repository {
     pub async fn remove_key(&self, id: KeyId) -> Result<(), RepositoryError> {
         let refuse = |why| Err(RepositoryError::CannotRemoveKey { id: id.to_string(), why });
         let list = self.list_keys().await?;
-        if !list.unreadable.iter().any(|key| key.id == id) {
-            let Some(key) = list.keys.iter().find(|key| key.id == id) else {
-                return refuse("there is no such key");
-            };
-            if !key.is_foreign && list.keys.iter().filter(|key| !key.is_foreign).count() == 1 {
+        let listed = list.keys.iter().find(|key| key.id == id);
+        if listed.is_none() && !list.unreadable.iter().any(|key| key.id == id) {
+            return refuse("there is no such key");
+        }
+        // What one answer says of a key, or of the others, is asked once more by name.
+        if listed.is_some_and(|key| !key.is_foreign) || self.is_key(id).await? {
+            let mut is_other_left = false;
+            for other in list.keys.iter().filter(|key| key.id != id && !key.is_foreign) {
+                is_other_left = is_other_left || self.is_key(other.id).await?;
+            }
+            if !is_other_left {
                 return refuse("it is the only one; nothing could be read any more");
             }
         }
         Ok(self.store.delete(&names::key(id)).await?)
+    }
+
+    /// Whether a readable key of this repository lies under this id.
+    async fn is_key(&self, id: KeyId) -> Result<bool, RepositoryError> {
+        match read_key(&self.store.without_cache(), id).await {
+            Ok(bytes) => Ok(bytes.is_some_and(|bytes| self.key_info(id, &bytes).is_ok_and(|key| !key.is_foreign))),
+            Err(error) if error.is_outage() => Err(error.into()),
+            Err(_) => Ok(false),
+        }
     }
 
     /// Adds the new password, then removes the key of the old one: a crash between leaves both.

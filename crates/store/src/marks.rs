@@ -34,7 +34,11 @@ impl Repository {
         let name = names::forgotten(version.series, version.job);
         let bytes = mark.encode(&self.keys, version.series, version.job, random(self.entropy())?)?;
         match self.store.create(&name, bytes.into()).await {
-            Err(error) if error.kind == StoreErrorKind::AlreadyExists => self.forgotten(version).await.map(drop),
+            Err(error) if error.kind == StoreErrorKind::AlreadyExists => match self.forgotten(version).await? {
+                Some(_) => Ok(()),
+                // Removed meanwhile with all of its version, or never there: then the version is not forgotten.
+                None => Err(error.into()),
+            },
             result => Ok(result.map(drop)?),
         }
     }

@@ -18,13 +18,16 @@ use larder_format::mark::{Forgotten, MARK_MAX};
 use larder_format::names;
 use larder_format::pinning::{PinEntry, PinState};
 
-use crate::StoreErrorKind;
 use crate::catalog::CONCURRENT_READS;
 use crate::marks::{FaultyObject, read_if_there};
 use crate::repository::{Repository, RepositoryError, exists, random};
+use crate::{Store, StoreErrorKind};
 
 /// How often a change is tried while others change the same pin, or hold numbers with garbage.
 const TRIES: u32 = 64;
+
+/// How often a line is listed when its entries vanish between listing and reading.
+const LOOKS: u32 = 3;
 
 /// A pin could not be changed, or a version not be forgotten.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +70,8 @@ pub struct PinLine {
     pub faulty: Vec<FaultyObject>,
     /// The number after the highest there is.
     next: u32,
+    /// Whether an entry that was listed was not there when it was read.
+    has_vanished: bool,
 }
 
 impl PinLine {
@@ -131,8 +136,14 @@ impl Repository {
             let bytes = wanted
                 .encode(&self.keys, version.series, version.job, line.next, salt)
                 .map_err(RepositoryError::from)?;
-            match self.store.create(&name, bytes.into()).await {
-                Ok(_) => return Ok(()),
+            match self.store.create(&name, bytes.clone().into()).await {
+                // People rely on a pin: a store that says "created" and has nothing is asked once more.
+                Ok(_) => {
+                    let stored = read_if_there(&self.store.without_cache(), &name, MARK_MAX).await?;
+                    if stored.is_some_and(|stored| *stored == *bytes) {
+                        return Ok(());
+                    }
+                }
                 Err(error) if error.kind == StoreErrorKind::AlreadyExists => {}
                 Err(error) => return Err(RepositoryError::from(error).into()),
             }
@@ -143,6 +154,16 @@ impl Repository {
     /// What is known of one version's pin, asked of the store and never of a cache.
     pub async fn pin_line(&self, version: Pin) -> Result<PinLine, RepositoryError> {
         let store = self.store.without_cache();
+        for _ in 1..LOOKS {
+            let line = self.look_at_pin_line(&store, version).await?;
+            if !line.has_vanished {
+                return Ok(line);
+            }
+        }
+        self.look_at_pin_line(&store, version).await
+    }
+
+    async fn look_at_pin_line(&self, store: &Store, version: Pin) -> Result<PinLine, RepositoryError> {
         let mut numbers = Vec::new();
         for object in store.list(&names::pins_of(version.series, version.job)).await? {
             numbers.extend(names::parse_pin(&object.name).map(|(.., number)| number));
@@ -193,8 +214,8 @@ impl Repository {
                     line.last = Some(entry);
                     break;
                 }
-                // Deleted since the listing, with everything else of its version.
-                Ok(None) => {}
+                // Deleted since the listing, with everything else of its version: another listing says whether that is so.
+                Ok(None) => line.has_vanished = true,
                 Err(error) if error.is_of_object() => line.faulty.push(FaultyObject { name, job, error }),
                 Err(error) => return Err(error),
             }

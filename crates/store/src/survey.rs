@@ -13,7 +13,7 @@ use larder_format::names::{self, LeaseObject};
 
 use crate::StoreErrorKind;
 use crate::marks::read_if_there;
-use crate::repository::{Repository, RepositoryError, random};
+use crate::repository::{Repository, RepositoryError, exists, random};
 
 /// The objects below `jobs/<job>/`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -179,6 +179,12 @@ impl Repository {
             return Ok(None);
         };
         Manifest::decode(&self.keys, series, job, generation, &bytes).map(Some).map_err(RepositoryError::damaged(name))
+    }
+
+    /// Whether there is a register of this version, whatever it holds.
+    pub async fn has_register(&self, version: Pin) -> Result<bool, RepositoryError> {
+        let name = names::version(version.series, version.job, 0);
+        Ok(exists(&self.store.without_cache(), &name).await?)
     }
 
     /// Fences off whoever would create a generation of a version: of generation 0 the backup that has the version's id, of a later

@@ -179,7 +179,13 @@ impl LyingStore {
         }
         let lacked = listed.iter().filter(|meta| !shown.iter().any(|shown| shown.location == meta.location));
         let lacked = lacked.map(|meta| meta.location.to_string()).collect();
-        self.lies.note(index, OpKind::List, prefix.map(|prefix| prefix.to_string()).as_deref().unwrap_or(""), lie, lacked);
+        self.lies.note(
+            index,
+            OpKind::List,
+            prefix.map(|prefix| prefix.to_string()).as_deref().unwrap_or(""),
+            lie,
+            lacked,
+        );
         Ok(shown)
     }
 
@@ -289,9 +295,11 @@ impl ObjectStore for LyingStore {
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let shared = Self { inner: self.inner.clone(), before: self.before.clone(), lies: self.lies.clone() };
         let prefix = prefix.cloned();
-        stream::once(async move { shared.listed(prefix, None).await.map(|listed| stream::iter(listed.into_iter().map(Ok))) })
-            .try_flatten()
-            .boxed()
+        stream::once(
+            async move { shared.listed(prefix, None).await.map(|listed| stream::iter(listed.into_iter().map(Ok))) },
+        )
+        .try_flatten()
+        .boxed()
     }
 
     fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {

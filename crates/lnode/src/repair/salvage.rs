@@ -140,6 +140,36 @@ pub fn salvage(context: &Context, options: &SalvageOptions) -> Result<SalvageRep
     Ok(SalvageReport { check: report, versions })
 }
 
+/// The damaged versions that may be forgotten because what is left of them is saved.
+///
+/// One wrong answer of a store can make a whole version look damaged, or a saved one look stored. So both are checked once more:
+/// the original has to be damaged still, and the version saved from it has to be there and whole.
+pub fn replaced(
+    context: &Context,
+    report: &SalvageReport,
+    options: &SalvageOptions,
+) -> Result<HashSet<JobId>, RepairError> {
+    let saved: BTreeMap<JobId, JobId> = report
+        .versions
+        .iter()
+        .filter_map(|version| match version.outcome {
+            SalvageOutcome::Saved(saved) | SalvageOutcome::SavedBefore(saved) => Some((version.id, saved)),
+            _ => None,
+        })
+        .collect();
+    if saved.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let versions = saved.keys().chain(saved.values()).copied().collect();
+    let again = examine(context, &CheckOptions { read_data: options.read_data, versions })?;
+    let affected = || again.report.damages.iter().flat_map(|damage| &damage.affected).map(|version| version.id);
+    let damaged: HashSet<JobId> = affected().collect();
+    let readable: HashSet<JobId> = again.readable.iter().map(Version::id).collect();
+    let is_whole = |id: &JobId| readable.contains(id) && !damaged.contains(id);
+    let is_replaced = |(old, new): &(JobId, JobId)| damaged.contains(old) && is_whole(new);
+    Ok(saved.into_iter().filter(is_replaced).map(|(old, _)| old).collect())
+}
+
 /// The version that an earlier run made of this one.
 fn saved_before(all: &[Version], id: JobId) -> Option<JobId> {
     let is_of = |version: &&Version| {

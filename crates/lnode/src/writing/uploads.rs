@@ -10,6 +10,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use futures::task::AtomicWaker;
+use futures::{StreamExt, TryStreamExt};
 use larder_format::ids::ContainerId;
 use larder_format::names;
 use larder_index::IndexRuntime;
@@ -23,6 +24,9 @@ use super::Holding;
 const WAITING_MAX: usize = 96 << 20;
 const _: () = assert!(WAITING_MAX >= 2 * super::packer::PAYLOAD_MAX + (16 << 20));
 const _: () = assert!(WAITING_MAX >= crate::relayout::LANES_MAX * super::packer::LIFECYCLE_PAYLOAD + (16 << 20));
+
+/// Containers that are asked for at once.
+const LOOKS_AT_ONCE: usize = 16;
 
 #[derive(Debug, Default)]
 struct State {
@@ -144,6 +148,25 @@ impl Uploads {
         fail_if_failed(&mut self.until(|state| state.open_containers == 0 || state.failure.is_some()))
     }
 
+    /// Asks the store for each stored container by name, past the cache: for a task that replaces what others lean on. A store that says
+    /// "created" and has nothing would cost what is replaced (`AskedTwice`).
+    pub(crate) fn confirm(&self) -> Result<(), RepositoryError> {
+        if !self.repository.keeps(Rule::AskedTwice) {
+            return Ok(());
+        }
+        let store = self.repository.store().without_cache();
+        let looks = self.stored().into_iter().map(|(id, held)| {
+            let store = &store;
+            async move {
+                let name = names::container(id);
+                let there = store.size(&name).await?;
+                if there == held.object_bytes { Ok(()) } else { Err(other_size(name, held.object_bytes, there)) }
+            }
+        });
+        let looks: Vec<_> = looks.collect();
+        self.runtime.block_on(futures::stream::iter(looks).buffer_unordered(LOOKS_AT_ONCE).try_collect::<()>())
+    }
+
     /// What each stored container holds.
     pub(crate) fn stored(&self) -> HashMap<ContainerId, Holding> {
         self.state.lock().stored.clone()
@@ -153,6 +176,12 @@ impl Uploads {
     pub(crate) fn stored_bytes(&self) -> u64 {
         self.state.lock().stored_bytes
     }
+}
+
+fn other_size(name: String, expected: u64, got: u64) -> RepositoryError {
+    let kind = larder_store::StoreErrorKind::Damaged;
+    let source = Some(larder_store::ShortRead { expected, got }.into());
+    larder_store::StoreError { op: larder_store::StoreOp::Size, name, kind, source }.into()
 }
 
 /// The first caller gets the error itself; the job ends with it.

@@ -3,7 +3,7 @@
 use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
 use larder_gnode::forget::{carry_out, pin_of};
-use larder_lnode::repair::{Losses, SalvageOptions, SalvageOutcome, SalvageReport, SalvagedVersion, salvage};
+use larder_lnode::repair::{Losses, SalvageOptions, SalvageOutcome, SalvageReport, SalvagedVersion, replaced, salvage};
 use larder_store::catalog::Version;
 use serde_json::{Map, Value, json};
 
@@ -45,13 +45,8 @@ pub(super) fn run(app: &App, args: &RepairSnapshotsArgs) -> Result<Exit, Failure
     let mut forgot = Vec::new();
     let mut failure = None;
     if args.forget && !args.dry_run {
-        let saved = |id| {
-            let is_saved = |version: &SalvagedVersion| {
-                version.id == id && matches!(version.outcome, SalvageOutcome::Saved(_) | SalvageOutcome::SavedBefore(_))
-            };
-            report.versions.iter().any(is_saved)
-        };
-        let pins: Vec<Pin> = found.iter().filter(|version| saved(version.id())).map(pin_of).collect();
+        let replaced = replaced(&context, &report, &options)?;
+        let pins: Vec<Pin> = found.iter().filter(|version| replaced.contains(&version.id())).map(pin_of).collect();
         let mark = Forgotten {
             time_ms: context.clock.now_ms(),
             host: environment::host(),

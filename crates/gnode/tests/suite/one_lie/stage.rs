@@ -1,14 +1,16 @@
 //! Small repositories in which there is something to lose: versions with and without an index, forgotten ones, and a backup that is
 //! about to commit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use crate::support::*;
 use larder_format::ids::JobId;
 use larder_format::layout::Layout;
+use larder_format::mark::Forgotten;
 use larder_format::names;
 use larder_testkit::Memory;
+
+use crate::support::*;
 
 /// A repository and what must stay of it.
 pub(super) struct Stage {
@@ -32,6 +34,19 @@ pub(super) fn version(scene: &Scene, series: &str, layout: Layout, edition: u64)
         .id
 }
 
+/// Who forgets, and why.
+pub(super) fn mark() -> Forgotten {
+    Forgotten { time_ms: 0, host: String::new(), reason: "test".to_owned() }
+}
+
+impl Scene {
+    /// The ids of versions with a mark.
+    pub(super) fn marked(&self) -> BTreeSet<JobId> {
+        let repository = self.context().repository;
+        self.runtime.block_on(repository.list_marks()).unwrap().into_iter().map(|pin| pin.job).collect()
+    }
+}
+
 impl Stage {
     /// Three versions that no pass has seen, one of which is forgotten.
     pub(super) fn fresh(layout: Layout) -> Self {
@@ -49,7 +64,10 @@ impl Stage {
         let scene = Scene::new();
         // The same contents twice, stored twice: a pass retires one copy.
         for series in ["a", "b"] {
-            scene.fill(series, &[("shared", 7, 9000), ("both", 8, 16_000), ("always", u64::from(series.as_bytes()[0]), 9000)]);
+            scene.fill(
+                series,
+                &[("shared", 7, 9000), ("both", 8, 16_000), ("always", u64::from(series.as_bytes()[0]), 9000)],
+            );
             backup_with(&scene.context(), &scene.source(series), series, |options| {
                 options.layout = if series == "a" { layout } else { Layout::Standard };
                 options.force = true;
@@ -68,6 +86,40 @@ impl Stage {
         version(&scene, "b", Layout::Standard, 3);
         scene.forget(third);
         Self::of(scene, before)
+    }
+
+    /// Six versions of one series, two of another.
+    pub(super) fn several(layout: Layout) -> Self {
+        let scene = Scene::new();
+        for edition in 1..3 {
+            version(&scene, "a", layout, edition);
+            version(&scene, "b", Layout::Standard, edition);
+        }
+        let before = scene.memory.snapshot();
+        for edition in 3..7 {
+            version(&scene, "a", layout, edition);
+        }
+        Self::of(scene, before)
+    }
+
+    /// These versions are forgotten besides.
+    pub(super) fn forgotten(mut self, ids: &[JobId]) -> Self {
+        for id in ids {
+            self.scene.forget(*id);
+            self.whole.remove(id);
+        }
+        self
+    }
+
+    /// The newest version of `b` has lost its data.
+    pub(super) fn without_a_container(mut self) -> Self {
+        let versions = self.scene.versions();
+        let newest = versions.iter().rfind(|version| version.summary.series == "b").unwrap();
+        let name = format!("data/{}/0", newest.id());
+        assert!(self.scene.runtime.block_on(self.scene.memory.get(&name)).is_some());
+        self.scene.runtime.block_on(self.scene.memory.remove(&name));
+        self.whole.remove(&newest.id());
+        self
     }
 
     fn of(scene: Scene, before: Memory) -> Self {
