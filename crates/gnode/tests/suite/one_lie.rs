@@ -91,7 +91,9 @@ fn costs(stage: &Stage, scene: &Scene, lie: &Told, did: Did) -> Vec<String> {
     let marks = scene.runtime.block_on(context.repository.list_marks()).unwrap();
     expected.retain(|id, _| !marks.iter().any(|pin| pin.job == *id));
     let mut costs = did.wrong;
-    for healthy in 0..3 {
+    // A rebuild takes long, so only one of some lies is followed by one.
+    let steps = if lie.index % 3 == 0 { 3 } else { 2 };
+    for healthy in 0..steps {
         let passed = match healthy {
             0 => scene.pass_with(&eager()).map(drop),
             1 => scene.pass_with(&pass_options()).map(drop),

@@ -1,0 +1,277 @@
+#!/usr/bin/env bash
+# The real binary in the interleavings and accidents in which it once lost what somebody had committed. Each case says what must be there
+# in the end; most of them lost it without any error.
+#
+#   tests/losses.sh            all that hold
+#   tests/losses.sh CASE...    these; `tests/losses.sh list` lists all
+#
+# LARDER names another binary: `LARDER=/path/larder tests/losses.sh CASE` shows whether an old one loses.
+source "$(dirname "$0")/common.sh"
+
+larder() { "$larder" -q "$@"; }
+
+# Begins a repository in a folder of its own.
+begin() {
+    here=$work/$1
+    rm -rf "$here"; mkdir -p "$here"; cd "$here"
+    export LARDER_REPOSITORY=$here/repository
+    larder init --insecure-kdf
+}
+
+noise() { head -c "$1" /dev/urandom; }
+
+# id_of ARGS: the newest snapshot that fits.
+id_of() {
+    larder snapshots --json --no-free "$@" | python3 -c 'import json, sys; print(json.load(sys.stdin)[-1]["id"])'
+}
+
+# stored SERIES FILE...: a snapshot of these bytes that shares nothing with others; prints its id.
+stored() {
+    local series=$1; shift
+    cat "$@" | larder backup --stdin --stdin-filename f --series "$series" --force --no-similar
+    id_of --series "$series"
+}
+
+# whole ID FILE: the snapshot restores to these bytes.
+whole() {
+    larder dump "$1:/f" > "$here/out" 2> "$here/why" || fail "$case: $3: snapshot $1 is lost: $(head -1 "$here/why")"
+    cmp -s "$here/out" "$2" || fail "$case: $3: snapshot $1 restores to something else"
+}
+
+# ends CODES COMMAND...: it ends with one of these exit codes.
+ends() {
+    local codes=$1 code=0; shift
+    "$@" > "$here/said" 2>&1 || code=$?
+    [[ " $codes " == *" $code "* ]] || fail "$case: ${*:1:4} ended with $code: $(tail -3 "$here/said")"
+}
+
+# The newest job that runs: waits until it has announced itself.
+announced() {
+    local _
+    for _ in $(seq 100); do
+        ls repository/jobs/*/0 > /dev/null 2>&1 && return 0
+        sleep 0.1
+    done
+    fail "$case: no job announced itself"
+}
+
+# Two backups of one series, in two layouts, take over what a third one left that died. CASE: converted, new, aged, or order.
+two_layouts() {
+    local variant=$1 job=() slow pass
+    begin "two-layouts-$variant"
+    s() { larder backup --series s --stdin --stdin-filename f "$@"; }
+    noise 24000000 > dead
+    if [ "$variant" != new ]; then noise 3000000 > first; s < first; fi
+    mkfifo p; s < p & job=$!
+    (cat dead; exec sleep 60) > p & local feeder=$!
+    for _ in $(seq 100); do [ "$(find repository/data -type f | wc -l)" -gt 1 ] && break; sleep 0.1; done
+    sleep 0.5; kill -KILL $job $feeder 2> /dev/null || true; wait $job $feeder 2> /dev/null || true
+    head -c 7000000 dead > slow
+    rm p; mkfifo p; s --tag slow < p & job=$!
+    exec 7> p; head -c 3000000 slow >&7; sleep 2
+    tail -c +6500001 dead | head -c 700000 > fast
+    case $variant in
+        new) s --layout lifecycle --tag fast < fast ;;
+        *) larder series convert s --layout lifecycle; s --tag fast < fast ;;
+    esac
+    [ "$variant" = order ] || larder optimize
+    tail -c +3000001 slow >&7; exec 7>&-; wait $job
+    slow=$(id_of --tag slow)
+    whole "$slow" slow "before all passes"
+    local options=(--dead-after 1s)
+    if [ "$variant" = aged ]; then options=(); find repository/jobs -type f -exec touch -d "-3 days" {} +; fi
+    for pass in 1 2 3; do
+        sleep 1.1
+        ends 0 larder optimize "${options[@]}" "${young[@]}"
+        whole "$slow" slow "after pass $pass"
+        [ $pass = 1 ] && { noise 5000 | cat fast - > next; s --tag next < next; }
+    done
+    ends 0 larder check --read-data
+}
+
+# Two snapshots with the same contents, of which a pass keeps one copy: sets `gone`, whose container is retired, and `kept`.
+one_copy_retired() {
+    begin "$1"
+    noise 6000000 > X; noise 3000000 > Y1; noise 3000000 > Y2; noise 1000000 > E
+    a=$(stored a X); b=$(stored b X); stored a Y1 > /dev/null; stored b Y2 > /dev/null
+}
+retire() {
+    larder optimize --max-unused 0 "${young[@]}"
+    if [ -e "repository/data/$a" ]; then kept=$a gone=$b series=b; else kept=$b gone=$a series=a; fi
+    [ ! -e "repository/data/$gone" ] || fail "$case: nothing was retired"
+}
+
+# The index is rebuilt while a backup builds on a forgotten snapshot whose chunks have moved.
+rebuild_beside() {
+    local variant=$1 parent=() job
+    one_copy_retired "rebuild-beside-$variant"
+    retire
+    case $variant in
+        noparent) larder forget "$(id_of --series $series)"; larder optimize --task collect ;;
+        *) parent=(--parent "$gone") ;;
+    esac
+    find repository/jobs -type f -name 0 -exec rm {} +
+    mkfifo p; larder backup --stdin --stdin-filename f --series $series "${parent[@]}" --no-similar < p & job=$!
+    exec 7> p; announced; sleep 2
+    larder forget "$gone"
+    [ "$variant" = noparent ] || larder forget "$kept"
+    case $variant in
+        lost) rm -r repository/index ;;
+        control) ;;
+        *) ends "0 13" larder repair index ;;
+    esac
+    [ "$variant" != noparent ] || larder forget "$kept"
+    ends "0 11 13" larder optimize --task collect --list-all "${young[@]}"
+    ends "0 11 13" larder optimize --task collect --list-all "${young[@]}"
+    cat X E > XE; cat XE >&7; exec 7>&-; wait $job
+    ends "0 13" larder repair index
+    whole "$(id_of --series $series)" XE "after the rebuild"
+}
+
+# The newest index object alone is lost.
+newest_index_lost() {
+    local variant=$1 newest options=()
+    one_copy_retired "newest-index-$variant"
+    larder optimize --task collect
+    if [ "$variant" != plain ]; then
+        larder repair index; stored a Y2 > /dev/null; larder optimize --task collect
+        a=$(stored a2 X); b=$(stored b2 X); stored a2 Y1 > /dev/null; stored b2 Y2 > /dev/null
+        larder optimize --task collect
+    fi
+    [ "$variant" != listed ] || options=(--list-all)
+    retire
+    newest=$(ls repository/index | grep -v runs | sort -n | tail -1)
+    rm "repository/index/$newest"
+    larder forget "$kept"
+    for _ in 1 2; do ends "0 11 13" larder optimize "${options[@]}" "${young[@]}"; done
+    ends "0 13" larder repair index
+    whole "$gone" X "after the newest index was lost"
+}
+
+# A copy of the repository that was made while a pass moved chunks lacks a container: said, and nothing is deleted for it.
+copy_lacks_container() {
+    begin copy
+    for f in one two three n1 n2; do noise 2000000 > $f; done
+    cat one two > onetwo; cat one three > onethree
+    a=$(stored a onetwo); b=$(stored b onethree); stored a n1 > /dev/null; stored b n2 > /dev/null
+    larder optimize --task collect
+    mkdir copy; cp -a repository/config repository/data copy/
+    larder optimize --max-unused 0 "${young[@]}"
+    local part; for part in repository/*; do [ -e "copy/$(basename "$part")" ] || cp -a "$part" copy/; done
+    diff -rq repository/data copy/data | grep -q "Only in repository" || fail "$case: the copy lacks nothing"
+    export LARDER_REPOSITORY=$here/copy
+    ends 13 larder check
+    ends 13 larder check --read-data
+    find copy/data -type f | sort > before
+    ends "0 11 13" larder optimize "${young[@]}"
+    ends "0 11 13" larder optimize "${young[@]}"
+    # With what was missing put back everything is whole.
+    cp -an repository/data/. copy/data/
+    whole "$a" onetwo "in the copy"; whole "$b" onethree "in the copy"
+}
+
+# The register of a snapshot that no pass has seen is hidden from one pass.
+hidden_register() {
+    local register id
+    begin hidden
+    noise 3000000 > old; stored s old > /dev/null; larder optimize
+    noise 3000000 > new; id=$(stored s new)
+    register=$(find repository/versions -path "*$id/0")
+    mkdir hidden; mv "$register" hidden/
+    ends 13 larder optimize
+    ends 13 larder check
+    mv hidden/0 "$register"
+    whole "$id" new "after the pass"
+    ends 0 larder optimize
+}
+
+# Folders of a repository that are links into another one.
+symlinked_repository() {
+    local id job
+    begin symlinked
+    noise 3000000 > secret; id=$(stored s secret)
+    mkdir -p evil; "$larder" -q -r "$here/evil" init --insecure-kdf
+    noise 1000 | "$larder" -q -r "$here/evil" backup --stdin --series e
+    for job in repository/data/*; do ln -s "$here/$job" "evil/data/$(basename "$job")"; done
+    for job in repository/meta/*; do ln -s "$here/$job" "evil/meta/$(basename "$job")"; done
+    ends "0 11 13 14 15" "$larder" -q -r "$here/evil" optimize --list-all "${young[@]}"
+    whole "$id" secret "after a pass over the other repository"
+}
+
+# Two backups take over what a third one left, which sleeps; one of them is forgotten and collected. This has always held.
+two_adopters() {
+    local n v1 holder=() job=()
+    begin two-adopters
+    noise 30000000 > big
+    for n in 0 1 2; do mkfifo p$n; done
+    start() { larder backup --stdin --stdin-filename f --series s < p$1 & job[$1]=$!; }
+    start 0; exec 5> p0; cat big >&5; sleep 3; kill -STOP "${job[0]}"
+    # Of the store's clock: as if it had not renewed for a while.
+    find repository/jobs -type f -exec touch -d "-2 minutes" {} +
+    start 1; exec 6> p1; start 2; exec 7> p2; sleep 2
+    cat big >&6; exec 6>&-; wait "${job[1]}"
+    v1=$(id_of)
+    larder optimize --dead-after 100s --list-all "${young[@]}"
+    larder forget "$v1"
+    for n in 1 2; do larder optimize --dead-after 100s --list-all "${young[@]}"; done
+    cat big >&7; exec 7>&-; wait "${job[2]}"
+    kill -CONT "${job[0]}"; exec 5>&-
+    n=0; wait "${job[0]}" || n=$?
+    [ $n = 11 ] || fail "$case: the job that slept ended with $n"
+    for n in 1 2; do larder optimize --list-all "${young[@]}"; done
+    whole "$(id_of)" big "after the job woke"
+    ends 0 larder check --read-data
+}
+
+# What is damaged stops passes with words that name it, and the way out that they name works. This has always held.
+stuck() {
+    local first second newest object
+    begin stuck
+    for n in 1 2 3; do noise 300000 > x$n; stored s$n x$n > id$n; done
+    larder optimize
+    first=$(cat id1) second=$(cat id2)
+    cp -a repository base
+    reset() { chmod -R u+w repository; rm -rf repository; cp -a base repository; }
+    flip() { chmod u+w "$1"; python3 -c 'import sys; p = sys.argv[1]; b = bytearray(open(p, "rb").read()); b[60] ^= 1; open(p, "wb").write(b)' "$1"; }
+    # A manifest that an index knows is lost.
+    rm "$(find repository/versions -path "*$first/0")"
+    ends 13 larder optimize; ends "0 13" larder repair index; ends 0 larder optimize
+    whole "$second" x2 "after a manifest was lost"
+    # A manifest that no index knows is rotten.
+    reset; stored s4 x1 > id4; flip "$(find repository/versions -path "*$(cat id4)/0")"
+    ends 13 larder optimize; larder forget "$(cat id4)"; ends 0 larder optimize
+    whole "$first" x1 "after a rotten manifest was forgotten"
+    # The newest index is rotten, then all its runs.
+    reset; newest=$(ls repository/index | grep -v runs | sort -n | tail -1); flip "repository/index/$newest"
+    ends 13 larder optimize; ends 0 larder repair index; ends 0 larder optimize
+    reset; for object in $(find repository/index/runs -type f); do flip "$object"; done
+    date > x9; stored s9 x9 > /dev/null
+    ends 13 larder optimize; ends 0 larder repair index; ends 0 larder optimize
+    for n in 1 2 3; do whole "$(cat id$n)" x$n "after the index was rotten"; done
+}
+
+# Cases whose cause is mended, in the order of their time; the others show what is still to be done.
+holds=(two-adopters stuck)
+open=(two-layouts-converted two-layouts-new two-layouts-aged two-layouts-order rebuild-beside-repair rebuild-beside-lost
+    rebuild-beside-control rebuild-beside-noparent newest-index-plain newest-index-rebuilt newest-index-listed
+    copy-lacks-container hidden-register symlinked-repository)
+
+# Passes that must free what is young say so, where they know the word.
+young=()
+if "$larder" optimize --help | grep -q -- --min-age; then young=(--min-age 0s); fi
+
+cases=("$@")
+[ ${#cases[@]} -gt 0 ] || cases=("${holds[@]}")
+if [ "${cases[0]}" = list ]; then printf '%s\n' "${holds[@]}" "${open[@]}"; exit; fi
+for case in "${cases[@]}"; do
+    began=$SECONDS
+    case $case in
+        two-layouts-*) two_layouts "${case#two-layouts-}" ;;
+        rebuild-beside-*) rebuild_beside "${case#rebuild-beside-}" ;;
+        newest-index-*) newest_index_lost "${case#newest-index-}" ;;
+        copy-lacks-container | hidden-register | symlinked-repository | two-adopters | stuck) "${case//-/_}" ;;
+        *) fail "there is no case $case" ;;
+    esac
+    cd /
+    echo "$case holds ($((SECONDS - began)) s)"
+done
