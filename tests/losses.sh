@@ -25,6 +25,9 @@ id_of() {
     larder snapshots --json --no-free "$@" | python3 -c 'import json, sys; print(json.load(sys.stdin)[-1]["id"])'
 }
 
+# How many data containers there are.
+containers() { find repository -path "*/data/*" -type f | wc -l; }
+
 # stored SERIES FILE...: a snapshot of these bytes that shares nothing with others; prints its id.
 stored() {
     local series=$1; shift
@@ -59,20 +62,22 @@ announced() {
 two_layouts() {
     local variant=$1 job=() slow pass
     begin "two-layouts-$variant"
-    s() { larder backup --series s --stdin --stdin-filename f "$@"; }
+    # Not a function: signals have to reach the program.
+    local s=("$larder" -q backup --series s --stdin --stdin-filename f)
     noise 24000000 > dead
-    if [ "$variant" != new ]; then noise 3000000 > first; s < first; fi
-    mkfifo p; s < p & job=$!
-    (cat dead; exec sleep 60) > p & local feeder=$!
-    for _ in $(seq 100); do [ "$(find repository/data -type f | wc -l)" -gt 1 ] && break; sleep 0.1; done
-    sleep 0.5; kill -KILL $job $feeder 2> /dev/null || true; wait $job $feeder 2> /dev/null || true
+    if [ "$variant" != new ]; then noise 3000000 > first; "${s[@]}" < first; fi
+    local before; before=$(containers)
+    mkfifo p; "${s[@]}" < p & job=$!
+    exec 7> p; cat dead >&7
+    for _ in $(seq 200); do [ "$(containers)" -gt $((before + 1)) ] && break; sleep 0.1; done
+    sleep 0.5; kill -KILL $job; exec 7>&-; wait $job 2> /dev/null || true
     head -c 7000000 dead > slow
-    rm p; mkfifo p; s --tag slow < p & job=$!
+    "${s[@]}" --tag slow < p & job=$!
     exec 7> p; head -c 3000000 slow >&7; sleep 2
-    tail -c +6500001 dead | head -c 700000 > fast
+    head -c 7200000 dead | tail -c 700000 > fast
     case $variant in
-        new) s --layout lifecycle --tag fast < fast ;;
-        *) larder series convert s --layout lifecycle; s --tag fast < fast ;;
+        new) "${s[@]}" --layout lifecycle --tag fast < fast ;;
+        *) larder series convert s --layout lifecycle; "${s[@]}" --tag fast < fast ;;
     esac
     [ "$variant" = order ] || larder optimize
     tail -c +3000001 slow >&7; exec 7>&-; wait $job
@@ -84,7 +89,7 @@ two_layouts() {
         sleep 1.1
         ends 0 larder optimize "${options[@]}" "${young[@]}"
         whole "$slow" slow "after pass $pass"
-        [ $pass = 1 ] && { noise 5000 | cat fast - > next; s --tag next < next; }
+        if [ $pass = 1 ]; then noise 5000 | cat fast - > next; "${s[@]}" --tag next < next; fi
     done
     ends 0 larder check --read-data
 }
@@ -111,7 +116,7 @@ rebuild_beside() {
         *) parent=(--parent "$gone") ;;
     esac
     find repository/jobs -type f -name 0 -exec rm {} +
-    mkfifo p; larder backup --stdin --stdin-filename f --series $series "${parent[@]}" --no-similar < p & job=$!
+    mkfifo p; "$larder" -q backup --stdin --stdin-filename f --series $series "${parent[@]}" --no-similar < p & job=$!
     exec 7> p; announced; sleep 2
     larder forget "$gone"
     [ "$variant" = noparent ] || larder forget "$kept"
@@ -158,7 +163,8 @@ copy_lacks_container() {
     mkdir copy; cp -a repository/config repository/data copy/
     larder optimize --max-unused 0 "${young[@]}"
     local part; for part in repository/*; do [ -e "copy/$(basename "$part")" ] || cp -a "$part" copy/; done
-    diff -rq repository/data copy/data | grep -q "Only in repository" || fail "$case: the copy lacks nothing"
+    diff -rq repository/data copy/data > lacks || true
+    grep -q "Only in repository" lacks || fail "$case: the copy lacks nothing: $(cat lacks)"
     export LARDER_REPOSITORY=$here/copy
     ends 13 larder check
     ends 13 larder check --read-data
@@ -200,21 +206,21 @@ symlinked_repository() {
 
 # Two backups take over what a third one left, which sleeps; one of them is forgotten and collected. This has always held.
 two_adopters() {
-    local n v1 holder=() job=()
+    local n v1 job=()
     begin two-adopters
     noise 30000000 > big
     for n in 0 1 2; do mkfifo p$n; done
-    start() { larder backup --stdin --stdin-filename f --series s < p$1 & job[$1]=$!; }
+    start() { "$larder" -q backup --stdin --stdin-filename f --series s < p$1 2> said$1 5>&- 6>&- & job[$1]=$!; }
     start 0; exec 5> p0; cat big >&5; sleep 3; kill -STOP "${job[0]}"
     # Of the store's clock: as if it had not renewed for a while.
     find repository/jobs -type f -exec touch -d "-2 minutes" {} +
     start 1; exec 6> p1; start 2; exec 7> p2; sleep 2
-    cat big >&6; exec 6>&-; wait "${job[1]}"
+    cat big >&6; exec 6>&-; wait "${job[1]}" || fail "$case: the first adopter ended with $?: $(cat said1)"
     v1=$(id_of)
     larder optimize --dead-after 100s --list-all "${young[@]}"
     larder forget "$v1"
     for n in 1 2; do larder optimize --dead-after 100s --list-all "${young[@]}"; done
-    cat big >&7; exec 7>&-; wait "${job[2]}"
+    cat big >&7; exec 7>&-; wait "${job[2]}" || fail "$case: the second adopter ended with $?: $(cat said2)"
     kill -CONT "${job[0]}"; exec 5>&-
     n=0; wait "${job[0]}" || n=$?
     [ $n = 11 ] || fail "$case: the job that slept ended with $n"
@@ -239,7 +245,7 @@ stuck() {
     whole "$second" x2 "after a manifest was lost"
     # A manifest that no index knows is rotten.
     reset; stored s4 x1 > id4; flip "$(find repository/versions -path "*$(cat id4)/0")"
-    ends 13 larder optimize; larder forget "$(cat id4)"; ends 0 larder optimize
+    ends 13 larder optimize; ends "0 3 13" larder forget "$(cat id4)"; ends 0 larder optimize
     whole "$first" x1 "after a rotten manifest was forgotten"
     # The newest index is rotten, then all its runs.
     reset; newest=$(ls repository/index | grep -v runs | sort -n | tail -1); flip "repository/index/$newest"
