@@ -126,7 +126,11 @@ impl Survey<'_> {
     }
 
     /// Spares containers that no index ever had while they are young, or while their job is there after all. Says what waits for its age.
-    pub(super) async fn spare(&self, proposal: &mut Proposal, registers: &Registers) -> Result<WaitingSpace, PassError> {
+    pub(super) async fn spare(
+        &self,
+        proposal: &mut Proposal,
+        registers: &Registers,
+    ) -> Result<WaitingSpace, PassError> {
         let unrecorded = proposal.unrecorded();
         let jobs: BTreeSet<JobId> = unrecorded.iter().map(|container| container.id.job).collect();
         let asked = jobs.into_iter().map(|job| {

@@ -19,8 +19,8 @@
 //!
 //! Not here: which versions are forgotten (`forget`, `retention`).
 
-pub(crate) mod by_name;
 mod asked;
+pub(crate) mod by_name;
 mod carry_out;
 mod containers;
 pub mod cost;

@@ -74,7 +74,14 @@ fn options(node: &Node, death: Death, seconds: u64) -> PassOptions {
         // What arrived late is found only by listing everything.
         let dead_after = Duration::from_secs(seconds);
         let (listing, arrange, give_up) = (Listing::Whole, Some(arrange), Some(give_up));
-        return PassOptions { dead_after, listing, give_up, arrange, min_age: Duration::ZERO, ..PassOptions::default() };
+        return PassOptions {
+            dead_after,
+            listing,
+            give_up,
+            arrange,
+            min_age: Duration::ZERO,
+            ..PassOptions::default()
+        };
     }
     let mut rng = node.rng();
     let give_up = GiveUpOptions {

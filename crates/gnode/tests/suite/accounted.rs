@@ -94,7 +94,11 @@ fn what_no_index_ever_had_waits_for_its_age() {
             scene.runtime.block_on(scene.memory.remove(&object));
         }
     }
-    let day = PassOptions { min_age: Duration::from_secs(86_400), listing: larder_gnode::pass::Listing::Whole, ..pass_options() };
+    let day = PassOptions {
+        min_age: Duration::from_secs(86_400),
+        listing: larder_gnode::pass::Listing::Whole,
+        ..pass_options()
+    };
     let fork = scene.fork();
     let report = fork.pass_with(&day).unwrap();
     assert!(report.waiting.containers > 0 && report.waiting.bytes.0 > 0);

@@ -202,7 +202,8 @@ fn generations_below_the_one_that_holds_are_removed() {
         &scene,
         layout,
         |scene, store| {
-            let options = PassOptions { dead_after: NEVER, min_age: std::time::Duration::ZERO, ..PassOptions::default() };
+            let options =
+                PassOptions { dead_after: NEVER, min_age: std::time::Duration::ZERO, ..PassOptions::default() };
             scene.runtime.handle().block_on(pass::run(&surroundings(scene.repository(store)), &options))
         },
         |scene, result, at| {

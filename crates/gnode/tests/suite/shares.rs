@@ -73,7 +73,8 @@ fn what_was_given_up_counts_where_its_chunks_are() {
     for (version, share) in versions.iter().zip(shares) {
         let cut = scene.fork();
         cut.forget(version.id());
-        cut.pass_with(&PassOptions { give_up: None, min_age: std::time::Duration::ZERO, ..PassOptions::default() }).unwrap();
+        cut.pass_with(&PassOptions { give_up: None, min_age: std::time::Duration::ZERO, ..PassOptions::default() })
+            .unwrap();
         assert_eq!(stored(&scene) - stored(&cut), share.alone.0);
     }
 }

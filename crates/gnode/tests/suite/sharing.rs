@@ -70,12 +70,22 @@ impl Scene {
     }
 
     fn collect(&self) {
-        self.pass_with(&PassOptions { dead_after: NEVER, min_age: std::time::Duration::ZERO, ..PassOptions::default() }).unwrap();
+        self.pass_with(&PassOptions {
+            dead_after: NEVER,
+            min_age: std::time::Duration::ZERO,
+            ..PassOptions::default()
+        })
+        .unwrap();
     }
 
     /// The same, and containers of older versions stay, so that these need no index either.
     fn collect_only(&self) {
-        let options = PassOptions { dead_after: NEVER, give_up: None, min_age: std::time::Duration::ZERO, ..PassOptions::default() };
+        let options = PassOptions {
+            dead_after: NEVER,
+            give_up: None,
+            min_age: std::time::Duration::ZERO,
+            ..PassOptions::default()
+        };
         self.pass_with(&options).unwrap();
     }
 
@@ -398,7 +408,8 @@ fn a_pass_meets_a_compaction_that_shares() {
                 }
             },
             |scene, store| {
-                let options = PassOptions { dead_after: NEVER, min_age: std::time::Duration::ZERO, ..PassOptions::default() };
+                let options =
+                    PassOptions { dead_after: NEVER, min_age: std::time::Duration::ZERO, ..PassOptions::default() };
                 scene.runtime.handle().block_on(pass::run(&surroundings(scene.repository(store)), &options))
             },
             |scene, result, at| {
@@ -431,7 +442,12 @@ fn a_compaction_that_shares_is_cut_at_any_operation() {
             let result = compaction::compact(&context, &plan, &EXACT);
             assert!(result.is_err() || n + 1 == operations, "{at}");
             assert!(cut.contents_without_index() == contents, "{at}");
-            cut.pass_with(&PassOptions { dead_after: Duration::ZERO, min_age: std::time::Duration::ZERO, ..PassOptions::default() }).unwrap();
+            cut.pass_with(&PassOptions {
+                dead_after: Duration::ZERO,
+                min_age: std::time::Duration::ZERO,
+                ..PassOptions::default()
+            })
+            .unwrap();
             assert!(cut.contents_without_index() == contents, "{at}");
             cut.compact_all(&EXACT);
             cut.collect();

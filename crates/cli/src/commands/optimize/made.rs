@@ -105,10 +105,7 @@ impl Made {
         put("missing_containers", json!(self.report.missing_containers));
         let waiting = self.report.waiting;
         let until_ms = Some(waiting.until_ms).filter(|until_ms| waiting.containers > 0 && *until_ms < u64::MAX);
-        put(
-            "waiting",
-            json!({ "containers": waiting.containers, "bytes": waiting.bytes.0, "until_ms": until_ms }),
-        );
+        put("waiting", json!({ "containers": waiting.containers, "bytes": waiting.bytes.0, "until_ms": until_ms }));
         put("unlisted_containers", json!(giving_up::names(&self.report.unlisted)));
         put("index_made_anew", json!(self.report.rebuilt));
         put("table_bytes", json!(self.report.table_bytes));
