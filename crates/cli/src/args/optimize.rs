@@ -69,7 +69,7 @@ pub(crate) struct PassArgs {
 
     /// Delete what no pass has indexed yet only when it is this old by the storage's clock: uploads of interrupted backups, and
     /// whatever a listing lacks or somebody hides for a while. 0 frees such space at once
-    #[arg(long, value_name = "TIME", value_parser = time::parse_limit, default_value = "1d")]
+    #[arg(long, value_name = "TIME", env = "LARDER_MIN_AGE", value_parser = time::parse_limit, default_value = "1d")]
     pub(crate) min_age: Duration,
 
     /// Prices for plans: a thousand creates, reads and deletes, a gigabyte and month of storage. Those of S3 Standard if not given

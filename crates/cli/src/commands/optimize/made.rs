@@ -240,6 +240,6 @@ fn print_waiting(report: &PassReport, out: &Output) -> Result<(), Failure> {
         until_ms => format!(" until {}", time::show(until_ms)),
     };
     out.info(format!(
-        "{containers} ({bytes}) of interrupted or failed backups are kept{until}; `larder optimize --min-age 0` frees them now"
+        "{containers} ({bytes}) that nobody needs, of interrupted backups and the like, stay{until}; `--min-age 0` frees them now"
     ))
 }

@@ -67,6 +67,8 @@ impl Play {
             .env("LARDER_REPOSITORY", self.repository())
             .env("LARDER_PASSWORD", PASSWORD)
             .env("LARDER_HOST", "testhost")
+            // Most tests look at what a pass frees.
+            .env("LARDER_MIN_AGE", "0")
             .env("XDG_CACHE_HOME", self.path("cache"))
             .stdin(Stdio::null());
         command
