@@ -4,17 +4,20 @@
 //! * One pass wins a number. Its manifest has a random attempt id, so a create without an answer is settled by reading back.
 //! * The winner looks whether there is a higher one: numbers of deleted indexes can be won again, by a pass that slept for long, and
 //!   such a victory counts for nothing (`HighestAfterWin`). Of lower numbers that it skipped, none may come to count any more.
+//! * The runs that it wrote are in the store, seen in a listing or asked for by name: a store that said so may have been wrong.
 //! * Then it creates the mark that names its attempt, and looks for marks of others: names of deleted marks can be won again too. Only
 //!   after that anything is carried out (`MarkedBeforeRemoval`).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use larder_format::ids::RunId;
 use larder_format::index_manifest::IndexManifest;
 use larder_format::index_mark::IndexMark;
 use larder_format::names;
 use larder_store::repository::random;
 use larder_store::rules::Rule;
-use larder_store::{Repository, StoreErrorKind};
+use larder_store::{Repository, RepositoryError, StoreError, StoreErrorKind};
 
 use crate::current::Turn;
 use crate::error::IndexError;
@@ -68,8 +71,16 @@ pub async fn publish(
             Ok(None) | Err(_) => return Err(error.into()),
         },
     };
+    let (numbers, runs) = listed(repository).await?;
+    if repository.keeps(Rule::AskedTwice)
+        && let Some(run) = unwritten_run(repository, &manifest, &runs).await?
+    {
+        // Without a mark the next pass might take this index for the newest.
+        contest(repository, number, IndexMark::Void).await?;
+        return Err(RepositoryError::from(run).into());
+    }
     if repository.keeps(Rule::HighestAfterWin)
-        && let Some(highest) = other_index(repository, turn).await?
+        && let Some(highest) = other_index(repository, turn, numbers).await?
     {
         return Ok(Published::Overtaken { highest });
     }
@@ -83,7 +94,7 @@ pub async fn publish(
         // Marks and indexes, since one listing may be wrong.
         if repository.keeps(Rule::HighestAfterWin) {
             let other = match other_mark(repository, turn).await? {
-                None => other_index(repository, turn).await?,
+                None => other_index(repository, turn, listed(repository).await?.0).await?,
                 other => other,
             };
             if let Some(highest) = other {
@@ -94,9 +105,26 @@ pub async fn publish(
     Ok(Published::Won { snapshot: IndexSnapshot { number, manifest: Arc::new(manifest) }, all_answered })
 }
 
+/// The error for a run that this pass wrote and that the store does not have, although it said so (`AskedTwice`).
+async fn unwritten_run(
+    repository: &Repository,
+    manifest: &IndexManifest,
+    listed: &[(RunId, u64)],
+) -> Result<Option<StoreError>, IndexError> {
+    let listed: HashSet<RunId> = listed.iter().map(|(id, _)| *id).collect();
+    let own = manifest.runs.iter().map(|run| run.id).filter(|id| id.job == manifest.head.pass);
+    for id in own.filter(|id| !listed.contains(id)) {
+        match repository.store().without_cache().size(&names::run(id)).await {
+            Ok(_) => {}
+            Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(Some(error)),
+            Err(error) => return Err(RepositoryError::from(error).into()),
+        }
+    }
+    Ok(None)
+}
+
 /// A number that counts, or may come to count, beside that of a turn. Lower ones that were skipped are made void.
-async fn other_index(repository: &Repository, turn: &Turn) -> Result<Option<u64>, IndexError> {
-    let (numbers, _) = listed(repository).await?;
+async fn other_index(repository: &Repository, turn: &Turn, numbers: Vec<u64>) -> Result<Option<u64>, IndexError> {
     let others = numbers.into_iter().rev().filter(|other| *other != turn.number && !turn.passed.contains(other));
     for other in others {
         let is_void = match other > turn.number {

@@ -20,7 +20,6 @@ fn patient() -> PassOptions {
 }
 
 #[test]
-#[ignore = "passes do not ask twice yet"]
 fn the_first_pass() {
     for layout in LAYOUTS {
         let stage = Stage::fresh(layout).with_a_running_backup(layout);
@@ -29,21 +28,18 @@ fn the_first_pass() {
 }
 
 #[test]
-#[ignore = "passes do not ask twice yet"]
 fn a_later_pass() {
     let stage = Stage::grown(Layout::Standard).with_a_running_backup(Layout::Standard);
     tell_every_lie(&stage, |_, context| run(context, &patient()));
 }
 
 #[test]
-#[ignore = "passes do not ask twice yet"]
 fn a_later_pass_that_arranges() {
     let stage = Stage::grown(Layout::Lifecycle).with_a_running_backup(Layout::Lifecycle);
     tell_every_lie(&stage, |_, context| run(context, &patient()));
 }
 
 #[test]
-#[ignore = "passes do not ask twice yet"]
 fn a_pass_that_aborts() {
     for stage in [Stage::fresh(Layout::Standard), Stage::grown(Layout::Standard)] {
         let stage = stage.with_a_running_backup(Layout::Standard);
@@ -52,7 +48,6 @@ fn a_pass_that_aborts() {
 }
 
 #[test]
-#[ignore = "passes do not ask twice yet"]
 fn a_pass_with_the_default_options() {
     for layout in LAYOUTS {
         let stage = Stage::grown(layout).with_a_running_backup(layout);
@@ -61,7 +56,6 @@ fn a_pass_with_the_default_options() {
 }
 
 #[test]
-#[ignore = "passes do not ask twice yet"]
 fn a_pass_that_lists_only_what_is_new() {
     let stage = Stage::grown(Layout::Standard).with_a_running_backup(Layout::Standard);
     tell_every_lie(&stage, |_, context| run(context, &PassOptions { give_up: None, ..pass_options() }));

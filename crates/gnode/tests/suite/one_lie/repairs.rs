@@ -16,7 +16,6 @@ fn rebuild(context: &Context) -> Did {
 }
 
 #[test]
-#[ignore = "a rebuild does not ask by name yet"]
 fn a_rebuild_of_the_index() {
     for layout in LAYOUTS {
         let stage = Stage::grown(layout).with_a_running_backup(layout);
@@ -25,7 +24,6 @@ fn a_rebuild_of_the_index() {
 }
 
 #[test]
-#[ignore = "a rebuild does not ask by name yet"]
 fn a_rebuild_of_an_index_that_is_lost() {
     let stage = Stage::grown(Layout::Standard).with_a_running_backup(Layout::Standard);
     stage.scene.lose_index();
@@ -33,7 +31,6 @@ fn a_rebuild_of_an_index_that_is_lost() {
 }
 
 #[test]
-#[ignore = "a rebuild does not ask by name yet"]
 fn a_pass_whose_index_is_lost() {
     let stage = Stage::grown(Layout::Standard).with_a_running_backup(Layout::Standard);
     stage.scene.lose_index();
