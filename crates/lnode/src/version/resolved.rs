@@ -80,7 +80,8 @@ impl Resolved {
     pub(super) fn ahead(&self, segment: SegmentNumber, end: SegmentNumber) -> Vec<Range<SegmentNumber>> {
         let mut state = self.0.lock();
         let behind = segment.saturating_add(1);
-        let mut ahead = vec![segment..behind];
+        let this = segment..behind;
+        let mut ahead = vec![this];
         ahead.extend(
             state
                 .expected
