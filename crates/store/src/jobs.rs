@@ -107,13 +107,33 @@ impl Repository {
                 open.all_answered = created?.all_answered;
                 // Readers write nothing that a second create could replace.
                 if open.lease.kind != JobKind::Read && self.keeps(Rule::ProbedFirst) {
-                    open.all_answered &= self.store.create_again(&name, bytes).await?.all_answered;
+                    match self.store.create_again(&name, bytes).await {
+                        Ok(refused) => open.all_answered &= refused.all_answered,
+                        // A pass aborted the job in between and removed its lease: its register says so, and keeps it from committing.
+                        Err(error) if error.kind == StoreErrorKind::Unconditional && self.is_aborted(open).await? => {
+                            open.all_answered = false;
+                        }
+                        Err(error) => return Err(error.into()),
+                    }
                 }
             } else {
                 created?;
             }
             open.renewal = open.renewal.saturating_add(1);
             return Ok(());
+        }
+    }
+
+    /// Whether the register of a job holds the mark that it was aborted.
+    async fn is_aborted(&self, open: &OpenLease) -> Result<bool, RepositoryError> {
+        let (version, generation) = match (open.lease.pins.first(), open.lease.generation) {
+            (Some(version), Some(generation)) => (*version, generation),
+            _ => (Pin { series: self.keys.series_key(&open.lease.series), job: open.job }, 0),
+        };
+        match self.read_register(version, generation).await {
+            Ok(register) => Ok(matches!(register, Some(Register::Aborted))),
+            Err(error) if error.is_of_object() => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
