@@ -192,7 +192,9 @@ impl Node {
             process: 1,
             executor: pass::Executor::Threads,
         };
-        self.measured(|| Ok(self.runtime.block_on(pass::run(&surroundings, options))?))
+        // Nobody else works on the repository: what a pass decides to delete need not wait for its age.
+        let options = PassOptions { min_age: Duration::ZERO, ..options.clone() };
+        self.measured(|| Ok(self.runtime.block_on(pass::run(&surroundings, &options))?))
     }
 
     fn measured<T>(&self, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(T, Cost)> {

@@ -33,15 +33,15 @@ use std::sync::Arc;
 use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, JobId};
 use larder_format::lease::{Done, JobKind, Lease, Pin};
-use larder_format::manifest::{ContainerUsage, Manifest};
+use larder_format::manifest::{ContainerUsage, Manifest, Register};
 use larder_index::{Current, IndexError};
 use larder_lnode::Context;
 use larder_lnode::lease::{Ending, LeaseKeeper};
 use larder_lnode::relayout::{Relayout, RelayoutError};
-use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::jobs::CommitError;
 use larder_store::repository::random;
+use larder_store::{Repository, RepositoryError};
 
 use choice::Leave;
 use duplicates::Duplicates;
@@ -269,6 +269,11 @@ pub struct Compactor {
     copied: Copied,
 }
 
+/// Whether the generation that a task wants holds the mark that the task was aborted.
+async fn is_aborted(repository: &Repository, version: Pin, generation: u32) -> bool {
+    matches!(repository.read_register(version, generation).await, Ok(Some(Register::Aborted)))
+}
+
 impl Compactor {
     /// Begins.
     pub fn new(context: &Context, options: &CompactionOptions) -> Self {
@@ -334,7 +339,14 @@ impl Compactor {
             found.or_else(|| self.copied.elsewhere(chunk).filter(|other| sharing.holds(&other.container)))
         };
         let mut relaid = relayout.relay_sharing(&manifest, |container| leaves.contains(container), elsewhere)?;
-        let written = relayout.finish()?;
+        let written = match relayout.finish() {
+            Ok(written) => written,
+            // A pass took this task for dead, and its containers with it.
+            Err(_) if context.runtime.block_on(is_aborted(repository, pin, generation)) => {
+                return Ok((Compacted::Overtaken, true));
+            }
+            Err(error) => return Err(error.into()),
+        };
         let moves = std::mem::take(&mut relaid.moves);
         let done = Compacted::Done {
             generation,

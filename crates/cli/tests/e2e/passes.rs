@@ -49,8 +49,12 @@ fn a_container_that_a_pass_cannot_read_is_told_and_is_no_success() {
     let summary = optimized(&play, &[], 13);
     assert_eq!(summary["unlisted_containers"], serde_json::json!([containers[1]]), "{summary:#}");
     assert_eq!((&summary["outcome"], &summary["missing_containers"]), (&"done".into(), &0.into()));
-    // It is not new any more, and whatever else there is to do is done.
+    // It is tried again by every pass until it can be read.
+    let again = optimized(&play, &[], 13);
+    assert_eq!(again["unlisted_containers"], serde_json::json!([containers[1]]), "{again:#}");
+    damage::flip(&play.repository(), &containers[1], length as usize - 20);
     optimized(&play, &[], 0);
+    play.larder(["check", "--read-data"]).ok();
     let (play, containers) = two_versions();
     damage::truncate(&play.repository(), &containers[0]);
     play.larder(["optimize"]).code(13).says(&format!("{} cannot be read and is not in the index", containers[0]));

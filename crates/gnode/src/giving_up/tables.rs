@@ -47,7 +47,9 @@ pub(super) fn apply(
     change_containers(pass, draft, chosen, &forwards, &numbers, written)?;
     // The copies take the places of the chunks whose containers count for nothing now.
     let known = Known::read(pass, draft, first_new)?;
-    let ingested = ingest(pass, draft, &known.numbers, &known.new)?;
+    // Not those that could not be read before: they wait for the next pass.
+    let own: Vec<_> = known.new.into_iter().filter(|(number, _)| *number >= first_new).collect();
+    let ingested = ingest(pass, draft, &known.numbers, &own)?;
     if let Some((_, error)) = ingested.unreadable.into_iter().next() {
         return Err(error.into());
     }

@@ -6,7 +6,11 @@
 //!
 //! `LARDER_LIES_SHOWN=1` also prints which lies make a later pass stop.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on fails here; how many lies there were is printed"
+)]
 
 mod forgetting;
 mod passes;
@@ -92,7 +96,7 @@ fn costs(stage: &Stage, scene: &Scene, lie: &Told, did: Did) -> Vec<String> {
     expected.retain(|id, _| !marks.iter().any(|pin| pin.job == *id));
     let mut costs = did.wrong;
     // A rebuild takes long, so only one of some lies is followed by one.
-    let steps = if lie.index % 3 == 0 { 3 } else { 2 };
+    let steps = if lie.index.is_multiple_of(3) { 3 } else { 2 };
     for healthy in 0..steps {
         let passed = match healthy {
             0 => scene.pass_with(&eager()).map(drop),

@@ -3,7 +3,7 @@
 //! One account of memory for everything between a chunk found new and its container acknowledged. Whoever adds to it waits
 //! while it is full; compressing and uploading take from it and never wait for it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -174,7 +174,9 @@ impl Uploads {
             return Ok(());
         }
         let store = self.repository.store().without_cache();
-        let looks = self.stored().into_iter().map(|(id, held)| {
+        // In one order: a seed of the simulation is one run.
+        let stored: BTreeMap<ContainerId, Holding> = self.stored().into_iter().collect();
+        let looks = stored.into_iter().map(|(id, held)| {
             let store = &store;
             async move {
                 let name = names::container(id);

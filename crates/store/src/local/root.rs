@@ -109,11 +109,11 @@ impl Root {
         let is_folder = name.contains('/') || flags.contains(OFlags::DIRECTORY);
         let linked = self.linked.lock().get(first).cloned();
         match linked {
-            Some(linked) if is_folder => self.resolve(&*linked, rest, flags),
+            Some(linked) if is_folder => self.resolve(&linked, rest, flags),
             _ => match self.resolve(root, name, flags) {
                 Err(Errno::LOOP) if is_folder => {
                     let linked = self.follow(root, first)?;
-                    self.resolve(&*linked, rest, flags)
+                    self.resolve(&linked, rest, flags)
                 }
                 opened => opened,
             },

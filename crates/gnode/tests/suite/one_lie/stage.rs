@@ -12,6 +12,9 @@ use larder_testkit::Memory;
 
 use crate::support::*;
 
+/// A backup that is about to commit: its id, what it still creates, and what its version will hold.
+type Running = (JobId, Vec<(String, Bytes)>, Contents);
+
 /// A repository and what must stay of it.
 pub(super) struct Stage {
     pub(super) scene: Scene,
@@ -19,8 +22,8 @@ pub(super) struct Stage {
     pub(super) before: Memory,
     /// What each version holds that nobody forgot.
     pub(super) whole: BTreeMap<JobId, Contents>,
-    /// The backup that is about to commit: its id, what it still creates, and what its version will hold.
-    running: Option<(JobId, Vec<(String, Bytes)>, Contents)>,
+    /// The backup that is about to commit.
+    running: Option<Running>,
 }
 
 /// A version of a series in a layout: one file that it shares with others, one that never changes, one that always does.
