@@ -72,17 +72,17 @@ pub async fn publish(
         },
     };
     let (numbers, runs) = listed(repository).await?;
+    if repository.keeps(Rule::HighestAfterWin)
+        && let Some(highest) = other_index(repository, turn, numbers).await?
+    {
+        return Ok(Published::Overtaken { highest });
+    }
     if repository.keeps(Rule::AskedTwice)
         && let Some(run) = unwritten_run(repository, &manifest, &runs).await?
     {
         // Without a mark the next pass might take this index for the newest.
         contest(repository, number, IndexMark::Void).await?;
         return Err(RepositoryError::from(run).into());
-    }
-    if repository.keeps(Rule::HighestAfterWin)
-        && let Some(highest) = other_index(repository, turn, numbers).await?
-    {
-        return Ok(Published::Overtaken { highest });
     }
     if repository.keeps(Rule::MarkedBeforeRemoval) {
         match contest(repository, number, IndexMark::Counts(attempt)).await? {
