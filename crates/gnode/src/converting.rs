@@ -9,7 +9,7 @@
 //! A version that cannot be read stays as it is, in the containers that it has, and is told; all others are converted. What of it can be
 //! read stays readable, and when it can be read again, converting again takes it along.
 //!
-//! A series of the layout `lifecycle` of which the index was made anew is not arranged ([`disordered`]). Converting it to the layout that it
+//! A series of the layout `lifecycle` of which the index was made anew is not arranged ([`disordered`](crate::arranging::disordered)). Converting it to the layout that it
 //! has lays those versions out anew that name containers because of which, and all after the first of them, so that versions are ingested
 //! in their order.
 //!
