@@ -26,7 +26,10 @@ pub(crate) const TABLE: [(Exit, &str); 13] = [
     (Exit::Done, "done"),
     (Exit::Failed, "failed"),
     (Exit::Usage, "the command line is wrong"),
-    (Exit::Partly, "done, but not for all: some items could not be read, restored, forgotten or laid out anew"),
+    (
+        Exit::Partly,
+        "done, but not for all: some items could not be read, restored, forgotten, deleted or laid out anew",
+    ),
     (Exit::NoRepository, "there is no repository at this place"),
     (Exit::Busy, "busy, or declared dead and fenced off while running"),
     (Exit::WrongKey, "wrong password or key, or none to be had"),

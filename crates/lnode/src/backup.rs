@@ -36,12 +36,13 @@ pub(crate) use cutting::Cutting;
 pub(crate) use recipe_writer::RecipeWriter;
 pub use run::backup;
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use larder_format::compress::Compression;
-use larder_format::ids::JobId;
+use larder_format::ids::{ContainerId, JobId};
 use larder_format::layout::Layout;
 use larder_format::manifest::{Statistics, Summary};
 use larder_source::Walk;
@@ -161,6 +162,8 @@ pub struct BackupReport {
     pub bases: Vec<Base>,
     /// Unfinished jobs whose uploads were reused.
     pub adopted: Vec<JobId>,
+    /// Containers that the bases need and the store does not have. This version is whole: what lay there was read and stored again.
+    pub missing: BTreeSet<ContainerId>,
 }
 
 /// A version in which a backup looked for duplicates.

@@ -34,6 +34,7 @@ mod open;
 mod options;
 mod patience;
 pub mod pins;
+pub mod presence;
 mod remote;
 pub mod repository;
 mod retry;

@@ -8,6 +8,7 @@ use std::num::NonZeroUsize;
 
 use larder_format::ids::JobId;
 use larder_format::manifest::Statistics;
+use larder_format::names;
 use larder_lnode::{BackupOptions, BackupReport, Base, Clock, SystemClock, WhyBase, backup};
 use larder_store::{Repository, StoreStats};
 use serde_json::{Value, json};
@@ -85,7 +86,11 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
     } else {
         ended.print(&app.out)?
     }
-    Ok(if ended.errors > 0 { Exit::Partly } else { Exit::Done })
+    Ok(match () {
+        () if !report.missing.is_empty() => Exit::Damage,
+        () if ended.errors > 0 => Exit::Partly,
+        () => Exit::Done,
+    })
 }
 
 /// The version to compare with, if one was named.
@@ -137,6 +142,8 @@ impl Ended<'_> {
         put("bases", self.report.bases.iter().map(base).collect());
         let adopted: Vec<_> = self.report.adopted.iter().map(ToString::to_string).collect();
         put("adopted_jobs", json!(adopted));
+        let missing: Vec<_> = self.report.missing.iter().map(|id| names::container(*id)).collect();
+        put("missing_objects", json!(missing));
         summary::put_requests(&mut object, &self.requests);
         Value::Object(object)
     }
@@ -185,6 +192,17 @@ impl Ended<'_> {
             Some(version) => out.info(format!("snapshot {} saved", version.id.short()))?,
             None if self.args.dry_run => out.info("dry run: no snapshot was made")?,
             None => out.info("nothing changed: no snapshot was made")?,
+        }
+        if let Some(first) = self.report.missing.first() {
+            let others = match self.report.missing.len() - 1 {
+                0 => String::new(),
+                count => format!(" and {count} more"),
+            };
+            out.warn(&format!(
+                "{}{others} is missing, and earlier snapshots need it; this snapshot was read and stored without it and is whole",
+                names::container(*first)
+            ));
+            out.warn("`larder check` says which snapshots are damaged, `larder repair` what can be done");
         }
         if self.errors > 0 {
             let problems = sizes::count(self.errors, "item");

@@ -178,6 +178,86 @@ fn a_damaged_base_is_not_built_on() {
     }
 }
 
+/// A backup builds on nothing that is missing, and says so; the snapshot that it makes is whole, and so the next one has nothing to say.
+#[test]
+fn a_backup_notices_what_is_missing_of_its_base() {
+    for layout in ["standard", "lifecycle"] {
+        for (kind, optimized) in [("data/", false), ("meta/", false), ("data/", true)] {
+            let what = format!("{layout}, {kind}, {optimized}");
+            let play = Play::with_repository();
+            for version in 0..3 {
+                play.write("source/same", tree::noise(1, 1_500_000));
+                play.write("source/changes", tree::noise(2 + version, 1_500_000));
+                play.write("source/small", format!("version {version}"));
+                play.backup(["source", "--series", "s", "--layout", layout]);
+                if optimized {
+                    play.larder(["optimize", "--min-age", "0"]).ok();
+                }
+            }
+            let whole = backed_up(&play, 0);
+            assert_eq!(whole["missing_objects"], json!([]), "{what}");
+            let lost = lose_needed(&play, kind);
+            let told = backed_up(&play, 13);
+            assert_eq!(told["missing_objects"], json!([lost]), "{what}");
+            assert_eq!(told["files_unmodified"], 0, "{what}: all files are read");
+            let added = told["data_added"].as_u64().expect("a number");
+            assert!(added < 2_500_000, "{what}: what is there is not stored again, but {added} bytes were");
+            play.larder(["restore", "latest", "--target", "back"]).ok();
+            let below = play.path("back").join(play.path("source").strip_prefix("/").expect("absolute"));
+            tree::same(&play.path("source"), &below);
+            play.larder(["check", told["snapshot_id"].as_str().expect("text")]).ok();
+            // In the layout lifecycle the next one may build on snapshots before that too.
+            if layout == "standard" {
+                let again = backed_up(&play, 0);
+                assert_eq!((&again["missing_objects"], &again["files_new"]), (&json!([]), &json!(0)), "{what}");
+            }
+        }
+    }
+}
+
+/// What passes moved is not there either, and without an index nobody can say where it went: that is no reason to store it again.
+#[test]
+fn a_backup_without_an_index_calls_nothing_missing() {
+    for layout in ["standard", "lifecycle"] {
+        let play = Play::with_repository();
+        for version in 0..3 {
+            play.write("source/same", tree::noise(1, 1_500_000));
+            play.write("source/changes", tree::noise(2 + version, 1_500_000));
+            play.backup(["source", "--series", "s", "--layout", layout]);
+            play.larder(["optimize", "--min-age", "0", "--max-unused", "0"]).ok();
+        }
+        for name in named(&play.repository(), "index/") {
+            remove(&play.repository(), &name);
+        }
+        let summary = backed_up(&play, 0);
+        assert_eq!((&summary["missing_objects"], &summary["files_new"]), (&json!([]), &json!(0)), "{layout}");
+    }
+}
+
+/// Backs the tree up once more; gives the summary.
+fn backed_up(play: &Play, code: i32) -> Value {
+    let ran = play.larder(["backup", "source", "--series", "s", "--json"]).code(code);
+    let summary = ran.messages("summary").pop().unwrap_or_else(|| panic!("no summary: {}", ran.stderr));
+    schema::check("backup_summary", &summary);
+    summary
+}
+
+/// Removes the largest object of a kind that the newest snapshot needs.
+fn lose_needed(play: &Play, kind: &str) -> String {
+    let at = |name: &String| play.repository().join(name);
+    let mut names = named(&play.repository(), kind);
+    names.sort_by_key(|name| std::cmp::Reverse(std::fs::metadata(at(name)).expect("there").len()));
+    let is_needed = |name: &String| {
+        std::fs::rename(at(name), play.path("aside")).expect("moved");
+        let is_needed = play.larder(["check", "latest"]).code == 13;
+        if !is_needed {
+            std::fs::rename(play.path("aside"), at(name)).expect("moved back");
+        }
+        is_needed
+    };
+    names.into_iter().find(is_needed).expect("the snapshot needs something")
+}
+
 #[test]
 fn a_damaged_key_is_damage_and_not_a_wrong_password() {
     let play = two_series();

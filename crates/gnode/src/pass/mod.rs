@@ -20,7 +20,7 @@
 //! Not here: which versions are forgotten (`forget`, `retention`).
 
 mod asked;
-pub(crate) mod by_name;
+mod by_name;
 mod carry_out;
 mod containers;
 pub mod cost;
@@ -44,7 +44,7 @@ mod users;
 pub use error::PassError;
 pub use larder_index::Executor;
 pub use options::PassOptions;
-pub use report::{Done, Kept, Outcome, PassReport, Plan, WaitingSpace};
+pub use report::{Done, Kept, Outcome, PassReport, Plan, Undeleted, WaitingSpace};
 pub use run::run;
 pub use scope::Listing;
 pub use surroundings::Surroundings;

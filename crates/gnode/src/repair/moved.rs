@@ -19,13 +19,13 @@ use larder_index::{Containers, Cursor, Draft, IndexError, IndexPass, LookupOptio
 use larder_lnode::Context;
 use larder_lnode::references::References;
 use larder_store::Repository;
+use larder_store::presence::Presence;
 use larder_store::rules::Rule;
 
 use crate::giving_up::GiveUpError;
 use crate::giving_up::groups::{Marks, all};
 use crate::ingest::Numbers;
 use crate::pass::PassError;
-use crate::pass::by_name::{There, ask};
 use crate::pass::ledger::Ledger;
 
 /// Tables of containers that are read at once.
@@ -103,11 +103,11 @@ pub(super) async fn look(repository: &Repository, ledger: &mut Ledger) -> Result
     // No single answer makes a container count as gone: neither of those that are named, nor of those that nobody names and that may
     // have what was in these.
     if repository.keeps(Rule::AskedTwice) {
-        ask(repository, gone, |id, there| match there {
-            There::No | There::Unreadable => Ok(()),
-            There::Yes => Err(PassError::WrongListing { name: names::container(id) }),
-        })
-        .await?;
+        let look = repository.look_for_containers(gone, |id, presence| match presence {
+            Presence::Absent | Presence::Unreadable => Ok(()),
+            Presence::Present => Err(PassError::WrongListing { name: names::container(id) }),
+        });
+        look.await?;
         listed.extend(list(repository).await?);
     }
     let gone: HashMap<ContainerId, u32> =

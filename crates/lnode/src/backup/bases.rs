@@ -1,6 +1,6 @@
 //! What a backup finds duplicates in: the streams of its base version, and the containers that unfinished jobs left behind.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -21,11 +21,28 @@ pub(super) struct BaseSegments {
     pub(super) reader: RecipeReader,
     /// Segments that are being fetched, at most [`AHEAD_MAX`], or were lately and have not been asked for; the oldest first.
     ahead: VecDeque<(u32, Receiver<()>)>,
+    /// Containers that are missing: what lies there is not found.
+    missing: Arc<HashSet<ContainerId>>,
 }
 
 impl BaseSegments {
-    pub(super) fn new(reader: RecipeReader) -> Self {
-        Self { reader, ahead: VecDeque::new() }
+    pub(super) fn new(reader: RecipeReader, missing: Arc<HashSet<ContainerId>>) -> Self {
+        Self { reader, ahead: VecDeque::new(), missing }
+    }
+
+    /// Whether segments of this stream may be shared as they are.
+    pub(super) fn is_whole(&self) -> bool {
+        self.missing.is_empty()
+    }
+
+    /// The chunks of a segment that are there.
+    fn records(&mut self, segment: u32) -> Result<Group, RepositoryError> {
+        let records = self.reader.segment(segment)?;
+        if self.is_whole() {
+            return Ok(records);
+        }
+        let there = records.iter().filter(|record| !self.missing.contains(&record.chunk.container));
+        Ok(Arc::new(there.copied().collect()))
     }
 }
 
@@ -46,7 +63,7 @@ impl LoadGroup for BaseSegments {
             // Two requests for one container at a time would cost more than they save.
             let _ = promise.recv();
         }
-        self.reader.segment(group)
+        self.records(group)
     }
 
     fn expect(&mut self, groups: Range<u32>) {
@@ -114,7 +131,7 @@ impl BaseSegments {
     ) -> Result<u32, RepositoryError> {
         for segment in &self.reader.node(node)?.segments {
             if exact {
-                for record in self.reader.segment(number)?.iter() {
+                for record in self.records(number)?.iter() {
                     index.note(sample(&record.chunk.fingerprint), number);
                 }
             } else {

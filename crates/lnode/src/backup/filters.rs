@@ -9,7 +9,7 @@ use larder_format::segment::ChunkRecord;
 use larder_store::RepositoryError;
 
 use super::bases::BaseSegments;
-use crate::version::{RecipeReader, scratch};
+use crate::version::scratch;
 
 /// Which of the chunks are found that were there before.
 #[derive(Debug, Clone)]
@@ -68,10 +68,9 @@ pub(super) struct BaseFilters {
 
 impl BaseFilters {
     /// Filters that take about `budget` bytes of memory together; `None` when there is no base.
-    pub(super) fn new(readers: Vec<RecipeReader>, budget: usize, finding: &Finding) -> Option<Self> {
-        let share = budget.checked_div(readers.len())?;
-        let new = |reader| {
-            let segments = BaseSegments::new(reader);
+    pub(super) fn new(bases: Vec<BaseSegments>, budget: usize, finding: &Finding) -> Option<Self> {
+        let share = budget.checked_div(bases.len())?;
+        let new = |segments| {
             let filter = match finding {
                 Finding::Sampled => GroupFilter::new(segments, share),
                 Finding::Exact(scratch) => {
@@ -81,7 +80,7 @@ impl BaseFilters {
             BaseFilter { filter: Some(filter) }
         };
         let in_order = matches!(finding, Finding::Exact(_));
-        Some(Self { bases: readers.into_iter().map(new).collect(), in_order, last: 0, found_last: false })
+        Some(Self { bases: bases.into_iter().map(new).collect(), in_order, last: 0, found_last: false })
     }
 
     /// Whether the chunk that was asked about last is in another base than the first, and not in the first one.
@@ -92,7 +91,7 @@ impl BaseFilters {
     /// The segment that the stream is following: the one a segment written now may be equal to.
     pub(super) fn followed(&mut self) -> Result<Option<SegmentRef>, RepositoryError> {
         self.bases[self.last].ask(|filter| {
-            let Some(group) = filter.current_group() else { return Ok(None) };
+            let Some(group) = filter.current_group().filter(|_| filter.loader().is_whole()) else { return Ok(None) };
             Ok(filter.loader_mut().reader.segment_ref(group)?.map(|(segment, _)| segment))
         })
     }

@@ -1,6 +1,7 @@
 //! One backup from start to commit: finds the base, announces the job, runs the pipeline, commits.
 
 use std::cmp::Ordering;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ use super::wanted::Wanted;
 use super::{BackupError, BackupOptions, BackupReport, Base, IN_FLIGHT, Input, WhyBase};
 use crate::context::Context;
 use crate::lease::{Ending, LeaseKeeper};
-use crate::version::{Entries, MetaChunks, RecipeReader};
+use crate::version::{Entries, MetaChunks, Missing, RecipeReader, missing_containers};
 use crate::writing::{ByteComparison, Destination, Packer, Pool, StopUploads, Uploads, container_table, holdings};
 
 /// Backs up `input` as a new version.
@@ -242,13 +243,22 @@ struct OpenBase {
     why: WhyBase,
     /// Whether bytes of its data stream may be taken over unread: it is the first, and of this series, or the input is a stream.
     is_followed: bool,
+    /// Containers that it names and that are missing: what lies there is stored again.
+    missing: Arc<HashSet<ContainerId>>,
+    /// The objects that are absent.
+    absent: BTreeSet<ContainerId>,
 }
 
 impl OpenBase {
     /// Whether its files are those of the input, so that equal metadata mean equal contents. Inode numbers and times of another
     /// series mean nothing here.
     fn has_same_files(&self) -> bool {
-        self.why != WhyBase::Similar
+        self.why != WhyBase::Similar && self.is_whole()
+    }
+
+    /// Whether nothing is known to be missing of it. Nothing is taken over unread from one that is not.
+    fn is_whole(&self) -> bool {
+        self.missing.is_empty()
     }
 }
 
@@ -259,8 +269,10 @@ fn open_bases(context: &Context, announced: &Announced, source: SourceKind) -> R
         match context.runtime.block_on(context.repository.manifest(&candidate.version)) {
             Ok(manifest) => {
                 let why = candidate.why;
-                let is_followed = bases.is_empty() && (why != WhyBase::Similar || source == SourceKind::Stream);
-                bases.push(OpenBase { manifest, why, is_followed });
+                let Missing { named, absent } = missing_containers(context, &manifest)?;
+                let is_near = bases.is_empty() && (why != WhyBase::Similar || source == SourceKind::Stream);
+                let is_followed = is_near && named.is_empty();
+                bases.push(OpenBase { manifest, why, is_followed, missing: Arc::new(named), absent });
             }
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "a base version is damaged and not built on");
@@ -308,6 +320,7 @@ fn run(
         statistics,
         bases: used.collect(),
         adopted: announced.adopts.iter().map(|pin| pin.job).collect(),
+        missing: bases.iter().flat_map(|base| base.absent.iter().copied()).collect(),
     };
     if options.dry_run || (options.skip_if_unchanged && unchanged) {
         return Ok((report, Ending::Closed(with_containers(Done::nothing(), &uploads))));
@@ -404,7 +417,11 @@ fn pipeline(
         .map(|base| (Arc::new(base.manifest.data.clone()), Arc::new(base.manifest.metadata.clone())))
         .collect();
     let reader = |recipe: &Arc<Recipe>| RecipeReader::new(recipe.clone(), chunks.clone());
-    let readers = recipes.iter().map(|(data, metadata)| BaseReaders { data: reader(data), metadata: reader(metadata) });
+    let readers = bases.iter().zip(&recipes).map(|(base, (data, metadata))| BaseReaders {
+        data: reader(data),
+        metadata: reader(metadata),
+        missing: base.missing.clone(),
+    });
     let first = bases.first().zip(recipes.first());
     let followed = first.filter(|(base, _)| base.is_followed);
     let files = first.filter(|(base, _)| base.has_same_files());

@@ -16,7 +16,7 @@ use larder_dedup::{GroupFilter, Sketcher};
 use larder_format::Fingerprint;
 use larder_format::compress::Matter;
 use larder_format::entry::{Entry, EntryKind};
-use larder_format::ids::JobId;
+use larder_format::ids::{ContainerId, JobId};
 use larder_format::manifest::Statistics;
 use larder_format::metadata::{Block, BlockBuilder};
 use larder_format::recipe::{Cover, Recipe};
@@ -24,7 +24,7 @@ use larder_format::segment::ChunkRecord;
 use larder_store::RepositoryError;
 
 use super::BackupError;
-use super::bases::OrphanedContainers;
+use super::bases::{BaseSegments, OrphanedContainers};
 use super::batch::{self, BatchDone, Ready};
 use super::cutting::{Chunks, Cutter, Cutting};
 use super::feed::{Fate, Fed};
@@ -72,6 +72,8 @@ pub(super) struct Parts {
 pub(super) struct BaseReaders {
     pub(super) data: RecipeReader,
     pub(super) metadata: RecipeReader,
+    /// Containers of it that are missing: nothing that lies there is a duplicate.
+    pub(super) missing: Arc<HashSet<ContainerId>>,
 }
 
 /// The finished streams.
@@ -128,9 +130,14 @@ pub(super) struct Sequencer {
 impl Sequencer {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { bases, index_memory, finding, .. } = parts;
-        let data = RecipeWriter::new(bases.first().map(|base| base.data.recipe()));
-        let metadata = RecipeWriter::new(bases.first().map(|base| base.metadata.recipe()));
-        let (data_bases, meta_bases) = bases.into_iter().map(|base| (base.data, base.metadata)).unzip();
+        let whole = bases.first().filter(|base| base.missing.is_empty());
+        let data = RecipeWriter::new(whole.map(|base| base.data.recipe()));
+        let metadata = RecipeWriter::new(whole.map(|base| base.metadata.recipe()));
+        let segments = |base: BaseReaders| {
+            let metadata = BaseSegments::new(base.metadata, base.missing.clone());
+            (BaseSegments::new(base.data, base.missing), metadata)
+        };
+        let (data_bases, meta_bases) = bases.into_iter().map(segments).unzip();
         Self {
             job: parts.job,
             cutting: parts.cutting,

@@ -14,6 +14,8 @@
 //! Shared by all readers of one job. Not here: which chunks are looked for together (`resolved`), and what is done about chunks that
 //! the index does not know either; their records stay as they are, and whoever reads them finds nothing once more.
 
+mod survey;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures::StreamExt;
 use larder_format::container::ContainerIndex;
 use larder_format::ids::{ContainerId, ContainerKind};
-use larder_format::index_tables::{ChunkKey, ContainerFacts, ContainerState};
+use larder_format::index_tables::{ChunkKey, ContainerState};
 use larder_format::{ChunkRef, Fingerprint};
 use larder_index::{Chunks, ContainerExtents, Containers, TableView};
 use larder_index::{IndexError, IndexIo, IndexRuntime, IndexSnapshot, LookupOptions};
@@ -43,8 +45,6 @@ const SOUGHT_MIN: usize = 1 << 8;
 const KEYS_AT_ONCE: usize = 1 << 14;
 /// Tables of containers that are on their way at once: some hundred kilobytes each.
 const CONCURRENT_READS: usize = 8;
-/// Bytes read ahead of the table of containers.
-const SCAN_AHEAD: usize = 1 << 20;
 /// How often the newest index is looked for again when what it names is gone: a pass has published and cleaned up meanwhile.
 const ATTEMPTS: u32 = 3;
 
@@ -192,37 +192,6 @@ impl Moved {
             self.survey();
         }
         Ok(are_new || is_newer)
-    }
-
-    /// Asks the index which other containers that are named are gone, so that nobody has to miss one after the other.
-    ///
-    /// A hint: what the index does not say is found out as before. Nothing is called gone that the index calls live, or that it
-    /// does not know.
-    fn survey(&self) {
-        let (index, named) = {
-            let mut state = self.state.lock();
-            let Some(index) = state.index.clone() else { return };
-            let asked = Some((index.number, state.named.len()));
-            if state.named.is_empty() || std::mem::replace(&mut state.surveyed, asked) == asked {
-                return;
-            }
-            (index, state.named.clone())
-        };
-        let mut gone = Vec::new();
-        for record in index.containers.scan(0..=u64::MAX, SCAN_AHEAD) {
-            match record {
-                Ok((_, Some(facts))) if is_retired(&facts) && named.contains(&facts.id) => gone.push(facts.id),
-                Ok(_) => {}
-                Err(error) => {
-                    tracing::warn!(%error, "the index's table of containers cannot be read");
-                    break;
-                }
-            }
-        }
-        let mut state = self.state.lock();
-        let before = state.gone.len();
-        state.gone.extend(gone);
-        state.changes += u64::from(state.gone.len() > before);
     }
 
     /// Sets chunks as recipes of the layout `lifecycle` name them to where they are now, as far as that is known.
@@ -491,11 +460,6 @@ fn place(chunks: &mut [Sought], table: Option<&ContainerIndex>) -> u64 {
         }
     }
     right
-}
-
-/// Whether the chunks of a container are elsewhere.
-fn is_retired(facts: &ContainerFacts) -> bool {
-    matches!(facts.state, ContainerState::Gone | ContainerState::Arranged)
 }
 
 /// An index that cannot be read is as none, which has a consequence; a store that cannot be reached is an error.
