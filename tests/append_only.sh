@@ -52,7 +52,8 @@ append_only() {
         signed DELETE "/kept/$name?versionId=$newest" -H x-amz-bypass-governance-retention:true > "$work/answer"
     done
     as_client "$larder" -q check --read-data
-    "$larder" -q optimize
+    "$larder" -q optimize --json > "$work/answer"
+    grep -q '"keeps_versions":true' "$work/answer" || fail "a pass does not know that the bucket keeps versions: $(cat "$work/answer")"
     as_client "$larder" -q check --read-data
     echo "append-only: a client replaced everything, and nothing was lost"
 }

@@ -33,15 +33,15 @@ use std::sync::Arc;
 use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, JobId};
 use larder_format::lease::{Done, JobKind, Lease, Pin};
-use larder_format::manifest::{ContainerUsage, Manifest, Register};
+use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_index::{Current, IndexError};
 use larder_lnode::Context;
 use larder_lnode::lease::{Ending, LeaseKeeper};
 use larder_lnode::relayout::{Relayout, RelayoutError};
+use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::jobs::CommitError;
 use larder_store::repository::random;
-use larder_store::{Repository, RepositoryError};
 
 use choice::Leave;
 use duplicates::Duplicates;
@@ -269,11 +269,6 @@ pub struct Compactor {
     copied: Copied,
 }
 
-/// Whether the generation that a task wants holds the mark that the task was aborted.
-async fn is_aborted(repository: &Repository, version: Pin, generation: u32) -> bool {
-    matches!(repository.read_register(version, generation).await, Ok(Some(Register::Aborted)))
-}
-
 impl Compactor {
     /// Begins.
     pub fn new(context: &Context, options: &CompactionOptions) -> Self {
@@ -342,7 +337,7 @@ impl Compactor {
         let written = match relayout.finish() {
             Ok(written) => written,
             // A pass took this task for dead, and its containers with it.
-            Err(_) if context.runtime.block_on(is_aborted(repository, pin, generation)) => {
+            Err(_) if context.runtime.block_on(repository.is_fenced(pin, generation)) => {
                 return Ok((Compacted::Overtaken, true));
             }
             Err(error) => return Err(error.into()),

@@ -238,19 +238,15 @@ impl Converter<'_> {
     }
 
     fn convert(&mut self, version: &Version, converted: &mut Converted) -> Result<(), ConvertError> {
-        let (context, pin) = (self.context, pin_of(version));
-        let repository = &context.repository;
-        let pins = std::iter::once(pin).chain(self.before.as_ref().map(|before| pin_of(&before.version))).collect();
+        let pin = pin_of(version);
         // The number is chosen before the lease, which has to name it. If it is taken by then, so is the work.
-        let generation = context.runtime.block_on(repository.next_generation(pin))?;
-        let lease = context.lease(JobKind::Task, &version.summary.series);
-        let lease = Lease { pins, generation: Some(generation), ..lease };
-        let job = JobId::new(lease.written_ms, random(repository.entropy())?);
-        let keeper = LeaseKeeper::open(context, job, lease)?;
-        let done = self.convert_announced(version, job, generation, converted);
-        // Uploads of a task are never adopted, so also one that failed may be over; but not while its generation may still appear.
-        keeper.end(done.as_ref().map_or(Ending::Ended, Clone::clone));
-        match done {
+        let generation = self.context.runtime.block_on(self.context.repository.next_generation(pin))?;
+        match self.convert_as(version, generation, converted) {
+            // A pass took this task for dead, and its containers with it.
+            Err(_) if self.context.runtime.block_on(self.context.repository.is_fenced(pin, generation)) => {
+                converted.overtaken += 1;
+                Ok(())
+            }
             // One that cannot be read stays as it is.
             Err(ConvertError::Repository(error) | ConvertError::Relayout(RelayoutError::Repository(error)))
                 if error.is_damage() =>
@@ -258,8 +254,27 @@ impl Converter<'_> {
                 converted.cannot_be_read(version.id(), error);
                 Ok(())
             }
-            done => done.map(drop),
+            done => done,
         }
+    }
+
+    fn convert_as(
+        &mut self,
+        version: &Version,
+        generation: u32,
+        converted: &mut Converted,
+    ) -> Result<(), ConvertError> {
+        let (context, pin) = (self.context, pin_of(version));
+        let repository = &context.repository;
+        let pins = std::iter::once(pin).chain(self.before.as_ref().map(|before| pin_of(&before.version))).collect();
+        let lease = context.lease(JobKind::Task, &version.summary.series);
+        let lease = Lease { pins, generation: Some(generation), ..lease };
+        let job = JobId::new(lease.written_ms, random(repository.entropy())?);
+        let keeper = LeaseKeeper::open(context, job, lease)?;
+        let done = self.convert_announced(version, job, generation, converted);
+        // Uploads of a task are never adopted, so also one that failed may be over; but not while its generation may still appear.
+        keeper.end(done.as_ref().map_or(Ending::Ended, Clone::clone));
+        done.map(drop)
     }
 
     /// Says how the job ends.

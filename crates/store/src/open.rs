@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use object_store::memory::InMemory;
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
@@ -84,11 +85,12 @@ enum OpenProblem {
     NoCertificate { path: String },
 }
 
-/// Makes the transport for a location. Sends nothing.
+/// Makes the transport for a location, which sets `keeps_versions` once it knows. Sends nothing.
 pub(crate) fn transport(
     location: &Location,
     options: &StoreOptions,
     env: &Environment,
+    keeps_versions: &Arc<AtomicBool>,
 ) -> Result<Arc<dyn Layer>, StoreError> {
     let invalid = |error: Box<dyn std::error::Error + Send + Sync>| {
         StoreError::new(StoreOp::Open, &location.to_string(), StoreErrorKind::Invalid).because(error)
@@ -99,7 +101,12 @@ pub(crate) fn transport(
             Location::S3 { bucket, .. } if bucket.ends_with("--x-s3") => ListOrder::Unknown,
             _ => ListOrder::Ascending,
         };
-        Arc::new(Remote::new(store, prefix, order))
+        let remote = Remote::new(store, prefix, order);
+        match location {
+            // Google numbers every object, whether it keeps the old ones or not.
+            Location::Gcs { .. } => Arc::new(remote),
+            _ => Arc::new(remote.telling_versions(keeps_versions.clone())),
+        }
     };
     match location {
         Location::Local(path) => {
@@ -149,7 +156,7 @@ mod tests {
 
     fn opened(location: &str, env: &Environment) -> Result<(), String> {
         let location = location.parse().expect("a location");
-        let error = match transport(&location, &StoreOptions::default(), env) {
+        let error = match transport(&location, &StoreOptions::default(), env, &Arc::default()) {
             Ok(_) => return Ok(()),
             Err(error) => error,
         };

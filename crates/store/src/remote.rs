@@ -6,6 +6,7 @@
 //! Invariant: bytes are counted. A body that ends early, or a range that is not the one asked for, is an error.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
@@ -25,6 +26,7 @@ pub(crate) struct Remote {
     store: Arc<dyn ObjectStore>,
     prefix: String,
     in_order: bool,
+    keeps_versions: Arc<AtomicBool>,
 }
 
 /// Whether a store lists names in ascending byte order.
@@ -36,7 +38,13 @@ pub(crate) enum ListOrder {
 
 impl Remote {
     pub(crate) fn new(store: Arc<dyn ObjectStore>, prefix: &str, order: ListOrder) -> Self {
-        Self { store, prefix: prefix.trim_matches('/').to_owned(), in_order: order == ListOrder::Ascending }
+        let prefix = prefix.trim_matches('/').to_owned();
+        Self { store, prefix, in_order: order == ListOrder::Ascending, keeps_versions: Arc::default() }
+    }
+
+    /// Sets this to true once the store names the version of an object that was created: it keeps what is deleted.
+    pub(crate) fn telling_versions(self, keeps_versions: Arc<AtomicBool>) -> Self {
+        Self { keeps_versions, ..self }
     }
 
     fn path(&self, op: StoreOp, name: &str) -> Result<Path, StoreError> {
@@ -50,7 +58,12 @@ impl Remote {
 
     async fn create(&self, call: &Call, path: &Path, bytes: &Bytes) -> Result<Reply, StoreError> {
         let options = PutOptions::from(PutMode::Create);
-        self.store.put_opts(path, bytes.clone().into(), options).await.map_err(|error| failed(call, error))?;
+        let put = self.store.put_opts(path, bytes.clone().into(), options).await;
+        let put = put.map_err(|error| failed(call, error))?;
+        // Where versions were kept once and are no more, S3 calls the version of every new object so.
+        if put.version.is_some_and(|version| version != "null") {
+            self.keeps_versions.store(true, Ordering::Relaxed);
+        }
         Ok(Reply::Created(Created { all_answered: true }))
     }
 

@@ -13,7 +13,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -63,6 +63,8 @@ pub struct Store {
     unsound: Arc<AtomicU32>,
     /// Where entries are noted that a listing cannot examine. Without it they end the listing.
     unlisted: Option<Arc<Unlisted>>,
+    /// Whether the store said that it keeps old versions of objects.
+    keeps_versions: Arc<AtomicBool>,
     /// For messages only.
     shown: Arc<str>,
 }
@@ -88,9 +90,10 @@ impl Store {
 
     /// The same with variables of the caller's choice.
     pub fn open_with(location: &Location, options: &StoreOptions, env: &Environment) -> Result<Self, StoreError> {
-        let transport = open::transport(location, options, env)?;
+        let keeps_versions = Arc::default();
+        let transport = open::transport(location, options, env, &keeps_versions)?;
         let is_far = !matches!(location, Location::Local(_));
-        Ok(Self::over(transport, location.to_string(), options, is_far))
+        Ok(Self { keeps_versions, ..Self::over(transport, location.to_string(), options, is_far) })
     }
 
     /// Wraps any client of `object_store`, with the repository below `prefix`. Retries of its own must be off.
@@ -123,6 +126,7 @@ impl Store {
             is_far,
             unsound: Arc::default(),
             unlisted: None,
+            keeps_versions: Arc::default(),
             shown: shown.into(),
         }
     }
@@ -173,6 +177,12 @@ impl Store {
     /// What has been asked of the store so far, by all clones together.
     pub fn stats(&self) -> StoreStats {
         self.counters.snapshot()
+    }
+
+    /// Whether the store keeps what is deleted as an old version, so that deleting frees no space. It says so when an object is created;
+    /// before that this is false. Google Cloud Storage does not say.
+    pub fn keeps_versions(&self) -> bool {
+        self.keeps_versions.load(Ordering::Relaxed)
     }
 
     /// What waits for the store, to be ended or listened to. Shared by all clones.

@@ -249,6 +249,12 @@ impl Repository {
         Manifest::decode(&self.keys, series, job, generation, &bytes).map(Some).map_err(RepositoryError::damaged(name))
     }
 
+    /// Whether a pass took whoever would create a generation of a version for dead: its containers may be gone by now. `false` also
+    /// when the register cannot be read.
+    pub async fn is_fenced(&self, version: Pin, generation: u32) -> bool {
+        matches!(self.read_register(version, generation).await, Ok(Some(Register::Aborted)))
+    }
+
     /// Fences off whoever would create a generation of a version: of generation 0 the backup that has the version's id, of a later
     /// one the task that lays the version out anew. Without effect when the generation is there.
     ///

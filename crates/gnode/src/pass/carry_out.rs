@@ -1,41 +1,99 @@
 //! Deletes what was decided. The decision is published, and stays true whoever carries it out, how often and when.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::StreamExt;
 use larder_format::ids::{ByteCount, JobId};
 use larder_format::names::{self, LeaseObject};
 use larder_store::rules::Rule;
-use larder_store::{Repository, RepositoryError};
+use larder_store::{Repository, RepositoryError, StoreErrorKind};
 
 use super::decide::{Decision, Removal};
-use super::report::Done;
+use super::report::{Done, PassReport, Undeleted};
 
 /// Deletions under way at once.
 const CONCURRENT_DELETIONS: usize = 32;
 
+/// After so many deletions that failed, the rest is left to the next pass: it is the store that fails, and not some objects.
+const FAILED_MAX: usize = 64;
+
+/// What a pass could not delete.
+#[derive(Debug, Default)]
+struct Failed {
+    undeleted: Vec<Undeleted>,
+    count: Arc<AtomicUsize>,
+}
+
+impl Failed {
+    /// Notes a deletion that failed; an error that will meet every other deletion too ends the pass.
+    fn note(&mut self, failed: RepositoryError) -> Result<(), RepositoryError> {
+        match failed {
+            RepositoryError::Store(error) if is_of_one(error.kind) => {
+                tracing::warn!(%error, "an object could not be deleted; the next pass tries again");
+                self.undeleted.push(Undeleted { name: error.name.clone(), why: error.to_string() });
+                self.count.store(self.undeleted.len(), Ordering::Relaxed);
+                Ok(())
+            }
+            failed => Err(failed),
+        }
+    }
+}
+
+/// Whether a failure of this kind may be that of one request or one object. What others say holds for all.
+fn is_of_one(kind: StoreErrorKind) -> bool {
+    kind.is_retryable() || matches!(kind, StoreErrorKind::Unreadable | StoreErrorKind::Invalid | StoreErrorKind::Other)
+}
+
 /// Carries out a decision. `stop` is asked between objects; says whether everything was done.
+///
+/// What cannot be deleted is left to the next pass, and named in the report.
 pub(super) async fn carry_out(
     repository: &Repository,
     decision: Decision,
     stop: &(dyn Fn() -> bool + Sync),
+    report: &mut PassReport,
+) -> Result<ControlFlow<()>, RepositoryError> {
+    let mut failed = Failed::default();
+    let end = delete_all(repository, decision, stop, &mut report.done, &mut failed).await;
+    report.undeleted.append(&mut failed.undeleted);
+    end
+}
+
+async fn delete_all(
+    repository: &Repository,
+    decision: Decision,
+    stop: &(dyn Fn() -> bool + Sync),
     done: &mut Done,
+    failed: &mut Failed,
 ) -> Result<ControlFlow<()>, RepositoryError> {
     let store = repository.store();
+    let count = failed.count.clone();
+    let stop = || stop() || count.load(Ordering::Relaxed) >= FAILED_MAX;
     let containers =
         decision.containers.into_iter().take_while(|_| !stop()).map(|container| async move {
             store.delete(&names::container(container.id)).await.map(|()| container.bytes)
         });
     let mut containers = futures::stream::iter(containers).buffer_unordered(CONCURRENT_DELETIONS);
-    while let Some(bytes) = containers.next().await {
-        done.containers += 1;
-        done.container_bytes = ByteCount(done.container_bytes.0 + bytes?);
+    while let Some(deleted) = containers.next().await {
+        match deleted {
+            Ok(bytes) => {
+                done.containers += 1;
+                done.container_bytes = ByteCount(done.container_bytes.0 + bytes);
+            }
+            Err(error) => failed.note(error.into())?,
+        }
     }
     let removals = decision.removals.into_iter().take_while(|_| !stop());
     let removals = removals.map(|(job, removal)| remove(repository, job, removal));
     let mut removals = futures::stream::iter(removals).buffer_unordered(CONCURRENT_DELETIONS);
-    while let Some(objects) = removals.next().await {
-        done.entries += objects?;
+    while let Some(removed) = removals.next().await {
+        match removed {
+            Ok(objects) => done.entries += objects,
+            // What comes after it in the order of removal stays too.
+            Err(error) => failed.note(error)?,
+        }
     }
     let generations = decision.superseded.into_iter();
     let generations = generations.map(|(pin, generation)| names::version(pin.series, pin.job, generation));
@@ -51,10 +109,13 @@ pub(super) async fn carry_out(
         .map(|name| async move { store.delete(&name).await });
     let mut objects = futures::stream::iter(objects).buffer_unordered(CONCURRENT_DELETIONS);
     while let Some(deleted) = objects.next().await {
-        deleted?;
-        done.entries += 1;
+        match deleted {
+            Ok(()) => done.entries += 1,
+            Err(error) => failed.note(error.into())?,
+        }
     }
-    Ok(if stop() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    let is_whole = !stop() && failed.undeleted.is_empty();
+    Ok(if is_whole { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
 }
 
 /// Removes what is left of a job, one object after the other: the lease first (`LeaseRemovedFirst`), the mark last

@@ -120,6 +120,7 @@ impl Pass<'_> {
             outcome: Outcome::Planned,
             plan,
             done: Done::default(),
+            undeleted: Vec::new(),
             is_unfinished: false,
             kept,
             live_jobs,

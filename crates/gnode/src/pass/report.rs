@@ -126,6 +126,15 @@ pub struct Done {
     pub entries: u64,
 }
 
+/// An object that a pass meant to delete and could not; the next pass tries again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undeleted {
+    /// Its name.
+    pub name: String,
+    /// What the store said.
+    pub why: String,
+}
+
 /// A pass that came to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PassReport {
@@ -135,6 +144,8 @@ pub struct PassReport {
     pub plan: Plan,
     /// What it did.
     pub done: Done,
+    /// What it could not delete.
+    pub undeleted: Vec<Undeleted>,
     /// Whether it stopped before the plan was carried out; the next pass goes on.
     pub is_unfinished: bool,
     /// Forgotten versions that others still need.
@@ -193,6 +204,10 @@ impl PassReport {
         if next.outcome == Outcome::Stopped {
             return self;
         }
+        if next.outcome != Outcome::Lost {
+            // It tried again what the first one could not delete.
+            self.undeleted = next.undeleted;
+        }
         (self.kept, self.live_jobs, self.missing_containers) = (next.kept, next.live_jobs, next.missing_containers);
         self.waiting = next.waiting;
         self
@@ -224,6 +239,7 @@ impl PassReport {
             outcome: Outcome::Nothing,
             plan: Plan::default(),
             done: Done::default(),
+            undeleted: Vec::new(),
             is_unfinished: false,
             kept: Vec::new(),
             live_jobs: 0,

@@ -286,7 +286,7 @@ impl Pass<'_> {
         }
         discard(&self.repository, left_over).await?;
         let stop = || self.should_stop();
-        let end = carry_out(&self.repository, decision, &stop, &mut report.done).await?;
+        let end = carry_out(&self.repository, decision, &stop, &mut report).await?;
         report.is_unfinished |= end == ControlFlow::Break(());
         Ok(report)
     }

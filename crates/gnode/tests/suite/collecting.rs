@@ -7,11 +7,12 @@ use std::time::Duration;
 use crate::support::*;
 use larder_format::names;
 use larder_format::settings::SettingsOf;
-use larder_gnode::pass::{Listing, Outcome, PassError, PassOptions};
+use larder_gnode::pass::{self, Listing, Outcome, PassError, PassOptions};
 use larder_lnode::check::ReadData;
 use larder_lnode::{CheckOptions, check};
 use larder_store::settings::SettingsChange;
 use larder_testkit::data::Rng;
+use larder_testkit::{Failure, Fault, FaultStore, OpKind, Times, When};
 
 #[test]
 fn a_pass_without_anything_to_do_leaves_no_trace() {
@@ -32,6 +33,33 @@ fn a_pass_without_anything_to_do_leaves_no_trace() {
     scene.is_clean("after several passes");
     for _ in 0..3 {
         assert_eq!(scene.pass().unwrap().outcome, Outcome::Nothing);
+    }
+}
+
+/// One object that the store does not delete costs the others nothing, and goes with the next pass.
+#[test]
+fn what_cannot_be_deleted_is_left_to_the_next_pass() {
+    for (what, failure) in
+        [("meta/", Failure::Status(500)), ("versions/", Failure::Reset), ("jobs/", Failure::Status(400))]
+    {
+        let scene = Scene::new();
+        let gone = scene.version("a", 0);
+        scene.version("a", 5);
+        scene.forget(gone);
+        let (store, faults) = FaultStore::new(scene.memory.store());
+        let path = if what == "versions/" { what.to_owned() } else { format!("{what}{gone}") };
+        faults.add(When::kind(OpKind::Delete).path(&path), Fault::FailBefore(failure), Times::Always);
+        let surroundings = surroundings(scene.repository(store));
+        let pass = || scene.runtime.block_on(pass::run(&surroundings, &pass_options())).unwrap();
+        let report = pass();
+        assert!(matches!(report.outcome, Outcome::Published(_)), "{what}: {report:?}");
+        assert!(report.is_unfinished && !report.undeleted.is_empty(), "{what}: {report:?}");
+        assert!(report.undeleted.iter().all(|object| object.name.starts_with(what)), "{what}: {:?}", report.undeleted);
+        assert!(report.done.containers + report.done.entries > 0, "{what}: {report:?}");
+        faults.clear();
+        let report = pass();
+        assert_eq!((report.undeleted.len(), report.is_unfinished), (0, false), "{what}");
+        scene.is_clean(what);
     }
 }
 

@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::support::*;
 use larder_format::compress::Compression;
@@ -226,6 +228,30 @@ fn a_backup_whose_base_is_converted_meanwhile_is_whole() {
             },
         );
     }
+}
+
+/// A pass takes the conversion for dead at any moment and removes what it stored: that is no damage, and it goes on.
+#[test]
+fn a_conversion_that_is_taken_for_dead_was_overtaken() {
+    let (first, second) = (Layout::Standard, Layout::Lifecycle);
+    let scene = scene(first);
+    let expected = scene.contents();
+    let options = PassOptions { dead_after: Duration::ZERO, min_age: Duration::ZERO, ..thoroughly() };
+    let fenced = AtomicU64::new(0);
+    at_every_operation(
+        &scene,
+        move |scene| drop(scene.pass_with(&options).unwrap()),
+        |scene, store| to(&scene.context_at(store), second),
+        |scene, result, at| {
+            let converted = result.unwrap_or_else(|error| panic!("{at}: {error}"));
+            assert!(converted.unreadable.is_empty(), "{at}: {converted:?}");
+            fenced.fetch_add(converted.overtaken, Ordering::Relaxed);
+            assert!(scene.contents() == expected, "{at}");
+            to(&scene.context(), second).unwrap();
+            is_of(scene, second, &expected, at);
+        },
+    );
+    assert!(fenced.into_inner() > 0);
 }
 
 #[test]

@@ -280,8 +280,13 @@ impl Healing<'_> {
             healed.outcome = HealOutcome::Planned;
             return Ok(());
         }
-        healed.outcome = match self.announce(version, &owners) {
+        let (repository, pin) = (&self.context.repository, pin_of(version));
+        // The number is chosen before the lease, which has to name it. If it is taken by then, so is the work.
+        let generation = self.context.runtime.block_on(repository.next_generation(pin))?;
+        healed.outcome = match self.announce(version, &owners, generation) {
             Ok(outcome) => outcome,
+            // A pass took this task for dead, and its containers with it.
+            Err(_) if self.context.runtime.block_on(repository.is_fenced(pin, generation)) => HealOutcome::Overtaken,
             // Such as a bit that flipped in a part that only reading everything would have found: the version is as it was.
             Err(RepairError::Repository(error)) if error.is_damage() => HealOutcome::Beyond(error.to_string()),
             Err(error) => return Err(error),
@@ -290,11 +295,14 @@ impl Healing<'_> {
     }
 
     /// Announces the new generation of a version and makes it.
-    fn announce(&mut self, version: &Version, owners: &BTreeSet<usize>) -> Result<HealOutcome, RepairError> {
+    fn announce(
+        &mut self,
+        version: &Version,
+        owners: &BTreeSet<usize>,
+        generation: u32,
+    ) -> Result<HealOutcome, RepairError> {
         let context = self.context;
         let pin = pin_of(version);
-        // The number is chosen before the lease, which has to name it. If it is taken by then, so is the work.
-        let generation = context.runtime.block_on(context.repository.next_generation(pin))?;
         let lease = Lease {
             pins: [vec![pin], self.put_back.pins(owners)].concat(),
             generation: Some(generation),

@@ -24,6 +24,8 @@ pub(in crate::commands) struct Made {
     /// What a dry run took to find everything out.
     pub(super) planning: Requests,
     pub(super) requests: StoreStats,
+    /// Whether the store keeps what is deleted.
+    pub(super) keeps_versions: bool,
 }
 
 impl Made {
@@ -44,7 +46,7 @@ impl Made {
             _ if is_cancelled && self.is_unfinished() => Exit::Interrupted,
             _ if has_damage => Exit::Damage,
             Outcome::Lost => Exit::Busy,
-            _ if self.compacted.failures() > 0 => Exit::Partly,
+            _ if self.compacted.failures() > 0 || !self.report.undeleted.is_empty() => Exit::Partly,
             _ => Exit::Done,
         }
     }
@@ -100,6 +102,9 @@ impl Made {
                 "entries": done.entries,
             }),
         );
+        let undeleted = self.report.undeleted.iter();
+        put("keeps_versions", json!(self.keeps_versions));
+        put("undeleted", undeleted.map(|object| json!({ "object": object.name, "error": object.why })).collect());
         put("given_up", giving_up::json(&self.report));
         put("arranged", arranging::json(&self.report));
         put("missing_containers", json!(self.report.missing_containers));
@@ -203,7 +208,15 @@ impl Made {
         let (bytes, containers) = (sizes::show(done.container_bytes.0), sizes::count(done.containers, "container"));
         let (others, duration) = (sizes::count(done.entries, "other object"), time::show_duration(self.elapsed));
         out.info(format!("deleted {containers} ({bytes}) and {others} in {duration}"))?;
-        if self.report.is_unfinished {
+        if self.keeps_versions && done.containers > 0 {
+            out.warn(
+                "the bucket keeps old versions of objects: what was deleted takes space until a lifecycle rule for noncurrent versions removes it",
+            );
+        }
+        if let Some(first) = self.report.undeleted.first() {
+            let objects = sizes::count(self.report.undeleted.len() as u64, "object");
+            out.warn(&format!("{objects} could not be deleted ({}); the next pass tries again", first.why));
+        } else if self.report.is_unfinished {
             out.info("stopped before everything was done; the next pass goes on")?;
         }
         Ok(())
