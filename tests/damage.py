@@ -11,10 +11,12 @@ Of each damage must hold, on a repository of two series, one in each layout:
   * when the object is put back, `check --read-data` finds nothing and every restore is right.
 With --faultfs (tests/faultfs.c, and /dev/fuse) the disk answers EIO, too: to reads of an object, and to every look at it.
 
-The cases come kind by kind and way by way, so a short run has some of each. Ends with 1 if anything was wrong.
+Each kind of object is damaged at least once, however long that takes; then the cases come kind by kind and way by way until the time is
+up. The seed, which is printed, says which: without --seed each run draws others. Ends with 1 if anything was wrong.
 """
 import argparse
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -27,6 +29,9 @@ import threading
 import time
 
 ERRNO_IO = 5
+
+# What the repository must have of, so that nothing is left out without anybody knowing.
+KINDS = ["config", "data", "forgotten", "index", "index/runs", "indexed", "jobs", "jobs/done", "keys", "meta", "pins", "settings", "versions"]
 
 
 def tree(folder):
@@ -289,7 +294,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("larder")
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--folder", default=tempfile.gettempdir())
     parser.add_argument("--faultfs")
@@ -306,6 +311,16 @@ def main():
         shutil.rmtree(work, ignore_errors=True)
 
 
+def shuffled(rng, items):
+    rng.shuffle(items)
+    return items
+
+
+def in_turn(piles):
+    """One of each pile, then the next one of each, until all are empty."""
+    return [item for turn in itertools.zip_longest(*piles) for item in turn if item is not None]
+
+
 def sweep(args, work, mount):
     rng = random.Random(args.seed)
     base, oracle = build(args.larder, work)
@@ -316,19 +331,21 @@ def sweep(args, work, mount):
             piles.setdefault((kind_of(name), called), []).append((name, called, way))
     for pile in piles.values():
         rng.shuffle(pile)
-    order, rest = [], list(piles.values())
-    rng.shuffle(rest)
-    while any(rest):
-        order += [pile.pop() for pile in rest if pile]
-    waiting, lock, end = iter(order), threading.Lock(), time.time() + args.seconds
+    kinds = sorted({kind for kind, _ in piles})
+    missing = [kind for kind in KINDS if kind not in kinds]
+    assert not missing, f"the repository has no {missing}"
+    print(f"seed {args.seed}: {len(names)} objects of {len(kinds)} kinds", flush=True)
+    # One way of each kind, then the next way of each.
+    order = in_turn([in_turn(shuffled(rng, [piles[pile] for pile in piles if pile[0] == kind])) for kind in kinds])
+    waiting, lock, end = enumerate(order), threading.Lock(), time.time() + args.seconds
     done, wrong = [], []
 
     def work_off(number):
         case = Case(args, work, number, base, oracle, mount)
-        while time.time() < end:
+        while True:
             with lock:
-                item = next(waiting, None)
-            if item is None:
+                at, item = next(waiting, (0, None))
+            if item is None or (at >= len(kinds) and time.time() > end):
                 return
             name, called, _ = item
             case.problems = []
@@ -348,8 +365,8 @@ def sweep(args, work, mount):
     for thread in threads:
         thread.join()
     missed = sorted(set(piles) - set(done))
-    kinds = f"{len(set(done))} of {len(piles)} kinds of damage"
-    print(f"{len(done)} of {len(order)} damages, {kinds}, {'with' if mount else 'without'} EIO: {len(wrong)} wrong")
+    ways_done = f"{len(set(done))} of {len(piles)} ways of {len(kinds)} kinds of objects"
+    print(f"{len(done)} of {len(order)} damages, {ways_done}, {'with' if mount else 'without'} EIO: {len(wrong)} wrong")
     if missed:
         print("out of time for", ", ".join(f"{kind} {called}" for kind, called in missed[:8]), "…")
     return 1 if wrong else 0
