@@ -160,7 +160,9 @@ class Attack:
 
     def start(self, args):
         out, err = (tempfile.TemporaryFile(dir=self.work) for _ in range(2))
-        return subprocess.Popen([self.larder, *args], env=self.clock(args[0]), stdout=out, stderr=err), args, out, err
+        # A disk that fails again and again is waited for that long.
+        more = ["--timeout", "20s"] if self.served else []
+        return subprocess.Popen([self.larder, *more, *args], env=self.clock(args[0]), stdout=out, stderr=err), args, out, err
 
     def round(self):
         kinds = ["backup"] * 4 + ["forget"] * 2 + ["optimize"] * 4 + ["convert"] * 2 + ["check", "restore", "set"]
