@@ -1,23 +1,30 @@
 #!/usr/bin/env python3
 """Real processes against each other on one small repository: backups, forgetting, passes, conversions of layouts, repairs of the index
 and of snapshots, restores and checks, any of them frozen, killed or interrupted at any moment, and with wrong clocks. Some rounds aim
-at one slow backup: its base is forgotten, the index is rebuilt and passes run before it commits. After each round every snapshot that
-nobody forgot is listed and restores to the tree it was made of, by an independent comparison (`walk.py`).
+at one slow backup: its base is forgotten, the index is rebuilt and passes run before it commits. In some rounds the disk fails. After
+each round every snapshot that nobody forgot is listed and restores to the tree it was made of, by an independent comparison (`walk.py`).
 
-    tests/attack.py LARDER [--seconds N] [--seed N] [--folder FOLDER] [--shift LIBRARY]
+    tests/attack.py LARDER [--seconds N] [--seed N] [--folder FOLDER] [--shift LIBRARY] [--faultfs PROGRAM]
 
-LIBRARY shifts the clock of a process by SHIFT_SECONDS (`storm.sh` builds it).
+LIBRARY shifts the clock of a process by SHIFT_SECONDS (`storm.sh` builds it). PROGRAM is `faultfs.c`: with it the repository lies on a file
+system that fails where it is told. While it does, a job may fail, but it may not hang, panic, or say that it saved what it did not.
+Even seeds have repairs. After one, or after a disk that failed, a pass may miss what only a job beside it names: when all jobs are over, one that lists
+everything must miss nothing, and `check --read-data` must find nothing.
 
 The repository is a new folder below FOLDER, or what LARDER_REPOSITORY says (with `init` done). A seed repeats what is tried, not its timing.
 """
 
-import argparse, json, os, random, shutil, signal, subprocess, sys, tempfile, time
+import argparse, errno, json, os, random, shutil, signal, subprocess, sys, tempfile, time
 
 import walk
 
 SERIES = {"one": "standard", "two": "lifecycle"}
 # Exit codes of a job whom nobody touched; whoever was taken for dead may be fenced (11) or miss what it reads.
 FINE = {0, 11}
+# And of one on a disk that fails.
+FAULTY = {1, 3, 10, 12, 13, 15, 16}
+# How passes and rebuilds say that something is missing.
+MISSING = ["that snapshots need", "cannot be read, its chunks are not in the index"]
 
 
 class Attack:
@@ -25,17 +32,58 @@ class Attack:
         self.larder, self.rng = os.path.abspath(arguments.larder), random.Random(arguments.seed)
         self.work = tempfile.mkdtemp(dir=arguments.folder)
         self.env = dict(os.environ, LARDER_PASSWORD="secret", LARDER_CACHE_DIR=os.path.join(self.work, "cache"))
-        self.tolerant = arguments.tolerate_missing
+        self.log = open(os.path.join(self.work, "log"), "w")
         self.shift = arguments.shift and os.path.abspath(arguments.shift)
-        self.env.setdefault("LARDER_REPOSITORY", os.path.join(self.work, "repository"))
+        self.served = None
+        place = arguments.faultfs and self.mount(arguments.faultfs) or self.work
+        self.env.setdefault("LARDER_REPOSITORY", os.path.join(place, "repository"))
         # Of each tag the tree and what was in it; ids that were committed; ids that somebody may have begun to forget.
         self.trees, self.sums, self.committed, self.maybe_forgotten = {}, {}, set(), set()
         # Of each series of slow backups the newest content.
         self.aimed = {}
-        self.number, self.counts, self.log = 0, {}, open(os.path.join(self.work, "log"), "w")
+        self.number, self.counts, self.claimed = 0, {}, False
         # An index that was made anew keeps copies for whose sake something may have been given up before: then nobody can say what is
         # left over.
         self.repairs = arguments.seed % 2 == 0
+        # After a disk that failed a pass may rebuild the index by itself.
+        self.may_claim = self.repairs or self.served is not None
+
+    def mount(self, faultfs):
+        """A file system for the repository that fails where its control file says so."""
+        under, above, self.faults = (os.path.join(self.work, name) for name in ("under", "above", "faults"))
+        os.mkdir(under), os.mkdir(above), self.fail_disk([])
+        env = dict(os.environ, BASE=under, CTL=self.faults)
+        self.served = subprocess.Popen([os.path.abspath(faultfs), "-f", above], env=env, stdin=subprocess.DEVNULL, stderr=self.log)
+        self.above = above
+        for _ in range(100):
+            if os.path.ismount(above):
+                return above
+            if self.served.poll() is not None:
+                break
+            time.sleep(0.1)
+        # Not everybody may mount.
+        print("the failing file system cannot be mounted; the disk is healthy")
+        self.served.kill()
+        self.served = None
+        return None
+
+    def unmount(self):
+        if self.served:
+            subprocess.run(["umount", "-l", self.above], check=False)
+            self.served.terminate()
+            self.served.wait()
+
+    def fail_disk(self, rules):
+        """What fails from now on: operations, each with how many of a thousand, and an error."""
+        with open(self.faults + ".new", "w") as out:
+            out.writelines(f"{operation} {permille} {error}\n" for operation, permille, error in rules)
+        os.rename(self.faults + ".new", self.faults)
+
+    def some_faults(self):
+        operations = ["write", "fsync", "link", "open", "create", "read", "fsyncdir", "stat", "unlink", "mkdir", "opendir", "readdir"]
+        errors = [errno.EIO, errno.EIO, errno.ENOSPC, errno.ESTALE]
+        count = self.rng.randrange(1, 4)
+        return [(self.rng.choice(operations), self.rng.choice([1, 5, 20, 100]), self.rng.choice(errors)) for _ in range(count)]
 
     def run(self, *args, codes=(0,)):
         done = subprocess.run([self.larder, *args], env=self.env, capture_output=True, text=True)
@@ -44,7 +92,10 @@ class Attack:
         return done.stdout
 
     def fail(self, why):
-        print(f"FAILED: {why}\nin {self.work}", file=sys.stderr)
+        self.log.flush()
+        with open(self.log.name) as log:
+            done = log.readlines()[-40:]
+        print(f"{''.join(done)}FAILED: {why}\nin {self.work}", file=sys.stderr)
         sys.exit(1)
 
     def count(self, what):
@@ -104,7 +155,7 @@ class Attack:
         if kind == "convert":
             return ["series", "convert", name, "--layout", self.rng.choice(["standard", "lifecycle"])]
         if kind == "repair":
-            return ["repair", "index"]
+            return ["repair", *self.rng.choice([["index"], ["index"], ["snapshots", "--json"]])]
         if kind == "check":
             return ["check", "--read-data", *self.rng.choice([[], ["--no-index"]])]
         if kind == "set":
@@ -117,18 +168,28 @@ class Attack:
 
     def start(self, args):
         out, err = (tempfile.TemporaryFile(dir=self.work) for _ in range(2))
-        return subprocess.Popen([self.larder, *args], env=self.clock(args[0]), stdout=out, stderr=err), args, out, err
+        # A disk that fails again and again is waited for that long.
+        more = ["--timeout", "20s"] if self.served else []
+        return subprocess.Popen([self.larder, *more, *args], env=self.clock(args[0]), stdout=out, stderr=err), args, out, err
 
     def round(self):
         kinds = ["backup"] * 4 + ["forget"] * 2 + ["optimize"] * 4 + ["convert"] * 2 + ["check", "restore", "set"]
         kinds += ["repair"] * self.repairs
         jobs, busy = [], set()
+        faults = self.some_faults() if self.served and self.rng.random() < 0.4 else []
         for _ in range(self.rng.randrange(2, 5)):
             kind, name = self.rng.choice(kinds), self.rng.choice(list(SERIES))
+            # Of a disk that fails everything looks damaged; what is left of it is then saved, and that is nobody's snapshot.
+            if kind == "repair" and faults:
+                continue
             args = self.command(kind, name, busy)
             if args:
                 jobs.append(self.start(args))
                 time.sleep(self.rng.random() * self.rng.choice([0.02, 0.3]))
+        if faults:
+            self.count("the disk failed")
+            print("faults", faults, file=self.log, flush=True)
+            self.fail_disk(faults)
         touched = set()
         for _ in range(self.rng.randrange(0, 5)):
             if not jobs:
@@ -141,7 +202,8 @@ class Attack:
             job.send_signal(getattr(signal, f"SIG{what}"))
             touched.update([at] if what != "STOP" else [])
             if what == "STOP":
-                args = self.command(self.rng.choice(["optimize", "optimize", "forget", *["repair"] * self.repairs]), self.rng.choice(list(SERIES)))
+                kinds = ["optimize", "optimize", *["forget", *["repair"] * self.repairs] * (not faults)]
+                args = self.command(self.rng.choice(kinds), self.rng.choice(list(SERIES)))
                 if args:
                     jobs.append(self.start(args))
                     try:
@@ -172,20 +234,36 @@ class Attack:
                 fine = fine | {13, 1}
             elif args[:2] == ["series", "convert"]:
                 fine = fine | {1, 3}
-            if self.tolerant and args[0] in ("optimize", "forget") and "that snapshots need" in complained:
+            claims = any(words in complained for words in MISSING)
+            if claims and self.may_claim and not faults:
+                # What `look` then refutes.
+                fine, self.claimed = fine | {13}, True
+                self.count(f"{args[0]} missed what only a job names")
+            if args[:2] == ["repair", "snapshots"] and code in (0, 13):
                 fine = fine | {13}
-                self.count("missed a container that snapshots need")
-            if code not in fine:
+                self.salvaged(said)
+            if faults:
+                fine = fine | FAULTY
+            if code not in fine or "panicked" in complained or "this is a bug" in complained:
                 self.fail(f"{args} ended with {code}: {complained}{said}")
-            if "that snapshots need" in complained and not self.tolerant:
+            if claims and not self.may_claim and not faults:
                 self.fail(f"{args} misses what nobody lost: {complained}")
             if code == 0 and args[0] == "backup":
                 summary = [line for line in map(json.loads, said.splitlines()) if line.get("message_type") == "summary"][-1]
                 if summary.get("snapshot_id"):
                     self.committed.add(summary["snapshot_id"])
+        if faults:
+            self.fail_disk([])
         for name in os.listdir(self.work):
             if name.startswith("restored-"):
                 shutil.rmtree(os.path.join(self.work, name))
+
+    def salvaged(self, said):
+        """No snapshot that nobody forgot is damaged. One that goes may be found in pieces."""
+        summaries = [line for line in map(json.loads, said.splitlines()) if line.get("message_type") == "summary"]
+        for found in summaries[-1]["snapshots"] if summaries else []:
+            if found["snapshot_id"] not in self.maybe_forgotten:
+                self.fail(f"repair finds damage where there is none: {found}")
 
     def aim(self):
         """A slow backup, whose base goes while passes run and the index is rebuilt: what it commits is whole."""
@@ -205,11 +283,13 @@ class Attack:
             steps = [["optimize", "--max-unused", "0"], ["optimize", "--task", "exact"], ["optimize", "--list-all"]]
             steps = self.rng.sample(steps, 2)
             steps.insert(self.rng.randrange(3), ["forget", *held])
-            if self.repairs and not self.tolerant:
+            if self.repairs:
                 steps.insert(self.rng.randrange(4), ["repair", "index"])
             for step in steps:
                 if len(step) > 1:
-                    self.run(*step, codes=(0, 1, 11, 13) if self.tolerant else (0, 1, 11))
+                    # Beside the slow backup, see above.
+                    self.run(*step, codes=(0, 1, 11, 13) if self.may_claim else (0, 1, 11))
+                    self.claimed |= self.may_claim
                     others.append(step[0])
 
         self.feed(series, name, [content[:150_000], meanwhile, content[150_000:]])
@@ -236,12 +316,18 @@ class Attack:
 
     def look(self):
         """Whether everything that should be there is, and restores."""
+        if self.claimed:
+            time.sleep(1.1)
+            self.run("optimize", "--list-all", "--dead-after", "1s")
+            self.run("check", "--read-data")
+            self.claimed = False
         listed = {snapshot["id"]: snapshot for snapshot in self.snapshots()}
         for lost in self.committed - self.maybe_forgotten - set(listed):
             self.fail(f"snapshot {lost} was committed, nobody forgot it, and it is gone")
         self.committed.update(listed)
         for id, snapshot in listed.items():
-            if not snapshot.get("tags"):
+            # What was saved of one that was about to go is not all of it.
+            if not snapshot.get("tags") or "repaired" in snapshot["tags"]:
                 continue
             target = os.path.join(self.work, "looked")
             tag = snapshot["tags"][0]
@@ -258,12 +344,16 @@ class Attack:
         for name in SERIES:
             # There may be no snapshot of it.
             self.run("series", "convert", name, "--layout", "standard", codes=(0, 1))
-        for _ in range(2):
+        # One pass fences who died, the next collects what they left; on a disk that failed it may take more of them.
+        for passes in range(1, 5):
             time.sleep(1.1)
             self.run("optimize", "--dead-after", "1s", "--list-all")
+            checked = [json.loads(line) for line in self.run("check", "--read-data", "--json").splitlines()]
+            unused = [line for line in checked if line.get("message_type") == "summary"][-1]["unused_containers"]
+            if passes >= 2 and (not unused or self.repairs or not self.served):
+                break
+        self.counts["passes until all was collected"] = passes
         self.run("repair", "index", "--dry-run")
-        checked = [json.loads(line) for line in self.run("check", "--read-data", "--json").splitlines()]
-        unused = [line for line in checked if line.get("message_type") == "summary"][-1]["unused_containers"]
         if unused and not self.repairs:
             self.fail(f"{unused} containers are left over")
         self.look()
@@ -276,11 +366,18 @@ def main():
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--folder")
     parser.add_argument("--shift")
-    # A pass that misses a container may go on, as long as everything restores.
-    parser.add_argument("--tolerate-missing", action="store_true")
+    parser.add_argument("--faultfs")
     arguments = parser.parse_args()
-    attack = Attack(arguments)
     print(f"seed {arguments.seed}", flush=True)
+    attack = Attack(arguments)
+    try:
+        play(attack, arguments)
+    finally:
+        attack.unmount()
+    shutil.rmtree(attack.work)
+
+
+def play(attack, arguments):
     if "LARDER_REPOSITORY" not in os.environ:
         attack.run("init", "--insecure-kdf")
     for name, layout in SERIES.items():
@@ -300,7 +397,6 @@ def main():
     for what, count in sorted(attack.counts.items()):
         print(f"{count:6} {what}")
     print(f"attack: {rounds} rounds, everything whole")
-    shutil.rmtree(attack.work)
 
 
 main()

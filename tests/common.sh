@@ -21,6 +21,14 @@ fail() { echo "FAILED: $*" >&2; exit 1; }
 # same A B: every difference in content and metadata, by a comparison that shares nothing with the product.
 same() { "$bin/examples/treediff" --no-root "$1" "$2" || fail "$2 differs from $1"; }
 
+# Puts into `faultfs` the options that name a file system which fails as it is told, where there is FUSE; nothing elsewhere.
+find_faultfs() {
+    faultfs=()
+    [ -w /dev/fuse ] && pkg-config --exists fuse3 2> /dev/null || return 0
+    # shellcheck disable=SC2046
+    cc -O1 -o "$work/faultfs" "$root/tests/faultfs.c" $(pkg-config --cflags --libs fuse3) && faultfs=(--faultfs "$work/faultfs")
+}
+
 # tree FOLDER SEED: some thousand files of many sizes, the same for the same seed.
 tree() {
     python3 - "$1" "$2" <<'PY'

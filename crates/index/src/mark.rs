@@ -8,7 +8,7 @@ use larder_format::index_mark::IndexMark;
 use larder_format::mark::MARK_MAX;
 use larder_format::names;
 use larder_store::repository::random;
-use larder_store::{Repository, RepositoryError, StoreErrorKind};
+use larder_store::{Repository, RepositoryError, StoreError, StoreErrorKind, StoreOp};
 
 use crate::error::IndexError;
 
@@ -58,6 +58,7 @@ fn unreadable(error: RepositoryError) -> Mark {
 /// did not. An error leaves the outcome open.
 pub(crate) async fn contest(repository: &Repository, number: u64, wanted: IndexMark) -> Result<Mark, IndexError> {
     let name = names::indexed(number);
+    let mut taken = 0;
     for _ in 0..CONTESTS {
         let bytes = wanted.encode(repository.keys(), number, random(repository.entropy())?)?;
         let error = repository.store().create(&name, bytes.into()).await.err();
@@ -65,8 +66,13 @@ pub(crate) async fn contest(repository: &Repository, number: u64, wanted: IndexM
         match (read_mark(repository, number).await?, error) {
             (Some(mark), _) => return Ok(mark),
             (None, Some(error)) if error.kind != StoreErrorKind::AlreadyExists => return Err(error.into()),
-            (None, _) => {}
+            (None, error) => taken += u32::from(error.is_some()),
         }
     }
-    Err(IndexError::Unstable { attempts: CONTESTS })
+    if taken < CONTESTS {
+        return Err(IndexError::Unstable { attempts: CONTESTS });
+    }
+    let source = Some("its name is taken by something that is no object, a folder perhaps; remove that".into());
+    let error = StoreError { op: StoreOp::Read, name, kind: StoreErrorKind::Unreadable, source };
+    Err(RepositoryError::from(error).into())
 }

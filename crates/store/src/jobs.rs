@@ -29,6 +29,9 @@ pub const RENEW_EVERY: Duration = Duration::from_secs(300);
 /// Numbers that a renewal tries before it fails: somebody may have put objects where the next ones go.
 const NUMBERS_TRIED: u32 = 16;
 
+/// How often a lease that may have been removed is proved once more to be created conditionally.
+const PROBES_MORE: u32 = 3;
+
 /// A version could not be committed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
@@ -107,14 +110,7 @@ impl Repository {
                 open.all_answered = created?.all_answered;
                 // Readers write nothing that a second create could replace.
                 if open.lease.kind != JobKind::Read && self.keeps(Rule::ProbedFirst) {
-                    match self.store.create_again(&name, bytes).await {
-                        Ok(refused) => open.all_answered &= refused.all_answered,
-                        // A pass aborted the job in between and removed its lease: its register says so, and keeps it from committing.
-                        Err(error) if error.kind == StoreErrorKind::Unconditional && self.is_aborted(open).await? => {
-                            open.all_answered = false;
-                        }
-                        Err(error) => return Err(error.into()),
-                    }
+                    self.probe_lease(open, &name, &bytes).await?;
                 }
             } else {
                 created?;
@@ -124,16 +120,23 @@ impl Repository {
         }
     }
 
-    /// Whether the register of a job holds the mark that it was aborted.
-    async fn is_aborted(&self, open: &OpenLease) -> Result<bool, RepositoryError> {
-        let (version, generation) = match (open.lease.pins.first(), open.lease.generation) {
-            (Some(version), Some(generation)) => (*version, generation),
-            _ => (Pin { series: self.keys.series_key(&open.lease.series), job: open.job }, 0),
-        };
-        match self.read_register(version, generation).await {
-            Ok(register) => Ok(matches!(register, Some(Register::Aborted))),
-            Err(error) if error.is_of_object() => Ok(false),
-            Err(error) => Err(error),
+    /// Creates the first lease once more: the store must refuse it. A pass that found the job settled, because it was aborted or
+    /// the number that it claims is taken, may remove the lease in between. Then the second create makes it again, and is followed
+    /// by a third. Such a job commits nothing: its register or its number is taken.
+    async fn probe_lease(&self, open: &mut OpenLease, name: &str, bytes: &Bytes) -> Result<(), RepositoryError> {
+        let mut removed = 0;
+        loop {
+            match self.store.create_again(name, bytes.clone()).await {
+                Ok(refused) => {
+                    open.all_answered &= refused.all_answered;
+                    return Ok(());
+                }
+                Err(error) if error.kind == StoreErrorKind::Unconditional && removed < PROBES_MORE => {
+                    open.all_answered = false;
+                    removed += 1;
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
     }
 

@@ -64,6 +64,24 @@ fn an_object_that_cannot_be_examined_costs_what_needs_it() {
     }
 }
 
+/// A folder has the name of the mark of the newest index: passes name it, and go on when it is gone.
+#[test]
+fn a_folder_in_the_place_of_a_mark_is_named() {
+    let play = two_series();
+    let marks = named(&play.repository(), "indexed/");
+    let name = marks.last().expect("a mark");
+    let at = play.repository().join(name);
+    std::fs::remove_file(&at).expect("removed");
+    std::fs::create_dir(&at).expect("created");
+    for verb in [&["optimize"][..], &["repair", "index"]] {
+        let ran = play.larder(verb).code(13);
+        assert!(ran.stderr.contains(name.as_str()), "{name} is not in {}", ran.stderr);
+    }
+    std::fs::remove_dir(&at).expect("removed");
+    play.larder(["optimize"]).ok();
+    play.larder(["check", "--read-data"]).ok();
+}
+
 /// All but one object, and leases of what ran meanwhile.
 fn objects_but(play: &Play, name: &str) -> Vec<String> {
     let found = objects_of(&play.repository());

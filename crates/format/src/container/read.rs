@@ -63,18 +63,20 @@ struct Trailer {
 fn decode_trailer(keys: &Keys, id: ContainerId, tail: &[u8], object_len: u64) -> Result<Trailer, DecodeError> {
     const WHAT: &str = "container trailer";
     let (rest, found) = tail.split_last_chunk::<4>().ok_or(DecodeError::Truncated { what: WHAT })?;
+    let sealer = keys.container(id);
+    let sealed = || rest.len().checked_sub(TRAILER_LEN - MAGIC.len()).map(|from| rest[from..].to_vec());
     if *found != MAGIC {
+        // What opens as a trailer of this version is one, and only this byte of it is damaged.
+        let is_ours = || sealed().is_some_and(|mut sealed| sealer.open(TRAILER, &MAGIC, &mut sealed, WHAT).is_ok());
         return Err(match found {
-            [b'L', b'C', b'T', version] if *version > MAGIC[3] => {
+            [b'L', b'C', b'T', version] if *version > MAGIC[3] && !is_ours() => {
                 DecodeError::UnsupportedVersion { what: "container", found: *version, newest: MAGIC[3] }
             }
             _ => DecodeError::BadMagic { what: "container", found: *found },
         });
     }
-    let sealed_len = TRAILER_LEN - MAGIC.len();
-    let from = rest.len().checked_sub(sealed_len).ok_or(DecodeError::Truncated { what: WHAT })?;
-    let mut sealed = rest[from..].to_vec();
-    let plain = keys.container(id).open(TRAILER, &MAGIC, &mut sealed, WHAT)?;
+    let mut sealed = sealed().ok_or(DecodeError::Truncated { what: WHAT })?;
+    let plain = sealer.open(TRAILER, &MAGIC, &mut sealed, WHAT)?;
     let mut reader = Reader::new(plain, WHAT);
     let trailer = Trailer {
         chunk_count: reader.u32()?,

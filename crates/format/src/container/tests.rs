@@ -112,8 +112,12 @@ fn a_container_under_another_name_does_not_open() {
 fn a_newer_version_is_refused_by_name() {
     let mut object = build(&[b"abc".to_vec()], 1, Compression::Off);
     *object.last_mut().unwrap() = 9;
-    let result = ContainerIndex::decode(&keys(), id(), &object, object.len() as u64);
-    assert_eq!(result.err(), Some(crate::DecodeError::UnsupportedVersion { what: "container", found: 9, newest: 1 }));
+    let read = |object: &[u8]| ContainerIndex::decode(&keys(), id(), object, object.len() as u64).err();
+    // The rest of the trailer is of this version, so that this byte is damaged.
+    assert_eq!(read(&object), Some(crate::DecodeError::BadMagic { what: "container", found: *b"LCT\x09" }));
+    let before = object.len() - TRAILER_LEN;
+    object[before] ^= 1;
+    assert_eq!(read(&object), Some(crate::DecodeError::UnsupportedVersion { what: "container", found: 9, newest: 1 }));
 }
 
 proptest! {

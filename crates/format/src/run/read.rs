@@ -47,16 +47,18 @@ struct Trailer {
 
 fn decode_trailer(sealer: &Sealer, tail: &[u8], object_len: u64) -> Result<Trailer, DecodeError> {
     let (rest, found) = tail.split_last_chunk::<4>().ok_or(DecodeError::Truncated { what: WHAT })?;
+    let sealed = || rest.len().checked_sub(RUN_TRAILER_LEN - MAGIC.len()).map(|from| rest[from..].to_vec());
     if *found != MAGIC {
+        // What opens as a trailer of this version is one, and only this byte of it is damaged.
+        let is_ours = || sealed().is_some_and(|mut sealed| sealer.open(TRAILER, &MAGIC, &mut sealed, WHAT).is_ok());
         return Err(match found {
-            [b'L', b'R', b'N', version] if *version > MAGIC[3] => {
+            [b'L', b'R', b'N', version] if *version > MAGIC[3] && !is_ours() => {
                 DecodeError::UnsupportedVersion { what: WHAT, found: *version, newest: MAGIC[3] }
             }
             _ => DecodeError::BadMagic { what: WHAT, found: *found },
         });
     }
-    let from = rest.len().checked_sub(RUN_TRAILER_LEN - 4).ok_or(DecodeError::Truncated { what: WHAT })?;
-    let mut sealed = rest[from..].to_vec();
+    let mut sealed = sealed().ok_or(DecodeError::Truncated { what: WHAT })?;
     let mut reader = Reader::new(sealer.open(TRAILER, &MAGIC, &mut sealed, WHAT)?, WHAT);
     let table = Table::of_code(reader.u8()?).ok_or(reader.invalid("unknown table"))?;
     let key_len = reader.u8()?;

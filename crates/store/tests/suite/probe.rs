@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
@@ -19,11 +19,11 @@ use object_store::{
 
 use crate::support::{PASSWORD, config, key_fields, repository};
 
-/// A store that takes every put for an unconditional one, from when it is told to.
+/// A store that takes so many puts for unconditional ones.
 #[derive(Debug)]
 struct Overwriting {
     inner: Arc<dyn ObjectStore>,
-    ignores: AtomicBool,
+    ignores: AtomicU32,
 }
 
 impl fmt::Display for Overwriting {
@@ -35,7 +35,8 @@ impl fmt::Display for Overwriting {
 #[async_trait]
 impl ObjectStore for Overwriting {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        let options = if self.ignores.load(Ordering::Relaxed) { PutMode::Overwrite.into() } else { options };
+        let left = self.ignores.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        let options = if left.is_ok() { PutMode::Overwrite.into() } else { options };
         self.inner.put_opts(location, payload, options).await
     }
 
@@ -64,9 +65,9 @@ impl ObjectStore for Overwriting {
     }
 }
 
-fn overwriting(ignores: bool) -> (Memory, Arc<Overwriting>, Store) {
+fn overwriting(ignores: u32) -> (Memory, Arc<Overwriting>, Store) {
     let memory = Memory::new();
-    let bad = Arc::new(Overwriting { inner: memory.store(), ignores: AtomicBool::new(ignores) });
+    let bad = Arc::new(Overwriting { inner: memory.store(), ignores: AtomicU32::new(ignores) });
     let store = Store::from_object_store(bad.clone(), "", &StoreOptions::default()).expect("opens");
     (memory, bad, store)
 }
@@ -90,7 +91,7 @@ fn lease(kind: JobKind) -> Lease {
 
 #[tokio::test]
 async fn init_refuses_such_a_store_and_leaves_nothing() {
-    let (memory, _, store) = overwriting(true);
+    let (memory, _, store) = overwriting(u32::MAX);
     let made = Repository::init(store, config(), PASSWORD, key_fields(), Arc::new(SystemEntropy)).await;
     let Err(RepositoryError::Store(error)) = made else { panic!("the store was taken for a good one") };
     assert_eq!(error.kind, StoreErrorKind::Unconditional);
@@ -101,10 +102,10 @@ async fn init_refuses_such_a_store_and_leaves_nothing() {
 /// A store may become bad after `init`: another version of it, another gateway before it.
 #[tokio::test]
 async fn every_writing_job_refuses_it_before_it_uploads() {
-    let (memory, bad, store) = overwriting(false);
+    let (memory, bad, store) = overwriting(0);
     let repository = repository(store).await;
     repository.open_lease(JobId([1; 16]), lease(JobKind::Backup)).await.expect("a good store");
-    bad.ignores.store(true, Ordering::Relaxed);
+    bad.ignores.store(u32::MAX, Ordering::Relaxed);
     let before = memory.paths().await.len();
     for (number, kind) in [JobKind::Backup, JobKind::Task].into_iter().enumerate() {
         let job = JobId([10 + number as u8; 16]);
@@ -126,4 +127,19 @@ async fn a_probe_without_an_answer_is_asked_again() {
     let open = repository.open_lease(JobId([1; 16]), lease(JobKind::Backup)).await.expect("a good store");
     drop(open);
     assert_eq!(memory.paths().await.iter().filter(|path| path.starts_with("jobs/")).count(), 1);
+}
+
+/// A pass removes the lease of a task whose number is taken between its two creates: the second one succeeds, and the store is good.
+#[tokio::test]
+async fn a_lease_that_is_removed_in_between_is_proved_once_more() {
+    let (memory, bad, store) = overwriting(0);
+    let repository = repository(store).await;
+    // To create the lease twice is what a removal in between looks like.
+    for creates in 2..=4 {
+        bad.ignores.store(creates, Ordering::Relaxed);
+        let job = JobId([creates as u8; 16]);
+        repository.open_lease(job, lease(JobKind::Task)).await.expect("a good store");
+        assert_eq!(bad.ignores.load(Ordering::Relaxed), 0);
+    }
+    assert_eq!(memory.paths().await.iter().filter(|path| path.starts_with("jobs/")).count(), 3);
 }
