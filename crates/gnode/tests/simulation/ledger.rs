@@ -24,6 +24,8 @@ struct Memory {
     contents: Vec<Content>,
     /// The newest content of each series.
     series: BTreeMap<&'static str, Content>,
+    /// The content of the last backup of each series, until it is committed.
+    tried: BTreeMap<&'static str, Content>,
     /// Series of the layout `lifecycle`.
     arranged: BTreeSet<&'static str>,
     committed: BTreeSet<JobId>,
@@ -80,8 +82,14 @@ impl Ledger {
         if self.0.borrow().arranged.contains(series) { Layout::Lifecycle } else { Layout::Standard }
     }
 
-    pub fn means_to_commit(&self, content: Content) -> Token {
+    /// What the last backup of a series meant to commit, if it was not told that it did.
+    pub fn tried(&self, series: &str) -> Option<Content> {
+        self.0.borrow().tried.get(series).cloned()
+    }
+
+    pub fn means_to_commit(&self, series: &'static str, content: Content) -> Token {
         let mut memory = self.0.borrow_mut();
+        memory.tried.insert(series, content.clone());
         memory.contents.push(content);
         memory.contents.len() - 1
     }
@@ -96,6 +104,7 @@ impl Ledger {
         memory.committed.insert(job);
         let content = memory.contents.get(token).cloned().unwrap_or_default();
         memory.series.insert(series, content);
+        memory.tried.remove(series);
     }
 
     pub fn could_adopt(&self, job: JobId, adopts: Vec<JobId>) {
@@ -169,6 +178,10 @@ impl Ledger {
     /// What readers missed.
     pub fn lost(&self) -> Vec<String> {
         self.0.borrow().lost.clone()
+    }
+
+    pub fn is_forgotten(&self, job: &JobId) -> bool {
+        self.0.borrow().forgotten.contains(job)
     }
 
     /// Jobs that were told their version is committed, and that nobody began to forget.

@@ -17,6 +17,7 @@
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "a test that cannot go on fails here")]
 #![allow(clippy::print_stdout, reason = "what a run found is for people")]
 
+mod accidents;
 mod backup;
 mod checks;
 mod ledger;
@@ -24,6 +25,7 @@ mod maintenance;
 mod moved;
 mod node;
 mod reading;
+mod situation;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -31,30 +33,20 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use futures::FutureExt;
 use larder_store::rules::Rule;
-use larder_testkit::data::Rng;
-use larder_testkit::sim::{Life, Sim, Trace, Weather};
+use larder_testkit::sim::{Life, Sim, Trace};
 use parking_lot::Mutex;
 
+use crate::accidents::Accidents;
 use crate::checks::Checks;
 use crate::ledger::Ledger;
 use crate::maintenance::Death;
 use crate::node::{Node, Stop, init};
+use crate::situation::{Aim, Habits, Role, Situation, hesitation};
 
 /// Steps of one run: about as many requests.
 const STEPS: u64 = 3000;
 /// Seeds of the normal test run.
 const SEEDS: u64 = 60;
-
-#[derive(Debug, Clone, Copy)]
-enum Role {
-    Backs,
-    Reads,
-    Forgets,
-    Collects,
-    Compacts,
-    Converts,
-    Rebuilds,
-}
 
 /// How a run ended well.
 struct Ran {
@@ -63,8 +55,8 @@ struct Ran {
 }
 
 /// One process: it does its work again and again until something goes wrong, and is then started anew.
-async fn live(role: Role, life: Life, ledger: Ledger, broken: Option<Rule>) -> Result<(), Stop> {
-    let node = Node::start(life, &ledger, broken).await?;
+async fn live(role: Role, life: Life, ledger: Ledger, habits: Habits, broken: Option<Rule>) -> Result<(), Stop> {
+    let node = Node::start(life, &ledger, habits, broken).await?;
     loop {
         node.pause().await;
         match role {
@@ -79,67 +71,25 @@ async fn live(role: Role, life: Life, ledger: Ledger, broken: Option<Rule>) -> R
     }
 }
 
-/// How often in 10,000 an actor is slow before a request: most where what it knows is about to be old news.
-fn hesitation(request: &str) -> u64 {
-    let (operation, name) = request.split_once(' ').unwrap_or_default();
-    match (operation, name.split('/').next().unwrap_or_default()) {
-        ("create", "jobs" | "versions") => 1000,
-        ("create", "index") if !name.starts_with("index/runs") => 1000,
-        ("create", "indexed" | "forgotten") => 500,
-        ("list", "jobs" | "versions" | "index") => 500,
-        ("read", "forgotten" | "jobs") => 500,
-        ("read", "versions") => 200,
-        ("delete", _) => 100,
-        _ => 0,
-    }
-}
-
 /// Runs one seed.
-fn run(seed: u64, broken: Option<Rule>) -> Result<Ran, String> {
-    let mut dice = Rng::new(seed ^ 0x5eed);
-    let rough = Weather::ROUGH;
-    let weather = match dice.below(4) {
-        0 => Weather { fails: 0, fails_after: 0, hangs: 0, crashes: 10, ..rough },
-        1 => Weather { fails_after: 600, hangs: 300, crashes: 10, ..rough },
-        2 => Weather { crashes: 150, ..rough },
-        _ => rough,
-    };
-    let weather = Weather { late: *dice.pick(&[10, 50, 200]), freezes: *dice.pick(&[0, 300, 1000]), ..weather };
+fn run(seed: u64, aim: Aim, broken: Option<Rule>) -> Result<Ran, String> {
+    let Situation { weather, careful, roles, ambushes, habits, accident, arranged, landing, .. } =
+        Situation::draw(seed, aim);
     let mut sim = Sim::new(seed, weather);
     let world = sim.world();
-    let careful = *Rng::new(seed ^ 0x4e51).pick(&[0, 1, 1, 3]);
     world.set_hesitation(move |request| careful * hesitation(request));
     init(&world);
+    world.set_ambushes(ambushes);
+    landing.into_iter().for_each(|(begin, when)| world.set_landing(begin, when));
     let ledger = Ledger::default();
-    let arranged: &[&str] = match Rng::new(seed ^ 0xa44a).below(3) {
-        0 => &[],
-        1 => &backup::SERIES,
-        _ => &backup::SERIES[1..],
-    };
     arranged.iter().for_each(|series| ledger.arranges(series));
-    let mut roles = vec![("L1", Role::Backs), ("L2", Role::Backs), ("G1", Role::Collects), ("F", Role::Forgets)];
-    // The fewer there are, the more each gets done while another is slow.
-    let compacts = dice.one_in(2);
-    if compacts {
-        roles.push(("C1", Role::Compacts));
-    }
-    if Rng::new(seed ^ 0xc04f).one_in(2) {
-        roles.push(("V", Role::Converts));
-    }
-    if Rng::new(seed ^ 0x4eb1).one_in(3) {
-        roles.push(("I", Role::Rebuilds));
-    }
-    let mut more = vec![("L3", Role::Backs), ("G2", Role::Collects), ("R", Role::Reads)];
-    more.extend(compacts.then_some(("C2", Role::Compacts)));
-    let crowded = dice.one_in(2);
-    roles.extend(more.into_iter().filter(|_| crowded && !dice.one_in(3)));
     for (name, role) in roles {
         let ledger = ledger.clone();
         sim.actor(name, move |life| {
             let ledger = ledger.clone();
             let machine = life.machine.clone();
             async move {
-                if let Err(stop) = live(role, life, ledger, broken).await {
+                if let Err(stop) = live(role, life, ledger, habits, broken).await {
                     machine.note(&format!("{name}: stops: {stop}"));
                 }
             }
@@ -147,19 +97,26 @@ fn run(seed: u64, broken: Option<Rule>) -> Result<Ran, String> {
         });
     }
 
-    let keeper = Sim::alone(Node::start(world.outside(seed), &ledger, None)).map_err(|stop| stop.to_string())?;
-    let mut checks = Checks::new(keeper.repository.clone(), ledger.clone());
+    let keeper =
+        Sim::alone(Node::start(world.outside(seed), &ledger, habits, None)).map_err(|stop| stop.to_string())?;
+    let accidents = Accidents::new(accident, seed, &world);
+    let mut checks = Checks::new(keeper.repository.clone(), ledger.clone(), accidents);
     let failed = |what: String, trace: &Trace| {
         let told = if std::env::var_os("LARDER_SIM_SEED").is_some() { trace.to_string() } else { String::new() };
-        format!("{told}seed {seed}: {what}")
+        format!("{told}seed {seed} ({aim:?}): {what}")
     };
     let trace = sim
         .run(STEPS, |world, step| checks.step(world, step))
         .map_err(|error| failed(format!("step {}: {}", error.step, error.what), &error.trace))?;
 
     // All are dead now, and it is quiet.
+    world.set_overwrites(false);
     Sim::alone(async { checks.end(&world) }).map_err(|what| failed(what, &trace))?;
-    if ledger.counts().contains_key("rebuilt") || ledger.counts().contains_key("rebuilt by passes") {
+    if checks.is_version_lost() {
+        return Ok(Ran { trace, counts: ledger.counts() });
+    }
+    let is_rebuilt = ledger.counts().contains_key("rebuilt") || ledger.counts().contains_key("rebuilt by passes");
+    if is_rebuilt || checks.is_index_lost() {
         // What it led to may have gone since. Now nothing goes any more.
         Sim::alone(maintenance::rebuild(&keeper, Death::Certain))
             .map_err(|stop| failed(format!("quiet rebuild: {stop}"), &trace))?;
@@ -179,6 +136,12 @@ fn run(seed: u64, broken: Option<Rule>) -> Result<Ran, String> {
     Ok(Ran { trace, counts: ledger.counts() })
 }
 
+/// What a seed is about, if it is not said.
+fn aim(seed: u64) -> Aim {
+    let asked = std::env::var("LARDER_SIM_AIM").ok().and_then(|name| Aim::named(&name));
+    asked.unwrap_or_else(|| Aim::of_seed(seed))
+}
+
 /// The seeds that are asked for, or these.
 fn seeds(variable: &str, default: u64) -> Vec<u64> {
     let asked = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -194,7 +157,7 @@ fn run_all(seeds: Vec<u64>) -> BTreeMap<&'static str, u64> {
     let (counts, failures) = (Mutex::new(BTreeMap::new()), Mutex::new(Vec::new()));
     let work = || {
         while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
-            match run(*seed, None) {
+            match run(*seed, aim(*seed), None) {
                 Ok(ran) => {
                     let mut counts = counts.lock();
                     ran.counts.into_iter().for_each(|(what, count)| *counts.entry(what).or_default() += count);
@@ -214,7 +177,7 @@ fn run_all(seeds: Vec<u64>) -> BTreeMap<&'static str, u64> {
 fn nothing_is_lost_whatever_happens() {
     let counts = run_all(seeds("LARDER_SIM_SEEDS", SEEDS));
     println!("{counts:?}");
-    if std::env::var_os("LARDER_SIM_SEED").is_none() {
+    if ["LARDER_SIM_SEED", "LARDER_SIM_AIM"].iter().all(|name| std::env::var_os(name).is_none()) {
         let witnesses = [
             "committed",
             "sharing",
@@ -260,11 +223,11 @@ fn soak() {
 #[test]
 fn one_seed_is_one_run() {
     for seed in [3, 4, 5] {
-        let [one, other] = [(); 2].map(|()| run(seed, None).unwrap_or_else(|failed| panic!("{failed}")));
+        let [one, other] = [(); 2].map(|()| run(seed, aim(seed), None).unwrap_or_else(|failed| panic!("{failed}")));
         assert_eq!(one.trace.hash(), other.trace.hash(), "seed {seed}");
         assert_eq!(one.trace, other.trace, "seed {seed}");
     }
-    let [one, other] = [6, 7].map(|seed| run(seed, None).unwrap_or_else(|failed| panic!("{failed}")));
+    let [one, other] = [6, 7].map(|seed| run(seed, aim(seed), None).unwrap_or_else(|failed| panic!("{failed}")));
     assert_ne!(one.trace.hash(), other.trace.hash());
 }
 
@@ -311,6 +274,20 @@ const RARE: &[Rule] = &[
     Rule::GiveUpNotAdopted,
     Rule::RebuiltKeepsCopies,
     Rule::UnsettledLeft,
+    Rule::OneLayout,
+    Rule::NewestOrNothing,
+    Rule::ProbedFirst,
+    Rule::MarkedBeforeRemoval,
+    Rule::VoidOrMarked,
+    Rule::CommittedAccounted,
+    Rule::OldEnough,
+    Rule::AskedTwice,
+    Rule::LayoutsApart,
+    Rule::ForwardsThere,
+    Rule::RebuiltFirst,
+    Rule::RebuildAsksLeases,
+    Rule::MissingStops,
+    Rule::HighestAfterWin,
 ];
 
 /// Seeds in which a rare one is looked for.
@@ -336,7 +313,7 @@ fn hunt(rule: Rule, within: u64, times: usize) -> (u64, Vec<(u64, String)>) {
             if seed >= within {
                 return;
             }
-            if let Err(what) = run(seed, Some(rule)) {
+            if let Err(what) = run(seed, Aim::of_rule(rule), Some(rule)) {
                 found.lock().push((seed, what));
             }
         }

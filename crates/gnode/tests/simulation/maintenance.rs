@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 
 use crate::backup::SERIES;
 use crate::node::{Node, Stop};
+use crate::situation::PATIENT;
 
 /// How a pass finds out that a job is dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,9 +31,6 @@ pub enum Death {
     /// All jobs are.
     Certain,
 }
-
-/// Seconds for which no process of a simulation lives.
-const PATIENT: u64 = 1_000_000;
 
 fn surroundings(node: &Node, death: Death) -> Surroundings {
     let dice = Mutex::new(Rng::new(node.rng().next_u64()));
@@ -102,7 +100,7 @@ fn options(node: &Node, death: Death, seconds: u64) -> PassOptions {
         give_up: Some(give_up),
         arrange: (!rng.one_in(4)).then_some(arrange),
         max_duration: rng.pick(&[None, None, None, Some(5), Some(30)]).map(Duration::from_secs),
-        min_age: Duration::ZERO,
+        min_age: node.habits.min_age,
         ..PassOptions::default()
     }
 }
@@ -112,7 +110,7 @@ pub async fn collect(node: &Node, death: Death) -> Result<(), Stop> {
     let surroundings = surroundings(node, death);
     let seconds = match death {
         Death::Certain => 0,
-        Death::Guessed => node.pick(&[0, 20, 100, 400, PATIENT, PATIENT, PATIENT]),
+        Death::Guessed => node.pick(node.habits.dead_after),
     };
     let options = options(node, death, seconds);
     let _impatient = (seconds < PATIENT).then(|| node.ledger.impatient());
@@ -217,16 +215,17 @@ pub async fn convert(node: &Node) -> Result<(), Stop> {
 /// Forgets some versions.
 pub async fn forget(node: &Node) -> Result<(), Stop> {
     let mut versions = node.repository.catalog().await?.versions;
-    if versions.len() < 4 {
+    if versions.len() <= node.habits.leaves {
         return Ok(());
     }
     // The newest is what a job is about to use, and so the more interesting.
     versions.sort_by_key(Version::id);
     let mut chosen = Vec::new();
     let most = if node.one_in(4) { 2 } else { 1 };
-    for _ in 0..most {
-        let at = match node.one_in(2) {
-            true => versions.len() - 1 - node.below(2),
+    for _ in 0..most.min(versions.len()) {
+        let takes_newest = if node.habits.takes_newest { !node.one_in(4) } else { node.one_in(2) };
+        let at = match takes_newest {
+            true => versions.len() - 1 - node.below(2.min(versions.len())),
             false => node.below(versions.len()),
         };
         let version = versions.remove(at);

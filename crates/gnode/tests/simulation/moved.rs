@@ -130,14 +130,15 @@ pub struct Finder<'a> {
     /// Of a version of the layout `lifecycle`: where names lead, once that was asked.
     names: Option<Names>,
     layout: Layout,
+    searches: bool,
 }
 
 impl<'a> Finder<'a> {
-    pub fn new(repository: &'a Repository, manifest: &Manifest) -> Self {
-        Self { repository, chunks: chunks_of(repository), names: None, layout: manifest.summary.layout }
+    pub fn new(repository: &'a Repository, manifest: &Manifest, searches: bool) -> Self {
+        Self { repository, chunks: chunks_of(repository), names: None, layout: manifest.summary.layout, searches }
     }
 
-    /// Reads a chunk where it is said to be. A rebuilt index may lead to a copy whose delete was under way: then the chunk is in
+    /// Reads a chunk where it is said to be. A rebuilt index, or one older than the one that is lost, may lead to a copy whose delete was under way: then the chunk is in
     /// another container, where the next rebuild finds it, and that is enough here.
     pub async fn read(&mut self, chunk: &ChunkRef) -> Result<Bytes, RepositoryError> {
         let read = match self.layout {
@@ -145,9 +146,7 @@ impl<'a> Finder<'a> {
             Layout::Lifecycle => self.read_named(chunk).await,
         };
         match read {
-            Err(error) if error.is_damage() && is_rebuilt(self.repository).await.unwrap_or(true) => {
-                self.search(chunk).await?.ok_or(error)
-            }
+            Err(error) if error.is_damage() && self.searches => self.search(chunk).await?.ok_or(error),
             read => read,
         }
     }

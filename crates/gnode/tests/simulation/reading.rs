@@ -46,14 +46,15 @@ pub async fn named(repository: &Repository, manifest: &Manifest) -> Result<Vec<C
 }
 
 /// All bytes of a version's data stream. Its metadata is read as well.
-pub async fn restore(repository: &Repository, manifest: &Manifest) -> Result<Vec<u8>, RepositoryError> {
+/// `searches`: a chunk may be in any container.
+pub async fn restore(repository: &Repository, manifest: &Manifest, searches: bool) -> Result<Vec<u8>, RepositoryError> {
     let chunks = chunks_of(repository);
     for (_, records) in segments(&chunks, &manifest.metadata).await? {
         for record in records {
             chunks.read(&record.chunk).await?;
         }
     }
-    let mut finder = Finder::new(repository, manifest);
+    let mut finder = Finder::new(repository, manifest, searches);
     let mut bytes = Vec::new();
     for (_, records) in segments(&chunks, &manifest.data).await? {
         for record in records {

@@ -1,6 +1,6 @@
 //! The bucket, and the requests on their way to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,6 +8,8 @@ use object_store::{Error, ObjectStore};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use super::ambush::{Ambush, Suspended, Wake};
+use super::damage::{WrongAnswer, tell};
 use super::run::{Life, Machine};
 use super::store::SimStore;
 use super::trace::Trace;
@@ -110,6 +112,8 @@ struct UnderWay {
     ask: Ask,
     /// `None` when no answer will come.
     reply: Option<Reply>,
+    /// Whether its actor was stopped before it already.
+    has_waited: bool,
 }
 
 impl UnderWay {
@@ -138,8 +142,17 @@ pub(super) struct State {
     /// Answers that somebody waits for and that will not come.
     unanswered: Vec<Reply>,
     changes: Vec<Change>,
-    /// For how many more requests each actor waits.
-    frozen: BTreeMap<usize, u64>,
+    suspended: Suspended,
+    ambushes: Vec<Ambush>,
+    /// Requests that are answered wrongly.
+    pub(super) lies: Vec<WrongAnswer>,
+    pub(super) overwrites: bool,
+    pub(super) killed: Vec<String>,
+    /// What rotted: who is no part of the simulation does not see it.
+    spoilt: BTreeSet<String>,
+    /// Late creates of names that begin like this land when that happens.
+    pub(super) landing: Option<(&'static str, Wake)>,
+    lands: bool,
     hesitates: Option<Hesitation>,
     pub(super) rng: Rng,
     pub(super) weather: Weather,
@@ -168,7 +181,14 @@ impl World {
             under_way: Vec::new(),
             unanswered: Vec::new(),
             changes: Vec::new(),
-            frozen: BTreeMap::new(),
+            suspended: Suspended::default(),
+            ambushes: Vec::new(),
+            lies: Vec::new(),
+            overwrites: false,
+            killed: Vec::new(),
+            spoilt: BTreeSet::new(),
+            landing: None,
+            lands: false,
             hesitates: None,
             rng: Rng::new(seed),
             weather,
@@ -228,6 +248,11 @@ impl World {
         self.0.lock().hesitates = Some(Hesitation(Box::new(hesitates)));
     }
 
+    /// Where actors are stopped on purpose.
+    pub fn set_ambushes(&self, ambushes: Vec<Ambush>) {
+        self.0.lock().ambushes = ambushes;
+    }
+
     /// Another weather from now on.
     pub fn set_weather(&self, weather: Weather) {
         self.0.lock().weather = weather;
@@ -237,14 +262,24 @@ impl World {
         let (reply, answer) = oneshot::channel();
         let mut state = self.0.lock();
         if let Ask::Linger(requests) = ask {
-            state.frozen.insert(actor, requests.max(1));
+            state.suspended.delay(actor, requests.max(1));
         }
-        state.under_way.push(UnderWay { actor, ask, reply: Some(reply) });
+        state.under_way.push(UnderWay { actor, ask, reply: Some(reply), has_waited: false });
         answer
     }
 
     pub(super) fn answer_now(&self, ask: &Ask) -> Result<Answer, Error> {
-        self.0.lock().carry_out(ask, usize::MAX)
+        let mut state = self.0.lock();
+        let answer = state.carry_out(ask, usize::MAX);
+        let is_spoilt = |name: &String| state.spoilt.contains(name);
+        match (ask, answer) {
+            (Ask::Read(path), Ok(_)) if is_spoilt(path) => Err(missing(path)),
+            (Ask::Page(..), Ok(Answer::Page(mut names, more))) => {
+                names.retain(|(name, ..)| !is_spoilt(name));
+                Ok(Answer::Page(names, more))
+            }
+            (_, answer) => answer,
+        }
     }
 
     /// Carries out one request, in whatever way the dice say. False when nobody waits for anything.
@@ -256,16 +291,22 @@ impl World {
         if state.chance(|weather| weather.late) {
             state.apply_late();
         }
+        if std::mem::take(&mut state.lands) {
+            state.land();
+        }
         let awaited: Vec<_> = (0..state.under_way.len()).filter(|at| state.under_way[*at].is_awaited()).collect();
         if awaited.is_empty() {
             return false;
         }
-        state.frozen.retain(|_, left| {
-            *left -= 1;
-            *left > 0
-        });
-        let quick = awaited.iter().copied().filter(|at| !state.frozen.contains_key(&state.under_way[*at].actor));
-        let quick: Vec<_> = quick.collect();
+        state.suspended.count();
+        let is_slow = |at: &usize| state.suspended.is_slow(state.under_way[*at].actor);
+        let quick: Vec<_> = awaited.iter().copied().filter(|at| !is_slow(at)).collect();
+        // Who was stopped on purpose lets time pass.
+        let is_still = |at: &usize| is_slow(at) && state.suspended.is_still(state.under_way[*at].actor);
+        let awaited: Vec<_> = awaited.iter().copied().filter(|at| !is_still(at)).collect();
+        if awaited.is_empty() {
+            return false;
+        }
         let mut at = if quick.is_empty() { *state.rng.pick(&awaited) } else { *state.rng.pick(&quick) };
         let hesitates = state.hesitates.as_ref().map_or(0, |hesitates| hesitates.0(&state.under_way[at].ask.told()));
         if quick.len() > 1 && state.chance(|weather| weather.freezes + hesitates) {
@@ -273,13 +314,32 @@ impl World {
             state.freeze(at);
             at = *state.rng.pick(&quick);
         }
+        if state.is_ambushed(at) {
+            return true;
+        }
         state.meet_fate(at);
         true
+    }
+
+    /// Whether an actor stands still.
+    pub(super) fn is_still(&self, actor: usize) -> bool {
+        self.0.lock().suspended.is_still(actor)
+    }
+
+    /// Whoever stands still goes on, because nobody else does anything.
+    pub(super) fn wake_all(&self) {
+        self.0.lock().suspended.wake_all();
+    }
+
+    /// An actor is gone.
+    pub(super) fn forget(&self, actor: usize) {
+        self.0.lock().suspended.forget(actor);
     }
 
     /// All requests that nobody waits for reach the store now, or never.
     pub(super) fn settle(&self) {
         let mut state = self.0.lock();
+        state.landing = None;
         while !state.under_way.is_empty() {
             state.apply_late();
         }
@@ -292,20 +352,39 @@ impl State {
         self.rng.below(10_000) < chance
     }
 
+    /// Whether the actor of a request is stopped before it.
+    fn is_ambushed(&mut self, at: usize) -> bool {
+        if self.ambushes.is_empty() || std::mem::replace(&mut self.under_way[at].has_waited, true) {
+            return false;
+        }
+        let actor = self.under_way[at].actor;
+        let (name, told) = (self.name(actor), self.under_way[at].ask.told());
+        let ambush = self.ambushes.iter().find(|ambush| ambush.fits(&name, &told)).copied();
+        let Some(ambush) = ambush.filter(|ambush| self.rng.below(100) < ambush.percent) else { return false };
+        let times = self.rng.within(1..ambush.times + 1);
+        self.suspended.stop(actor, &ambush, times);
+        self.trace.push(format!("{name}: stands still before {told}, until {:?} x {times}", ambush.until));
+        true
+    }
+
     /// The actor of a request becomes slow.
     fn freeze(&mut self, at: usize) {
         let actor = self.under_way[at].actor;
         // For a few requests of others, or for so many that everything is different afterwards.
         let most = *self.rng.pick(&[20, 300, 1500]);
         let left = self.rng.within(1..most);
-        self.frozen.insert(actor, left);
+        self.suspended.delay(actor, left);
         let (name, ask) = (self.name(actor), self.under_way[at].ask.told());
         self.trace.push(format!("{name}: is slow for {left} requests before {ask}"));
     }
 
     /// One request that nobody waits for takes effect, or is lost.
     fn apply_late(&mut self) {
-        let late: Vec<_> = (0..self.under_way.len()).filter(|at| !self.under_way[*at].is_awaited()).collect();
+        let landing = self.landing.map(|(begin, _)| begin);
+        let is_late = |request: &UnderWay| {
+            !request.is_awaited() && landing.is_none_or(|begin| !request.ask.path().starts_with(begin))
+        };
+        let late: Vec<_> = (0..self.under_way.len()).filter(|at| is_late(&self.under_way[*at])).collect();
         let Some(at) = (!late.is_empty()).then(|| *self.rng.pick(&late)) else { return };
         let request = self.under_way.swap_remove(at);
         let told = format!("{}: {}", self.name(request.actor), request.ask.told());
@@ -317,8 +396,21 @@ impl State {
         }
     }
 
+    /// What was waited for happened: requests land that nobody waits for any more.
+    fn land(&mut self) {
+        let Some((begin, _)) = self.landing else { return };
+        let lands = |request: &UnderWay| !request.is_awaited() && request.ask.path().starts_with(begin);
+        while let Some(at) = self.under_way.iter().position(lands) {
+            let request = self.under_way.swap_remove(at);
+            let result = self.carry_out(&request.ask, 1);
+            let told = format!("{}: {}", self.name(request.actor), request.ask.told());
+            self.trace.push(format!("{told}: lands{}", if result.is_ok() { "" } else { ", without effect" }));
+        }
+    }
+
     fn meet_fate(&mut self, at: usize) {
         let mut request = self.under_way.swap_remove(at);
+        self.suspended.goes_on(request.actor);
         let told = format!("{}: {}", self.name(request.actor), request.ask.told());
         let answer = |request: &mut UnderWay, answer| {
             if let Some(reply) = request.reply.take() {
@@ -368,9 +460,35 @@ impl State {
         }
         let most = *self.rng.pick(&[3, 12, 40]);
         let page = 1 + self.rng.below(most) as usize;
-        let result = self.carry_out(&request.ask, page);
+        let mut result = self.carry_out(&request.ask, page);
+        let name = self.name(request.actor);
+        if tell(&mut self.lies, &name, &request.ask.told(), request.ask.path(), &mut result) {
+            self.trace.push(format!("{told}: is answered wrongly"));
+        }
         self.trace.push(format!("{told}: {}", outcome(&result)));
         answer(&mut request, result);
+    }
+
+    pub(super) fn lose(&mut self, name: &str) {
+        self.objects.remove(name);
+        self.note_change(Change::Deleted(name.to_owned()));
+        self.trace.push(format!("the store loses {name}"));
+    }
+
+    pub(super) fn spoil(&mut self, name: &str) {
+        if let Some(stored) = self.objects.get_mut(name) {
+            let mut bytes = stored.bytes.to_vec();
+            bytes.iter_mut().for_each(|byte| *byte ^= 0x55);
+            stored.bytes = bytes.into();
+            self.spoilt.insert(name.to_owned());
+            self.trace.push(format!("the store spoils {name}"));
+        }
+    }
+
+    fn note_change(&mut self, change: Change) {
+        self.suspended.note(&change);
+        self.lands |= self.landing.is_some_and(|(_, wake)| wake.fits(&change));
+        self.changes.push(change);
     }
 
     pub(super) fn name(&self, actor: usize) -> String {
@@ -378,15 +496,14 @@ impl State {
     }
 
     fn carry_out(&mut self, ask: &Ask, page: usize) -> Result<Answer, Error> {
-        let missing = |path: &str| Error::NotFound { path: path.to_owned(), source: "there is none".into() };
         match ask {
-            Ask::Create(path, _) if self.objects.contains_key(path) => {
+            Ask::Create(path, _) if self.objects.contains_key(path) && !self.overwrites => {
                 Err(Error::AlreadyExists { path: path.clone(), source: "there is one".into() })
             }
             Ask::Create(path, bytes) | Ask::Put(path, bytes) => {
                 let stored = Stored { bytes: bytes.clone(), created_ms: self.now_ms };
                 self.objects.insert(path.clone(), stored);
-                self.changes.push(Change::Created(path.clone()));
+                self.note_change(Change::Created(path.clone()));
                 Ok(Answer::Done)
             }
             Ask::Read(path) => {
@@ -408,12 +525,16 @@ impl State {
             Ask::Linger(_) => Ok(Answer::Done),
             Ask::Delete(path) => {
                 if self.objects.remove(path).is_some() {
-                    self.changes.push(Change::Deleted(path.clone()));
+                    self.note_change(Change::Deleted(path.clone()));
                 }
                 Ok(Answer::Done)
             }
         }
     }
+}
+
+fn missing(path: &str) -> Error {
+    Error::NotFound { path: path.to_owned(), source: "there is none".into() }
 }
 
 fn outcome(result: &Result<Answer, Error>) -> String {
