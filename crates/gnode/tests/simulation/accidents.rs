@@ -72,10 +72,9 @@ impl Accidents {
         let mut dice = Rng::new(seed ^ 0xacc1);
         match accident {
             Some(Accident::UnreadableGeneration) => {
-                let read =
-                    |after| WrongAnswer { actor: "L", to: "read versions/", not: "/0", wrong: Wrong::Garbage, after };
+                let read = WrongAnswer { actor: "L", to: "read versions/", not: "/0", wrong: Wrong::Garbage, after: 0 };
                 // As often as it is asked for.
-                (0..12).for_each(|_| world.answer_wrongly(read(dice.below(2))));
+                (0..50).for_each(|_| world.answer_wrongly(read));
             }
             Some(Accident::WrongAnswer) => {
                 let (actor, to, not, wrong) = *dice.pick(ANSWERS);

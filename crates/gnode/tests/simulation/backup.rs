@@ -31,8 +31,8 @@ pub async fn backup(node: &Node) -> Result<(), Stop> {
         base = (!standard.is_empty()).then(|| standard[node.below(standard.len())].id());
     }
     let content = match node.habits.tries_again && !node.one_in(4) {
-        true => ledger.tried(series).unwrap_or_else(|| ledger.edited(series, &mut node.rng())),
-        false => ledger.edited(series, &mut node.rng()),
+        true => ledger.tried(series).unwrap_or_else(|| ledger.edited(series, node.habits.blocks, &mut node.rng())),
+        false => ledger.edited(series, node.habits.blocks, &mut node.rng()),
     };
     let bytes = content.concat();
     let token = ledger.means_to_commit(series, content);

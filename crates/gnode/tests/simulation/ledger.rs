@@ -57,15 +57,15 @@ impl Ledger {
 
     /// What the next version of a series holds: mostly what the last one did. Blocks come from a small stock, so that
     /// different series hold the same.
-    pub fn edited(&self, series: &'static str, rng: &mut Rng) -> Content {
+    pub fn edited(&self, series: &'static str, most: u64, rng: &mut Rng) -> Content {
         let mut blocks = match self.0.borrow().series.get(series) {
             Some(content) => content.as_ref().clone(),
-            None => (0..4).map(|_| block(rng)).collect(),
+            None => (0..most - 2).map(|_| block(rng)).collect(),
         };
-        for _ in 0..rng.within(1..3) {
+        for _ in 0..rng.within(1..most / 2) {
             let at = rng.below(blocks.len() as u64) as usize;
             match rng.below(4) {
-                0 if blocks.len() < 6 => blocks.insert(at, block(rng)),
+                0 if (blocks.len() as u64) < most => blocks.insert(at, block(rng)),
                 1 if blocks.len() > 2 => drop(blocks.remove(at)),
                 _ => blocks[at] = block(rng),
             }

@@ -63,7 +63,8 @@ async fn live(role: Role, life: Life, ledger: Ledger, habits: Habits, broken: Op
             Role::Backs => backup::backup(&node).await?,
             Role::Reads => reading::read(&node).await?,
             Role::Forgets => maintenance::forget(&node).await?,
-            Role::Collects => maintenance::collect(&node, Death::Guessed).await?,
+            Role::Collects => maintenance::collect(&node, Death::Guessed, true).await?,
+            Role::Tidies => maintenance::collect(&node, Death::Guessed, false).await?,
             Role::Compacts => maintenance::compact(&node).await?,
             Role::Converts => maintenance::convert(&node).await?,
             Role::Rebuilds => maintenance::rebuild(&node, Death::Guessed).await?,
@@ -122,7 +123,7 @@ fn run(seed: u64, aim: Aim, broken: Option<Rule>) -> Result<Ran, String> {
             .map_err(|stop| failed(format!("quiet rebuild: {stop}"), &trace))?;
     }
     for _ in 0..2 {
-        let quiet = maintenance::collect(&keeper, Death::Certain);
+        let quiet = maintenance::collect(&keeper, Death::Certain, true);
         Sim::alone(quiet).map_err(|stop| failed(format!("quiet pass: {stop}"), &trace))?;
         Sim::alone(async { checks.end(&world) })
             .map_err(|what| failed(format!("after a quiet pass: {what}"), &trace))?;
@@ -159,6 +160,9 @@ fn run_all(seeds: Vec<u64>) -> BTreeMap<&'static str, u64> {
         while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
             match run(*seed, aim(*seed), None) {
                 Ok(ran) => {
+                    if std::env::var_os("LARDER_SIM_SEED").is_some() {
+                        println!("{}", ran.trace);
+                    }
                     let mut counts = counts.lock();
                     ran.counts.into_iter().for_each(|(what, count)| *counts.entry(what).or_default() += count);
                 }

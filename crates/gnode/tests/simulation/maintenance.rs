@@ -105,14 +105,17 @@ fn options(node: &Node, death: Death, seconds: u64) -> PassOptions {
     }
 }
 
-/// One pass.
-pub async fn collect(node: &Node, death: Death) -> Result<(), Stop> {
+/// One pass, which may move chunks or not.
+pub async fn collect(node: &Node, death: Death, moves: bool) -> Result<(), Stop> {
     let surroundings = surroundings(node, death);
     let seconds = match death {
         Death::Certain => 0,
         Death::Guessed => node.pick(node.habits.dead_after),
     };
-    let options = options(node, death, seconds);
+    let mut options = options(node, death, seconds);
+    if !moves {
+        (options.give_up, options.arrange) = (None, None);
+    }
     let _impatient = (seconds < PATIENT).then(|| node.ledger.impatient());
     let report = match larder_gnode::pass::run(&surroundings, &options).await {
         Ok(report) => report,

@@ -19,6 +19,8 @@ pub enum Role {
     Reads,
     Forgets,
     Collects,
+    /// The same, and moves nothing.
+    Tidies,
     Compacts,
     Converts,
     Rebuilds,
@@ -165,6 +167,8 @@ pub struct Habits {
     pub tries_again: bool,
     /// Seconds between two things that a process does, at most.
     pub rest: u64,
+    /// Blocks of a version, at most.
+    pub blocks: u64,
     /// One backup in so many builds on any version.
     pub wanders: u64,
 }
@@ -179,6 +183,7 @@ impl Habits {
         interrupts: 8,
         tries_again: false,
         rest: 60,
+        blocks: 6,
         wanders: 5,
     };
     const PATIENT: Self = Self { dead_after: &[PATIENT], ..Self::USUAL };
@@ -260,8 +265,9 @@ impl Situation {
                 Self { roles: two.to_vec(), ambushes, arranged: &SERIES, ..base }
             }
             Aim::Rebuilding => {
-                let ambushes = vec![before_commit(50, Wake::Deleted("data/"), 12)];
-                let habits = Habits { wanders: 2, takes_newest: false, leaves: 2, rest: 30, ..patient };
+                let long = stop("L1", "create versions/", "")(80, Wake::Deleted("data/"), 20);
+                let ambushes = vec![Ambush { most: 1500, ..long }];
+                let habits = Habits { wanders: 1, takes_newest: false, leaves: 2, rest: 20, ..patient };
                 Self { roles: with(&[("I", Rebuilds)]), ambushes, habits, ..base }
             }
             Aim::LateMarks => {
@@ -269,16 +275,17 @@ impl Situation {
                 Self { roles: two.to_vec(), ambushes: vec![late, before_commit(50, Wake::Deleted("data/"), 2)], ..base }
             }
             Aim::LateGenerations => {
-                let late = stop("G", "list versions", "")(60, commits, 3);
-                let ambushes = vec![late, before_commit(50, Wake::Deleted("data/"), 2)];
+                let late = stop("G", "list versions", "")(50, commits, 1);
+                let ambushes = vec![late, before_commit(80, Wake::Deleted("data/"), 2)];
                 let roles = vec![("L1", Backs), ("G1", Collects), ("C1", Compacts), ("C2", Compacts)];
-                let habits = Habits { rest: 20, leaves: 6, ..patient };
+                let habits = Habits { rest: 10, leaves: 6, blocks: 12, ..patient };
                 Self { roles, ambushes, habits, ..base }
             }
             Aim::OldGeneration | Aim::UnreadableGeneration => {
                 let ambushes = vec![before_lease(50, Wake::Created("index/"), 6), before_mark(60, commits, 2)];
                 let accident = (base.aim == Aim::UnreadableGeneration).then_some(Accident::UnreadableGeneration);
-                Self { roles: with(&[("C1", Compacts), ("C2", Compacts)]), ambushes, accident, ..base }
+                let habits = Habits { rest: 20, blocks: 12, leaves: 3, ..patient };
+                Self { roles: with(&[("C1", Compacts), ("C2", Compacts)]), ambushes, accident, habits, ..base }
             }
             Aim::Aborted => {
                 let task = stop("C", "create versions/", "")(70, Wake::Deleted("versions/"), 2);
@@ -294,10 +301,10 @@ impl Situation {
                 Self { roles, ambushes, habits: Habits { rest: 20, ..patient }, ..base }
             }
             Aim::OldNumber => {
-                let long = stop("G1", "create index/", "")(60, Wake::Deleted("indexed/"), 6);
-                let ambushes = vec![Ambush { most: 2500, ..long }];
+                let long = stop("G1", "create index/", "")(80, Wake::Deleted("indexed/"), 5);
+                let ambushes = vec![Ambush { most: 2500, not: "runs", times: (3, 5), ..long }];
                 let habits = Habits { rest: 20, leaves: 3, ..patient };
-                Self { roles: with(&[("G2", Collects)]), ambushes, habits, ..base }
+                Self { roles: with(&[("G2", Role::Tidies)]), ambushes, habits, ..base }
             }
             Aim::LostIndex => {
                 let ambushes = vec![before_delete(80, Wake::Created("index/"), 12)];
@@ -361,23 +368,29 @@ impl Situation {
         match base.aim {
             Aim::Adopted => Self { ambushes: vec![before_commit(50, Wake::Deleted("data/"), 3)], ..base },
             Aim::AdoptedAborted => {
-                let ambushes = vec![before_lease(50, Wake::Created("index/"), 4), before_mark(60, commits, 2)];
-                Self { ambushes, habits: Habits { rest: 20, ..base.habits }, ..base }
+                let ambushes = vec![
+                    before_lease(60, Wake::Created("index/"), 4),
+                    before_mark(90, commits, 2),
+                    before_commit(50, Wake::Deleted("data/"), 3),
+                ];
+                let habits = Habits { rest: 20, dead_after: &[0, 20, 100], ..base.habits };
+                Self { ambushes, habits, roles: and(&[("L3", Backs), ("F", Forgets)]), ..base }
             }
             Aim::AdoptedCommitted => {
                 let ambushes = vec![
-                    before_lease(50, Wake::Created("index/"), 12),
-                    before_mark(60, commits, 2),
-                    before_commit(40, Wake::Created("jobs/"), 3),
-                    stop("L", "create jobs/", "/done")(60, Wake::Deleted("data/"), 2),
+                    before_lease(70, Wake::Created("index/"), 12),
+                    before_mark(90, commits, 2),
+                    before_commit(60, Wake::Created("jobs/"), 3),
+                    stop("L", "create jobs/", "/done")(90, Wake::Deleted("data/"), 2),
                 ];
-                Self { ambushes, ..base }
+                let habits = Habits { rest: 20, interrupts: 8, ..base.habits };
+                Self { ambushes, habits, roles: and(&[("L3", Backs), ("F", Forgets)]), ..base }
             }
             Aim::AdoptedGone => {
                 let looks = *dice.pick(&["read versions/", "read jobs/"]);
                 let ambushes = vec![
                     before_lease(40, Wake::Deleted("jobs/"), 6),
-                    before_commit(40, commits, 2),
+                    before_commit(60, commits, 1),
                     stop("L", looks, "")(30, Wake::Deleted("jobs/"), 3),
                     stop("G1", "delete data/", "")(70, commits, 3),
                     stop("G2", "delete jobs/", "/0")(50, commits, 2),
@@ -389,10 +402,13 @@ impl Situation {
                 Self { ambushes, weather, habits, roles, landing, ..base }
             }
             _ => {
-                let ambushes = vec![Ambush { most: 1500, ..before_commit(60, Wake::Created("index/"), 30) }];
-                let habits =
-                    Habits { series: 1 + dice.below(2) as usize, interrupts: 4, takes_newest: false, ..base.habits };
-                let roles = and(&[("L3", Backs), ("L4", Backs), ("F", Forgets)]);
+                let long = stop("L2", "create versions/", "")(80, Wake::Deleted("data/"), 8);
+                let ambushes = vec![
+                    stop("L1", "create versions/", "")(60, Wake::Created("jobs/"), 3),
+                    Ambush { most: 1500, ..long },
+                ];
+                let habits = Habits { takes_newest: false, rest: 30, ..base.habits };
+                let roles = and(&[("L3", Backs), ("F", Forgets)]);
                 Self { ambushes, habits, roles, ..base }
             }
         }
@@ -401,7 +417,7 @@ impl Situation {
 
 /// Stops actors before requests.
 fn stop(actor: &'static str, before: &'static str, ending: &'static str) -> impl Fn(u64, Wake, u64) -> Ambush + Copy {
-    move |percent, until, times| Ambush { actor, before, ending, percent, until, times, most: 800 }
+    move |percent, until, times| Ambush { actor, before, ending, not: "", percent, until, times: (1, times), most: 800 }
 }
 
 fn weather(dice: &mut Rng) -> Weather {

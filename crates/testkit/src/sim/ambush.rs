@@ -27,7 +27,7 @@ impl Wake {
     }
 }
 
-/// Which actors are stopped before which requests, and for how long.
+/// Which actors are stopped before which requests, one at a time, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ambush {
     /// How the names of the actors begin.
@@ -36,12 +36,14 @@ pub struct Ambush {
     pub before: &'static str,
     /// How it ends.
     pub ending: &'static str,
+    /// What is not in it; nothing if that is empty.
+    pub not: &'static str,
     /// How often out of 100.
     pub percent: u64,
     /// What it waits for.
     pub until: Wake,
-    /// How often at most that has to happen; from one time on.
-    pub times: u64,
+    /// How often that has to happen, at least and at most.
+    pub times: (u64, u64),
     /// After so many requests of others it goes on anyway.
     pub most: u64,
 }
@@ -49,7 +51,8 @@ pub struct Ambush {
 impl Ambush {
     /// Whether a request of an actor is meant.
     pub(super) fn fits(&self, actor: &str, request: &str) -> bool {
-        actor.starts_with(self.actor) && request.starts_with(self.before) && request.ends_with(self.ending)
+        let is_meant = self.not.is_empty() || !request.contains(self.not);
+        is_meant && actor.starts_with(self.actor) && request.starts_with(self.before) && request.ends_with(self.ending)
     }
 }
 
@@ -67,7 +70,7 @@ struct Slow {
 pub(super) struct Suspended {
     slow: BTreeMap<usize, Slow>,
     /// The whole process stands still, also its timers. Once it is woken it does so until its request is carried out.
-    still: BTreeMap<usize, ()>,
+    still: BTreeMap<usize, Ambush>,
 }
 
 impl Suspended {
@@ -79,7 +82,12 @@ impl Suspended {
     /// An actor stands still.
     pub(super) fn stop(&mut self, actor: usize, ambush: &Ambush, times: u64) {
         self.slow.insert(actor, Slow { left: ambush.most, until: Some((ambush.until, times)) });
-        self.still.insert(actor, ());
+        self.still.insert(actor, *ambush);
+    }
+
+    /// Whether somebody stands still there: the others have to make the news that it waits for.
+    pub(super) fn is_taken(&self, ambush: &Ambush) -> bool {
+        self.still.values().any(|other| other == ambush)
     }
 
     /// Whether requests of an actor wait.

@@ -360,8 +360,12 @@ impl State {
         let actor = self.under_way[at].actor;
         let (name, told) = (self.name(actor), self.under_way[at].ask.told());
         let ambush = self.ambushes.iter().find(|ambush| ambush.fits(&name, &told)).copied();
+        let ambush = ambush.filter(|ambush| !self.suspended.is_taken(ambush));
+        // What is there already is only asked for once more.
+        let is_there = matches!(&self.under_way[at].ask, Ask::Create(path, _) if self.objects.contains_key(path));
+        let ambush = ambush.filter(|_| !is_there);
         let Some(ambush) = ambush.filter(|ambush| self.rng.below(100) < ambush.percent) else { return false };
-        let times = self.rng.within(1..ambush.times + 1);
+        let times = self.rng.within(ambush.times.0..ambush.times.1 + 1);
         self.suspended.stop(actor, &ambush, times);
         self.trace.push(format!("{name}: stands still before {told}, until {:?} x {times}", ambush.until));
         true
