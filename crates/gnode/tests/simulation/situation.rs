@@ -202,8 +202,8 @@ pub struct Situation {
     pub accident: Option<Accident>,
     /// The series that are of the layout `lifecycle`.
     pub arranged: &'static [&'static str],
-    /// Late creates of such names land when that happens.
-    pub landing: Option<(&'static str, Wake)>,
+    /// Creates of such names are under way twice, so often out of 100.
+    pub echoes: Option<(&'static str, u64)>,
 }
 
 impl Situation {
@@ -227,7 +227,7 @@ impl Situation {
             habits: Habits::USUAL,
             accident: None,
             arranged,
-            landing: None,
+            echoes: None,
         };
         if aim == Aim::Anything { any } else { any.aimed(&mut dice) }
     }
@@ -275,11 +275,12 @@ impl Situation {
                 Self { roles: two.to_vec(), ambushes: vec![late, before_commit(50, Wake::Deleted("data/"), 2)], ..base }
             }
             Aim::LateGenerations => {
-                let late = stop("G", "list versions", "")(50, commits, 1);
-                let ambushes = vec![late, before_commit(80, Wake::Deleted("data/"), 2)];
-                let roles = vec![("L1", Backs), ("G1", Collects), ("C1", Compacts), ("C2", Compacts)];
+                let late = stop("G", "list versions", "")(50, commits, 3);
+                let late = Ambush { most: 300, ..late };
+                let slow = Ambush { most: 300, ..stop("L1", "create versions/", "")(90, Wake::Created("indexed/"), 1) };
+                let roles = vec![("L1", Backs), ("L2", Backs), ("G1", Collects), ("C1", Compacts), ("C2", Compacts)];
                 let habits = Habits { rest: 10, leaves: 6, blocks: 12, ..patient };
-                Self { roles, ambushes, habits, ..base }
+                Self { roles, ambushes: vec![late, slow], habits, ..base }
             }
             Aim::OldGeneration | Aim::UnreadableGeneration => {
                 let ambushes = vec![before_lease(50, Wake::Created("index/"), 6), before_mark(60, commits, 2)];
@@ -303,7 +304,7 @@ impl Situation {
             Aim::OldNumber => {
                 let long = stop("G1", "create index/", "")(80, Wake::Deleted("indexed/"), 5);
                 let ambushes = vec![Ambush { most: 2500, not: "runs", times: (3, 5), ..long }];
-                let habits = Habits { rest: 20, leaves: 3, ..patient };
+                let habits = Habits { rest: 20, leaves: 8, takes_newest: false, ..patient };
                 Self { roles: with(&[("G2", Role::Tidies)]), ambushes, habits, ..base }
             }
             Aim::LostIndex => {
@@ -387,19 +388,21 @@ impl Situation {
                 Self { ambushes, habits, roles: and(&[("L3", Backs), ("F", Forgets)]), ..base }
             }
             Aim::AdoptedGone => {
-                let looks = *dice.pick(&["read versions/", "read jobs/"]);
+                let gone = Wake::Deleted("versions/");
+                let adopts = match dice.one_in(2) {
+                    true => stop("L2", "create jobs/", "/0")(80, gone, 1),
+                    false => stop("L2", "read jobs/", "/done")(80, gone, 1),
+                };
+                let deletes = stop("G1", "delete data/", "")(90, commits, 6);
                 let ambushes = vec![
-                    before_lease(40, Wake::Deleted("jobs/"), 6),
-                    before_commit(60, commits, 1),
-                    stop("L", looks, "")(30, Wake::Deleted("jobs/"), 3),
-                    stop("G1", "delete data/", "")(70, commits, 3),
-                    stop("G2", "delete jobs/", "/0")(50, commits, 2),
+                    stop("L1", "create versions/", "")(70, commits, 1),
+                    adopts,
+                    Ambush { times: (3, 6), ..deletes },
+                    stop("G2", "delete jobs/", "/0")(30, commits, 3),
                 ];
-                let weather = Weather { fails_after: 1500, late: 30, ..base.weather };
-                let habits = Habits { dead_after: &[0, 20, PATIENT], rest: 20, ..base.habits };
-                let roles = vec![("L1", Backs), ("L2", Backs), ("L3", Backs), ("G1", Collects), ("G2", Collects)];
-                let landing = Some(("data/", Wake::Deleted("jobs/")));
-                Self { ambushes, weather, habits, roles, landing, ..base }
+                let habits = Habits { dead_after: &[0, 20], rest: 20, ..base.habits };
+                let roles = vec![("L1", Backs), ("L2", Backs), ("G1", Collects), ("G2", Collects)];
+                Self { ambushes, habits, roles, echoes: Some(("data/", 60)), ..base }
             }
             _ => {
                 let long = stop("L2", "create versions/", "")(80, Wake::Deleted("data/"), 8);

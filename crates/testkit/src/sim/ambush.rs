@@ -17,7 +17,7 @@ pub enum Wake {
 }
 
 impl Wake {
-    pub(super) fn fits(self, change: &Change) -> bool {
+    fn fits(self, change: &Change) -> bool {
         match (self, change) {
             (Self::Created(begin), Change::Created(name)) | (Self::Deleted(begin), Change::Deleted(name)) => {
                 name.starts_with(begin)

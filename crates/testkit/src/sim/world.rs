@@ -8,7 +8,7 @@ use object_store::{Error, ObjectStore};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::ambush::{Ambush, Suspended, Wake};
+use super::ambush::{Ambush, Suspended};
 use super::damage::{WrongAnswer, tell};
 use super::run::{Life, Machine};
 use super::store::SimStore;
@@ -150,9 +150,9 @@ pub(super) struct State {
     pub(super) killed: Vec<String>,
     /// What rotted: who is no part of the simulation does not see it.
     spoilt: BTreeSet<String>,
-    /// Late creates of names that begin like this land when that happens.
-    pub(super) landing: Option<(&'static str, Wake)>,
-    lands: bool,
+    /// Creates of such names are under way twice, so often out of 100, and the second lands when the object is deleted.
+    pub(super) echoes: Option<(&'static str, u64)>,
+    lands: Vec<String>,
     hesitates: Option<Hesitation>,
     pub(super) rng: Rng,
     pub(super) weather: Weather,
@@ -187,8 +187,8 @@ impl World {
             overwrites: false,
             killed: Vec::new(),
             spoilt: BTreeSet::new(),
-            landing: None,
-            lands: false,
+            echoes: None,
+            lands: Vec::new(),
             hesitates: None,
             rng: Rng::new(seed),
             weather,
@@ -291,9 +291,7 @@ impl World {
         if state.chance(|weather| weather.late) {
             state.apply_late();
         }
-        if std::mem::take(&mut state.lands) {
-            state.land();
-        }
+        state.land();
         let awaited: Vec<_> = (0..state.under_way.len()).filter(|at| state.under_way[*at].is_awaited()).collect();
         if awaited.is_empty() {
             return false;
@@ -339,7 +337,7 @@ impl World {
     /// All requests that nobody waits for reach the store now, or never.
     pub(super) fn settle(&self) {
         let mut state = self.0.lock();
-        state.landing = None;
+        state.echoes = None;
         while !state.under_way.is_empty() {
             state.apply_late();
         }
@@ -384,9 +382,9 @@ impl State {
 
     /// One request that nobody waits for takes effect, or is lost.
     fn apply_late(&mut self) {
-        let landing = self.landing.map(|(begin, _)| begin);
+        let echoes = self.echoes.map(|(begin, _)| begin);
         let is_late = |request: &UnderWay| {
-            !request.is_awaited() && landing.is_none_or(|begin| !request.ask.path().starts_with(begin))
+            !request.is_awaited() && echoes.is_none_or(|begin| !request.ask.path().starts_with(begin))
         };
         let late: Vec<_> = (0..self.under_way.len()).filter(|at| is_late(&self.under_way[*at])).collect();
         let Some(at) = (!late.is_empty()).then(|| *self.rng.pick(&late)) else { return };
@@ -400,16 +398,30 @@ impl State {
         }
     }
 
-    /// What was waited for happened: requests land that nobody waits for any more.
+    /// Creates that were under way for longer than their objects were there.
     fn land(&mut self) {
-        let Some((begin, _)) = self.landing else { return };
-        let lands = |request: &UnderWay| !request.is_awaited() && request.ask.path().starts_with(begin);
-        while let Some(at) = self.under_way.iter().position(lands) {
+        for name in std::mem::take(&mut self.lands) {
+            let lands = |request: &UnderWay| {
+                !request.is_awaited() && matches!(&request.ask, Ask::Create(path, _) if *path == name)
+            };
+            let Some(at) = self.under_way.iter().position(lands) else { continue };
             let request = self.under_way.swap_remove(at);
             let result = self.carry_out(&request.ask, 1);
-            let told = format!("{}: {}", self.name(request.actor), request.ask.told());
-            self.trace.push(format!("{told}: lands{}", if result.is_ok() { "" } else { ", without effect" }));
+            self.trace.push(format!(
+                "{}: {}: lands, {}",
+                self.name(request.actor),
+                request.ask.told(),
+                outcome(&result)
+            ));
         }
+    }
+
+    /// Whether a create is under way twice.
+    fn is_echoed(&mut self, ask: &Ask) -> bool {
+        let Some((begin, percent)) = self.echoes else { return false };
+        let is_new = matches!(ask, Ask::Create(path, _) if path.starts_with(begin) && !self.objects.contains_key(path));
+        let is_first = self.under_way.iter().all(|other| other.ask.path() != ask.path());
+        is_new && is_first && self.rng.below(100) < percent
     }
 
     fn meet_fate(&mut self, at: usize) {
@@ -435,6 +447,12 @@ impl State {
             return;
         }
         let has_effect = request.ask.has_effect();
+        if self.is_echoed(&request.ask) {
+            self.trace.push(format!("{told}: fails, and is still under way"));
+            answer(&mut request, Err(error));
+            self.under_way.push(request);
+            return;
+        }
         if has_effect && self.chance(|weather| weather.fails_after) {
             if self.rng.one_in(2) {
                 let result = self.carry_out(&request.ask, 1);
@@ -491,7 +509,11 @@ impl State {
 
     fn note_change(&mut self, change: Change) {
         self.suspended.note(&change);
-        self.lands |= self.landing.is_some_and(|(_, wake)| wake.fits(&change));
+        if let Change::Deleted(name) = &change
+            && self.echoes.is_some_and(|(begin, _)| name.starts_with(begin))
+        {
+            self.lands.push(name.clone());
+        }
         self.changes.push(change);
     }
 
