@@ -14,7 +14,7 @@ use larder_testkit::sim::{Change, World};
 
 use crate::accidents::{Accidents, Happened};
 use crate::ledger::Ledger;
-use crate::moved::{GivenUp, Names, given_up, is_rebuilt, names as arranged_names, of_categories, place};
+use crate::moved::{Copies, GivenUp, Names, given_up, is_rebuilt, names as arranged_names, of_categories, place};
 use crate::reading::{named, restore};
 
 /// Looks at the bucket between two steps.
@@ -39,6 +39,7 @@ pub struct Checks {
     manifests: BTreeMap<JobId, Rc<Manifest>>,
     accidents: Accidents,
     damage: Damage,
+    copies: Copies,
 }
 
 /// What an accident took, and what is left to demand.
@@ -72,6 +73,7 @@ impl Checks {
             manifests: BTreeMap::new(),
             accidents,
             damage: Damage::default(),
+            copies: Copies::default(),
         }
     }
 
@@ -109,10 +111,20 @@ impl Checks {
         let versions = self.versions(world)?;
         self.compare(&versions)?;
         self.manifests.clone_from(&versions);
+        if let Some((_, uploads)) = &mut self.damage.version {
+            // Who adopted them has a version of its own.
+            let used = versions.values().flat_map(|manifest| &manifest.containers).map(|usage| usage.container);
+            let used: BTreeSet<String> = used.map(names::container).collect();
+            uploads.retain(|name| !used.contains(name));
+        }
         self.follow(world)?;
         if self.is_weak(world) {
             // Where it leads says nothing of what of it is needed.
-            return self.restore_all(world, &versions);
+            let takes = |change: &Change| match change {
+                Change::Deleted(name) => names::parse_container(name).is_some(),
+                Change::Created(name) => name.starts_with(names::VERSIONS),
+            };
+            return if changes.iter().any(takes) { self.restore_all(world, &versions) } else { Ok(()) };
         }
         for manifest in versions.values() {
             if let Some(missing) = self.needed(manifest)?.into_iter().find(|name| !world.has(name)) {
@@ -152,7 +164,8 @@ impl Checks {
         let kept =
             at_once(of_categories(&self.repository))?.map_err(|error| format!("the index cannot be read: {error}"))?;
         referenced.extend(kept.into_iter().map(names::container));
-        if self.is_weak(world) {
+        // After an accident no rule says what is garbage.
+        if self.is_weak(world) || self.is_index_lost() {
             return Ok((BTreeSet::new(), BTreeSet::new()));
         }
         let there = world.names().into_iter().filter(|name| names::parse_container(name).is_some()).collect();
@@ -205,7 +218,7 @@ impl Checks {
 
     /// Learns what the newest index says was given up.
     fn follow(&mut self, world: &World) -> Result<(), String> {
-        let newest = world.names().iter().filter_map(|name| names::parse_index(name)).max();
+        let newest = world.names_below(names::INDEX).iter().filter_map(|name| names::parse_index(name)).max();
         if newest != self.index {
             self.given_up =
                 at_once(given_up(&self.repository))?.map_err(|error| format!("the index cannot be read: {error}"))?;
@@ -262,7 +275,7 @@ impl Checks {
         let mut versions = BTreeMap::new();
         let mut roots = BTreeSet::new();
         let mut highest: BTreeMap<JobId, u32> = BTreeMap::new();
-        for name in world.names().iter().filter(|name| name.starts_with(names::VERSIONS)) {
+        for name in &world.names_below(names::VERSIONS) {
             let (series, job, generation) = names::parse_version(name).ok_or(format!("an odd name: {name}"))?;
             if world.has(&names::forgotten(series, job)) {
                 continue;
@@ -331,8 +344,9 @@ impl Checks {
     }
 
     fn restore_all(&self, world: &World, versions: &BTreeMap<JobId, Rc<Manifest>>) -> Result<(), String> {
+        let copies = self.is_weak(world).then_some(&self.copies);
         for (job, manifest) in versions {
-            let bytes = at_once(restore(&self.repository, manifest, self.is_weak(world)))?
+            let bytes = at_once(restore(&self.repository, manifest, copies))?
                 .map_err(|error| format!("version {job} cannot be restored: {error}"))?;
             let expected = self.ledger.content(&manifest.summary).ok_or(format!("nobody committed {job}"))?;
             if bytes != expected.concat() {

@@ -54,6 +54,8 @@ pub enum Aim {
     AdoptedAborted,
     /// Jobs are adopted that commit meanwhile.
     AdoptedCommitted,
+    /// Jobs are adopted that a pass aborts after it listed the leases.
+    AdoptedLate,
     /// Jobs are adopted that are cleaned up meanwhile.
     AdoptedGone,
     /// Containers of running jobs are used by others and retired.
@@ -92,6 +94,7 @@ impl Aim {
         Self::Adopted,
         Self::AdoptedAborted,
         Self::AdoptedCommitted,
+        Self::AdoptedLate,
         Self::AdoptedGone,
         Self::AdoptedRetired,
         Self::Copies,
@@ -130,6 +133,7 @@ impl Aim {
             Rule::AbortedGenerationStays => Self::Aborted,
             Rule::AdoptedKept => Self::Adopted,
             Rule::AdoptedChecked => Self::AdoptedAborted,
+            Rule::SettledBeforeLeases => Self::AdoptedLate,
             Rule::CommittedNotAdopted => Self::AdoptedCommitted,
             Rule::AdoptedLeased | Rule::LeaseReadLast | Rule::LeaseRemovedFirst => Self::AdoptedGone,
             Rule::GiveUpSettled | Rule::GiveUpNotAdopted => Self::AdoptedRetired,
@@ -293,9 +297,12 @@ impl Situation {
                 let habits = Habits { dead_after: &[0, 20], leaves: 3, ..patient };
                 Self { roles: with(&[("C1", Compacts), ("C2", Compacts)]), ambushes: vec![task], habits, ..base }
             }
-            Aim::Adopted | Aim::AdoptedAborted | Aim::AdoptedCommitted | Aim::AdoptedGone | Aim::AdoptedRetired => {
-                base.adopted(dice)
-            }
+            Aim::Adopted
+            | Aim::AdoptedLate
+            | Aim::AdoptedAborted
+            | Aim::AdoptedCommitted
+            | Aim::AdoptedGone
+            | Aim::AdoptedRetired => base.adopted(dice),
             Aim::Copies => {
                 let ambushes = vec![before_delete(70, Wake::Deleted("data/"), 4)];
                 let roles = with(&[("G2", Collects), ("I", Rebuilds), ("I2", Rebuilds)]);
@@ -386,6 +393,15 @@ impl Situation {
                 ];
                 let habits = Habits { rest: 20, interrupts: 8, ..base.habits };
                 Self { ambushes, habits, roles: and(&[("L3", Backs), ("F", Forgets)]), ..base }
+            }
+            Aim::AdoptedLate => {
+                let ambushes = vec![
+                    stop("L1", "create versions/", "")(80, Wake::Deleted("data/"), 3),
+                    stop("G", "list versions", "")(50, Wake::Created("jobs/"), 2),
+                    before_mark(70, commits, 1),
+                ];
+                let habits = Habits { rest: 20, dead_after: &[20, 100], ..base.habits };
+                Self { ambushes, habits, ..base }
             }
             Aim::AdoptedGone => {
                 let gone = Wake::Deleted("versions/");

@@ -19,6 +19,7 @@
 
 mod ambush;
 mod damage;
+mod fate;
 mod run;
 mod store;
 mod trace;

@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::ambush::{Ambush, Suspended};
-use super::damage::{WrongAnswer, tell};
+use super::damage::WrongAnswer;
+use super::fate::missing;
 use super::run::{Life, Machine};
 use super::store::SimStore;
 use super::trace::Trace;
 use crate::data::Rng;
-use crate::plan::Failure;
 
 /// How often what goes wrong: so many times in 10,000 requests or steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,11 +66,11 @@ pub(super) enum Ask {
 }
 
 impl Ask {
-    fn has_effect(&self) -> bool {
+    pub(super) fn has_effect(&self) -> bool {
         matches!(self, Self::Create(..) | Self::Put(..) | Self::Delete(_))
     }
 
-    fn told(&self) -> String {
+    pub(super) fn told(&self) -> String {
         match self {
             Self::Create(path, _) => format!("create {path}"),
             Self::Put(path, _) => format!("put {path}"),
@@ -82,7 +82,7 @@ impl Ask {
         }
     }
 
-    fn path(&self) -> &str {
+    pub(super) fn path(&self) -> &str {
         match self {
             Self::Create(path, _)
             | Self::Put(path, _)
@@ -104,21 +104,21 @@ pub(super) enum Answer {
     Page(Vec<(String, u64, u64)>, bool),
 }
 
-type Reply = oneshot::Sender<Result<Answer, Error>>;
+pub(super) type Reply = oneshot::Sender<Result<Answer, Error>>;
 
 #[derive(Debug)]
-struct UnderWay {
-    actor: usize,
-    ask: Ask,
+pub(super) struct UnderWay {
+    pub(super) actor: usize,
+    pub(super) ask: Ask,
     /// `None` when no answer will come.
-    reply: Option<Reply>,
+    pub(super) reply: Option<Reply>,
     /// Whether its actor was stopped before it already.
-    has_waited: bool,
+    pub(super) has_waited: bool,
 }
 
 impl UnderWay {
     /// Whether anybody waits for the answer.
-    fn is_awaited(&self) -> bool {
+    pub(super) fn is_awaited(&self) -> bool {
         self.reply.as_ref().is_some_and(|reply| !reply.is_closed())
     }
 }
@@ -128,32 +128,32 @@ pub(super) const START_MS: u64 = 1_900_000_000_000;
 
 /// An object.
 #[derive(Debug, Clone)]
-struct Stored {
-    bytes: Bytes,
-    created_ms: u64,
+pub(super) struct Stored {
+    pub(super) bytes: Bytes,
+    pub(super) created_ms: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct State {
-    objects: BTreeMap<String, Stored>,
+    pub(super) objects: BTreeMap<String, Stored>,
     /// The store's clock.
     pub(super) now_ms: u64,
-    under_way: Vec<UnderWay>,
+    pub(super) under_way: Vec<UnderWay>,
     /// Answers that somebody waits for and that will not come.
-    unanswered: Vec<Reply>,
-    changes: Vec<Change>,
-    suspended: Suspended,
-    ambushes: Vec<Ambush>,
+    pub(super) unanswered: Vec<Reply>,
+    pub(super) changes: Vec<Change>,
+    pub(super) suspended: Suspended,
+    pub(super) ambushes: Vec<Ambush>,
     /// Requests that are answered wrongly.
     pub(super) lies: Vec<WrongAnswer>,
     pub(super) overwrites: bool,
     pub(super) killed: Vec<String>,
     /// What rotted: who is no part of the simulation does not see it.
-    spoilt: BTreeSet<String>,
+    pub(super) spoilt: BTreeSet<String>,
     /// Creates of such names are under way twice, so often out of 100, and the second lands when the object is deleted.
     pub(super) echoes: Option<(&'static str, u64)>,
-    lands: Vec<String>,
-    hesitates: Option<Hesitation>,
+    pub(super) lands: Vec<String>,
+    pub(super) hesitates: Option<Hesitation>,
     pub(super) rng: Rng,
     pub(super) weather: Weather,
     pub(super) trace: Trace,
@@ -161,7 +161,7 @@ pub(super) struct State {
 }
 
 /// How much slower actors are before some requests.
-struct Hesitation(Box<dyn Fn(&str) -> u64 + Send>);
+pub(super) struct Hesitation(pub(super) Box<dyn Fn(&str) -> u64 + Send>);
 
 impl std::fmt::Debug for Hesitation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -215,6 +215,13 @@ impl World {
     /// The names of all objects, in order.
     pub fn names(&self) -> Vec<String> {
         self.0.lock().objects.keys().cloned().collect()
+    }
+
+    /// Those that begin like this.
+    pub fn names_below(&self, begin: &str) -> Vec<String> {
+        let state = self.0.lock();
+        let from = state.objects.range(begin.to_owned()..);
+        from.map(|(name, _)| name).take_while(|name| name.starts_with(begin)).cloned().collect()
     }
 
     /// Whether an object is there.
@@ -341,235 +348,5 @@ impl World {
         while !state.under_way.is_empty() {
             state.apply_late();
         }
-    }
-}
-
-impl State {
-    fn chance(&mut self, of: impl Fn(&Weather) -> u64) -> bool {
-        let chance = of(&self.weather);
-        self.rng.below(10_000) < chance
-    }
-
-    /// Whether the actor of a request is stopped before it.
-    fn is_ambushed(&mut self, at: usize) -> bool {
-        if self.ambushes.is_empty() || std::mem::replace(&mut self.under_way[at].has_waited, true) {
-            return false;
-        }
-        let actor = self.under_way[at].actor;
-        let (name, told) = (self.name(actor), self.under_way[at].ask.told());
-        let ambush = self.ambushes.iter().find(|ambush| ambush.fits(&name, &told)).copied();
-        let ambush = ambush.filter(|ambush| !self.suspended.is_taken(ambush));
-        // What is there already is only asked for once more.
-        let is_there = matches!(&self.under_way[at].ask, Ask::Create(path, _) if self.objects.contains_key(path));
-        let ambush = ambush.filter(|_| !is_there);
-        let Some(ambush) = ambush.filter(|ambush| self.rng.below(100) < ambush.percent) else { return false };
-        let times = self.rng.within(ambush.times.0..ambush.times.1 + 1);
-        self.suspended.stop(actor, &ambush, times);
-        self.trace.push(format!("{name}: stands still before {told}, until {:?} x {times}", ambush.until));
-        true
-    }
-
-    /// The actor of a request becomes slow.
-    fn freeze(&mut self, at: usize) {
-        let actor = self.under_way[at].actor;
-        // For a few requests of others, or for so many that everything is different afterwards.
-        let most = *self.rng.pick(&[20, 300, 1500]);
-        let left = self.rng.within(1..most);
-        self.suspended.delay(actor, left);
-        let (name, ask) = (self.name(actor), self.under_way[at].ask.told());
-        self.trace.push(format!("{name}: is slow for {left} requests before {ask}"));
-    }
-
-    /// One request that nobody waits for takes effect, or is lost.
-    fn apply_late(&mut self) {
-        let echoes = self.echoes.map(|(begin, _)| begin);
-        let is_late = |request: &UnderWay| {
-            !request.is_awaited() && echoes.is_none_or(|begin| !request.ask.path().starts_with(begin))
-        };
-        let late: Vec<_> = (0..self.under_way.len()).filter(|at| is_late(&self.under_way[*at])).collect();
-        let Some(at) = (!late.is_empty()).then(|| *self.rng.pick(&late)) else { return };
-        let request = self.under_way.swap_remove(at);
-        let told = format!("{}: {}", self.name(request.actor), request.ask.told());
-        if self.rng.one_in(4) {
-            self.trace.push(format!("{told}: lost"));
-        } else {
-            let result = self.carry_out(&request.ask, 1);
-            self.trace.push(format!("{told}: late{}", if result.is_ok() { "" } else { ", without effect" }));
-        }
-    }
-
-    /// Creates that were under way for longer than their objects were there.
-    fn land(&mut self) {
-        for name in std::mem::take(&mut self.lands) {
-            let lands = |request: &UnderWay| {
-                !request.is_awaited() && matches!(&request.ask, Ask::Create(path, _) if *path == name)
-            };
-            let Some(at) = self.under_way.iter().position(lands) else { continue };
-            let request = self.under_way.swap_remove(at);
-            let result = self.carry_out(&request.ask, 1);
-            self.trace.push(format!(
-                "{}: {}: lands, {}",
-                self.name(request.actor),
-                request.ask.told(),
-                outcome(&result)
-            ));
-        }
-    }
-
-    /// Whether a create is under way twice.
-    fn is_echoed(&mut self, ask: &Ask) -> bool {
-        let Some((begin, percent)) = self.echoes else { return false };
-        let is_new = matches!(ask, Ask::Create(path, _) if path.starts_with(begin) && !self.objects.contains_key(path));
-        let is_first = self.under_way.iter().all(|other| other.ask.path() != ask.path());
-        is_new && is_first && self.rng.below(100) < percent
-    }
-
-    fn meet_fate(&mut self, at: usize) {
-        let mut request = self.under_way.swap_remove(at);
-        self.suspended.goes_on(request.actor);
-        let told = format!("{}: {}", self.name(request.actor), request.ask.told());
-        let answer = |request: &mut UnderWay, answer| {
-            if let Some(reply) = request.reply.take() {
-                // Whoever asked may be gone by now.
-                let _ = reply.send(answer);
-            }
-        };
-        if matches!(request.ask, Ask::Linger(_)) {
-            self.trace.push(told);
-            answer(&mut request, Ok(Answer::Done));
-            return;
-        }
-        let failure = *self.rng.pick(&[Failure::Status(503), Failure::Reset, Failure::Timeout, Failure::Status(500)]);
-        let error = failure.error(request.ask.path());
-        if self.chance(|weather| weather.fails) {
-            self.trace.push(format!("{told}: fails"));
-            answer(&mut request, Err(error));
-            return;
-        }
-        let has_effect = request.ask.has_effect();
-        if self.is_echoed(&request.ask) {
-            self.trace.push(format!("{told}: fails, and is still under way"));
-            answer(&mut request, Err(error));
-            self.under_way.push(request);
-            return;
-        }
-        if has_effect && self.chance(|weather| weather.fails_after) {
-            if self.rng.one_in(2) {
-                let result = self.carry_out(&request.ask, 1);
-                self.trace.push(format!("{told}: fails after {}", outcome(&result)));
-                answer(&mut request, Err(error));
-            } else {
-                // The connection broke, but a gateway has it.
-                self.trace.push(format!("{told}: fails, and is still under way"));
-                answer(&mut request, Err(error));
-                self.under_way.push(request);
-            }
-            return;
-        }
-        if self.chance(|weather| weather.hangs) {
-            if has_effect && self.rng.one_in(2) {
-                let result = self.carry_out(&request.ask, 1);
-                self.trace.push(format!("{told}: hangs after {}", outcome(&result)));
-                self.unanswered.extend(request.reply.take());
-            } else {
-                self.trace.push(format!("{told}: hangs"));
-                self.unanswered.extend(request.reply.take());
-                if has_effect {
-                    self.under_way.push(request);
-                }
-            }
-            return;
-        }
-        let most = *self.rng.pick(&[3, 12, 40]);
-        let page = 1 + self.rng.below(most) as usize;
-        let mut result = self.carry_out(&request.ask, page);
-        let name = self.name(request.actor);
-        if tell(&mut self.lies, &name, &request.ask.told(), request.ask.path(), &mut result) {
-            self.trace.push(format!("{told}: is answered wrongly"));
-        }
-        self.trace.push(format!("{told}: {}", outcome(&result)));
-        answer(&mut request, result);
-    }
-
-    pub(super) fn lose(&mut self, name: &str) {
-        self.objects.remove(name);
-        self.note_change(Change::Deleted(name.to_owned()));
-        self.trace.push(format!("the store loses {name}"));
-    }
-
-    pub(super) fn spoil(&mut self, name: &str) {
-        if let Some(stored) = self.objects.get_mut(name) {
-            let mut bytes = stored.bytes.to_vec();
-            bytes.iter_mut().for_each(|byte| *byte ^= 0x55);
-            stored.bytes = bytes.into();
-            self.spoilt.insert(name.to_owned());
-            self.trace.push(format!("the store spoils {name}"));
-        }
-    }
-
-    fn note_change(&mut self, change: Change) {
-        self.suspended.note(&change);
-        if let Change::Deleted(name) = &change
-            && self.echoes.is_some_and(|(begin, _)| name.starts_with(begin))
-        {
-            self.lands.push(name.clone());
-        }
-        self.changes.push(change);
-    }
-
-    pub(super) fn name(&self, actor: usize) -> String {
-        self.names.get(actor).cloned().unwrap_or_default()
-    }
-
-    fn carry_out(&mut self, ask: &Ask, page: usize) -> Result<Answer, Error> {
-        match ask {
-            Ask::Create(path, _) if self.objects.contains_key(path) && !self.overwrites => {
-                Err(Error::AlreadyExists { path: path.clone(), source: "there is one".into() })
-            }
-            Ask::Create(path, bytes) | Ask::Put(path, bytes) => {
-                let stored = Stored { bytes: bytes.clone(), created_ms: self.now_ms };
-                self.objects.insert(path.clone(), stored);
-                self.note_change(Change::Created(path.clone()));
-                Ok(Answer::Done)
-            }
-            Ask::Read(path) => {
-                let stored = self.objects.get(path).ok_or_else(|| missing(path))?;
-                Ok(Answer::Bytes(stored.bytes.clone(), stored.created_ms))
-            }
-            Ask::Page(folder, after) => {
-                let below = format!("{folder}/");
-                let begin = after.clone().unwrap_or_default();
-                let mut found = self
-                    .objects
-                    .range(begin.clone()..)
-                    .filter(|(path, _)| (folder.is_empty() || path.starts_with(&below)) && **path > begin)
-                    .map(|(path, stored)| (path.clone(), stored.bytes.len() as u64, stored.created_ms));
-                let names: Vec<_> = found.by_ref().take(page).collect();
-                let more = found.next().is_some();
-                Ok(Answer::Page(names, more))
-            }
-            Ask::Linger(_) => Ok(Answer::Done),
-            Ask::Delete(path) => {
-                if self.objects.remove(path).is_some() {
-                    self.note_change(Change::Deleted(path.clone()));
-                }
-                Ok(Answer::Done)
-            }
-        }
-    }
-}
-
-fn missing(path: &str) -> Error {
-    Error::NotFound { path: path.to_owned(), source: "there is none".into() }
-}
-
-fn outcome(result: &Result<Answer, Error>) -> String {
-    match result {
-        Ok(Answer::Done) => "done".to_owned(),
-        Ok(Answer::Bytes(bytes, _)) => format!("{} bytes", bytes.len()),
-        Ok(Answer::Page(names, more)) => format!("{} names{}", names.len(), if *more { " and more" } else { "" }),
-        Err(Error::NotFound { .. }) => "not found".to_owned(),
-        Err(Error::AlreadyExists { .. }) => "name taken".to_owned(),
-        Err(_) => "failed".to_owned(),
     }
 }
