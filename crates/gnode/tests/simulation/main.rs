@@ -33,6 +33,7 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use futures::FutureExt;
+use larder_format::names;
 use larder_store::rules::Rule;
 use larder_testkit::sim::{Life, Sim, Trace};
 use parking_lot::Mutex;
@@ -131,9 +132,14 @@ fn run(seed: u64, aim: Aim, broken: Option<Rule>) -> Result<Ran, String> {
         Sim::alone(maintenance::index_agrees(&keeper)).map_err(|what| failed(what, &trace))?;
     }
     let (there, referenced) = Sim::alone(async { checks.containers(&world) }).map_err(|what| failed(what, &trace))?;
-    if there != referenced {
-        let garbage: Vec<_> = there.difference(&referenced).collect();
+    let claimants = Sim::alone(maintenance::claimants(&keeper)).map_err(|stop| failed(stop.to_string(), &trace))?;
+    let is_claimed = |name: &&String| names::parse_container(name).is_some_and(|id| claimants.contains(&id.job));
+    let garbage: Vec<_> = there.difference(&referenced).filter(|name| !is_claimed(name)).collect();
+    if !garbage.is_empty() {
         return Err(failed(format!("garbage that no pass collects: {garbage:?}"), &trace));
+    }
+    if let Some(lost) = referenced.difference(&there).next() {
+        return Err(failed(format!("{lost} is referenced, and it is gone"), &trace));
     }
     Ok(Ran { trace, counts: ledger.counts() })
 }

@@ -16,7 +16,6 @@ pub const RULES: &[(Rule, u64)] = &[
     (Rule::CloseLast, 50),
     (Rule::CloseOnlyAnswered, 200),
     (Rule::Fence, 300),
-    (Rule::SettledBeforeLeases, 600),
     (Rule::MarksBeforeLeases, 100),
     (Rule::ContainersBeforeLeases, 600),
     (Rule::LeasesBeforeVersions, 100),
@@ -55,6 +54,7 @@ pub const RULES: &[(Rule, u64)] = &[
 ///   closed job the register is taken, or its lease is gone.
 /// * `AdoptedLeased`, `LeaseReadLast`, `LeaseRemovedFirst`: containers must come back after a clean-up while their deletion is pending a
 ///   second time, and a job must begin before the clean-up and look after it.
+/// * `SettledBeforeLeases`: not in the first 600 seeds. A job must begin and look at one that looks dead between two requests of a pass.
 /// * `SupersededBeforeLeases`: a job and a compaction of its base must both begin and get that far between two requests of a pass.
 /// * `HighestAfterWin`: another pass that uses the number takes the runs of the sleeper for orphans, and who publishes asks for its
 ///   runs (`AskedTwice`).
@@ -67,6 +67,7 @@ pub const UNSEEN: &[Rule] = &[
     Rule::AdoptedLeased,
     Rule::LeaseReadLast,
     Rule::LeaseRemovedFirst,
+    Rule::SettledBeforeLeases,
     Rule::SupersededBeforeLeases,
     Rule::HighestAfterWin,
     Rule::MissingStops,
