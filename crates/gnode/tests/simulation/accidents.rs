@@ -106,11 +106,11 @@ impl Accidents {
         for change in changes {
             let Change::Created(name) = change else { continue };
             match accident {
-                Accident::LostIndex if names::parse_index(name).is_some() => {
-                    if self.pending.is_some() || self.is_taken() {
-                        // Mostly it is marked by then.
-                        self.pending = Some((name.clone(), self.dice.within(5..60)));
-                    }
+                Accident::LostIndex
+                    if names::parse_index(name).is_some() && (self.pending.is_some() || self.is_taken()) =>
+                {
+                    // Mostly it is marked by then.
+                    self.pending = Some((name.clone(), self.dice.within(5..60)));
                 }
                 Accident::SpoiltIndex => {
                     if let Some(number) = names::parse_index(name)
