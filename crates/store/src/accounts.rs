@@ -7,6 +7,7 @@
 
 use larder_format::ids::JobId;
 use larder_format::lease::Pin;
+use larder_format::manifest::Register;
 use larder_format::names;
 use larder_format::pinning::PinState;
 
@@ -73,9 +74,15 @@ impl Repository {
             Err(error) if error.is_of_object() => return Ok(Account::Explained),
             Err(error) => return Err(error),
         }
-        // Without its first generation a version is gone, and what speaks for it is the closing mark of its own job.
-        if generation > 0 && !self.has_register(version, 0).await? {
-            return Ok(Account::Explained);
+        // Without its first generation a version is gone, and what speaks for it is the closing mark of its own job. A slow pass may
+        // have aborted that job once more after another one removed everything.
+        if generation > 0 {
+            match self.read_register(version, 0).await {
+                Ok(None | Some(Register::Aborted)) => return Ok(Account::Explained),
+                Ok(Some(Register::Committed(_))) => {}
+                Err(error) if error.is_of_object() => {}
+                Err(error) => return Err(error),
+            }
         }
         // A later generation replaces an earlier one, which passes then remove.
         let is_replaced = generation > 0 && self.next_generation(version).await? > generation.saturating_add(1);

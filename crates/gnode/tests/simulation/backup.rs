@@ -21,18 +21,21 @@ const INDEX_MEMORY: usize = 1 << 20;
 /// Backs up the next content of some series.
 pub async fn backup(node: &Node) -> Result<(), Stop> {
     let ledger = &node.ledger;
-    let series = SERIES[node.below(SERIES.len())];
+    let series = SERIES[node.below(node.habits.series)];
     let layout = ledger.layout(series);
     let mut base = None;
-    if layout == Layout::Standard && node.one_in(5) {
+    if layout == Layout::Standard && node.one_in(node.habits.wanders) {
         // Any version of any series, which is old news by the time it is announced.
         let versions = node.repository.catalog().await?.versions;
         let standard: Vec<_> = versions.iter().filter(|version| version.summary.layout == layout).collect();
         base = (!standard.is_empty()).then(|| standard[node.below(standard.len())].id());
     }
-    let content = ledger.edited(series, &mut node.rng());
+    let content = match node.habits.tries_again && !node.one_in(4) {
+        true => ledger.tried(series).unwrap_or_else(|| ledger.edited(series, node.habits.blocks, &mut node.rng())),
+        false => ledger.edited(series, node.habits.blocks, &mut node.rng()),
+    };
     let bytes = content.concat();
-    let token = ledger.means_to_commit(content);
+    let token = ledger.means_to_commit(series, content);
     let options = BackupOptions {
         host: "node".to_owned(),
         // By this the simulation knows what a version holds.

@@ -12,8 +12,9 @@ use larder_format::names;
 use larder_store::Repository;
 use larder_testkit::sim::{Change, World};
 
+use crate::accidents::{Accidents, Happened};
 use crate::ledger::Ledger;
-use crate::moved::{GivenUp, Names, given_up, is_rebuilt, names as arranged_names, of_categories, place};
+use crate::moved::{Copies, GivenUp, Names, given_up, is_rebuilt, names as arranged_names, of_categories, place};
 use crate::reading::{named, restore};
 
 /// Looks at the bucket between two steps.
@@ -34,13 +35,29 @@ pub struct Checks {
     names: Names,
     /// Of generations of versions of that layout, what they name.
     named: BTreeMap<[u8; 16], Rc<Vec<ChunkRef>>>,
+    /// What was visible when it was last looked at.
+    manifests: BTreeMap<JobId, Rc<Manifest>>,
+    accidents: Accidents,
+    damage: Damage,
+    copies: Copies,
+}
+
+/// What an accident took, and what is left to demand.
+#[derive(Debug, Default)]
+struct Damage {
+    /// An index that is lost or that rots. Until there is a higher one it is enough that each chunk is in some container.
+    index: Option<u64>,
+    /// The same for good.
+    is_lasting: bool,
+    /// A version whose register is lost, and what it had uploaded: as long as no index knew it, that stays.
+    version: Option<(JobId, Vec<String>)>,
 }
 
 /// Steps between two restores of everything. Whether containers are there is looked at after every step that matters.
 const RESTORE_EVERY: u64 = 300;
 
 impl Checks {
-    pub fn new(repository: Repository, ledger: Ledger) -> Self {
+    pub fn new(repository: Repository, ledger: Ledger, accidents: Accidents) -> Self {
         Self {
             repository,
             ledger,
@@ -53,6 +70,10 @@ impl Checks {
             given_up: GivenUp::new(),
             names: Names::new(),
             named: BTreeMap::new(),
+            manifests: BTreeMap::new(),
+            accidents,
+            damage: Damage::default(),
+            copies: Copies::default(),
         }
     }
 
@@ -68,21 +89,42 @@ impl Checks {
             Change::Created(name) => name.starts_with(names::VERSIONS) || name.starts_with(names::FORGOTTEN),
         });
         // An index leads versions elsewhere: every one of them is restored before another index can hide what this one did.
+        let looked = self.accidents.look(world, &changes, &self.given_up, &self.manifests);
+        if let Some(happened) = looked {
+            self.suffer(world, happened)?;
+        }
+        if let Some((job, uploads)) = &self.damage.version
+            && let Some(lost) = uploads.iter().find(|name| !world.has(name))
+            && !self.ledger.is_forgotten(job)
+        {
+            return Err(format!("of version {job} the register was lost, and {lost} went too"));
+        }
         let is_led = |change: &Change| matches!(change, Change::Created(name) if names::parse_index(name).is_some());
         if changes.iter().any(is_led) {
             let versions = self.versions(world)?;
             self.follow(world)?;
-            self.restore_all(&versions)?;
+            self.restore_all(world, &versions)?;
         }
         if !matters {
             return Ok(());
         }
         let versions = self.versions(world)?;
         self.compare(&versions)?;
+        self.manifests.clone_from(&versions);
+        if let Some((_, uploads)) = &mut self.damage.version {
+            // Who adopted them has a version of its own.
+            let used = versions.values().flat_map(|manifest| &manifest.containers).map(|usage| usage.container);
+            let used: BTreeSet<String> = used.map(names::container).collect();
+            uploads.retain(|name| !used.contains(name));
+        }
         self.follow(world)?;
-        if self.is_rebuilt {
+        if self.is_weak(world) {
             // Where it leads says nothing of what of it is needed.
-            return self.restore_all(&versions);
+            let takes = |change: &Change| match change {
+                Change::Deleted(name) => names::parse_container(name).is_some(),
+                Change::Created(name) => name.starts_with(names::VERSIONS),
+            };
+            return if changes.iter().any(takes) { self.restore_all(world, &versions) } else { Ok(()) };
         }
         for manifest in versions.values() {
             if let Some(missing) = self.needed(manifest)?.into_iter().find(|name| !world.has(name)) {
@@ -91,7 +133,7 @@ impl Checks {
         }
         if step > self.last_restored + RESTORE_EVERY {
             self.last_restored = step;
-            self.restore_all(&versions)?;
+            self.restore_all(world, &versions)?;
         }
         Ok(())
     }
@@ -100,7 +142,7 @@ impl Checks {
     pub fn end(&mut self, world: &World) -> Result<usize, String> {
         let versions = self.versions(world)?;
         self.compare(&versions)?;
-        self.restore_all(&versions)?;
+        self.restore_all(world, &versions)?;
         let adopted = versions.values().filter(|manifest| self.ledger.has_adopted(manifest)).count();
         self.ledger.add("adopted", adopted as u64);
         let catalog = at_once(self.repository.catalog())?.map_err(|error| error.to_string())?;
@@ -122,16 +164,61 @@ impl Checks {
         let kept =
             at_once(of_categories(&self.repository))?.map_err(|error| format!("the index cannot be read: {error}"))?;
         referenced.extend(kept.into_iter().map(names::container));
-        if self.is_rebuilt {
+        // After an accident no rule says what is garbage.
+        if self.is_weak(world) || self.is_index_lost() {
             return Ok((BTreeSet::new(), BTreeSet::new()));
         }
         let there = world.names().into_iter().filter(|name| names::parse_container(name).is_some()).collect();
         Ok((there, referenced))
     }
 
+    /// What is left to demand after an accident.
+    fn suffer(&mut self, world: &World, happened: Happened) -> Result<(), String> {
+        match happened {
+            Happened::IndexLost(number) | Happened::IndexSpoilt(number) => {
+                self.damage.index = Some(number);
+                self.index = None;
+            }
+            Happened::ForwardLost => self.damage.is_lasting = true,
+            Happened::RegisterLost(name) => {
+                let (series, job, generation) = names::parse_version(&name).ok_or("a register has a name")?;
+                if let Some(manifest) = self.decode(world, &name, series, job, generation)?
+                    && !self.ledger.is_forgotten(&job)
+                {
+                    world.lose(&name);
+                    let own = manifest.containers.iter().map(|usage| usage.container).filter(|id| id.job == job);
+                    self.damage.version = Some((job, own.map(names::container).collect()));
+                    self.visible.remove(&job);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an accident happened that only a rebuild mends.
+    pub fn is_index_lost(&self) -> bool {
+        self.damage.index.is_some() || self.damage.is_lasting
+    }
+
+    /// Whether a version is lost: passes stop then, so there is no end without garbage.
+    pub fn is_version_lost(&self) -> bool {
+        self.damage.version.is_some()
+    }
+
+    /// Whether it is enough that each chunk is in some container: the index was rebuilt, or it is lost. An index that rots counts when
+    /// it has a mark.
+    fn is_weak(&self, world: &World) -> bool {
+        let is_lost = |number: u64| {
+            let is_newest =
+                world.names().iter().filter_map(|name| names::parse_index(name)).all(|other| other <= number);
+            is_newest && (!world.has(&names::index(number)) || world.has(&names::indexed(number)))
+        };
+        self.is_rebuilt || self.damage.is_lasting || self.damage.index.is_some_and(is_lost)
+    }
+
     /// Learns what the newest index says was given up.
     fn follow(&mut self, world: &World) -> Result<(), String> {
-        let newest = world.names().iter().filter_map(|name| names::parse_index(name)).max();
+        let newest = world.names_below(names::INDEX).iter().filter_map(|name| names::parse_index(name)).max();
         if newest != self.index {
             self.given_up =
                 at_once(given_up(&self.repository))?.map_err(|error| format!("the index cannot be read: {error}"))?;
@@ -188,7 +275,7 @@ impl Checks {
         let mut versions = BTreeMap::new();
         let mut roots = BTreeSet::new();
         let mut highest: BTreeMap<JobId, u32> = BTreeMap::new();
-        for name in world.names().iter().filter(|name| name.starts_with(names::VERSIONS)) {
+        for name in &world.names_below(names::VERSIONS) {
             let (series, job, generation) = names::parse_version(name).ok_or(format!("an odd name: {name}"))?;
             if world.has(&names::forgotten(series, job)) {
                 continue;
@@ -239,7 +326,9 @@ impl Checks {
 
     /// Compares what is visible with what was promised.
     fn compare(&mut self, versions: &BTreeMap<JobId, Rc<Manifest>>) -> Result<(), String> {
-        if let Some(job) = self.ledger.must_be_there().iter().find(|job| !versions.contains_key(job)) {
+        let lost = self.damage.version.as_ref().map(|(job, _)| *job);
+        let is_missed = |job: &&JobId| !versions.contains_key(job) && lost != Some(**job);
+        if let Some(job) = self.ledger.must_be_there().iter().find(is_missed) {
             return Err(format!("version {job} was committed, and it is gone"));
         }
         if let Some((job, _)) = versions.iter().find(|(_, manifest)| self.ledger.is_fenced(&manifest.summary)) {
@@ -254,9 +343,10 @@ impl Checks {
         Ok(())
     }
 
-    fn restore_all(&self, versions: &BTreeMap<JobId, Rc<Manifest>>) -> Result<(), String> {
+    fn restore_all(&self, world: &World, versions: &BTreeMap<JobId, Rc<Manifest>>) -> Result<(), String> {
+        let copies = self.is_weak(world).then_some(&self.copies);
         for (job, manifest) in versions {
-            let bytes = at_once(restore(&self.repository, manifest))?
+            let bytes = at_once(restore(&self.repository, manifest, copies))?
                 .map_err(|error| format!("version {job} cannot be restored: {error}"))?;
             let expected = self.ledger.content(&manifest.summary).ok_or(format!("nobody committed {job}"))?;
             if bytes != expected.concat() {

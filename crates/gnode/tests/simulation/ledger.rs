@@ -24,6 +24,8 @@ struct Memory {
     contents: Vec<Content>,
     /// The newest content of each series.
     series: BTreeMap<&'static str, Content>,
+    /// The content of the last backup of each series, until it is committed.
+    tried: BTreeMap<&'static str, Content>,
     /// Series of the layout `lifecycle`.
     arranged: BTreeSet<&'static str>,
     committed: BTreeSet<JobId>,
@@ -55,15 +57,15 @@ impl Ledger {
 
     /// What the next version of a series holds: mostly what the last one did. Blocks come from a small stock, so that
     /// different series hold the same.
-    pub fn edited(&self, series: &'static str, rng: &mut Rng) -> Content {
+    pub fn edited(&self, series: &'static str, most: u64, rng: &mut Rng) -> Content {
         let mut blocks = match self.0.borrow().series.get(series) {
             Some(content) => content.as_ref().clone(),
-            None => (0..4).map(|_| block(rng)).collect(),
+            None => (0..most - 2).map(|_| block(rng)).collect(),
         };
-        for _ in 0..rng.within(1..3) {
+        for _ in 0..rng.within(1..most / 2) {
             let at = rng.below(blocks.len() as u64) as usize;
             match rng.below(4) {
-                0 if blocks.len() < 6 => blocks.insert(at, block(rng)),
+                0 if (blocks.len() as u64) < most => blocks.insert(at, block(rng)),
                 1 if blocks.len() > 2 => drop(blocks.remove(at)),
                 _ => blocks[at] = block(rng),
             }
@@ -80,8 +82,14 @@ impl Ledger {
         if self.0.borrow().arranged.contains(series) { Layout::Lifecycle } else { Layout::Standard }
     }
 
-    pub fn means_to_commit(&self, content: Content) -> Token {
+    /// What the last backup of a series meant to commit, if it was not told that it did.
+    pub fn tried(&self, series: &str) -> Option<Content> {
+        self.0.borrow().tried.get(series).cloned()
+    }
+
+    pub fn means_to_commit(&self, series: &'static str, content: Content) -> Token {
         let mut memory = self.0.borrow_mut();
+        memory.tried.insert(series, content.clone());
         memory.contents.push(content);
         memory.contents.len() - 1
     }
@@ -96,6 +104,7 @@ impl Ledger {
         memory.committed.insert(job);
         let content = memory.contents.get(token).cloned().unwrap_or_default();
         memory.series.insert(series, content);
+        memory.tried.remove(series);
     }
 
     pub fn could_adopt(&self, job: JobId, adopts: Vec<JobId>) {
@@ -169,6 +178,10 @@ impl Ledger {
     /// What readers missed.
     pub fn lost(&self) -> Vec<String> {
         self.0.borrow().lost.clone()
+    }
+
+    pub fn is_forgotten(&self, job: &JobId) -> bool {
+        self.0.borrow().forgotten.contains(job)
     }
 
     /// Jobs that were told their version is committed, and that nobody began to forget.

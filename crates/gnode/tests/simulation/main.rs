@@ -11,12 +11,13 @@
 //!
 //! Containers are small here, and chunks are blocks of one size, so that few bytes make many containers.
 //!
-//! A failing run tells its seed; `LARDER_SIM_SEED=<seed>` runs that one alone, with its whole trace. `LARDER_SIM_SEEDS=<n>`
-//! sets how many there are (`cargo test -p larder-gnode --test simulation`; the soak: `-- --ignored soak`).
+//! A failing run tells its seed; `LARDER_SIM_SEED=<seed>` runs that one alone, with its whole trace; `LARDER_SIM_AIM=<aim>` makes all
+//! seeds be about one thing (`situation`). `LARDER_SIM_SEEDS=<n>` sets how many there are (`cargo test -p larder-gnode --test simulation`; the soak: `-- --ignored soak`).
 
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, reason = "a test that cannot go on fails here")]
 #![allow(clippy::print_stdout, reason = "what a run found is for people")]
 
+mod accidents;
 mod backup;
 mod checks;
 mod ledger;
@@ -24,37 +25,30 @@ mod maintenance;
 mod moved;
 mod node;
 mod reading;
+mod rules;
+mod situation;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use futures::FutureExt;
+use larder_format::names;
 use larder_store::rules::Rule;
-use larder_testkit::data::Rng;
-use larder_testkit::sim::{Life, Sim, Trace, Weather};
+use larder_testkit::sim::{Life, Sim, Trace};
 use parking_lot::Mutex;
 
+use crate::accidents::Accidents;
 use crate::checks::Checks;
 use crate::ledger::Ledger;
 use crate::maintenance::Death;
 use crate::node::{Node, Stop, init};
+use crate::situation::{Aim, Habits, Role, Situation, hesitation};
 
 /// Steps of one run: about as many requests.
 const STEPS: u64 = 3000;
 /// Seeds of the normal test run.
 const SEEDS: u64 = 60;
-
-#[derive(Debug, Clone, Copy)]
-enum Role {
-    Backs,
-    Reads,
-    Forgets,
-    Collects,
-    Compacts,
-    Converts,
-    Rebuilds,
-}
 
 /// How a run ended well.
 struct Ran {
@@ -63,15 +57,16 @@ struct Ran {
 }
 
 /// One process: it does its work again and again until something goes wrong, and is then started anew.
-async fn live(role: Role, life: Life, ledger: Ledger, broken: Option<Rule>) -> Result<(), Stop> {
-    let node = Node::start(life, &ledger, broken).await?;
+async fn live(role: Role, life: Life, ledger: Ledger, habits: Habits, broken: Option<Rule>) -> Result<(), Stop> {
+    let node = Node::start(life, &ledger, habits, broken).await?;
     loop {
         node.pause().await;
         match role {
             Role::Backs => backup::backup(&node).await?,
             Role::Reads => reading::read(&node).await?,
             Role::Forgets => maintenance::forget(&node).await?,
-            Role::Collects => maintenance::collect(&node, Death::Guessed).await?,
+            Role::Collects => maintenance::collect(&node, Death::Guessed, true).await?,
+            Role::Tidies => maintenance::collect(&node, Death::Guessed, false).await?,
             Role::Compacts => maintenance::compact(&node).await?,
             Role::Converts => maintenance::convert(&node).await?,
             Role::Rebuilds => maintenance::rebuild(&node, Death::Guessed).await?,
@@ -79,67 +74,25 @@ async fn live(role: Role, life: Life, ledger: Ledger, broken: Option<Rule>) -> R
     }
 }
 
-/// How often in 10,000 an actor is slow before a request: most where what it knows is about to be old news.
-fn hesitation(request: &str) -> u64 {
-    let (operation, name) = request.split_once(' ').unwrap_or_default();
-    match (operation, name.split('/').next().unwrap_or_default()) {
-        ("create", "jobs" | "versions") => 1000,
-        ("create", "index") if !name.starts_with("index/runs") => 1000,
-        ("create", "indexed" | "forgotten") => 500,
-        ("list", "jobs" | "versions" | "index") => 500,
-        ("read", "forgotten" | "jobs") => 500,
-        ("read", "versions") => 200,
-        ("delete", _) => 100,
-        _ => 0,
-    }
-}
-
 /// Runs one seed.
-fn run(seed: u64, broken: Option<Rule>) -> Result<Ran, String> {
-    let mut dice = Rng::new(seed ^ 0x5eed);
-    let rough = Weather::ROUGH;
-    let weather = match dice.below(4) {
-        0 => Weather { fails: 0, fails_after: 0, hangs: 0, crashes: 10, ..rough },
-        1 => Weather { fails_after: 600, hangs: 300, crashes: 10, ..rough },
-        2 => Weather { crashes: 150, ..rough },
-        _ => rough,
-    };
-    let weather = Weather { late: *dice.pick(&[10, 50, 200]), freezes: *dice.pick(&[0, 300, 1000]), ..weather };
+fn run(seed: u64, aim: Aim, broken: Option<Rule>) -> Result<Ran, String> {
+    let Situation { weather, careful, roles, ambushes, habits, accident, arranged, echoes, .. } =
+        Situation::draw(seed, aim);
     let mut sim = Sim::new(seed, weather);
     let world = sim.world();
-    let careful = *Rng::new(seed ^ 0x4e51).pick(&[0, 1, 1, 3]);
     world.set_hesitation(move |request| careful * hesitation(request));
     init(&world);
+    world.set_ambushes(ambushes);
+    echoes.into_iter().for_each(|(begin, percent)| world.set_echoes(begin, percent));
     let ledger = Ledger::default();
-    let arranged: &[&str] = match Rng::new(seed ^ 0xa44a).below(3) {
-        0 => &[],
-        1 => &backup::SERIES,
-        _ => &backup::SERIES[1..],
-    };
     arranged.iter().for_each(|series| ledger.arranges(series));
-    let mut roles = vec![("L1", Role::Backs), ("L2", Role::Backs), ("G1", Role::Collects), ("F", Role::Forgets)];
-    // The fewer there are, the more each gets done while another is slow.
-    let compacts = dice.one_in(2);
-    if compacts {
-        roles.push(("C1", Role::Compacts));
-    }
-    if Rng::new(seed ^ 0xc04f).one_in(2) {
-        roles.push(("V", Role::Converts));
-    }
-    if Rng::new(seed ^ 0x4eb1).one_in(3) {
-        roles.push(("I", Role::Rebuilds));
-    }
-    let mut more = vec![("L3", Role::Backs), ("G2", Role::Collects), ("R", Role::Reads)];
-    more.extend(compacts.then_some(("C2", Role::Compacts)));
-    let crowded = dice.one_in(2);
-    roles.extend(more.into_iter().filter(|_| crowded && !dice.one_in(3)));
     for (name, role) in roles {
         let ledger = ledger.clone();
         sim.actor(name, move |life| {
             let ledger = ledger.clone();
             let machine = life.machine.clone();
             async move {
-                if let Err(stop) = live(role, life, ledger, broken).await {
+                if let Err(stop) = live(role, life, ledger, habits, broken).await {
                     machine.note(&format!("{name}: stops: {stop}"));
                 }
             }
@@ -147,36 +100,54 @@ fn run(seed: u64, broken: Option<Rule>) -> Result<Ran, String> {
         });
     }
 
-    let keeper = Sim::alone(Node::start(world.outside(seed), &ledger, None)).map_err(|stop| stop.to_string())?;
-    let mut checks = Checks::new(keeper.repository.clone(), ledger.clone());
+    let keeper =
+        Sim::alone(Node::start(world.outside(seed), &ledger, habits, None)).map_err(|stop| stop.to_string())?;
+    let accidents = Accidents::new(accident, seed, &world);
+    let mut checks = Checks::new(keeper.repository.clone(), ledger.clone(), accidents);
     let failed = |what: String, trace: &Trace| {
         let told = if std::env::var_os("LARDER_SIM_SEED").is_some() { trace.to_string() } else { String::new() };
-        format!("{told}seed {seed}: {what}")
+        format!("{told}seed {seed} ({aim:?}): {what}")
     };
     let trace = sim
         .run(STEPS, |world, step| checks.step(world, step))
         .map_err(|error| failed(format!("step {}: {}", error.step, error.what), &error.trace))?;
 
     // All are dead now, and it is quiet.
+    world.set_overwrites(false);
     Sim::alone(async { checks.end(&world) }).map_err(|what| failed(what, &trace))?;
-    if ledger.counts().contains_key("rebuilt") || ledger.counts().contains_key("rebuilt by passes") {
+    if checks.is_version_lost() {
+        return Ok(Ran { trace, counts: ledger.counts() });
+    }
+    let is_rebuilt = ledger.counts().contains_key("rebuilt") || ledger.counts().contains_key("rebuilt by passes");
+    if is_rebuilt || checks.is_index_lost() {
         // What it led to may have gone since. Now nothing goes any more.
         Sim::alone(maintenance::rebuild(&keeper, Death::Certain))
             .map_err(|stop| failed(format!("quiet rebuild: {stop}"), &trace))?;
     }
     for _ in 0..2 {
-        let quiet = maintenance::collect(&keeper, Death::Certain);
+        let quiet = maintenance::collect(&keeper, Death::Certain, true);
         Sim::alone(quiet).map_err(|stop| failed(format!("quiet pass: {stop}"), &trace))?;
         Sim::alone(async { checks.end(&world) })
             .map_err(|what| failed(format!("after a quiet pass: {what}"), &trace))?;
         Sim::alone(maintenance::index_agrees(&keeper)).map_err(|what| failed(what, &trace))?;
     }
     let (there, referenced) = Sim::alone(async { checks.containers(&world) }).map_err(|what| failed(what, &trace))?;
-    if there != referenced {
-        let garbage: Vec<_> = there.difference(&referenced).collect();
+    let claimants = Sim::alone(maintenance::claimants(&keeper)).map_err(|stop| failed(stop.to_string(), &trace))?;
+    let is_claimed = |name: &&String| names::parse_container(name).is_some_and(|id| claimants.contains(&id.job));
+    let garbage: Vec<_> = there.difference(&referenced).filter(|name| !is_claimed(name)).collect();
+    if !garbage.is_empty() {
         return Err(failed(format!("garbage that no pass collects: {garbage:?}"), &trace));
     }
+    if let Some(lost) = referenced.difference(&there).next() {
+        return Err(failed(format!("{lost} is referenced, and it is gone"), &trace));
+    }
     Ok(Ran { trace, counts: ledger.counts() })
+}
+
+/// What a seed is about, if it is not said.
+fn aim(seed: u64) -> Aim {
+    let asked = std::env::var("LARDER_SIM_AIM").ok().and_then(|name| Aim::named(&name));
+    asked.unwrap_or_else(|| Aim::of_seed(seed))
 }
 
 /// The seeds that are asked for, or these.
@@ -184,7 +155,10 @@ fn seeds(variable: &str, default: u64) -> Vec<u64> {
     let asked = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     match asked("LARDER_SIM_SEED") {
         Some(seed) => vec![seed],
-        None => (0..asked(variable).unwrap_or(default)).collect(),
+        None => {
+            let first = asked("LARDER_SIM_FIRST").unwrap_or(0);
+            (first..first + asked(variable).unwrap_or(default)).collect()
+        }
     }
 }
 
@@ -194,8 +168,11 @@ fn run_all(seeds: Vec<u64>) -> BTreeMap<&'static str, u64> {
     let (counts, failures) = (Mutex::new(BTreeMap::new()), Mutex::new(Vec::new()));
     let work = || {
         while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
-            match run(*seed, None) {
+            match run(*seed, aim(*seed), None) {
                 Ok(ran) => {
+                    if std::env::var_os("LARDER_SIM_SEED").is_some() {
+                        println!("{}", ran.trace);
+                    }
                     let mut counts = counts.lock();
                     ran.counts.into_iter().for_each(|(what, count)| *counts.entry(what).or_default() += count);
                 }
@@ -214,7 +191,7 @@ fn run_all(seeds: Vec<u64>) -> BTreeMap<&'static str, u64> {
 fn nothing_is_lost_whatever_happens() {
     let counts = run_all(seeds("LARDER_SIM_SEEDS", SEEDS));
     println!("{counts:?}");
-    if std::env::var_os("LARDER_SIM_SEED").is_none() {
+    if ["LARDER_SIM_SEED", "LARDER_SIM_AIM"].iter().all(|name| std::env::var_os(name).is_none()) {
         let witnesses = [
             "committed",
             "sharing",
@@ -260,71 +237,12 @@ fn soak() {
 #[test]
 fn one_seed_is_one_run() {
     for seed in [3, 4, 5] {
-        let [one, other] = [(); 2].map(|()| run(seed, None).unwrap_or_else(|failed| panic!("{failed}")));
+        let [one, other] = [(); 2].map(|()| run(seed, aim(seed), None).unwrap_or_else(|failed| panic!("{failed}")));
         assert_eq!(one.trace.hash(), other.trace.hash(), "seed {seed}");
         assert_eq!(one.trace, other.trace, "seed {seed}");
     }
-    let [one, other] = [6, 7].map(|seed| run(seed, None).unwrap_or_else(|failed| panic!("{failed}")));
+    let [one, other] = [6, 7].map(|seed| run(seed, aim(seed), None).unwrap_or_else(|failed| panic!("{failed}")));
     assert_ne!(one.trace.hash(), other.trace.hash());
-}
-
-/// Rules that are broken in the real code, one at a time, and found within so many seeds.
-const RULES: &[(Rule, u64)] = &[
-    (Rule::BaseChecked, 1500),
-    (Rule::DurableFirst, 100),
-    (Rule::CloseLast, 100),
-    (Rule::CloseOnlyAnswered, 600),
-    (Rule::Fence, 600),
-    (Rule::SettledBeforeLeases, 1500),
-    (Rule::ContainersBeforeLeases, 600),
-    (Rule::LeasesBeforeVersions, 100),
-    (Rule::UnsettledKept, 100),
-    (Rule::PublishFirst, 100),
-    (Rule::RemoveOnlyClosed, 100),
-    (Rule::MarkRemovedLast, 100),
-    (Rule::RedirectIsReference, 100),
-    (Rule::LaterReferencesInherit, 1500),
-    (Rule::NotToGivenUp, 100),
-    (Rule::OneHop, 600),
-    (Rule::RedirectBeforeRemoval, 100),
-];
-
-/// Rules that are broken in the real code and were not found in the seeds that were tried: they take several coincidences at once. The
-/// model finds them. `LARDER_SIM_RULES` asks for them by name.
-const RARE: &[Rule] = &[
-    Rule::AdoptedKept,
-    Rule::LeaseFirst,
-    Rule::MarkThenRegister,
-    Rule::AdoptedChecked,
-    Rule::CommittedNotAdopted,
-    Rule::ClosedNotAdopted,
-    Rule::AdoptedLeased,
-    Rule::LeaseReadLast,
-    Rule::GenerationAfterLease,
-    Rule::MarksBeforeLeases,
-    Rule::NamedVersionsRetained,
-    Rule::LeaseRemovedFirst,
-    Rule::SupersededBeforeLeases,
-    Rule::AbortedGenerationStays,
-    Rule::NamedGenerationsRetained,
-    Rule::GiveUpSettled,
-    Rule::GiveUpNotAdopted,
-    Rule::RebuiltKeepsCopies,
-    Rule::UnsettledLeft,
-];
-
-/// Seeds in which a rare one is looked for.
-const RARE_SEEDS: u64 = 10_000;
-
-/// The rules that `LARDER_SIM_RULES` names, or those that are found.
-fn rules() -> Vec<(Rule, u64)> {
-    let asked = std::env::var("LARDER_SIM_RULES").unwrap_or_default();
-    if asked.is_empty() {
-        return RULES.to_vec();
-    }
-    let rare = RARE.iter().map(|rule| (*rule, RARE_SEEDS));
-    let is_asked = |rule: &Rule| asked.split(',').any(|name| name == format!("{rule:?}"));
-    RULES.iter().copied().chain(rare).filter(|(rule, _)| is_asked(rule)).collect()
 }
 
 /// In which of the first seeds a broken rule is found: several at a time, no longer than until it was found so often.
@@ -336,7 +254,12 @@ fn hunt(rule: Rule, within: u64, times: usize) -> (u64, Vec<(u64, String)>) {
             if seed >= within {
                 return;
             }
-            if let Err(what) = run(seed, Some(rule)) {
+            let aim = Aim::of_rule(rule);
+            if let Err(what) = run(seed, aim, Some(rule)) {
+                // It is the rule that was missed, and nothing else.
+                if let Err(what) = run(seed, aim, None) {
+                    panic!("with all rules: {what}");
+                }
                 found.lock().push((seed, what));
             }
         }
@@ -354,7 +277,7 @@ fn every_broken_rule_is_found() {
     let times = std::env::var("LARDER_SIM_TIMES").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let most = std::env::var("LARDER_SIM_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
     let mut missed = Vec::new();
-    for (rule, within) in rules() {
+    for (rule, within) in rules::asked() {
         let (tried, found) = hunt(rule, within.min(most), times);
         let first = found.first().map(|(_, what)| what.as_str()).unwrap_or("not found");
         println!("{rule:?}: {} of {tried}: {first}", found.len());
@@ -363,6 +286,17 @@ fn every_broken_rule_is_found() {
         }
     }
     assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+#[test]
+fn no_rule_is_in_two_lists() {
+    let found = rules::RULES.iter().map(|(rule, _)| rule);
+    let mut all: Vec<_> =
+        found.chain(rules::UNSEEN).chain(rules::WITHOUT_SWITCH).map(|rule| format!("{rule:?}")).collect();
+    all.sort();
+    let count = all.len();
+    all.dedup();
+    assert_eq!(all.len(), count);
 }
 
 /// Those of them that nearly every run shows.

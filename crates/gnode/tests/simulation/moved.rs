@@ -1,7 +1,9 @@
 //! Where the newest index leads for what was given up, and for names of the layout `lifecycle`, read by a few lines of its own: what the real reader takes for granted is not
 //! taken for granted here.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use bytes::Bytes;
 use larder_format::DecodeError;
@@ -123,6 +125,10 @@ async fn find(repository: &Repository, chunk: &ChunkRef) -> Result<Option<ChunkR
 /// How often the index is asked again, because what it said was overtaken.
 const LOOKS: u32 = 8;
 
+/// What is in each container that was ever looked into.
+#[derive(Debug, Default)]
+pub struct Copies(RefCell<BTreeMap<ContainerId, Rc<Vec<ChunkRef>>>>);
+
 /// Reads chunks where they are said to be, or where they are now (`LookAgain`).
 pub struct Finder<'a> {
     repository: &'a Repository,
@@ -130,14 +136,15 @@ pub struct Finder<'a> {
     /// Of a version of the layout `lifecycle`: where names lead, once that was asked.
     names: Option<Names>,
     layout: Layout,
+    copies: Option<&'a Copies>,
 }
 
 impl<'a> Finder<'a> {
-    pub fn new(repository: &'a Repository, manifest: &Manifest) -> Self {
-        Self { repository, chunks: chunks_of(repository), names: None, layout: manifest.summary.layout }
+    pub fn new(repository: &'a Repository, manifest: &Manifest, copies: Option<&'a Copies>) -> Self {
+        Self { repository, chunks: chunks_of(repository), names: None, layout: manifest.summary.layout, copies }
     }
 
-    /// Reads a chunk where it is said to be. A rebuilt index may lead to a copy whose delete was under way: then the chunk is in
+    /// Reads a chunk where it is said to be. A rebuilt index, or one older than the one that is lost, may lead to a copy whose delete was under way: then the chunk is in
     /// another container, where the next rebuild finds it, and that is enough here.
     pub async fn read(&mut self, chunk: &ChunkRef) -> Result<Bytes, RepositoryError> {
         let read = match self.layout {
@@ -145,20 +152,28 @@ impl<'a> Finder<'a> {
             Layout::Lifecycle => self.read_named(chunk).await,
         };
         match read {
-            Err(error) if error.is_damage() && is_rebuilt(self.repository).await.unwrap_or(true) => {
-                self.search(chunk).await?.ok_or(error)
-            }
+            Err(error) if error.is_damage() && self.copies.is_some() => self.search(chunk).await?.ok_or(error),
             read => read,
         }
     }
 
     /// Looks into every container.
     async fn search(&self, chunk: &ChunkRef) -> Result<Option<Bytes>, RepositoryError> {
+        let Some(copies) = self.copies else { return Ok(None) };
         for object in self.repository.store().list(larder_format::names::DATA).await? {
             let Some(id) = larder_format::names::parse_container(&object.name) else { continue };
-            let index = self.repository.read_container_index(id).await?;
-            if let Some(copy) = index.chunk_refs().find(|copy| copy.fingerprint == chunk.fingerprint) {
-                return self.chunks.read(&copy).await.map(Some);
+            let known = copies.0.borrow().get(&id).cloned();
+            let chunks = match known {
+                Some(chunks) => chunks,
+                None => {
+                    let index = self.repository.read_container_index(id).await?;
+                    let chunks: Rc<Vec<ChunkRef>> = Rc::new(index.chunk_refs().collect());
+                    copies.0.borrow_mut().insert(id, chunks.clone());
+                    chunks
+                }
+            };
+            if let Some(copy) = chunks.iter().find(|copy| copy.fingerprint == chunk.fingerprint) {
+                return self.chunks.read(copy).await.map(Some);
             }
         }
         Ok(None)

@@ -21,6 +21,7 @@ use larder_testkit::sim::{Life, Sim, World};
 use parking_lot::Mutex;
 
 use crate::ledger::{BLOCK, Ledger};
+use crate::situation::Habits;
 
 /// Why a process ends early. Nobody looks at it: it is in the trace what happened.
 pub type Stop = Box<dyn std::error::Error>;
@@ -45,6 +46,7 @@ impl Entropy for Dice {
 pub struct Node {
     pub repository: Repository,
     pub ledger: Ledger,
+    pub habits: Habits,
     rng: RefCell<Rng>,
     /// By how much this process's clock is wrong.
     jump_ms: i64,
@@ -66,7 +68,7 @@ pub fn init(world: &World) {
 
 impl Node {
     /// A process that begins to live.
-    pub async fn start(life: Life, ledger: &Ledger, broken: Option<Rule>) -> Result<Self, Stop> {
+    pub async fn start(life: Life, ledger: &Ledger, habits: Habits, broken: Option<Rule>) -> Result<Self, Stop> {
         let mut rng = Rng::new(life.seed);
         let options = StoreOptions {
             retry_deadline: Duration::from_secs(120),
@@ -88,6 +90,7 @@ impl Node {
         Ok(Self {
             repository: broken.map_or(repository.clone(), |rule| repository.without_rule(rule)),
             ledger: ledger.clone(),
+            habits,
             rng: RefCell::new(rng),
             jump_ms,
         })
@@ -115,7 +118,7 @@ impl Node {
     /// The same, of a job that somebody may interrupt.
     pub fn fickle_context(&self) -> Context {
         let context = self.context();
-        if !self.one_in(8) {
+        if !self.one_in(self.habits.interrupts) {
             return context;
         }
         let left = AtomicU64::new(self.below(4) as u64);
@@ -149,7 +152,7 @@ impl Node {
 
     /// Some time passes.
     pub async fn pause(&self) {
-        let seconds = self.below(60) as u64;
+        let seconds = self.rng().below(self.habits.rest);
         tokio::time::sleep(Duration::from_secs(seconds)).await;
     }
 }

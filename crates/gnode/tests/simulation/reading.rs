@@ -15,7 +15,7 @@ use larder_store::chunk_reader::ChunkReader;
 use larder_store::{Repository, RepositoryError};
 
 use crate::backup::FILE;
-use crate::moved::Finder;
+use crate::moved::{Copies, Finder};
 use crate::node::{Node, Stop};
 
 const CACHE: NonZeroUsize = NonZeroUsize::new(1 << 20).unwrap();
@@ -46,14 +46,19 @@ pub async fn named(repository: &Repository, manifest: &Manifest) -> Result<Vec<C
 }
 
 /// All bytes of a version's data stream. Its metadata is read as well.
-pub async fn restore(repository: &Repository, manifest: &Manifest) -> Result<Vec<u8>, RepositoryError> {
+/// With `copies` a chunk may be in any container.
+pub async fn restore(
+    repository: &Repository,
+    manifest: &Manifest,
+    copies: Option<&Copies>,
+) -> Result<Vec<u8>, RepositoryError> {
     let chunks = chunks_of(repository);
     for (_, records) in segments(&chunks, &manifest.metadata).await? {
         for record in records {
             chunks.read(&record.chunk).await?;
         }
     }
-    let mut finder = Finder::new(repository, manifest);
+    let mut finder = Finder::new(repository, manifest, copies);
     let mut bytes = Vec::new();
     for (_, records) in segments(&chunks, &manifest.data).await? {
         for record in records {

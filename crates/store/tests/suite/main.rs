@@ -4,6 +4,7 @@
 //!
 //! `cargo test -p larder-store --test suite NAME` runs those whose path has `NAME` in it.
 
+mod accounts;
 mod cache;
 mod chunk_reader;
 mod config;

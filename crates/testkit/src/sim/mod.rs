@@ -17,11 +17,16 @@
 //! Not here: what actors do. Whatever they use must be deterministic itself: no threads, no clock but tokio's, no randomness but
 //! what the caller seeds, no iteration over hash maps.
 
+mod ambush;
+mod damage;
+mod fate;
 mod run;
 mod store;
 mod trace;
 mod world;
 
+pub use ambush::{Ambush, Wake};
+pub use damage::{Wrong, WrongAnswer};
 pub use run::{Failed, Life, Machine, Sim};
 pub use store::SimStore;
 pub use trace::Trace;

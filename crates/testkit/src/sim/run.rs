@@ -146,6 +146,11 @@ impl Sim {
     }
 
     async fn step(&mut self) {
+        let killed = std::mem::take(&mut self.world.0.lock().killed);
+        for name in killed {
+            let at = self.world.0.lock().names.iter().position(|other| *other == name);
+            at.into_iter().for_each(|at| self.crash(at));
+        }
         self.poll_all();
         let (crash, delay) = {
             let mut state = self.world.0.lock();
@@ -155,9 +160,7 @@ impl Sim {
             (crash, delay)
         };
         if let Some(at) = crash {
-            let name = self.world.0.lock().name(at as usize);
-            self.world.note(format!("{name}: crashes"));
-            self.actors[at as usize].running = None;
+            self.crash(at as usize);
             self.poll_all();
         }
         if let Some(seconds) = delay {
@@ -171,6 +174,13 @@ impl Sim {
         }
     }
 
+    fn crash(&mut self, at: usize) {
+        let name = self.world.0.lock().name(at);
+        self.world.note(format!("{name}: crashes"));
+        self.actors[at].running = None;
+        self.world.forget(at);
+    }
+
     /// Polls whoever can go on, until nobody can.
     fn poll_all(&mut self) {
         loop {
@@ -178,6 +188,9 @@ impl Sim {
             for at in 0..self.actors.len() {
                 if self.actors[at].running.is_none() {
                     self.begin(at);
+                }
+                if self.world.is_still(at) {
+                    continue;
                 }
                 let actor = &mut self.actors[at];
                 let Some(running) = &mut actor.running else { continue };
@@ -211,12 +224,15 @@ impl Sim {
     }
 
     async fn woken(&self) {
-        let flags: Vec<_> = self.actors.iter().map(|actor| actor.flag.clone()).collect();
+        let moving = self.actors.iter().enumerate().filter(|(at, _)| !self.world.is_still(*at));
+        let flags: Vec<_> = moving.map(|(_, actor)| actor.flag.clone()).collect();
         let woken = std::future::poll_fn(|context| {
             self.scheduler.register(context.waker());
             if flags.iter().any(|flag| flag.set.load(Ordering::Relaxed)) { Poll::Ready(()) } else { Poll::Pending }
         });
         // Where all wait for ever, a day passes.
-        let _ = tokio::time::timeout(Duration::from_secs(86_400), woken).await;
+        if tokio::time::timeout(Duration::from_secs(86_400), woken).await.is_err() {
+            self.world.wake_all();
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The bucket, and the requests on their way to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,11 +8,13 @@ use object_store::{Error, ObjectStore};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use super::ambush::{Ambush, Suspended};
+use super::damage::WrongAnswer;
+use super::fate::missing;
 use super::run::{Life, Machine};
 use super::store::SimStore;
 use super::trace::Trace;
 use crate::data::Rng;
-use crate::plan::Failure;
 
 /// How often what goes wrong: so many times in 10,000 requests or steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,11 +66,11 @@ pub(super) enum Ask {
 }
 
 impl Ask {
-    fn has_effect(&self) -> bool {
+    pub(super) fn has_effect(&self) -> bool {
         matches!(self, Self::Create(..) | Self::Put(..) | Self::Delete(_))
     }
 
-    fn told(&self) -> String {
+    pub(super) fn told(&self) -> String {
         match self {
             Self::Create(path, _) => format!("create {path}"),
             Self::Put(path, _) => format!("put {path}"),
@@ -80,7 +82,7 @@ impl Ask {
         }
     }
 
-    fn path(&self) -> &str {
+    pub(super) fn path(&self) -> &str {
         match self {
             Self::Create(path, _)
             | Self::Put(path, _)
@@ -102,19 +104,21 @@ pub(super) enum Answer {
     Page(Vec<(String, u64, u64)>, bool),
 }
 
-type Reply = oneshot::Sender<Result<Answer, Error>>;
+pub(super) type Reply = oneshot::Sender<Result<Answer, Error>>;
 
 #[derive(Debug)]
-struct UnderWay {
-    actor: usize,
-    ask: Ask,
+pub(super) struct UnderWay {
+    pub(super) actor: usize,
+    pub(super) ask: Ask,
     /// `None` when no answer will come.
-    reply: Option<Reply>,
+    pub(super) reply: Option<Reply>,
+    /// Whether its actor was stopped before it already.
+    pub(super) has_waited: bool,
 }
 
 impl UnderWay {
     /// Whether anybody waits for the answer.
-    fn is_awaited(&self) -> bool {
+    pub(super) fn is_awaited(&self) -> bool {
         self.reply.as_ref().is_some_and(|reply| !reply.is_closed())
     }
 }
@@ -124,23 +128,32 @@ pub(super) const START_MS: u64 = 1_900_000_000_000;
 
 /// An object.
 #[derive(Debug, Clone)]
-struct Stored {
-    bytes: Bytes,
-    created_ms: u64,
+pub(super) struct Stored {
+    pub(super) bytes: Bytes,
+    pub(super) created_ms: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct State {
-    objects: BTreeMap<String, Stored>,
+    pub(super) objects: BTreeMap<String, Stored>,
     /// The store's clock.
     pub(super) now_ms: u64,
-    under_way: Vec<UnderWay>,
+    pub(super) under_way: Vec<UnderWay>,
     /// Answers that somebody waits for and that will not come.
-    unanswered: Vec<Reply>,
-    changes: Vec<Change>,
-    /// For how many more requests each actor waits.
-    frozen: BTreeMap<usize, u64>,
-    hesitates: Option<Hesitation>,
+    pub(super) unanswered: Vec<Reply>,
+    pub(super) changes: Vec<Change>,
+    pub(super) suspended: Suspended,
+    pub(super) ambushes: Vec<Ambush>,
+    /// Requests that are answered wrongly.
+    pub(super) lies: Vec<WrongAnswer>,
+    pub(super) overwrites: bool,
+    pub(super) killed: Vec<String>,
+    /// What rotted: who is no part of the simulation does not see it.
+    pub(super) spoilt: BTreeSet<String>,
+    /// Creates of such names are under way twice, so often out of 100, and the second lands when the object is deleted.
+    pub(super) echoes: Option<(&'static str, u64)>,
+    pub(super) lands: Vec<String>,
+    pub(super) hesitates: Option<Hesitation>,
     pub(super) rng: Rng,
     pub(super) weather: Weather,
     pub(super) trace: Trace,
@@ -148,7 +161,7 @@ pub(super) struct State {
 }
 
 /// How much slower actors are before some requests.
-struct Hesitation(Box<dyn Fn(&str) -> u64 + Send>);
+pub(super) struct Hesitation(pub(super) Box<dyn Fn(&str) -> u64 + Send>);
 
 impl std::fmt::Debug for Hesitation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -168,7 +181,14 @@ impl World {
             under_way: Vec::new(),
             unanswered: Vec::new(),
             changes: Vec::new(),
-            frozen: BTreeMap::new(),
+            suspended: Suspended::default(),
+            ambushes: Vec::new(),
+            lies: Vec::new(),
+            overwrites: false,
+            killed: Vec::new(),
+            spoilt: BTreeSet::new(),
+            echoes: None,
+            lands: Vec::new(),
             hesitates: None,
             rng: Rng::new(seed),
             weather,
@@ -195,6 +215,13 @@ impl World {
     /// The names of all objects, in order.
     pub fn names(&self) -> Vec<String> {
         self.0.lock().objects.keys().cloned().collect()
+    }
+
+    /// Those that begin like this.
+    pub fn names_below(&self, begin: &str) -> Vec<String> {
+        let state = self.0.lock();
+        let from = state.objects.range(begin.to_owned()..);
+        from.map(|(name, _)| name).take_while(|name| name.starts_with(begin)).cloned().collect()
     }
 
     /// Whether an object is there.
@@ -228,6 +255,11 @@ impl World {
         self.0.lock().hesitates = Some(Hesitation(Box::new(hesitates)));
     }
 
+    /// Where actors are stopped on purpose.
+    pub fn set_ambushes(&self, ambushes: Vec<Ambush>) {
+        self.0.lock().ambushes = ambushes;
+    }
+
     /// Another weather from now on.
     pub fn set_weather(&self, weather: Weather) {
         self.0.lock().weather = weather;
@@ -237,14 +269,24 @@ impl World {
         let (reply, answer) = oneshot::channel();
         let mut state = self.0.lock();
         if let Ask::Linger(requests) = ask {
-            state.frozen.insert(actor, requests.max(1));
+            state.suspended.delay(actor, requests.max(1));
         }
-        state.under_way.push(UnderWay { actor, ask, reply: Some(reply) });
+        state.under_way.push(UnderWay { actor, ask, reply: Some(reply), has_waited: false });
         answer
     }
 
     pub(super) fn answer_now(&self, ask: &Ask) -> Result<Answer, Error> {
-        self.0.lock().carry_out(ask, usize::MAX)
+        let mut state = self.0.lock();
+        let answer = state.carry_out(ask, usize::MAX);
+        let is_spoilt = |name: &String| state.spoilt.contains(name);
+        match (ask, answer) {
+            (Ask::Read(path), Ok(_)) if is_spoilt(path) => Err(missing(path)),
+            (Ask::Page(..), Ok(Answer::Page(mut names, more))) => {
+                names.retain(|(name, ..)| !is_spoilt(name));
+                Ok(Answer::Page(names, more))
+            }
+            (_, answer) => answer,
+        }
     }
 
     /// Carries out one request, in whatever way the dice say. False when nobody waits for anything.
@@ -256,16 +298,20 @@ impl World {
         if state.chance(|weather| weather.late) {
             state.apply_late();
         }
+        state.land();
         let awaited: Vec<_> = (0..state.under_way.len()).filter(|at| state.under_way[*at].is_awaited()).collect();
         if awaited.is_empty() {
             return false;
         }
-        state.frozen.retain(|_, left| {
-            *left -= 1;
-            *left > 0
-        });
-        let quick = awaited.iter().copied().filter(|at| !state.frozen.contains_key(&state.under_way[*at].actor));
-        let quick: Vec<_> = quick.collect();
+        state.suspended.count();
+        let is_slow = |at: &usize| state.suspended.is_slow(state.under_way[*at].actor);
+        let quick: Vec<_> = awaited.iter().copied().filter(|at| !is_slow(at)).collect();
+        // Who was stopped on purpose lets time pass.
+        let is_still = |at: &usize| is_slow(at) && state.suspended.is_still(state.under_way[*at].actor);
+        let awaited: Vec<_> = awaited.iter().copied().filter(|at| !is_still(at)).collect();
+        if awaited.is_empty() {
+            return false;
+        }
         let mut at = if quick.is_empty() { *state.rng.pick(&awaited) } else { *state.rng.pick(&quick) };
         let hesitates = state.hesitates.as_ref().map_or(0, |hesitates| hesitates.0(&state.under_way[at].ask.told()));
         if quick.len() > 1 && state.chance(|weather| weather.freezes + hesitates) {
@@ -273,156 +319,34 @@ impl World {
             state.freeze(at);
             at = *state.rng.pick(&quick);
         }
+        if state.is_ambushed(at) {
+            return true;
+        }
         state.meet_fate(at);
         true
+    }
+
+    /// Whether an actor stands still.
+    pub(super) fn is_still(&self, actor: usize) -> bool {
+        self.0.lock().suspended.is_still(actor)
+    }
+
+    /// Whoever stands still goes on, because nobody else does anything.
+    pub(super) fn wake_all(&self) {
+        self.0.lock().suspended.wake_all();
+    }
+
+    /// An actor is gone.
+    pub(super) fn forget(&self, actor: usize) {
+        self.0.lock().suspended.forget(actor);
     }
 
     /// All requests that nobody waits for reach the store now, or never.
     pub(super) fn settle(&self) {
         let mut state = self.0.lock();
+        state.echoes = None;
         while !state.under_way.is_empty() {
             state.apply_late();
         }
-    }
-}
-
-impl State {
-    fn chance(&mut self, of: impl Fn(&Weather) -> u64) -> bool {
-        let chance = of(&self.weather);
-        self.rng.below(10_000) < chance
-    }
-
-    /// The actor of a request becomes slow.
-    fn freeze(&mut self, at: usize) {
-        let actor = self.under_way[at].actor;
-        // For a few requests of others, or for so many that everything is different afterwards.
-        let most = *self.rng.pick(&[20, 300, 1500]);
-        let left = self.rng.within(1..most);
-        self.frozen.insert(actor, left);
-        let (name, ask) = (self.name(actor), self.under_way[at].ask.told());
-        self.trace.push(format!("{name}: is slow for {left} requests before {ask}"));
-    }
-
-    /// One request that nobody waits for takes effect, or is lost.
-    fn apply_late(&mut self) {
-        let late: Vec<_> = (0..self.under_way.len()).filter(|at| !self.under_way[*at].is_awaited()).collect();
-        let Some(at) = (!late.is_empty()).then(|| *self.rng.pick(&late)) else { return };
-        let request = self.under_way.swap_remove(at);
-        let told = format!("{}: {}", self.name(request.actor), request.ask.told());
-        if self.rng.one_in(4) {
-            self.trace.push(format!("{told}: lost"));
-        } else {
-            let result = self.carry_out(&request.ask, 1);
-            self.trace.push(format!("{told}: late{}", if result.is_ok() { "" } else { ", without effect" }));
-        }
-    }
-
-    fn meet_fate(&mut self, at: usize) {
-        let mut request = self.under_way.swap_remove(at);
-        let told = format!("{}: {}", self.name(request.actor), request.ask.told());
-        let answer = |request: &mut UnderWay, answer| {
-            if let Some(reply) = request.reply.take() {
-                // Whoever asked may be gone by now.
-                let _ = reply.send(answer);
-            }
-        };
-        if matches!(request.ask, Ask::Linger(_)) {
-            self.trace.push(told);
-            answer(&mut request, Ok(Answer::Done));
-            return;
-        }
-        let failure = *self.rng.pick(&[Failure::Status(503), Failure::Reset, Failure::Timeout, Failure::Status(500)]);
-        let error = failure.error(request.ask.path());
-        if self.chance(|weather| weather.fails) {
-            self.trace.push(format!("{told}: fails"));
-            answer(&mut request, Err(error));
-            return;
-        }
-        let has_effect = request.ask.has_effect();
-        if has_effect && self.chance(|weather| weather.fails_after) {
-            if self.rng.one_in(2) {
-                let result = self.carry_out(&request.ask, 1);
-                self.trace.push(format!("{told}: fails after {}", outcome(&result)));
-                answer(&mut request, Err(error));
-            } else {
-                // The connection broke, but a gateway has it.
-                self.trace.push(format!("{told}: fails, and is still under way"));
-                answer(&mut request, Err(error));
-                self.under_way.push(request);
-            }
-            return;
-        }
-        if self.chance(|weather| weather.hangs) {
-            if has_effect && self.rng.one_in(2) {
-                let result = self.carry_out(&request.ask, 1);
-                self.trace.push(format!("{told}: hangs after {}", outcome(&result)));
-                self.unanswered.extend(request.reply.take());
-            } else {
-                self.trace.push(format!("{told}: hangs"));
-                self.unanswered.extend(request.reply.take());
-                if has_effect {
-                    self.under_way.push(request);
-                }
-            }
-            return;
-        }
-        let most = *self.rng.pick(&[3, 12, 40]);
-        let page = 1 + self.rng.below(most) as usize;
-        let result = self.carry_out(&request.ask, page);
-        self.trace.push(format!("{told}: {}", outcome(&result)));
-        answer(&mut request, result);
-    }
-
-    pub(super) fn name(&self, actor: usize) -> String {
-        self.names.get(actor).cloned().unwrap_or_default()
-    }
-
-    fn carry_out(&mut self, ask: &Ask, page: usize) -> Result<Answer, Error> {
-        let missing = |path: &str| Error::NotFound { path: path.to_owned(), source: "there is none".into() };
-        match ask {
-            Ask::Create(path, _) if self.objects.contains_key(path) => {
-                Err(Error::AlreadyExists { path: path.clone(), source: "there is one".into() })
-            }
-            Ask::Create(path, bytes) | Ask::Put(path, bytes) => {
-                let stored = Stored { bytes: bytes.clone(), created_ms: self.now_ms };
-                self.objects.insert(path.clone(), stored);
-                self.changes.push(Change::Created(path.clone()));
-                Ok(Answer::Done)
-            }
-            Ask::Read(path) => {
-                let stored = self.objects.get(path).ok_or_else(|| missing(path))?;
-                Ok(Answer::Bytes(stored.bytes.clone(), stored.created_ms))
-            }
-            Ask::Page(folder, after) => {
-                let below = format!("{folder}/");
-                let begin = after.clone().unwrap_or_default();
-                let mut found = self
-                    .objects
-                    .range(begin.clone()..)
-                    .filter(|(path, _)| (folder.is_empty() || path.starts_with(&below)) && **path > begin)
-                    .map(|(path, stored)| (path.clone(), stored.bytes.len() as u64, stored.created_ms));
-                let names: Vec<_> = found.by_ref().take(page).collect();
-                let more = found.next().is_some();
-                Ok(Answer::Page(names, more))
-            }
-            Ask::Linger(_) => Ok(Answer::Done),
-            Ask::Delete(path) => {
-                if self.objects.remove(path).is_some() {
-                    self.changes.push(Change::Deleted(path.clone()));
-                }
-                Ok(Answer::Done)
-            }
-        }
-    }
-}
-
-fn outcome(result: &Result<Answer, Error>) -> String {
-    match result {
-        Ok(Answer::Done) => "done".to_owned(),
-        Ok(Answer::Bytes(bytes, _)) => format!("{} bytes", bytes.len()),
-        Ok(Answer::Page(names, more)) => format!("{} names{}", names.len(), if *more { " and more" } else { "" }),
-        Err(Error::NotFound { .. }) => "not found".to_owned(),
-        Err(Error::AlreadyExists { .. }) => "name taken".to_owned(),
-        Err(_) => "failed".to_owned(),
     }
 }

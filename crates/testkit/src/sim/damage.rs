@@ -1,0 +1,108 @@
+//! What a store does that is not its promise: it answers wrongly once, loses an object, spoils one, or overwrites what is there.
+
+use bytes::Bytes;
+use object_store::Error;
+
+use super::world::{Answer, World};
+
+/// What is wrong with an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wrong {
+    /// A page of a listing lacks an entry; or, if it has only one, the listing ends with it.
+    Lacks,
+    /// An object that is there is said not to be.
+    Missing,
+    /// Of an object other bytes are given.
+    Garbage,
+}
+
+/// One request that is answered wrongly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WrongAnswer {
+    /// How the name of the actor begins.
+    pub actor: &'static str,
+    /// How the request begins, as the trace tells it.
+    pub to: &'static str,
+    /// How it must not end.
+    pub not: &'static str,
+    /// What is wrong.
+    pub wrong: Wrong,
+    /// So many such requests are answered rightly before.
+    pub after: u64,
+}
+
+impl WrongAnswer {
+    /// Whether a request is meant that has this answer.
+    fn fits(&self, actor: &str, request: &str, answer: &Result<Answer, Error>) -> bool {
+        let is_told = match (self.wrong, answer) {
+            (Wrong::Lacks, Ok(Answer::Page(names, _))) => !names.is_empty(),
+            (Wrong::Missing | Wrong::Garbage, Ok(Answer::Bytes(..))) => true,
+            _ => false,
+        };
+        let is_meant = self.not.is_empty() || !request.ends_with(self.not);
+        is_told && is_meant && actor.starts_with(self.actor) && request.starts_with(self.to)
+    }
+}
+
+/// Answers a request wrongly if it is meant. Says whether it did: each is told once.
+pub(super) fn tell(
+    lies: &mut Vec<WrongAnswer>,
+    actor: &str,
+    request: &str,
+    path: &str,
+    answer: &mut Result<Answer, Error>,
+) -> bool {
+    let Some(at) = lies.iter().position(|lie| lie.fits(actor, request, answer)) else { return false };
+    if lies[at].after > 0 {
+        lies[at].after -= 1;
+        return false;
+    }
+    match (lies.remove(at).wrong, &mut *answer) {
+        (Wrong::Lacks, Ok(Answer::Page(names, _))) => {
+            // Not the last one of several: the next page begins after that.
+            names.remove((names.len() - 1) / 2);
+        }
+        (Wrong::Garbage, Ok(Answer::Bytes(bytes, _))) => {
+            *bytes = Bytes::from(bytes.iter().map(|byte| byte ^ 0x55).collect::<Vec<_>>());
+        }
+        _ => *answer = Err(Error::NotFound { path: path.to_owned(), source: "so it is said".into() }),
+    }
+    true
+}
+
+impl World {
+    /// The store loses an object.
+    pub fn lose(&self, name: &str) {
+        self.0.lock().lose(name);
+    }
+
+    /// The bytes of an object rot.
+    pub fn spoil(&self, name: &str) {
+        self.0.lock().spoil(name);
+    }
+
+    /// One request more is answered wrongly.
+    pub fn answer_wrongly(&self, answer: WrongAnswer) {
+        self.0.lock().lies.push(answer);
+    }
+
+    /// Whether each request that was to be answered wrongly was.
+    pub fn has_lied(&self) -> bool {
+        self.0.lock().lies.is_empty()
+    }
+
+    /// An actor crashes before it does anything else.
+    pub fn kill(&self, actor: &str) {
+        self.0.lock().killed.push(actor.to_owned());
+    }
+
+    /// So many creates out of 100 of names that begin like this are under way twice. The second lands when the object is deleted.
+    pub fn set_echoes(&self, begin: &'static str, percent: u64) {
+        self.0.lock().echoes = Some((begin, percent));
+    }
+
+    /// Whether a create replaces what is there.
+    pub fn set_overwrites(&self, overwrites: bool) {
+        self.0.lock().overwrites = overwrites;
+    }
+}
