@@ -93,6 +93,10 @@ impl SampledIndex {
         }
         // Groups of that many segments are hundreds of terabytes; what is not noted is stored again.
         let Some(number) = u64::from(group).checked_add(1).filter(|number| *number <= GROUP_MASK) else { return };
+        // What is known already needs no room.
+        if self.taken >= fill_max(self.places.len()) && self.get(sample).is_some() {
+            return;
+        }
         while self.taken >= fill_max(self.places.len()) {
             self.make_room();
         }
@@ -192,6 +196,16 @@ mod tests {
         assert!(groups.len() > 250, "only {} of 640 groups can still be found", groups.len());
         assert!((0..64_000).all(|n| index.get(scatter(n)).is_none_or(|group| group == (n / 100) as u32)));
         assert!((64_000..200_000).filter(|n| index.get(scatter(*n)).is_some()).count() <= 1);
+    }
+
+    #[test]
+    fn a_full_index_forgets_nothing_for_what_it_knows() {
+        let mut index = SampledIndex::new(10_527);
+        let full = index.capacity() as u64;
+        for n in (0..full).chain(0..full) {
+            index.insert(scatter(n), n as u32);
+        }
+        assert!((0..full).all(|n| index.get(scatter(n)) == Some(n as u32)));
     }
 
     proptest::proptest! {
