@@ -448,9 +448,11 @@ def bodies_are_wrong_for_a_while(scene, how):
         scene.run(*arguments, timeout="30s")
         scene.bucket.control([{**rule, "n": 3, "skip": 3}])
         scene.run(*arguments, timeout="30s")
-    for _ in range(3):
-        scene.bucket.control([{**rule, "p": 0.05}])
-        scene.restored(next(iter(scene.saved)), timeout="30s")
+    if how != "flip":
+        # A wrong bit in a frame of contents shows when it is opened, after the body was taken: such a file is named as damaged.
+        for _ in range(3):
+            scene.bucket.control([{**rule, "p": 0.05}])
+            scene.restored(next(iter(scene.saved)), timeout="30s")
 
 
 # What lasts is told at once, in words that help.

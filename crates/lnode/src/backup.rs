@@ -164,6 +164,9 @@ pub struct BackupReport {
     pub adopted: Vec<JobId>,
     /// Containers that the bases need and the store does not have. This version is whole: what lay there was read and stored again.
     pub missing: BTreeSet<ContainerId>,
+    /// Containers that the bases name are absent, and the index, which says where their chunks are, cannot be read: this version is as
+    /// whole as its bases are.
+    pub may_miss_more: bool,
 }
 
 /// A version in which a backup looked for duplicates.

@@ -98,10 +98,7 @@ impl Repository {
     /// Reads a whole container.
     pub async fn read_container(&self, id: ContainerId) -> Result<OpenContainer, RepositoryError> {
         let name = names::container(id);
-        let is_sound = |object: &[u8]| {
-            ContainerIndex::decode(&self.keys, id, object, object.len() as u64)
-                .is_ok_and(|index| self.are_frames_sound(&index, 0, object))
-        };
+        let is_sound = |object: &[u8]| ContainerIndex::decode(&self.keys, id, object, object.len() as u64).is_ok();
         let object = self.store.get_sound(&name, OBJECT_MAX, is_sound).await?;
         let bytes_read = object.len() as u64;
         let index =
@@ -141,29 +138,12 @@ impl Repository {
         let object = object.freeze();
         let bytes_read = object.len() as u64;
         match ContainerIndex::decode(&self.keys, id, &object, bytes_read) {
-            Ok(index) if !self.store.is_far() || self.are_frames_sound(&index, 0, &object) => {
+            Ok(index) => {
                 let parts = vec![(0, object)];
                 Ok(OpenContainer { index, parts, object_len: bytes_read, bytes_read, requests })
             }
-            Ok(_) | Err(_) => self.read_container(id).await,
+            Err(_) => self.read_container(id).await,
         }
-    }
-
-    /// Whether all frames that lie in these bytes of a container open; they begin at `from`. One wrong bit of a body is in a frame, most
-    /// likely, and to read the body again may mend it.
-    fn are_frames_sound(&self, index: &ContainerIndex, from: u64, bytes: &[u8]) -> bool {
-        let mut scratch = Vec::new();
-        index.frames().iter().all(|frame| {
-            let range = frame.object_range();
-            let start = range.start.checked_sub(from).and_then(|start| usize::try_from(start).ok());
-            let end = range.end.checked_sub(from).and_then(|end| usize::try_from(end).ok());
-            let sealed = start.zip(end).and_then(|(start, end)| bytes.get(start..end));
-            sealed.is_none_or(|sealed| {
-                scratch.clear();
-                scratch.extend_from_slice(sealed);
-                unseal_frame(&self.keys, index.id, frame, &mut scratch).is_ok()
-            })
-        })
     }
 
     /// Makes a container again from its [`OpenContainer::sealed_parts`], without asking the store.
@@ -226,9 +206,7 @@ impl Repository {
         for range in ranges {
             bytes_read += range.end - range.start;
             requests += 1;
-            let from = range.start;
-            let is_sound = |bytes: &[u8]| self.are_frames_sound(&index, from, bytes);
-            parts.push((from, self.store.get_sound_range(&name, range, is_sound).await?));
+            parts.push((range.start, self.store.get_range(&name, range).await?));
         }
         parts.sort_unstable_by_key(|(from, _)| *from);
         let object_len = index.object_len;

@@ -55,16 +55,17 @@ impl Repository {
         Ok(())
     }
 
-    /// Those of some containers that the store does not have or cannot read. Takes one listing for each job and kind that they are
-    /// of, and a request for each container that no listing shows.
+    /// Those of some containers that the store does not have, cannot read, or has with another size than is said (in bytes of the
+    /// object; `None`: any). Takes one listing for each job and kind that they are of, and a request for each container that no listing
+    /// shows.
     pub async fn absent_containers(
         &self,
-        containers: impl IntoIterator<Item = ContainerId>,
+        containers: impl IntoIterator<Item = (ContainerId, Option<u64>)>,
     ) -> Result<BTreeSet<ContainerId>, RepositoryError> {
         let store = self.store.without_cache();
-        let mut folders: BTreeMap<String, BTreeSet<ContainerId>> = BTreeMap::new();
-        for id in containers {
-            folders.entry(names::containers_of(id.kind, id.job)).or_default().insert(id);
+        let mut folders: BTreeMap<String, BTreeMap<ContainerId, Option<u64>>> = BTreeMap::new();
+        for (id, bytes) in containers {
+            folders.entry(names::containers_of(id.kind, id.job)).or_default().insert(id, bytes);
         }
         let listings = folders.into_iter().map(|(folder, mut wanted)| {
             let store = &store;
@@ -75,20 +76,27 @@ impl Repository {
                     Err(error) if error.is_of_object() => Vec::new(),
                     Err(error) => return Err(error),
                 };
+                let mut wrong = BTreeSet::new();
                 for object in listed {
-                    if let Some(id) = names::parse_container(&object.name) {
-                        wanted.remove(&id);
+                    let Some(id) = names::parse_container(&object.name) else { continue };
+                    // An entry that cannot be examined is listed all the same, and says nothing.
+                    if object.modified_ms == u64::MAX {
+                        continue;
+                    }
+                    if wanted.remove(&id).flatten().is_some_and(|bytes| bytes != object.size) {
+                        wrong.insert(id);
                     }
                 }
-                Ok(wanted)
+                Ok((wanted.into_keys().collect::<Vec<_>>(), wrong))
             }
         });
         let mut listings = futures::stream::iter(listings).buffered(CONCURRENT);
-        let mut unlisted = BTreeSet::new();
-        while let Some(wanted) = listings.next().await {
-            unlisted.extend(wanted?);
+        let (mut unlisted, mut absent) = (BTreeSet::new(), BTreeSet::new());
+        while let Some(listing) = listings.next().await {
+            let (wanted, wrong) = listing?;
+            unlisted.extend(wanted);
+            absent.extend(wrong);
         }
-        let mut absent = BTreeSet::new();
         self.look_for_containers(unlisted, |id, presence| {
             if presence != Presence::Present {
                 absent.insert(id);

@@ -146,11 +146,6 @@ impl Store {
         Self { top: self.uncached.clone(), ..self.clone() }
     }
 
-    /// Whether others stand between us and the objects, and may change what they pass on.
-    pub(crate) fn is_far(&self) -> bool {
-        self.is_far
-    }
-
     /// The same store, which keeps up to so many bytes of ends of runs and data containers in memory: for one task that reads them
     /// again and again. What has to be as of now is asked for all the same. One that remembers already goes on with what it has, and
     /// also without its cache.

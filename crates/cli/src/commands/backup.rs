@@ -87,7 +87,7 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
         ended.print(&app.out)?
     }
     Ok(match () {
-        () if !report.missing.is_empty() => Exit::Damage,
+        () if !report.missing.is_empty() || report.may_miss_more => Exit::Damage,
         () if ended.errors > 0 => Exit::Partly,
         () => Exit::Done,
     })
@@ -144,6 +144,7 @@ impl Ended<'_> {
         put("adopted_jobs", json!(adopted));
         let missing: Vec<_> = self.report.missing.iter().map(|id| names::container(*id)).collect();
         put("missing_objects", json!(missing));
+        put("index_unreadable", json!(self.report.may_miss_more));
         summary::put_requests(&mut object, &self.requests);
         Value::Object(object)
     }
@@ -194,19 +195,26 @@ impl Ended<'_> {
             None => out.info("nothing changed: no snapshot was made")?,
         }
         if let Some(first) = self.report.missing.first() {
-            let others = match self.report.missing.len() - 1 {
-                0 => String::new(),
-                count => format!(" and {count} more"),
+            let what = match self.report.missing.len() - 1 {
+                0 => "is missing or damaged",
+                1 => "and 1 other object are missing or damaged",
+                count => &format!("and {count} other objects are missing or damaged"),
             };
+            let stored = if self.args.dry_run { "would be" } else { "was" };
             out.warn(&format!(
-                "{}{others} is missing, and earlier snapshots need it; this snapshot was read and stored without it and is whole",
+                "{} {what}; earlier snapshots need them. Their data {stored} stored again for this snapshot",
                 names::container(*first)
             ));
-            out.warn("`larder check` says which snapshots are damaged, `larder repair` what can be done");
+            out.warn("`larder check` lists the damaged snapshots, and `larder help repair` the ways to repair them");
+        }
+        if self.report.may_miss_more {
+            out.warn(
+                "the index cannot be read, so this snapshot may share data that is missing: run `larder repair index`, then `larder check`",
+            );
         }
         if self.errors > 0 {
             let problems = sizes::count(self.errors, "item");
-            out.warn(&format!("{problems} could not be read or changed meanwhile: see the messages above"));
+            out.warn(&format!("{problems} could not be read or changed during the backup: see the messages above"));
         }
         Ok(())
     }

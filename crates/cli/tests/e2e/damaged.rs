@@ -215,23 +215,93 @@ fn a_backup_notices_what_is_missing_of_its_base() {
     }
 }
 
-/// What passes moved is not there either, and without an index nobody can say where it went: that is no reason to store it again.
+/// What passes moved is not there either, and without an index nobody can say where it went. That is no reason to store it again, and
+/// no success.
 #[test]
-fn a_backup_without_an_index_calls_nothing_missing() {
-    for layout in ["standard", "lifecycle"] {
-        let play = Play::with_repository();
-        for version in 0..3 {
-            play.write("source/same", tree::noise(1, 1_500_000));
-            play.write("source/changes", tree::noise(2 + version, 1_500_000));
-            play.backup(["source", "--series", "s", "--layout", layout]);
-            play.larder(["optimize", "--min-age", "0", "--max-unused", "0"]).ok();
-        }
-        for name in named(&play.repository(), "index/") {
-            remove(&play.repository(), &name);
-        }
-        let summary = backed_up(&play, 0);
-        assert_eq!((&summary["missing_objects"], &summary["files_new"]), (&json!([]), &json!(0)), "{layout}");
+fn a_backup_without_an_index_says_that_more_may_be_missing() {
+    let play = Play::with_repository();
+    for version in 0..3 {
+        play.write("source/same", tree::noise(1, 1_500_000));
+        play.write("source/changes", tree::noise(2 + version, 1_500_000));
+        play.settle();
+        play.backup(["source", "--series", "s", "--layout", "lifecycle"]);
+        play.larder(["optimize"]).ok();
     }
+    for name in named(&play.repository(), "index/") {
+        remove(&play.repository(), &name);
+    }
+    let summary = backed_up(&play, 13);
+    assert_eq!((&summary["missing_objects"], &summary["files_new"]), (&json!([]), &json!(0)));
+    assert_eq!(summary["index_unreadable"], true);
+    play.larder(["repair", "index"]).ok();
+    assert_eq!(backed_up(&play, 0)["index_unreadable"], false);
+}
+
+/// A container that is cut short, or has a folder in its place, is no better than none.
+#[test]
+fn a_backup_builds_on_no_container_that_is_cut_short_or_unreadable() {
+    for layout in ["standard", "lifecycle"] {
+        for (kind, way) in [("data/", "truncated"), ("meta/", "truncated"), ("data/", "folder"), ("data/", "empty")] {
+            let what = format!("{layout}, {kind}, {way}");
+            let play = Play::with_repository();
+            play.write("source/same", tree::noise(1, 1_500_000));
+            play.backup(["source", "--series", "s", "--layout", layout]);
+            let name = lose_needed(&play, kind);
+            let at = play.repository().join(&name);
+            match way {
+                "folder" => std::fs::create_dir(&at).expect("a folder"),
+                "empty" => std::fs::write(&at, "").expect("written"),
+                _ => {
+                    let bytes = std::fs::read(play.path("aside")).expect("moved there");
+                    std::fs::write(&at, &bytes[..bytes.len() - 100]).expect("written");
+                }
+            }
+            let told = backed_up(&play, 13);
+            assert_eq!(told["missing_objects"], json!([name]), "{what}");
+            let newest = told["snapshot_id"].as_str().expect("text");
+            play.larder(["restore", newest, "--target", "back"]);
+            let below = play.path("back").join(play.path("source").strip_prefix("/").expect("absolute"));
+            tree::same(&play.path("source"), &below);
+        }
+    }
+}
+
+/// The copy that a pass kept of two is lost: a snapshot whose own container was retired for it has lost its contents too.
+#[test]
+fn a_backup_notices_that_a_retired_container_leads_nowhere() {
+    let play = Play::with_repository();
+    let contents = tree::noise(1, 3_000_000);
+    for series in ["a", "b"] {
+        play.write(format!("{series}/file"), &contents);
+        play.backup([series, "--series", series, "--no-similar"]);
+    }
+    let first = play.larder(["snapshots", "--json"]).ok().json();
+    let [of_a, of_b] = ["a", "b"].map(|series| {
+        let rows = first.as_array().expect("an array").clone();
+        let row = rows.into_iter().find(|row| row["series"] == json!(series)).expect("a snapshot");
+        row["id"].as_str().expect("text").to_owned()
+    });
+    for series in ["a", "b"] {
+        play.write(format!("{series}/file"), tree::noise(u64::from(series.as_bytes()[0]), 1_000_000));
+        play.backup([series, "--series", series, "--no-similar"]);
+    }
+    play.larder(["optimize", "--max-unused", "0"]).ok();
+    let data = named(&play.repository(), "data/");
+    let is_there = |id: &String| data.iter().any(|name| name.contains(id.as_str()));
+    let (retired, kept, series) = match (is_there(&of_a), is_there(&of_b)) {
+        (false, true) => (of_a, of_b, "a"),
+        (true, false) => (of_b, of_a, "b"),
+        _ => panic!("one copy goes: {data:?}"),
+    };
+    let lost: Vec<_> = data.iter().filter(|name| name.contains(kept.as_str())).collect();
+    lost.iter().for_each(|name| remove(&play.repository(), name));
+    play.write(format!("{series}/file"), &contents);
+    let args = ["backup", series, "--series", series, "--no-similar", "--parent", &retired, "--json"];
+    let told = play.larder(args).code(13).messages("summary").pop().expect("a summary");
+    assert_eq!(told["missing_objects"], json!(lost), "{told}");
+    play.larder(["restore", told["snapshot_id"].as_str().expect("text"), "--target", "back"]).ok();
+    let below = play.path("back").join(play.path(series).strip_prefix("/").expect("absolute"));
+    tree::same(&play.path(series), &below);
 }
 
 /// Backs the tree up once more; gives the summary.

@@ -1,5 +1,6 @@
 //! Deletes what was decided. The decision is published, and stays true whoever carries it out, how often and when.
 
+use std::error::Error;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +9,7 @@ use futures::StreamExt;
 use larder_format::ids::{ByteCount, JobId};
 use larder_format::names::{self, LeaseObject};
 use larder_store::rules::Rule;
-use larder_store::{Repository, RepositoryError, StoreErrorKind};
+use larder_store::{Repository, RepositoryError, StoreError, StoreErrorKind};
 
 use super::decide::{Decision, Removal};
 use super::report::{Done, PassReport, Undeleted};
@@ -24,6 +25,8 @@ const FAILED_MAX: usize = 64;
 struct Failed {
     undeleted: Vec<Undeleted>,
     count: Arc<AtomicUsize>,
+    /// The first deletion that the store refused.
+    refused: Option<StoreError>,
 }
 
 impl Failed {
@@ -32,8 +35,11 @@ impl Failed {
         match failed {
             RepositoryError::Store(error) if is_of_one(error.kind) => {
                 tracing::warn!(%error, "an object could not be deleted; the next pass tries again");
-                self.undeleted.push(Undeleted { name: error.name.clone(), why: error.to_string() });
+                self.undeleted.push(Undeleted { name: error.name.clone(), why: chain(&error) });
                 self.count.store(self.undeleted.len(), Ordering::Relaxed);
+                if error.kind == StoreErrorKind::PermissionDenied {
+                    self.refused.get_or_insert(error);
+                }
                 Ok(())
             }
             failed => Err(failed),
@@ -43,12 +49,25 @@ impl Failed {
 
 /// Whether a failure of this kind may be that of one request or one object. What others say holds for all.
 fn is_of_one(kind: StoreErrorKind) -> bool {
-    kind.is_retryable() || matches!(kind, StoreErrorKind::Unreadable | StoreErrorKind::Invalid | StoreErrorKind::Other)
+    use StoreErrorKind::{Invalid, Other, PermissionDenied, Unreadable};
+    // An immutable object, or one under a retention period, is refused as all are to credentials that may not delete.
+    kind.is_retryable() || matches!(kind, Unreadable | Invalid | Other | PermissionDenied)
+}
+
+/// An error and its causes in one line.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text = format!("{text}: {cause}");
+        next = cause.source();
+    }
+    text
 }
 
 /// Carries out a decision. `stop` is asked between objects; says whether everything was done.
 ///
-/// What cannot be deleted is left to the next pass, and named in the report.
+/// What cannot be deleted is left to the next pass, and named in the report. An error when the store refuses to delete anything.
 pub(super) async fn carry_out(
     repository: &Repository,
     decision: Decision,
@@ -57,6 +76,10 @@ pub(super) async fn carry_out(
 ) -> Result<ControlFlow<()>, RepositoryError> {
     let mut failed = Failed::default();
     let end = delete_all(repository, decision, stop, &mut report.done, &mut failed).await;
+    let has_deleted = report.done != Done::default();
+    if let Some(refused) = failed.refused.filter(|_| !has_deleted) {
+        return Err(refused.into());
+    }
     report.undeleted.append(&mut failed.undeleted);
     end
 }

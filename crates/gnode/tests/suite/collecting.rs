@@ -39,9 +39,12 @@ fn a_pass_without_anything_to_do_leaves_no_trace() {
 /// One object that the store does not delete costs the others nothing, and goes with the next pass.
 #[test]
 fn what_cannot_be_deleted_is_left_to_the_next_pass() {
-    for (what, failure) in
-        [("meta/", Failure::Status(500)), ("versions/", Failure::Reset), ("jobs/", Failure::Status(400))]
-    {
+    for (what, failure) in [
+        ("meta/", Failure::Status(500)),
+        ("versions/", Failure::Reset),
+        ("jobs/", Failure::Status(400)),
+        ("meta/", Failure::Status(403)),
+    ] {
         let scene = Scene::new();
         let gone = scene.version("a", 0);
         scene.version("a", 5);

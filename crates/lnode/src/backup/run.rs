@@ -247,6 +247,8 @@ struct OpenBase {
     missing: Arc<HashSet<ContainerId>>,
     /// The objects that are absent.
     absent: BTreeSet<ContainerId>,
+    /// Whether more may be missing, because the index cannot be read.
+    is_unknown: bool,
 }
 
 impl OpenBase {
@@ -269,10 +271,10 @@ fn open_bases(context: &Context, announced: &Announced, source: SourceKind) -> R
         match context.runtime.block_on(context.repository.manifest(&candidate.version)) {
             Ok(manifest) => {
                 let why = candidate.why;
-                let Missing { named, absent } = missing_containers(context, &manifest)?;
+                let Missing { named, absent, is_unknown } = missing_containers(context, &manifest)?;
                 let is_near = bases.is_empty() && (why != WhyBase::Similar || source == SourceKind::Stream);
                 let is_followed = is_near && named.is_empty();
-                bases.push(OpenBase { manifest, why, is_followed, missing: Arc::new(named), absent });
+                bases.push(OpenBase { manifest, why, is_followed, missing: Arc::new(named), absent, is_unknown });
             }
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "a base version is damaged and not built on");
@@ -321,6 +323,7 @@ fn run(
         bases: used.collect(),
         adopted: announced.adopts.iter().map(|pin| pin.job).collect(),
         missing: bases.iter().flat_map(|base| base.absent.iter().copied()).collect(),
+        may_miss_more: bases.iter().any(|base| base.is_unknown),
     };
     if options.dry_run || (options.skip_if_unchanged && unchanged) {
         return Ok((report, Ending::Closed(with_containers(Done::nothing(), &uploads))));

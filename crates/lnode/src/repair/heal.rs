@@ -284,9 +284,13 @@ impl Healing<'_> {
         // The number is chosen before the lease, which has to name it. If it is taken by then, so is the work.
         let generation = self.context.runtime.block_on(repository.next_generation(pin))?;
         healed.outcome = match self.announce(version, &owners, generation) {
-            Ok(outcome) => outcome,
             // A pass took this task for dead, and its containers with it.
-            Err(_) if self.context.runtime.block_on(repository.is_fenced(pin, generation)) => HealOutcome::Overtaken,
+            Ok(HealOutcome::Beyond(_)) | Err(_)
+                if self.context.runtime.block_on(repository.is_fenced(pin, generation)) =>
+            {
+                HealOutcome::Overtaken
+            }
+            Ok(outcome) => outcome,
             // Such as a bit that flipped in a part that only reading everything would have found: the version is as it was.
             Err(RepairError::Repository(error)) if error.is_damage() => HealOutcome::Beyond(error.to_string()),
             Err(error) => return Err(error),

@@ -4,7 +4,7 @@
 //! A container that is not there may be retired, so the newest index is asked. The segments of the few that remain are read: their
 //! chunks count as missing when the index leads nowhere for them.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use larder_format::ids::{ContainerId, ContainerKind};
@@ -24,52 +24,130 @@ const LOOKS_MAX: u32 = 3;
 pub(crate) struct Missing {
     /// Containers as the manifest names them, of which some chunk that the version needs is nowhere.
     pub(crate) named: HashSet<ContainerId>,
-    /// The containers that are absent: in the layout `lifecycle` those to which passes moved the chunks.
+    /// The objects that are absent: those that are named, or those to which passes moved their chunks.
     pub(crate) absent: BTreeSet<ContainerId>,
+    /// Some containers are absent, and the index that says whether they are retired cannot be read: nothing is called missing for that.
+    pub(crate) is_unknown: bool,
 }
 
 /// Looks which containers that a version needs are missing.
 pub(crate) fn missing_containers(context: &Context, manifest: &Manifest) -> Result<Missing, RepositoryError> {
     // What is learned here about moved chunks is for this question alone: a backup takes records over as they are named.
     let chunks = MetaChunks::new(context).for_reading(manifest);
-    let named: Vec<ContainerId> = manifest.containers.iter().map(|usage| usage.container).collect();
-    let absent = |ids: Vec<ContainerId>| context.runtime.block_on(context.repository.absent_containers(ids));
+    let look = Look { context, manifest, chunks };
     match manifest.summary.layout {
-        Layout::Standard => {
-            let (data, meta) = by_kind(absent(named)?);
-            if data.is_empty() {
-                return Ok(Missing::of(meta));
-            }
-            let unexplained = chunks.moved().without_retired(data)?;
-            if !unexplained.is_empty() && !can_tell(context, &chunks, manifest)? {
-                return Ok(Missing::of(meta));
-            }
-            let lost = nowhere(&chunks, manifest, &unexplained)?;
-            Ok(Missing::of(lost.into_iter().chain(meta).collect()))
+        Layout::Standard => look.standard(),
+        Layout::Lifecycle => look.lifecycle(),
+    }
+}
+
+struct Look<'a> {
+    context: &'a Context,
+    manifest: &'a Manifest,
+    chunks: MetaChunks,
+}
+
+impl Look<'_> {
+    /// The containers of this kind that the manifest names.
+    fn named(&self, kind: ContainerKind) -> impl Iterator<Item = ContainerId> {
+        let named = self.manifest.containers.iter().map(|usage| usage.container);
+        named.filter(move |id| id.kind == kind)
+    }
+
+    /// Those of some containers that are absent, or that have another size than the manifest says.
+    fn absent(&self, ids: impl IntoIterator<Item = ContainerId>) -> Result<BTreeSet<ContainerId>, RepositoryError> {
+        let sizes = self.manifest.containers.iter().map(|usage| (usage.container, usage.object_bytes));
+        let sizes: HashMap<ContainerId, u64> = sizes.collect();
+        let sized = ids.into_iter().map(|id| (id, sizes.get(&id).copied()));
+        self.context.runtime.block_on(self.context.repository.absent_containers(sized))
+    }
+
+    fn standard(&self) -> Result<Missing, RepositoryError> {
+        let mut missing = Missing::of(self.absent(self.named(ContainerKind::Meta))?);
+        let data = self.absent(self.named(ContainerKind::Data))?;
+        if data.is_empty() {
+            return Ok(missing);
         }
-        Layout::Lifecycle => {
-            let (named_data, named_meta) = by_kind(named);
-            let (_, meta) = by_kind(absent(named_meta.into_iter().collect())?);
-            let mut lost = BTreeSet::new();
-            for _ in 0..LOOKS_MAX {
-                let places = chunks.moved().places(named_data.iter().copied())?;
-                lost = absent(places)?;
-                if lost.is_empty() || !chunks.moved().learn(lost.iter().copied())? {
-                    break;
+        let explained = self.chunks.moved().explain(data)?;
+        if !explained.is_complete || (!explained.unexplained.is_empty() && !self.can_tell()?) {
+            missing.is_unknown = true;
+            return Ok(missing);
+        }
+        // Where retired containers lead must be there too.
+        let gone = self.absent(explained.retired.iter().flat_map(|(_, places)| places).copied())?;
+        let mut suspected = explained.unexplained.clone();
+        let leads_nowhere = |places: &Vec<ContainerId>| places.iter().any(|place| gone.contains(place));
+        suspected.extend(explained.retired.iter().filter(|(_, places)| leads_nowhere(places)).map(|(id, _)| *id));
+        let lost = self.nowhere(&suspected)?;
+        for id in &lost {
+            match explained.retired.iter().find(|(retired, _)| retired == id) {
+                Some((_, places)) => missing.absent.extend(places.iter().filter(|place| gone.contains(place))),
+                None => drop(missing.absent.insert(*id)),
+            }
+        }
+        missing.named.extend(lost);
+        Ok(missing)
+    }
+
+    fn lifecycle(&self) -> Result<Missing, RepositoryError> {
+        let mut missing = Missing::of(self.absent(self.named(ContainerKind::Meta))?);
+        let named: Vec<ContainerId> = self.named(ContainerKind::Data).collect();
+        let mut lost = BTreeSet::new();
+        for _ in 0..LOOKS_MAX {
+            lost = self.absent(self.chunks.moved().places(named.iter().copied())?)?;
+            if lost.is_empty() || !self.chunks.moved().learn(lost.iter().copied())? {
+                break;
+            }
+        }
+        if !lost.is_empty() && !self.can_tell()? {
+            missing.is_unknown = true;
+            return Ok(missing);
+        }
+        let lost = self.nowhere(&lost)?;
+        for id in named {
+            if self.chunks.moved().places([id])?.iter().any(|place| lost.contains(place)) {
+                missing.named.insert(id);
+            }
+        }
+        missing.absent.extend(lost);
+        Ok(missing)
+    }
+
+    /// Whether an absent data container can be told from a retired one: there is an index, or no pass ever published one.
+    fn can_tell(&self) -> Result<bool, RepositoryError> {
+        if self.chunks.moved().has_index() {
+            return Ok(true);
+        }
+        let store = self.context.repository.store().without_cache();
+        Ok(self.context.runtime.block_on(store.list(names::INDEXED))?.is_empty())
+    }
+
+    /// Those of some absent containers in which a chunk of the version lies that the index does not know elsewhere.
+    fn nowhere(&self, absent: &BTreeSet<ContainerId>) -> Result<BTreeSet<ContainerId>, RepositoryError> {
+        let mut lost = BTreeSet::new();
+        if absent.is_empty() {
+            return Ok(lost);
+        }
+        self.chunks.moved().learn(absent.iter().copied())?;
+        let mut reader = RecipeReader::new(Arc::new(self.manifest.data.clone()), self.chunks.clone());
+        let mut walk = || {
+            for number in 0..reader.segments() {
+                let Some((segment, _)) = reader.segment_ref(number)? else { continue };
+                if reader.lies_in(&segment, |id| absent.contains(id))? {
+                    let records = reader.segment(number)?;
+                    lost.extend(records.iter().map(|record| record.chunk.container).filter(|id| absent.contains(id)));
                 }
             }
-            let mut missing = Missing::of(meta);
-            if !lost.is_empty() && !can_tell(context, &chunks, manifest)? {
-                return Ok(missing);
+            Ok(())
+        };
+        match walk() {
+            Ok(()) => Ok(lost),
+            // What the rest of the version needs cannot be told.
+            Err(error) if RepositoryError::is_damage(&error) => {
+                tracing::warn!(%error, "a recipe cannot be read; all that is absent counts as missing");
+                Ok(absent.clone())
             }
-            let lost = nowhere(&chunks, manifest, &lost)?;
-            for id in named_data {
-                if chunks.moved().places([id])?.iter().any(|place| lost.contains(place)) {
-                    missing.named.insert(id);
-                }
-            }
-            missing.absent.extend(lost);
-            Ok(missing)
+            Err(error) => Err(error),
         }
     }
 }
@@ -77,60 +155,6 @@ pub(crate) fn missing_containers(context: &Context, manifest: &Manifest) -> Resu
 impl Missing {
     /// Of containers that are where the manifest names them.
     fn of(absent: BTreeSet<ContainerId>) -> Self {
-        Self { named: absent.iter().copied().collect(), absent }
-    }
-}
-
-/// Whether an absent data container can be told from a retired one: there is an index, or no pass ever published one.
-fn can_tell(context: &Context, chunks: &MetaChunks, manifest: &Manifest) -> Result<bool, RepositoryError> {
-    if chunks.moved().has_index() {
-        return Ok(true);
-    }
-    let store = context.repository.store().without_cache();
-    let has_passes = !context.runtime.block_on(store.list(names::INDEXED))?.is_empty();
-    if has_passes {
-        context.progress.note(&format!(
-            "the index cannot be read: whether containers of snapshot {} are missing is not known; run `larder repair index`",
-            manifest.summary.id.short()
-        ));
-    }
-    Ok(!has_passes)
-}
-
-/// Data containers and metadata containers.
-fn by_kind(ids: impl IntoIterator<Item = ContainerId>) -> (BTreeSet<ContainerId>, BTreeSet<ContainerId>) {
-    ids.into_iter().partition(|id| id.kind == ContainerKind::Data)
-}
-
-/// Those of some absent containers in which a chunk of the version lies that the index does not know elsewhere.
-fn nowhere(
-    chunks: &MetaChunks,
-    manifest: &Manifest,
-    absent: &BTreeSet<ContainerId>,
-) -> Result<BTreeSet<ContainerId>, RepositoryError> {
-    let mut lost = BTreeSet::new();
-    if absent.is_empty() {
-        return Ok(lost);
-    }
-    chunks.moved().learn(absent.iter().copied())?;
-    let mut reader = RecipeReader::new(Arc::new(manifest.data.clone()), chunks.clone());
-    let mut walk = || {
-        for number in 0..reader.segments() {
-            let Some((segment, _)) = reader.segment_ref(number)? else { continue };
-            if reader.lies_in(&segment, |id| absent.contains(id))? {
-                let records = reader.segment(number)?;
-                lost.extend(records.iter().map(|record| record.chunk.container).filter(|id| absent.contains(id)));
-            }
-        }
-        Ok(())
-    };
-    match walk() {
-        Ok(()) => Ok(lost),
-        // What the rest of the version needs cannot be told.
-        Err(error) if RepositoryError::is_damage(&error) => {
-            tracing::warn!(%error, "a recipe cannot be read; all that is absent counts as missing");
-            Ok(absent.clone())
-        }
-        Err(error) => Err(error),
+        Self { named: absent.iter().copied().collect(), absent, is_unknown: false }
     }
 }

@@ -1,13 +1,12 @@
 //! What the index's table of containers says of many containers at once: one scan of it, because it has them by number and not by name.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use larder_format::ids::ContainerId;
 use larder_format::index_tables::{ContainerFacts, ContainerState};
-use larder_index::IndexError;
 use larder_store::RepositoryError;
 
-use super::{Index, Moved};
+use super::{Index, Moved, without_index};
 
 /// Bytes read ahead of the table of containers.
 const SCAN_AHEAD: usize = 1 << 20;
@@ -28,8 +27,8 @@ impl Moved {
             (index, state.named.clone())
         };
         let mut gone = Vec::new();
-        index.scan_retired(|id| {
-            gone.extend(named.contains(&id).then_some(id));
+        index.scan_retired(|facts| {
+            gone.extend(named.contains(&facts.id).then_some(facts.id));
             true
         });
         let mut state = self.state.lock();
@@ -38,40 +37,72 @@ impl Moved {
         state.changes += u64::from(state.gone.len() > before);
     }
 
-    /// Of containers that were not found, those of which the newest index does not say that their chunks are elsewhere.
-    pub(crate) fn without_retired(
-        &self,
-        mut absent: BTreeSet<ContainerId>,
-    ) -> Result<BTreeSet<ContainerId>, RepositoryError> {
+    /// What the newest index says of containers that were not found.
+    pub(crate) fn explain(&self, mut absent: BTreeSet<ContainerId>) -> Result<Explained, RepositoryError> {
         self.learn(absent.iter().copied())?;
-        let Some(index) = self.state.lock().index.clone() else { return Ok(absent) };
-        index.scan_retired(|id| {
-            absent.remove(&id);
+        let mut explained = Explained { is_complete: true, ..Explained::default() };
+        let Some(index) = self.state.lock().index.clone() else {
+            explained.unexplained = absent;
+            return Ok(explained);
+        };
+        let mut sources: Vec<(ContainerId, Vec<u32>)> = Vec::new();
+        explained.is_complete = index.scan_retired(|facts| {
+            if absent.remove(&facts.id) {
+                sources.push((facts.id, facts.forwards));
+            }
             !absent.is_empty()
         });
-        Ok(absent)
+        explained.unexplained = absent;
+        let mut numbers: Vec<u32> = sources.iter().flat_map(|(_, forwards)| forwards).copied().collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let facts = match self.runtime.block_on(index.containers.get(&numbers)) {
+            Ok(facts) => facts,
+            Err(error) => {
+                explained.is_complete = false;
+                return without_index(error, "where retired containers lead is not known").map(|()| explained);
+            }
+        };
+        let known: HashMap<u32, ContainerId> =
+            numbers.into_iter().zip(facts).filter_map(|(number, facts)| Some((number, facts?.id))).collect();
+        explained.retired = sources
+            .into_iter()
+            .map(|(id, forwards)| (id, forwards.iter().filter_map(|number| known.get(number).copied()).collect()))
+            .collect();
+        Ok(explained)
     }
+}
+
+/// See [`Moved::explain`].
+#[derive(Debug, Default)]
+pub(crate) struct Explained {
+    /// Containers that are retired, and those in which the index has their chunks now.
+    pub(crate) retired: Vec<(ContainerId, Vec<ContainerId>)>,
+    /// The others.
+    pub(crate) unexplained: BTreeSet<ContainerId>,
+    /// Whether all of the table was read that mattered.
+    pub(crate) is_complete: bool,
 }
 
 impl Index {
-    /// Gives retired containers to `each` as long as it wants more. What cannot be read of the table is left out.
-    fn scan_retired(&self, mut each: impl FnMut(ContainerId) -> bool) {
+    /// Gives retired containers to `each` as long as it wants more. Says whether nothing was left out because it cannot be read.
+    fn scan_retired(&self, mut each: impl FnMut(ContainerFacts) -> bool) -> bool {
         for record in self.containers.scan(0..=u64::MAX, SCAN_AHEAD) {
             match record {
                 Ok((_, Some(facts))) if is_retired(&facts) => {
-                    if !each(facts.id) {
-                        return;
+                    if !each(facts) {
+                        return true;
                     }
                 }
                 Ok(_) => {}
-                Err(error) => return told(&error),
+                Err(error) => {
+                    tracing::warn!(%error, "the index's table of containers cannot be read");
+                    return false;
+                }
             }
         }
+        true
     }
-}
-
-fn told(error: &IndexError) {
-    tracing::warn!(%error, "the index's table of containers cannot be read");
 }
 
 /// Whether the chunks of a container are elsewhere.
