@@ -149,7 +149,7 @@ class Attack:
             prune = ["--prune"] if self.rng.random() < 0.3 else []
             return ["forget", *prune, *(snapshot["id"] for snapshot in chosen)]
         if kind == "optimize":
-            more = [[], [], ["--list-all"], ["--dead-after", "1s"], ["--task", "exact"], ["--task", "arrange"], ["--task", "compact"],
+            more = [[], [], ["--list-all"], ["--dead-after", "1s"], ["--task", "exact"], ["--task", "arrange"], ["--task", "defragment"],
                     ["--max-unused", "0"], ["--max-duration", "1s"], ["--memory", "8M"]]
             return ["optimize", *self.rng.choice(more)]
         if kind == "convert":

@@ -258,7 +258,7 @@ impl App {
         environment::cache_dir(&self.global).map(|dir| dir.join("scratch"))
     }
 
-    fn threads(&self) -> std::num::NonZeroUsize {
+    pub(crate) fn threads(&self) -> std::num::NonZeroUsize {
         let all = || std::thread::available_parallelism().unwrap_or(std::num::NonZeroUsize::MIN);
         self.global.threads.unwrap_or_else(all)
     }

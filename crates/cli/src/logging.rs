@@ -6,6 +6,7 @@ use std::panic::PanicHookInfo;
 use std::sync::Mutex;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::Global;
 use crate::exit::Exit;
@@ -24,9 +25,12 @@ pub(crate) fn start(global: &Global, out: &Output) -> Result<(), Failure> {
     if level == "off" {
         return Ok(());
     }
-    let filter = EnvFilter::try_new(level).map_err(|_| {
-        Failure::usage(format!("{level:?} is not a log level; use off, error, warn, info, debug or trace"))
-    })?;
+    let wrong = || Failure::usage(format!("{level:?} is not a log level; use off, error, warn, info, debug or trace"));
+    // A single word that is no level would be taken for the name of a module, and nothing would be logged.
+    if !level.contains(['=', ',']) && level.parse::<LevelFilter>().is_err() {
+        return Err(wrong());
+    }
+    let filter = EnvFilter::try_new(level).map_err(|_| wrong())?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter);
     let started = match &global.log_file {
         Some(path) => {
@@ -50,7 +54,9 @@ struct BesideProgress(Output);
 
 impl Write for BesideProgress {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.beside_bar(|| io::stderr().lock().write(bytes))
+        // Nobody reads the log any more: that must not end the command, which the library would do with an error.
+        let _ = self.0.beside_bar(|| io::stderr().lock().write_all(bytes));
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -19,6 +19,7 @@ mod refs;
 mod signals;
 mod sizes;
 mod strangers;
+mod thread_limit;
 mod time;
 
 use std::ffi::OsStr;
@@ -55,6 +56,7 @@ fn run() -> Exit {
         })?;
         tracing::info!(version = env!("CARGO_PKG_VERSION"), verb = cli.command.name(), "begin");
         let app = App::new(cli.global, out.clone());
+        thread_limit::check(app.threads())?;
         let exit = commands::run(&app, cli.command)?;
         app.out.flush()?;
         Ok::<_, Failure>(app.final_exit(exit))

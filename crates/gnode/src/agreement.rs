@@ -56,7 +56,7 @@ pub enum Disagreement {
         name: String,
     },
     /// A container was retired or arranged away although a version of the other layout uses it.
-    #[error("snapshot {} uses {container}, which is of another layout and was given up", version.job)]
+    #[error("snapshot {} uses {container}, which is of another layout and was retired", version.job)]
     LayoutsMixed {
         /// The version.
         version: Pin,
@@ -116,7 +116,7 @@ pub enum Disagreement {
         key: ChunkKey,
     },
     /// Chunks of a container that was given up are said to be in one that is not there.
-    #[error("{container} was given up for container {forward} of the index, which is not there")]
+    #[error("{container} was redirected to container {forward} of the index, which is not there")]
     ForwardGone {
         /// Name of the container that was given up.
         container: String,

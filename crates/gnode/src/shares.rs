@@ -78,7 +78,7 @@ pub async fn shares(
         Ok(moved) => moved,
         Err(IndexError::Repository(error)) if !error.is_damage() => return Err(error),
         Err(error) => {
-            tracing::warn!(%error, "the index cannot be read: what was given up counts as if it were there");
+            tracing::warn!(%error, "the index cannot be read: retired containers count as present");
             HashMap::new()
         }
     };

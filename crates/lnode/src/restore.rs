@@ -92,7 +92,7 @@ pub enum RestoreError {
         path: Vec<u8>,
     },
     /// The version was forgotten after it had been listed, or while it was restored without a lease.
-    #[error("snapshot {} was forgotten meanwhile", id.short())]
+    #[error("snapshot {} was forgotten during the restore", id.short())]
     Forgotten {
         /// Which.
         id: larder_format::ids::JobId,

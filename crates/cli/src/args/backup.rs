@@ -9,149 +9,149 @@ use crate::{sizes, time};
 
 /// Back up files, folders, a stream or a device as a new snapshot.
 ///
-/// Snapshots of the same thing form a series; each is compared with the newest of its series, and only what is new is stored. The
-/// series is named after host and paths unless --series names it. Whether interrupted by Ctrl-C, a crash or a lost network: what
-/// was uploaded is reused by the next run.
+/// Snapshots of the same files form a series. A backup compares with the newest snapshot of its series and stores only new data.
+/// The series is named after host and paths, unless --series names it. After an interruption (Ctrl-C, a crash, a lost network), the
+/// next run reuses the data that was uploaded.
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {
     /// Files and folders; with --stdin-from-command after --, the command and its arguments
     #[arg(value_name = "PATH")]
     pub(crate) paths: Vec<OsString>,
 
-    /// Leave out what matches the pattern (as in restic: /a/b is anchored, a/b matches anywhere, ! takes back)
-    #[arg(short = 'e', long, value_name = "PATTERN", help_heading = "What to leave out")]
+    /// Exclude files that match the pattern, as in restic: /a/b is anchored, a/b matches anywhere, ! negates
+    #[arg(short = 'e', long, value_name = "PATTERN", help_heading = "Exclude")]
     pub(crate) exclude: Vec<OsString>,
 
-    /// The same without regard to upper and lower case
-    #[arg(long, value_name = "PATTERN", help_heading = "What to leave out")]
+    /// The same, ignoring case
+    #[arg(long, value_name = "PATTERN", help_heading = "Exclude")]
     pub(crate) iexclude: Vec<OsString>,
 
-    /// File of patterns, one a line
-    #[arg(long, value_name = "FILE", help_heading = "What to leave out")]
+    /// Read exclude patterns from a file, one per line
+    #[arg(long, value_name = "FILE", help_heading = "Exclude")]
     pub(crate) exclude_file: Vec<PathBuf>,
 
-    /// The same without regard to upper and lower case
-    #[arg(long, value_name = "FILE", help_heading = "What to leave out")]
+    /// The same, ignoring case
+    #[arg(long, value_name = "FILE", help_heading = "Exclude")]
     pub(crate) iexclude_file: Vec<PathBuf>,
 
-    /// Leave out the contents of folders that hold a CACHEDIR.TAG
-    #[arg(long, help_heading = "What to leave out")]
+    /// Exclude the contents of folders that contain a CACHEDIR.TAG file
+    #[arg(long, help_heading = "Exclude")]
     pub(crate) exclude_caches: bool,
 
-    /// Leave out the contents of folders that hold a file of this name (and that begins with HEADER)
-    #[arg(long, value_name = "NAME[:HEADER]", help_heading = "What to leave out")]
+    /// Exclude the contents of folders that contain a file of this name (which begins with HEADER)
+    #[arg(long, value_name = "NAME[:HEADER]", help_heading = "Exclude")]
     pub(crate) exclude_if_present: Vec<OsString>,
 
-    /// Leave out larger files
-    #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes, help_heading = "What to leave out")]
+    /// Exclude larger files
+    #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes, help_heading = "Exclude")]
     pub(crate) exclude_larger_than: Option<u64>,
 
-    /// Stay on the file systems of the given paths
-    #[arg(short = 'x', long, help_heading = "What to leave out")]
+    /// Do not cross file system boundaries
+    #[arg(short = 'x', long, help_heading = "Exclude")]
     pub(crate) one_file_system: bool,
 
-    /// File of paths to back up, one pattern (*, ?, [a-z]) a line; - for standard input
-    #[arg(long, value_name = "FILE", help_heading = "What to back up")]
+    /// Read paths from a file, one pattern (*, ?, [a-z]) per line; - reads standard input
+    #[arg(long, value_name = "FILE", help_heading = "Input")]
     pub(crate) files_from: Vec<PathBuf>,
 
-    /// File of paths to back up, one a line, taken as they are; - for standard input
-    #[arg(long, value_name = "FILE", help_heading = "What to back up")]
+    /// Read paths from a file, one per line, without patterns; - reads standard input
+    #[arg(long, value_name = "FILE", help_heading = "Input")]
     pub(crate) files_from_verbatim: Vec<PathBuf>,
 
-    /// File of paths to back up, each ended by a zero byte, as find -print0 writes it; - for standard input
-    #[arg(long, value_name = "FILE", help_heading = "What to back up")]
+    /// Read paths from a file, separated by zero bytes as by find -print0; - reads standard input
+    #[arg(long, value_name = "FILE", help_heading = "Input")]
     pub(crate) files_from_raw: Vec<PathBuf>,
 
     /// Back up standard input as one file
-    #[arg(long, conflicts_with_all = ["paths", "stdin_from_command", "read_special"], help_heading = "What to back up")]
+    #[arg(long, conflicts_with_all = ["paths", "stdin_from_command", "read_special"], help_heading = "Input")]
     pub(crate) stdin: bool,
 
     /// Name of that file in the snapshot
-    #[arg(long, value_name = "NAME", help_heading = "What to back up")]
+    #[arg(long, value_name = "NAME", help_heading = "Input")]
     pub(crate) stdin_filename: Option<OsString>,
 
-    /// Back up what a command prints as one file; when the command fails, no snapshot is made
-    #[arg(long, conflicts_with = "read_special", help_heading = "What to back up")]
+    /// Back up the output of a command as one file; if the command fails, no snapshot is made
+    #[arg(long, conflicts_with = "read_special", help_heading = "Input")]
     pub(crate) stdin_from_command: bool,
 
     /// Back up the contents of the given block device, FIFO or image as one stream
-    #[arg(long, help_heading = "What to back up")]
+    #[arg(long, help_heading = "Input")]
     pub(crate) read_special: bool,
 
     /// Name of the series; any text
-    #[arg(long, value_name = "NAME", help_heading = "What to write down")]
+    #[arg(long, value_name = "NAME", help_heading = "Snapshot metadata")]
     pub(crate) series: Option<String>,
 
     /// Tags, separated by commas; may be given several times
-    #[arg(long, value_name = "TAG[,TAG…]", help_heading = "What to write down")]
+    #[arg(long, value_name = "TAG[,TAG…]", help_heading = "Snapshot metadata")]
     pub(crate) tag: Vec<String>,
 
-    /// Name of the host instead of this machine's
+    /// Record this host name instead of the name of this machine
     #[arg(
         short = 'H',
         long,
         value_name = "NAME",
         env = "LARDER_HOST",
         hide_env_values = true,
-        help_heading = "What to write down"
+        help_heading = "Snapshot metadata"
     )]
     pub(crate) host: Option<String>,
 
-    /// Time of the snapshot instead of now
-    #[arg(long, value_name = "TIME", value_parser = time::parse, help_heading = "What to write down")]
+    /// Record this time instead of the present
+    #[arg(long, value_name = "TIME", value_parser = time::parse, help_heading = "Snapshot metadata")]
     pub(crate) time: Option<u64>,
 
-    /// Record the time of the last access of files
-    #[arg(long, help_heading = "What to write down")]
+    /// Record access times
+    #[arg(long, help_heading = "Snapshot metadata")]
     pub(crate) with_atime: bool,
 
-    /// Compare with this snapshot instead of the newest of the series; in the layout lifecycle, one of the same series
-    #[arg(long, value_name = "SNAPSHOT", help_heading = "What to compare with")]
+    /// Compare with this snapshot instead of the newest of the series (lifecycle: one of the same series)
+    #[arg(long, value_name = "SNAPSHOT", help_heading = "Change detection")]
     pub(crate) parent: Option<OsString>,
 
-    /// Do not look for similar snapshots of other series when the series has none of its own
-    #[arg(long, help_heading = "What to compare with")]
+    /// Do not search other series for similar snapshots when the series is new
+    #[arg(long, help_heading = "Change detection")]
     pub(crate) no_similar: bool,
 
-    /// How a new series lies in containers: standard, or lifecycle [what `larder series set` says]
+    /// Layout of a new series: standard, or lifecycle [default: as `larder series set` says]
     ///
-    /// `lifecycle` keeps chunks together that are of the same snapshots: whole snapshots restore sequentially, deleting them costs
-    /// nothing, and nothing is shared with other series. A series keeps the layout of its first snapshot.
-    #[arg(long, value_name = "LAYOUT", help_heading = "What to compare with")]
+    /// `lifecycle` stores chunks of the same snapshots together: whole snapshots restore sequentially, and deleting them is cheap.
+    /// Series in this layout share nothing with other series. A series keeps the layout of its first snapshot.
+    #[arg(long, value_name = "LAYOUT", help_heading = "Change detection")]
     pub(crate) layout: Option<larder_format::layout::Layout>,
 
-    /// Read every file, also those that look unchanged
-    #[arg(short = 'f', long, help_heading = "What to compare with")]
+    /// Read every file, including files that look unchanged
+    #[arg(short = 'f', long, help_heading = "Change detection")]
     pub(crate) force: bool,
 
-    /// Compare what looks like a duplicate with what is stored, byte for byte; what differs or is damaged is stored anew
+    /// Compare duplicates with the stored bytes; store data again that differs or is damaged
     ///
-    /// Compared are contents, the list of files and recipes, with what the storage itself has. Not compared are files that look unchanged,
-    /// which are not read (`--force` reads all), and repeats of what this very run has stored, which are known by their fingerprints.
-    #[arg(long, help_heading = "What to compare with")]
+    /// This compares contents, metadata and recipes with the objects in the storage. It does not compare files that look unchanged,
+    /// because they are not read (`--force` reads all), nor duplicates within this run.
+    #[arg(long, help_heading = "Change detection")]
     pub(crate) paranoid: bool,
 
-    /// Treat runs of chunks that are duplicate for so many snapshots in a row as one; 0: never
-    #[arg(long, value_name = "N", default_value_t = 5, help_heading = "What to compare with")]
+    /// Merge chunks that stay duplicate together for this number of snapshots; 0 disables this
+    #[arg(long, value_name = "N", default_value_t = 5, help_heading = "Change detection")]
     pub(crate) merge_after: usize,
 
-    /// A file with another ctime may still be unchanged
-    #[arg(long, help_heading = "What to compare with")]
+    /// Ignore ctime when looking for changed files
+    #[arg(long, help_heading = "Change detection")]
     pub(crate) ignore_ctime: bool,
 
-    /// A file with another inode number may still be unchanged
-    #[arg(long, help_heading = "What to compare with")]
+    /// Ignore inode numbers when looking for changed files
+    #[arg(long, help_heading = "Change detection")]
     pub(crate) ignore_inode: bool,
 
-    /// Do not find out beforehand how much there is to do; the time left cannot be told then
+    /// Do not count files first; progress then shows no remaining time
     #[arg(long)]
     pub(crate) no_scan: bool,
 
-    /// Make no snapshot when nothing changed
+    /// Do not create a snapshot if nothing changed
     #[arg(long)]
     pub(crate) skip_if_unchanged: bool,
 
-    /// Store nothing, only say what would be stored
+    /// Store nothing; show what would be stored
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 }

@@ -8,16 +8,16 @@ use crate::sizes;
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "How to fetch")]
 pub(crate) struct FetchArgs {
-    /// Requests under way for what is needed later; 0 asks only for what is needed now [default: 6]
+    /// Number of read-ahead requests; 0 disables read-ahead [default: 6]
     #[arg(long, value_name = "N")]
     pub(crate) prefetch: Option<usize>,
 
-    /// Memory for containers fetched and not written out yet [default: 5/12 of --memory-limit]
+    /// Memory for fetched containers [default: 5/12 of --memory-limit]
     #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
     pub(crate) cache_memory: Option<u64>,
 
-    /// Disk space for parts of containers that are needed again later when there is no memory for them, in the cache folder, or
-    /// without one in the folder for temporary files; 0 is none [default: 1GiB; none for a local repository or without a cache]
+    /// Disk space for parts of containers that do not fit into memory, in the cache folder or the folder for temporary files; 0 uses
+    /// none [default: 1GiB; none for a local repository or without a cache]
     #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
     pub(crate) cache_disk: Option<u64>,
 }

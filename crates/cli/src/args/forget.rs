@@ -6,87 +6,86 @@ use larder_gnode::retention::{GroupBy, Keep, Period};
 use super::{FilterArgs, PassArgs};
 use crate::sizes;
 
-/// Forget snapshots, by name or by a policy.
+/// Remove snapshots, by name or by a policy.
 ///
-/// Without names a policy says what is kept; everything else is forgotten, in groups of one series each. Rules add up: a snapshot
-/// stays if any of them keeps it. Hours, days, weeks (Monday to Sunday), months and years are those of the local time zone, and
-/// only those count that have a snapshot. Forgotten snapshots are gone from all lists at once and for good; what only they needed
-/// becomes free with the next pass of `larder optimize`, or now with --prune. Pinned snapshots are never forgotten.
+/// Without names, the --keep options form a policy, applied to each series: a snapshot stays if any rule keeps it, and all others are
+/// forgotten. Periods follow the local time zone, and only periods with a snapshot count. Forgotten snapshots disappear at once and
+/// for good. The next pass of `larder optimize` frees their space, or --prune now. Pinned snapshots are never forgotten.
 #[derive(Debug, Args)]
 pub(crate) struct ForgetArgs {
-    /// Forget these (latest, latest~2, an id or its beginning) and no others
+    /// Forget only these snapshots (latest, latest~2, or an id prefix)
     #[arg(value_name = "SNAPSHOT")]
     pub(crate) ids: Vec<String>,
 
-    /// Keep the newest N snapshots; "unlimited" is possible wherever N is
-    #[arg(short = 'l', long, value_name = "N", allow_negative_numbers = true, help_heading = "What to keep")]
+    /// Keep the newest N snapshots; every N may also be "unlimited"
+    #[arg(short = 'l', long, value_name = "N", allow_negative_numbers = true, help_heading = "Policy")]
     pub(crate) keep_last: Option<Keep>,
 
     /// Keep the newest snapshot of each of the last N hours that have one
-    #[arg(short = 'H', long, value_name = "N", allow_negative_numbers = true, help_heading = "What to keep")]
+    #[arg(short = 'H', long, value_name = "N", allow_negative_numbers = true, help_heading = "Policy")]
     pub(crate) keep_hourly: Option<Keep>,
 
     /// Keep the newest snapshot of each of the last N days that have one
-    #[arg(short = 'd', long, value_name = "N", allow_negative_numbers = true, help_heading = "What to keep")]
+    #[arg(short = 'd', long, value_name = "N", allow_negative_numbers = true, help_heading = "Policy")]
     pub(crate) keep_daily: Option<Keep>,
 
     /// Keep the newest snapshot of each of the last N weeks that have one
-    #[arg(short = 'w', long, value_name = "N", allow_negative_numbers = true, help_heading = "What to keep")]
+    #[arg(short = 'w', long, value_name = "N", allow_negative_numbers = true, help_heading = "Policy")]
     pub(crate) keep_weekly: Option<Keep>,
 
     /// Keep the newest snapshot of each of the last N months that have one
-    #[arg(short = 'm', long, value_name = "N", allow_negative_numbers = true, help_heading = "What to keep")]
+    #[arg(short = 'm', long, value_name = "N", allow_negative_numbers = true, help_heading = "Policy")]
     pub(crate) keep_monthly: Option<Keep>,
 
     /// Keep the newest snapshot of each of the last N years that have one
-    #[arg(short = 'y', long, value_name = "N", allow_negative_numbers = true, help_heading = "What to keep")]
+    #[arg(short = 'y', long, value_name = "N", allow_negative_numbers = true, help_heading = "Policy")]
     pub(crate) keep_yearly: Option<Keep>,
 
-    /// Keep what was made within this time before the newest snapshot: 1y5m7d2h
-    #[arg(long, value_name = "PERIOD", help_heading = "What to keep")]
+    /// Keep all snapshots within this time before the newest snapshot: 1y5m7d2h
+    #[arg(long, value_name = "PERIOD", help_heading = "Policy")]
     pub(crate) keep_within: Option<Period>,
 
     /// Keep the newest of each hour within this time before the newest snapshot
-    #[arg(long, value_name = "PERIOD", help_heading = "What to keep")]
+    #[arg(long, value_name = "PERIOD", help_heading = "Policy")]
     pub(crate) keep_within_hourly: Option<Period>,
 
     /// Keep the newest of each day within this time
-    #[arg(long, value_name = "PERIOD", help_heading = "What to keep")]
+    #[arg(long, value_name = "PERIOD", help_heading = "Policy")]
     pub(crate) keep_within_daily: Option<Period>,
 
     /// Keep the newest of each week within this time
-    #[arg(long, value_name = "PERIOD", help_heading = "What to keep")]
+    #[arg(long, value_name = "PERIOD", help_heading = "Policy")]
     pub(crate) keep_within_weekly: Option<Period>,
 
     /// Keep the newest of each month within this time
-    #[arg(long, value_name = "PERIOD", help_heading = "What to keep")]
+    #[arg(long, value_name = "PERIOD", help_heading = "Policy")]
     pub(crate) keep_within_monthly: Option<Period>,
 
     /// Keep the newest of each year within this time
-    #[arg(long, value_name = "PERIOD", help_heading = "What to keep")]
+    #[arg(long, value_name = "PERIOD", help_heading = "Policy")]
     pub(crate) keep_within_yearly: Option<Period>,
 
-    /// Keep snapshots with all of these tags; may be given several times for alternatives
-    #[arg(long, value_name = "TAG[,TAG…]", help_heading = "What to keep")]
+    /// Keep snapshots with all of these tags; may be repeated for alternatives
+    #[arg(long, value_name = "TAG[,TAG…]", help_heading = "Policy")]
     pub(crate) keep_tag: Vec<String>,
 
-    /// Keep this snapshot; may be given several times
-    #[arg(long, value_name = "SNAPSHOT", help_heading = "What to keep")]
+    /// Keep this snapshot; may be repeated
+    #[arg(long, value_name = "SNAPSHOT", help_heading = "Policy")]
     pub(crate) keep_id: Vec<String>,
 
     /// Keep the newest snapshots whose containers together take no more than this
-    #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes, help_heading = "What to keep")]
+    #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes, help_heading = "Policy")]
     pub(crate) keep_size: Option<u64>,
 
-    /// Decide about snapshots in groups of the same series, host, paths, tags, or several of these; '' for one group of all
+    /// Apply the policy to groups with the same series, host, paths, tags, or several of these; '' makes one group
     #[arg(short = 'g', long, value_name = "WHAT", default_value = "series", value_parser = parse_group_by)]
     pub(crate) group_by: GroupBy,
 
-    /// Change nothing, only say what would be forgotten
+    /// Change nothing; show what would be forgotten
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 
-    /// Make a pass of `larder optimize` after that, which frees what only the forgotten snapshots needed
+    /// Run `larder optimize` afterwards, to free the space
     #[arg(long)]
     pub(crate) prune: bool,
 
@@ -94,7 +93,7 @@ pub(crate) struct ForgetArgs {
     #[command(flatten)]
     pub(crate) pass: PassArgs,
 
-    /// Let a policy forget all snapshots of a group
+    /// Allow a policy to forget all snapshots of a group
     #[arg(long)]
     pub(crate) unsafe_allow_remove_all: bool,
 
@@ -106,20 +105,20 @@ pub(crate) struct ForgetArgs {
 /// Which snapshots are meant. `-H` means hours here, as it does for restic.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ForgetFilterArgs {
-    /// Only snapshots of this host; may be given several times
-    #[arg(long, value_name = "NAME", help_heading = "Which snapshots")]
+    /// Only snapshots of this host; may be repeated
+    #[arg(long, value_name = "NAME", help_heading = "Filters")]
     host: Vec<String>,
 
-    /// Only snapshots with all of these tags; may be given several times for alternatives
-    #[arg(long, value_name = "TAG[,TAG…]", help_heading = "Which snapshots")]
+    /// Only snapshots with all of these tags; may be repeated for alternatives
+    #[arg(long, value_name = "TAG[,TAG…]", help_heading = "Filters")]
     tag: Vec<String>,
 
-    /// Only snapshots of this path; may be given several times for snapshots of all of them
-    #[arg(long, value_name = "PATH", help_heading = "Which snapshots")]
+    /// Only snapshots of this path; may be repeated
+    #[arg(long, value_name = "PATH", help_heading = "Filters")]
     path: Vec<std::ffi::OsString>,
 
-    /// Only snapshots of this series; may be given several times
-    #[arg(long, value_name = "NAME", help_heading = "Which snapshots")]
+    /// Only snapshots of this series; may be repeated
+    #[arg(long, value_name = "NAME", help_heading = "Filters")]
     series: Vec<String>,
 }
 

@@ -12,26 +12,26 @@ use crate::{sizes, time};
 
 /// What every verb accepts.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Options of every verb")]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Where the repository lies: /path, s3://bucket/prefix, s3:https://host/bucket/prefix, azure://container/prefix,
+    /// Location of the repository: /path, s3://bucket/prefix, s3:https://host/bucket/prefix, azure://container/prefix,
     /// gs://bucket/prefix [env: LARDER_REPOSITORY]
     #[arg(short = 'r', long = "repo", value_name = "LOCATION", global = true, conflicts_with = "repository_file")]
     pub(crate) repo: Option<OsString>,
 
-    /// File that holds the location of the repository [env: LARDER_REPOSITORY_FILE]
+    /// File that contains the location of the repository [env: LARDER_REPOSITORY_FILE]
     #[arg(hide_short_help = true, long, value_name = "FILE", global = true)]
     pub(crate) repository_file: Option<PathBuf>,
 
-    /// File that holds the password [env: LARDER_PASSWORD_FILE]
+    /// File that contains the password [env: LARDER_PASSWORD_FILE]
     #[arg(short = 'p', long, value_name = "FILE", global = true, group = "password_source")]
     pub(crate) password_file: Option<PathBuf>,
 
-    /// Command of the shell that prints the password [env: LARDER_PASSWORD_COMMAND]
+    /// Shell command that prints the password [env: LARDER_PASSWORD_COMMAND]
     #[arg(hide_short_help = true, long, value_name = "COMMAND", global = true, group = "password_source")]
     pub(crate) password_command: Option<OsString>,
 
-    /// Number of an open file descriptor that the password is read from
+    /// Open file descriptor to read the password from
     #[arg(hide_short_help = true, long, value_name = "N", global = true, group = "password_source")]
     pub(crate) password_fd: Option<u32>,
 
@@ -39,27 +39,27 @@ pub(crate) struct Global {
     #[arg(hide_short_help = true, long, global = true, group = "password_source")]
     pub(crate) insecure_no_password: bool,
 
-    /// Write JSON for programs instead of text for people
+    /// Print JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Write only errors, and what was asked for
+    /// Print only errors and results
     #[arg(short = 'q', long, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 
-    /// Write more: files new, changed or restored; twice: also unmodified ones and what goes on inside
+    /// Print more: new, changed and restored files; twice: also unmodified files and log messages
     #[arg(short = 'v', long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 
-    /// Bytes a second sent at most; a number alone counts KiB, 10MiB works as well
+    /// Limit uploads to this rate per second, in KiB or with a unit such as 10MiB
     #[arg(hide_short_help = true, long, value_name = "RATE", global = true, env = "LARDER_LIMIT_UPLOAD", value_parser = sizes::parse_rate, hide_env_values = true)]
     pub(crate) limit_upload: Option<u64>,
 
-    /// Bytes a second received at most; a number alone counts KiB, 10MiB works as well
+    /// Limit downloads to this rate per second, in KiB or with a unit such as 10MiB
     #[arg(hide_short_help = true, long, value_name = "RATE", global = true, env = "LARDER_LIMIT_DOWNLOAD", value_parser = sizes::parse_rate, hide_env_values = true)]
     pub(crate) limit_download: Option<u64>,
 
-    /// Folder for copies of metadata of remote repositories; it can be deleted at any time
+    /// Folder for cached metadata of remote repositories; it can be deleted at any time
     #[arg(
         hide_short_help = true,
         long,
@@ -70,15 +70,15 @@ pub(crate) struct Global {
     )]
     pub(crate) cache_dir: Option<PathBuf>,
 
-    /// Keep no copies of metadata on this machine, whatever --cache-dir says
+    /// Do not cache metadata
     #[arg(hide_short_help = true, long, global = true)]
     pub(crate) no_cache: bool,
 
-    /// How long a request to the storage is repeated before it counts as failed (30s, 5m, 2h)
+    /// Repeat a failed request to the storage for this time (30s, 5m, 2h)
     #[arg(hide_short_help = true, long, value_name = "DURATION", global = true, env = "LARDER_TIMEOUT", value_parser = time::parse_duration, hide_env_values = true)]
     pub(crate) timeout: Option<Duration>,
 
-    /// Threads for computing
+    /// Number of threads for computation
     #[arg(
         hide_short_help = true,
         long,
@@ -89,15 +89,15 @@ pub(crate) struct Global {
     )]
     pub(crate) threads: Option<NonZeroUsize>,
 
-    /// Memory for caches, for what is read ahead, for plans and for finding duplicates
+    /// Memory for caches, read-ahead, plans and duplicate detection
     #[arg(hide_short_help = true, long, value_name = "SIZE", global = true, env = "LARDER_MEMORY_LIMIT", value_parser = sizes::parse_bytes, hide_env_values = true)]
     pub(crate) memory_limit: Option<u64>,
 
-    /// How new data is compressed: auto, off, fastest, better, max, or zstd:N with N from -7 to 22
+    /// Compression of new data: auto, off, fastest, better, max, or zstd:N with N from -7 to 22
     #[arg(hide_short_help = true, long, value_name = "MODE", global = true, env = "LARDER_COMPRESSION", value_parser = parse_compression, hide_env_values = true, allow_hyphen_values = true)]
     pub(crate) compression: Option<Compression>,
 
-    /// Write what goes on inside to a file
+    /// Write log messages to a file
     #[arg(hide_short_help = true, long, value_name = "FILE", global = true)]
     pub(crate) log_file: Option<PathBuf>,
 
@@ -109,7 +109,7 @@ pub(crate) struct Global {
     #[arg(long, value_name = "DURATION", global = true, hide = true)]
     pub(crate) retry_lock: Option<String>,
 
-    /// What goes on inside that is worth writing: off, error, warn, info, debug, trace
+    /// Log level: off, error, warn, info, debug, trace
     #[arg(
         hide_short_help = true,
         long,

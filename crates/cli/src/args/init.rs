@@ -5,25 +5,25 @@ use larder_chunking::Algorithm;
 
 use crate::sizes;
 
-/// Make a repository in a folder or a bucket.
+/// Create a repository in a folder or a bucket.
 ///
-/// Everything stored in it is encrypted with a key that only a password opens. Without a password or the paper key (`larder key
-/// export`) nothing can be restored, by anyone.
+/// All data is encrypted with a key that a password protects. Without a password or the paper key (`larder key export`), nobody can
+/// restore anything.
 #[derive(Debug, Args)]
 pub(crate) struct InitArgs {
-    /// How streams are cut into chunks; the default suits nearly everything
+    /// Chunking algorithm; the default suits nearly all data
     #[arg(long, value_enum)]
     pub(crate) chunker: Option<ChunkerName>,
 
-    /// Mean size of a chunk; smaller finds more duplicates and costs more metadata
+    /// Average chunk size; smaller chunks find more duplicates and need more metadata
     #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
     pub(crate) chunk_size: Option<u64>,
 
-    /// Never cut streams made of fixed pages (databases, disk images) at their pages
+    /// Do not cut databases and disk images at their pages
     #[arg(long)]
     pub(crate) no_page_cuts: bool,
 
-    /// Derive keys from passwords so cheaply that any machine guesses them. For tests of this program only
+    /// Derive the key cheaply, so that anybody can guess the password; for tests only
     #[arg(long, hide = true)]
     pub(crate) insecure_kdf: bool,
 }

@@ -12,35 +12,34 @@ use crate::{sizes, time};
 /// Which snapshots are meant.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct FilterArgs {
-    /// Only snapshots of this host; may be given several times
-    #[arg(short = 'H', long, value_name = "NAME", help_heading = "Which snapshots")]
+    /// Only snapshots of this host; may be repeated
+    #[arg(short = 'H', long, value_name = "NAME", help_heading = "Filters")]
     pub(crate) host: Vec<String>,
 
-    /// Only snapshots with all of these tags; may be given several times for alternatives
-    #[arg(long, value_name = "TAG[,TAG…]", help_heading = "Which snapshots")]
+    /// Only snapshots with all of these tags; may be repeated for alternatives
+    #[arg(long, value_name = "TAG[,TAG…]", help_heading = "Filters")]
     pub(crate) tag: Vec<String>,
 
-    /// Only snapshots of this path; may be given several times for snapshots of all of them
-    #[arg(long, value_name = "PATH", help_heading = "Which snapshots")]
+    /// Only snapshots of this path; may be repeated
+    #[arg(long, value_name = "PATH", help_heading = "Filters")]
     pub(crate) path: Vec<OsString>,
 
-    /// Only snapshots of this series; may be given several times
-    #[arg(long, value_name = "NAME", help_heading = "Which snapshots")]
+    /// Only snapshots of this series; may be repeated
+    #[arg(long, value_name = "NAME", help_heading = "Filters")]
     pub(crate) series: Vec<String>,
 }
 
 /// List the snapshots.
 ///
-/// SIZE is what restoring the snapshot writes, ADDED what the backup added to the repository, SHARED what was there already, FREE
-/// what forgetting it alone would free, counted in whole containers: those that only it names, or in the layout `lifecycle` those of
-/// which no other snapshot of its series needs anything.
+/// SIZE is the size of the restored files. ADDED is the compressed size of new data. SHARED is the size of data that the repository
+/// already had. FREE is the space that forgetting this snapshot alone would free, in whole containers.
 #[derive(Debug, Args)]
 pub(crate) struct SnapshotsArgs {
-    /// Only these (latest, latest~2, an id or its beginning)
+    /// Snapshots (latest, latest~2, or an id prefix)
     #[arg(value_name = "SNAPSHOT")]
     pub(crate) ids: Vec<String>,
 
-    /// Only the newest N of each series (or of each group)
+    /// Show only the newest N of each series (or of each group)
     #[arg(long, value_name = "N")]
     pub(crate) latest: Option<usize>,
 
@@ -48,11 +47,11 @@ pub(crate) struct SnapshotsArgs {
     #[arg(short = 'c', long, hide = true)]
     pub(crate) compact: bool,
 
-    /// Do not find out what forgetting each snapshot would free: that reads every manifest
+    /// Do not compute FREE, which reads every manifest
     #[arg(long)]
     pub(crate) no_free: bool,
 
-    /// Show in groups
+    /// Group the snapshots
     #[arg(short = 'g', long, value_name = "WHAT", value_enum, value_delimiter = ',')]
     pub(crate) group_by: Vec<GroupBy>,
 
@@ -77,13 +76,13 @@ pub(crate) enum GroupBy {
     Series,
 }
 
-/// List what a snapshot holds.
+/// List the files of a snapshot.
 ///
-/// Without a path everything is listed; with SNAPSHOT:/PATH (or paths after it) what lies directly in it, and with --recursive
-/// everything below it.
+/// Without a path, this lists all files. With SNAPSHOT:/PATH, or paths after it, it lists that folder; --recursive lists everything
+/// below it.
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
-    /// The snapshot (latest, latest~2, an id or its beginning), and what of it
+    /// Snapshot (latest, latest~2, or an id prefix), and a path in it
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     pub(crate) snapshot: OsString,
 
@@ -95,7 +94,7 @@ pub(crate) struct LsArgs {
     #[arg(short = 'l', long)]
     pub(crate) long: bool,
 
-    /// Everything below the given paths
+    /// List everything below the given paths
     #[arg(long)]
     pub(crate) recursive: bool,
 
@@ -109,15 +108,15 @@ pub(crate) struct LsArgs {
 /// A pattern without a slash is compared with names, one with a slash with whole paths: `*.conf`, `/etc/**/*.conf`.
 #[derive(Debug, Args)]
 pub(crate) struct FindArgs {
-    /// What to look for
+    /// Pattern to search for
     #[arg(value_name = "PATTERN", required = true)]
     pub(crate) patterns: Vec<OsString>,
 
-    /// Look only into these snapshots (latest, latest~2, an id or its beginning)
+    /// Search only these snapshots (latest, latest~2, or an id prefix)
     #[arg(short = 's', long = "snapshot", value_name = "SNAPSHOT")]
     pub(crate) snapshots: Vec<String>,
 
-    /// Without regard to upper and lower case
+    /// Ignore case
     #[arg(short = 'i', long)]
     pub(crate) ignore_case: bool,
 
@@ -125,11 +124,11 @@ pub(crate) struct FindArgs {
     #[arg(short = 'l', long)]
     pub(crate) long: bool,
 
-    /// Only what was modified at this time or later
+    /// Only files modified at this time or later
     #[arg(short = 'O', long, value_name = "TIME", value_parser = time::parse)]
     pub(crate) oldest: Option<u64>,
 
-    /// Only what was modified at this time or earlier
+    /// Only files modified at this time or earlier
     #[arg(short = 'N', long, value_name = "TIME", value_parser = time::parse)]
     pub(crate) newest: Option<u64>,
 
@@ -140,18 +139,18 @@ pub(crate) struct FindArgs {
 
 /// Compare two snapshots.
 ///
-/// Every line begins with what happened: + added, - removed, M content modified, U metadata changed, T another type of file.
+/// Each line begins with a sign: + added, - removed, M content modified, U metadata changed, T file type changed.
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
-    /// The older snapshot, and what of it
+    /// Older snapshot, and a path in it
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     pub(crate) from: OsString,
 
-    /// The newer snapshot, and what of it
+    /// Newer snapshot, and a path in it
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     pub(crate) to: OsString,
 
-    /// Also show where only metadata changed
+    /// Also show files of which only metadata changed
     #[arg(long)]
     pub(crate) metadata: bool,
 
@@ -160,17 +159,17 @@ pub(crate) struct DiffArgs {
     pub(crate) filter: FilterArgs,
 }
 
-/// Say how much the snapshots hold, and how much they take.
+/// Show the size of snapshots and of the repository.
 ///
-/// LOGICAL is what restoring every snapshot writes, UNIQUE what is left without duplicates, STORED what is left compressed. These are
-/// counted in whole containers: those of a few snapshots may hold things that only others need.
+/// LOGICAL is the size of all restored files. UNIQUE is the size without duplicates, and STORED the compressed size. UNIQUE and
+/// STORED count whole containers, which may also hold data of other snapshots.
 #[derive(Debug, Args)]
 pub(crate) struct StatsArgs {
-    /// Only these (latest, latest~2, an id or its beginning)
+    /// Snapshots (latest, latest~2, or an id prefix)
     #[arg(value_name = "SNAPSHOT")]
     pub(crate) ids: Vec<String>,
 
-    /// One line for each
+    /// Show one line for each
     #[arg(long, value_name = "WHAT", value_enum)]
     pub(crate) by: Option<StatsBy>,
 
@@ -194,18 +193,18 @@ pub(crate) enum StatsBy {
 
 /// Write a file, or a folder as an archive, to standard output.
 ///
-/// A file is written as it is. A folder becomes a tar archive with all its metadata, or a zip archive for other systems.
+/// A file is written unchanged. A folder is written as a tar archive with all metadata, or as a zip archive.
 #[derive(Debug, Args)]
 pub(crate) struct DumpArgs {
-    /// The snapshot (latest, latest~2, an id or its beginning), and what of it
+    /// Snapshot (latest, latest~2, or an id prefix), and a path in it
     #[arg(value_name = "SNAPSHOT:PATH")]
     pub(crate) snapshot: OsString,
 
-    /// The path, if not given with the snapshot
+    /// Path in the snapshot
     #[arg(value_name = "PATH")]
     pub(crate) inside: Option<OsString>,
 
-    /// Kind of archive for folders
+    /// Archive format for folders
     #[arg(short = 'a', long, value_enum, default_value = "tar")]
     pub(crate) archive: DumpFormat,
 
@@ -231,13 +230,13 @@ pub(crate) enum DumpFormat {
     Zip,
 }
 
-/// Find out whether every snapshot can be restored.
+/// Check the repository for errors.
 ///
-/// Without options the structure is checked: every manifest, recipe, segment and table of contents, and that everything referenced
-/// is there; and that the index of the passes agrees with all of it. With --read-data all content is read and verified as well.
+/// By default this checks the structure: every manifest, recipe, segment and container table, that all referenced objects exist, and
+/// that the index agrees with them. --read-data also reads and verifies all content.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// Only what these snapshots need (latest, latest~2, an id or its beginning)
+    /// Check only these snapshots (latest, latest~2, or an id prefix)
     #[arg(value_name = "SNAPSHOT")]
     pub(crate) ids: Vec<String>,
 
@@ -245,13 +244,13 @@ pub(crate) struct CheckArgs {
     #[arg(long, conflicts_with = "read_data_subset")]
     pub(crate) read_data: bool,
 
-    /// Read and verify a part of the content: 5% or 500MiB chosen anew each time, or part 2 of 7 as 2/7
+    /// Read and verify a part of the content: a random 5% or 500MiB, or part 2 of 7 as 2/7
     #[arg(long, value_name = "PART", value_parser = parse_subset)]
     pub(crate) read_data_subset: Option<ReadData>,
 
-    /// Do not compare the index with snapshots and containers, which reads every container's table of contents once more
+    /// Do not compare the index with snapshots and containers, which reads every container table once more
     ///
-    /// It is compared only when everything is checked.
+    /// The index is compared only if no snapshots are named.
     #[arg(long)]
     pub(crate) no_index: bool,
 

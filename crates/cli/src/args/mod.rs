@@ -4,6 +4,7 @@
 //! are the help texts and the manual pages.
 
 mod backup;
+mod examples;
 mod fetch;
 mod forget;
 mod global;
@@ -35,14 +36,14 @@ pub(crate) use tools::{CatArgs, CompletionsArgs, ManArgs, ValidateStoreArgs};
 
 /// Back up files, streams and disk images into a bucket or a folder, deduplicated and encrypted.
 ///
-/// A repository is made once with `larder init`, then `larder backup PATH…` stores a snapshot and `larder restore latest
-/// --target DIR` brings it back. Many backups may run on one repository at once; there are no locks.
+/// Create a repository once with `larder init`. `larder backup PATH…` stores a snapshot, and `larder restore latest
+/// --target DIR` restores it. Many backups may use one repository at the same time; there are no locks.
 #[derive(Debug, Parser)]
 #[command(
     name = "larder",
     version,
     after_long_help = crate::exit::help(),
-    after_help = "`larder help VERB` says more. `larder --help` lists all options of every verb, and the exit codes.",
+    after_help = "See `larder help VERB` for one verb, and `larder --help` for the global options and the exit codes.",
     max_term_width = 100,
     subcommand_required = true,
     arg_required_else_help = true,
@@ -62,9 +63,12 @@ pub(crate) struct Cli {
 pub(crate) fn command() -> clap::Command {
     Cli::command().mut_subcommands(|verb| {
         let (short, long) = (verb.get_after_help().cloned(), verb.get_after_long_help().cloned());
-        let more = format!("`larder help {}` says more, `larder --help` what holds for every verb.", verb.get_name());
+        let more =
+            format!("See `larder help {}` for details, and `larder --help` for the global options.", verb.get_name());
+        let examples = examples::of(verb.get_name());
+        let more_at_length = format!("{examples}See `larder --help` for the exit codes.");
         let verb = verb.after_help(short.unwrap_or_else(|| more.into()));
-        verb.after_long_help(long.unwrap_or_else(|| "`larder --help` lists the exit codes.".into()))
+        verb.after_long_help(long.unwrap_or_else(|| more_at_length.into()))
     })
 }
 
@@ -76,7 +80,7 @@ pub(crate) fn without_variables(command: clap::Command) -> clap::Command {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make a repository in a folder or a bucket
+    /// Create a repository in a folder or a bucket
     #[command(aliases = ["repo-create", "rcreate"])]
     Init(InitArgs),
     /// Back up files, folders, a stream or a device as a new snapshot
@@ -85,44 +89,44 @@ pub(crate) enum Command {
     /// List the snapshots
     #[command(alias = "list")]
     Snapshots(SnapshotsArgs),
-    /// List what a snapshot holds
+    /// List the files of a snapshot
     Ls(LsArgs),
     /// Find files by name in all snapshots
     Find(FindArgs),
     /// Compare two snapshots
     Diff(DiffArgs),
-    /// Say how much the snapshots hold, and how much they take
+    /// Show the size of snapshots and of the repository
     Stats(StatsArgs),
-    /// Bring a snapshot, or a part of it, back into a folder
+    /// Restore a snapshot, or a part of it, into a folder
     #[command(alias = "extract")]
     Restore(Box<RestoreArgs>),
     /// Write a file, or a folder as an archive, to standard output
     Dump(DumpArgs),
-    /// Find out whether every snapshot can be restored
+    /// Check the repository for errors
     Check(CheckArgs),
-    /// Forget snapshots, by name or by a policy
+    /// Remove snapshots, by name or by a policy
     #[command(alias = "delete")]
     Forget(Box<ForgetArgs>),
-    /// Keep snapshots from being forgotten
+    /// Protect snapshots from `forget`
     Pin(PinArgs),
-    /// Let pinned snapshots be forgotten again
+    /// Remove the protection of `pin`
     Unpin(UnpinArgs),
-    /// Show the series, and set how they are laid out
+    /// List series, and change their settings
     Series(SeriesArgs),
-    /// Show what lies where of a series in the layout `lifecycle`
+    /// Show how a series in the layout `lifecycle` is stored
     Layout(LayoutArgs),
-    /// Make room: delete what no snapshot needs any more
+    /// Free space, and keep the newest snapshots fast to restore
     #[command(aliases = ["prune", "maintenance", "compact"])]
     Optimize(OptimizeArgs),
-    /// Run passes of `optimize` for as long as this process runs
+    /// Run maintenance continuously, as a daemon
     Gnode(GnodeArgs),
-    /// Put back, save or make anew what was lost
+    /// Repair a damaged repository
     Repair(Box<RepairArgs>),
-    /// Manage the passwords of a repository, and its paper key
+    /// Manage the passwords and the paper key of a repository
     Key(KeyArgs),
-    /// Find out whether a store keeps the promises that a repository needs
+    /// Test whether a storage is safe for a repository
     ValidateStore(ValidateStoreArgs),
-    /// Say why there is nothing to unlock
+    /// Do nothing: there are no locks
     #[command(alias = "break-lock")]
     Unlock,
     /// Show an object of the repository as JSON, for support

@@ -15,77 +15,74 @@ use crate::{sizes, time};
 /// What a pass does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TaskName {
-    /// Copy together what the newest snapshots use of containers that hold little of it, so that they are restored fast, and let
-    /// them share what newest snapshots of other series have too
-    Compact,
-    /// Delete what no snapshot needs: containers of forgotten ones, uploads of dead backups, leases of jobs that are over
+    /// Rewrite the newest snapshots where they use only a little of many containers, so that they restore fast; share duplicates
+    /// between the newest snapshots of several series
+    #[value(alias = "compact")]
+    Defragment,
+    /// Delete containers of forgotten snapshots, uploads of dead backups, and leases of ended jobs
     Collect,
-    /// Give up containers that no newest snapshot uses and whose chunks are stored elsewhere as well; older snapshots find them
-    /// through the index. Collects too
+    /// Retire containers that no newest snapshot uses and whose chunks are stored elsewhere too; older snapshots find these through
+    /// the index. Includes collect
     Dedup,
-    /// The same, and read what all snapshots name, to give up also the chunks that none of them needs. Without --task this comes by
-    /// itself when a quarter of the snapshots was forgotten since the last time
+    /// Do the same, and read all recipes to drop chunks that no snapshot needs. Without --task this runs after a quarter of the
+    /// snapshots was forgotten
     Exact,
-    /// Bring chunks of series in the layout lifecycle together that the same snapshots need, in all such series; without --task only
-    /// in those that have new or forgotten snapshots. Collects too
+    /// Arrange series in the layout lifecycle, so that chunks of the same snapshots lie together. Without --task this arranges only
+    /// series with new or forgotten snapshots. Includes collect
     Arrange,
 }
 
 /// How passes are made.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PassArgs {
-    /// Only these tasks; all if not given
+    /// Run only these tasks [default: all]
     #[arg(long, value_name = "TASK", value_enum, value_delimiter = ',')]
     pub(crate) task: Vec<TaskName>,
 
-    /// Begin nothing more after this time in all (30s, 5m, 2h); the next pass goes on. What has begun may take longer: looking what
-    /// there is to do, laying one snapshot out anew, taking new snapshots into the index, publishing it
+    /// Start nothing new after this time (30s, 5m, 2h); the next pass continues. A step that has started may take longer
     #[arg(long, value_name = "TIME", value_parser = time::parse_limit)]
     pub(crate) max_duration: Option<Duration>,
 
-    /// Copy no more than this much in all (bytes, or with K, M, G, T), to lay snapshots out anew, of each less than 20 % in any case,
-    /// and to give containers up
+    /// Copy at most this much data (bytes, or with K, M, G, T)
     #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
     pub(crate) max_rewrite: Option<u64>,
 
-    /// Memory for the tables of the index (bytes, or with K, M, G, T), at least 8M; more makes passes over many snapshots faster
+    /// Memory for the tables of the index, at least 8M; more memory makes passes over many snapshots faster
     #[arg(long, value_name = "SIZE", value_parser = parse_memory, default_value = "48M")]
     pub(crate) memory: u64,
 
-    /// List all containers, and not only those that may be unknown to the index: finds what the storage applied late, which
-    /// otherwise waits until that is done anyway, now and then
+    /// List all containers, to also find objects that an eventually consistent storage showed late
     #[arg(long)]
     pub(crate) list_all: bool,
 
-    /// Give containers up, the worst first, until no more than this share of all is of no use (5 or 5%; 0 leaves nothing). If not
-    /// given, every container goes of which a fifth is of no use. What newest snapshots use stays in any case
+    /// Retire containers, the worst first, until at most this share of the data is unused (5 or 5%; 0 leaves none). By default, a
+    /// container is retired if a fifth of it is unused. Containers that newest snapshots use stay
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub(crate) max_unused: Option<f64>,
 
-    /// Take backups and restores for dead that have not renewed their lease for this time, and collect what they uploaded. One that
-    /// was only slow loses its work, and nothing else
+    /// Abort backups and restores without a heartbeat for this time, and delete their uploads. A backup that was only slow loses its
+    /// work, and nothing else
     #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "1d")]
     pub(crate) dead_after: Duration,
 
-    /// Delete what no pass has indexed yet only when it is this old by the storage's clock: uploads of interrupted backups, and
-    /// whatever a listing lacks or somebody hides for a while. 0 frees such space at once
+    /// Do not delete objects younger than this, by the storage's clock, if no pass has indexed them yet: uploads of interrupted
+    /// backups, and objects that a listing does not show. 0 frees such space at once
     #[arg(long, value_name = "TIME", env = "LARDER_MIN_AGE", value_parser = time::parse_limit, default_value = "1d")]
     pub(crate) min_age: Duration,
 
-    /// Prices for plans: a thousand creates, reads and deletes, a gigabyte and month of storage. Those of S3 Standard if not given
+    /// Prices for cost estimates: per thousand creates, reads and deletes, and per gigabyte and month [default: S3 Standard]
     #[arg(long, value_name = "LIST", env = "LARDER_PRICES")]
     pub(crate) prices: Option<Prices>,
 }
 
-/// Make room, and keep the newest snapshots fast to restore.
+/// Free space, and keep the newest snapshots fast to restore.
 ///
-/// What the newest snapshot of a series uses of containers that hold little of it is copied together; what several newest snapshots
-/// store each for itself is shared. What only forgotten snapshots needed is deleted, and what backups uploaded that never came to
-/// their end. Chunks that are stored twice leave containers that only older snapshots use. May run beside everything else, on any
-/// number of machines, and be interrupted at any moment. The store's credentials must allow to delete.
+/// A pass deletes data that only forgotten snapshots or failed backups needed. It rewrites the newest snapshot of a series where that
+/// makes restores faster, and removes duplicates between series. It may run beside all other commands and on several machines, and may
+/// be interrupted at any time. The credentials must allow it to delete objects.
 #[derive(Debug, Args)]
 pub(crate) struct OptimizeArgs {
-    /// Delete nothing, only say what would be done and what it costs
+    /// Change nothing; show the plan and its cost
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 
@@ -94,17 +91,17 @@ pub(crate) struct OptimizeArgs {
     pub(crate) pass: PassArgs,
 }
 
-/// Run passes of `larder optimize` for as long as this process runs.
+/// Run maintenance continuously, as a daemon.
 ///
-/// A pass is made at first, when others added or forgot snapshots, and at least every --every; one that failed, or left something over,
-/// is made again within five minutes. SIGTERM or Ctrl-C ends it cleanly.
+/// The daemon runs a pass of `larder optimize` when it starts, after snapshots were added or forgotten, and at least every --every. A
+/// failed or unfinished pass is repeated within five minutes. SIGTERM or Ctrl-C stops the daemon cleanly.
 #[derive(Debug, Args)]
 pub(crate) struct GnodeArgs {
-    /// Make a pass at least so often
+    /// Run a pass at least this often
     #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "1d")]
     pub(crate) every: Duration,
 
-    /// Look so often whether there are new or forgotten snapshots
+    /// Look for new or forgotten snapshots this often
     #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "1m")]
     pub(crate) poll: Duration,
 

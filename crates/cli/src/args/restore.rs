@@ -7,12 +7,12 @@ use clap::{Args, ValueEnum};
 
 use super::{FetchArgs, FilterArgs};
 
-/// Bring a snapshot, or a part of it, back into a folder.
+/// Restore a snapshot, or a part of it, into a folder.
 ///
-/// A restore that was interrupted is continued by running it again: what is complete is not written twice.
+/// Run an interrupted restore again to continue it: complete files are not written twice.
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
-    /// The snapshot (latest, latest~2, an id or its beginning), and what of it: SNAPSHOT:/PATH makes PATH the root of the target
+    /// Snapshot (latest, latest~2, or an id prefix); SNAPSHOT:/PATH restores the contents of PATH
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     pub(crate) snapshot: OsString,
 
@@ -20,67 +20,67 @@ pub(crate) struct RestoreArgs {
     #[arg(short = 't', long, value_name = "DIR")]
     pub(crate) target: PathBuf,
 
-    /// Restore only what matches the pattern
-    #[arg(short = 'i', long, value_name = "PATTERN", help_heading = "What to restore")]
+    /// Restore only files that match the pattern
+    #[arg(short = 'i', long, value_name = "PATTERN", help_heading = "Selection")]
     pub(crate) include: Vec<OsString>,
 
-    /// The same without regard to upper and lower case
-    #[arg(long, value_name = "PATTERN", help_heading = "What to restore")]
+    /// The same, ignoring case
+    #[arg(long, value_name = "PATTERN", help_heading = "Selection")]
     pub(crate) iinclude: Vec<OsString>,
 
-    /// File of patterns of what to restore, one a line
-    #[arg(long, value_name = "FILE", help_heading = "What to restore")]
+    /// Read include patterns from a file, one per line
+    #[arg(long, value_name = "FILE", help_heading = "Selection")]
     pub(crate) include_file: Vec<PathBuf>,
 
-    /// The same without regard to upper and lower case
-    #[arg(long, value_name = "FILE", help_heading = "What to restore")]
+    /// The same, ignoring case
+    #[arg(long, value_name = "FILE", help_heading = "Selection")]
     pub(crate) iinclude_file: Vec<PathBuf>,
 
-    /// Do not restore what matches the pattern
-    #[arg(short = 'e', long, value_name = "PATTERN", help_heading = "What to restore")]
+    /// Do not restore files that match the pattern
+    #[arg(short = 'e', long, value_name = "PATTERN", help_heading = "Selection")]
     pub(crate) exclude: Vec<OsString>,
 
-    /// The same without regard to upper and lower case
-    #[arg(long, value_name = "PATTERN", help_heading = "What to restore")]
+    /// The same, ignoring case
+    #[arg(long, value_name = "PATTERN", help_heading = "Selection")]
     pub(crate) iexclude: Vec<OsString>,
 
-    /// File of patterns of what not to restore, one a line
-    #[arg(long, value_name = "FILE", help_heading = "What to restore")]
+    /// Read exclude patterns from a file, one per line
+    #[arg(long, value_name = "FILE", help_heading = "Selection")]
     pub(crate) exclude_file: Vec<PathBuf>,
 
-    /// The same without regard to upper and lower case
-    #[arg(long, value_name = "FILE", help_heading = "What to restore")]
+    /// The same, ignoring case
+    #[arg(long, value_name = "FILE", help_heading = "Selection")]
     pub(crate) iexclude_file: Vec<PathBuf>,
 
-    /// Which existing files are overwritten
-    #[arg(long, value_enum, default_value = "always", help_heading = "What to do with what exists")]
+    /// When to overwrite existing files
+    #[arg(long, value_enum, default_value = "always", help_heading = "Existing files")]
     pub(crate) overwrite: OverwriteName,
 
-    /// Remove from restored folders what the snapshot does not have and the patterns select
-    #[arg(long, help_heading = "What to do with what exists")]
+    /// Delete files in restored folders that the snapshot does not have and that the patterns select
+    #[arg(long, help_heading = "Existing files")]
     pub(crate) delete: bool,
 
-    /// Change nothing, only say what would be restored
+    /// Change nothing; show what would be restored
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 
-    /// Read everything again at the end and compare it
+    /// Read all restored files again and verify them
     #[arg(long)]
     pub(crate) verify: bool,
 
-    /// End only when everything is on disk, so that not even a power cut takes it back
+    /// Flush all files to disk before the end, so that they survive a power cut
     #[arg(long)]
     pub(crate) sync: bool,
 
-    /// Make long runs of zeros into holes, also where the original had none
+    /// Write long runs of zeros as holes
     #[arg(long)]
     pub(crate) sparse: bool,
 
-    /// Restore owners by number, not by name
+    /// Restore owners by number instead of by name
     #[arg(long, visible_alias = "numeric-ids", conflicts_with = "no_owner")]
     pub(crate) numeric_owner: bool,
 
-    /// Do not restore owners: everything belongs to you
+    /// Do not restore owners; all files belong to the current user
     #[arg(long)]
     pub(crate) no_owner: bool,
 
@@ -105,11 +105,11 @@ impl RestoreArgs {
 /// When existing files are overwritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OverwriteName {
-    /// Always; equal content is found out and not written again
+    /// Always; files with equal content are not written
     Always,
-    /// When size or time of modification differ
+    /// If size or modification time differ
     IfChanged,
-    /// When the one in the snapshot is newer
+    /// If the file in the snapshot is newer
     IfNewer,
     /// Never
     Never,

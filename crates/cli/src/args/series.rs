@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use larder_format::layout::Layout;
 
-/// Show the series, and set how they are laid out.
+/// List series, and change their settings.
 ///
-/// A series is what snapshots of the same thing form. Each lies in containers in one of two layouts: `standard`, which shares what
-/// several series store and keeps the newest snapshots fast to restore; and `lifecycle`, which keeps together what is needed by the same
-/// snapshots: all of them restore sequentially, forgetting them costs nothing, and nothing is shared with other series.
+/// Snapshots of the same files form a series. A series has one of two layouts. `standard` shares data between series and keeps the
+/// newest snapshots fast to restore. `lifecycle` stores data of the same snapshots together: all snapshots restore sequentially, and
+/// forgetting is cheap, but nothing is shared with other series.
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct SeriesArgs {
@@ -23,20 +23,19 @@ pub(crate) struct SeriesArgs {
 pub(crate) enum SeriesCommand {
     /// List the series, and those that have settings
     List,
-    /// Show one series and what is set for it
+    /// Show one series and its settings
     Show(WhichSeries),
-    /// Set how a series is laid out
+    /// Change the settings of a series
     ///
-    /// The layout is that of a series that has no snapshot yet; one that has keeps its layout. What is set for a series holds before
-    /// what --default sets, and `larder backup --layout` before both.
+    /// The layout applies to a series without snapshots; an existing series keeps its layout. Settings of a series override those of
+    /// --default, and `larder backup --layout` overrides both.
     Set(SetSeriesArgs),
-    /// Lay the snapshots of a series out in the other layout
+    /// Convert a series to the other layout
     ///
-    /// Everything is read, verified and stored once more, each chunk once; what the old layout had goes with the next pass. May be
-    /// interrupted at any moment: the snapshots that are done are done, and running it again goes on with the others.
+    /// All data is read, verified and stored once more; the next pass deletes the old containers. The command may be interrupted at any
+    /// time: run it again to convert the remaining snapshots.
     ///
-    /// A series that is not arranged any more because the index was made anew (`larder repair index`) is converted to `lifecycle` like
-    /// any other, although it has that layout.
+    /// A rebuilt index (`larder repair index`) leaves `lifecycle` series unarranged; convert them to `lifecycle` again.
     Convert(ConvertArgs),
 }
 
@@ -47,7 +46,7 @@ pub(crate) struct ConvertArgs {
     #[arg(value_name = "SERIES")]
     pub(crate) series: String,
 
-    /// The layout that its snapshots are to have: standard, or lifecycle
+    /// New layout: standard, or lifecycle
     #[arg(long, value_name = "LAYOUT")]
     pub(crate) layout: Layout,
 }
@@ -60,7 +59,7 @@ pub(crate) struct WhichSeries {
     #[arg(value_name = "SERIES")]
     pub(crate) series: Option<String>,
 
-    /// What holds for all series without settings of their own
+    /// Use the settings for all series without their own
     #[arg(long)]
     pub(crate) default: bool,
 }
@@ -72,36 +71,36 @@ pub(crate) struct SetSeriesArgs {
     #[command(flatten)]
     pub(crate) which: WhichSeries,
 
-    /// How a series without snapshots will lie in containers: standard, or lifecycle
+    /// Layout of new series: standard, or lifecycle
     #[arg(long, value_name = "LAYOUT", required_unless_present_any = ["holes", "arrange_every"])]
     pub(crate) layout: Option<Layout>,
 
-    /// In the layout `lifecycle`, containers are written anew when more than so many percent of one are holes: bytes that its other
-    /// bytes outlive, or are outlived by [20 if nothing is set]
+    /// Layout `lifecycle`: rewrite a container when more than this percentage of it is holes, which are bytes with another lifetime
+    /// [default: 20]
     ///
     /// Fewer holes make restores read less, and passes move more. 0 is the layout of MFDedup's paper.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(crate) holes: Option<u8>,
 
-    /// In the layout `lifecycle`, containers are written anew after so many snapshots, in one go [1 if nothing is set]
+    /// Layout `lifecycle`: arrange containers after this number of snapshots [default: 1]
     ///
-    /// Until then passes only note what nobody uses any more, so that forgetting frees what it says. Rarer passes move less; in between,
-    /// restores read what has left as well. `larder optimize --task arrange` does it at once.
+    /// Until then, passes only record unused bytes, so that forgetting frees what it says. Larger numbers move less data, and restores
+    /// read more. `larder optimize --task arrange` arranges at once.
     #[arg(long, value_name = "SNAPSHOTS", value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) arrange_every: Option<u8>,
 }
 
-/// Show what lies where of a series in the layout `lifecycle`.
+/// Show how a series in the layout `lifecycle` is stored.
 ///
-/// A category is what has the same first and the same last snapshot; those that the newest snapshot uses are active. A volume is what has
-/// the same last snapshot: it goes as a whole. FREE is what forgetting a snapshot alone would free.
+/// A category has the same first and last snapshot; categories of the newest snapshot are active. A volume has the same last snapshot
+/// and is deleted as a whole. FREE is the space that forgetting one snapshot alone would free.
 #[derive(Debug, Args)]
 pub(crate) struct LayoutArgs {
     /// Name of the series
     #[arg(value_name = "SERIES")]
     pub(crate) series: String,
 
-    /// Draw it into this file
+    /// Draw a picture into this file
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
 }

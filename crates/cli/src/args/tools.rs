@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use clap::Args;
 use clap_complete::Shell;
 
-/// Find out whether a store keeps the promises that a repository needs.
+/// Test whether a storage is safe for a repository.
 ///
-/// Makes, reads, lists and deletes objects below LOCATION, in a folder of their own that is removed at the end. Says which promise
-/// fails, if one does: create-if-absent with many creators at once, reading after writing, listing, reading parts, deleting.
+/// The test creates, reads, lists and deletes objects in a new folder below LOCATION, and removes it at the end. It checks conditional
+/// creation with many writers, reads after writes, listings, range reads and deletion.
 #[derive(Debug, Args)]
 pub(crate) struct ValidateStoreArgs {
-    /// Where to test; -r/--repo if not given
+    /// Location to test [default: the repository]
     #[arg(value_name = "LOCATION")]
     pub(crate) location: Option<OsString>,
 }
@@ -28,21 +28,21 @@ pub(crate) struct CompletionsArgs {
 /// Write the manual pages.
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
-    /// Folder for one page a verb; without it the page of larder goes to standard output
+    /// Write one page per verb into this folder; otherwise print the main page
     #[arg(value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 }
 
 /// Show an object of the repository as JSON, for support.
 ///
-/// Shows nothing secret: no keys, no content. Names of series, hosts and paths are shown.
+/// Keys and contents are not shown. Names of series, hosts and paths are shown.
 #[derive(Debug, Args)]
 pub(crate) struct CatArgs {
     /// config, key or manifest
     #[arg(value_name = "WHAT", value_parser = ["config", "key", "manifest"])]
     pub(crate) what: String,
 
-    /// Which key, or which snapshot
+    /// Id of the key or snapshot
     #[arg(value_name = "ID")]
     pub(crate) id: Option<String>,
 }

@@ -235,12 +235,15 @@ impl Ended<'_> {
             out.info(format!("read and verified {read}, {bytes}"))?;
         }
         for id in &report.forgotten {
-            out.info(format!("snapshot {} was forgotten meanwhile; that is no damage", id.short()))?;
+            out.info(format!("snapshot {} was forgotten during the check. This is not damage.", id.short()))?;
         }
         if report.unused_containers > 0 {
             let containers = sizes::count(report.unused_containers, "container");
             let bytes = sizes::show(report.unused_bytes);
-            out.info(format!("{containers} ({bytes}) that no snapshot needs now, as of running or interrupted backups; that is no damage"))?;
+            let are = if report.unused_containers == 1 { "is" } else { "are" };
+            out.info(format!(
+                "{containers} ({bytes}) {are} not referenced by any snapshot (running or interrupted backups). This is not damage."
+            ))?;
         }
         self.print_index(out)?;
         let disagreements = self.index.disagreements();
@@ -352,7 +355,7 @@ impl Ended<'_> {
 
 /// What helps after damage that snapshots suffer from, in the order in which to try it.
 const ADVICE_DAMAGE: [&str; 5] = [
-    "Everything not named above is whole and can be restored: `larder restore` goes on past damaged files and names them.",
+    "Everything not named above is whole and can be restored: `larder restore` skips damaged parts and names the files.",
     "If the storage keeps old versions or replicas of its objects, put the named objects back as they were and check again.",
     "Where the files still exist, `larder repair --from PATH` puts their contents back into the snapshots that lost them.",
     "`larder repair snapshots` saves what is left of damaged snapshots as new ones.",

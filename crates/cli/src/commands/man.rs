@@ -3,16 +3,15 @@
 use std::io;
 use std::path::Path;
 
-use clap::CommandFactory;
 use clap_mangen::Man;
 
 use crate::app::App;
-use crate::args::{Cli, ManArgs};
+use crate::args::ManArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
 pub(super) fn run(app: &App, args: &ManArgs) -> Result<Exit, Failure> {
-    let mut larder = Cli::command();
+    let mut larder = crate::args::command();
     larder.build();
     let failed = |error: io::Error| Failure::of(Exit::Failed, &error).while_doing("cannot write the manual pages");
     match &args.dir {

@@ -57,7 +57,7 @@ pub(super) fn make(
     let remembering = remembering(repository, options(0).memory);
     let mut compaction = Compaction::new(app, repository, &remembering, args, dry_run, cancel, deadline);
     // First, so that what is left by it is collected by the pass.
-    if args.wants(TaskName::Compact) {
+    if args.wants(TaskName::Defragment) {
         compaction.run()?;
     }
     let mut report = PassReport::without_pass();
@@ -67,7 +67,7 @@ pub(super) fn make(
         report = pass_once(app, &surroundings, options(compaction.report.bytes()), deadline)?;
         // And again when the pass has taken something in: what lies twice shows only then.
         let is_news = matches!(report.outcome, Outcome::Published(_)) && !report.is_unfinished;
-        if is_news && args.wants(TaskName::Compact) && compaction.run()? {
+        if is_news && args.wants(TaskName::Defragment) && compaction.run()? {
             let copied = compaction.report.bytes() + report.given_up.copied_bytes.0;
             report = report.followed_by(pass_once(app, &surroundings, options(copied), deadline)?);
         }

@@ -72,20 +72,21 @@ fn convert_series(app: &App, args: &ConvertArgs) -> Result<Exit, Failure> {
     }
     let (name, layout) = (safe(&args.series), args.layout);
     if versions == 0 && left == 0 {
-        app.out.info(format!("{name} is in the layout {layout}; there is nothing to do"))?;
+        app.out.info(format!("{name} is in the layout {layout}; nothing to do"))?;
         return Ok(exit);
     }
     let (snapshots, copied) = (sizes::count(versions, "snapshot"), sizes::show(copied_bytes));
     let (shared, stored) = (sizes::show(shared_bytes), sizes::show(stored_bytes));
     app.out.info(format!(
-        "laid {snapshots} of {name} out in the layout {layout}: copied {copied} ({stored} stored), shared {shared}"
+        "converted {snapshots} of {name} to the layout {layout}: copied {copied} ({stored} stored), shared {shared}"
     ))?;
     if late > 0 {
         let late = sizes::count(late, "snapshot");
-        app.out.warn(&format!("{late} that came meanwhile are still in the old layout; run it again"));
+        app.out
+            .warn(&format!("{late} created during the conversion are still in the old layout; run the command again"));
     }
     if versions > 0 {
-        app.out.info("what the old layout had goes with the next pass (`larder optimize`)")?;
+        app.out.info("the next pass (`larder optimize`) deletes the old containers")?;
     }
     Ok(exit)
 }
@@ -220,7 +221,7 @@ pub(super) fn disordered_series(app: &App, repository: &Repository) -> HashSet<S
 /// What to do about such a series.
 pub(super) fn order_advice(series: &str) -> String {
     format!(
-        "the index was made anew: passes do not arrange this series until `larder series convert {} --layout lifecycle`",
+        "the index was rebuilt: passes do not arrange this series until `larder series convert {} --layout lifecycle`",
         safe(series)
     )
 }

@@ -203,7 +203,7 @@ fn print_total(app: &App, stats: &RepositoryStats, layouts: &[&str], free: Optio
             free.map_or_else(|| "?".to_owned(), sizes::show)
         ),
         format!(
-            "Repository  {:>12}   {}, whoever uses them",
+            "Repository  {:>12}   in {} (total)",
             sizes::show(stats.repository_bytes),
             sizes::count(stats.repository_objects, "object")
         ),
@@ -218,8 +218,7 @@ fn print_history(app: &App, history: &History) -> Result<(), Failure> {
         return Ok(());
     }
     let (predicted, read) = (sizes::show(*predicted), sizes::show(*read));
-    app.out
-        .line(format!("Predicted   {predicted:>12}   of {read} that backups read: {right} chunks right, {wrong} wrong"))
+    app.out.line(format!("Predicted   {predicted:>12}   of {read} read by backups: {right} hits, {wrong} misses"))
 }
 
 fn print_groups(app: &App, groups: &[Group]) -> Result<(), Failure> {

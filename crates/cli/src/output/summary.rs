@@ -135,7 +135,7 @@ pub(crate) fn put_fetched(object: &mut Map<String, Value>, fetched: &FetchReport
 pub(crate) fn fetched(fetched: &FetchReport) -> String {
     let (containers, bytes) = (sizes::count(fetched.containers, "container"), sizes::show(fetched.bytes));
     let requests = sizes::count(fetched.requests, "request");
-    let mut text = format!("read {containers}: {bytes} in {requests}, {:.2} bytes a byte", fetched.per_byte());
+    let mut text = format!("read {containers}: {bytes} in {requests} (read amplification {:.2})", fetched.per_byte());
     if fetched.again > 0 {
         text += &format!("; {} of them again, because there was no memory to keep them", fetched.again);
     }

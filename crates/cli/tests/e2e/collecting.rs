@@ -32,8 +32,8 @@ fn space_is_free_when_the_pass_ends() {
     assert_eq!((&plan["outcome"], &plan["plan"]["snapshots"]), (&"planned".into(), &2.into()));
     assert_eq!(stored(&play), before);
     let text = play.larder(["optimize", "-n", "--prices", "creates=0,reads=0,deletes=1000,storage=0"]).ok().text();
-    assert!(text.contains("would take 2 new snapshots with 4 containers into the index"), "{text}");
-    assert!(text.contains("would delete 4 containers") && text.contains("saves 0.0000 a month"), "{text}");
+    assert!(text.contains("would index 2 new snapshots with 4 containers"), "{text}");
+    assert!(text.contains("would delete 4 containers") && text.contains("saves 0.0000 per month"), "{text}");
     play.larder(["optimize", "--memory", "7M"]).code(2).says("at least 8.0 MiB");
     let done = play.larder(["optimize", "--memory", "8M", "--json"]).ok().json();
     schema::check("optimize_summary", &done);
@@ -133,9 +133,9 @@ fn a_pass_that_cannot_know_what_is_needed_deletes_nothing() {
 fn the_newest_snapshot_is_laid_out_anew_when_little_of_many_containers_is_left_in_it() {
     let (play, newest, content) = scattered(data::random);
     let before = play.objects().len();
-    let plan = play.larder(["optimize", "--task", "compact", "--dry-run", "--json"]).ok().json();
+    let plan = play.larder(["optimize", "--task", "defragment", "--dry-run", "--json"]).ok().json();
     schema::check("optimize_summary", &plan);
-    let planned = &plan["compacted"];
+    let planned = &plan["defragmented"];
     assert_eq!(planned["snapshots"], 1);
     assert!(
         planned["requests"].as_u64() > planned["containers"].as_u64() && planned["cost"].as_f64() > Some(0.0),
@@ -144,13 +144,13 @@ fn the_newest_snapshot_is_laid_out_anew_when_little_of_many_containers_is_left_i
     assert!(planned["containers"].as_u64().expect("a number") > 1);
     assert!(planned["bytes"].as_u64().expect("a number") <= 400_000, "at most 20 %: {planned}");
     assert_eq!(play.objects().len(), before, "a dry run writes nothing");
-    let kept = play.larder(["optimize", "--task", "compact", "--max-rewrite", "1K", "--json"]).ok().json();
-    assert_eq!(kept["compacted"]["snapshots"], 0);
+    let kept = play.larder(["optimize", "--task", "defragment", "--max-rewrite", "1K", "--json"]).ok().json();
+    assert_eq!(kept["defragmented"]["snapshots"], 0);
     let text = play.larder(["optimize"]).ok().text();
-    assert!(text.contains("copied") && text.contains("1 snapshot will need"), "{text}");
+    assert!(text.contains("rewrote") && text.contains("1 snapshot now spans"), "{text}");
     let done = play.larder(["optimize", "--json"]).ok().json();
     schema::check("optimize_summary", &done);
-    assert_eq!(done["compacted"]["snapshots"], 0, "once is enough");
+    assert_eq!(done["defragmented"]["snapshots"], 0, "once is enough");
     play.larder(["check", "--read-data"]).ok();
     let source = format!("{newest}:{}", play.path("source").display());
     play.larder(["restore", &source, "--target", "restored"]).ok();
@@ -170,11 +170,11 @@ fn what_two_series_have_is_stored_once_after_a_pass() {
     let before = stored(&play);
     assert!(before > 6_000_000, "{before}");
     let text = play.larder(["optimize"]).ok().text();
-    assert!(text.contains("shared") && text.contains("1 snapshot will need 1 container less"), "{text}");
+    assert!(text.contains("shared") && text.contains("1 snapshot now spans 1 container fewer"), "{text}");
     assert!(stored(&play) < 3_100_000, "{}", stored(&play));
     let done = play.larder(["optimize", "--json"]).ok().json();
     schema::check("optimize_summary", &done);
-    assert_eq!(done["compacted"]["snapshots"], 0);
+    assert_eq!(done["defragmented"]["snapshots"], 0);
     play.larder(["check", "--read-data"]).ok();
     // Each of them without the other, and without the index.
     play.larder(["forget", &ids[1]]).ok();
@@ -201,13 +201,13 @@ fn what_is_stored_twice_is_given_up() {
     assert!(before > 600_000);
     let plan = play.larder(["optimize", "--task", "dedup", "--dry-run", "--json"]).ok().json();
     schema::check("optimize_summary", &plan);
-    assert_eq!((&plan["given_up"]["containers"], &plan["given_up"]["planned_copied_bytes"]), (&1.into(), &0.into()));
+    assert_eq!((&plan["reclaimed"]["containers"], &plan["reclaimed"]["planned_copied_bytes"]), (&1.into(), &0.into()));
     let text = play.larder(["optimize", "--task", "dedup", "--dry-run"]).ok().text();
-    assert!(text.contains("would give up 1 container") && text.contains("saves"), "{text}");
+    assert!(text.contains("would retire 1 container") && text.contains("saves"), "{text}");
     assert_eq!(stored(&play), before);
     let done = play.larder(["optimize", "--task", "dedup", "--max-unused", "0", "--json"]).ok().json();
     schema::check("optimize_summary", &done);
-    assert_eq!((&done["outcome"], &done["given_up"]["containers"]), (&"done".into(), &1.into()));
+    assert_eq!((&done["outcome"], &done["reclaimed"]["containers"]), (&"done".into(), &1.into()));
     assert!(before - stored(&play) > 300_000);
     // Of the one that was given up every chunk is found through the index, in one look for all of them.
     let found = ids.each_ref().map(|id| {
@@ -223,7 +223,7 @@ fn what_is_stored_twice_is_given_up() {
     play.larder(["check", "--read-data"]).ok();
     play.larder(["repair", "index", "--dry-run"]).ok();
     let exact = play.larder(["optimize", "--task", "exact", "--json"]).ok().json();
-    assert_eq!((&exact["given_up"]["exact"], &exact["given_up"]["containers"]), (&true.into(), &0.into()));
+    assert_eq!((&exact["reclaimed"]["exact"], &exact["reclaimed"]["containers"]), (&true.into(), &0.into()));
 }
 
 /// A copy that was made while a pass ran: it has the index of after the pass, the containers of before, and lacks what the pass wrote.
@@ -276,6 +276,6 @@ fn the_loss_of_the_newest_index_is_told() {
     assert!(text.contains("index/2: it is missing"), "{text}");
     play.larder(["optimize", "--dry-run"]).code(13);
     let done = play.larder(["optimize", "--json"]).ok().json();
-    assert_eq!(done["index_made_anew"], 3);
+    assert_eq!(done["index_rebuilt"], 3);
     play.larder(["check", "--read-data"]).ok();
 }

@@ -28,6 +28,7 @@ fn a_wrong_command_line_is_2() {
         &["snapshots", "--limit-upload", "fast"],
         &["snapshots", "-q", "-v"],
         &["snapshots", "--log-level", "nonsense=x=y"],
+        &["snapshots", "--log-level", "loud"],
         &["cat", "config", "x"],
         &["cat", "masterkey"],
         &["init", "--chunk-size", "1"],
@@ -183,4 +184,39 @@ fn what_goes_on_inside_is_written_where_asked() {
     let secret = std::fs::read_to_string(play.path("log")).expect("a log");
     assert!(!secret.contains(crate::support::PASSWORD));
     play.larder(["snapshots", "--log-file", "no/such/folder/log"]).code(1).says("no/such/folder").in_two_lines();
+}
+
+/// Whoever read the log went away. That ends no command.
+#[test]
+fn a_closed_standard_error_ends_nothing() {
+    let play = Play::with_repository();
+    play.write("source/a", "a");
+    for args in [&["-vv", "backup", "source"][..], &["-vvv", "snapshots"], &["--log-level", "trace", "check"]] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = play.command(args).stderr(writer).output().expect("it ends");
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+    }
+}
+
+/// However few threads the system allows: an error that says so, or success; no hang and no bug.
+#[test]
+fn too_few_threads_are_an_error_that_says_so() {
+    let play = Play::with_repository();
+    play.write("source/a", "a");
+    play.open_to_all("repository");
+    let mut refused = 0;
+    for most in [1, 2, 3, 4, 6, 8, 10, 12, 16, 200] {
+        for args in [&["backup", "source", "--no-cache"][..], &["check", "--read-data", "--no-cache"]] {
+            let ran = crate::support::run(&mut play.with_few_threads(most, args));
+            assert!(!ran.stderr.contains("this is a bug"), "{most}: {args:?}: {}", ran.stderr);
+            if ran.code != 0 {
+                assert_eq!(ran.code, 1, "{most}: {args:?}: {}", ran.stderr);
+                assert!(ran.stderr.contains("threads"), "{most}: {args:?}: {}", ran.stderr);
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 0);
+    play.larder(["check", "--threads", "100000"]).code(2).says("--threads");
 }

@@ -83,7 +83,7 @@ fn passes_are_made_for_what_others_did_and_not_for_what_they_did_themselves() {
     let gnode = Gnode::start(&play, &[]);
     // The first one lays a snapshot out anew, which adds a generation, and removes what was there before.
     let first = gnode.pass();
-    assert_eq!((&first["outcome"], &first["compacted"]["snapshots"]), (&"done".into(), &1.into()), "{first:#}");
+    assert_eq!((&first["outcome"], &first["defragmented"]["snapshots"]), (&"done".into(), &1.into()), "{first:#}");
     gnode.looks_on();
     play.larder(["forget", &ids[0]]).ok();
     let second = gnode.pass();

@@ -210,5 +210,5 @@ fn predictions_are_counted_in_chunks_and_bytes() {
         [&json!(right), &json!(wrong), &json!(bytes)]
     );
     let text = play.larder(["stats"]).ok().text();
-    assert!(text.contains(&format!("{right} chunks right, {wrong} wrong")), "{text}");
+    assert!(text.contains(&format!("{right} hits, {wrong} misses")), "{text}");
 }

@@ -174,10 +174,13 @@ fn what_may_only_be_read_is_read_with_a_note() {
     let read_only = |_: usize, request: &Request| (request.method == "PUT").then(|| refusal(403, "AccessDenied"));
     let bucket = Bucket::serve(play.path("bucket"), read_only);
     let root = format!("latest:{}", play.path("source").display());
-    bucket.larder(&play, ["restore", &root, "--target", "back"]).ok().says("note: reading without announcing it");
+    bucket
+        .larder(&play, ["restore", &root, "--target", "back"])
+        .ok()
+        .says("note: the repository is read-only for this client");
     tree::same(&play.path("source"), &play.path("back"));
-    bucket.larder(&play, ["check", "--read-data"]).ok().says("note: reading without announcing it");
-    let dump = bucket.larder(&play, ["dump", &root]).ok().says("note: reading without announcing it");
+    bucket.larder(&play, ["check", "--read-data"]).ok().says("note: the repository is read-only for this client");
+    let dump = bucket.larder(&play, ["dump", &root]).ok().says("note: the repository is read-only for this client");
     assert!(dump.stdout.len() > 1024);
 }
 

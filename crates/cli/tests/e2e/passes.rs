@@ -78,9 +78,9 @@ fn a_copy_that_cannot_be_read_is_told_and_is_no_success() {
         damage::flip(&play.repository(), copy, 100_000);
     }
     let summary = optimized(&play, &["--task", "dedup"], 13);
-    let unreadable = summary["given_up"]["unreadable_containers"].as_array().expect("an array");
-    assert!(!unreadable.is_empty() && summary["given_up"]["containers"] == 0, "{summary:#}");
-    play.larder(["optimize", "--task", "dedup"]).code(13).says("cannot be read; nothing was given up for it");
+    let unreadable = summary["reclaimed"]["unreadable_containers"].as_array().expect("an array");
+    assert!(!unreadable.is_empty() && summary["reclaimed"]["containers"] == 0, "{summary:#}");
+    play.larder(["optimize", "--task", "dedup"]).code(13).says("cannot be read; no copy of its chunks was retired");
     assert!(copies.iter().all(|copy| play.repository().join(copy).exists()));
 }
 
@@ -94,16 +94,16 @@ fn a_snapshot_that_cannot_be_laid_out_anew_is_told_and_is_no_success() {
             damage::flip(&play.repository(), &container, length * tenth / 10 + length / 20);
         }
     }
-    let summary = optimized(&play, &["--task", "compact"], 13);
-    let compacted = &summary["compacted"];
+    let summary = optimized(&play, &["--task", "defragment"], 13);
+    let compacted = &summary["defragmented"];
     assert_eq!((&compacted["failed"], &compacted["snapshots"]), (&1.into(), &0.into()), "{summary:#}");
-    let said = format!("snapshot {} was not laid out anew", &newest[24..]);
-    play.larder(["optimize", "--task", "compact"]).code(13).says(&said);
+    let said = format!("snapshot {} was not rewritten", &newest[24..]);
+    play.larder(["optimize", "--task", "defragment"]).code(13).says(&said);
     // Its manifest is needed to find out whether there is something to do at all.
     let manifest = damage::named(&play.repository(), "versions/").into_iter().find(|name| name.contains(&newest));
     damage::flip(&play.repository(), &manifest.expect("a manifest"), 200);
-    let summary = optimized(&play, &["--task", "compact"], 13);
-    assert_eq!(summary["compacted"]["failed"], 1, "{summary:#}");
+    let summary = optimized(&play, &["--task", "defragment"], 13);
+    assert_eq!(summary["defragmented"]["failed"], 1, "{summary:#}");
 }
 
 /// To stop in time is what was asked for.
@@ -112,14 +112,14 @@ fn without_time_nothing_is_begun() {
     let (play, _) = two_versions();
     play.larder(["forget", "latest~1"]).ok();
     let before = play.objects();
-    for more in [&[][..], &["--task", "compact"], &["--task", "collect"], &["--dry-run"]] {
+    for more in [&[][..], &["--task", "defragment"], &["--task", "collect"], &["--dry-run"]] {
         let summary = optimized(&play, &[&["--max-duration", "0s"], more].concat(), 0);
         assert_eq!((&summary["outcome"], &summary["unfinished"]), (&"stopped".into(), &true.into()), "{summary:#}");
         // The configuration, the key, and the list of keys: nothing was looked for.
         assert!(summary["requests"].as_u64() < Some(6), "{summary:#}");
     }
     let text = play.larder(["optimize", "--max-duration", "0s"]).ok().text();
-    assert!(text.contains("nothing was deleted; the next one goes on"), "{text}");
+    assert!(text.contains("nothing was deleted; the next pass continues"), "{text}");
     assert_eq!(play.objects(), before);
     let summary = optimized(&play, &["--max-duration", "1h"], 0);
     assert_eq!((&summary["outcome"], &summary["unfinished"]), (&"done".into(), &false.into()));
@@ -131,11 +131,11 @@ fn without_time_nothing_is_begun() {
 fn passes_compress_as_they_are_told() {
     let copied = |compression: &str| {
         let (play, ..) = scattered(data::text);
-        let mut command = play.command(["optimize", "--task", "compact", "--json"]);
+        let mut command = play.command(["optimize", "--task", "defragment", "--json"]);
         let ran = crate::support::Ran::from(command.env("LARDER_COMPRESSION", compression).output().expect("it ends"));
         let summary = ran.ok().json();
         let [bytes, stored] =
-            ["bytes", "stored_bytes"].map(|name| summary["compacted"][name].as_u64().expect("a number"));
+            ["bytes", "stored_bytes"].map(|name| summary["defragmented"][name].as_u64().expect("a number"));
         assert!(bytes > 50_000, "{summary:#}");
         stored as f64 / bytes as f64
     };

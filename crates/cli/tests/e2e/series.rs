@@ -271,7 +271,7 @@ fn a_snapshot_that_cannot_be_read_is_told_and_the_others_are_converted() {
         assert!(objects.iter().any(|name| why.contains(name)), "{why} does not name any of {objects:?}");
         let again = play.larder(["series", "convert", "s", "--layout", "lifecycle"]).code(13);
         let told = again.says("cannot be read and stays as it is").text();
-        assert!(told.contains("laid 0 snapshots") && !told.contains("what the old layout had"), "{told}");
+        assert!(told.contains("converted 0 snapshots") && !told.contains("deletes the old containers"), "{told}");
         assert_eq!([0, 1, 2].map(|at| layout_of(&play, &ids[at])), ["lifecycle", "lifecycle", "standard"]);
         // Passes keep what it has, and say so when they come upon what is lost.
         for _ in 0..2 {

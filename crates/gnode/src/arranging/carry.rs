@@ -118,7 +118,7 @@ impl Tables {
                 Ok(table)
             }
             Err(error) if error.is_damage() => {
-                tracing::warn!(%error, "a container cannot be read and is not given up");
+                tracing::warn!(%error, "a container cannot be read and is not retired");
                 Err(Cut::Distrusted(container))
             }
             Err(error) => Err(error.into()),
@@ -200,7 +200,7 @@ impl Round<'_> {
         let copies = match self.relayout.copy_apart(&chunks) {
             Ok(copies) => copies,
             Err(RelayoutError::Repository(error)) if error.is_damage() => {
-                tracing::warn!(%error, "a container cannot be read and is not given up");
+                tracing::warn!(%error, "a container cannot be read and is not retired");
                 let container = damaged_container(&error);
                 return Err(container.map_or_else(|| Cut::from(RelayoutError::Repository(error)), Cut::Distrusted));
             }

@@ -245,7 +245,7 @@ fn arrange_series(
     // Neither what is gone nor what may go at any time can be relied on (`RebuiltKeepsCopies`).
     if series.containers.values().any(|known| is_disordered(known.number, &known.facts, work.rights.rebuilt)) {
         tracing::warn!(
-            "a series is not arranged: the index was made anew, and does not know where its containers' bytes went; \
+            "a series is not arranged: the index was rebuilt, and does not know where its containers' bytes went; \
              converting it within its layout puts it in order"
         );
         return Ok(None);

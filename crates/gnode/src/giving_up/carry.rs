@@ -79,7 +79,7 @@ pub(super) fn carry(
             Ok(index) if index.chunks.len() == candidate.chunks as usize => index,
             Ok(_) => return Ok(Ended::Distrusted(candidate.id)),
             Err(error) if error.is_damage() => {
-                tracing::warn!(%error, "a container cannot be read and is not given up");
+                tracing::warn!(%error, "a container cannot be read and is not retired");
                 return Ok(Ended::Distrusted(candidate.id));
             }
             Err(error) => return Err(error.into()),
@@ -152,7 +152,7 @@ impl Carrying<'_> {
         let copies = match self.relayout.copy(&references) {
             Ok(copies) => copies,
             Err(RelayoutError::Repository(error)) if error.is_damage() => {
-                tracing::warn!(%error, "a container cannot be read and is not given up");
+                tracing::warn!(%error, "a container cannot be read and is not retired");
                 let container = damaged_container(&error);
                 return container.map(Some).ok_or_else(|| RelayoutError::Repository(error).into());
             }
@@ -185,7 +185,7 @@ impl Carrying<'_> {
             let index = match index {
                 Ok(index) => index,
                 Err(error) if error.is_damage() => {
-                    tracing::warn!(%error, "a container cannot be read, so no copy is given up for its chunks");
+                    tracing::warn!(%error, "a container cannot be read, so no copy of its chunks is retired");
                     return Ok(Some(id));
                 }
                 Err(error) => return Err(error.into()),

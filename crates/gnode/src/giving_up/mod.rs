@@ -290,7 +290,7 @@ pub(crate) fn give_up(pass: &IndexPass, draft: &mut Draft<'_>, work: &Work) -> R
         tables::apply(pass, draft, &chosen, &carried, &written, changes, &mut given_up)?;
         return Ok(given_up);
     }
-    tracing::warn!(containers = distrusted.len(), "too much cannot be read; nothing is given up");
+    tracing::warn!(containers = distrusted.len(), "too much cannot be read; nothing is retired");
     given_up.plan = GiveUpPlan::default();
     Ok(given_up)
 }

@@ -89,7 +89,10 @@ fn look_once<'a>(
     }
     structure.find_moved(0)?;
     report.containers = structure.tables_checked.len() as u64;
-    (report.unused_containers, report.unused_bytes) = structure.unused();
+    // Of some versions it is not known what the others need.
+    if options.versions.is_empty() {
+        (report.unused_containers, report.unused_bytes) = structure.unused();
+    }
     // What is known to be damaged as a whole need not be read.
     let sizes: Vec<_> = structure
         .used

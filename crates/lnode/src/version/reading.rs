@@ -84,7 +84,7 @@ impl ReadLease {
             Err(error) => {
                 tracing::warn!(%error, "reading without a lease");
                 context.progress.note(&format!(
-                    "reading without announcing it ({error}): what is forgotten and collected meanwhile cannot be read"
+                    "the repository is read-only for this client ({error}): no lease was created, so a concurrent prune may remove data while this runs"
                 ));
                 None
             }

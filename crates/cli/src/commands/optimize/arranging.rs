@@ -36,7 +36,7 @@ pub(super) fn print(report: &PassReport, out: &Output) -> Result<(), Failure> {
         out.warn(&format!("{name} cannot be read and stays as it is; `larder check --read-data` says more"));
     }
     if *was_stopped {
-        out.info("there was no time to arrange everything; the next pass goes on")?;
+        out.info("no time was left to arrange everything; the next pass continues")?;
     }
     let planned = &report.plan.arranging;
     let damaged_series = report.arranged.damaged_series + planned.damaged_series;
@@ -53,7 +53,7 @@ pub(super) fn print(report: &PassReport, out: &Output) -> Result<(), Failure> {
     let (bytes, moved) = (sizes::show(given_up_bytes.0), sizes::show(moved_bytes.0));
     let stored = sizes::show(written_bytes.0);
     out.info(format!(
-        "arranged {snapshots}: gave up {containers} ({bytes}), moved {moved} of them to their volumes ({stored} stored)"
+        "arranged {snapshots}: retired {containers} ({bytes}), moved {moved} of them into volumes ({stored} stored)"
     ))
 }
 
@@ -62,7 +62,7 @@ fn print_planned(planned: &ArrangePlan, out: &Output) -> Result<(), Failure> {
         (sizes::count(planned.versions, "snapshot"), sizes::count(planned.containers, "container"));
     let (bytes, moved) = (sizes::show(planned.container_bytes.0), sizes::show(planned.moved_bytes.0));
     out.info(format!(
-        "would arrange {snapshots} of series in the layout lifecycle: give up {containers} ({bytes}), and move {moved} of them to their volumes"
+        "would arrange {snapshots} of series in the layout lifecycle: retire {containers} ({bytes}), and move {moved} of them into volumes"
     ))?;
     match planned.versions {
         0 => Ok(()),

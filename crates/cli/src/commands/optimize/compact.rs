@@ -106,7 +106,7 @@ impl<'a> Compaction<'a> {
 
     fn failed(&mut self, id: JobId, exit: Exit, why: &str) {
         if self.report.failed.insert(id, exit).is_none() {
-            self.app.out.warn(&format!("snapshot {} was not laid out anew: {why}", id.short()));
+            self.app.out.warn(&format!("snapshot {} was not rewritten: {why}", id.short()));
         }
     }
 
@@ -193,7 +193,7 @@ impl CompactionReport {
 
     pub(super) fn print(&self, out: &Output, prices: &Prices) -> Result<(), Failure> {
         if self.was_stopped {
-            out.info("there was no time to lay all snapshots out anew; the next pass goes on")?;
+            out.info("no time was left to rewrite all snapshots; the next pass continues")?;
         }
         if self.is_empty() {
             return Ok(());
@@ -207,19 +207,18 @@ impl CompactionReport {
                     0 => String::new(),
                     _ => format!(" and share {shared} with others"),
                 };
-                out.info(format!(
-                    "would copy {bytes} together{shared}, so that {snapshots} will need {containers} less"
-                ))?;
+                out.info(format!("would rewrite {bytes}{shared}, so that {snapshots} would span {containers} fewer"))?;
                 let (requests, cost) = (sizes::count(self.requests.count(), "request"), self.requests.price(prices));
                 out.info(format!("{requests}: {cost:.4}"))
             }
             false => {
                 let stored = sizes::show(self.stored_bytes);
-                let copied = format!("copied {bytes} together ({stored} stored)");
+                let copied = format!("rewrote {bytes} ({stored} stored)");
+                let span = if self.snapshots == 1 { "spans" } else { "span" };
                 match self.shared_bytes {
-                    0 => out.info(format!("{copied}: {snapshots} will need {containers} less")),
+                    0 => out.info(format!("{copied}: {snapshots} now {span} {containers} fewer")),
                     _ => out.info(format!(
-                        "{copied}, shared {shared} with others: {snapshots} will need {containers} less"
+                        "{copied}, shared {shared} with others: {snapshots} now {span} {containers} fewer"
                     )),
                 }
             }

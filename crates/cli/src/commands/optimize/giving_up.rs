@@ -24,7 +24,7 @@ pub(super) fn json(report: &PassReport) -> Value {
         "unused_bytes": unused_bytes.0,
         "planned_copied_bytes": copied_bytes.0,
         "exact": is_exact,
-        "led_chunks": given_up.led_chunks,
+        "redirected_chunks": given_up.led_chunks,
         "copied_chunks": given_up.copied_chunks,
         "copied_bytes": given_up.copied_bytes.0,
         "whole_bytes": given_up.whole_bytes.0,
@@ -39,11 +39,11 @@ pub(super) fn print(report: &PassReport, out: &Output) -> Result<(), Failure> {
     let GivenUp { copied_bytes, written_bytes, unreadable, was_stopped, .. } = &report.given_up;
     for name in names(unreadable) {
         out.warn(&format!(
-            "{name} cannot be read; nothing was given up for it, and `larder check --read-data` says more"
+            "{name} cannot be read; no copy of its chunks was retired, and `larder check --read-data` says more"
         ));
     }
     if *was_stopped {
-        out.info("there was no time to give containers up; the next pass begins again")?;
+        out.info("no time was left to retire containers; the next pass starts again")?;
     }
     let plan = &report.plan.given_up;
     if plan.containers == 0 {
@@ -54,13 +54,13 @@ pub(super) fn print(report: &PassReport, out: &Output) -> Result<(), Failure> {
         Outcome::Planned => {
             let copied = sizes::show(plan.copied_bytes.0);
             out.info(format!(
-                "would give up {containers} ({bytes}) that older snapshots use, and copy about {copied} of it"
+                "would retire {containers} ({bytes}) used by older snapshots, and keep about {copied} of it"
             ))
         }
         Outcome::Published(_) => {
             let (copied, stored) = (sizes::show(copied_bytes.0), sizes::show(written_bytes.0));
             out.info(format!(
-                "gave up {containers} ({bytes}) that older snapshots use; copied {copied} of it ({stored} stored)"
+                "retired {containers} ({bytes}) used by older snapshots; kept {copied} of it ({stored} stored)"
             ))
         }
         Outcome::Nothing | Outcome::Lost | Outcome::Stopped => Ok(()),

@@ -105,16 +105,16 @@ impl Made {
         let undeleted = self.report.undeleted.iter();
         put("keeps_versions", json!(self.keeps_versions));
         put("undeleted", undeleted.map(|object| json!({ "object": object.name, "error": object.why })).collect());
-        put("given_up", giving_up::json(&self.report));
+        put("reclaimed", giving_up::json(&self.report));
         put("arranged", arranging::json(&self.report));
         put("missing_containers", json!(self.report.missing_containers));
         let waiting = self.report.waiting;
         let until_ms = Some(waiting.until_ms).filter(|until_ms| waiting.containers > 0 && *until_ms < u64::MAX);
         put("waiting", json!({ "containers": waiting.containers, "bytes": waiting.bytes.0, "until_ms": until_ms }));
         put("unlisted_containers", json!(giving_up::names(&self.report.unlisted)));
-        put("index_made_anew", json!(self.report.rebuilt));
+        put("index_rebuilt", json!(self.report.rebuilt));
         put("table_bytes", json!(self.report.table_bytes));
-        put("compacted", self.compacted.json(&prices));
+        put("defragmented", self.compacted.json(&prices));
         put("unfinished", json!(self.is_unfinished()));
         put("kept", json!(kept.iter().map(kept_json).collect::<Vec<_>>()));
         put("live_jobs", json!(live_jobs));
@@ -129,14 +129,15 @@ impl Made {
         self.compacted.print(out, &args.prices.unwrap_or_default())?;
         for job in &plan.fenced {
             let what = if *outcome == Outcome::Planned { "would be" } else { "was" };
-            out.info(format!("job {} is thought dead and {what} fenced off", job.short()))?;
+            let silent = time::show_duration(args.dead_after);
+            out.info(format!("job {} looks dead (no heartbeat for {silent}) and {what} aborted", job.short()))?;
         }
         for kept in &self.report.kept {
             let (id, by) = (kept.version.job.short(), doing(kept));
             out.info(format!("forgotten snapshot {id} stays for now: {by} on {} needs it", safe(&kept.host)))?;
         }
         if let Some(number) = self.report.rebuilt {
-            out.warn(&format!("the index was gone; index {number} was made anew from snapshots and containers first"));
+            out.warn(&format!("the index was missing; index {number} was rebuilt from snapshots and containers first"));
         }
         if self.report.missing_containers > 0 {
             let missing = sizes::count(self.report.missing_containers, "container");
@@ -164,18 +165,17 @@ impl Made {
         let others = sizes::count(plan.entries + plan.index_objects, "other object");
         match outcome {
             Outcome::Nothing if self.compacted.was_stopped => return Ok(()),
-            Outcome::Nothing if self.compacted.is_empty() => return out.info("there is nothing to do"),
+            Outcome::Nothing if self.compacted.is_empty() => return out.info("nothing to do"),
             Outcome::Nothing => return Ok(()),
             Outcome::Stopped => {
-                return out
-                    .info("stopped before the pass had decided anything: nothing was deleted; the next one goes on");
+                return out.info("stopped before a decision: nothing was deleted; the next pass continues");
             }
             Outcome::Lost => {
-                out.warn("another pass was faster, again and again; this one did nothing");
+                out.warn("other passes were faster every time; this pass did nothing");
                 return Ok(());
             }
             Outcome::Planned if plan.is_empty() && self.compacted.is_empty() => {
-                return out.info("there would be nothing to do");
+                return out.info("nothing to do");
             }
             Outcome::Planned if plan.is_empty() => return Ok(()),
             Outcome::Planned => {
@@ -184,22 +184,22 @@ impl Made {
                 if plan.versions_ingested > 0 {
                     let snapshots = sizes::count(plan.versions_ingested, "new snapshot");
                     let new = sizes::count(plan.new_containers, "container");
-                    out.info(format!("would take {snapshots} with {new} into the index"))?;
+                    out.info(format!("would index {snapshots} with {new}"))?;
                     // What lies twice shows when their chunks are listed, and a dry run writes no list.
                     out.info(
-                        "what these store a second time is not in this plan: it shows when they are in the index",
+                        "duplicates in these snapshots are not in this plan: they show once the snapshots are indexed",
                     )?;
                 }
                 out.info(format!("would delete {containers} ({bytes}) and {others}"))?;
                 let count = requests.count();
                 let (cost, saved) = (requests.price(&prices), saved_monthly(plan, &prices));
                 out.info(format!(
-                    "carrying this out takes {} ({cost:.4}) and saves {saved:.4} a month",
+                    "this takes {} ({cost:.4}) and saves {saved:.4} per month",
                     sizes::count(count, "request")
                 ))?;
                 let (count, cost) = (self.planning.count(), self.planning.price(&prices));
                 return out.info(format!(
-                    "planning it took {} ({cost:.4}), and takes about as many again",
+                    "planning took {} ({cost:.4}); the run itself needs about as many again",
                     sizes::count(count, "request")
                 ));
             }
@@ -217,7 +217,7 @@ impl Made {
             let objects = sizes::count(self.report.undeleted.len() as u64, "object");
             out.warn(&format!("{objects} could not be deleted ({}); the next pass tries again", first.why));
         } else if self.report.is_unfinished {
-            out.info("stopped before everything was done; the next pass goes on")?;
+            out.info("stopped early; the next pass continues")?;
         }
         Ok(())
     }

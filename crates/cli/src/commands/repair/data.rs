@@ -87,7 +87,7 @@ fn outcome(version: &HealedVersion) -> String {
         HealOutcome::Planned if version.is_whole() => format!("would be whole again: {lost} found"),
         HealOutcome::Planned => format!("{found} of {lost} would be put back{metadata}"),
         HealOutcome::NotFound => format!("none of {lost} found{metadata}"),
-        HealOutcome::Overtaken => "forgotten or laid out anew meanwhile; run the command again".to_owned(),
+        HealOutcome::Overtaken => "forgotten or rewritten by another command; run the repair again".to_owned(),
         HealOutcome::Beyond(why) => format!("cannot be put back: {}", safe(why)),
     }
 }

@@ -55,7 +55,12 @@ impl Play {
 
     /// A run of the binary that has not begun.
     pub(crate) fn command<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
+        self.command_of(Path::new(env!("CARGO_BIN_EXE_larder")), args)
+    }
+
+    /// A run of another program that knows this repository.
+    fn command_of<A: AsRef<OsStr>>(&self, program: &Path, args: impl IntoIterator<Item = A>) -> Command {
+        let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("LARDER_") {
                 command.env_remove(name);
@@ -113,7 +118,18 @@ impl Play {
     ///
     /// Only root has to change; everybody else has no rights already.
     pub(crate) fn unprivileged<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Command {
-        let mut command = self.command(args);
+        let command = self.command_of(&self.binary_for_all(), args);
+        self.without_rights(command)
+    }
+
+    /// The same with a limit on the processes and threads of that user.
+    pub(crate) fn with_few_threads<A: AsRef<OsStr>>(&self, most: u32, args: impl IntoIterator<Item = A>) -> Command {
+        let mut command = self.command_of(Path::new("timeout"), ["60", "prlimit", &format!("--nproc={most}")]);
+        command.arg(self.binary_for_all()).args(args);
+        self.without_rights(command)
+    }
+
+    fn without_rights(&self, mut command: Command) -> Command {
         if rustix::process::geteuid().is_root() {
             let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
             std::fs::set_permissions(self.dir.path(), open).expect("the folder is ours");
@@ -121,6 +137,15 @@ impl Play {
             std::os::unix::process::CommandExt::gid(&mut command, 65534);
         }
         command
+    }
+
+    /// The binary where everybody can run it: the checkout may lie in a folder that others may not enter.
+    fn binary_for_all(&self) -> PathBuf {
+        let binary = self.path("larder");
+        if !binary.exists() {
+            std::fs::copy(env!("CARGO_BIN_EXE_larder"), &binary).expect("the binary is copied");
+        }
+        binary
     }
 
     /// Lets everybody write below a path.

@@ -1,0 +1,170 @@
+//! Examples of each verb, for `--help` and the manual pages.
+
+/// Command lines of a verb, each with the reason for it; none for verbs that explain themselves.
+const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
+    (
+        "init",
+        &[
+            ("larder -r /mnt/disk/repo init", "Create a repository in a folder"),
+            ("larder -r s3://bucket/prefix init", "Create a repository in a bucket"),
+        ],
+    ),
+    (
+        "backup",
+        &[
+            (
+                "larder backup /home /etc -x --exclude-caches",
+                "Back up two folders, without other file systems and caches",
+            ),
+            (
+                "pg_dump shop | larder backup --stdin --stdin-filename shop.sql --series shop",
+                "Back up the output of a command",
+            ),
+            ("larder backup --read-special /dev/vg0/snap --series vm", "Back up a block device"),
+        ],
+    ),
+    (
+        "snapshots",
+        &[
+            ("larder snapshots", "List all snapshots"),
+            ("larder snapshots --host web1 --latest 3", "List the newest three of each series of one host"),
+        ],
+    ),
+    (
+        "ls",
+        &[
+            ("larder ls latest:/etc", "List a folder of the newest snapshot"),
+            ("larder ls --long --recursive 1a2b3c4d:/home", "List all files below a folder with their metadata"),
+        ],
+    ),
+    (
+        "find",
+        &[
+            ("larder find '*.conf'", "Find files by name in all snapshots"),
+            ("larder find --snapshot latest --ignore-case 'report*'", "Find files in the newest snapshot"),
+        ],
+    ),
+    (
+        "diff",
+        &[
+            ("larder diff latest~1 latest", "Compare the two newest snapshots"),
+            ("larder diff 1a2b3c4d:/etc latest:/etc", "Compare one folder in two snapshots"),
+        ],
+    ),
+    (
+        "stats",
+        &[
+            ("larder stats", "Show the size of the repository"),
+            ("larder stats --by series", "Show one line for each series"),
+        ],
+    ),
+    (
+        "restore",
+        &[
+            ("larder restore latest --target /tmp/restored", "Restore the newest snapshot"),
+            ("larder restore latest:/home/u --target /home/u --overwrite if-changed", "Restore one folder in place"),
+            ("larder restore 1a2b3c4d --target /tmp/r --include '*.sql'", "Restore only some files"),
+        ],
+    ),
+    (
+        "dump",
+        &[
+            ("larder dump latest:/shop.sql --series shop | psql shop", "Write one file to standard output"),
+            ("larder dump latest:/etc | tar -x -C /tmp", "Write a folder as a tar archive"),
+        ],
+    ),
+    (
+        "check",
+        &[
+            ("larder check", "Check the structure of the repository"),
+            ("larder check --read-data-subset 5%", "Also read and verify a random part of the content"),
+        ],
+    ),
+    (
+        "forget",
+        &[
+            (
+                "larder forget --keep-daily 7 --keep-weekly 5 --keep-monthly 12 --dry-run",
+                "Show what a policy would forget",
+            ),
+            ("larder forget --keep-within 30d --prune", "Apply a policy and free the space"),
+            ("larder forget 1a2b3c4d", "Forget one snapshot"),
+        ],
+    ),
+    ("pin", &[("larder pin 1a2b3c4d --reason 'before the migration'", "Protect one snapshot")]),
+    ("unpin", &[("larder unpin 1a2b3c4d", "Remove the protection")]),
+    (
+        "series",
+        &[
+            ("larder series list", "List all series"),
+            ("larder series set vm-images --layout lifecycle", "Choose the layout of a new series"),
+            ("larder series convert vm-images --layout lifecycle", "Convert an existing series"),
+        ],
+    ),
+    ("layout", &[("larder layout vm-images --svg vm-images.svg", "Draw how a series is stored")]),
+    (
+        "optimize",
+        &[
+            ("larder optimize --dry-run", "Show what a pass would do, and its cost"),
+            ("larder optimize", "Free space and rewrite data where that makes restores faster"),
+            ("larder optimize --max-duration 30m", "Start nothing new after half an hour"),
+        ],
+    ),
+    ("gnode", &[("larder gnode --every 12h", "Run a pass after changes, and at least twice a day")]),
+    (
+        "repair",
+        &[
+            ("larder repair --from /home --dry-run", "Show what could be restored from files that still exist"),
+            ("larder repair index", "Rebuild the index"),
+            ("larder repair snapshots", "Save the undamaged parts of damaged snapshots"),
+        ],
+    ),
+    (
+        "key",
+        &[("larder key add", "Add a password"), ("larder key export --output paper-key.txt", "Save the paper key")],
+    ),
+    ("validate-store", &[("larder validate-store s3://bucket/test", "Test a bucket before its first use")]),
+];
+
+/// The examples of a verb as `--help` shows them; empty if it has none.
+pub(super) fn of(verb: &str) -> String {
+    let found = EXAMPLES.iter().find(|(name, _)| *name == verb);
+    let Some((_, examples)) = found else { return String::new() };
+    let mut text = String::from("Examples:\n");
+    for (command, why) in *examples {
+        text.push_str(&format!("  # {why}\n  {command}\n"));
+    }
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::command;
+
+    /// Every example is a command line that this program accepts, and every verb that is named exists.
+    #[test]
+    fn examples_are_accepted() {
+        for (verb, examples) in EXAMPLES {
+            assert!(command().find_subcommand(verb).is_some(), "{verb}");
+            for (line, _) in *examples {
+                let line = line.rsplit_once("| larder").map_or((*line).to_owned(), |(_, rest)| format!("larder{rest}"));
+                let line = line.split(" | ").next().unwrap_or_default();
+                let words = line.split_whitespace().map(|word| word.trim_matches('\''));
+                // A word with blanks in quotes is cut here; the verb takes the rest for more words.
+                let words: Vec<_> = match line.contains("--reason") {
+                    true => vec!["larder", "pin", "1a2b3c4d", "--reason", "before the migration"],
+                    false => words.collect(),
+                };
+                assert!(command().try_get_matches_from(&words).is_ok(), "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_verb_without_examples_has_none() {
+        assert_eq!(of("version"), "");
+        assert!(of("backup").starts_with("Examples:\n  # "));
+    }
+}

@@ -1,0 +1,70 @@
+//! Whether the system lets this process start the threads that a command needs, found out before anything begins.
+//!
+//! Libraries panic or wait for ever when a thread cannot be started (`ulimit -u`, the limit of a container). Asking first makes
+//! that an error with a reason. The threads of the probe exist at the same time and end at once; starting them takes less than a
+//! millisecond.
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::sync::mpsc::channel;
+use std::thread;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// Threads beside those that compute: two for requests, two for files of a local repository, and those for signals, progress, the
+/// count of files, the source, the lease and the log.
+const OTHERS: usize = 10;
+
+/// More than this is a mistake.
+const THREADS_MAX: usize = 1024;
+
+/// An error when a command that computes with `threads` threads cannot have them.
+pub(crate) fn check(threads: NonZeroUsize) -> Result<(), Failure> {
+    if threads.get() > THREADS_MAX {
+        return Err(Failure::usage(format!("--threads is at most {THREADS_MAX}")));
+    }
+    // Key derivation has a pool of its own, with a thread for each processor.
+    let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let count = OTHERS.saturating_add(processors).saturating_add(threads.get().saturating_mul(2));
+    start_at_once(count).map_err(|error| {
+        Failure::of(Exit::Failed, &error)
+            .while_doing(&format!("cannot start {count} threads"))
+            .advise("raise the limit on processes (`ulimit -u`, or pids of the container), or use fewer with --threads")
+    })
+}
+
+/// Starts so many threads that exist at the same time, and ends them.
+fn start_at_once(count: usize) -> io::Result<()> {
+    let mut started = Vec::new();
+    let mut result = Ok(());
+    for _ in 0..count {
+        let (end, ended) = channel::<()>();
+        // Until the other end is dropped.
+        let wait = move || ended.recv().is_err();
+        match thread::Builder::new().spawn(wait) {
+            Ok(thread) => started.push((end, thread)),
+            Err(error) => {
+                result = Err(error);
+                break;
+            }
+        }
+    }
+    for (end, thread) in started {
+        drop(end);
+        // It does nothing that could panic.
+        let _ = thread.join();
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_can_be_started_are_no_error() {
+        assert!(start_at_once(20).is_ok());
+        assert!(check(NonZeroUsize::MIN).is_ok());
+    }
+}
