@@ -12,6 +12,7 @@ use larder_format::names;
 use larder_format::pinning::PinState;
 
 use crate::repository::{Repository, RepositoryError, exists};
+use crate::survey::ListedJob;
 
 /// What became of a register that is said to have been created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,8 +110,7 @@ impl Repository {
         let has = |version: &Pin, generation| registers.get(version).is_some_and(|all| all.contains(&generation));
         let mut lost = Vec::new();
         for (job, listed) in &jobs {
-            let is_new = !listed.renewals.is_empty();
-            if !is_new || !listed.has_done {
+            if !has_first_lease(listed) || !listed.has_done {
                 continue;
             }
             let done = match self.closing_mark(*job).await {
@@ -123,7 +123,7 @@ impl Repository {
                 lost.push(lost_register(version, generation, names::lease_done(*job)));
             }
         }
-        let is_new = |job: &JobId| jobs.get(job).is_some_and(|listed| !listed.renewals.is_empty());
+        let is_new = |job: &JobId| jobs.get(job).is_some_and(has_first_lease);
         for (version, numbers) in pins.iter().filter(|(version, _)| is_new(&version.job) && !has(version, 0)) {
             let is_told = lost.iter().any(|lost| lost.version == *version);
             if !is_told && self.account_pinned(*version).await? == Account::Lost {
@@ -133,6 +133,12 @@ impl Repository {
         }
         Ok(lost)
     }
+}
+
+/// Whether a job has its first lease object, so that no pass has begun to remove it. Only that object was answered before the closing
+/// mark (`CloseOnlyAnswered`): later renewals, and the mark itself, may be created once more after everything was removed.
+pub fn has_first_lease(listed: &ListedJob) -> bool {
+    listed.renewals.first() == Some(&0)
 }
 
 fn lost_register(version: Pin, generation: u32, because: String) -> LostRegister {

@@ -13,7 +13,7 @@ use larder_format::lease::{JobKind, Outcome, Pin};
 use larder_format::manifest::Register;
 use larder_format::names;
 use larder_index::IndexSnapshot;
-use larder_store::accounts::Account;
+use larder_store::accounts::{Account, has_first_lease};
 use larder_store::rules::Rule;
 use larder_store::survey::SeenLease;
 
@@ -60,7 +60,7 @@ impl Survey<'_> {
     /// Asks for the registers that are spoken of and not listed (`CommittedAccounted`).
     async fn account(&self, before: &Before, leases: &Leases, registers: &mut Registers) -> Result<(), PassError> {
         // Passes remove leases after they published an index that knows the version: from there on that index says what is missing.
-        let new = leases.jobs.iter().filter(|(_, listed)| !listed.renewals.is_empty());
+        let new = leases.jobs.iter().filter(|(_, listed)| has_first_lease(listed));
         let new: BTreeSet<JobId> = new.map(|(job, _)| *job).collect();
         for (job, done) in before.dones.iter().chain(&leases.dones).filter(|(job, _)| new.contains(job)) {
             let Some((version, generation)) = done.register(*job) else {

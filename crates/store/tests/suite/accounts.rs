@@ -1,7 +1,9 @@
 //! What explains that a register is gone of which a closing mark speaks.
 
 use larder_format::ids::{JobId, SeriesKey};
+use larder_format::layout::Layout;
 use larder_format::lease::{Done, JobKind, Lease, Pin};
+use larder_format::names;
 use larder_store::Repository;
 use larder_store::accounts::Account;
 use larder_store::survey::Fenced;
@@ -52,4 +54,34 @@ async fn a_job_aborted_after_its_version_was_removed_brings_nothing_back() {
 async fn a_first_generation_that_is_gone_is_lost() {
     let repository = closed_task().await;
     assert_eq!(repository.account(TASK, VERSION, 0).await.expect("an answer"), Account::Lost);
+}
+
+/// Everything of a job was removed, and then a renewal and the closing mark whose creation was unanswered are created once more.
+#[tokio::test]
+async fn a_closing_mark_that_comes_late_is_no_loss() {
+    let repository = closed_task().await;
+    let loses = async |repository: &Repository| repository.lost_registers().await.expect("an answer").len();
+    // Nothing of the version exists: its own job would be lost, the task is explained.
+    assert_eq!(loses(&repository).await, 0);
+    let job = VERSION.job;
+    let lease = Lease {
+        kind: JobKind::Backup,
+        series: "series".to_owned(),
+        pins: Vec::new(),
+        adopts: Vec::new(),
+        host: "host".to_owned(),
+        process: 1,
+        written_ms: 1,
+        renew_seconds: 1,
+        claims: None,
+        generation: None,
+        layout: Some(Layout::Standard),
+        ended: None,
+    };
+    let mut open = repository.open_lease(job, lease).await.expect("a lease");
+    repository.renew_lease(&mut open, 2).await.expect("a renewal");
+    repository.close_lease(&open, Done::committed(VERSION.series)).await.expect("a closing mark");
+    assert_eq!(loses(&repository).await, 1, "with the first lease object it is a loss");
+    repository.store().delete(&names::lease(job, 0)).await.expect("removed");
+    assert_eq!(loses(&repository).await, 0, "without it a pass removed the job");
 }
