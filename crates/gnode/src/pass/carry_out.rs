@@ -47,11 +47,12 @@ impl Failed {
     }
 }
 
-/// Whether a failure of this kind may be that of one request or one object. What others say holds for all.
+/// Whether a failure of this kind is an answer about one object: it was not deleted, and will not be. What others say holds for all.
 fn is_of_one(kind: StoreErrorKind) -> bool {
-    use StoreErrorKind::{Invalid, Other, PermissionDenied, Unreadable};
-    // An immutable object, or one under a retention period, is refused as all are to credentials that may not delete.
-    kind.is_retryable() || matches!(kind, Unreadable | Invalid | Other | PermissionDenied)
+    use StoreErrorKind::{Invalid, PermissionDenied, Unreadable};
+    // An immutable object, or one under a retention period, is refused as all are to credentials that may not delete. A deletion without
+    // an answer may still be applied: it ends the pass, and nothing is removed behind it.
+    matches!(kind, Unreadable | Invalid | PermissionDenied)
 }
 
 /// An error and its causes in one line.

@@ -39,19 +39,14 @@ fn a_pass_without_anything_to_do_leaves_no_trace() {
 /// One object that the store does not delete costs the others nothing, and goes with the next pass.
 #[test]
 fn what_cannot_be_deleted_is_left_to_the_next_pass() {
-    for (what, failure) in [
-        ("meta/", Failure::Status(500)),
-        ("versions/", Failure::Reset),
-        ("jobs/", Failure::Status(400)),
-        ("meta/", Failure::Status(403)),
-    ] {
+    for what in ["meta/", "versions/", "jobs/"] {
         let scene = Scene::new();
         let gone = scene.version("a", 0);
         scene.version("a", 5);
         scene.forget(gone);
         let (store, faults) = FaultStore::new(scene.memory.store());
         let path = if what == "versions/" { what.to_owned() } else { format!("{what}{gone}") };
-        faults.add(When::kind(OpKind::Delete).path(&path), Fault::FailBefore(failure), Times::Always);
+        faults.add(When::kind(OpKind::Delete).path(&path), Fault::FailBefore(Failure::Status(403)), Times::Always);
         let surroundings = surroundings(scene.repository(store));
         let pass = || scene.runtime.block_on(pass::run(&surroundings, &pass_options())).unwrap();
         let report = pass();
