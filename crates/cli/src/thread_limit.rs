@@ -34,7 +34,7 @@ pub(crate) fn check(threads: NonZeroUsize) -> Result<(), Failure> {
     })
 }
 
-/// Starts so many threads that exist at the same time, and ends them.
+/// Starts `count` threads that exist at the same time, and ends them.
 fn start_at_once(count: usize) -> io::Result<()> {
     let mut started = Vec::new();
     let mut result = Ok(());

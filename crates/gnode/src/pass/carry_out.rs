@@ -17,26 +17,36 @@ use super::report::{Done, PassReport, Undeleted};
 /// Deletions under way at once.
 const CONCURRENT_DELETIONS: usize = 32;
 
-/// After so many deletions that failed, the rest is left to the next pass: it is the store that fails, and not some objects.
-const FAILED_MAX: usize = 64;
+/// After this many refusals without any deletion the rest is not tried: these credentials may not delete.
+const REFUSALS_MAX: usize = 64;
 
 /// What a pass could not delete.
 #[derive(Debug, Default)]
 struct Failed {
     undeleted: Vec<Undeleted>,
-    count: Arc<AtomicUsize>,
+    has_deleted: bool,
+    /// Refusals, as long as nothing was deleted.
+    in_vain: Arc<AtomicUsize>,
     /// The first deletion that the store refused.
     refused: Option<StoreError>,
 }
 
 impl Failed {
+    /// An object was deleted.
+    fn deleted(&mut self) {
+        self.has_deleted = true;
+        self.in_vain.store(0, Ordering::Relaxed);
+    }
+
     /// Notes a deletion that failed; an error that will meet every other deletion too ends the pass.
     fn note(&mut self, failed: RepositoryError) -> Result<(), RepositoryError> {
         match failed {
             RepositoryError::Store(error) if is_of_one(error.kind) => {
                 tracing::warn!(%error, "an object could not be deleted; the next pass tries again");
                 self.undeleted.push(Undeleted { name: error.name.clone(), why: chain(&error) });
-                self.count.store(self.undeleted.len(), Ordering::Relaxed);
+                if !self.has_deleted {
+                    self.in_vain.fetch_add(1, Ordering::Relaxed);
+                }
                 if error.kind == StoreErrorKind::PermissionDenied {
                     self.refused.get_or_insert(error);
                 }
@@ -66,7 +76,7 @@ fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// Carries out a decision. `stop` is asked between objects; says whether everything was done.
+/// Carries out a decision. `stop` is asked between objects; says whether everything was tried.
 ///
 /// What cannot be deleted is left to the next pass, and named in the report. An error when the store refuses to delete anything.
 pub(super) async fn carry_out(
@@ -77,8 +87,7 @@ pub(super) async fn carry_out(
 ) -> Result<ControlFlow<()>, RepositoryError> {
     let mut failed = Failed::default();
     let end = delete_all(repository, decision, stop, &mut report.done, &mut failed).await;
-    let has_deleted = report.done != Done::default();
-    if let Some(refused) = failed.refused.filter(|_| !has_deleted) {
+    if let Some(refused) = failed.refused.filter(|_| !failed.has_deleted) {
         return Err(refused.into());
     }
     report.undeleted.append(&mut failed.undeleted);
@@ -93,8 +102,8 @@ async fn delete_all(
     failed: &mut Failed,
 ) -> Result<ControlFlow<()>, RepositoryError> {
     let store = repository.store();
-    let count = failed.count.clone();
-    let stop = || stop() || count.load(Ordering::Relaxed) >= FAILED_MAX;
+    let in_vain = failed.in_vain.clone();
+    let stop = || stop() || in_vain.load(Ordering::Relaxed) >= REFUSALS_MAX;
     let containers =
         decision.containers.into_iter().take_while(|_| !stop()).map(|container| async move {
             store.delete(&names::container(container.id)).await.map(|()| container.bytes)
@@ -103,6 +112,7 @@ async fn delete_all(
     while let Some(deleted) = containers.next().await {
         match deleted {
             Ok(bytes) => {
+                failed.deleted();
                 done.containers += 1;
                 done.container_bytes = ByteCount(done.container_bytes.0 + bytes);
             }
@@ -114,7 +124,10 @@ async fn delete_all(
     let mut removals = futures::stream::iter(removals).buffer_unordered(CONCURRENT_DELETIONS);
     while let Some(removed) = removals.next().await {
         match removed {
-            Ok(objects) => done.entries += objects,
+            Ok(objects) => {
+                failed.deleted();
+                done.entries += objects;
+            }
             // What comes after it in the order of removal stays too.
             Err(error) => failed.note(error)?,
         }
@@ -134,12 +147,14 @@ async fn delete_all(
     let mut objects = futures::stream::iter(objects).buffer_unordered(CONCURRENT_DELETIONS);
     while let Some(deleted) = objects.next().await {
         match deleted {
-            Ok(()) => done.entries += 1,
+            Ok(()) => {
+                failed.deleted();
+                done.entries += 1;
+            }
             Err(error) => failed.note(error.into())?,
         }
     }
-    let is_whole = !stop() && failed.undeleted.is_empty();
-    Ok(if is_whole { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    Ok(if stop() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
 }
 
 /// Removes what is left of a job, one object after the other: the lease first (`LeaseRemovedFirst`), the mark last

@@ -51,7 +51,8 @@ fn what_cannot_be_deleted_is_left_to_the_next_pass() {
         let pass = || scene.runtime.block_on(pass::run(&surroundings, &pass_options())).unwrap();
         let report = pass();
         assert!(matches!(report.outcome, Outcome::Published(_)), "{what}: {report:?}");
-        assert!(report.is_unfinished && !report.undeleted.is_empty(), "{what}: {report:?}");
+        // Another pass at once would be refused the same: a daemon waits for its time.
+        assert!(!report.is_unfinished && !report.undeleted.is_empty(), "{what}: {report:?}");
         assert!(report.undeleted.iter().all(|object| object.name.starts_with(what)), "{what}: {:?}", report.undeleted);
         assert!(report.done.containers + report.done.entries > 0, "{what}: {report:?}");
         faults.clear();

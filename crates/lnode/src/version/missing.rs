@@ -79,12 +79,9 @@ impl Look<'_> {
         let leads_nowhere = |places: &Vec<ContainerId>| places.iter().any(|place| gone.contains(place));
         suspected.extend(explained.retired.iter().filter(|(_, places)| leads_nowhere(places)).map(|(id, _)| *id));
         let lost = self.nowhere(&suspected)?;
-        for id in &lost {
-            match explained.retired.iter().find(|(retired, _)| retired == id) {
-                Some((_, places)) => missing.absent.extend(places.iter().filter(|place| gone.contains(place))),
-                None => drop(missing.absent.insert(*id)),
-            }
-        }
+        missing.absent.extend(lost.intersection(&explained.unexplained));
+        let retired = explained.retired.iter().filter(|(id, _)| lost.contains(id));
+        missing.absent.extend(retired.flat_map(|(_, places)| places).filter(|place| gone.contains(place)));
         missing.named.extend(lost);
         Ok(missing)
     }

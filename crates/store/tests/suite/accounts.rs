@@ -13,23 +13,27 @@ use crate::support::faulty_repository;
 const VERSION: Pin = Pin { series: SeriesKey([3; 16]), job: JobId([4; 16]) };
 const TASK: JobId = JobId([5; 16]);
 
-/// A task says that it made generation 1 of the version, which is not there.
-async fn closed_task() -> Repository {
-    let (_, repository, _) = faulty_repository().await;
-    let lease = Lease {
-        kind: JobKind::Task,
+fn lease(kind: JobKind) -> Lease {
+    Lease {
+        kind,
         series: "series".to_owned(),
-        pins: vec![VERSION],
+        pins: Vec::new(),
         adopts: Vec::new(),
         host: "host".to_owned(),
         process: 1,
         written_ms: 1,
         renew_seconds: 1,
         claims: None,
-        generation: Some(1),
+        generation: None,
         layout: None,
         ended: None,
-    };
+    }
+}
+
+/// A task says that it made generation 1 of the version, which is not there.
+async fn closed_task() -> Repository {
+    let (_, repository, _) = faulty_repository().await;
+    let lease = Lease { pins: vec![VERSION], generation: Some(1), ..lease(JobKind::Task) };
     let open = repository.open_lease(TASK, lease).await.expect("a lease");
     repository.close_lease(&open, Done::committed_generation(VERSION, 1)).await.expect("a closing mark");
     repository
@@ -64,20 +68,7 @@ async fn a_closing_mark_that_comes_late_is_no_loss() {
     // Nothing of the version exists: its own job would be lost, the task is explained.
     assert_eq!(loses(&repository).await, 0);
     let job = VERSION.job;
-    let lease = Lease {
-        kind: JobKind::Backup,
-        series: "series".to_owned(),
-        pins: Vec::new(),
-        adopts: Vec::new(),
-        host: "host".to_owned(),
-        process: 1,
-        written_ms: 1,
-        renew_seconds: 1,
-        claims: None,
-        generation: None,
-        layout: Some(Layout::Standard),
-        ended: None,
-    };
+    let lease = Lease { layout: Some(Layout::Standard), ..lease(JobKind::Backup) };
     let mut open = repository.open_lease(job, lease).await.expect("a lease");
     repository.renew_lease(&mut open, 2).await.expect("a renewal");
     repository.close_lease(&open, Done::committed(VERSION.series)).await.expect("a closing mark");
