@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use larder_format::ids::ContainerId;
+use larder_format::index_manifest::IndexedVersion;
 use larder_format::index_tables::{ContainerFacts, ContainerState};
+use larder_format::layout::Layout;
 use larder_format::names;
 use larder_index::{ContainerExtents, IndexError, IndexPass, IndexSnapshot, LookupOptions, TableView};
 
@@ -25,8 +27,12 @@ pub(super) fn compare(
         let first = user.lifespans.first().map_or(0, |lifespan| lifespan.first);
         for extent in &extents.0 {
             let needs = first..=extent.last.unwrap_or(u32::MAX);
-            let is_of = |number: u32, series| series == user.series && needs.contains(&number);
-            if !index.manifest.versions.iter().any(|version| is_of(version.number, version.series)) {
+            // Versions that were converted in between do not use it.
+            let is_of = |version: &IndexedVersion| {
+                let is_of_series = version.series == user.series && version.layout == Layout::Lifecycle;
+                is_of_series && needs.contains(&version.number)
+            };
+            if !index.manifest.versions.iter().any(is_of) {
                 continue;
             }
             let (place, offset) = extent.to.unwrap_or((id, extent.from));

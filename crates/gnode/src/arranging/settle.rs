@@ -1,6 +1,6 @@
 //! What the table of containers says when extents have moved: who has them, until when that is needed, and what goes.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use larder_format::ids::{ContainerId, SeriesKey};
 use larder_format::index_manifest::IndexedVersion;
@@ -80,6 +80,29 @@ fn end_of_layout(draft: &Draft<'_>, series: SeriesKey) -> Option<u32> {
     others.iter().any(|version| version.number > newest).then_some(newest)
 }
 
+/// Numbers of the series' versions in the standard layout.
+fn converted(draft: &Draft<'_>, series: SeriesKey) -> BTreeSet<u32> {
+    let is_converted = |version: &&IndexedVersion| version.series == series && version.layout == Layout::Standard;
+    draft.manifest.versions.iter().filter(is_converted).map(|version| version.number).collect()
+}
+
+/// A lifespan without these numbers: parts that rise and are apart. The whole one if nothing were left, for every container has a user.
+fn without(span: Lifespan, numbers: &BTreeSet<u32>) -> Vec<Lifespan> {
+    let end = span.last.unwrap_or(u32::MAX);
+    let mut parts = Vec::new();
+    let mut first = span.first;
+    for number in numbers.range(span.first..=end) {
+        if first < *number {
+            parts.push(Lifespan { first, last: Some(number - 1) });
+        }
+        first = number.saturating_add(1);
+    }
+    if first <= end {
+        parts.push(Lifespan { first, last: span.last });
+    }
+    if parts.is_empty() { vec![span] } else { parts }
+}
+
 struct Settling {
     contents: Contents,
     /// Of each name the containers that have extents of it, itself left out.
@@ -92,13 +115,15 @@ struct Settling {
     series: SeriesKey,
     /// What is open ends here.
     end: Option<u32>,
+    /// Versions of the series in the standard layout, which use nothing that was arranged.
+    converted: BTreeSet<u32>,
 }
 
 impl Settling {
     /// Until when a container is needed that was written by arranging.
     fn users(&self, content: &Content) -> Vec<SeriesLifespans> {
         let last = content.last.or(self.end).map(|last| last.max(content.first));
-        let lifespans = vec![Lifespan { first: content.first, last }];
+        let lifespans = without(Lifespan { first: content.first, last }, &self.converted);
         vec![SeriesLifespans { series: self.series, lifespans }]
     }
 
@@ -123,6 +148,7 @@ impl Settling {
             numbers,
             series: series.key,
             end: end_of_layout(draft, series.key),
+            converted: converted(draft, series.key),
         })
     }
 
@@ -161,5 +187,24 @@ impl Settling {
             }
         }
         facts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(first: u32, last: Option<u32>, numbers: &[u32]) -> Vec<(u32, Option<u32>)> {
+        let parts = without(Lifespan { first, last }, &numbers.iter().copied().collect());
+        parts.iter().map(|part| (part.first, part.last)).collect()
+    }
+
+    #[test]
+    fn converted_versions_are_in_no_lifespan() {
+        assert_eq!(parts(2, Some(9), &[]), [(2, Some(9))]);
+        assert_eq!(parts(2, Some(9), &[1, 4, 5, 10]), [(2, Some(3)), (6, Some(9))]);
+        assert_eq!(parts(2, Some(9), &[2, 9]), [(3, Some(8))]);
+        assert_eq!(parts(2, None, &[4, 7]), [(2, Some(3)), (5, Some(6)), (8, None)]);
+        assert_eq!(parts(2, Some(3), &[2, 3]), [(2, Some(3))]);
     }
 }

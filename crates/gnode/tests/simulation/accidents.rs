@@ -136,9 +136,9 @@ impl Accidents {
                     };
                     let mut forwards = given_up.values().flatten().filter(|to| there(to) && !is_named(to));
                     let is_lost = forwards.find(|to| {
-                        // All that it has is still where it was.
+                        // All that it has is still where it was, and stays there for anything that was sent before.
                         let mut from = given_up.iter().filter(|(_, forwards)| forwards.contains(to));
-                        from.all(|(from, _)| there(from))
+                        from.all(|(from, _)| there(from) && !world.is_being_deleted(&names::container(*from)))
                     });
                     if let Some(lost) = is_lost
                         && self.is_taken()

@@ -19,6 +19,7 @@ use larder_gnode::giving_up::{Exact, GiveUpOptions, GivenUp, Unused};
 use larder_gnode::pass::{Executor, Listing, Outcome, PassError, PassOptions, Surroundings};
 use larder_gnode::repair::{compare, rebuild as real_rebuild};
 use larder_index::IndexSnapshot;
+use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::survey::SeenLease;
 use larder_testkit::data::Rng;
@@ -143,8 +144,11 @@ pub async fn collect(node: &Node, death: Death, moves: bool) -> Result<(), Stop>
     let _impatient = (seconds < PATIENT).then(|| node.ledger.impatient());
     let report = match larder_gnode::pass::run(&surroundings, &options).await {
         Ok(report) => report,
-        // Nothing is damaged here, so whatever cannot be read was never whole.
-        Err(error @ (PassError::UnreadableManifest { .. } | PassError::UnreadableLease { .. })) => {
+        // Nothing is damaged here, so an object that does not open was never whole. The store may answer too slowly for a pass to read one.
+        Err(
+            error @ (PassError::UnreadableManifest { source: RepositoryError::Damaged { .. }, .. }
+            | PassError::UnreadableLease { source: RepositoryError::Damaged { .. }, .. }),
+        ) => {
             node.ledger.is_wrong(format!("a pass: {error}"));
             return Err(error.into());
         }

@@ -229,6 +229,12 @@ impl World {
         self.0.lock().objects.contains_key(name)
     }
 
+    /// Whether a request to delete an object is under way: it may take effect at any later step.
+    pub fn is_being_deleted(&self, name: &str) -> bool {
+        let deletes = |request: &UnderWay| matches!(&request.ask, Ask::Delete(path) if path == name);
+        self.0.lock().under_way.iter().any(deletes)
+    }
+
     /// An object's bytes.
     pub fn get(&self, name: &str) -> Option<Bytes> {
         self.0.lock().objects.get(name).map(|stored| stored.bytes.clone())
