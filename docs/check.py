@@ -28,7 +28,8 @@ FORBIDDEN = [
     r"com(?:e|es) to lie", r"so many", r"taken? into the index", r"takes? in new", r"doomed", r"distrusted",
     r"is led to", r"are led to", r"led chunks?", r"lead on", r"carr(?:y|ied|ying) out", r"lanes", r"compaction of versions",
     r"disorder", r"disordered", r"index_made_anew", r"making anew", r"whoever", r"nobody knows", r"that is no damage",
-    r"strangers", r"standings?", r"ingest_ledger",
+    r"strangers", r"standings?", r"winners", r"surroundings", r"struggl(?:e|es|ing)", r"sightings?", r"full vision",
+    r"given_up", r"GiveUp\w*", r"settle[sd]?", r"gone over", r"to and fro", r"lies", r"has its turn",
 ]
 OPENERS = re.compile(r"^(?:What|Whoever|Of which|Whatever)\b(?!.*\?$)")
 
