@@ -1,4 +1,4 @@
-# A client that may create, read and list on MinIO, and not delete. MinIO takes no condition on If-None-Match (docs/gnode.md, "Clients that may
+# A client that may create, read and list on MinIO, and not delete. MinIO takes no condition on If-None-Match (docs/guide/storage.md, "Clients that may
 # only create"), so such a client can replace objects: the bucket keeps versions under a retention period, and the operator removes what
 # was put over them.
 
@@ -18,7 +18,7 @@ append_only() {
     local rule='<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled><Rule><DefaultRetention><Mode>GOVERNANCE</Mode><Days>1</Days></DefaultRetention></Rule></ObjectLockConfiguration>'
     signed PUT '/kept?object-lock=' -H "Content-MD5:$(printf %s "$rule" | openssl md5 -binary | base64)" -d "$rule" > "$work/answer"
     # The day this is accepted, the page can say so.
-    assume "$refused" > "$work/answer" && fail "MinIO takes a condition on If-None-Match: docs/gnode.md says that it does not"
+    assume "$refused" > "$work/answer" && fail "MinIO takes a condition on If-None-Match: docs/guide/storage.md says that it does not"
     grep -q "invalid condition key" "$work/answer" || fail "$(cat "$work/answer")"
     local answer; answer=$(assume "$policy")
     local -x LARDER_REPOSITORY=s3:http://127.0.0.1:$port/kept/repository

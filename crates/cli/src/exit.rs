@@ -1,4 +1,4 @@
-//! The one table of exit codes: the code, `--help`, the manual and the tests all read it from here.
+//! The one table of exit codes: the code, `--help`, the reference of the guide and the tests all read it from here.
 //!
 //! Scripts are told: a code that is not in the table is a failure.
 
@@ -66,10 +66,10 @@ mod tests {
     }
 
     #[test]
-    fn the_manual_has_the_same_table() {
-        let manual = include_str!("../../../docs/manual.md");
+    fn the_reference_has_the_same_table() {
+        let reference = include_str!("../../../docs/guide/reference.md");
         for (exit, meaning) in TABLE {
-            assert!(manual.contains(&format!("| {} | {meaning} |", exit.code())), "{} {meaning}", exit.code());
+            assert!(reference.contains(&format!("| {} | {meaning} |", exit.code())), "{} {meaning}", exit.code());
         }
     }
 }

@@ -13,7 +13,7 @@ use larder_testkit::{Failure, Fault, FaultStore, OpKind, Times, When};
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, PutMode, PutOptions};
 
-/// The store refuses what the policy of `docs/gnode.md` refuses to clients: to delete, and to put without `If-None-Match: *`, be there an
+/// The store refuses what the policy of `docs/guide/storage.md` refuses to clients: to delete, and to put without `If-None-Match: *`, be there an
 /// object or not.
 #[test]
 fn a_client_that_may_only_create_does_everything_but_a_pass() {
