@@ -72,6 +72,23 @@ fn kill_9_loses_nothing_either() {
 }
 
 #[test]
+fn optimize_tells_the_space_of_a_killed_backup_and_how_to_free_it() {
+    let play = Play::with_repository();
+    let (mut child, _stdin) = waiting_backup(&play);
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    let told = play.larder(["optimize"]).ok().text();
+    assert!(told.contains("has not ended") && told.contains("--dead-after 1s --min-age 0"), "{told}");
+    let summary = play.larder(["optimize", "--json"]).ok().json();
+    let uploads = &summary["open_uploads"][0];
+    assert!(uploads["bytes"].as_u64() > Some(0) && uploads["heartbeat_ms"].as_u64() > Some(0), "{summary}");
+    std::thread::sleep(Duration::from_millis(1100));
+    let freed = play.larder(["optimize", "--dead-after", "1s", "--min-age", "0"]).ok().text();
+    assert!(freed.contains("no heartbeat for"), "{freed}");
+    assert_eq!(crate::support::damage::named(&play.repository(), "data/"), Vec::<String>::new());
+}
+
+#[test]
 fn a_command_that_hangs_is_ended_with_the_backup() {
     let play = Play::with_repository();
     let script = "echo begun; touch started; exec sleep 1000";

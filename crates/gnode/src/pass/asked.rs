@@ -195,8 +195,11 @@ impl Survey<'_> {
                 done => done?,
             },
         };
-        let said_nothing = done.is_some_and(|done| done.outcome == Some(Outcome::Nothing));
-        Ok(if said_nothing || is_aborted { Answer::AtOnce } else { Answer::Over })
+        let said_nothing = done.as_ref().is_some_and(|done| done.outcome == Some(Outcome::Nothing));
+        // Its version was committed, and forgotten before any index knew it.
+        let version = done.and_then(|done| done.register(job)).map(|(version, _)| version);
+        let is_forgotten = version.is_some_and(|version| version.job == job && before.marks.contains(&version));
+        Ok(if said_nothing || is_aborted || is_forgotten { Answer::AtOnce } else { Answer::Over })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use larder_format::ids::{ContainerId, ContainerKind, JobId, RunId};
+use larder_format::ids::{ByteCount, ContainerId, ContainerKind, JobId, RunId};
 use larder_format::index_manifest::ContainerList;
 use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_store::Repository;
@@ -10,7 +10,7 @@ use larder_store::rules::Rule;
 use larder_store::survey::{ListedContainer, ListedJob};
 
 use super::doomed::Doomed;
-use super::report::WaitingSpace;
+use super::report::{OpenUploads, WaitingSpace};
 use crate::giving_up::Rights;
 
 /// What was seen *before* the leases were listed (steps 1 to 3): rules `SettledBeforeLeases`, `MarksBeforeLeases`,
@@ -177,6 +177,8 @@ pub(super) struct Proposal {
     unknown: Vec<ContainerId>,
     /// Jobs that live leases adopt.
     adopted: HashSet<JobId>,
+    /// What backups uploaded that are not settled: how many containers, and their bytes.
+    uploads: BTreeMap<JobId, (u64, u64)>,
     /// Containers that retained versions need and that are not there, although nobody could have deleted them. Of what was not listed
     /// nothing is known.
     missing: HashSet<ContainerId>,
@@ -202,10 +204,29 @@ impl Proposal {
         let listed = std::mem::take(&mut before.containers);
         let unknown =
             listed.iter().map(|container| container.id).filter(|id| before.unknown.contains(&id.job)).collect();
+        let mut uploads: BTreeMap<JobId, (u64, u64)> = BTreeMap::new();
+        let is_backup = |job: &JobId| leases.live.get(job).is_some_and(|lease| lease.kind == JobKind::Backup);
+        for container in listed.iter().filter(|container| is_backup(&container.id.job)) {
+            let (containers, bytes) = uploads.entry(container.id.job).or_default();
+            (*containers, *bytes) = (*containers + 1, *bytes + container.bytes);
+        }
         let doomed = Doomed::new(listed, |id| is_over(&id.job) && !adopted.contains(&id.job));
         let (retained, holding) = (BTreeSet::new(), BTreeMap::new());
         let (missing, late) = (HashSet::new(), HashSet::new());
-        Self { before, leases, named, doomed, unknown, adopted, missing, late, aborted: Vec::new(), retained, holding }
+        let aborted = Vec::new();
+        Self { before, leases, named, doomed, unknown, adopted, uploads, missing, late, aborted, retained, holding }
+    }
+
+    /// What backups uploaded that run, or were killed, and did not say that they ended.
+    pub(super) fn open_uploads(&self) -> Vec<OpenUploads> {
+        let is_open = |job: &JobId| !self.before.settled.contains(job);
+        let uploads = self.uploads.iter().filter(|(job, _)| is_open(job)).filter_map(|(job, (containers, bytes))| {
+            let lease = self.leases.live.get(job).filter(|lease| lease.ended != Some(true))?;
+            let renewed_ms = self.leases.jobs.get(job)?.renewed_ms;
+            let (containers, bytes) = (*containers, ByteCount(*bytes));
+            Some(OpenUploads { job: *job, host: lease.host.clone(), containers, bytes, renewed_ms })
+        });
+        uploads.collect()
     }
 
     /// Whether a version that is listed after the leases has to be read: all but those that were marked before, unless somebody

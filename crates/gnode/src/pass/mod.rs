@@ -44,7 +44,7 @@ mod users;
 pub use error::PassError;
 pub use larder_index::Executor;
 pub use options::PassOptions;
-pub use report::{Done, Kept, Outcome, PassReport, Plan, Undeleted, WaitingSpace};
+pub use report::{AbortedJob, Done, Kept, OpenUploads, Outcome, PassReport, Plan, Undeleted, WaitingSpace};
 pub use run::run;
 pub use scope::Listing;
 pub use surroundings::Surroundings;

@@ -72,6 +72,7 @@ impl Pass<'_> {
         };
         let kept = proposal.kept().map(|(version, by, lease)| kept(version, by, lease)).collect();
         let live_jobs = proposal.live() as u64;
+        let open_uploads = proposal.open_uploads();
         let superseded = manifest.queue.iter().filter(|queued| queued.reason == Reason::Superseded);
         let superseded = superseded.filter_map(|queued| match queued.what {
             Doomed::Run(id) => Some(id),
@@ -129,6 +130,7 @@ impl Pass<'_> {
             arranged: Arranged::default(),
             missing_containers,
             waiting,
+            open_uploads,
             unlisted: Vec::new(),
             table_bytes: ledger.table_bytes(),
             rebuilt: None,

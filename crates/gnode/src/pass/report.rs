@@ -27,8 +27,8 @@ pub struct Plan {
     pub versions_ingested: u64,
     /// Containers that it does not know yet, whose tables are read.
     pub new_containers: u64,
-    /// Jobs that are thought dead and that were fenced, or would be.
-    pub fenced: Vec<JobId>,
+    /// Jobs that were aborted, or would be.
+    pub fenced: Vec<AbortedJob>,
     /// Containers that versions name, and that are given up because the index leads to their chunks elsewhere.
     pub given_up: GiveUpPlan,
     /// What would be arranged, as far as a dry run knows; of any other pass [`PassReport::arranged`] says what was.
@@ -66,6 +66,30 @@ impl Plan {
             + self.entries
             + self.index_objects
     }
+}
+
+/// A job that a pass aborts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AbortedJob {
+    /// Its id.
+    pub job: JobId,
+    /// Whether its lease says that its process ended. If not, it had no heartbeat for too long.
+    pub has_ended: bool,
+}
+
+/// The uploads of a backup that has no end yet: it runs, or its process was killed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenUploads {
+    /// The backup.
+    pub job: JobId,
+    /// Where it runs, or ran.
+    pub host: String,
+    /// Containers that it uploaded so far.
+    pub containers: u64,
+    /// Their bytes.
+    pub bytes: ByteCount,
+    /// When it last renewed its lease, milliseconds since the epoch by the store's clock.
+    pub renewed_ms: u64,
 }
 
 /// Space that nobody needs and that is not freed yet.
@@ -163,6 +187,8 @@ pub struct PassReport {
     pub missing_containers: u64,
     /// What waits for its minimum age.
     pub waiting: WaitingSpace,
+    /// What backups uploaded that run or were killed.
+    pub open_uploads: Vec<OpenUploads>,
     /// New containers that cannot be read: their chunks are not in the index, and are neither shared nor given up.
     pub unlisted: Vec<ContainerId>,
     /// Bytes of memory that its table of containers took, about, beside what it was allowed for other tables.
@@ -209,7 +235,7 @@ impl PassReport {
             self.undeleted = next.undeleted;
         }
         (self.kept, self.live_jobs, self.missing_containers) = (next.kept, next.live_jobs, next.missing_containers);
-        self.waiting = next.waiting;
+        (self.waiting, self.open_uploads) = (next.waiting, next.open_uploads);
         self
     }
 
@@ -248,6 +274,7 @@ impl PassReport {
             arranged: Arranged::default(),
             missing_containers: 0,
             waiting: WaitingSpace::default(),
+            open_uploads: Vec::new(),
             unlisted: Vec::new(),
             table_bytes: 0,
             rebuilt: None,

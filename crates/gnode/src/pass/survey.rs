@@ -15,6 +15,7 @@ use larder_store::survey::{Fenced, ListedContainer, ListedJob, SeenLease};
 use super::decide::{Before, Leases, Proposal, Retained, Supersedes};
 use super::error::PassError;
 use super::ledger::{Contents, Ledger};
+use super::report::AbortedJob;
 use super::scope::{Listing, Scope, Seen};
 
 /// Small objects that are read at once.
@@ -57,7 +58,7 @@ impl Survey<'_> {
     }
 
     /// Steps 2 and 3. Also gives the jobs that were fenced.
-    pub(super) async fn before_leases(&self) -> Result<(Before, Vec<JobId>), PassError> {
+    pub(super) async fn before_leases(&self) -> Result<(Before, Vec<AbortedJob>), PassError> {
         let repository = self.repository;
         let mut before = Before::default();
         let registers = repository.list_registers().await?;
@@ -80,9 +81,9 @@ impl Survey<'_> {
                     before.dones.insert(job, done);
                     before.settled.insert(job);
                 }
-                Settled::Fenced(job) => {
-                    fenced.push(job);
-                    before.settled.insert(job);
+                Settled::Fenced(aborted) => {
+                    fenced.push(aborted);
+                    before.settled.insert(aborted.job);
                 }
                 // It committed since the registers were listed.
                 Settled::Committed(job, version, generation) => {
@@ -205,8 +206,9 @@ impl Survey<'_> {
         if registers.get(&version).is_some_and(|generations| generations.contains(&generation)) {
             return Ok(Settled::Yes(job));
         }
+        let has_ended = lease.ended == Some(true);
         if !self.is_dead(listed, now_ms) {
-            if lease.ended != Some(true) {
+            if !has_ended {
                 return Ok(Settled::No);
             }
             // Nothing new comes of it. What it uploaded is worth keeping for the next backup of the series, and no longer.
@@ -224,7 +226,7 @@ impl Survey<'_> {
             }
             tracing::info!(%job, host = %lease.host, "a job that looks dead, or that ended, was aborted");
         }
-        Ok(Settled::Fenced(job))
+        Ok(Settled::Fenced(AbortedJob { job, has_ended }))
     }
 
     /// Whether a version of the same series was committed by a job that began later.
@@ -459,7 +461,7 @@ enum Settled {
     Yes(JobId),
     /// By its closing mark.
     Closed(JobId, Done),
-    Fenced(JobId),
+    Fenced(AbortedJob),
     /// It was to be fenced, and its register has this generation.
     Committed(JobId, Pin, u32),
 }

@@ -147,6 +147,20 @@ fn a_failed_backup_gives_its_space_back() {
     assert_eq!((at_once.plan.fenced.len(), at_once.waiting.containers), (1, 0));
 }
 
+/// A version that is forgotten before any pass knew it is no interrupted job: its space comes back at once.
+#[test]
+fn what_is_forgotten_young_goes_at_once() {
+    let day = PassOptions { min_age: Duration::from_secs(86_400), ..pass_options() };
+    let scene = Scene::new();
+    let first = scene.version("a", 0);
+    scene.version("a", 1);
+    scene.forget(first);
+    let report = scene.pass_with(&day).unwrap();
+    assert_eq!((report.waiting.containers, report.plan.versions), (0, 1), "{report:?}");
+    assert!(report.done.containers > 0, "{report:?}");
+    scene.is_clean("the version that stays is whole");
+}
+
 /// `aborted` that is only said to have been created fences nobody.
 #[test]
 fn an_abort_mark_that_the_store_lost_fences_nobody() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use larder_format::lease::{JobKind, Pin};
 use larder_gnode::pass::cost::{Requests, saved_monthly};
-use larder_gnode::pass::{Kept, Outcome, PassReport};
+use larder_gnode::pass::{AbortedJob, Kept, OpenUploads, Outcome, PassReport};
 use larder_store::StoreStats;
 use serde_json::{Map, Value, json};
 
@@ -68,7 +68,7 @@ impl Made {
             Outcome::Lost => ("lost", None),
             Outcome::Stopped => ("stopped", None),
         };
-        let fenced: Vec<_> = plan.fenced.iter().map(ToString::to_string).collect();
+        let fenced: Vec<_> = plan.fenced.iter().map(|aborted| aborted.job.to_string()).collect();
         let mut object = Map::new();
         let mut put = |key: &str, value: Value| drop(object.insert(key.to_owned(), value));
         put("message_type", json!("summary"));
@@ -111,6 +111,7 @@ impl Made {
         let waiting = self.report.waiting;
         let until_ms = Some(waiting.until_ms).filter(|until_ms| waiting.containers > 0 && *until_ms < u64::MAX);
         put("waiting", json!({ "containers": waiting.containers, "bytes": waiting.bytes.0, "until_ms": until_ms }));
+        put("open_uploads", self.report.open_uploads.iter().map(open_json).collect());
         put("unlisted_containers", json!(giving_up::names(&self.report.unlisted)));
         put("index_rebuilt", json!(self.report.rebuilt));
         put("table_bytes", json!(self.report.table_bytes));
@@ -127,10 +128,13 @@ impl Made {
     fn print(&self, out: &Output, args: &PassArgs) -> Result<(), Failure> {
         let PassReport { outcome, plan, done, .. } = &self.report;
         self.compacted.print(out, &args.prices.unwrap_or_default())?;
-        for job in &plan.fenced {
-            let what = if *outcome == Outcome::Planned { "would be" } else { "was" };
-            let silent = time::show_duration(args.dead_after);
-            out.info(format!("job {} looks dead (no heartbeat for {silent}) and {what} aborted", job.short()))?;
+        for AbortedJob { job, has_ended } in &plan.fenced {
+            let what = if *outcome == Outcome::Planned { "would abort" } else { "aborted" };
+            let why = match has_ended {
+                true => "it ended without a snapshot".to_owned(),
+                false => format!("no heartbeat for {}", time::show_duration(args.dead_after)),
+            };
+            out.info(format!("{what} job {}: {why}", job.short()))?;
         }
         for kept in &self.report.kept {
             let (id, by) = (kept.version.job.short(), doing(kept));
@@ -146,6 +150,7 @@ impl Made {
             ));
         }
         print_waiting(&self.report, out)?;
+        print_open(&self.report, args, out)?;
         if self.report.table_bytes > args.memory {
             let (table, memory) = (sizes::show(self.report.table_bytes), sizes::show(args.memory));
             out.warn(&format!(
@@ -253,6 +258,33 @@ fn print_waiting(report: &PassReport, out: &Output) -> Result<(), Failure> {
         until_ms => format!(" until {}", time::show(until_ms)),
     };
     out.info(format!(
-        "{containers} ({bytes}) that nobody needs, of interrupted backups and the like, stay{until}; `--min-age 0` frees them now"
+        "uploads of interrupted backups stay{until}: {containers} ({bytes}); `--min-age 0` frees them now"
     ))
+}
+
+/// Says what backups uploaded that run or were killed: a lease does not tell which.
+fn print_open(report: &PassReport, args: &PassArgs, out: &Output) -> Result<(), Failure> {
+    let dead_after_ms = u64::try_from(args.dead_after.as_millis()).unwrap_or(u64::MAX);
+    for uploads in &report.open_uploads {
+        let containers = sizes::count(uploads.containers, "container");
+        let (bytes, host) = (sizes::show(uploads.bytes.0), safe(&uploads.host));
+        let until = time::show(uploads.renewed_ms.saturating_add(dead_after_ms));
+        out.info(format!(
+            "a backup on {host} has not ended: {containers} ({bytes}); it is aborted if it shows no heartbeat until {until}"
+        ))?;
+        out.info(
+            "if it was killed, `--dead-after 1s --min-age 0` frees its space now; never use that while backups run",
+        )?;
+    }
+    Ok(())
+}
+
+fn open_json(uploads: &OpenUploads) -> Value {
+    json!({
+        "job": uploads.job.to_string(),
+        "host": uploads.host,
+        "containers": uploads.containers,
+        "bytes": uploads.bytes.0,
+        "heartbeat_ms": uploads.renewed_ms,
+    })
 }
