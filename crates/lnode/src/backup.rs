@@ -16,6 +16,7 @@ mod batch;
 mod candidates;
 mod collect;
 mod compare;
+mod comparison;
 mod cutting;
 mod feed;
 mod filters;

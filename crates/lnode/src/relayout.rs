@@ -32,8 +32,7 @@ use crate::context::Context;
 use crate::version::MetaChunks;
 use crate::writing::{Destination, Packer, Pool, PoolHandle, Uploads, Usage, container_table, holdings};
 
-pub use crate::writing::Holding;
-pub use lanes::LANES_MAX;
+pub use crate::writing::{Holding, LANES_MAX};
 pub use places::ChunkPlaces;
 pub use verifying::damaged_container;
 

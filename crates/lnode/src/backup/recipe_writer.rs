@@ -3,13 +3,12 @@
 use larder_chunking::RunMac;
 use larder_dedup::{Segmenter, samples_of};
 use larder_format::ids::JobId;
-use larder_format::recipe::{Cover, Proof, Recipe, SegmentRef};
+use larder_format::recipe::{Cover, Proof, Recipe, SegmentRef, TAIL_MAX};
 use larder_format::segment::{self, ChunkRecord};
 use larder_store::RepositoryError;
 
 use super::cutting::Cutter;
 use super::merging::Merging;
-use super::prediction::tail_of;
 use crate::writing::{MetaSink, NodeWriter, uses_of};
 
 /// What the proofs of a large file's segments are made of.
@@ -184,4 +183,17 @@ impl RecipeWriter {
         self.border(candidate, sink)?;
         self.nodes.finish(sink)
     }
+}
+
+/// Lengths of the chunks at the end of a run that cuts look ahead from: those that begin less than `max` before it.
+pub(super) fn tail_of(sizes: impl DoubleEndedIterator<Item = u32>, max: u32) -> Vec<u32> {
+    let mut before_end = 0_u32;
+    let lengths = sizes.rev().take_while(|size| {
+        let looks_ahead = before_end < max;
+        before_end = before_end.saturating_add(*size);
+        looks_ahead
+    });
+    let mut tail: Vec<u32> = lengths.take(TAIL_MAX).collect();
+    tail.reverse();
+    tail
 }

@@ -20,6 +20,7 @@ use larder_store::rules::Rule;
 
 use super::bases::OrphanedContainers;
 use super::compare::{Comparison, Rules};
+use super::comparison::ByteComparison;
 use super::cutting::Cutting;
 use super::feed::{Feeder, Feeding};
 use super::filters::Finding;
@@ -32,7 +33,7 @@ use super::{BackupError, BackupOptions, BackupReport, Base, IN_FLIGHT, Input, Wh
 use crate::context::Context;
 use crate::lease::{Ending, LeaseKeeper};
 use crate::version::{Entries, MetaChunks, Missing, RecipeReader, missing_containers};
-use crate::writing::{ByteComparison, Destination, Packer, Pool, StopUploads, Uploads, container_table, holdings};
+use crate::writing::{Destination, Packer, Pool, StopUploads, Uploads, container_table, holdings};
 
 /// Backs up `input` as a new version.
 ///

@@ -5,9 +5,7 @@ use larder_format::ChunkRef;
 use super::copying::batches;
 use super::reading::Wanted;
 use super::{Relayout, RelayoutError};
-
-/// Lanes that there are: an open container takes memory until it is closed.
-pub const LANES_MAX: usize = 4;
+use crate::writing::LANES_MAX;
 
 impl Relayout {
     /// Copies chunks into new data containers, each into the container that is open in its lane (a number below [`LANES_MAX`]), in

@@ -10,11 +10,16 @@ use larder_format::segment::ChunkRecord;
 use larder_format::{ChunkRef, Fingerprint};
 use larder_store::RepositoryError;
 
-use super::comparison::ByteComparison;
 use super::packer::Packer;
 
 /// How much a version uses of each container: chunks and bytes.
 pub(crate) type Usage = HashMap<ContainerId, (u64, u64)>;
+
+/// Compares what a version that is built on seems to have with what is stored.
+pub(crate) trait CompareStored {
+    /// Whether `chunk` is stored with just these bytes. An error when the store does not answer; damage is a "no".
+    fn is_stored(&self, chunk: &ChunkRef, bytes: &[u8]) -> Result<bool, RepositoryError>;
+}
 
 /// Where segments and nodes go, and what is counted on the way.
 pub(crate) struct MetaSink<'a> {
@@ -24,7 +29,7 @@ pub(crate) struct MetaSink<'a> {
     /// Uncompressed bytes of segments and nodes that were new.
     pub(crate) added_bytes: &'a mut u64,
     /// Compares what a version that is built on seems to have.
-    pub(crate) comparison: Option<&'a ByteComparison>,
+    pub(crate) comparison: Option<&'a dyn CompareStored>,
 }
 
 impl MetaSink<'_> {

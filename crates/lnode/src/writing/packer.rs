@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use larder_chunking::pages::PAGE_CUT;
 use larder_format::compress::{Compressor, Matter};
 use larder_format::container::{
-    CONTAINER_TARGET, ChunkEntry, ChunkKind, ChunkRef, CompressedFrame, ContainerBuilder, FRAME_TARGET, SealedFrame,
-    seal_compressed, seal_frame,
+    CONTAINER_TARGET, ChunkEntry, ChunkKind, ChunkRef, CompressedFrame, ContainerBuilder, FRAME_TARGET,
+    LIFECYCLE_PAYLOAD, PAYLOAD_TARGET_MAX, SealedFrame, seal_compressed, seal_frame,
 };
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::layout::Layout;
@@ -24,12 +24,8 @@ use parking_lot::Mutex;
 use super::pool::PoolHandle;
 use super::uploads::Uploads;
 
-/// Payload bytes at which a container is closed however well it compresses.
-pub(crate) const PAYLOAD_MAX: usize = 4 * CONTAINER_TARGET;
-/// Payload bytes of a container of the layout `lifecycle`: of those that arranging fills, of which many are open at once, exactly, and of
-/// others at least. Larger ones are read with fewer seeks, and are given up as much (`docs/decisions/0006-arranging-in-merges.md`).
-pub(crate) const LIFECYCLE_PAYLOAD: usize = 2 * CONTAINER_TARGET;
-const _: () = assert!(LIFECYCLE_PAYLOAD <= PAYLOAD_MAX);
+/// Most containers that one job fills at once. An open container takes memory until it is closed.
+pub const LANES_MAX: usize = 4;
 
 /// What is done with full frames.
 #[derive(Debug, Clone)]
@@ -74,7 +70,7 @@ impl Ratio {
             return CONTAINER_TARGET;
         }
         let target = (CONTAINER_TARGET as u128 * u128::from(raw) / u128::from(sealed)) as usize;
-        target.clamp(CONTAINER_TARGET, PAYLOAD_MAX)
+        target.clamp(CONTAINER_TARGET, PAYLOAD_TARGET_MAX)
     }
 }
 
@@ -117,7 +113,7 @@ impl Packer {
             ratio: Arc::default(),
             matter: Some(Matter::Any),
             payload_min: CONTAINER_TARGET,
-            payload_max: PAYLOAD_MAX,
+            payload_max: PAYLOAD_TARGET_MAX,
         }
     }
 

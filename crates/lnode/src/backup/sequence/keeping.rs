@@ -48,7 +48,7 @@ impl Sequencer {
                     fingerprinter: &self.cutting.fingerprinter,
                     usage: &mut self.usage,
                     added_bytes: &mut self.statistics.added_bytes,
-                    comparison: self.comparison.as_ref(),
+                    comparison: self.comparison.as_ref().map(|comparison| comparison as _),
                 };
                 self.data.border(candidate, &mut sink)?;
                 self.sketcher.unseen(&segment.samples, segment.bytes, segment.chunks, start);

@@ -6,13 +6,11 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use larder_format::container::{CONTAINER_TARGET, FRAME_TARGET, TAIL_GUESS};
+use larder_format::container::{CONTAINER_TARGET, FRAME_TARGET, LIFECYCLE_PAYLOAD, PAYLOAD_TARGET_MAX, TAIL_GUESS};
 use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::layout::Layout;
 use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_store::container_reader::GAP_MAX;
-
-use crate::writing::{LIFECYCLE_PAYLOAD, PAYLOAD_MAX};
 
 /// What data containers hold: as the manifest says, and of others, where chunks were moved to, as much as a full one holds that
 /// compresses like those. Who has to know better must ask the store, which costs more than it saves.
@@ -50,7 +48,7 @@ impl Sizes {
         let typical = match manifest.summary.layout {
             Layout::Standard => {
                 let object_bytes = CONTAINER_TARGET as u64;
-                let full = scaled(object_bytes, payload, object).clamp(object_bytes, PAYLOAD_MAX as u64);
+                let full = scaled(object_bytes, payload, object).clamp(object_bytes, PAYLOAD_TARGET_MAX as u64);
                 Measure { payload: full, object: object_bytes }
             }
             Layout::Lifecycle => {

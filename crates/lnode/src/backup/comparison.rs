@@ -16,13 +16,14 @@ use larder_store::chunk_reader::ChunkReader;
 use larder_store::{Repository, RepositoryError};
 
 use crate::version::{MetaChunks, is_missing};
+use crate::writing::CompareStored;
 
 /// Bytes of sealed containers, and of opened frames, that are kept at hand.
 const CACHE: NonZeroUsize = NonZeroUsize::new(32 << 20).expect("not zero");
 
 /// See the module header.
 #[derive(Debug)]
-pub(crate) struct ByteComparison {
+pub(super) struct ByteComparison {
     reader: ChunkReader,
     runtime: IndexRuntime,
     job: JobId,
@@ -31,17 +32,9 @@ pub(crate) struct ByteComparison {
 }
 
 impl ByteComparison {
-    pub(crate) fn new(repository: &Repository, runtime: IndexRuntime, job: JobId, chunks: MetaChunks) -> Self {
+    pub(super) fn new(repository: &Repository, runtime: IndexRuntime, job: JobId, chunks: MetaChunks) -> Self {
         let reader = ChunkReader::new(repository.through(repository.store().without_cache()), CACHE, CACHE);
         Self { reader, runtime, job, chunks }
-    }
-
-    /// Whether `chunk` is stored with just these bytes. Of what this job has stored itself that is taken for granted.
-    pub(crate) fn is_stored(&self, chunk: &ChunkRef, bytes: &[u8]) -> Result<bool, RepositoryError> {
-        if chunk.container.job == self.job {
-            return Ok(true);
-        }
-        is_same(&chunk.fingerprint, self.stored(chunk), bytes)
     }
 
     fn stored(&self, chunk: &ChunkRef) -> Result<Bytes, RepositoryError> {
@@ -57,6 +50,16 @@ impl ByteComparison {
                 read => return read,
             }
         }
+    }
+}
+
+impl CompareStored for ByteComparison {
+    /// Of what this job has stored itself that is taken for granted.
+    fn is_stored(&self, chunk: &ChunkRef, bytes: &[u8]) -> Result<bool, RepositoryError> {
+        if chunk.container.job == self.job {
+            return Ok(true);
+        }
+        is_same(&chunk.fingerprint, self.stored(chunk), bytes)
     }
 }
 
