@@ -35,8 +35,8 @@ use larder_format::ids::{ContainerId, JobId};
 use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_index::{Current, IndexError};
-use larder_lnode::Context;
-use larder_lnode::lease::{Ending, LeaseKeeper};
+use larder_job::JobContext;
+use larder_job::{Ending, LeaseKeeper};
 use larder_lnode::relayout::{Relayout, RelayoutError};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
@@ -168,7 +168,7 @@ pub fn plan(version: &Version, manifest: &Manifest, options: &CompactionOptions)
 
 /// Plans for the newest version of every series. Of sparse containers a version copies once in its life, of which the budget is; it may
 /// share again and again, as long as there is enough to share. Versions that cannot be read are left as they are.
-pub fn plans(context: &Context, options: &CompactionOptions) -> Result<Plans, CompactionError> {
+pub fn plans(context: &JobContext, options: &CompactionOptions) -> Result<Plans, CompactionError> {
     let (newest, unreadable) = newest::newest(context)?;
     let uses = Uses::of_all(&newest);
     let sparse = choice::sparse(&newest, &uses, options);
@@ -178,7 +178,7 @@ pub fn plans(context: &Context, options: &CompactionOptions) -> Result<Plans, Co
 
 /// Asks the newest index. Without one, or with one that cannot be read, nothing is shared.
 fn find_duplicates(
-    context: &Context,
+    context: &JobContext,
     uses: &Uses,
     sparse: &[Vec<ContainerUsage>],
     options: &CompactionOptions,
@@ -188,7 +188,7 @@ fn find_duplicates(
     }
     // The tables are gone over three times.
     let repository = context.repository.through(context.repository.store().remembering_tails(TAILS_BYTES));
-    let context = &Context { repository, ..context.clone() };
+    let context = &JobContext { repository, ..context.clone() };
     let leaving: HashSet<_> = sparse.iter().flatten().map(|usage| usage.container).collect();
     for attempt in 1..=ATTEMPTS {
         let found = context.runtime.block_on(Current::look(&context.repository));
@@ -254,7 +254,7 @@ fn plans_of(
 
 /// Carries out a plan by itself. Whatever happens, the version is whole before and after.
 pub fn compact(
-    context: &Context,
+    context: &JobContext,
     plan: &CompactionPlan,
     options: &CompactionOptions,
 ) -> Result<Compacted, CompactionError> {
@@ -264,14 +264,14 @@ pub fn compact(
 /// Carries out plans one after the other: what was copied for one version is shared by the next that leaves the same container.
 #[derive(Debug)]
 pub struct Compactor {
-    context: Context,
+    context: JobContext,
     options: CompactionOptions,
     copied: Copied,
 }
 
 impl Compactor {
     /// Begins.
-    pub fn new(context: &Context, options: &CompactionOptions) -> Self {
+    pub fn new(context: &JobContext, options: &CompactionOptions) -> Self {
         Self { context: context.clone(), options: *options, copied: Copied::new(context.memory) }
     }
 

@@ -28,8 +28,8 @@ use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::Manifest;
 use larder_format::sketch::Sketch;
 use larder_index::IndexError;
-use larder_lnode::Context;
-use larder_lnode::lease::{Ending, LeaseKeeper};
+use larder_job::JobContext;
+use larder_job::{Ending, LeaseKeeper};
 use larder_lnode::references::References;
 use larder_lnode::relayout::{ChunkPlaces, Holding, Relayout, RelayoutError};
 use larder_store::RepositoryError;
@@ -98,7 +98,7 @@ pub enum ConvertError {
 /// Converts all versions of a series. In `scratch` are temporary files for what memory has no room for; without it chunks may be
 /// stored more than once.
 pub fn convert(
-    context: &Context,
+    context: &JobContext,
     series: &str,
     layout: Layout,
     compression: Compression,
@@ -175,7 +175,7 @@ struct Before {
 }
 
 struct Converter<'a> {
-    context: &'a Context,
+    context: &'a JobContext,
     layout: Layout,
     compression: Compression,
     scratch: Option<PathBuf>,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use larder_format::ids::JobId;
 use larder_index::{Current, IndexPass, PassRuns};
-use larder_lnode::Progress;
+use larder_job::Progress;
 
 use crate::agreement::{Agreement, agreement_watched};
 use crate::pass::tables::{IndexWork, Limits, MEMORY_DEFAULT, index_pass};

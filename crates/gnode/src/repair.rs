@@ -23,6 +23,7 @@ use larder_format::lease::Pin;
 use larder_format::manifest::{ContainerUsage, Register};
 use larder_format::names;
 use larder_index::{Current, Draft, IndexError, IndexPass, IndexSnapshot, PassRuns, Published, State, Turn, publish};
+use larder_job::renewing;
 use larder_store::repository::random;
 use larder_store::rules::Rule;
 use larder_store::survey::SeenLease;
@@ -30,7 +31,6 @@ use larder_store::{Repository, RepositoryError};
 
 use crate::agreement::{Agreement, agreement};
 use crate::pass::ledger::{Contents, Ledger};
-use crate::pass::run::renewing;
 use crate::pass::tables::{IndexWork, Limits, MEMORY_DEFAULT, index_pass};
 use crate::pass::tables::{WithChunks, discard, with_chunks};
 use crate::pass::{PassError, Surroundings};

@@ -9,7 +9,7 @@
 //! * [`repair`]: what was lost put back, or what is left saved.
 //!
 //! What flows in: an opened repository, a source or a target, options. What flows out: a report, and progress while it
-//! runs. CPU work is done on plain threads, requests to the store on the runtime of the [`Context`]; every queue is
+//! runs. CPU work is done on plain threads, requests to the store on the runtime of the [`JobContext`](larder_job::JobContext); every queue is
 //! bounded, so memory follows the options and never the size of input or repository.
 //!
 //! Any number of L-nodes may work on one repository at once; `docs/concurrency.md` says why that is safe. Carries
@@ -17,8 +17,6 @@
 
 pub mod backup;
 pub mod check;
-pub mod context;
-pub mod lease;
 pub mod references;
 pub mod relayout;
 pub mod repair;
@@ -29,6 +27,5 @@ mod writing;
 
 pub use backup::{BackupError, BackupOptions, BackupReport, Base, Input, WhyBase, backup};
 pub use check::{CheckOptions, CheckReport, check};
-pub use context::{Cancel, Clock, Context, NoProgress, Problem, Progress, SystemClock};
 pub use restore::{RestoreError, RestoreOptions, RestoreReport, restore};
 pub use version::{FetchOptions, FetchReport, ReadError, Reading, VersionReader};

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use larder_format::manifest::Manifest;
 use larder_format::{ChunkRef, Fingerprint};
+use larder_job::JobContext;
 use larder_store::RepositoryError;
 
-use crate::context::Context;
 use crate::version::{MetaChunks, RecipeReader};
 
 /// Walks data streams. Memory: 50 bytes for each distinct segment, beside the caches of the context's memory.
@@ -29,7 +29,7 @@ impl std::fmt::Debug for References {
 
 impl References {
     /// None seen yet.
-    pub fn new(context: &Context) -> Self {
+    pub fn new(context: &JobContext) -> Self {
         Self { chunks: MetaChunks::new(context), seen: HashSet::new(), segments: 0 }
     }
 

@@ -26,9 +26,9 @@ use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::layout::Layout;
 use larder_format::manifest::Manifest;
 use larder_format::recipe::Recipe;
+use larder_job::JobContext;
 use larder_store::RepositoryError;
 
-use crate::context::Context;
 use crate::version::MetaChunks;
 use crate::writing::{Destination, Packer, Pool, PoolHandle, Uploads, Usage, container_table, holdings};
 
@@ -134,7 +134,7 @@ impl Relaid {
 
 /// Writes the containers of one task. See the module header.
 pub struct Relayout {
-    context: Context,
+    context: JobContext,
     fingerprinter: Arc<Fingerprinter>,
     chunks: MetaChunks,
     uploads: Arc<Uploads>,
@@ -166,7 +166,7 @@ impl std::fmt::Debug for Relayout {
 
 impl Relayout {
     /// Begins to write under the id of a task, which has announced itself.
-    pub fn new(context: &Context, job: JobId, compression: Compression) -> Result<Self, RelayoutError> {
+    pub fn new(context: &JobContext, job: JobId, compression: Compression) -> Result<Self, RelayoutError> {
         let uploads = Uploads::new(context.repository.clone(), context.runtime.clone());
         let pool = Pool::new(context, compression);
         let handle = pool.handle().ok_or(RelayoutError::NoThreads)?;

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::manifest::ContainerUsage;
 use larder_format::names;
+use larder_job::JobContext;
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
-use crate::context::Context;
 use crate::version::MetaChunks;
 
 /// Containers that the index is asked about at once.
@@ -39,7 +39,7 @@ pub struct RepositoryStats {
 
 /// Counts what `versions` use, from their manifests' container tables, and from the index where these only name what is used
 /// (layout `lifecycle`).
-pub fn stats(context: &Context, versions: &[Version]) -> Result<RepositoryStats, RepositoryError> {
+pub fn stats(context: &JobContext, versions: &[Version]) -> Result<RepositoryStats, RepositoryError> {
     let mut stats = RepositoryStats { versions: versions.len() as u64, ..RepositoryStats::default() };
     let (mut used, mut named, mut places) = (HashMap::new(), HashMap::new(), None);
     for version in versions {

@@ -21,7 +21,7 @@ pub(crate) use moved::{Sought, without_index};
 pub use reading::{ReadError, Reading};
 pub(crate) use reading::{ReadLease, is_missing, look, pin_of};
 pub(crate) use recipe_reader::{MetaChunks, RecipeReader, RecordCursor, SegmentPlace, damaged};
-pub(crate) use vision::{FetchCounters, parts, scratch};
+pub(crate) use vision::{FetchCounters, parts};
 pub use vision::{FetchOptions, FetchReport};
 
 use std::sync::Arc;
@@ -30,15 +30,14 @@ use larder_format::entry::{Entry, EntryKind};
 use larder_format::ids::ContainerId;
 use larder_format::manifest::Manifest;
 use larder_format::recipe::Recipe;
+use larder_job::JobContext;
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
-
-use crate::context::Context;
 
 /// An opened version.
 #[derive(Debug)]
 pub struct VersionReader {
-    context: Context,
+    context: JobContext,
     manifest: Manifest,
     data: Arc<Recipe>,
     metadata: Arc<Recipe>,
@@ -50,22 +49,22 @@ pub struct VersionReader {
 
 impl VersionReader {
     /// Reads the manifest, for looking: nothing is announced.
-    pub fn open(context: &Context, version: &Version) -> Result<Self, RepositoryError> {
+    pub fn open(context: &JobContext, version: &Version) -> Result<Self, RepositoryError> {
         Ok(Self::new(context, context.runtime.block_on(context.repository.manifest(version))?))
     }
 
     /// Announces that the version is being read, and opens it.
-    pub fn announce(context: &Context, version: &Version) -> Result<(Self, Reading), ReadError> {
+    pub fn announce(context: &JobContext, version: &Version) -> Result<(Self, Reading), ReadError> {
         let (reading, manifest) = Reading::begin(context, version)?;
         Ok((Self::new(context, manifest), reading))
     }
 
-    pub(crate) fn new(context: &Context, manifest: Manifest) -> Self {
+    pub(crate) fn new(context: &JobContext, manifest: Manifest) -> Self {
         Self::knowing(context, manifest, &MetaChunks::new(context))
     }
 
     /// A reader that shares caches with others, and what they have found out of places.
-    pub(crate) fn knowing(context: &Context, manifest: Manifest, chunks: &MetaChunks) -> Self {
+    pub(crate) fn knowing(context: &JobContext, manifest: Manifest, chunks: &MetaChunks) -> Self {
         let (data, metadata) = (Arc::new(manifest.data.clone()), Arc::new(manifest.metadata.clone()));
         let chunks = chunks.for_reading(&manifest);
         chunks.moved().expect_named(manifest.containers.iter().map(|usage| usage.container));

@@ -5,8 +5,9 @@ use larder_gnode::agreement::Disagreement;
 use larder_gnode::pass::PassError;
 use larder_gnode::proof::{Proof, prove};
 use larder_index::IndexError;
+use larder_job::JobContext;
 use larder_lnode::check::{AffectedVersion, Damage, ReadData};
-use larder_lnode::{CheckOptions, CheckReport, Context, check};
+use larder_lnode::{CheckOptions, CheckReport, check};
 use larder_store::catalog::Version;
 use larder_store::{RepositoryError, StoreStats};
 use serde_json::{Map, Value, json};
@@ -100,7 +101,7 @@ impl Index {
 }
 
 /// Compares the index with what is there. One that cannot be read is damage like any other.
-fn prove_index(app: &App, context: &Context, report: &mut CheckReport) -> Result<Index, Failure> {
+fn prove_index(app: &App, context: &JobContext, report: &mut CheckReport) -> Result<Index, Failure> {
     let surroundings = surroundings(&context.repository, &context.cancel);
     match app.block_on(prove(&surroundings, context.progress.clone())) {
         Ok(mut proof) => {

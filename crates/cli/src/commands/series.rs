@@ -7,7 +7,7 @@ use larder_format::layout::Layout;
 use larder_format::settings::{SeriesSettings, SettingsOf};
 use larder_gnode::arranging::disordered;
 use larder_gnode::converting::{Converted, convert};
-use larder_lnode::{Clock, SystemClock};
+use larder_job::{Clock, SystemClock};
 use larder_store::Repository;
 use larder_store::catalog::Version;
 use larder_store::settings::{Settings, SettingsChange};

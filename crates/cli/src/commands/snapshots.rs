@@ -14,7 +14,7 @@ use crate::args::{GroupBy, SnapshotsArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Align, Table, absolute, safe, summary};
-use larder_lnode::Context;
+use larder_job::JobContext;
 
 use super::free::Free;
 use crate::refs::Versions;
@@ -68,7 +68,7 @@ impl Known {
 }
 
 /// What forgetting each version alone would free.
-fn free(app: &App, versions: &Versions, context: &Context) -> Result<Option<HashMap<JobId, u64>>, Failure> {
+fn free(app: &App, versions: &Versions, context: &JobContext) -> Result<Option<HashMap<JobId, u64>>, Failure> {
     let Some(free) = Free::read(app, context, versions)? else { return Ok(None) };
     let all = versions.all();
     let each: Vec<&[Version]> = all.chunks(1).collect();

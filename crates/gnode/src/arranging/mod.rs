@@ -39,7 +39,7 @@ use larder_format::ids::{ByteCount, ContainerId, JobId, SeriesKey};
 use larder_format::index_manifest::IndexedVersion;
 use larder_format::layout::Layout;
 use larder_index::{Draft, IndexPass};
-use larder_lnode::Context;
+use larder_job::JobContext;
 use larder_lnode::relayout::{Relayout, RelayoutError};
 use larder_store::survey::ListedContainer;
 
@@ -188,7 +188,7 @@ impl Unarranged {
 pub(crate) struct Work {
     pub(crate) options: ArrangeOptions,
     /// For reading and writing contents.
-    pub(crate) context: Context,
+    pub(crate) context: JobContext,
     /// The pass, to which new containers belong.
     pub(crate) job: JobId,
     pub(crate) rights: Rights,

@@ -8,7 +8,7 @@ use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::index_tables::ChunkKey;
 use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_index::{Containers, Current, IndexError, IndexIo, LookupOptions, TableView};
-use larder_lnode::Context;
+use larder_job::JobContext;
 use larder_lnode::relayout::{Holding, Move};
 use larder_store::catalog::Version;
 use larder_store::{Repository, RepositoryError};
@@ -39,7 +39,7 @@ impl Sharing {
     /// Looks at the other versions, and whether something was given up since the index that the plan was made with. The version itself
     /// was looked at before.
     pub(super) fn announced(
-        context: &Context,
+        context: &JobContext,
         own: &Manifest,
         others: &[Version],
         duplicates: &Duplicates,
@@ -94,7 +94,7 @@ impl Sharing {
 }
 
 /// Of the containers that a plan leads to, those that a newer index than the plan's has given up, or does not know any more.
-async fn given_up_since(context: &Context, duplicates: &Duplicates) -> Result<HashSet<ContainerId>, IndexError> {
+async fn given_up_since(context: &JobContext, duplicates: &Duplicates) -> Result<HashSet<ContainerId>, IndexError> {
     let mut given_up = HashSet::new();
     if duplicates.numbers().is_empty() {
         return Ok(given_up);

@@ -38,7 +38,7 @@ use larder_format::ids::{ByteCount, ContainerId, JobId};
 use larder_format::index_manifest::Table;
 use larder_format::lease::Pin;
 use larder_index::{Draft, IndexError, IndexPass};
-use larder_lnode::Context;
+use larder_job::JobContext;
 use larder_lnode::relayout::{Relayout, RelayoutError};
 use larder_store::RepositoryError;
 use larder_store::survey::ListedContainer;
@@ -202,7 +202,7 @@ impl From<RepositoryError> for GiveUpError {
 pub(crate) struct Work {
     pub(crate) options: GiveUpOptions,
     /// For reading and writing contents.
-    pub(crate) context: Context,
+    pub(crate) context: JobContext,
     /// The pass, to which new containers belong.
     pub(crate) job: JobId,
     pub(crate) rights: Rights,

@@ -1,7 +1,6 @@
 //! One pass from its lease to its end.
 
 use std::collections::HashSet;
-use std::future::Future;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -9,8 +8,8 @@ use larder_format::ids::{JobId, RunId};
 use larder_format::index_manifest::{Doomed, IndexManifest, PassStatistics, Queued, Reason};
 use larder_format::lease::{Done, Pin};
 use larder_index::{Current, Draft, IndexPass, IndexSnapshot, PassRuns, Published, Turn, publish};
+use larder_job::renewing;
 use larder_store::Repository;
-use larder_store::jobs::{OpenLease, RENEW_EVERY};
 use larder_store::repository::random;
 use larder_store::rules::Rule;
 
@@ -91,27 +90,6 @@ async fn announced(pass: &mut Pass<'_>) -> Result<PassReport, PassError> {
         }
     }
     result
-}
-
-/// Renews the lease while the work is done.
-pub(crate) async fn renewing<T>(
-    repository: &Repository,
-    open: &mut OpenLease,
-    now_ms: &(dyn Fn() -> u64 + Send + Sync),
-    work: impl Future<Output = T>,
-) -> T {
-    tokio::pin!(work);
-    loop {
-        tokio::select! {
-            biased;
-            result = &mut work => return result,
-            () = tokio::time::sleep(RENEW_EVERY) => {
-                if let Err(error) = repository.renew_lease(open, now_ms()).await {
-                    tracing::warn!(%error, "the lease could not be renewed");
-                }
-            }
-        }
-    }
 }
 
 /// A pass that is under way.

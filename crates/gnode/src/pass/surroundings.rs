@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use larder_format::lease::{JobKind, Lease};
 use larder_index::Executor;
-use larder_lnode::{Cancel, Clock, Context, NoProgress};
+use larder_job::{Cancel, Clock, JobContext, NoProgress};
 use larder_store::Repository;
 use larder_store::jobs::RENEW_EVERY;
 
@@ -61,9 +61,9 @@ impl Surroundings {
     }
 
     /// What reading and writing contents takes. It waits with threads; whoever works in turns gives it something else to wait with
-    /// ([`Context::on`]).
-    pub(crate) fn context(&self, repository: &Repository, threads: NonZeroUsize) -> Context {
-        Context {
+    /// ([`JobContext::on`]).
+    pub(crate) fn context(&self, repository: &Repository, threads: NonZeroUsize) -> JobContext {
+        JobContext {
             repository: repository.clone(),
             runtime: tokio::runtime::Handle::current().into(),
             clock: Arc::new(NowMs(self.now_ms.clone())),

@@ -200,7 +200,7 @@ pub async fn compact(node: &Node) -> Result<(), Stop> {
         compression: Compression::Off,
     };
     let (context, most) = (node.context(), 1 + node.below(3));
-    let work = move |context: &larder_lnode::Context| {
+    let work = move |context: &larder_job::JobContext| {
         let found = plans(context, &options)?.plans;
         let mut compactor = Compactor::new(context, &options);
         found.iter().take(most).map(|plan| compactor.compact(plan)).collect::<Result<Vec<_>, _>>()

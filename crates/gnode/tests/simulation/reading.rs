@@ -118,7 +118,7 @@ fn failed(error: RepositoryError) -> Result<Read, RepositoryError> {
     if error.is_damage() { Ok(error.into()) } else { Err(error) }
 }
 
-fn dump(context: &larder_lnode::Context, version: &Version) -> Result<Read, RepositoryError> {
+fn dump(context: &larder_job::JobContext, version: &Version) -> Result<Read, RepositoryError> {
     let (reader, reading) = match VersionReader::announce(context, version) {
         Ok(announced) => announced,
         Err(ReadError::Forgotten { .. }) => return Ok(Read::Forgotten),
@@ -143,7 +143,7 @@ fn dump(context: &larder_lnode::Context, version: &Version) -> Result<Read, Repo
     read
 }
 
-fn restore_file(context: &larder_lnode::Context, version: &Version) -> Result<Read, RepositoryError> {
+fn restore_file(context: &larder_job::JobContext, version: &Version) -> Result<Read, RepositoryError> {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let target = Target::open(folder.path(), TargetOptions::default()).expect("it can be opened");
     let report = match real_restore(context, version, &target, &RestoreOptions::default()) {

@@ -113,7 +113,7 @@ fn a_backup_whose_base_is_arranged_meanwhile_is_whole() {
     let (scene, ids, now) = scene();
     let new = every(5, 7, 3, now);
     std::fs::write(scene.source("db").join("file"), pieces(&new)).unwrap();
-    let backup = |scene: &Scene, context: &larder_lnode::Context, base: JobId| {
+    let backup = |scene: &Scene, context: &larder_job::JobContext, base: JobId| {
         backup_with(context, &scene.source("db"), "db", |options| {
             options.base = Some(base);
             options.force = true;

@@ -42,7 +42,7 @@ fn scene(layout: Layout) -> Scene {
     scene
 }
 
-fn to(context: &larder_lnode::Context, layout: Layout) -> Result<Converted, ConvertError> {
+fn to(context: &larder_job::JobContext, layout: Layout) -> Result<Converted, ConvertError> {
     convert(context, "db", layout, Compression::DEFAULT, None)
 }
 
@@ -116,7 +116,7 @@ fn what_memory_has_no_room_for_is_copied_once() {
         let expected = scene.contents();
         let converted = |memory: usize, folder: Option<PathBuf>| {
             let scene = scene.fork();
-            let context = larder_lnode::Context { memory, ..scene.context() };
+            let context = larder_job::JobContext { memory, ..scene.context() };
             let converted = convert(&context, "db", second, Compression::DEFAULT, folder).unwrap();
             assert_eq!((converted.versions, converted.left), (5, 0));
             is_of(&scene, second, &expected, "converted");

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use crate::support::*;
 use larder_gnode::compaction::{self, CompactionOptions, Compactor};
-use larder_lnode::{CheckOptions, Context, FetchOptions, FetchReport, RestoreOptions, VersionReader};
+use larder_job::JobContext;
+use larder_lnode::{CheckOptions, FetchOptions, FetchReport, RestoreOptions, VersionReader};
 use larder_source::target::{Target, TargetOptions};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
@@ -101,9 +102,9 @@ struct Cost {
 }
 
 /// Reads something with so much memory, of which containers have their own.
-fn cost_of(scene: &Scene, memory: usize, read: impl FnOnce(&Context, FetchOptions) -> FetchReport) -> Cost {
+fn cost_of(scene: &Scene, memory: usize, read: impl FnOnce(&JobContext, FetchOptions) -> FetchReport) -> Cost {
     let (context, faults) = scene.faulty(&scene.memory);
-    let context = Context { memory, ..context };
+    let context = JobContext { memory, ..context };
     let opened = faults.count() as usize;
     let fetch = FetchOptions { cache_memory: Some(4 << 20), ..FetchOptions::default() };
     let fetched = read(&context, fetch);

@@ -21,6 +21,7 @@ use larder_format::manifest::Statistics;
 use larder_format::metadata::{Block, BlockBuilder};
 use larder_format::recipe::{Cover, Recipe};
 use larder_format::segment::ChunkRecord;
+use larder_job::{Cancel, Problem, Progress};
 use larder_store::RepositoryError;
 
 use super::BackupError;
@@ -35,7 +36,6 @@ use super::prediction::{Sighting, Track};
 use super::recipe_writer::RecipeWriter;
 use super::skips::Skips;
 use super::wanted::Wanted;
-use crate::context::{Cancel, Problem, Progress};
 use crate::version::RecipeReader;
 use crate::writing::{MetaSink, Packer, Usage};
 use keeping::Kept;

@@ -4,8 +4,8 @@
 //! of nothing else would look like a backup and be none.
 
 use larder_format::entry::{Entry, EntryKind};
+use larder_job::Problem;
 
-use crate::context::Problem;
 use crate::version::is_at_or_below;
 
 /// See the module header.

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use larder_format::ids::ContainerId;
+use larder_job::JobContext;
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
 use super::structure::BadContainer;
 use super::{AffectedVersion, CheckError};
-use crate::context::Context;
 use crate::version::{MetaChunks, PlacedEntry, VersionReader, is_missing};
 
 /// Files named of each version; more are only counted.
@@ -18,7 +18,7 @@ type Bad = BTreeMap<ContainerId, BadContainer>;
 
 /// For each bad container, what it costs this version. `chunks` knows what has been found out of places.
 pub(super) fn trace(
-    context: &Context,
+    context: &JobContext,
     chunks: &MetaChunks,
     version: &Version,
     bad: &Bad,

@@ -6,13 +6,13 @@ use larder_chunking::Fingerprinter;
 use larder_format::compress::Decompressor;
 use larder_format::container::CONTAINER_TARGET;
 use larder_format::ids::ContainerId;
+use larder_job::JobContext;
 use larder_store::RepositoryError;
 use larder_store::repository::random;
 use parking_lot::Mutex;
 
 use super::structure::{BadContainer, reason};
 use super::{CheckError, ReadData};
-use crate::context::Context;
 use crate::version::is_missing;
 
 /// Of a check's memory, one part in so many for the containers being read.
@@ -28,7 +28,7 @@ pub(super) struct ContentReport {
 
 /// Chooses the containers to read. `sizes` in any order; the choice of `Share` and `Bytes` is a new one each time.
 pub(super) fn choose(
-    context: &Context,
+    context: &JobContext,
     read_data: ReadData,
     mut sizes: Vec<(ContainerId, u64)>,
 ) -> Result<Vec<(ContainerId, u64)>, RepositoryError> {
@@ -72,7 +72,7 @@ pub(super) fn choose(
 }
 
 /// Reads and verifies containers, several at a time.
-pub(super) fn read(context: &Context, chosen: &[(ContainerId, u64)]) -> Result<ContentReport, CheckError> {
+pub(super) fn read(context: &JobContext, chosen: &[(ContainerId, u64)]) -> Result<ContentReport, CheckError> {
     let next = AtomicUsize::new(0);
     let (containers, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
     let bad = Mutex::new(Vec::new());
@@ -120,7 +120,7 @@ pub(super) fn read(context: &Context, chosen: &[(ContainerId, u64)]) -> Result<C
 }
 
 struct Worker<'a> {
-    context: &'a Context,
+    context: &'a JobContext,
     fingerprinter: Fingerprinter,
     decompressor: Decompressor,
     scratch: Vec<u8>,
@@ -128,7 +128,7 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn new(context: &'a Context) -> Self {
+    fn new(context: &'a JobContext) -> Self {
         Self {
             context,
             fingerprinter: Fingerprinter::new(&context.repository.keys().fingerprint),

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, HashSet};
 use larder_format::ids::ContainerId;
 use larder_format::lease::Pin;
 use larder_format::names;
+use larder_job::JobContext;
 use larder_store::RepositoryError;
 use larder_store::catalog::{DamagedVersion, Version};
 use larder_store::marks::FaultyObject;
 
 use super::structure::{BadContainer, Structure, reason};
 use super::{AffectedVersion, CheckError, CheckOptions, CheckReport, Damage, affected, content};
-use crate::context::Context;
 use crate::version::{ReadLease, look, pin_of};
 
 /// What a check found, for whoever goes on to repair it.
@@ -25,14 +25,14 @@ pub(crate) struct Examined {
 }
 
 /// Checks the repository. Damage is a finding, not an error; errors are what kept the check from looking.
-pub fn check(context: &Context, options: &CheckOptions) -> Result<CheckReport, CheckError> {
+pub fn check(context: &JobContext, options: &CheckOptions) -> Result<CheckReport, CheckError> {
     examine(context, options).map(|examined| examined.report)
 }
 
 /// The same, with what repairs need to know.
-pub(crate) fn examine(context: &Context, options: &CheckOptions) -> Result<Examined, CheckError> {
+pub(crate) fn examine(context: &JobContext, options: &CheckOptions) -> Result<Examined, CheckError> {
     let store = context.repository.store().without_cache();
-    let context = &Context { repository: context.repository.through(store), ..context.clone() };
+    let context = &JobContext { repository: context.repository.through(store), ..context.clone() };
     let catalog = context.runtime.block_on(context.repository.catalog())?;
     let chosen = |id| options.versions.is_empty() || options.versions.contains(&id);
     let versions: Vec<Version> = catalog.versions.into_iter().filter(|version| chosen(version.id())).collect();
@@ -58,7 +58,7 @@ struct Looked<'a> {
 
 /// Looks at the structure, and reads contents that were not read before: `read` has those in which nothing was found.
 fn look_once<'a>(
-    context: &'a Context,
+    context: &'a JobContext,
     options: &CheckOptions,
     versions: &[Version],
     read: &mut HashSet<ContainerId>,
@@ -122,7 +122,7 @@ fn look_once<'a>(
 
 /// What is looked at from here on was announced before.
 fn run(
-    context: &Context,
+    context: &JobContext,
     options: &CheckOptions,
     versions: Vec<Version>,
     damaged: &[DamagedVersion],
@@ -177,7 +177,7 @@ fn run(
 /// Objects that are not what their names say, beside the versions: nothing is lost with them, but somebody or something put
 /// them there. Those of all jobs are looked at only when everything is.
 fn faulty(
-    context: &Context,
+    context: &JobContext,
     options: &CheckOptions,
     of_versions: Vec<FaultyObject>,
 ) -> Result<Vec<Damage>, CheckError> {

@@ -9,12 +9,12 @@ use larder_format::metadata::decode_block;
 use larder_format::recipe::{Recipe, SegmentRef, decode_node};
 use larder_format::segment::{self, ChunkRecord};
 use larder_format::{ChunkRef, Fingerprint, names};
+use larder_job::JobContext;
 use larder_store::RepositoryError;
 use larder_store::byte_lru::ByteLru;
 
 use super::CheckError;
 use super::order::{Stretch, Stretches};
-use crate::context::Context;
 use crate::version::{MetaChunks, Sought, is_missing};
 
 /// Of a check's memory, one part in so many for tables that records are compared with.
@@ -60,7 +60,7 @@ impl BadContainer {
 
 /// See the module header.
 pub(super) struct Structure<'a> {
-    context: &'a Context,
+    context: &'a JobContext,
     pub(super) chunks: MetaChunks,
     /// Objects as the store lists them, with their sizes.
     listed: HashMap<ContainerId, u64>,
@@ -86,7 +86,7 @@ struct Index {
 }
 
 impl<'a> Structure<'a> {
-    pub(super) fn new(context: &'a Context) -> Result<Self, CheckError> {
+    pub(super) fn new(context: &'a JobContext) -> Result<Self, CheckError> {
         let mut listed = HashMap::new();
         for prefix in [names::DATA, names::META] {
             let objects = context.runtime.block_on(context.repository.store().list(prefix));

@@ -14,8 +14,7 @@ use std::path::PathBuf;
 use larder_dedup::{Bloom, GrowingIndex, NoteGroups, sample};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::{ChunkRef, Fingerprint};
-
-use crate::version::scratch;
+use larder_job::scratch;
 
 /// Fingerprint, job, number of the container, offset, size.
 const ROW: usize = 32 + 16 + 3 * 4;

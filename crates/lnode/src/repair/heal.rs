@@ -20,6 +20,8 @@ use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::Manifest;
 use larder_format::{ChunkRef, Fingerprint, names};
+use larder_job::JobContext;
+use larder_job::{Ending, LeaseKeeper};
 use larder_source::Walk;
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
@@ -30,8 +32,6 @@ use super::RepairError;
 use super::sharing::PutBack;
 use crate::backup::{Cutting, GoOn, collect};
 use crate::check::{BadContainer, CheckOptions, CheckReport, Examined, ReadData, examine};
-use crate::context::Context;
-use crate::lease::{Ending, LeaseKeeper};
 use crate::relayout::{Placing, Relayout, RelayoutError};
 use crate::version::{MetaChunks, VersionReader, look, pin_of};
 use crate::writing::{Destination, Packer, Pool, Uploads};
@@ -106,9 +106,9 @@ pub struct HealReport {
 }
 
 /// Puts back what the files of `source` still have.
-pub fn heal(context: &Context, source: Walk, options: &HealOptions) -> Result<HealReport, RepairError> {
+pub fn heal(context: &JobContext, source: Walk, options: &HealOptions) -> Result<HealReport, RepairError> {
     let store = context.repository.store().without_cache();
-    let context = &Context { repository: context.repository.through(store), ..context.clone() };
+    let context = &JobContext { repository: context.repository.through(store), ..context.clone() };
     let wanted = CheckOptions { read_data: options.read_data, versions: options.versions.clone() };
     let Examined { report, bad, readable } = examine(context, &wanted)?;
     let mut suffering: BTreeMap<JobId, String> = BTreeMap::new();
@@ -157,7 +157,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn open(context: &Context, healable: &[(Version, usize)]) -> Result<Self, RepairError> {
+    fn open(context: &JobContext, healable: &[(Version, usize)]) -> Result<Self, RepairError> {
         let series = healable.first().map_or("", |(version, _)| &*version.summary.series);
         // A backup that gives up: what it uploaded stays until then, and an interrupted one leaves nothing that counts. Should a
         // backup of the series adopt it, it finds chunks that it may well need.
@@ -178,7 +178,7 @@ enum Wanting {
 }
 
 struct Healing<'a> {
-    context: &'a Context,
+    context: &'a JobContext,
     options: &'a HealOptions,
     bad: &'a BTreeMap<ContainerId, BadContainer>,
     /// Lost chunks, and where those that were found are kept.

@@ -14,10 +14,10 @@ use larder_format::manifest::Manifest;
 use larder_format::metadata::{Block, BlockBuilder};
 use larder_format::recipe::{Cover, Recipe};
 use larder_format::segment::ChunkRecord;
+use larder_job::JobContext;
 use larder_store::RepositoryError;
 
 use crate::backup::RecipeWriter;
-use crate::context::Context;
 use crate::version::{MetaChunks, RecipeReader};
 use crate::writing::{Destination, MetaSink, Packer, Usage};
 
@@ -70,7 +70,7 @@ pub(super) struct Rewritten {
 impl Rewriting {
     /// `known`: blocks of the old version that are whole.
     pub(super) fn new(
-        context: &Context,
+        context: &JobContext,
         job: JobId,
         old: &Manifest,
         known: HashMap<Fingerprint, ChunkRecord>,

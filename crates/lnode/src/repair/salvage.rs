@@ -20,6 +20,8 @@ use larder_format::ids::{ContainerId, JobId};
 use larder_format::lease::{Done, JobKind, Lease};
 use larder_format::manifest::{Manifest, Summary};
 use larder_format::segment::ChunkRecord;
+use larder_job::{Ending, LeaseKeeper};
+use larder_job::{JobContext, Problem};
 use larder_store::catalog::Version;
 use larder_store::jobs::CommitError;
 use larder_store::repository::random;
@@ -29,8 +31,6 @@ use super::holes::{Holed, without};
 use super::rewriting::{Rewriting, Rewritten};
 use super::{RepairError, TAG_REPAIRED};
 use crate::check::{BadContainer, CheckOptions, CheckReport, Examined, ReadData, bad_ranges, examine};
-use crate::context::{Context, Problem};
-use crate::lease::{Ending, LeaseKeeper};
 use crate::version::{PlacedEntry, ReadLease, VersionReader, look, pin_of};
 use crate::writing::{Destination, Holding, Pool, Uploads, container_table, holdings};
 
@@ -110,9 +110,9 @@ pub struct SalvageReport {
 }
 
 /// Saves what is left of damaged versions.
-pub fn salvage(context: &Context, options: &SalvageOptions) -> Result<SalvageReport, RepairError> {
+pub fn salvage(context: &JobContext, options: &SalvageOptions) -> Result<SalvageReport, RepairError> {
     let store = context.repository.store().without_cache();
-    let context = &Context { repository: context.repository.through(store), ..context.clone() };
+    let context = &JobContext { repository: context.repository.through(store), ..context.clone() };
     let wanted = CheckOptions { read_data: options.read_data, versions: options.versions.clone() };
     let Examined { report, bad, readable } = examine(context, &wanted)?;
     let all = context.runtime.block_on(context.repository.catalog())?.versions;
@@ -145,7 +145,7 @@ pub fn salvage(context: &Context, options: &SalvageOptions) -> Result<SalvageRep
 /// One wrong answer of a store can make a whole version look damaged, or a saved one look stored. So both are checked once more:
 /// the original has to be damaged still, and the version saved from it has to be there and whole.
 pub fn replaced(
-    context: &Context,
+    context: &JobContext,
     report: &SalvageReport,
     options: &SalvageOptions,
 ) -> Result<HashSet<JobId>, RepairError> {
@@ -185,7 +185,7 @@ fn tag_of(id: JobId) -> String {
 
 /// Announces the work on one version and does it.
 fn save(
-    context: &Context,
+    context: &JobContext,
     version: &Version,
     bad: &BTreeMap<ContainerId, BadContainer>,
     options: &SalvageOptions,
@@ -219,7 +219,7 @@ fn save(
 }
 
 fn save_announced(
-    context: &Context,
+    context: &JobContext,
     version: &Version,
     job: JobId,
     bad: &BTreeMap<ContainerId, BadContainer>,
@@ -266,7 +266,7 @@ fn save_announced(
 
 #[expect(clippy::too_many_arguments, reason = "called once; a struct for it would only be taken apart again")]
 fn manifest_of(
-    context: &Context,
+    context: &JobContext,
     job: JobId,
     old: &Manifest,
     rewritten: Rewritten,
@@ -307,7 +307,7 @@ fn manifest_of(
 
 /// Writes the streams of what is left, or says why there is nothing to write.
 fn rewrite(
-    context: &Context,
+    context: &JobContext,
     job: JobId,
     old: Manifest,
     bad: &BTreeMap<ContainerId, BadContainer>,
@@ -385,7 +385,7 @@ impl Lost {
 
 /// What has been met so far.
 struct Saving<'a> {
-    context: &'a Context,
+    context: &'a JobContext,
     version: JobId,
     losses: &'a mut Losses,
     /// Files that are left out, which others may link to.

@@ -10,10 +10,10 @@ use larder_format::layout::Layout;
 use larder_format::lease::Pin;
 use larder_format::manifest::Manifest;
 use larder_format::{ChunkRef, Fingerprint};
+use larder_job::JobContext;
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
-use crate::context::Context;
 use crate::version::pin_of;
 use crate::writing::{Holding, holdings};
 
@@ -62,7 +62,7 @@ impl PutBack {
     /// What of them may be referenced. To be asked after the lease: what is there then stays.
     pub(super) fn look(
         &self,
-        context: &Context,
+        context: &JobContext,
         of: &Version,
         owners: &BTreeSet<usize>,
     ) -> Result<Shared<'_>, RepositoryError> {
@@ -76,7 +76,7 @@ impl PutBack {
     }
 }
 
-async fn newest_manifest(context: &Context, version: &Version) -> Result<Option<Manifest>, RepositoryError> {
+async fn newest_manifest(context: &JobContext, version: &Version) -> Result<Option<Manifest>, RepositoryError> {
     let repository = &context.repository;
     if !repository.is_retained(pin_of(version)).await? {
         return Ok(None);

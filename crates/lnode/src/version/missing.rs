@@ -11,10 +11,10 @@ use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::layout::Layout;
 use larder_format::manifest::Manifest;
 use larder_format::names;
+use larder_job::JobContext;
 use larder_store::RepositoryError;
 
 use super::{MetaChunks, RecipeReader};
-use crate::context::Context;
 
 /// How often places are asked for again when a pass has moved what was there a moment ago (`LookAgain`).
 const LOOKS_MAX: u32 = 3;
@@ -31,7 +31,7 @@ pub(crate) struct Missing {
 }
 
 /// Looks which containers that a version needs are missing.
-pub(crate) fn missing_containers(context: &Context, manifest: &Manifest) -> Result<Missing, RepositoryError> {
+pub(crate) fn missing_containers(context: &JobContext, manifest: &Manifest) -> Result<Missing, RepositoryError> {
     // What is learned here about moved chunks is for this question alone: a backup takes records over as they are named.
     let chunks = MetaChunks::new(context).for_reading(manifest);
     let look = Look { context, manifest, chunks };
@@ -42,7 +42,7 @@ pub(crate) fn missing_containers(context: &Context, manifest: &Manifest) -> Resu
 }
 
 struct Look<'a> {
-    context: &'a Context,
+    context: &'a JobContext,
     manifest: &'a Manifest,
     chunks: MetaChunks,
 }

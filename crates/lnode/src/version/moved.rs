@@ -27,11 +27,11 @@ use larder_format::index_tables::{ChunkKey, ContainerState};
 use larder_format::{ChunkRef, Fingerprint};
 use larder_index::{Chunks, ContainerExtents, Containers, TableView};
 use larder_index::{IndexError, IndexIo, IndexRuntime, IndexSnapshot, LookupOptions};
+use larder_job::{JobContext, Progress};
 use larder_store::{Repository, RepositoryError};
 use parking_lot::Mutex;
 
 use super::arranged::{self, Arranged, Records};
-use crate::context::{Context, Progress};
 
 /// Of a job's memory, one part in so many for records of extents.
 const EXTENTS_ONE_IN: usize = 16;
@@ -97,7 +97,7 @@ impl std::fmt::Debug for Moved {
 }
 
 impl Moved {
-    pub(crate) fn new(context: &Context) -> Self {
+    pub(crate) fn new(context: &JobContext) -> Self {
         let state = State {
             gone: HashSet::new(),
             has_looked: false,

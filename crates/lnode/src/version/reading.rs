@@ -12,12 +12,11 @@ use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::{MANIFEST_MAX, Manifest, Register};
 use larder_format::names;
 use larder_index::IndexRuntime;
+use larder_job::JobContext;
+use larder_job::{Ending, LeaseKeeper};
 use larder_store::catalog::Version;
 use larder_store::repository::random;
 use larder_store::{Repository, RepositoryError, StoreErrorKind};
-
-use crate::context::Context;
-use crate::lease::{Ending, LeaseKeeper};
 
 /// Why a version cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -78,7 +77,7 @@ pub(crate) struct ReadLease {
 
 impl ReadLease {
     /// Announces that `pins` are read. Never fails: a store that takes nothing new must still give back what it has.
-    pub(crate) fn take(context: &Context, series: String, pins: Vec<Pin>) -> Self {
+    pub(crate) fn take(context: &JobContext, series: String, pins: Vec<Pin>) -> Self {
         let keeper = match open(context, &series, pins) {
             Ok(keeper) => Some(keeper),
             Err(error) => {
@@ -100,7 +99,7 @@ impl ReadLease {
     }
 }
 
-fn open(context: &Context, series: &str, pins: Vec<Pin>) -> Result<LeaseKeeper, RepositoryError> {
+fn open(context: &JobContext, series: &str, pins: Vec<Pin>) -> Result<LeaseKeeper, RepositoryError> {
     let lease = Lease { pins, ..context.lease(JobKind::Read, series) };
     let job = JobId::new(lease.written_ms, random(context.repository.entropy())?);
     LeaseKeeper::open(context, job, lease)
@@ -116,7 +115,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    pub(crate) fn begin(context: &Context, version: &Version) -> Result<(Self, Manifest), ReadError> {
+    pub(crate) fn begin(context: &JobContext, version: &Version) -> Result<(Self, Manifest), ReadError> {
         let lease = ReadLease::take(context, version.summary.series.clone(), vec![pin_of(version)]);
         let (runtime, repository) = (context.runtime.clone(), context.repository.clone());
         let reading = Self { lease, runtime, repository, version: version.clone() };

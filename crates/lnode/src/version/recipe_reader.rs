@@ -40,7 +40,7 @@ pub(crate) struct MetaChunks {
 
 impl MetaChunks {
     /// Segments will have chunks as recipes have them. In the layout `lifecycle` these are names and no places.
-    pub(crate) fn new(context: &crate::Context) -> Self {
+    pub(crate) fn new(context: &larder_job::JobContext) -> Self {
         let part = |one_in| NonZeroUsize::new(context.memory / one_in).unwrap_or(NonZeroUsize::MIN);
         let reader = ChunkReader::new(context.repository.clone(), part(CONTAINERS_ONE_IN), part(FRAMES_ONE_IN));
         let moved = Arc::new(Moved::new(context));
@@ -62,7 +62,7 @@ impl MetaChunks {
     }
 
     /// The same knowledge of places, with caches that are empty.
-    pub(crate) fn emptied(&self, context: &crate::Context) -> Self {
+    pub(crate) fn emptied(&self, context: &larder_job::JobContext) -> Self {
         Self { moved: self.moved.clone(), ..Self::new(context) }
     }
 

@@ -11,7 +11,6 @@ pub(crate) mod parts;
 mod piece;
 mod reader;
 mod schedule;
-pub(crate) mod scratch;
 mod uses;
 
 pub(crate) use fetching::FetchCounters;

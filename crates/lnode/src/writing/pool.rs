@@ -10,9 +10,8 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, select_biased, unbounded};
 use larder_format::compress::{Compression, Compressor, Decompressor};
+use larder_job::JobContext;
 use parking_lot::Mutex;
-
-use crate::context::Context;
 
 /// What each thread has of its own.
 pub(crate) struct Worker {
@@ -64,7 +63,7 @@ impl std::fmt::Debug for PoolHandle {
 }
 
 impl Pool {
-    pub(crate) fn new(context: &Context, compression: Compression) -> Self {
+    pub(crate) fn new(context: &JobContext, compression: Compression) -> Self {
         if context.runtime.is_in_turns() {
             let worker = Worker::new(compression);
             let handle = PoolHandle { workers: Workers::Own(Arc::new(Mutex::new(worker))), threads: 1 };

@@ -13,12 +13,12 @@ use larder_format::compress::Compression;
 use larder_format::layout::Layout;
 use larder_format::manifest::Statistics;
 use larder_format::names;
+use larder_job::{JobContext, Progress};
 use larder_lnode::check::ReadData;
 use larder_lnode::repair::{HealOptions, HealedVersion, heal};
 use larder_lnode::stats::stats;
 use larder_lnode::{
-    BackupOptions, CheckOptions, CheckReport, Context, FetchOptions, FetchReport, Progress, RestoreOptions,
-    RestoreReport, VersionReader,
+    BackupOptions, CheckOptions, CheckReport, FetchOptions, FetchReport, RestoreOptions, RestoreReport, VersionReader,
 };
 use larder_source::target::{Target, TargetOptions};
 use larder_source::{Roots, Walk, WalkOptions};
@@ -32,7 +32,7 @@ struct Scene {
     dir: tempfile::TempDir,
     faults: Faults,
     memory: Memory,
-    context: Context,
+    context: JobContext,
     arranger: Arranger,
     /// The files of each version.
     history: Vec<Files>,
@@ -253,7 +253,7 @@ fn a_restore_finds_what_moves_before_it_comes_there() {
     scene.arrange(everything);
     let (before, reads) = (data_containers(&scene.context), scene.reads_of_data().len());
     // The pass runs when the restore says that its first file is done: its plan was made before.
-    struct Passing(parking_lot::Mutex<Option<(Arranger, Context)>>);
+    struct Passing(parking_lot::Mutex<Option<(Arranger, JobContext)>>);
     impl Progress for Passing {
         fn current(&self, _: &[u8]) {
             if let Some((mut arranger, context)) = self.0.lock().take() {

@@ -6,11 +6,12 @@ use std::path::Path;
 
 use crate::support::*;
 use larder_format::mark::Forgotten;
-use larder_lnode::{BackupOptions, BackupReport, Context, Input, WhyBase, backup};
+use larder_job::JobContext;
+use larder_lnode::{BackupOptions, BackupReport, Input, WhyBase, backup};
 use larder_testkit::{Memory, data};
 use proptest::prelude::*;
 
-fn repository(runtime: &tokio::runtime::Runtime) -> Context {
+fn repository(runtime: &tokio::runtime::Runtime) -> JobContext {
     let store = larder_store::Store::from_object_store(Memory::new().store(), "", &Default::default()).unwrap();
     context(runtime, init(runtime, store))
 }
@@ -21,13 +22,13 @@ fn stream(bytes: &[u8], path: &[u8]) -> Input {
 }
 
 /// Backs a stream up under a series and a path of its own, and checks that it comes back.
-fn store(context: &Context, series: &str, bytes: &[u8]) -> BackupReport {
+fn store(context: &JobContext, series: &str, bytes: &[u8]) -> BackupReport {
     let report = backup(context, stream(bytes, series.as_bytes()), &options(series)).unwrap();
     assert!(read(context, &report) == bytes, "what comes back is not what was stored");
     report
 }
 
-fn read(context: &Context, report: &BackupReport) -> Vec<u8> {
+fn read(context: &JobContext, report: &BackupReport) -> Vec<u8> {
     let id = report.version.as_ref().unwrap().id;
     let version = versions(context).into_iter().find(|version| version.id() == id).unwrap();
     let mut restored = Vec::new();
@@ -47,7 +48,7 @@ fn similar_to(report: &BackupReport) -> Vec<&str> {
     report.bases.iter().map(|base| &*base.series).collect()
 }
 
-fn forget(context: &Context, report: &BackupReport) {
+fn forget(context: &JobContext, report: &BackupReport) {
     let id = report.version.as_ref().unwrap().id;
     let version = versions(context).into_iter().find(|version| version.id() == id).unwrap();
     let pin = larder_format::lease::Pin { series: version.series, job: id };
@@ -114,7 +115,7 @@ fn a_forgotten_version_is_no_base() {
 /// Somebody forgets the base while the head is being read: after the choice, before the lease is checked.
 #[test]
 fn a_base_that_goes_away_is_done_without() {
-    struct Forgetting(Context, BackupReport, std::io::Cursor<Vec<u8>>, bool);
+    struct Forgetting(JobContext, BackupReport, std::io::Cursor<Vec<u8>>, bool);
     impl std::io::Read for Forgetting {
         fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
             if !std::mem::replace(&mut self.3, true) {

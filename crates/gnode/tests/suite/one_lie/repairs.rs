@@ -10,7 +10,7 @@ use larder_source::{Roots, Walk, WalkOptions};
 use super::passes::LAYOUTS;
 use super::*;
 
-fn rebuild(context: &Context) -> Did {
+fn rebuild(context: &JobContext) -> Did {
     let _ = context.runtime.block_on(repair::rebuild(&surroundings(context.repository.clone())));
     Did::default()
 }

@@ -76,7 +76,7 @@ impl Scene {
 
     pub fn lifecycle_at(
         &self,
-        context: &larder_lnode::Context,
+        context: &larder_job::JobContext,
         series: &str,
         bytes: &[u8],
     ) -> Result<JobId, larder_lnode::BackupError> {
@@ -86,7 +86,7 @@ impl Scene {
     /// The same, with all that there is to say of it.
     pub fn lifecycle_report(
         &self,
-        context: &larder_lnode::Context,
+        context: &larder_job::JobContext,
         series: &str,
         bytes: &[u8],
     ) -> Result<larder_lnode::BackupReport, larder_lnode::BackupError> {

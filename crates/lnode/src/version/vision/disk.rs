@@ -13,7 +13,7 @@ use std::path::Path;
 use larder_format::container::FrameLocation;
 use larder_store::container_reader::OpenContainer;
 
-use super::scratch;
+use larder_job::scratch;
 
 /// The file is given out in blocks of so many bytes.
 pub(super) const BLOCK: u64 = 64 << 10;

@@ -15,6 +15,7 @@ use larder_format::ids::ContainerId;
 use larder_format::manifest::Manifest;
 use larder_format::segment::ChunkRecord;
 use larder_index::{IndexRuntime, Task};
+use larder_job::JobContext;
 use larder_store::container_reader::OpenContainer;
 use larder_store::{Repository, RepositoryError};
 use lru::LruCache;
@@ -27,7 +28,6 @@ use super::piece::{Border, Piece};
 use super::schedule::{Action, Limits, Schedule};
 use super::uses::{NEVER, Number, Numbers, Pieces, TouchNumber, Unit, Uses};
 use super::{FetchCounters, FetchOptions};
-use crate::context::Context;
 use crate::version::recipe_reader::{RecipeReader, SegmentNumber};
 
 /// Of a job's memory, one part in so many for touches; 16 bytes each.
@@ -82,7 +82,7 @@ pub(crate) struct Containers {
 
 impl Containers {
     pub(crate) fn new(
-        context: &Context,
+        context: &JobContext,
         manifest: &Manifest,
         recipe: RecipeReader,
         options: &FetchOptions,

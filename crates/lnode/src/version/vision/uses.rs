@@ -23,8 +23,8 @@ use larder_format::ids::ContainerId;
 use larder_store::RepositoryError;
 use lru::LruCache;
 
-use super::scratch;
 use crate::version::recipe_reader::{RecipeReader, SegmentNumber};
+use larder_job::scratch;
 
 /// Number of a touch, in stream order.
 pub(crate) type TouchNumber = u32;

@@ -6,13 +6,13 @@ use std::time::Duration;
 use larder_format::ids::JobId;
 use larder_format::lease::{Done, JobKind, Lease};
 use larder_index::{IndexRuntime, Task};
-use larder_store::jobs::OpenLease;
+use larder_store::jobs::{OpenLease, RENEW_EVERY};
 use larder_store::{Repository, RepositoryError};
 use tokio::sync::oneshot;
 
-use crate::context::{Clock, Context};
+use crate::context::{Clock, JobContext};
 
-impl Context {
+impl JobContext {
     /// The lease of a job that begins now. It names nothing yet.
     pub fn lease(&self, kind: JobKind, series: &str) -> Lease {
         Lease {
@@ -72,7 +72,7 @@ impl std::fmt::Debug for LeaseKeeper {
 
 impl LeaseKeeper {
     /// Writes the lease of a job that starts now, and renews it as often as it says.
-    pub fn open(context: &Context, job: JobId, lease: Lease) -> Result<Self, RepositoryError> {
+    pub fn open(context: &JobContext, job: JobId, lease: Lease) -> Result<Self, RepositoryError> {
         let (repository, runtime) = (context.repository.clone(), context.runtime.clone());
         let every = Duration::from_secs(u64::from(lease.renew_seconds).max(1));
         let open = runtime.block_on(repository.open_lease(job, lease))?;
@@ -125,6 +125,28 @@ async fn renew(
             _ = &mut stopped => return lease,
             renewed = repository.renew_lease(&mut lease, clock.now_ms()) => if let Err(error) = renewed {
                 tracing::warn!(%error, "the lease could not be renewed");
+            }
+        }
+    }
+}
+
+/// Renews a lease every [`RENEW_EVERY`] while `work` is done. `work` does not proceed during a renewal. A renewal that fails is logged;
+/// the next one tries again.
+pub async fn renewing<T>(
+    repository: &Repository,
+    open: &mut OpenLease,
+    now_ms: &(dyn Fn() -> u64 + Send + Sync),
+    work: impl Future<Output = T>,
+) -> T {
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            result = &mut work => return result,
+            () = tokio::time::sleep(RENEW_EVERY) => {
+                if let Err(error) = repository.renew_lease(open, now_ms()).await {
+                    tracing::warn!(%error, "the lease could not be renewed");
+                }
             }
         }
     }

@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags};
 const PREFIX: &str = "larder-scratch-";
 
 /// Makes a file for reading and writing that has no name.
-pub(crate) fn unnamed(folder: &Path) -> io::Result<File> {
+pub fn unnamed(folder: &Path) -> io::Result<File> {
     fs::create_dir_all(folder)?;
     remove_left_over(folder);
     match rustix::fs::open(folder, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR) {

@@ -96,7 +96,7 @@ impl Progress for NoProgress {}
 
 /// Everything a job needs beside its own options.
 #[derive(Clone)]
-pub struct Context {
+pub struct JobContext {
     /// The opened repository.
     pub repository: Repository,
     /// Runs requests to the store. Jobs must not be run where it polls. What uses threads of its own (backups, restores, reading ahead)
@@ -119,15 +119,15 @@ pub struct Context {
     pub host: String,
 }
 
-impl Context {
+impl JobContext {
     /// The same, waiting with this.
     pub fn on(&self, runtime: &IndexRuntime) -> Self {
         Self { runtime: runtime.clone(), ..self.clone() }
     }
 }
 
-impl std::fmt::Debug for Context {
+impl std::fmt::Debug for JobContext {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Context").field("repository", &self.repository).field("threads", &self.threads).finish()
+        f.debug_struct("JobContext").field("repository", &self.repository).field("threads", &self.threads).finish()
     }
 }
