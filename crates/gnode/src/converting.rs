@@ -31,11 +31,12 @@ use larder_index::IndexError;
 use larder_job::JobContext;
 use larder_job::{Ending, LeaseKeeper};
 use larder_lnode::references::References;
-use larder_lnode::relayout::{ChunkPlaces, Holding, Relayout, RelayoutError};
+use larder_lnode::relayout::{ChunkPlaces, Relayout, RelayoutError};
 use larder_store::RepositoryError;
 use larder_store::catalog::{Catalog, Version};
 use larder_store::jobs::CommitError;
 use larder_store::repository::random;
+use larder_writer::Holding;
 
 use crate::arranging::disordered_on;
 use crate::compaction::look_at;

@@ -17,15 +17,12 @@ mod candidates;
 mod collect;
 mod compare;
 mod comparison;
-mod cutting;
 mod feed;
 mod filters;
 mod incoming;
-mod merging;
 mod overflow;
 mod own;
 mod prediction;
-mod recipe_writer;
 mod run;
 mod sequence;
 mod similar;
@@ -33,8 +30,6 @@ mod skips;
 mod wanted;
 
 pub(crate) use collect::{GoOn, collect};
-pub(crate) use cutting::Cutting;
-pub(crate) use recipe_writer::RecipeWriter;
 pub use run::backup;
 
 use std::collections::BTreeSet;

@@ -23,7 +23,6 @@ pub mod repair;
 pub mod restore;
 pub mod stats;
 pub mod version;
-mod writing;
 
 pub use backup::{BackupError, BackupOptions, BackupReport, Base, Input, WhyBase, backup};
 pub use check::{CheckOptions, CheckReport, check};

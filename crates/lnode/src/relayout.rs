@@ -28,11 +28,10 @@ use larder_format::manifest::Manifest;
 use larder_format::recipe::Recipe;
 use larder_job::JobContext;
 use larder_store::RepositoryError;
+use larder_writer::{Destination, Holding, Packer, Pool, PoolHandle, Uploads, Usage, container_table, holdings};
 
 use crate::version::MetaChunks;
-use crate::writing::{Destination, Packer, Pool, PoolHandle, Uploads, Usage, container_table, holdings};
 
-pub use crate::writing::{Holding, LANES_MAX};
 pub use places::ChunkPlaces;
 pub use verifying::damaged_container;
 

@@ -3,8 +3,8 @@
 use larder_format::entry::{Entry, EntryKind};
 use larder_job::Problem;
 use larder_source::Found;
+use larder_writer::{Chunks, Cutting};
 
-use super::cutting::{Chunks, Cutting};
 use super::feed::{Fate, attribute_problem};
 
 /// A small file that turns out larger than this when opened (bytes) is not read: its batch would not fit into memory.

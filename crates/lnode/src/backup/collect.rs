@@ -9,14 +9,14 @@ use larder_format::Fingerprint;
 use larder_job::JobContext;
 use larder_source::Walk;
 use larder_store::RepositoryError;
+use larder_writer::Pool;
+use larder_writer::{Chunks, Cutting};
 
 use super::batch::Ready;
 use super::compare::{Comparison, Rules};
-use super::cutting::{Chunks, Cutting};
 use super::feed::{Fed, Feeder, Feeding};
 use super::sequence::wait;
 use super::{BackupError, IN_FLIGHT};
-use crate::writing::Pool;
 
 /// What follows a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,15 +14,15 @@ use larder_dedup::Tools;
 use larder_format::entry::{Entry, EntryKind, Timestamp};
 use larder_job::{Cancel, JobContext, Problem, Progress};
 use larder_source::{Elsewhere, FileReader, Found, Item, PathText, SkipReason};
+use larder_writer::PoolHandle;
+use larder_writer::{Chunks, Cutter, Cutting, HEAD_BYTES};
 
 use super::BackupError;
 use super::ahead::{Ahead, Proofs};
 use super::batch::{Batch, BatchDone};
 use super::compare::{Comparison, Known};
-use super::cutting::{Chunks, Cutter, Cutting, HEAD_BYTES};
 use super::incoming::{Incoming, Supply};
 use super::prediction::{PROVED_MIN, Predicted, Predictor};
-use crate::writing::PoolHandle;
 
 /// Files up to this size are read whole by the pool (bytes).
 pub(super) const SMALL_FILE_MAX: u64 = 256 << 10;

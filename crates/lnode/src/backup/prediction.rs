@@ -18,11 +18,11 @@ use larder_format::Fingerprint;
 use larder_format::recipe::Proof;
 use larder_format::segment::{ChunkRecord, Superchunk};
 use larder_store::RepositoryError;
+use larder_writer::tail_of;
+use larder_writer::{Cutter, KnownRun};
 use parking_lot::Mutex;
 
-use super::cutting::{Cutter, KnownRun};
 use super::incoming::Pieces;
-use super::recipe_writer::tail_of;
 use crate::version::RecipeReader;
 
 /// Files and streams shorter than this have no proofs, and their segments no borders of their own (bytes).

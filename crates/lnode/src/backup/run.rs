@@ -19,11 +19,12 @@ use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::repository::random;
 use larder_store::rules::Rule;
+use larder_writer::Cutting;
+use larder_writer::{Destination, Packer, Pool, StopUploads, Uploads, container_table, holdings};
 
 use super::bases::OrphanedContainers;
 use super::compare::{Comparison, Rules};
 use super::comparison::ByteComparison;
-use super::cutting::Cutting;
 use super::feed::{Feeder, Feeding};
 use super::filters::Finding;
 use super::prediction::{Predictor, Track};
@@ -33,7 +34,6 @@ use super::skips::{Skips, is_too_much};
 use super::wanted::Wanted;
 use super::{BackupError, BackupOptions, BackupReport, Base, IN_FLIGHT, Input, WhyBase};
 use crate::version::{Entries, MetaChunks, Missing, RecipeReader, missing_containers};
-use crate::writing::{Destination, Packer, Pool, StopUploads, Uploads, container_table, holdings};
 
 /// Backs up `input` as a new version.
 ///

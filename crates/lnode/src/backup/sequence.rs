@@ -23,21 +23,21 @@ use larder_format::recipe::{Cover, Recipe};
 use larder_format::segment::ChunkRecord;
 use larder_job::{Cancel, Problem, Progress};
 use larder_store::RepositoryError;
+use larder_writer::RecipeWriter;
+use larder_writer::{Chunks, Cutter, Cutting};
+use larder_writer::{MetaSink, Packer, Usage};
 
 use super::BackupError;
 use super::bases::{BaseSegments, OrphanedContainers};
 use super::batch::{self, BatchDone, Ready};
 use super::comparison::ByteComparison;
-use super::cutting::{Chunks, Cutter, Cutting};
 use super::feed::{Fate, Fed};
 use super::filters::{BaseFilters, Finding};
 use super::own::{Own, data_filters, metadata_filters};
 use super::prediction::{Sighting, Track};
-use super::recipe_writer::RecipeWriter;
 use super::skips::Skips;
 use super::wanted::Wanted;
 use crate::version::RecipeReader;
-use crate::writing::{MetaSink, Packer, Usage};
 use keeping::Kept;
 
 /// What the sequencer is built from.

@@ -15,8 +15,8 @@ use larder_job::JobContext;
 use larder_source::{Found, Item, Walk};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
+use larder_writer::{Chunks, Cutting, HEAD_BYTES};
 
-use super::cutting::{Chunks, Cutting, HEAD_BYTES};
 use super::{Input, candidates};
 
 /// Bytes of the input that are sampled: held in memory for a stream, read twice for files.

@@ -1,11 +1,11 @@
 //! Copying chunks into several containers at once, each into that of its lane: what is read in one order is written in several.
 
 use larder_format::ChunkRef;
+use larder_writer::LANES_MAX;
 
 use super::copying::batches;
 use super::reading::Wanted;
 use super::{Relayout, RelayoutError};
-use crate::writing::LANES_MAX;
 
 impl Relayout {
     /// Copies chunks into new data containers, each into the container that is open in its lane (a number below [`LANES_MAX`]), in
@@ -29,6 +29,6 @@ impl Relayout {
 
     /// Closes the containers of all lanes. What is copied next goes into others.
     pub fn close_lanes(&mut self) -> Result<(), RelayoutError> {
-        Ok(self.lanes.iter_mut().try_for_each(crate::writing::Packer::close)?)
+        Ok(self.lanes.iter_mut().try_for_each(larder_writer::Packer::close)?)
     }
 }

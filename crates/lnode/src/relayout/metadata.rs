@@ -15,10 +15,10 @@ use larder_format::recipe::Recipe;
 use larder_format::segment::{self, Segment};
 use larder_format::{ChunkRef, DecodeError};
 use larder_store::RepositoryError;
+use larder_writer::{MetaSink, NodeWriter, Usage, uses_of};
 
 use super::{Relayout, RelayoutError};
 use crate::version::{MetaChunks, RecipeReader, damaged};
-use crate::writing::{MetaSink, NodeWriter, Usage, uses_of};
 
 /// Copies that are remembered: a chunk that comes once more after so many is copied once more.
 const REMEMBERED_MAX: usize = 1 << 16;

@@ -13,9 +13,9 @@ use larder_format::ids::ContainerId;
 use larder_format::{ChunkRef, DecodeError, names};
 use larder_store::container_reader::OpenContainer;
 use larder_store::{Repository, RepositoryError};
+use larder_writer::Worker;
 
 use super::{Relayout, RelayoutError};
-use crate::writing::Worker;
 
 /// Containers read at once.
 const CONCURRENT_READS: usize = 4;

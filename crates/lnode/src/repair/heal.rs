@@ -27,14 +27,15 @@ use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::jobs::CommitError;
 use larder_store::repository::random;
+use larder_writer::Cutting;
+use larder_writer::{Destination, Packer, Pool, Uploads};
 
 use super::RepairError;
 use super::sharing::PutBack;
-use crate::backup::{Cutting, GoOn, collect};
+use crate::backup::{GoOn, collect};
 use crate::check::{BadContainer, CheckOptions, CheckReport, Examined, ReadData, examine};
 use crate::relayout::{Placing, Relayout, RelayoutError};
 use crate::version::{MetaChunks, VersionReader, look, pin_of};
-use crate::writing::{Destination, Packer, Pool, Uploads};
 
 /// How to heal.
 #[derive(Debug, Clone)]

@@ -16,10 +16,10 @@ use larder_format::recipe::{Cover, Recipe};
 use larder_format::segment::ChunkRecord;
 use larder_job::JobContext;
 use larder_store::RepositoryError;
+use larder_writer::RecipeWriter;
+use larder_writer::{Destination, MetaSink, Packer, Usage};
 
-use crate::backup::RecipeWriter;
 use crate::version::{MetaChunks, RecipeReader};
-use crate::writing::{Destination, MetaSink, Packer, Usage};
 
 /// Where metadata goes, and what is counted.
 struct Sinks {

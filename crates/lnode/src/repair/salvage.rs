@@ -26,13 +26,13 @@ use larder_store::catalog::Version;
 use larder_store::jobs::CommitError;
 use larder_store::repository::random;
 use larder_store::{Created, RepositoryError};
+use larder_writer::{Destination, Holding, Pool, Uploads, container_table, holdings};
 
 use super::holes::{Holed, without};
 use super::rewriting::{Rewriting, Rewritten};
 use super::{RepairError, TAG_REPAIRED};
 use crate::check::{BadContainer, CheckOptions, CheckReport, Examined, ReadData, bad_ranges, examine};
 use crate::version::{PlacedEntry, ReadLease, VersionReader, look, pin_of};
-use crate::writing::{Destination, Holding, Pool, Uploads, container_table, holdings};
 
 /// How to save.
 #[derive(Debug, Clone)]

@@ -13,9 +13,9 @@ use larder_format::{ChunkRef, Fingerprint};
 use larder_job::JobContext;
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
+use larder_writer::{Holding, holdings};
 
 use crate::version::pin_of;
-use crate::writing::{Holding, holdings};
 
 /// Versions that one lease names beside its own. Chunks of further ones are stored again.
 const SHARED_WITH_MAX: usize = 64;

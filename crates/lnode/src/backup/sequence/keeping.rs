@@ -2,9 +2,10 @@
 //!
 //! Invariant: what is kept is written before anything else comes, so that the stream stays in the order of the entries.
 
+use larder_writer::MetaSink;
+
 use super::{Sequencer, followed};
 use crate::backup::BackupError;
-use crate::writing::MetaSink;
 
 /// A range of the base's data stream that is taken over unread, still growing.
 #[derive(Debug, Clone, Copy)]

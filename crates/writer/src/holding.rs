@@ -6,7 +6,7 @@ use larder_format::container::ContainerIndex;
 use larder_format::ids::ContainerId;
 use larder_format::manifest::ContainerUsage;
 
-use super::Usage;
+use crate::node_writer::Usage;
 
 /// What a container holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,21 +26,18 @@ impl Holding {
     }
 
     /// What a container says of itself.
-    pub(crate) fn of_index(index: &ContainerIndex) -> Self {
+    pub fn of_index(index: &ContainerIndex) -> Self {
         Self { chunks: index.chunks.len() as u32, bytes: u64::from(index.payload_len), object_bytes: index.object_len }
     }
 }
 
 /// What a manifest says of all its containers.
-pub(crate) fn holdings(table: &[ContainerUsage]) -> HashMap<ContainerId, Holding> {
+pub fn holdings(table: &[ContainerUsage]) -> HashMap<ContainerId, Holding> {
     table.iter().map(|usage| (usage.container, Holding::of(usage))).collect()
 }
 
 /// The container table of a version that makes this use of containers; `None` when one of them is not known.
-pub(crate) fn container_table(
-    usage: &Usage,
-    held: impl Fn(&ContainerId) -> Option<Holding>,
-) -> Option<Vec<ContainerUsage>> {
+pub fn container_table(usage: &Usage, held: impl Fn(&ContainerId) -> Option<Holding>) -> Option<Vec<ContainerUsage>> {
     let row = |(container, (chunks, bytes)): (&ContainerId, &(u64, u64))| {
         let held = held(container)?;
         Some(ContainerUsage {

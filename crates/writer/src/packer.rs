@@ -29,7 +29,7 @@ pub const LANES_MAX: usize = 4;
 
 /// What is done with full frames.
 #[derive(Debug, Clone)]
-pub(crate) enum Destination {
+pub enum Destination {
     /// Sealed and uploaded.
     Store {
         /// Seals.
@@ -43,7 +43,7 @@ pub(crate) enum Destination {
 
 /// See the module header.
 #[derive(Debug)]
-pub(crate) struct Packer {
+pub struct Packer {
     destination: Destination,
     kind: ContainerKind,
     job: JobId,
@@ -103,7 +103,8 @@ struct Frames {
 }
 
 impl Packer {
-    pub(crate) fn new(destination: Destination, kind: ContainerKind, job: JobId) -> Self {
+    /// A packer for containers of this kind of a job. They are numbered from 0.
+    pub fn new(destination: Destination, kind: ContainerKind, job: JobId) -> Self {
         Self {
             destination,
             kind,
@@ -118,7 +119,7 @@ impl Packer {
     }
 
     /// Fills containers as a layout has them. Whoever fills data containers asks for it: how large they are is decided here.
-    pub(crate) fn for_layout(self, layout: Layout) -> Self {
+    pub fn for_layout(self, layout: Layout) -> Self {
         let payload_min = match layout {
             Layout::Standard => CONTAINER_TARGET,
             Layout::Lifecycle => LIFECYCLE_PAYLOAD,
@@ -128,29 +129,29 @@ impl Packer {
 
     /// Another one of the same job and kind, which fills containers of its own, as the layout `lifecycle` has them; exactly, since
     /// several are open at once.
-    pub(crate) fn beside(&self) -> Self {
+    pub fn beside(&self) -> Self {
         let (destination, ratio) = (self.destination.clone(), self.ratio.clone());
         let packer = Self { destination, next_seq: self.next_seq.clone(), open: None, ratio, ..*self };
         Self { payload_max: LIFECYCLE_PAYLOAD, ..packer.for_layout(Layout::Lifecycle) }
     }
 
     /// Numbers containers from here on.
-    pub(crate) fn number_from(&mut self, next: u32) {
+    pub fn number_from(&mut self, next: u32) {
         self.next_seq.store(next, Ordering::Relaxed);
     }
 
     /// The number that the next container gets.
-    pub(crate) fn next_number(&self) -> u32 {
+    pub fn next_number(&self) -> u32 {
         self.next_seq.load(Ordering::Relaxed)
     }
 
     /// The chunks that come now are of this.
-    pub(crate) fn expect(&mut self, matter: Matter) {
+    pub fn expect(&mut self, matter: Matter) {
         self.matter = Some(matter);
     }
 
     /// The chunks that come are of what they look like.
-    pub(crate) fn guess_matter(&mut self) {
+    pub fn guess_matter(&mut self) {
         self.matter = None;
     }
 
@@ -181,7 +182,7 @@ impl Packer {
     }
 
     /// Appends a chunk and says where it will be.
-    pub(crate) fn push(&mut self, fingerprint: Fingerprint, chunk: &[u8]) -> Result<ChunkRef, RepositoryError> {
+    pub fn push(&mut self, fingerprint: Fingerprint, chunk: &[u8]) -> Result<ChunkRef, RepositoryError> {
         // A chunk never spans two frames, and a frame target is far below the largest frame a reader accepts.
         let open = self.open();
         let place = ChunkRef { fingerprint, container: open.id, offset: open.payload as u32, size: chunk.len() as u32 };
@@ -197,7 +198,7 @@ impl Packer {
 
     /// Appends a frame as it was compressed, which holds exactly these chunks, and says where they will be. The caller has read them
     /// out of these bytes.
-    pub(crate) fn push_frame(
+    pub fn push_frame(
         &mut self,
         chunks: &[ChunkRef],
         frame: CompressedFrame,
@@ -230,7 +231,7 @@ impl Packer {
     }
 
     /// Closes the open container, if there is one. Its upload goes on in the background.
-    pub(crate) fn close(&mut self) -> Result<(), RepositoryError> {
+    pub fn close(&mut self) -> Result<(), RepositoryError> {
         self.seal_frame()?;
         let Some(open) = self.open.take() else { return Ok(()) };
         if let Destination::Store { uploads, .. } = &self.destination {

@@ -20,8 +20,8 @@ use larder_store::{Repository, RepositoryError, StoreError, StoreErrorKind, Stor
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::watch;
 
-use super::Holding;
 use super::packer::LANES_MAX;
+use crate::holding::Holding;
 
 /// Bytes that may wait. Must exceed what two open containers can hold, or they could never be closed.
 const WAITING_MAX: usize = 96 << 20;
@@ -42,7 +42,7 @@ struct State {
 
 /// See the module header. Shared by the packers and the pool's threads.
 #[derive(Debug)]
-pub(crate) struct Uploads {
+pub struct Uploads {
     repository: Repository,
     runtime: IndexRuntime,
     state: Mutex<State>,
@@ -55,7 +55,7 @@ pub(crate) struct Uploads {
 
 /// Stops uploads when the job that makes them ends, however it ends.
 #[derive(Debug)]
-pub(crate) struct StopUploads(pub(crate) Arc<Uploads>);
+pub struct StopUploads(pub Arc<Uploads>);
 
 impl Drop for StopUploads {
     fn drop(&mut self) {
@@ -64,7 +64,8 @@ impl Drop for StopUploads {
 }
 
 impl Uploads {
-    pub(crate) fn new(repository: Repository, runtime: IndexRuntime) -> Arc<Self> {
+    /// An empty account for the uploads of one job.
+    pub fn new(repository: Repository, runtime: IndexRuntime) -> Arc<Self> {
         Arc::new(Self {
             repository,
             runtime,
@@ -165,13 +166,13 @@ impl Uploads {
     }
 
     /// Waits until every container that was opened is acknowledged by the store.
-    pub(crate) fn wait(&self) -> Result<(), RepositoryError> {
+    pub fn wait(&self) -> Result<(), RepositoryError> {
         fail_if_failed(&mut self.until(|state| state.open_containers == 0 || state.failure.is_some()))
     }
 
     /// Asks the store for each stored container by name, past the cache: for a task that replaces what others lean on. A store that says
     /// "created" and has nothing would cost what is replaced (`AskedTwice`).
-    pub(crate) fn confirm(&self) -> Result<(), RepositoryError> {
+    pub fn confirm(&self) -> Result<(), RepositoryError> {
         if !self.repository.keeps(Rule::AskedTwice) {
             return Ok(());
         }
@@ -191,12 +192,12 @@ impl Uploads {
     }
 
     /// What each stored container holds.
-    pub(crate) fn stored(&self) -> HashMap<ContainerId, Holding> {
+    pub fn stored(&self) -> HashMap<ContainerId, Holding> {
         self.state.lock().stored.clone()
     }
 
     /// Bytes of all stored containers.
-    pub(crate) fn stored_bytes(&self) -> u64 {
+    pub fn stored_bytes(&self) -> u64 {
         self.state.lock().stored_bytes
     }
 }

@@ -13,28 +13,31 @@ use larder_store::RepositoryError;
 use super::packer::Packer;
 
 /// How much a version uses of each container: chunks and bytes.
-pub(crate) type Usage = HashMap<ContainerId, (u64, u64)>;
+pub type Usage = HashMap<ContainerId, (u64, u64)>;
 
 /// Compares what a version that is built on seems to have with what is stored.
-pub(crate) trait CompareStored {
+pub trait CompareStored {
     /// Whether `chunk` is stored with just these bytes. An error when the store does not answer; damage is a "no".
     fn is_stored(&self, chunk: &ChunkRef, bytes: &[u8]) -> Result<bool, RepositoryError>;
 }
 
 /// Where segments and nodes go, and what is counted on the way.
-pub(crate) struct MetaSink<'a> {
-    pub(crate) packer: &'a mut Packer,
-    pub(crate) fingerprinter: &'a Fingerprinter,
-    pub(crate) usage: &'a mut Usage,
+pub struct MetaSink<'a> {
+    /// Stores segments and nodes, in metadata containers.
+    pub packer: &'a mut Packer,
+    /// Names them, with the key of the repository.
+    pub fingerprinter: &'a Fingerprinter,
+    /// Counts what the version uses of each container.
+    pub usage: &'a mut Usage,
     /// Uncompressed bytes of segments and nodes that were new.
-    pub(crate) added_bytes: &'a mut u64,
+    pub added_bytes: &'a mut u64,
     /// Compares what a version that is built on seems to have.
-    pub(crate) comparison: Option<&'a dyn CompareStored>,
+    pub comparison: Option<&'a dyn CompareStored>,
 }
 
 impl MetaSink<'_> {
     /// Stores a chunk that nobody has.
-    pub(crate) fn push(&mut self, fingerprint: Fingerprint, bytes: &[u8]) -> Result<ChunkRef, RepositoryError> {
+    pub fn push(&mut self, fingerprint: Fingerprint, bytes: &[u8]) -> Result<ChunkRef, RepositoryError> {
         *self.added_bytes += bytes.len() as u64;
         self.packer.push(fingerprint, bytes)
     }
@@ -52,7 +55,7 @@ impl MetaSink<'_> {
 
 /// See the module header.
 #[derive(Debug)]
-pub(crate) struct NodeWriter {
+pub struct NodeWriter {
     segments: Vec<SegmentRef>,
     cutter: NodeCutter,
     nodes: Vec<NodeRef>,
@@ -61,7 +64,7 @@ pub(crate) struct NodeWriter {
 
 impl NodeWriter {
     /// A writer that shares what it can with the recipe of a version that is built on.
-    pub(crate) fn new(base: Option<&Recipe>) -> Self {
+    pub fn new(base: Option<&Recipe>) -> Self {
         let known = base.map_or_else(HashMap::new, |recipe| {
             recipe.nodes.iter().map(|node| (node.chunk.fingerprint, node.clone())).collect()
         });
@@ -69,7 +72,7 @@ impl NodeWriter {
     }
 
     /// Appends a segment that is stored.
-    pub(crate) fn push(&mut self, segment: SegmentRef, sink: &mut MetaSink<'_>) -> Result<(), RepositoryError> {
+    pub fn push(&mut self, segment: SegmentRef, sink: &mut MetaSink<'_>) -> Result<(), RepositoryError> {
         for used in &segment.uses {
             sink.count(used.container, u64::from(used.chunks), used.bytes);
         }
@@ -108,14 +111,14 @@ impl NodeWriter {
     }
 
     /// Ends the stream.
-    pub(crate) fn finish(mut self, sink: &mut MetaSink<'_>) -> Result<Recipe, RepositoryError> {
+    pub fn finish(mut self, sink: &mut MetaSink<'_>) -> Result<Recipe, RepositoryError> {
         self.end_node(sink)?;
         Ok(Recipe { nodes: self.nodes })
     }
 }
 
 /// Containers that records lie in, in the order in which they first come, with how much lies there.
-pub(crate) fn uses_of(records: &[ChunkRecord]) -> Vec<ContainerUse> {
+pub fn uses_of(records: &[ChunkRecord]) -> Vec<ContainerUse> {
     let mut uses: Vec<ContainerUse> = Vec::new();
     for record in records {
         let bytes = u64::from(record.chunk.size);

@@ -13,7 +13,7 @@ use larder_format::seal::Keys;
 use larder_format::segment::ChunkRecord;
 
 /// Bytes of a stream to look at before its cutter is chosen.
-pub(super) const HEAD_BYTES: usize = pages::HEAD_BYTES;
+pub const HEAD_BYTES: usize = pages::HEAD_BYTES;
 
 /// Streams shorter than this are never taken for pages: too few would be left to gain.
 const PAGED_MIN: u64 = 64 << 10;
@@ -21,7 +21,7 @@ const PAGED_MIN: u64 = 64 << 10;
 /// How a stream is cut. The numbers are those of `Proof::cutter`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Cutter {
+pub enum Cutter {
     /// As the repository's configuration says.
     Content = 0,
     /// At pages.
@@ -30,7 +30,7 @@ pub(super) enum Cutter {
 
 impl Cutter {
     /// What its chunks are made of.
-    pub(super) fn matter(self) -> Matter {
+    pub fn matter(self) -> Matter {
         match self {
             Self::Content => Matter::Any,
             Self::Pages => Matter::Pages,
@@ -39,13 +39,14 @@ impl Cutter {
 }
 
 /// Cutters by kind of stream, the fingerprint key, and the key of proofs.
-pub(crate) struct Cutting {
+pub struct Cutting {
     content: Box<dyn Chunker>,
     pages: Box<dyn Chunker>,
     page_cuts: bool,
-    pub(crate) fingerprinter: Fingerprinter,
+    /// Names chunks, with the key of the repository.
+    pub fingerprinter: Fingerprinter,
     /// The MAC of nothing yet; `None` where computing MACs is slower than naming chunks.
-    pub(super) run_mac: Option<RunMac>,
+    pub run_mac: Option<RunMac>,
 }
 
 impl std::fmt::Debug for Cutting {
@@ -56,7 +57,7 @@ impl std::fmt::Debug for Cutting {
 
 impl Cutting {
     /// `None` when the configuration holds sizes that no cutter takes, which its decoder refuses.
-    pub(crate) fn new(config: &Config, keys: &Keys) -> Option<Arc<Self>> {
+    pub fn new(config: &Config, keys: &Keys) -> Option<Arc<Self>> {
         let pages = ChunkerParams::with_average(Algorithm::Fixed, pages::PAGE_CUT);
         Some(Arc::new(Self {
             content: chunker(config.chunker, &keys.chunking).ok()?,
@@ -68,12 +69,13 @@ impl Cutting {
     }
 
     /// The cutter for a stream that begins with `head` and is `total` bytes long, if that is known.
-    pub(super) fn choose(&self, head: &[u8], total: Option<u64>) -> Cutter {
+    pub fn choose(&self, head: &[u8], total: Option<u64>) -> Cutter {
         let may_be_paged = self.page_cuts && total.is_none_or(|total| total >= PAGED_MIN);
         if may_be_paged && page_size(head, total).is_some() { Cutter::Pages } else { Cutter::Content }
     }
 
-    pub(super) fn chunker(&self, cutter: Cutter) -> &dyn Chunker {
+    /// The chunker that belongs to a cutter.
+    pub fn chunker(&self, cutter: Cutter) -> &dyn Chunker {
         match cutter {
             Cutter::Content => &*self.content,
             Cutter::Pages => &*self.pages,
@@ -83,30 +85,33 @@ impl Cutting {
 
 /// Consecutive chunks: their bytes, lengths and fingerprints.
 #[derive(Debug, Default)]
-pub(super) struct Chunks {
-    pub(super) bytes: Vec<u8>,
-    pub(super) lengths: Vec<u32>,
-    pub(super) fingerprints: Vec<Fingerprint>,
+pub struct Chunks {
+    /// The bytes of all chunks, back to back.
+    pub bytes: Vec<u8>,
+    /// The length of each chunk, in bytes.
+    pub lengths: Vec<u32>,
+    /// The fingerprint of each chunk. Empty until [`Self::fingerprint`] was called.
+    pub fingerprints: Vec<Fingerprint>,
     /// Runs of them that are proved to be what the base has, in order.
-    pub(super) known: Vec<KnownRun>,
+    pub known: Vec<KnownRun>,
 }
 
 /// A run of chunks whose records need not be looked for.
 #[derive(Debug, Clone)]
-pub(super) struct KnownRun {
+pub struct KnownRun {
     /// Numbers of the chunks.
-    pub(super) chunks: Range<usize>,
+    pub chunks: Range<usize>,
     /// Records of the base's segment.
-    pub(super) records: Arc<Vec<ChunkRecord>>,
+    pub records: Arc<Vec<ChunkRecord>>,
     /// The record of the first of the chunks.
-    pub(super) first: usize,
+    pub first: usize,
     /// Number of the segment in the base.
-    pub(super) segment: u32,
+    pub segment: u32,
 }
 
 impl Chunks {
     /// Cuts the whole of `bytes[from..]` as a stream that ends there.
-    pub(super) fn cut_from(&mut self, from: usize, cutting: &Cutting) {
+    pub fn cut_from(&mut self, from: usize, cutting: &Cutting) {
         let stream = &self.bytes[from..];
         let head = &stream[..stream.len().min(HEAD_BYTES)];
         let chunker = cutting.chunker(cutting.choose(head, Some(stream.len() as u64)));
@@ -115,13 +120,13 @@ impl Chunks {
     }
 
     /// The run that a chunk is known from, and the place of its record there.
-    pub(super) fn known_at(&self, chunk: usize) -> Option<(&KnownRun, usize)> {
+    pub fn known_at(&self, chunk: usize) -> Option<(&KnownRun, usize)> {
         let run = self.known.get(self.known.partition_point(|run| run.chunks.end <= chunk))?;
         run.chunks.contains(&chunk).then(|| (run, run.first + chunk - run.chunks.start))
     }
 
     /// Names all chunks, many at once; those of known runs have their names.
-    pub(super) fn fingerprint(&mut self, cutting: &Cutting) {
+    pub fn fingerprint(&mut self, cutting: &Cutting) {
         self.fingerprints.clear();
         let (mut next, mut offset) = (0, 0);
         let bytes = |lengths: &[u32]| lengths.iter().map(|length| *length as usize).sum::<usize>();

@@ -9,7 +9,7 @@ use larder_store::RepositoryError;
 
 use super::cutting::Cutter;
 use super::merging::Merging;
-use crate::writing::{MetaSink, NodeWriter, uses_of};
+use crate::{MetaSink, NodeWriter, uses_of};
 
 /// What the proofs of a large file's segments are made of.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Proving {
 
 /// See the module header.
 #[derive(Debug)]
-pub(crate) struct RecipeWriter {
+pub struct RecipeWriter {
     segmenter: Segmenter,
     proving: Option<Proving>,
     cover: Option<Cover>,
@@ -48,18 +48,18 @@ pub(crate) struct RecipeWriter {
 
 impl RecipeWriter {
     /// A writer that shares what it can with the base's recipe.
-    pub(crate) fn new(base: Option<&Recipe>) -> Self {
+    pub fn new(base: Option<&Recipe>) -> Self {
         Self { segmenter: Segmenter::new(), proving: None, cover: None, nodes: NodeWriter::new(base) }
     }
 
     /// Whether the next record begins a segment, so that a whole segment of the base may be taken over instead.
-    pub(crate) fn is_at_segment_start(&self) -> bool {
+    pub fn is_at_segment_start(&self) -> bool {
         self.segmenter.is_at_start()
     }
 
     /// A large file begins: ends the open segment, and proves those that follow. `max` is how far cuts look; chunks born before
     /// `merge_before` are merged into superchunks.
-    pub(super) fn begin_file(
+    pub fn begin_file(
         &mut self,
         cutter: Cutter,
         max: u32,
@@ -76,11 +76,7 @@ impl RecipeWriter {
     }
 
     /// The large file has ended.
-    pub(super) fn end_file(
-        &mut self,
-        candidate: Option<SegmentRef>,
-        sink: &mut MetaSink<'_>,
-    ) -> Result<(), RepositoryError> {
+    pub fn end_file(&mut self, candidate: Option<SegmentRef>, sink: &mut MetaSink<'_>) -> Result<(), RepositoryError> {
         if self.proving.is_some() {
             self.border(candidate, sink)?;
             self.proving = None;
@@ -89,11 +85,7 @@ impl RecipeWriter {
     }
 
     /// Ends the open segment here, whatever its content; `candidate` as in [`Self::push`].
-    pub(crate) fn border(
-        &mut self,
-        candidate: Option<SegmentRef>,
-        sink: &mut MetaSink<'_>,
-    ) -> Result<(), RepositoryError> {
+    pub fn border(&mut self, candidate: Option<SegmentRef>, sink: &mut MetaSink<'_>) -> Result<(), RepositoryError> {
         match self.segmenter.finish() {
             Some(records) => self.end_segment(&records, candidate, sink),
             None => Ok(()),
@@ -101,7 +93,7 @@ impl RecipeWriter {
     }
 
     /// The record pushed next, and its content if that is at hand: what proofs and superchunks are made of.
-    pub(super) fn saw(&mut self, record: &ChunkRecord, content: Option<&[u8]>) {
+    pub fn saw(&mut self, record: &ChunkRecord, content: Option<&[u8]>) {
         if let Some(proving) = &mut self.proving {
             if let Some(merging) = &mut proving.merging {
                 merging.push(record, content);
@@ -115,7 +107,7 @@ impl RecipeWriter {
 
     /// Appends a record; `cover` says where in the tree it lies, for metadata streams. `candidate` is asked, when a segment
     /// ends, for the base's segment that the records were last found in.
-    pub(crate) fn push(
+    pub fn push(
         &mut self,
         record: ChunkRecord,
         cover: Option<Cover>,
@@ -169,24 +161,20 @@ impl RecipeWriter {
     }
 
     /// Appends a whole segment, which the base has or which was just stored.
-    pub(crate) fn push_segment(&mut self, segment: SegmentRef, sink: &mut MetaSink<'_>) -> Result<(), RepositoryError> {
+    pub fn push_segment(&mut self, segment: SegmentRef, sink: &mut MetaSink<'_>) -> Result<(), RepositoryError> {
         debug_assert!(self.segmenter.is_at_start());
         self.nodes.push(segment, sink)
     }
 
     /// Ends the stream.
-    pub(crate) fn finish(
-        mut self,
-        candidate: Option<SegmentRef>,
-        sink: &mut MetaSink<'_>,
-    ) -> Result<Recipe, RepositoryError> {
+    pub fn finish(mut self, candidate: Option<SegmentRef>, sink: &mut MetaSink<'_>) -> Result<Recipe, RepositoryError> {
         self.border(candidate, sink)?;
         self.nodes.finish(sink)
     }
 }
 
 /// Lengths of the chunks at the end of a run that cuts look ahead from: those that begin less than `max` before it.
-pub(super) fn tail_of(sizes: impl DoubleEndedIterator<Item = u32>, max: u32) -> Vec<u32> {
+pub fn tail_of(sizes: impl DoubleEndedIterator<Item = u32>, max: u32) -> Vec<u32> {
     let mut before_end = 0_u32;
     let lengths = sizes.rev().take_while(|size| {
         let looks_ahead = before_end < max;

@@ -14,12 +14,14 @@ use larder_job::JobContext;
 use parking_lot::Mutex;
 
 /// What each thread has of its own.
-pub(crate) struct Worker {
+pub struct Worker {
     pub(crate) compressor: Compressor,
-    pub(crate) decompressor: Decompressor,
+    /// Opens compressed frames.
+    pub decompressor: Decompressor,
     /// Memory for a frame as it was compressed, and for what it decompresses to: whoever comes next overwrites them.
-    pub(crate) compressed: Vec<u8>,
-    pub(crate) raw: Vec<u8>,
+    pub compressed: Vec<u8>,
+    /// Memory for what a frame decompresses to.
+    pub raw: Vec<u8>,
 }
 
 impl Worker {
@@ -33,7 +35,7 @@ type Job = Box<dyn FnOnce(&mut Worker) + Send>;
 
 /// See the module header.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub struct Pool {
     /// `None` while it ends.
     handle: Option<PoolHandle>,
     threads: Vec<JoinHandle<()>>,
@@ -41,7 +43,7 @@ pub(crate) struct Pool {
 
 /// Hands work in. Does not keep the pool alive.
 #[derive(Clone)]
-pub(crate) struct PoolHandle {
+pub struct PoolHandle {
     workers: Workers,
     threads: usize,
 }
@@ -63,7 +65,8 @@ impl std::fmt::Debug for PoolHandle {
 }
 
 impl Pool {
-    pub(crate) fn new(context: &JobContext, compression: Compression) -> Self {
+    /// Starts as many threads as the context says. In turns with everything else, none is started.
+    pub fn new(context: &JobContext, compression: Compression) -> Self {
         if context.runtime.is_in_turns() {
             let worker = Worker::new(compression);
             let handle = PoolHandle { workers: Workers::Own(Arc::new(Mutex::new(worker))), threads: 1 };
@@ -84,17 +87,18 @@ impl Pool {
     }
 
     /// `None` after the pool was closed.
-    pub(crate) fn handle(&self) -> Option<PoolHandle> {
+    pub fn handle(&self) -> Option<PoolHandle> {
         self.handle.clone()
     }
 }
 
 impl PoolHandle {
     /// How many pieces of work are done at once.
-    pub(crate) fn threads(&self) -> usize {
+    pub fn threads(&self) -> usize {
         self.threads
     }
 
+    /// Hands in work that is done first.
     pub(crate) fn urgent(&self, job: impl FnOnce(&mut Worker) + Send + 'static) {
         match &self.workers {
             // Fails only when every thread has panicked; whoever waits for the result sees that.
@@ -103,7 +107,8 @@ impl PoolHandle {
         }
     }
 
-    pub(crate) fn normal(&self, job: impl FnOnce(&mut Worker) + Send + 'static) {
+    /// Hands in work that is done after all urgent work.
+    pub fn normal(&self, job: impl FnOnce(&mut Worker) + Send + 'static) {
         match &self.workers {
             Workers::Threads { normal, .. } => drop(normal.send(Box::new(job))),
             Workers::Own(worker) => job(&mut worker.lock()),

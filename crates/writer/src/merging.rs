@@ -23,7 +23,7 @@ struct Run {
 
 /// Finds the superchunks of a segment while its records come, with their content.
 #[derive(Debug)]
-pub(super) struct Merging {
+pub(crate) struct Merging {
     /// Records of chunks born before this version are merged.
     born_before: JobId,
     empty: RunMac,
@@ -33,12 +33,12 @@ pub(super) struct Merging {
 }
 
 impl Merging {
-    pub(super) fn new(born_before: JobId, empty: RunMac) -> Self {
+    pub(crate) fn new(born_before: JobId, empty: RunMac) -> Self {
         Self { born_before, empty, run: None, found: Vec::new(), next: 0 }
     }
 
     /// The next record of the segment, and its content if that is at hand.
-    pub(super) fn push(&mut self, record: &ChunkRecord, content: Option<&[u8]>) {
+    pub(crate) fn push(&mut self, record: &ChunkRecord, content: Option<&[u8]>) {
         let number = self.next;
         self.next += 1;
         let Some(content) = content.filter(|_| record.born < self.born_before) else {
@@ -65,7 +65,7 @@ impl Merging {
     }
 
     /// The superchunks of the segment that ends here.
-    pub(super) fn take(&mut self) -> Vec<Superchunk> {
+    pub(crate) fn take(&mut self) -> Vec<Superchunk> {
         self.end_run();
         self.next = 0;
         std::mem::take(&mut self.found)
