@@ -11,7 +11,7 @@ use std::time::Duration;
 use larder_format::compress::Compression;
 use larder_format::names;
 use larder_job::{Cancel, JobContext, Progress, SystemClock};
-use larder_lnode::FetchOptions;
+use larder_reader::FetchOptions;
 use larder_store::config::find_config;
 use larder_store::jobs::RENEW_EVERY;
 use larder_store::repository::{SystemEntropy, random};

@@ -17,14 +17,10 @@
 
 pub mod backup;
 pub mod check;
-pub mod references;
 pub mod relayout;
 pub mod repair;
 pub mod restore;
-pub mod stats;
-pub mod version;
 
 pub use backup::{BackupError, BackupOptions, BackupReport, Base, Input, WhyBase, backup};
 pub use check::{CheckOptions, CheckReport, check};
 pub use restore::{RestoreError, RestoreOptions, RestoreReport, restore};
-pub use version::{FetchOptions, FetchReport, ReadError, Reading, VersionReader};

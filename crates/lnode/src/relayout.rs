@@ -27,10 +27,9 @@ use larder_format::layout::Layout;
 use larder_format::manifest::Manifest;
 use larder_format::recipe::Recipe;
 use larder_job::JobContext;
+use larder_reader::MetaChunks;
 use larder_store::RepositoryError;
 use larder_writer::{Destination, Holding, Packer, Pool, PoolHandle, Uploads, Usage, container_table, holdings};
-
-use crate::version::MetaChunks;
 
 pub use places::ChunkPlaces;
 pub use verifying::damaged_container;

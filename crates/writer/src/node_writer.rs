@@ -10,7 +10,7 @@ use larder_format::segment::ChunkRecord;
 use larder_format::{ChunkRef, Fingerprint};
 use larder_store::RepositoryError;
 
-use super::packer::Packer;
+use crate::packer::Packer;
 
 /// How much a version uses of each container: chunks and bytes.
 pub type Usage = HashMap<ContainerId, (u64, u64)>;

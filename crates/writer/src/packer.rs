@@ -21,8 +21,8 @@ use larder_format::{EncodeError, Fingerprint};
 use larder_store::RepositoryError;
 use parking_lot::Mutex;
 
-use super::pool::PoolHandle;
-use super::uploads::Uploads;
+use crate::pool::PoolHandle;
+use crate::uploads::Uploads;
 
 /// Most containers that one job fills at once. An open container takes memory until it is closed.
 pub const LANES_MAX: usize = 4;

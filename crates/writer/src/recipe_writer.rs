@@ -7,8 +7,8 @@ use larder_format::recipe::{Cover, Proof, Recipe, SegmentRef, TAIL_MAX};
 use larder_format::segment::{self, ChunkRecord};
 use larder_store::RepositoryError;
 
-use super::cutting::Cutter;
-use super::merging::Merging;
+use crate::cutting::Cutter;
+use crate::merging::Merging;
 use crate::{MetaSink, NodeWriter, uses_of};
 
 /// What the proofs of a large file's segments are made of.

@@ -20,8 +20,8 @@ use larder_store::{Repository, RepositoryError, StoreError, StoreErrorKind, Stor
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::watch;
 
-use super::packer::LANES_MAX;
 use crate::holding::Holding;
+use crate::packer::LANES_MAX;
 
 /// Bytes that may wait. Must exceed what two open containers can hold, or they could never be closed.
 const WAITING_MAX: usize = 96 << 20;

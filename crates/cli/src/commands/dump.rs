@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 
 use larder_format::entry::{Entry, EntryKind};
 use larder_job::Cancel;
-use larder_lnode::{ReadError, VersionReader};
+use larder_reader::{ReadError, VersionReader};
 use larder_store::RepositoryError;
 
 use self::target::DumpTarget;

@@ -96,27 +96,25 @@ pub(super) fn references(pass: &IndexPass, work: &Work, unarranged: &Unarranged)
         };
         let mut stretch: Option<(ContainerId, Use)> = None;
         let mut push = |stretch: (ContainerId, Use)| sorter.push(&encode(&stretch), Some(&[]));
-        let walked =
-            larder_lnode::references::References::new(&work.context.on(&pass.io.runtime)).visit(&manifest, |chunk| {
-                if (work.stop)() {
-                    return Err(interrupted());
+        let walked = larder_reader::References::new(&work.context.on(&pass.io.runtime)).visit(&manifest, |chunk| {
+            if (work.stop)() {
+                return Err(interrupted());
+            }
+            match &mut stretch {
+                Some((container, used))
+                    if *container == chunk.container && used.from.checked_add(used.length) == Some(chunk.offset) =>
+                {
+                    used.length = used.length.saturating_add(chunk.size);
                 }
-                match &mut stretch {
-                    Some((container, used))
-                        if *container == chunk.container
-                            && used.from.checked_add(used.length) == Some(chunk.offset) =>
-                    {
-                        used.length = used.length.saturating_add(chunk.size);
-                    }
-                    _ => {
-                        let used = Use { from: chunk.offset, length: chunk.size, version: version.number };
-                        if let Some(before) = stretch.replace((chunk.container, used)) {
-                            push(before)?;
-                        }
+                _ => {
+                    let used = Use { from: chunk.offset, length: chunk.size, version: version.number };
+                    if let Some(before) = stretch.replace((chunk.container, used)) {
+                        push(before)?;
                     }
                 }
-                Ok::<_, GiveUpError>(())
-            });
+            }
+            Ok::<_, GiveUpError>(())
+        });
         match walked {
             Ok(()) => stretch.map_or(Ok(()), push)?,
             Err(GiveUpError::Index(error)) if error.is_damage() => {

@@ -17,7 +17,7 @@ use larder_format::names;
 use larder_format::run::{RecordLayout, ValueWidth};
 use larder_index::{Containers, Cursor, Draft, IndexError, IndexPass, LookupOptions, Sorter};
 use larder_job::JobContext;
-use larder_lnode::references::References;
+use larder_reader::References;
 use larder_store::Repository;
 use larder_store::presence::Presence;
 use larder_store::rules::Rule;

@@ -13,8 +13,9 @@ use larder_format::mark::Forgotten;
 use larder_format::names;
 use larder_gnode::compaction::{Compacted, CompactionOptions, compact, plan, plans};
 use larder_job::JobContext;
+use larder_lnode::CheckOptions;
 use larder_lnode::check::ReadData;
-use larder_lnode::{CheckOptions, VersionReader};
+use larder_reader::VersionReader;
 use larder_store::catalog::Version;
 
 const BLOCK: usize = 64 << 10;

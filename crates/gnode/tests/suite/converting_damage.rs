@@ -15,7 +15,7 @@ use larder_gnode::converting::{Converted, convert};
 use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::PassOptions;
 use larder_job::JobContext;
-use larder_lnode::VersionReader;
+use larder_reader::VersionReader;
 
 const LAYOUTS: [(Layout, Layout); 2] = [(Layout::Standard, Layout::Lifecycle), (Layout::Lifecycle, Layout::Standard)];
 

@@ -20,7 +20,7 @@ use larder_gnode::forget::pin_of;
 use larder_gnode::pass::{self, Listing, PassOptions};
 use larder_job::JobContext;
 use larder_job::{Ending, LeaseKeeper};
-use larder_lnode::VersionReader;
+use larder_reader::VersionReader;
 use larder_store::catalog::Version;
 use larder_testkit::Stop;
 

@@ -14,7 +14,8 @@ use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::PassOptions;
 use larder_job::JobContext;
 use larder_job::{Ending, LeaseKeeper};
-use larder_lnode::{BackupError, BackupReport, VersionReader};
+use larder_lnode::{BackupError, BackupReport};
+use larder_reader::VersionReader;
 use larder_testkit::{Failure, Fault, OpKind, Times, When};
 
 /// What is stored twice.

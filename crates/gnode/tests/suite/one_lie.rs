@@ -26,7 +26,7 @@ use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::PassOptions;
 use larder_gnode::repair;
 use larder_job::JobContext;
-use larder_lnode::VersionReader;
+use larder_reader::VersionReader;
 use larder_store::catalog::Version;
 use larder_testkit::{Lie, LyingStore, Told};
 

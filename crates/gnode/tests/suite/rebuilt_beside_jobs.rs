@@ -11,7 +11,7 @@ use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::{Listing, PassError, PassOptions, PassReport, run};
 use larder_gnode::repair::rebuild;
 use larder_job::JobContext;
-use larder_lnode::{Reading, VersionReader};
+use larder_reader::{Reading, VersionReader};
 use larder_store::rules::Rule;
 use larder_testkit::{Failure, Fault, OpKind, Times, When};
 

@@ -18,7 +18,8 @@ use larder_lnode::check::ReadData;
 use larder_lnode::repair::{
     HealOptions, HealOutcome, HealReport, RepairError, SalvageOptions, SalvageOutcome, SalvageReport, heal, salvage,
 };
-use larder_lnode::{CheckOptions, VersionReader, check};
+use larder_lnode::{CheckOptions, check};
+use larder_reader::VersionReader;
 use larder_source::{Roots, Walk, WalkOptions};
 use larder_testkit::Stop;
 

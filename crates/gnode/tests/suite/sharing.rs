@@ -16,7 +16,7 @@ use larder_index::{
     publish,
 };
 use larder_job::JobContext;
-use larder_lnode::VersionReader;
+use larder_reader::VersionReader;
 use larder_store::catalog::Version;
 use larder_testkit::{Stop, data};
 

@@ -10,10 +10,9 @@ use larder_format::lease::Pin;
 use larder_format::sketch::Sketch;
 use larder_index::{IndexError, IndexIo, IndexSnapshot, LookupOptions, Streams, TableView};
 use larder_job::JobContext;
+use larder_reader::without_index;
 use larder_store::RepositoryError;
 use larder_store::newest::ListedSeries;
-
-use crate::version::without_index;
 
 /// So many series are read without asking the index: asking costs some requests, one after the other.
 const ALL_MAX: usize = 64;

@@ -12,11 +12,10 @@ use larder_format::ids::{ContainerKind, JobId};
 use larder_format::segment::ChunkRecord;
 use larder_format::{ChunkRef, Fingerprint};
 use larder_index::IndexRuntime;
+use larder_reader::{MetaChunks, is_missing};
 use larder_store::chunk_reader::ChunkReader;
 use larder_store::{Repository, RepositoryError};
 use larder_writer::CompareStored;
-
-use crate::version::{MetaChunks, is_missing};
 
 /// Bytes of sealed containers, and of opened frames, that are kept at hand.
 const CACHE: NonZeroUsize = NonZeroUsize::new(32 << 20).expect("not zero");

@@ -17,13 +17,13 @@ use larder_dedup::{Cut, History, HistoryCutter, Tools};
 use larder_format::Fingerprint;
 use larder_format::recipe::Proof;
 use larder_format::segment::{ChunkRecord, Superchunk};
+use larder_reader::RecipeReader;
 use larder_store::RepositoryError;
 use larder_writer::tail_of;
 use larder_writer::{Cutter, KnownRun};
 use parking_lot::Mutex;
 
 use super::incoming::Pieces;
-use crate::version::RecipeReader;
 
 /// Files and streams shorter than this have no proofs, and their segments no borders of their own (bytes).
 pub(super) const PROVED_MIN: u64 = 1 << 20;

@@ -15,6 +15,7 @@ use larder_format::recipe::Recipe;
 use larder_format::sketch::Sketch;
 use larder_job::JobContext;
 use larder_job::{Ending, LeaseKeeper};
+use larder_reader::{Entries, MetaChunks, Missing, RecipeReader, missing_containers};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::repository::random;
@@ -33,7 +34,6 @@ use super::similar::{Sampled, find_similar};
 use super::skips::{Skips, is_too_much};
 use super::wanted::Wanted;
 use super::{BackupError, BackupOptions, BackupReport, Base, IN_FLIGHT, Input, WhyBase};
-use crate::version::{Entries, MetaChunks, Missing, RecipeReader, missing_containers};
 
 /// Backs up `input` as a new version.
 ///

@@ -22,6 +22,7 @@ use larder_format::metadata::{Block, BlockBuilder};
 use larder_format::recipe::{Cover, Recipe};
 use larder_format::segment::ChunkRecord;
 use larder_job::{Cancel, Problem, Progress};
+use larder_reader::RecipeReader;
 use larder_store::RepositoryError;
 use larder_writer::RecipeWriter;
 use larder_writer::{Chunks, Cutter, Cutting};
@@ -37,7 +38,6 @@ use super::own::{Own, data_filters, metadata_filters};
 use super::prediction::{Sighting, Track};
 use super::skips::Skips;
 use super::wanted::Wanted;
-use crate::version::RecipeReader;
 use keeping::Kept;
 
 /// What the sequencer is built from.

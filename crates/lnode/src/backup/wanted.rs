@@ -5,8 +5,7 @@
 
 use larder_format::entry::{Entry, EntryKind};
 use larder_job::Problem;
-
-use crate::version::is_at_or_below;
+use larder_reader::is_at_or_below;
 
 /// See the module header.
 #[derive(Debug)]

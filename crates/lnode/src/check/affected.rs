@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use larder_format::ids::ContainerId;
 use larder_job::JobContext;
+use larder_reader::{MetaChunks, PlacedEntry, VersionReader, is_missing};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
 use super::structure::BadContainer;
 use super::{AffectedVersion, CheckError};
-use crate::version::{MetaChunks, PlacedEntry, VersionReader, is_missing};
 
 /// Files named of each version; more are only counted.
 const FILES_NAMED: usize = 20;

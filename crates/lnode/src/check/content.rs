@@ -7,13 +7,13 @@ use larder_format::compress::Decompressor;
 use larder_format::container::CONTAINER_TARGET;
 use larder_format::ids::ContainerId;
 use larder_job::JobContext;
+use larder_reader::is_missing;
 use larder_store::RepositoryError;
 use larder_store::repository::random;
 use parking_lot::Mutex;
 
 use super::structure::{BadContainer, reason};
 use super::{CheckError, ReadData};
-use crate::version::is_missing;
 
 /// Of a check's memory, one part in so many for the containers being read.
 const CONTAINERS_ONE_IN: usize = 4;

@@ -6,13 +6,13 @@ use larder_format::ids::ContainerId;
 use larder_format::lease::Pin;
 use larder_format::names;
 use larder_job::JobContext;
+use larder_reader::{ReadLease, look, pin_of};
 use larder_store::RepositoryError;
 use larder_store::catalog::{DamagedVersion, Version};
 use larder_store::marks::FaultyObject;
 
 use super::structure::{BadContainer, Structure, reason};
 use super::{AffectedVersion, CheckError, CheckOptions, CheckReport, Damage, affected, content};
-use crate::version::{ReadLease, look, pin_of};
 
 /// What a check found, for whoever goes on to repair it.
 #[derive(Debug)]

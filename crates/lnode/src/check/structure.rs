@@ -10,12 +10,12 @@ use larder_format::recipe::{Recipe, SegmentRef, decode_node};
 use larder_format::segment::{self, ChunkRecord};
 use larder_format::{ChunkRef, Fingerprint, names};
 use larder_job::JobContext;
+use larder_reader::{MetaChunks, Sought, is_missing};
 use larder_store::RepositoryError;
 use larder_store::byte_lru::ByteLru;
 
 use super::CheckError;
 use super::order::{Stretch, Stretches};
-use crate::version::{MetaChunks, Sought, is_missing};
 
 /// Of a check's memory, one part in so many for tables that records are compared with.
 const TABLES_ONE_IN: usize = 3;

@@ -6,11 +6,11 @@
 use larder_format::ids::ContainerId;
 use larder_format::manifest::Manifest;
 use larder_format::{ChunkRef, names};
+use larder_reader::is_missing;
 use larder_store::RepositoryError;
 
 use super::reading::{Contents, Frame, Wanted};
 use super::{Relayout, RelayoutError};
-use crate::version::is_missing;
 
 /// Chunks that come one after the other and fit into so many bytes together. One that does not fit alone is alone.
 pub(super) fn batches<T>(

@@ -14,11 +14,11 @@ use larder_format::manifest::Manifest;
 use larder_format::recipe::Recipe;
 use larder_format::segment::{self, Segment};
 use larder_format::{ChunkRef, DecodeError};
+use larder_reader::{MetaChunks, RecipeReader, damaged};
 use larder_store::RepositoryError;
 use larder_writer::{MetaSink, NodeWriter, Usage, uses_of};
 
 use super::{Relayout, RelayoutError};
-use crate::version::{MetaChunks, RecipeReader, damaged};
 
 /// Copies that are remembered: a chunk that comes once more after so many is copied once more.
 const REMEMBERED_MAX: usize = 1 << 16;

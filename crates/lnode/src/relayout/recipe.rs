@@ -13,10 +13,10 @@ use larder_format::layout::Layout;
 use larder_format::manifest::Manifest;
 use larder_format::recipe::SegmentRef;
 use larder_format::segment::{self, Segment};
+use larder_reader::RecipeReader;
 use larder_writer::{MetaSink, NodeWriter, Usage, uses_of};
 
 use super::{ChunkPlaces, Move, PLACES_ONE_IN, Placing, Relaid, Relayout, RelayoutError};
-use crate::version::RecipeReader;
 
 /// Segments that wait for the copies of their chunks.
 const WAITING_SEGMENTS: usize = 1024;

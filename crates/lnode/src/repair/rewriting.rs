@@ -15,11 +15,10 @@ use larder_format::metadata::{Block, BlockBuilder};
 use larder_format::recipe::{Cover, Recipe};
 use larder_format::segment::ChunkRecord;
 use larder_job::JobContext;
+use larder_reader::{MetaChunks, RecipeReader};
 use larder_store::RepositoryError;
 use larder_writer::RecipeWriter;
 use larder_writer::{Destination, MetaSink, Packer, Usage};
-
-use crate::version::{MetaChunks, RecipeReader};
 
 /// Where metadata goes, and what is counted.
 struct Sinks {

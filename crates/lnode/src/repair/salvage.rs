@@ -22,6 +22,7 @@ use larder_format::manifest::{Manifest, Summary};
 use larder_format::segment::ChunkRecord;
 use larder_job::{Ending, LeaseKeeper};
 use larder_job::{JobContext, Problem};
+use larder_reader::{PlacedEntry, ReadLease, VersionReader, look, pin_of};
 use larder_store::catalog::Version;
 use larder_store::jobs::CommitError;
 use larder_store::repository::random;
@@ -32,7 +33,6 @@ use super::holes::{Holed, without};
 use super::rewriting::{Rewriting, Rewritten};
 use super::{RepairError, TAG_REPAIRED};
 use crate::check::{BadContainer, CheckOptions, CheckReport, Examined, ReadData, bad_ranges, examine};
-use crate::version::{PlacedEntry, ReadLease, VersionReader, look, pin_of};
 
 /// How to save.
 #[derive(Debug, Clone)]

@@ -11,11 +11,10 @@ use larder_format::lease::Pin;
 use larder_format::manifest::Manifest;
 use larder_format::{ChunkRef, Fingerprint};
 use larder_job::JobContext;
+use larder_reader::pin_of;
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_writer::{Holding, holdings};
-
-use crate::version::pin_of;
 
 /// Versions that one lease names beside its own. Chunks of further ones are stored again.
 const SHARED_WITH_MAX: usize = 64;

@@ -9,6 +9,7 @@ use larder_format::compress::Decompressor;
 use larder_format::entry::{Entry, EntryKind};
 use larder_format::ids::ContainerId;
 use larder_job::{JobContext, Problem};
+use larder_reader::{FetchCounters, Reading, is_missing, parts};
 use larder_source::target::{FileDecision, FileWriter, PutDecision, Target, TargetError, TargetErrorKind};
 use larder_store::container_reader::OpenContainer;
 use larder_store::{Repository, RepositoryError};
@@ -17,7 +18,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::RestoreError;
 use super::plan::{FileTask, Order, Progressing, Run, Window};
-use crate::version::{FetchCounters, Reading, is_missing, parts};
 
 /// Counters that threads share.
 #[derive(Debug, Default)]

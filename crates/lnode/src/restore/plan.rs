@@ -11,13 +11,13 @@ use larder_chunking::Fingerprinter;
 use larder_format::ChunkRef;
 use larder_format::entry::Entry;
 use larder_format::ids::ContainerId;
+use larder_reader::RecordCursor;
 use larder_source::target::{FileWriter, TargetError};
 use larder_store::RepositoryError;
 use parking_lot::Mutex;
 
 use super::budget::Budget;
 use super::existing::{BATCH_BYTES, Existing};
-use crate::version::RecordCursor;
 
 /// Bytes of a container's payload that belong into a file, back to back in both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use larder_chunking::Fingerprinter;
 use larder_format::entry::{Entry, EntryKind};
 use larder_format::layout::Layout;
 use larder_job::JobContext;
+use larder_reader::{EntriesBelow, PlacedEntry, Reading, RecordCursor, VersionReader, is_missing, parts};
 use larder_source::PathText;
 use larder_source::target::{
     DirDecision, LinkDecision, NodeDecision, PutDecision, Target, TargetError, TargetErrorKind,
@@ -19,7 +20,6 @@ use super::execute::{Counters, Execution, Missing, add, expect_damage, is_fatal,
 use super::existing::Existing;
 use super::plan::{FileTask, Order, PlanError, Progressing, Run, Wanted, Window};
 use super::{RestoreError, RestoreOptions, RestoreReport};
-use crate::version::{EntriesBelow, PlacedEntry, Reading, RecordCursor, VersionReader, is_missing, parts};
 
 /// Restores a version, or a part of it, into a target.
 ///

@@ -16,10 +16,9 @@ use larder_format::names;
 use larder_job::{JobContext, Progress};
 use larder_lnode::check::ReadData;
 use larder_lnode::repair::{HealOptions, HealedVersion, heal};
-use larder_lnode::stats::stats;
-use larder_lnode::{
-    BackupOptions, CheckOptions, CheckReport, FetchOptions, FetchReport, RestoreOptions, RestoreReport, VersionReader,
-};
+use larder_lnode::{BackupOptions, CheckOptions, CheckReport, RestoreOptions, RestoreReport};
+use larder_reader::stats;
+use larder_reader::{FetchOptions, FetchReport, VersionReader};
 use larder_source::target::{Target, TargetOptions};
 use larder_source::{Roots, Walk, WalkOptions};
 use larder_store::catalog::Version;

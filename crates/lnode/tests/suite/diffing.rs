@@ -9,8 +9,9 @@ use std::path::Path;
 
 use crate::support::*;
 use larder_job::JobContext;
-use larder_lnode::version::{Change, diff};
-use larder_lnode::{BackupOptions, VersionReader};
+use larder_lnode::BackupOptions;
+use larder_reader::VersionReader;
+use larder_reader::{Change, diff};
 use larder_store::{RepositoryError, Store, StoreOptions};
 use larder_testkit::{FaultStore, Memory, OpKind, data};
 

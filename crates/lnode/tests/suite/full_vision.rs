@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use crate::support::*;
 use larder_job::JobContext;
-use larder_lnode::{FetchOptions, FetchReport, RestoreOptions, RestoreReport, VersionReader};
+use larder_lnode::{RestoreOptions, RestoreReport};
+use larder_reader::{FetchOptions, FetchReport, VersionReader};
 use larder_source::target::{Target, TargetOptions};
 use larder_store::{RepositoryError, Store, StoreOptions};
 use larder_testkit::{Fault, FaultStore, Faults, Memory, OpKind, Times, When, data};

@@ -15,7 +15,8 @@ use larder_index::{Chunks, Containers, Current, Draft, IndexIo, IndexPass, PassR
 use larder_job::JobContext;
 use larder_lnode::check::ReadData;
 use larder_lnode::relayout::Relayout;
-use larder_lnode::{CheckOptions, CheckReport, RestoreOptions, VersionReader};
+use larder_lnode::{CheckOptions, CheckReport, RestoreOptions};
+use larder_reader::VersionReader;
 use larder_source::target::{Target, TargetOptions};
 use larder_store::catalog::Version;
 

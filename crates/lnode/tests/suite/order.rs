@@ -16,7 +16,7 @@ use larder_format::metadata::BlockBuilder;
 use larder_format::recipe::{self, ContainerUse, Cover, NodeRef, Recipe, SegmentRef};
 use larder_format::segment::{self, ChunkRecord};
 use larder_format::{ChunkRef, names};
-use larder_lnode::version::VersionReader;
+use larder_reader::VersionReader;
 use larder_store::Repository;
 
 const JOB: JobId = JobId([5; 16]);

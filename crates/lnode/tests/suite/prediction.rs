@@ -111,7 +111,7 @@ fn store_merging(
     let version = versions(context).into_iter().find(|version| version.id() == id).unwrap();
     let manifest = context.runtime.block_on(context.repository.manifest(&version)).unwrap();
     let mut restored = Vec::new();
-    larder_lnode::VersionReader::open(context, &version)
+    larder_reader::VersionReader::open(context, &version)
         .unwrap()
         .visit_contents(b"", |_, content| {
             content.read_to_end(&mut restored).unwrap();

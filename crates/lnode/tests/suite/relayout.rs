@@ -13,9 +13,10 @@ use larder_format::container::{ContainerBuilder, seal_frame};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::{ChunkRef, names};
 use larder_job::JobContext;
+use larder_lnode::CheckOptions;
 use larder_lnode::check::ReadData;
 use larder_lnode::relayout::{Relayout, RelayoutError};
-use larder_lnode::{CheckOptions, VersionReader};
+use larder_reader::VersionReader;
 use larder_store::catalog::Version;
 use larder_store::chunk_reader::ChunkReader;
 

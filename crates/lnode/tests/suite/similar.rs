@@ -32,7 +32,7 @@ fn read(context: &JobContext, report: &BackupReport) -> Vec<u8> {
     let id = report.version.as_ref().unwrap().id;
     let version = versions(context).into_iter().find(|version| version.id() == id).unwrap();
     let mut restored = Vec::new();
-    larder_lnode::VersionReader::open(context, &version)
+    larder_reader::VersionReader::open(context, &version)
         .unwrap()
         .visit_contents(b"", |_, content| {
             content.read_to_end(&mut restored).unwrap();

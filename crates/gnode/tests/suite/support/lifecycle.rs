@@ -10,7 +10,7 @@ use larder_gnode::arranging::{ArrangeOptions, disordered};
 use larder_gnode::categories::{Categories, Last, categories};
 use larder_gnode::pass::{PassOptions, PassReport};
 use larder_index::{ContainerExtents, IndexIo, IndexSnapshot, LookupOptions, TableView};
-use larder_lnode::references::References;
+use larder_reader::References;
 use larder_store::RepositoryError;
 use larder_testkit::data;
 

@@ -2,28 +2,6 @@
 //!
 //! What reads contents announces itself first ([`Reading`]); listings do without, and what they show is a hint.
 
-mod arranged;
-mod data_reader;
-mod diff;
-mod entries;
-mod missing;
-mod moved;
-mod reading;
-mod recipe_reader;
-mod resolved;
-mod vision;
-
-pub(crate) use data_reader::{ContentReader, DataReader, Reach};
-pub use diff::{Change, diff};
-pub(crate) use entries::{Entries, EntriesBelow, PlacedEntry};
-pub(crate) use missing::{Missing, missing_containers};
-pub(crate) use moved::{Sought, without_index};
-pub use reading::{ReadError, Reading};
-pub(crate) use reading::{ReadLease, is_missing, look, pin_of};
-pub(crate) use recipe_reader::{MetaChunks, RecipeReader, RecordCursor, SegmentPlace, damaged};
-pub(crate) use vision::{FetchCounters, parts};
-pub use vision::{FetchOptions, FetchReport};
-
 use std::sync::Arc;
 
 use larder_format::entry::{Entry, EntryKind};
@@ -31,20 +9,28 @@ use larder_format::ids::ContainerId;
 use larder_format::manifest::Manifest;
 use larder_format::recipe::Recipe;
 use larder_job::JobContext;
+
+use crate::data_reader::{ContentReader, DataReader, Reach};
+use crate::entries::{Entries, EntriesBelow, PlacedEntry, is_at_or_below};
+use crate::reading::{ReadError, Reading};
+use crate::recipe_reader::{MetaChunks, RecipeReader, RecordCursor};
+use crate::resolved::Resolved;
+use crate::vision::{FetchCounters, FetchOptions, FetchReport};
+
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
 /// An opened version.
 #[derive(Debug)]
 pub struct VersionReader {
-    context: JobContext,
-    manifest: Manifest,
-    data: Arc<Recipe>,
-    metadata: Arc<Recipe>,
-    chunks: MetaChunks,
-    resolved: Arc<resolved::Resolved>,
-    options: FetchOptions,
-    counters: Arc<FetchCounters>,
+    pub(crate) context: JobContext,
+    pub(crate) manifest: Manifest,
+    pub(crate) data: Arc<Recipe>,
+    pub(crate) metadata: Arc<Recipe>,
+    pub(crate) chunks: MetaChunks,
+    pub(crate) resolved: Arc<Resolved>,
+    pub(crate) options: FetchOptions,
+    pub(crate) counters: Arc<FetchCounters>,
 }
 
 impl VersionReader {
@@ -59,12 +45,13 @@ impl VersionReader {
         Ok((Self::new(context, manifest), reading))
     }
 
-    pub(crate) fn new(context: &JobContext, manifest: Manifest) -> Self {
+    /// A reader of a manifest that is known already. Nothing is announced.
+    pub fn new(context: &JobContext, manifest: Manifest) -> Self {
         Self::knowing(context, manifest, &MetaChunks::new(context))
     }
 
     /// A reader that shares caches with others, and what they have found out of places.
-    pub(crate) fn knowing(context: &JobContext, manifest: Manifest, chunks: &MetaChunks) -> Self {
+    pub fn knowing(context: &JobContext, manifest: Manifest, chunks: &MetaChunks) -> Self {
         let (data, metadata) = (Arc::new(manifest.data.clone()), Arc::new(manifest.metadata.clone()));
         let chunks = chunks.for_reading(&manifest);
         chunks.moved().expect_named(manifest.containers.iter().map(|usage| usage.container));
@@ -92,7 +79,8 @@ impl VersionReader {
         FetchReport { led, look_ups, ..self.counters.report() }
     }
 
-    pub(crate) fn counters(&self) -> &Arc<FetchCounters> {
+    /// Counters that the readers of this version share.
+    pub fn counters(&self) -> &Arc<FetchCounters> {
         &self.counters
     }
 
@@ -111,7 +99,8 @@ impl VersionReader {
         self.placed_below(path).map(|placed| placed.map(|placed| placed.entry))
     }
 
-    pub(crate) fn placed_below(&self, path: &[u8]) -> EntriesBelow {
+    /// As [`Self::entries_below`], with the place of each content in the data stream.
+    pub fn placed_below(&self, path: &[u8]) -> EntriesBelow {
         EntriesBelow::new(Entries::new(self.metadata.clone(), self.chunks.clone()), path)
     }
 
@@ -120,26 +109,29 @@ impl VersionReader {
         Ok(self.placed(path)?.map(|placed| placed.entry))
     }
 
-    pub(crate) fn placed(&self, path: &[u8]) -> Result<Option<PlacedEntry>, RepositoryError> {
+    /// As [`Self::entry`], with the place of its content in the data stream.
+    pub fn placed(&self, path: &[u8]) -> Result<Option<PlacedEntry>, RepositoryError> {
         let first = self.placed_below(path).next().transpose()?;
         Ok(first.filter(|placed| placed.entry.path == path))
     }
 
-    pub(crate) fn data_cursor(&self) -> RecordCursor {
+    /// The records of the data stream, in order. Chunks that were moved are resolved.
+    pub fn data_cursor(&self) -> RecordCursor {
         RecordCursor::new(self.data_recipe())
     }
 
     /// Records that lie in containers which are known to be gone stay as they are.
-    pub(crate) fn unresolved_cursor(&self) -> RecordCursor {
+    pub fn unresolved_cursor(&self) -> RecordCursor {
         RecordCursor::new(self.data_recipe().resolving(None))
     }
 
-    pub(crate) fn data_recipe(&self) -> RecipeReader {
+    /// The recipe of the data stream. Chunks that were moved are resolved.
+    pub fn data_recipe(&self) -> RecipeReader {
         RecipeReader::new(self.data.clone(), self.chunks.clone()).resolving(Some(self.resolved.clone()))
     }
 
     /// Whether anything that the version uses may lie in one of these containers, by what is known.
-    pub(crate) fn lies_in(&self, is_one: impl Fn(&ContainerId) -> bool) -> Result<bool, RepositoryError> {
+    pub fn lies_in(&self, is_one: impl Fn(&ContainerId) -> bool) -> Result<bool, RepositoryError> {
         self.chunks.lie_in(self.manifest.containers.iter().map(|usage| usage.container), is_one)
     }
 
@@ -148,7 +140,8 @@ impl VersionReader {
         RecipeReader::new(self.data.clone(), self.chunks.as_named()).resolving(None)
     }
 
-    pub(crate) fn metadata_recipe(&self) -> RecipeReader {
+    /// The recipe of the metadata stream.
+    pub fn metadata_recipe(&self) -> RecipeReader {
         RecipeReader::new(self.metadata.clone(), self.chunks.clone())
     }
 
@@ -169,7 +162,7 @@ impl VersionReader {
     }
 
     /// What the data stream has of the entry at `path` and all below it. Damage to metadata makes it larger than it is.
-    pub(crate) fn data_range(&self, path: &[u8]) -> Result<std::ops::Range<u64>, RepositoryError> {
+    pub fn data_range(&self, path: &[u8]) -> Result<std::ops::Range<u64>, RepositoryError> {
         let all = 0..u64::MAX;
         if path.is_empty() {
             return Ok(all);
@@ -186,7 +179,8 @@ impl VersionReader {
         }
     }
 
-    pub(crate) fn visit_readers<E>(
+    /// As [`Self::visit_contents`], over a part of the data stream, with readers that know holes.
+    pub fn visit_readers<E>(
         &self,
         path: &[u8],
         reach: Reach,
@@ -216,13 +210,5 @@ impl VersionReader {
             visitor(&entry, &mut ContentReader::new(&mut data, &entry, data_offset))?;
         }
         Ok(())
-    }
-}
-
-/// Whether `path` is `above` or lies below it; everything lies below the empty path.
-pub(crate) fn is_at_or_below(path: &[u8], above: &[u8]) -> bool {
-    match path.strip_prefix(above) {
-        Some(rest) => above.is_empty() || rest.is_empty() || rest[0] == b'/',
-        None => false,
     }
 }

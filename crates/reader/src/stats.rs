@@ -9,7 +9,7 @@ use larder_job::JobContext;
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
-use crate::version::MetaChunks;
+use crate::recipe_reader::MetaChunks;
 
 /// Containers that the index is asked about at once.
 const BATCH: usize = 1024;

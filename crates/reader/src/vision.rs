@@ -7,12 +7,11 @@
 mod disk;
 mod fetching;
 mod opened;
-pub(crate) mod parts;
+pub mod parts;
 mod piece;
 mod reader;
 mod schedule;
 mod uses;
 
-pub(crate) use fetching::FetchCounters;
-pub use fetching::{FetchOptions, FetchReport};
+pub use fetching::{FetchCounters, FetchOptions, FetchReport};
 pub(crate) use reader::Containers;

@@ -23,7 +23,7 @@ use larder_format::ids::ContainerId;
 use larder_store::RepositoryError;
 use lru::LruCache;
 
-use crate::version::recipe_reader::{RecipeReader, SegmentNumber};
+use crate::recipe_reader::{RecipeReader, SegmentNumber};
 use larder_job::scratch;
 
 /// Number of a touch, in stream order.

@@ -14,24 +14,24 @@ use larder_format::names;
 use larder_job::JobContext;
 use larder_store::RepositoryError;
 
-use super::{MetaChunks, RecipeReader};
+use crate::recipe_reader::{MetaChunks, RecipeReader};
 
 /// How often places are asked for again when a pass has moved what was there a moment ago (`LookAgain`).
 const LOOKS_MAX: u32 = 3;
 
 /// What is missing of a version.
 #[derive(Debug, Default)]
-pub(crate) struct Missing {
+pub struct Missing {
     /// Containers as the manifest names them, of which some chunk that the version needs is nowhere.
-    pub(crate) named: HashSet<ContainerId>,
+    pub named: HashSet<ContainerId>,
     /// The objects that are absent: those that are named, or those to which passes moved their chunks.
-    pub(crate) absent: BTreeSet<ContainerId>,
+    pub absent: BTreeSet<ContainerId>,
     /// Some containers are absent, and the index that says whether they are retired cannot be read: nothing is called missing for that.
-    pub(crate) is_unknown: bool,
+    pub is_unknown: bool,
 }
 
 /// Looks which containers that a version needs are missing.
-pub(crate) fn missing_containers(context: &JobContext, manifest: &Manifest) -> Result<Missing, RepositoryError> {
+pub fn missing_containers(context: &JobContext, manifest: &Manifest) -> Result<Missing, RepositoryError> {
     // What is learned here about moved chunks is for this question alone: a backup takes records over as they are named.
     let chunks = MetaChunks::new(context).for_reading(manifest);
     let look = Look { context, manifest, chunks };

@@ -31,7 +31,7 @@ use larder_job::{JobContext, Progress};
 use larder_store::{Repository, RepositoryError};
 use parking_lot::Mutex;
 
-use super::arranged::{self, Arranged, Records};
+use crate::arranged::{self, Arranged, Records};
 
 /// Of a job's memory, one part in so many for records of extents.
 const EXTENTS_ONE_IN: usize = 16;
@@ -55,7 +55,7 @@ const NO_INDEX: &str = "this snapshot's chunks were arranged, and the index, whi
                         `larder repair index` makes it anew";
 
 /// See the module header.
-pub(crate) struct Moved {
+pub struct Moved {
     repository: Repository,
     runtime: IndexRuntime,
     progress: Arc<dyn Progress>,
@@ -125,7 +125,7 @@ impl Moved {
     }
 
     /// Versions of the layout `lifecycle` that will be read name these containers.
-    pub(crate) fn expect(&self, containers: impl IntoIterator<Item = ContainerId>) {
+    pub fn expect(&self, containers: impl IntoIterator<Item = ContainerId>) {
         self.arranged.expect(containers);
     }
 
@@ -146,23 +146,23 @@ impl Moved {
     }
 
     /// Whether an index was read.
-    pub(crate) fn has_index(&self) -> bool {
+    pub fn has_index(&self) -> bool {
         self.state.lock().index.is_some()
     }
 
     /// Whether any container was not found before.
-    pub(crate) fn has_gone(&self) -> bool {
+    pub fn has_gone(&self) -> bool {
         !self.state.lock().gone.is_empty()
     }
 
     /// Whether a container was not found before.
-    pub(crate) fn is_gone(&self, container: &ContainerId) -> bool {
+    pub fn is_gone(&self, container: &ContainerId) -> bool {
         self.state.lock().gone.contains(container)
     }
 
     /// Containers were not found. Says whether it is worth reading the segments again that name them: whether there is an index
     /// that may lead on, and that was not asked for all of them before.
-    pub(crate) fn learn(&self, containers: impl IntoIterator<Item = ContainerId>) -> Result<bool, RepositoryError> {
+    pub fn learn(&self, containers: impl IntoIterator<Item = ContainerId>) -> Result<bool, RepositoryError> {
         // Whoever chooses them may ask for what is known so far.
         let containers: Vec<_> = containers.into_iter().collect();
         let before = self.state.lock().index.as_ref().map(|index| index.number);
@@ -195,7 +195,7 @@ impl Moved {
     }
 
     /// Sets chunks as recipes of the layout `lifecycle` name them to where they are now, as far as that is known.
-    pub(crate) fn place<'a>(&self, chunks: impl IntoIterator<Item = &'a mut ChunkRef>) -> Result<(), RepositoryError> {
+    pub fn place<'a>(&self, chunks: impl IntoIterator<Item = &'a mut ChunkRef>) -> Result<(), RepositoryError> {
         let mut chunks: Vec<_> = chunks.into_iter().collect();
         self.arrange(chunks.iter_mut().map(|chunk| &mut **chunk))?;
         self.lead_on(chunks)
@@ -304,10 +304,7 @@ impl Moved {
     }
 
     /// Leads chunks on that lie in containers which were not found. Those that the index does not know stay as they are.
-    pub(crate) fn lead_on<'a>(
-        &self,
-        chunks: impl IntoIterator<Item = &'a mut ChunkRef>,
-    ) -> Result<(), RepositoryError> {
+    pub fn lead_on<'a>(&self, chunks: impl IntoIterator<Item = &'a mut ChunkRef>) -> Result<(), RepositoryError> {
         let mut chunks: Vec<_> = {
             let state = self.state.lock();
             chunks.into_iter().filter(|chunk| state.gone.contains(&chunk.container)).collect()
@@ -331,7 +328,7 @@ impl Moved {
 
     /// Finds out where chunks are now, all in one join; they come back in another order. Their places name containers by the
     /// numbers that are given back.
-    pub(crate) fn resolve(&self, sought: &mut [Sought]) -> Result<Found, RepositoryError> {
+    pub fn resolve(&self, sought: &mut [Sought]) -> Result<Found, RepositoryError> {
         if sought.is_empty() {
             return Ok(Found::default());
         }
@@ -409,12 +406,13 @@ const NOWHERE: u32 = u32::MAX;
 
 /// A chunk that is looked for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sought {
+pub struct Sought {
     fingerprint: Fingerprint,
     size: u32,
     /// Whose it is, for who looks for it: two numbers.
     pub(crate) group: u32,
-    pub(crate) at: u32,
+    /// The second number, for the caller.
+    pub at: u32,
     /// Number of its container in the index, or [`NOWHERE`].
     container: u32,
     /// Its number in the container, and, when it was found there, its offset.
@@ -422,19 +420,20 @@ pub(crate) struct Sought {
 }
 
 impl Sought {
-    pub(crate) fn new(chunk: &ChunkRef, group: u32, at: u32) -> Self {
+    /// A chunk that is not where its record says. `group` and `at` are for the caller.
+    pub fn new(chunk: &ChunkRef, group: u32, at: u32) -> Self {
         Self { fingerprint: chunk.fingerprint, size: chunk.size, group, at, container: NOWHERE, number: 0 }
     }
 
     /// Where it is: container and offset; `None`: nobody knows.
-    pub(crate) fn place(&self, found: &Found) -> Option<(ContainerId, u32)> {
+    pub fn place(&self, found: &Found) -> Option<(ContainerId, u32)> {
         Some((*found.0.get(&self.container)?, self.number))
     }
 }
 
 /// Containers in which chunks were found, by their numbers in the index.
 #[derive(Debug, Default)]
-pub(crate) struct Found(HashMap<u32, ContainerId>);
+pub struct Found(HashMap<u32, ContainerId>);
 
 /// Sets chunks that the index finds in one container, in the order of their numbers there, to their offsets. Those that its table has
 /// otherwise are nowhere. Says how many are right.
@@ -463,7 +462,7 @@ fn place(chunks: &mut [Sought], table: Option<&ContainerIndex>) -> u64 {
 }
 
 /// An index that cannot be read is as none, which has a consequence; a store that cannot be reached is an error.
-pub(crate) fn without_index(error: IndexError, consequence: &'static str) -> Result<(), RepositoryError> {
+pub fn without_index(error: IndexError, consequence: &'static str) -> Result<(), RepositoryError> {
     match error {
         IndexError::Repository(error) | IndexError::NewestUnreadable { source: error } if !error.is_damage() => {
             Err(error)

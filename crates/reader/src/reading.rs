@@ -33,12 +33,12 @@ pub enum ReadError {
 }
 
 /// How a lease and the looks after it name a version.
-pub(crate) fn pin_of(version: &Version) -> Pin {
+pub fn pin_of(version: &Version) -> Pin {
     Pin { series: version.series, job: version.id() }
 }
 
 /// Looks at a version in the store itself, mark first: its newest manifest, or `None` when it is forgotten.
-pub(crate) async fn look(repository: &Repository, version: &Version) -> Result<Option<Manifest>, RepositoryError> {
+pub async fn look(repository: &Repository, version: &Version) -> Result<Option<Manifest>, RepositoryError> {
     match repository.forgotten(pin_of(version)).await {
         Ok(None) => {}
         Ok(Some(_)) => return Ok(None),
@@ -70,14 +70,14 @@ pub(crate) async fn look(repository: &Repository, version: &Version) -> Result<O
 
 /// The lease of a job that reads. Dropped without [`ReadLease::close`] it is renewed no more, and expires.
 #[derive(Debug)]
-pub(crate) struct ReadLease {
+pub struct ReadLease {
     /// `None`: the store took no lease.
     keeper: Option<LeaseKeeper>,
 }
 
 impl ReadLease {
     /// Announces that `pins` are read. Never fails: a store that takes nothing new must still give back what it has.
-    pub(crate) fn take(context: &JobContext, series: String, pins: Vec<Pin>) -> Self {
+    pub fn take(context: &JobContext, series: String, pins: Vec<Pin>) -> Self {
         let keeper = match open(context, &series, pins) {
             Ok(keeper) => Some(keeper),
             Err(error) => {
@@ -92,7 +92,7 @@ impl ReadLease {
     }
 
     /// The job is over.
-    pub(crate) fn close(self) {
+    pub fn close(self) {
         if let Some(keeper) = self.keeper {
             keeper.end(Ending::Closed(Done::nothing()));
         }
@@ -115,7 +115,10 @@ pub struct Reading {
 }
 
 impl Reading {
-    pub(crate) fn begin(context: &JobContext, version: &Version) -> Result<(Self, Manifest), ReadError> {
+    /// Creates the lease, then reads the newest manifest of the version from the store itself.
+    ///
+    /// Errors: the version was forgotten, or the repository failed. A lease that the store refuses is no error.
+    pub fn begin(context: &JobContext, version: &Version) -> Result<(Self, Manifest), ReadError> {
         let lease = ReadLease::take(context, version.summary.series.clone(), vec![pin_of(version)]);
         let (runtime, repository) = (context.runtime.clone(), context.repository.clone());
         let reading = Self { lease, runtime, repository, version: version.clone() };
@@ -137,7 +140,7 @@ impl Reading {
     }
 
     /// An error when the version is forgotten by now.
-    pub(crate) fn expect_there(&self) -> Result<(), ReadError> {
+    pub fn expect_there(&self) -> Result<(), ReadError> {
         if self.is_forgotten() { Err(ReadError::Forgotten { id: self.version.id() }) } else { Ok(()) }
     }
 
@@ -148,6 +151,6 @@ impl Reading {
 }
 
 /// Whether an error says that an object is not there, which forgetting explains and damage does not.
-pub(crate) fn is_missing(error: &RepositoryError) -> bool {
+pub fn is_missing(error: &RepositoryError) -> bool {
     matches!(error, RepositoryError::Store(error) if error.kind == StoreErrorKind::NotFound)
 }

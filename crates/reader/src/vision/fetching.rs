@@ -85,7 +85,7 @@ struct Seen {
 
 /// Counts; shared by threads.
 #[derive(Debug, Default)]
-pub(crate) struct FetchCounters {
+pub struct FetchCounters {
     seen: Mutex<Seen>,
     requests: AtomicU64,
     bytes: AtomicU64,
@@ -98,7 +98,7 @@ pub(crate) struct FetchCounters {
 
 impl FetchCounters {
     /// A container was read from the store.
-    pub(crate) fn read(&self, id: ContainerId, container: &OpenContainer) {
+    pub fn read(&self, id: ContainerId, container: &OpenContainer) {
         self.read_unit(Pieces::Whole.unit(id, 0), container);
     }
 
@@ -125,7 +125,7 @@ impl FetchCounters {
     }
 
     /// So many bytes of contents were made.
-    pub(crate) fn used(&self, bytes: u64) {
+    pub fn used(&self, bytes: u64) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
     }
 

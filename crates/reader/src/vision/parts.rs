@@ -15,14 +15,14 @@ use larder_store::container_reader::GAP_MAX;
 /// What data containers hold: as the manifest says, and of others, where chunks were moved to, as much as a full one holds that
 /// compresses like those. Who has to know better must ask the store, which costs more than it saves.
 #[derive(Debug)]
-pub(crate) struct Sizes {
+pub struct Sizes {
     known: HashMap<ContainerId, Measure>,
     typical: Measure,
 }
 
 /// How large a container is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Measure {
+pub struct Measure {
     /// Bytes of its payload.
     pub(crate) payload: u64,
     /// Bytes of the object.
@@ -37,7 +37,7 @@ impl Measure {
 
 impl Sizes {
     /// What a manifest tells.
-    pub(crate) fn of(manifest: &Manifest) -> Self {
+    pub fn of(manifest: &Manifest) -> Self {
         let data = manifest.containers.iter().filter(|usage| usage.container.kind == ContainerKind::Data);
         let known: HashMap<_, _> = data.map(|usage| (usage.container, Measure::of(usage))).collect();
         let sum = |of: fn(&Measure) -> u64| known.values().map(|held| u128::from(of(held))).sum::<u128>();
@@ -60,7 +60,7 @@ impl Sizes {
     }
 
     /// How large a container is, as far as that can be told.
-    pub(crate) fn measure(&self, id: &ContainerId) -> Measure {
+    pub fn measure(&self, id: &ContainerId) -> Measure {
         self.known.get(id).copied().unwrap_or(self.typical)
     }
 
@@ -77,15 +77,15 @@ impl Sizes {
 
 /// How to read a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Part {
+pub struct Part {
     /// Ranges of its payload, in rising order; `None`: all of it.
-    pub(crate) ranges: Option<Vec<Range<u32>>>,
+    pub ranges: Option<Vec<Range<u32>>>,
     /// Bytes that this takes, at most; of parts nearly, because the frames are not known yet.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 /// Chooses for a container of which `wanted` is wanted, in any order.
-pub(crate) fn choose(wanted: Vec<Range<u32>>, container: Measure) -> Part {
+pub fn choose(wanted: Vec<Range<u32>>, container: Measure) -> Part {
     let (part, requests) = reckon(wanted, container);
     match part.bytes + requests * GAP_MAX < container.object + GAP_MAX {
         true => part,

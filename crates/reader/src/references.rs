@@ -11,7 +11,7 @@ use larder_format::{ChunkRef, Fingerprint};
 use larder_job::JobContext;
 use larder_store::RepositoryError;
 
-use crate::version::{MetaChunks, RecipeReader};
+use crate::recipe_reader::{MetaChunks, RecipeReader};
 
 /// Walks data streams. Memory: 50 bytes for each distinct segment, beside the caches of the context's memory.
 pub struct References {

@@ -17,8 +17,8 @@ use larder_format::ids::ContainerId;
 use larder_format::segment::ChunkRecord;
 use parking_lot::Mutex;
 
-use super::moved::{Found, Sought};
-use super::recipe_reader::SegmentNumber;
+use crate::moved::{Found, Sought};
+use crate::recipe_reader::SegmentNumber;
 
 /// Segments that the first question asks for beside those that were expected.
 const AHEAD_MIN: SegmentNumber = 4;

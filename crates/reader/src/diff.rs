@@ -16,7 +16,9 @@ use larder_format::segment::ChunkRecord;
 use larder_store::RepositoryError;
 use lru::LruCache;
 
-use super::{PlacedEntry, RecipeReader, SegmentPlace, VersionReader};
+use crate::entries::PlacedEntry;
+use crate::recipe_reader::{RecipeReader, SegmentPlace};
+use crate::version::VersionReader;
 
 /// First names of hard links that are remembered: all names of a file cost one search then.
 const FIRST_NAMES: NonZeroUsize = NonZeroUsize::new(1024).unwrap();

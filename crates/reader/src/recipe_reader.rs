@@ -18,8 +18,8 @@ use larder_store::RepositoryError;
 use larder_store::chunk_reader::ChunkReader;
 use lru::LruCache;
 
-use super::moved::{Moved, Sought};
-use super::resolved::Resolved;
+use crate::moved::{Moved, Sought};
+use crate::resolved::Resolved;
 
 /// Of a job's memory, one part in so many for sealed metadata containers.
 const CONTAINERS_ONE_IN: usize = 6;
@@ -30,7 +30,7 @@ const NODE_CACHE: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 
 /// Reads metadata chunks for plain threads.
 #[derive(Debug, Clone)]
-pub(crate) struct MetaChunks {
+pub struct MetaChunks {
     runtime: IndexRuntime,
     reader: Arc<ChunkReader>,
     moved: Arc<Moved>,
@@ -40,7 +40,7 @@ pub(crate) struct MetaChunks {
 
 impl MetaChunks {
     /// Segments will have chunks as recipes have them. In the layout `lifecycle` these are names and no places.
-    pub(crate) fn new(context: &larder_job::JobContext) -> Self {
+    pub fn new(context: &larder_job::JobContext) -> Self {
         let part = |one_in| NonZeroUsize::new(context.memory / one_in).unwrap_or(NonZeroUsize::MIN);
         let reader = ChunkReader::new(context.repository.clone(), part(CONTAINERS_ONE_IN), part(FRAMES_ONE_IN));
         let moved = Arc::new(Moved::new(context));
@@ -48,7 +48,7 @@ impl MetaChunks {
     }
 
     /// The same, for a version that is to be read: what segments have of it will be where it is.
-    pub(crate) fn for_reading(&self, manifest: &Manifest) -> Self {
+    pub fn for_reading(&self, manifest: &Manifest) -> Self {
         let is_placed = manifest.summary.layout == Layout::Lifecycle;
         if is_placed {
             self.moved.expect(manifest.containers.iter().map(|usage| usage.container));
@@ -62,12 +62,12 @@ impl MetaChunks {
     }
 
     /// The same knowledge of places, with caches that are empty.
-    pub(crate) fn emptied(&self, context: &larder_job::JobContext) -> Self {
+    pub fn emptied(&self, context: &larder_job::JobContext) -> Self {
         Self { moved: self.moved.clone(), ..Self::new(context) }
     }
 
     /// Whether anything of containers that recipes name may lie in one of these ones. What was led on by its fingerprint may lie anywhere.
-    pub(crate) fn lie_in(
+    pub fn lie_in(
         &self,
         named: impl Iterator<Item = ContainerId>,
         is_one: impl Fn(&ContainerId) -> bool,
@@ -78,22 +78,23 @@ impl MetaChunks {
     }
 
     /// Whether segments say where chunks are that recipes only name.
-    pub(crate) fn is_placed(&self) -> bool {
+    pub fn is_placed(&self) -> bool {
         self.is_placed
     }
 
     /// What is known of chunks that are not where records say.
-    pub(crate) fn moved(&self) -> &Moved {
+    pub fn moved(&self) -> &Moved {
         &self.moved
     }
 
-    pub(crate) fn read(&self, chunk: &ChunkRef) -> Result<bytes::Bytes, RepositoryError> {
+    /// Reads a chunk of metadata.
+    pub fn read(&self, chunk: &ChunkRef) -> Result<bytes::Bytes, RepositoryError> {
         self.runtime.block_on(self.reader.read(chunk))
     }
 
     /// Begins to read chunks one after the other, so that [`Self::read`] finds what they lie in at hand. A chunk has been tried when
     /// its channel is disconnected; a failure is for whoever reads in earnest.
-    pub(crate) fn read_ahead(&self, chunks: Vec<ChunkRef>) -> Vec<Receiver<()>> {
+    pub fn read_ahead(&self, chunks: Vec<ChunkRef>) -> Vec<Receiver<()>> {
         let (begun, promises): (Vec<_>, Vec<_>) = chunks.iter().map(|_| bounded(0)).unzip();
         if self.runtime.is_in_turns() {
             // Nothing goes on beside a caller that waits for such a channel.
@@ -115,7 +116,7 @@ pub(crate) type SegmentNumber = u32;
 
 /// See the module header.
 #[derive(Debug)]
-pub(crate) struct RecipeReader {
+pub struct RecipeReader {
     recipe: Arc<Recipe>,
     /// Stream offset at which each node begins, and the end of the stream.
     node_starts: Vec<u64>,
@@ -139,14 +140,16 @@ pub(crate) struct SegmentPlace {
 
 /// A decoded node.
 #[derive(Debug)]
-pub(crate) struct Node {
-    pub(crate) segments: Vec<SegmentRef>,
+pub struct Node {
+    /// Its segments, in the order of the stream.
+    pub segments: Vec<SegmentRef>,
     /// Stream offset at which each segment begins, and the end of the node.
     starts: Vec<u64>,
 }
 
 impl RecipeReader {
-    pub(crate) fn new(recipe: Arc<Recipe>, chunks: MetaChunks) -> Self {
+    /// A reader at no place yet. It resolves chunks through `chunks`.
+    pub fn new(recipe: Arc<Recipe>, chunks: MetaChunks) -> Self {
         let mut node_starts = vec![0];
         let mut node_segments = vec![0u32];
         for node in &recipe.nodes {
@@ -164,7 +167,7 @@ impl RecipeReader {
     }
 
     /// The recipe's nodes.
-    pub(crate) fn recipe(&self) -> &Recipe {
+    pub fn recipe(&self) -> &Recipe {
         &self.recipe
     }
 
@@ -174,7 +177,7 @@ impl RecipeReader {
     }
 
     /// Segments of the stream.
-    pub(crate) fn segments(&self) -> SegmentNumber {
+    pub fn segments(&self) -> SegmentNumber {
         self.node_segments[self.node_segments.len() - 1]
     }
 
@@ -186,11 +189,12 @@ impl RecipeReader {
     }
 
     /// Number of the first segment behind a node.
-    pub(crate) fn segments_through(&self, node: usize) -> SegmentNumber {
+    pub fn segments_through(&self, node: usize) -> SegmentNumber {
         self.node_segments[node + 1]
     }
 
-    pub(crate) fn node(&mut self, number: usize) -> Result<Arc<Node>, RepositoryError> {
+    /// Reads a node of the recipe. Nodes are numbered from 0.
+    pub fn node(&mut self, number: usize) -> Result<Arc<Node>, RepositoryError> {
         if let Some(node) = self.nodes.get(&number) {
             return Ok(node.clone());
         }
@@ -214,19 +218,19 @@ impl RecipeReader {
     }
 
     /// What the node says of a segment, and the stream offset at which it begins.
-    pub(crate) fn segment_ref(&mut self, segment: SegmentNumber) -> Result<Option<(SegmentRef, u64)>, RepositoryError> {
+    pub fn segment_ref(&mut self, segment: SegmentNumber) -> Result<Option<(SegmentRef, u64)>, RepositoryError> {
         let Some((node, place)) = self.node_of(segment) else { return Ok(None) };
         let node = self.node(node)?;
         Ok(node.segments.get(place).map(|segment| (segment.clone(), node.starts[place])))
     }
 
     /// The records of a segment.
-    pub(crate) fn segment(&mut self, segment: SegmentNumber) -> Result<Arc<Vec<ChunkRecord>>, RepositoryError> {
+    pub fn segment(&mut self, segment: SegmentNumber) -> Result<Arc<Vec<ChunkRecord>>, RepositoryError> {
         Ok(self.whole_segment(segment)?.map(|segment| Arc::new(segment.records)).unwrap_or_default())
     }
 
     /// The records of a segment, and its superchunks.
-    pub(crate) fn whole_segment(&mut self, segment: SegmentNumber) -> Result<Option<Segment>, RepositoryError> {
+    pub fn whole_segment(&mut self, segment: SegmentNumber) -> Result<Option<Segment>, RepositoryError> {
         let Some((reference, _)) = self.segment_ref(segment)? else { return Ok(None) };
         let mut whole = read_segment(&self.chunks, &reference)?;
         if let Some(resolved) = self.resolved.clone()
@@ -262,7 +266,7 @@ impl RecipeReader {
     }
 
     /// Only these segments will be read, in rising order.
-    pub(crate) fn expect_these(&mut self, segments: &[Range<SegmentNumber>]) {
+    pub fn expect_these(&mut self, segments: &[Range<SegmentNumber>]) {
         if let Some(resolved) = &self.resolved {
             resolved.expect(segments, true);
         }
@@ -321,14 +325,14 @@ impl RecipeReader {
     }
 
     /// The records of a segment that a node of this stream lists.
-    pub(crate) fn records_of(&self, segment: &SegmentRef) -> Result<Arc<Vec<ChunkRecord>>, RepositoryError> {
+    pub fn records_of(&self, segment: &SegmentRef) -> Result<Arc<Vec<ChunkRecord>>, RepositoryError> {
         let mut segment = read_segment(&self.chunks, segment)?;
         self.chunks.moved.lead_on(segment.records.iter_mut().map(|record| &mut record.chunk))?;
         Ok(Arc::new(segment.records))
     }
 
     /// The segment that holds the stream byte at `offset`, and the stream offset at which that segment begins.
-    pub(crate) fn segment_at(&mut self, offset: u64) -> Result<Option<(SegmentNumber, u64)>, RepositoryError> {
+    pub fn segment_at(&mut self, offset: u64) -> Result<Option<(SegmentNumber, u64)>, RepositoryError> {
         if offset >= self.bytes() {
             return Ok(None);
         }
@@ -348,7 +352,7 @@ impl RecipeReader {
     }
 
     /// Whether anything that a segment uses may lie in one of these containers.
-    pub(crate) fn lies_in(
+    pub fn lies_in(
         &self,
         segment: &SegmentRef,
         is_one: impl Fn(&ContainerId) -> bool,
@@ -357,7 +361,7 @@ impl RecipeReader {
     }
 
     /// Metadata chunks, for what the records of a metadata stream point to.
-    pub(crate) fn chunks(&self) -> &MetaChunks {
+    pub fn chunks(&self) -> &MetaChunks {
         &self.chunks
     }
 }
@@ -380,13 +384,14 @@ fn read_segment(chunks: &MetaChunks, reference: &SegmentRef) -> Result<Segment, 
     Ok(segment)
 }
 
-pub(crate) fn damaged(chunk: &ChunkRef, source: larder_format::DecodeError) -> RepositoryError {
+/// The error for metadata that does not decode: it names the container of the chunk.
+pub fn damaged(chunk: &ChunkRef, source: larder_format::DecodeError) -> RepositoryError {
     RepositoryError::Damaged { name: names::container(chunk.container), source }
 }
 
 /// The records of a stream from some offset on, in order.
 #[derive(Debug)]
-pub(crate) struct RecordCursor {
+pub struct RecordCursor {
     reader: RecipeReader,
     segment: SegmentNumber,
     records: Arc<Vec<ChunkRecord>>,
@@ -410,12 +415,13 @@ impl RecordCursor {
         (self.segment.saturating_sub(1), self.record.saturating_sub(1), &self.records)
     }
 
-    pub(crate) fn reader(&mut self) -> &mut RecipeReader {
+    /// The recipe that the cursor reads.
+    pub fn reader(&mut self) -> &mut RecipeReader {
         &mut self.reader
     }
 
     /// Goes to the record that begins at `offset`; `false` when none does (or it is behind the end).
-    pub(crate) fn seek(&mut self, offset: u64) -> Result<bool, RepositoryError> {
+    pub fn seek(&mut self, offset: u64) -> Result<bool, RepositoryError> {
         if offset == self.offset && self.record < self.records.len() {
             return Ok(true);
         }
@@ -448,13 +454,13 @@ impl RecordCursor {
     }
 
     /// Forgets the segment at hand: what it says of places may have changed.
-    pub(crate) fn read_again(&mut self) {
+    pub fn read_again(&mut self) {
         self.records = Arc::default();
         self.record = 0;
     }
 
     /// The next record.
-    pub(crate) fn next(&mut self) -> Result<Option<ChunkRecord>, RepositoryError> {
+    pub fn next(&mut self) -> Result<Option<ChunkRecord>, RepositoryError> {
         while self.record >= self.records.len() {
             if self.segment >= self.reader.segments() {
                 return Ok(None);

@@ -8,14 +8,14 @@ use std::ops::Range;
 use larder_format::segment::ChunkRecord;
 use larder_store::RepositoryError;
 
-use super::VersionReader;
-use super::reading::is_missing;
-use super::recipe_reader::{RecordCursor, SegmentNumber, damaged};
-use super::vision::Containers;
+use crate::version::VersionReader;
+use crate::reading::is_missing;
+use crate::recipe_reader::{RecordCursor, SegmentNumber, damaged};
+use crate::vision::Containers;
 
 /// What is going to be read of the data stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub enum Reach {
     /// All of this, nearly: looking ahead pays, across files.
     Range(Range<u64>),
     /// Files here and there: looking ahead ends with each.
@@ -175,7 +175,7 @@ impl DataReader {
 }
 
 /// The logical content of one file: stored runs from the stream, zeros for the holes.
-pub(crate) struct ContentReader<'a> {
+pub struct ContentReader<'a> {
     data: Option<&'a mut DataReader>,
     data_offset: u64,
     stored: u64,
@@ -212,7 +212,7 @@ impl<'a> ContentReader<'a> {
 
 impl ContentReader<'_> {
     /// Leaves the holes out: what is read are the stored bytes.
-    pub(crate) fn skip_holes(&mut self) {
+    pub fn skip_holes(&mut self) {
         self.runs.retain(|(_, stored)| *stored);
     }
 }

@@ -12,19 +12,20 @@ use larder_format::metadata::decode_block;
 use larder_format::recipe::{Cover, Recipe};
 use larder_store::RepositoryError;
 
-use super::is_at_or_below;
-use super::recipe_reader::{MetaChunks, Node, RecipeReader, damaged};
+use crate::recipe_reader::{MetaChunks, Node, RecipeReader, damaged};
 
 /// An entry and where its stored bytes begin in the data stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PlacedEntry {
-    pub(crate) entry: Entry,
-    pub(crate) data_offset: u64,
+pub struct PlacedEntry {
+    /// The entry.
+    pub entry: Entry,
+    /// Offset of its first stored byte in the data stream.
+    pub data_offset: u64,
 }
 
 /// Iterates over the entries of a metadata stream.
 #[derive(Debug)]
-pub(crate) struct Entries {
+pub struct Entries {
     reader: RecipeReader,
     segment: u32,
     records: Arc<Vec<larder_format::segment::ChunkRecord>>,
@@ -39,7 +40,8 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    pub(crate) fn new(recipe: Arc<Recipe>, chunks: MetaChunks) -> Self {
+    /// All entries of this metadata stream. Chunks are read through the cache.
+    pub fn new(recipe: Arc<Recipe>, chunks: MetaChunks) -> Self {
         Self {
             reader: RecipeReader::new(recipe, chunks),
             segment: 0,
@@ -56,7 +58,7 @@ impl Entries {
     /// Goes on with the last segment that begins at or before `path`: nothing at or below `path` lies before it.
     ///
     /// Covers of nodes and segments say where they begin and how much data they have, so only the nodes on the way are read.
-    pub(crate) fn skip_towards(&mut self, path: &[u8]) -> Result<(), RepositoryError> {
+    pub fn skip_towards(&mut self, path: &[u8]) -> Result<(), RepositoryError> {
         let begins_after = |cover: &Option<Cover>| {
             cover.as_ref().is_none_or(|cover| path_order(&cover.first_path, path) == Ordering::Greater)
         };
@@ -231,7 +233,7 @@ impl Iterator for Entries {
 
 /// The entry at a path and all below it.
 #[derive(Debug)]
-pub(crate) struct EntriesBelow {
+pub struct EntriesBelow {
     entries: Entries,
     path: Vec<u8>,
     /// What kept the beginning from being found; given first.
@@ -248,7 +250,7 @@ impl EntriesBelow {
 
     /// After an error: goes on behind the damage. Gives the first path from which entries are known again; `None` when there
     /// are no more of these here.
-    pub(crate) fn recover(&mut self) -> Result<Option<Vec<u8>>, RepositoryError> {
+    pub fn recover(&mut self) -> Result<Option<Vec<u8>>, RepositoryError> {
         let path = self.entries.recover()?;
         Ok(path.filter(|path| is_at_or_below(path, &self.path) || path_order(path, &self.path) == Ordering::Less))
     }
@@ -274,5 +276,13 @@ impl Iterator for EntriesBelow {
             self.ended = path_order(&placed.entry.path, &self.path) == Ordering::Greater;
         }
         None
+    }
+}
+
+/// Whether `path` is `above` or lies below it; everything lies below the empty path.
+pub fn is_at_or_below(path: &[u8], above: &[u8]) -> bool {
+    match path.strip_prefix(above) {
+        Some(rest) => above.is_empty() || rest.is_empty() || rest[0] == b'/',
+        None => false,
     }
 }
