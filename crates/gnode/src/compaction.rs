@@ -37,7 +37,7 @@ use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_index::{Current, IndexError};
 use larder_job::JobContext;
 use larder_job::{Ending, LeaseKeeper};
-use larder_lnode::relayout::{Relayout, RelayoutError};
+use larder_rewrite::relayout::{Relayout, RelayoutError};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::jobs::CommitError;

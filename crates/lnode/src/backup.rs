@@ -29,7 +29,7 @@ mod similar;
 mod skips;
 mod wanted;
 
-pub(crate) use collect::{GoOn, collect};
+pub use collect::{GoOn, Show, collect};
 pub use run::backup;
 
 use std::collections::BTreeSet;

@@ -8,9 +8,9 @@ use std::ops::Range;
 use larder_format::segment::ChunkRecord;
 use larder_store::RepositoryError;
 
-use crate::version::VersionReader;
 use crate::reading::is_missing;
 use crate::recipe_reader::{RecordCursor, SegmentNumber, damaged};
+use crate::version::VersionReader;
 use crate::vision::Containers;
 
 /// What is going to be read of the data stream.

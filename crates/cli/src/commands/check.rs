@@ -1,4 +1,4 @@
-//! `larder check`: prints what `larder_lnode::check` found, and what to do about it.
+//! `larder check`: prints what `larder_rewrite::check` found, and what to do about it.
 
 use larder_format::names;
 use larder_gnode::agreement::Disagreement;
@@ -6,8 +6,8 @@ use larder_gnode::pass::PassError;
 use larder_gnode::proof::{Proof, prove};
 use larder_index::IndexError;
 use larder_job::JobContext;
-use larder_lnode::check::{AffectedVersion, Damage, ReadData};
-use larder_lnode::{CheckOptions, CheckReport, check};
+use larder_rewrite::check::{AffectedVersion, Damage, ReadData};
+use larder_rewrite::{CheckOptions, CheckReport, check};
 use larder_store::catalog::Version;
 use larder_store::{RepositoryError, StoreStats};
 use serde_json::{Map, Value, json};
@@ -126,7 +126,7 @@ fn prove_index(app: &App, context: &JobContext, report: &mut CheckReport) -> Res
             agreement.count = agreement.count.saturating_sub((found - agreement.disagreements.len()) as u64);
             Ok(Index::Proved(proof))
         }
-        Err(PassError::Interrupted) => Err(larder_lnode::check::CheckError::Interrupted.into()),
+        Err(PassError::Interrupted) => Err(larder_rewrite::check::CheckError::Interrupted.into()),
         Err(error) => {
             let damaged = match &error {
                 PassError::Index(error) if error.is_damage() => match error {

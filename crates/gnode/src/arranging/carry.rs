@@ -11,7 +11,7 @@ use larder_format::ChunkRef;
 use larder_format::extents::{Extent, Extents};
 use larder_format::ids::ContainerId;
 use larder_index::{Changes, ContainerExtents, Draft, IndexPass};
-use larder_lnode::relayout::{Relayout, RelayoutError, damaged_container};
+use larder_rewrite::relayout::{Relayout, RelayoutError, damaged_container};
 use larder_writer::LANES_MAX;
 use lru::LruCache;
 

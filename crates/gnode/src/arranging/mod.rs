@@ -40,7 +40,7 @@ use larder_format::index_manifest::IndexedVersion;
 use larder_format::layout::Layout;
 use larder_index::{Draft, IndexPass};
 use larder_job::JobContext;
-use larder_lnode::relayout::{Relayout, RelayoutError};
+use larder_rewrite::relayout::{Relayout, RelayoutError};
 use larder_store::survey::ListedContainer;
 
 use crate::giving_up::{GiveUpError, Rights};

@@ -7,7 +7,7 @@ use larder_format::index_manifest::IndexedVersion;
 use larder_format::index_tables::{ContainerFacts, ContainerState, Lifespan, SeriesLifespans};
 use larder_format::layout::Layout;
 use larder_index::{ContainerExtents, Containers, Draft, IndexError, IndexPass};
-use larder_lnode::relayout::Written;
+use larder_rewrite::relayout::Written;
 use larder_store::survey::ListedContainer;
 
 use super::series::{Content, Contents, Known, Series, place_of};

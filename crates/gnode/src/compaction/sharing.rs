@@ -9,7 +9,7 @@ use larder_format::index_tables::ChunkKey;
 use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_index::{Containers, Current, IndexError, IndexIo, LookupOptions, TableView};
 use larder_job::JobContext;
-use larder_lnode::relayout::Move;
+use larder_rewrite::relayout::Move;
 use larder_store::catalog::Version;
 use larder_store::{Repository, RepositoryError};
 use larder_writer::Holding;

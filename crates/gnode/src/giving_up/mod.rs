@@ -39,7 +39,7 @@ use larder_format::index_manifest::Table;
 use larder_format::lease::Pin;
 use larder_index::{Draft, IndexError, IndexPass};
 use larder_job::JobContext;
-use larder_lnode::relayout::{Relayout, RelayoutError};
+use larder_rewrite::relayout::{Relayout, RelayoutError};
 use larder_store::RepositoryError;
 use larder_store::survey::ListedContainer;
 

@@ -7,7 +7,7 @@ use larder_format::ids::{ByteCount, ContainerId};
 use larder_format::index_tables::{ContainerFacts, ContainerState};
 use larder_format::layout::Layout;
 use larder_index::{Containers, Draft, IndexError, IndexPass, LookupOptions};
-use larder_lnode::relayout::Written;
+use larder_rewrite::relayout::Written;
 use larder_store::RepositoryError;
 use larder_store::rules::Rule;
 use larder_store::survey::ListedContainer;

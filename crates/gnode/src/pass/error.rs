@@ -2,7 +2,7 @@
 
 use larder_format::ids::JobId;
 use larder_index::IndexError;
-use larder_lnode::relayout::RelayoutError;
+use larder_rewrite::relayout::RelayoutError;
 use larder_store::{RepositoryError, StoreError};
 
 use crate::giving_up::GiveUpError;

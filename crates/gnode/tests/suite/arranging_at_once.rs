@@ -9,7 +9,7 @@ use crate::support::*;
 use larder_format::ids::{ContainerId, JobId};
 use larder_gnode::pass::{self, PassError, PassOptions, PassReport};
 use larder_lnode::BackupError;
-use larder_lnode::check::{CheckOptions, ReadData, check};
+use larder_rewrite::check::{CheckOptions, ReadData, check};
 use larder_testkit::Stop;
 
 fn every(of: u64, every: usize, shift: usize, mut before: [u64; 60]) -> [u64; 60] {

@@ -13,9 +13,9 @@ use larder_format::mark::Forgotten;
 use larder_format::names;
 use larder_gnode::compaction::{Compacted, CompactionOptions, compact, plan, plans};
 use larder_job::JobContext;
-use larder_lnode::CheckOptions;
-use larder_lnode::check::ReadData;
 use larder_reader::VersionReader;
+use larder_rewrite::CheckOptions;
+use larder_rewrite::check::ReadData;
 use larder_store::catalog::Version;
 
 const BLOCK: usize = 64 << 10;
@@ -83,7 +83,7 @@ fn containers_of(context: &JobContext, version: &Version) -> usize {
 
 fn assert_whole(context: &JobContext) {
     let options = CheckOptions { read_data: ReadData::All, ..CheckOptions::default() };
-    let report = larder_lnode::check(context, &options).unwrap();
+    let report = larder_rewrite::check(context, &options).unwrap();
     assert!(report.damages.is_empty(), "{report:?}");
 }
 

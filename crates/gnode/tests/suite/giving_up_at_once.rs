@@ -13,7 +13,7 @@ use larder_gnode::compaction::{CompactionOptions, compact, plans};
 use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::{self, Listing, Outcome, PassError, PassOptions, PassReport};
 use larder_lnode::BackupError;
-use larder_lnode::check::{CheckError, CheckOptions, CheckReport, ReadData, check};
+use larder_rewrite::check::{CheckError, CheckOptions, CheckReport, ReadData, check};
 use larder_store::catalog::Version;
 use larder_testkit::{Failure, Fault, OpKind, Stop, Times, When};
 

@@ -7,8 +7,9 @@ use std::path::Path;
 use crate::support::*;
 use larder_gnode::compaction::{self, CompactionOptions, Compactor};
 use larder_job::JobContext;
-use larder_lnode::{CheckOptions, RestoreOptions};
+use larder_lnode::RestoreOptions;
 use larder_reader::{FetchOptions, FetchReport, VersionReader};
+use larder_rewrite::CheckOptions;
 use larder_source::target::{Target, TargetOptions};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
@@ -149,7 +150,7 @@ fn dumped(scene: &Scene, version: &Version, memory: usize, expected: &Contents) 
 
 fn checked(scene: &Scene, memory: usize) -> Cost {
     cost_of(scene, memory, |context, _| {
-        let report = larder_lnode::check(context, &CheckOptions::default()).unwrap();
+        let report = larder_rewrite::check(context, &CheckOptions::default()).unwrap();
         assert!(report.damages.is_empty(), "{:?}", report.damages);
         FetchReport::default()
     })

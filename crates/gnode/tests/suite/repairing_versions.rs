@@ -14,12 +14,12 @@ use larder_format::metadata::BlockBuilder;
 use larder_format::names;
 use larder_gnode::pass::{self, PassOptions};
 use larder_job::JobContext;
-use larder_lnode::check::ReadData;
-use larder_lnode::repair::{
+use larder_reader::VersionReader;
+use larder_rewrite::check::ReadData;
+use larder_rewrite::repair::{
     HealOptions, HealOutcome, HealReport, RepairError, SalvageOptions, SalvageOutcome, SalvageReport, heal, salvage,
 };
-use larder_lnode::{CheckOptions, check};
-use larder_reader::VersionReader;
+use larder_rewrite::{CheckOptions, check};
 use larder_source::{Roots, Walk, WalkOptions};
 use larder_testkit::Stop;
 
@@ -163,7 +163,7 @@ fn lost_contents_come_back_and_what_versions_share_is_stored_once() {
         let size = data_bytes(&Damaged::missing().scene) + 310_000;
         let report = damaged.heal(&scene.context()).unwrap();
         assert_eq!(report.versions.len(), damaged.suffering(), "{what}");
-        assert!(report.versions.iter().all(larder_lnode::repair::HealedVersion::is_whole), "{what}: {report:?}");
+        assert!(report.versions.iter().all(larder_rewrite::repair::HealedVersion::is_whole), "{what}: {report:?}");
         assert_eq!(report.lost, report.found);
         assert!(scene.contents() == damaged.whole, "{what}");
         // What was kept while it was repaired goes, and so does the damaged container.

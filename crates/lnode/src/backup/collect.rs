@@ -20,17 +20,18 @@ use super::{BackupError, IN_FLIGHT};
 
 /// What follows a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum GoOn {
+pub enum GoOn {
+    /// More chunks are wanted.
     Yes,
     /// Everything was seen that was looked for.
     No,
 }
 
 /// Is shown a chunk: its name and its bytes.
-pub(crate) type Show<'a> = dyn FnMut(&Fingerprint, &[u8]) -> Result<GoOn, RepositoryError> + 'a;
+pub type Show<'a> = dyn FnMut(&Fingerprint, &[u8]) -> Result<GoOn, RepositoryError> + 'a;
 
 /// Shows every chunk of a tree, in path order. What cannot be read is reported to the context's progress, as in a backup.
-pub(crate) fn collect(
+pub fn collect(
     context: &JobContext,
     walk: Walk,
     cutting: &Arc<Cutting>,

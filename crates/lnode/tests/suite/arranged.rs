@@ -14,11 +14,12 @@ use larder_format::layout::Layout;
 use larder_format::manifest::Statistics;
 use larder_format::names;
 use larder_job::{JobContext, Progress};
-use larder_lnode::check::ReadData;
-use larder_lnode::repair::{HealOptions, HealedVersion, heal};
-use larder_lnode::{BackupOptions, CheckOptions, CheckReport, RestoreOptions, RestoreReport};
+use larder_lnode::{BackupOptions, RestoreOptions, RestoreReport};
 use larder_reader::stats;
 use larder_reader::{FetchOptions, FetchReport, VersionReader};
+use larder_rewrite::check::ReadData;
+use larder_rewrite::repair::{HealOptions, HealedVersion, heal};
+use larder_rewrite::{CheckOptions, CheckReport};
 use larder_source::target::{Target, TargetOptions};
 use larder_source::{Roots, Walk, WalkOptions};
 use larder_store::catalog::Version;
@@ -123,7 +124,7 @@ impl Scene {
     }
 
     fn check(&self) -> CheckReport {
-        larder_lnode::check(&self.context, &CheckOptions { read_data: ReadData::All, ..CheckOptions::default() })
+        larder_rewrite::check(&self.context, &CheckOptions { read_data: ReadData::All, ..CheckOptions::default() })
             .unwrap()
     }
 

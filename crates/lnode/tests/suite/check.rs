@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use crate::support::*;
 use larder_job::JobContext;
-use larder_lnode::check::ReadData;
-use larder_lnode::{CheckOptions, CheckReport, check};
+use larder_rewrite::check::ReadData;
+use larder_rewrite::{CheckOptions, CheckReport, check};
 
 struct Repo {
     dir: tempfile::TempDir,

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use crate::support::*;
 use larder_job::JobContext;
-use larder_lnode::check::ReadData;
-use larder_lnode::{CheckOptions, check};
+use larder_rewrite::check::ReadData;
+use larder_rewrite::{CheckOptions, check};
 use larder_store::{Repository, Store, StoreOptions};
 use larder_testkit::{FaultStore, Faults, Memory, Stop, data};
 

@@ -13,10 +13,11 @@ use larder_format::index_tables::{ChunkKey, ChunkPlace, ContainerFacts, Containe
 use larder_format::names;
 use larder_index::{Chunks, Containers, Current, Draft, IndexIo, IndexPass, PassRuns, Published, publish};
 use larder_job::JobContext;
-use larder_lnode::check::ReadData;
-use larder_lnode::relayout::Relayout;
-use larder_lnode::{CheckOptions, CheckReport, RestoreOptions};
+use larder_lnode::RestoreOptions;
 use larder_reader::VersionReader;
+use larder_rewrite::check::ReadData;
+use larder_rewrite::relayout::Relayout;
+use larder_rewrite::{CheckOptions, CheckReport};
 use larder_source::target::{Target, TargetOptions};
 use larder_store::catalog::Version;
 
@@ -111,7 +112,7 @@ fn move_away(context: &JobContext, containers: &[ContainerId], forgets: Option<u
 }
 
 fn check(context: &JobContext) -> CheckReport {
-    larder_lnode::check(context, &CheckOptions { read_data: ReadData::All, ..CheckOptions::default() }).unwrap()
+    larder_rewrite::check(context, &CheckOptions { read_data: ReadData::All, ..CheckOptions::default() }).unwrap()
 }
 
 /// Everything that reads contents gives what the source has.

@@ -139,7 +139,7 @@ fn read_back(blocks: &[&[&str]], in_segments_of: usize) -> (Vec<String>, Option<
             Err(error) => problem = Some(error.to_string()),
         }
     }
-    let found = larder_lnode::check(&context, &larder_lnode::CheckOptions::default()).unwrap();
+    let found = larder_rewrite::check(&context, &larder_rewrite::CheckOptions::default()).unwrap();
     (paths, problem, found.damages.into_iter().map(|damage| damage.why).collect())
 }
 

@@ -13,10 +13,10 @@ use larder_format::container::{ContainerBuilder, seal_frame};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::{ChunkRef, names};
 use larder_job::JobContext;
-use larder_lnode::CheckOptions;
-use larder_lnode::check::ReadData;
-use larder_lnode::relayout::{Relayout, RelayoutError};
 use larder_reader::VersionReader;
+use larder_rewrite::CheckOptions;
+use larder_rewrite::check::ReadData;
+use larder_rewrite::relayout::{Relayout, RelayoutError};
 use larder_store::catalog::Version;
 use larder_store::chunk_reader::ChunkReader;
 
@@ -68,7 +68,7 @@ fn relay(context: &JobContext, version: &Version, gives_up: &HashSet<ContainerId
 
 fn check(context: &JobContext) {
     let options = CheckOptions { read_data: ReadData::All, ..CheckOptions::default() };
-    let report = larder_lnode::check(context, &options).unwrap();
+    let report = larder_rewrite::check(context, &options).unwrap();
     assert!(report.damages.is_empty(), "{report:?}");
 }
 

@@ -92,7 +92,7 @@ fn several_similar_series_are_used_together() {
     assert_eq!(used, ["a", "b"]);
     assert!(both.statistics.new_chunks < 20, "{:?}", both.statistics);
     // What it took from b is in its container table, or check would complain.
-    let checked = larder_lnode::check(&context, &larder_lnode::CheckOptions::default()).unwrap();
+    let checked = larder_rewrite::check(&context, &larder_rewrite::CheckOptions::default()).unwrap();
     assert!(checked.damages.is_empty(), "{:?}", checked.damages);
 }
 
@@ -255,7 +255,7 @@ proptest! {
         let first = store(&context, "mixed", &bytes);
         prop_assert!(first.bases.len() <= 3);
         store(&context, "mixed", &bytes);
-        let checked = larder_lnode::check(&context, &larder_lnode::CheckOptions::default()).unwrap();
+        let checked = larder_rewrite::check(&context, &larder_rewrite::CheckOptions::default()).unwrap();
         prop_assert!(checked.damages.is_empty(), "{:?}", checked.damages);
     }
 }

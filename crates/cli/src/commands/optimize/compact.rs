@@ -9,7 +9,7 @@ use larder_gnode::compaction::{Compacted, CompactionError, CompactionOptions, Co
 use larder_gnode::forget::pin_of;
 use larder_gnode::pass::cost::{Prices, Requests};
 use larder_job::{Cancel, JobContext};
-use larder_lnode::relayout::RelayoutError;
+use larder_rewrite::relayout::RelayoutError;
 use larder_store::Repository;
 use serde_json::{Value, json};
 

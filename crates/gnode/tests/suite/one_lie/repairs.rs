@@ -3,8 +3,8 @@
 use larder_format::compress::Compression;
 use larder_format::layout::Layout;
 use larder_gnode::forget::{carry_out, pin_of};
-use larder_lnode::check::ReadData;
-use larder_lnode::repair::{HealOptions, SalvageOptions, heal, replaced, salvage};
+use larder_rewrite::check::ReadData;
+use larder_rewrite::repair::{HealOptions, SalvageOptions, heal, replaced, salvage};
 use larder_source::{Roots, Walk, WalkOptions};
 
 use super::passes::LAYOUTS;

@@ -3,8 +3,8 @@
 use larder_format::compress::Compression;
 use larder_format::layout::Layout;
 use larder_gnode::converting::convert;
-use larder_lnode::check::ReadData;
-use larder_lnode::{CheckOptions, check};
+use larder_rewrite::check::ReadData;
+use larder_rewrite::{CheckOptions, check};
 
 use super::passes::LAYOUTS;
 use super::*;

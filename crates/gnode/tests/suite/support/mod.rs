@@ -37,9 +37,9 @@ use larder_gnode::pass::{self, Executor, Listing, PassError, PassOptions, PassRe
 use larder_index::{Containers, IndexIo, IndexSnapshot, LookupOptions, TableView};
 use larder_job::{Cancel, Clock, JobContext, NoProgress};
 use larder_job::{Ending, LeaseKeeper};
-use larder_lnode::relayout::Relayout;
 use larder_lnode::{BackupError, BackupOptions, BackupReport, Input};
 use larder_reader::{ReadError, VersionReader};
+use larder_rewrite::relayout::Relayout;
 use larder_source::{Roots, Walk, WalkOptions};
 use larder_store::catalog::Version;
 use larder_store::repository::SystemEntropy;

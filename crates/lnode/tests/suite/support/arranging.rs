@@ -9,9 +9,9 @@ use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::names;
 use larder_index::{ContainerExtents, Current, Draft, IndexIo, IndexPass, PassRuns, Published, publish};
 use larder_job::JobContext;
-use larder_lnode::relayout::Relayout;
 use larder_reader::References;
 use larder_reader::VersionReader;
+use larder_rewrite::relayout::Relayout;
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 

@@ -22,6 +22,7 @@ use larder_format::manifest::Manifest;
 use larder_format::{ChunkRef, Fingerprint, names};
 use larder_job::JobContext;
 use larder_job::{Ending, LeaseKeeper};
+use larder_lnode::backup::{GoOn, collect};
 use larder_reader::{MetaChunks, VersionReader, look, pin_of};
 use larder_source::Walk;
 use larder_store::RepositoryError;
@@ -33,7 +34,6 @@ use larder_writer::{Destination, Packer, Pool, Uploads};
 
 use super::RepairError;
 use super::sharing::PutBack;
-use crate::backup::{GoOn, collect};
 use crate::check::{BadContainer, CheckOptions, CheckReport, Examined, ReadData, examine};
 use crate::relayout::{Placing, Relayout, RelayoutError};
 

@@ -19,9 +19,9 @@ mod sharing;
 pub use heal::{HealOptions, HealOutcome, HealReport, HealedVersion, heal};
 pub use salvage::{Losses, SalvageOptions, SalvageOutcome, SalvageReport, SalvagedVersion, replaced, salvage};
 
+use larder_lnode::backup::BackupError;
 use larder_store::RepositoryError;
 
-use crate::backup::BackupError;
 use crate::check::CheckError;
 use crate::relayout::RelayoutError;
 
