@@ -15,7 +15,7 @@
 //! * [`retention`]: which versions of a series a policy keeps. A pure decision.
 //!
 //! Any number of L-nodes and G-nodes may work on one repository at once; `docs/concurrency.md` says why that is safe.
-//! Above: `cli`. Below: `lnode`, `index`, `store`, `format`.
+//! Above: `cli`. Below: `rewrite`, `reader`, `writer`, `job`, `index`, `store`, `format`.
 
 pub mod agreement;
 pub mod arranging;
