@@ -14,6 +14,9 @@
 //! * [`shares`]: how much each version has to itself.
 //! * [`retention`]: which versions of a series a policy keeps. A pure decision.
 //!
+//! Passes and repairs share what the index knows of versions and containers (`ledger`, `lifespans`) and how its tables are read and
+//! written (`tables`).
+//!
 //! Any number of L-nodes and G-nodes may work on one repository at once; `docs/concurrency.md` says why that is safe.
 //! Above: `cli`. Below: `rewrite`, `reader`, `writer`, `job`, `index`, `store`, `format`.
 
@@ -22,11 +25,16 @@ pub mod arranging;
 pub mod categories;
 pub mod compaction;
 pub mod converting;
+mod error;
 pub mod forget;
 pub mod giving_up;
 pub mod ingest;
+mod ledger;
+mod lifespans;
 pub mod pass;
 pub mod proof;
 pub mod repair;
 pub mod retention;
 pub mod shares;
+mod surroundings;
+mod tables;

@@ -30,10 +30,11 @@ use larder_store::survey::SeenLease;
 use larder_store::{Repository, RepositoryError};
 
 use crate::agreement::{Agreement, agreement};
-use crate::pass::ledger::{Contents, Ledger};
-use crate::pass::tables::{IndexWork, Limits, MEMORY_DEFAULT, index_pass};
-use crate::pass::tables::{WithChunks, discard, with_chunks};
-use crate::pass::{PassError, Surroundings};
+use crate::error::PassError;
+use crate::ledger::{Contents, Ledger};
+use crate::surroundings::Surroundings;
+use crate::tables::{IndexWork, Limits, MEMORY_DEFAULT, index_pass};
+use crate::tables::{WithChunks, discard, with_chunks};
 
 /// Manifests that are read at once.
 const MANIFESTS_AHEAD: usize = 4;

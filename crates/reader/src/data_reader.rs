@@ -9,7 +9,8 @@ use larder_format::segment::ChunkRecord;
 use larder_store::RepositoryError;
 
 use crate::reading::is_missing;
-use crate::recipe_reader::{RecordCursor, SegmentNumber, damaged};
+use crate::recipe_reader::{RecordCursor, damaged};
+use crate::resolved::SegmentNumber;
 use crate::version::VersionReader;
 use crate::vision::Containers;
 

@@ -24,6 +24,7 @@ mod resolved;
 mod stats;
 mod version;
 mod vision;
+mod visit;
 
 pub use data_reader::{ContentReader, Reach};
 pub use diff::{Change, diff};

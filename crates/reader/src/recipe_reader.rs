@@ -19,7 +19,7 @@ use larder_store::chunk_reader::ChunkReader;
 use lru::LruCache;
 
 use crate::moved::{Moved, Sought};
-use crate::resolved::Resolved;
+use crate::resolved::{Resolved, SegmentNumber};
 
 /// Of a job's memory, one part in so many for sealed metadata containers.
 const CONTAINERS_ONE_IN: usize = 6;
@@ -110,9 +110,6 @@ impl MetaChunks {
         promises
     }
 }
-
-/// A segment's number within its stream.
-pub(crate) type SegmentNumber = u32;
 
 /// See the module header.
 #[derive(Debug)]

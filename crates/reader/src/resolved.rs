@@ -18,7 +18,9 @@ use larder_format::segment::ChunkRecord;
 use parking_lot::Mutex;
 
 use crate::moved::{Found, Sought};
-use crate::recipe_reader::SegmentNumber;
+
+/// A segment's number within its stream.
+pub(crate) type SegmentNumber = u32;
 
 /// Segments that the first question asks for beside those that were expected.
 const AHEAD_MIN: SegmentNumber = 4;

@@ -6,7 +6,8 @@ use larder_format::container::ContainerIndex;
 use larder_format::ids::ContainerId;
 use larder_format::manifest::ContainerUsage;
 
-use crate::node_writer::Usage;
+/// How much a version uses of each container: chunks and bytes.
+pub type Usage = HashMap<ContainerId, (u64, u64)>;
 
 /// What a container holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

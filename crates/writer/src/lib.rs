@@ -23,8 +23,8 @@ mod recipe_writer;
 mod uploads;
 
 pub use cutting::{Chunks, Cutter, Cutting, HEAD_BYTES, KnownRun};
-pub use holding::{Holding, container_table, holdings};
-pub use node_writer::{CompareStored, MetaSink, NodeWriter, Usage, uses_of};
+pub use holding::{Holding, Usage, container_table, holdings};
+pub use node_writer::{CompareStored, MetaSink, NodeWriter, uses_of};
 pub use packer::{Destination, LANES_MAX, Packer};
 pub use pool::{Pool, PoolHandle, Worker};
 pub use recipe_writer::{RecipeWriter, tail_of};

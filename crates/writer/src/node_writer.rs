@@ -10,10 +10,8 @@ use larder_format::segment::ChunkRecord;
 use larder_format::{ChunkRef, Fingerprint};
 use larder_store::RepositoryError;
 
+use crate::holding::Usage;
 use crate::packer::Packer;
-
-/// How much a version uses of each container: chunks and bytes.
-pub type Usage = HashMap<ContainerId, (u64, u64)>;
 
 /// Compares what a version that is built on seems to have with what is stored.
 pub trait CompareStored {

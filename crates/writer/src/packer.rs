@@ -22,10 +22,11 @@ use larder_store::RepositoryError;
 use parking_lot::Mutex;
 
 use crate::pool::PoolHandle;
-use crate::uploads::Uploads;
+use crate::uploads::{Uploads, WAITING_MAX};
 
 /// Most containers that one job fills at once. An open container takes memory until it is closed.
 pub const LANES_MAX: usize = 4;
+const _: () = assert!(WAITING_MAX >= LANES_MAX * LIFECYCLE_PAYLOAD + (16 << 20));
 
 /// What is done with full frames.
 #[derive(Debug, Clone)]

@@ -11,7 +11,7 @@ use std::task::Poll;
 use bytes::Bytes;
 use futures::task::AtomicWaker;
 use futures::{StreamExt, TryStreamExt};
-use larder_format::container::{LIFECYCLE_PAYLOAD, PAYLOAD_TARGET_MAX};
+use larder_format::container::PAYLOAD_TARGET_MAX;
 use larder_format::ids::ContainerId;
 use larder_format::names;
 use larder_index::IndexRuntime;
@@ -21,12 +21,10 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use crate::holding::Holding;
-use crate::packer::LANES_MAX;
 
 /// Bytes that may wait. Must exceed what two open containers can hold, or they could never be closed.
-const WAITING_MAX: usize = 96 << 20;
+pub(crate) const WAITING_MAX: usize = 96 << 20;
 const _: () = assert!(WAITING_MAX >= 2 * PAYLOAD_TARGET_MAX + (16 << 20));
-const _: () = assert!(WAITING_MAX >= LANES_MAX * LIFECYCLE_PAYLOAD + (16 << 20));
 
 /// Containers that are asked for at once.
 const LOOKS_AT_ONCE: usize = 16;

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use larder_format::ids::SeriesKey;
+use larder_format::ids::{SeriesKey, SettingsOf};
 use larder_format::layout::Layout;
-use larder_format::settings::{SeriesSettings, SettingsOf};
+use larder_format::settings::SeriesSettings;
 use larder_gnode::arranging::disordered;
 use larder_gnode::converting::{Converted, convert};
 use larder_job::{Clock, SystemClock};

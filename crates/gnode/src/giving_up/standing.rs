@@ -9,7 +9,7 @@ use larder_format::layout::Layout;
 use larder_index::{Containers, Draft, IndexError, IndexPass, LookupOptions};
 
 use crate::ingest::Numbers;
-use crate::pass::lifespans::{self, is_used};
+use crate::lifespans::{self, is_used};
 
 /// What the pass saw.
 #[derive(Debug, Clone, Default)]

@@ -9,14 +9,14 @@ use larder_store::rules::Rule;
 
 use super::cost::Requests;
 use super::decide::{Decision, IndexNeeds, Proposal};
-use super::error::PassError;
-use super::ledger::{Ledger, run_ids};
 use super::report::{Done, Kept, Outcome, PassReport, Plan};
 use super::run::Pass;
 use super::search::Search;
 use super::survey::Survey;
 use crate::arranging::{self, Arranged};
+use crate::error::PassError;
 use crate::giving_up::{GivenUp, Rights, Work};
+use crate::ledger::{Ledger, run_ids};
 
 /// What steps 2 to 6 gave.
 pub(super) struct Decided {

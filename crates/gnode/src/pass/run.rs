@@ -16,16 +16,16 @@ use larder_store::rules::Rule;
 use super::carry_out::carry_out;
 use super::cost::Requests;
 use super::decide::Decision;
-use super::error::PassError;
-use super::ledger::{Written, run_ids};
-use super::lost::{Beginning, begin, is_late};
+use super::lost::{Beginning, begin};
 use super::options::PassOptions;
 use super::prepare::Decided;
 use super::report::{Outcome, PassReport, Plan};
-use super::surroundings::{Surroundings, stop};
-use super::tables::{IndexWork, Limits, WithChunks, beside_tails, discard, index_pass, remembering, with_chunks};
 use crate::arranging::{arrange, plan as plan_arranging};
+use crate::error::PassError;
 use crate::giving_up::{Exact, GiveUpError, Work, give_up, plan};
+use crate::ledger::{Written, run_ids};
+use crate::surroundings::{Surroundings, is_late, stop};
+use crate::tables::{IndexWork, Limits, WithChunks, beside_tails, discard, index_pass, remembering, with_chunks};
 
 /// Makes a pass.
 pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<PassReport, PassError> {

@@ -22,11 +22,11 @@ use larder_store::Repository;
 use larder_store::presence::Presence;
 use larder_store::rules::Rule;
 
+use crate::error::PassError;
 use crate::giving_up::GiveUpError;
 use crate::giving_up::groups::{Marks, all};
 use crate::ingest::Numbers;
-use crate::pass::PassError;
-use crate::pass::ledger::Ledger;
+use crate::ledger::Ledger;
 
 /// Tables of containers that are read at once.
 const CONCURRENT_READS: usize = 16;

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use crate::support::*;
+use larder_format::ids::SettingsOf;
 use larder_format::names;
-use larder_format::settings::SettingsOf;
 use larder_gnode::pass::{self, Listing, Outcome, PassError, PassOptions};
 use larder_rewrite::check::ReadData;
 use larder_rewrite::{CheckOptions, check};

@@ -28,7 +28,8 @@ use super::piece::{Border, Piece};
 use super::schedule::{Action, Limits, Schedule};
 use super::uses::{NEVER, Number, Numbers, Pieces, TouchNumber, Unit, Uses};
 use super::{FetchCounters, FetchOptions};
-use crate::recipe_reader::{RecipeReader, SegmentNumber};
+use crate::recipe_reader::RecipeReader;
+use crate::resolved::SegmentNumber;
 
 /// Of a job's memory, one part in so many for touches; 16 bytes each.
 const TOUCHES_ONE_IN: usize = 32 * 16;

@@ -15,7 +15,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use super::disk::rounded;
 use super::uses::{NEVER, Number, Touch, TouchNumber, Uses};
-use crate::recipe_reader::SegmentNumber;
+use crate::resolved::SegmentNumber;
 
 /// "Perhaps again": kept until its room is wanted, and then no loss.
 const PERHAPS: TouchNumber = NEVER - 1;

@@ -23,7 +23,8 @@ use larder_format::ids::ContainerId;
 use larder_store::RepositoryError;
 use lru::LruCache;
 
-use crate::recipe_reader::{RecipeReader, SegmentNumber};
+use crate::recipe_reader::RecipeReader;
+use crate::resolved::SegmentNumber;
 use larder_job::scratch;
 
 /// Number of a touch, in stream order.

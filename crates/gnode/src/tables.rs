@@ -9,7 +9,7 @@ use larder_format::names;
 use larder_index::{Draft, Executor, IndexIo, IndexPass, IndexSnapshot, OBJECT_TARGET, PassRuns};
 use larder_store::{Repository, StoreError};
 
-use super::error::PassError;
+use crate::error::PassError;
 use crate::giving_up::GiveUpError;
 use crate::ingest::{Ingested, Sketches, follow};
 
@@ -17,7 +17,7 @@ use crate::ingest::{Ingested, Sketches, follow};
 /// an index of ten million chunks stays below 64 MB.
 pub const MEMORY_DEFAULT: usize = 48 << 20;
 
-/// With less than this no merge gets anywhere: [`PassOptions::memory`](super::PassOptions::memory) that is less counts as this. Who takes
+/// With less than this no merge gets anywhere: [`PassOptions::memory`](crate::pass::PassOptions::memory) that is less counts as this. Who takes
 /// the number from a person refuses it.
 pub const MEMORY_MIN: usize = 8 << 20;
 
@@ -32,7 +32,7 @@ pub fn remembering(repository: &Repository, memory: usize) -> Repository {
 }
 
 /// What [`remembering`] leaves for everything else.
-pub(super) fn beside_tails(memory: usize) -> usize {
+pub(crate) fn beside_tails(memory: usize) -> usize {
     memory - memory / TAILS_ONE_IN
 }
 

@@ -11,6 +11,9 @@
 //! * A container that was given up keeps its record, with its intervals, as long as anything that is retained names it: also
 //!   what only a lease retains, and versions that come later and build on such a one (`LaterReferencesInherit`).
 
+mod containers;
+mod users;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use larder_format::ids::{ContainerId, ContainerKind, SeriesKey};
@@ -19,7 +22,8 @@ use larder_format::layout::Layout;
 use larder_format::manifest::ContainerUsage;
 use larder_store::survey::ListedContainer;
 
-use super::containers::{ContainerTable, Places};
+use containers::{ContainerTable, Places};
+
 use crate::ingest;
 
 /// Numbers of versions, by series.

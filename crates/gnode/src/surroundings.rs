@@ -11,8 +11,6 @@ use larder_job::{Cancel, Clock, JobContext, NoProgress};
 use larder_store::Repository;
 use larder_store::jobs::RENEW_EVERY;
 
-use super::lost::is_late;
-
 /// Bytes of memory for checking and copying chunks, beside the buffers of the threads.
 const COPY_MEMORY: usize = 64 << 20;
 
@@ -78,13 +76,18 @@ impl Surroundings {
 }
 
 /// Whether a pass that began then has to come to an end.
-pub(super) fn stop(
+pub(crate) fn stop(
     surroundings: &Surroundings,
     most: Option<Duration>,
     started_ms: u64,
 ) -> Arc<dyn Fn() -> bool + Send + Sync> {
     let (now_ms, asked) = (surroundings.now_ms.clone(), surroundings.stop.clone());
     Arc::new(move || asked() || is_late(now_ms(), started_ms, most))
+}
+
+/// Whether so much time has passed.
+pub(crate) fn is_late(now_ms: u64, started_ms: u64, most: Option<Duration>) -> bool {
+    most.is_some_and(|most| Duration::from_millis(now_ms.saturating_sub(started_ms)) >= most)
 }
 
 /// The clock of the surroundings.
