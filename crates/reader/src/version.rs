@@ -4,19 +4,19 @@
 
 use std::sync::Arc;
 
-use crate::entries::{Entries, EntriesBelow, PlacedEntry};
-use crate::reading::{ReadError, Reading};
-use crate::recipe_reader::{MetaChunks, RecipeReader, RecordCursor};
-use crate::resolved::Resolved;
-use crate::vision::{FetchCounters, FetchOptions, FetchReport};
 use larder_format::entry::Entry;
 use larder_format::ids::ContainerId;
 use larder_format::manifest::Manifest;
 use larder_format::recipe::Recipe;
 use larder_job::JobContext;
-
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
+
+use crate::entries::{Entries, EntriesBelow, PlacedEntry};
+use crate::reading::{ReadError, Reading};
+use crate::recipe_reader::{MetaChunks, RecipeReader, RecordCursor};
+use crate::resolved::Resolved;
+use crate::vision::{FetchCounters, FetchOptions, FetchReport};
 
 /// An opened version.
 #[derive(Debug)]
