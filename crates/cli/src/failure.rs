@@ -5,9 +5,9 @@ use std::error::Error;
 
 use larder_format::{DecodeError, names};
 use larder_gnode::compaction::CompactionError;
-use larder_gnode::converting::ConvertError;
 use larder_gnode::pass::PassError;
 use larder_index::IndexError;
+use larder_lifecycle::converting::ConvertError;
 use larder_lnode::{BackupError, RestoreError};
 use larder_reader::ReadError;
 use larder_rewrite::check::CheckError;

@@ -32,11 +32,12 @@ use std::sync::Arc;
 
 use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, JobId};
-use larder_format::lease::{Done, JobKind, Lease, Pin};
+use larder_format::lease::{Done, JobKind, Lease};
 use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_index::{Current, IndexError};
 use larder_job::JobContext;
 use larder_job::{Ending, LeaseKeeper};
+use larder_reader::{look_at, pin_of};
 use larder_rewrite::relayout::{Relayout, RelayoutError};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
@@ -46,7 +47,6 @@ use larder_store::repository::random;
 use choice::Leave;
 use duplicates::Duplicates;
 use newest::{Newest, Uses};
-pub(crate) use sharing::look_at;
 use sharing::{Copied, Sharing};
 
 /// Of its own metadata a fifth dead is worth it, as of data that is given up.
@@ -313,7 +313,7 @@ impl Compactor {
     ) -> Result<(Compacted, bool), CompactionError> {
         let context = &self.context;
         let (repository, pin) = (&context.repository, pin_of(&plan.version));
-        let newest = context.runtime.block_on(sharing::look_at(repository, &plan.version))?;
+        let newest = context.runtime.block_on(look_at(repository, &plan.version))?;
         let Some(version) = newest.filter(|newest| newest.generation == plan.version.generation) else {
             return Ok((Compacted::Overtaken, true));
         };
@@ -380,8 +380,4 @@ fn metadata_percent(container: &ContainerId, version: &Version, others: &HashSet
         (false, true) => OWN_METADATA_PERCENT,
         (false, false) => OLD_METADATA_PERCENT,
     }
-}
-
-fn pin_of(version: &Version) -> Pin {
-    Pin { series: version.series, job: version.id() }
 }

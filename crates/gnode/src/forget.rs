@@ -15,9 +15,9 @@ use larder_store::pins::{PinError, PinLine};
 use larder_store::rules::Rule;
 use larder_store::{Repository, RepositoryError};
 
-use crate::categories::{Categories, categories};
 use crate::retention::{Candidate, GroupBy, GroupKey, Policy, Reason, judge};
 use crate::shares::shares;
+use larder_lifecycle::categories::{Categories, categories};
 
 /// Marks that are made at once.
 const CONCURRENT_MARKS: usize = 16;

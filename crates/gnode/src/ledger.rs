@@ -17,12 +17,12 @@ use larder_index::{IndexError, IndexSnapshot, LookupOptions, PassRuns};
 use larder_store::rules::Rule;
 use larder_store::survey::ListedContainer;
 
-use crate::arranging::Unarranged;
 use crate::error::PassError;
 use crate::giving_up::Rights;
 use crate::ingest::Sketches;
 use crate::lifespans::{Lifespans, Numbers};
 use crate::tables::IndexWork;
+use larder_lifecycle::arranging::Unarranged;
 
 /// Runs of the table at which it is written anew as one. Every run is read by every pass.
 const RUNS_MAX: usize = 8;

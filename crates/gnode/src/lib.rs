@@ -1,10 +1,7 @@
 //! The G-node: everything that runs offline and makes room.
 //!
 //! * [`agreement`]: whether the index agrees with containers and versions.
-//! * [`arranging`]: chunks of series in the layout `lifecycle` that are needed by the same versions come to lie together.
-//! * [`categories`]: what lies where of a series in the layout `lifecycle`, and what forgetting would free.
 //! * [`compaction`]: newest versions laid out anew, so that they are read fast.
-//! * [`converting`]: series in another layout.
 //! * [`forget`]: marks versions that a policy does not keep.
 //! * [`giving_up`]: chunks that are stored twice, or needed no more, leave containers that versions still name.
 //! * [`ingest`]: the chunks of new containers, taken into the index.
@@ -18,13 +15,10 @@
 //! written (`tables`).
 //!
 //! Any number of L-nodes and G-nodes may work on one repository at once; `docs/concurrency.md` says why that is safe.
-//! Above: `cli`. Below: `rewrite`, `reader`, `writer`, `job`, `index`, `store`, `format`.
+//! Above: `cli`. Below: `lifecycle`, `rewrite`, `reader`, `writer`, `job`, `index`, `store`, `format`.
 
 pub mod agreement;
-pub mod arranging;
-pub mod categories;
 pub mod compaction;
-pub mod converting;
 mod error;
 pub mod forget;
 pub mod giving_up;

@@ -31,7 +31,7 @@ pub use diff::{Change, diff};
 pub use entries::{Entries, EntriesBelow, PlacedEntry, is_at_or_below};
 pub use missing::{Missing, missing_containers};
 pub use moved::{Found, Moved, Sought, without_index};
-pub use reading::{ReadError, ReadLease, Reading, is_missing, look, pin_of};
+pub use reading::{ReadError, ReadLease, Reading, is_missing, look, look_at, pin_of};
 pub use recipe_reader::{MetaChunks, Node, RecipeReader, RecordCursor, damaged};
 pub use references::References;
 pub use stats::{RepositoryStats, stats};

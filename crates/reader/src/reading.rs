@@ -68,6 +68,14 @@ pub async fn look(repository: &Repository, version: &Version) -> Result<Option<M
     }
 }
 
+/// Looks at a version after the lease that names it, as at a base: mark, then register, then its newest generation.
+pub async fn look_at(repository: &Repository, version: &Version) -> Result<Option<Version>, RepositoryError> {
+    match repository.is_retained(pin_of(version)).await? {
+        true => repository.buildable_generation(version).await,
+        false => Ok(None),
+    }
+}
+
 /// The lease of a job that reads. Dropped without [`ReadLease::close`] it is renewed no more, and expires.
 #[derive(Debug)]
 pub struct ReadLease {

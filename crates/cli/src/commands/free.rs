@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use larder_format::ids::{JobId, SeriesKey};
 use larder_format::layout::Layout;
-use larder_gnode::categories::{Categories, categories};
 use larder_gnode::shares::shares;
 use larder_job::JobContext;
+use larder_lifecycle::categories::{Categories, categories};
 use larder_store::catalog::Version;
 
 use crate::app::App;

@@ -39,12 +39,12 @@ use larder_format::index_manifest::Table;
 use larder_format::lease::Pin;
 use larder_index::{Draft, IndexError, IndexPass};
 use larder_job::JobContext;
+use larder_lifecycle::arranging::ArrangeError;
 use larder_rewrite::relayout::{Relayout, RelayoutError};
 use larder_store::RepositoryError;
 use larder_store::survey::ListedContainer;
 
 pub(crate) use standing::Rights;
-pub(crate) use tables::none_left;
 
 use carry::Ended;
 use choose::Chosen;
@@ -190,6 +190,15 @@ pub enum GiveUpError {
     /// Copying failed.
     #[error(transparent)]
     Relayout(#[from] RelayoutError),
+}
+
+impl From<ArrangeError> for GiveUpError {
+    fn from(error: ArrangeError) -> Self {
+        match error {
+            ArrangeError::Index(error) => Self::Index(error),
+            ArrangeError::Relayout(error) => Self::Relayout(error),
+        }
+    }
 }
 
 impl From<RepositoryError> for GiveUpError {

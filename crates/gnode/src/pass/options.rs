@@ -6,9 +6,9 @@ use std::time::Duration;
 use larder_store::jobs::RENEW_EVERY;
 
 use super::scope::Listing;
-use crate::arranging::ArrangeOptions;
 use crate::giving_up::GiveUpOptions;
 use crate::tables::{MEMORY_DEFAULT, THREADS_MAX};
+use larder_lifecycle::arranging::ArrangeOptions;
 
 /// How a pass is made.
 #[derive(Debug, Clone)]

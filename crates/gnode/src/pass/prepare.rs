@@ -13,10 +13,10 @@ use super::report::{Done, Kept, Outcome, PassReport, Plan};
 use super::run::Pass;
 use super::search::Search;
 use super::survey::Survey;
-use crate::arranging::{self, Arranged};
 use crate::error::PassError;
 use crate::giving_up::{GivenUp, Rights, Work};
 use crate::ledger::{Ledger, run_ids};
+use larder_lifecycle::arranging::{self, Arranged};
 
 /// What steps 2 to 6 gave.
 pub(super) struct Decided {
@@ -190,7 +190,7 @@ impl Pass<'_> {
             options,
             context: self.surroundings.context(&self.repository, self.options.threads),
             job: self.job.unwrap_or(self.base.manifest.head.pass),
-            rights: self.rights(ledger, proposal),
+            rights: Box::new(self.rights(ledger, proposal)),
             series,
             stop: self.stop(),
         }))

@@ -5,8 +5,8 @@ use larder_format::lease::{JobKind, Pin};
 
 use super::cost::Requests;
 use super::decide::Decision;
-use crate::arranging::{ArrangePlan, Arranged};
 use crate::giving_up::{GiveUpPlan, GivenUp};
+use larder_lifecycle::arranging::{ArrangePlan, Arranged};
 
 /// What goes when the pass is carried out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

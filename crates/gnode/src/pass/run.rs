@@ -20,12 +20,12 @@ use super::lost::{Beginning, begin};
 use super::options::PassOptions;
 use super::prepare::Decided;
 use super::report::{Outcome, PassReport, Plan};
-use crate::arranging::{arrange, plan as plan_arranging};
 use crate::error::PassError;
 use crate::giving_up::{Exact, GiveUpError, Work, give_up, plan};
 use crate::ledger::{Written, run_ids};
 use crate::surroundings::{Surroundings, is_late, stop};
 use crate::tables::{IndexWork, Limits, WithChunks, beside_tails, discard, index_pass, remembering, with_chunks};
+use larder_lifecycle::arranging::{arrange, plan as plan_arranging};
 
 /// Makes a pass.
 pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<PassReport, PassError> {
@@ -137,7 +137,7 @@ impl Pass<'_> {
             report.plan.given_up = self.planned(move |pass, draft| plan(pass, draft, &work)).await?;
         }
         if let Some(work) = arranging {
-            report.plan.arranging = self.planned(move |pass, draft| plan_arranging(pass, draft, &work)).await?;
+            report.plan.arranging = self.planned(move |pass, draft| Ok(plan_arranging(pass, draft, &work)?)).await?;
         }
         Ok(report)
     }

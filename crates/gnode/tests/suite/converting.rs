@@ -11,9 +11,9 @@ use crate::support::*;
 use larder_format::compress::Compression;
 use larder_format::ids::{ContainerKind, JobId};
 use larder_format::layout::Layout;
-use larder_gnode::converting::{ConvertError, Converted, convert};
 use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::PassOptions;
+use larder_lifecycle::converting::{ConvertError, Converted, convert};
 use larder_testkit::Stop;
 
 fn every(of: u64, every: usize, before: [u64; 60]) -> [u64; 60] {

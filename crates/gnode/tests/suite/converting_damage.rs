@@ -11,10 +11,10 @@ use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::layout::Layout;
 use larder_format::names;
-use larder_gnode::converting::{Converted, convert};
 use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::PassOptions;
 use larder_job::JobContext;
+use larder_lifecycle::converting::{Converted, convert};
 use larder_reader::VersionReader;
 
 const LAYOUTS: [(Layout, Layout); 2] = [(Layout::Standard, Layout::Lifecycle), (Layout::Lifecycle, Layout::Standard)];

@@ -4,19 +4,19 @@ use std::collections::HashSet;
 
 use larder_format::ids::ContainerId;
 
+use super::ContainerRights;
 use super::Unarranged;
 use super::series::{Content, Contents, Series};
-use crate::giving_up::Rights;
 
 /// Those of which too much is of no use, or needed by other versions than the rest, so that whoever needs the rest reads it in vain.
 pub(super) fn choose(
     series: &Series,
     contents: &Contents,
     unarranged: &Unarranged,
-    rights: &Rights,
+    rights: &dyn ContainerRights,
     distrusted: &HashSet<ContainerId>,
 ) -> HashSet<ContainerId> {
-    let may_go = |id: &ContainerId| rights.is_free(id) && !rights.held.contains(id) && !distrusted.contains(id);
+    let may_go = |id: &ContainerId| rights.is_free(id) && !rights.is_held(id) && !distrusted.contains(id);
     let is_worth_it = |(id, content): &(&ContainerId, &Option<Content>)| {
         let (Some(known), Some(content)) = (series.containers.get(id), content) else { return false };
         !known.is_apart && may_go(id) && is_worth_it(known.facts.bytes, content, unarranged.holes_percent)

@@ -8,10 +8,10 @@ use larder_format::{DecodeError, names};
 use larder_index::{ContainerExtents, Draft, IndexError, IndexPass};
 use larder_store::RepositoryError;
 
+use super::ArrangeError;
 use super::references::{Use, Uses};
 use super::series::Series;
 use super::{Unarranged, Work};
-use crate::giving_up::GiveUpError;
 
 /// What is to be known of versions to say until when something is needed.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +39,7 @@ pub(super) fn classify(
     unarranged: &Unarranged,
     series: &Series,
     uses: &mut Uses,
-) -> Result<bool, GiveUpError> {
+) -> Result<bool, ArrangeError> {
     let (new, retained) = (unarranged.new_numbers(), unarranged.retained());
     let numbers = Numbers { new: &new, retained: &retained };
     let mut changes = pass.changes::<ContainerExtents>()?;
@@ -50,7 +50,7 @@ pub(super) fn classify(
         lost = lost.or(uses.container().filter(|next| *next < container));
         let used = uses.of(&container)?;
         // A job that runs may adopt it and use what nobody else does.
-        let is_held = work.rights.held.contains(&container) || known.is_apart;
+        let is_held = work.rights.is_held(&container) || known.is_apart;
         let may_drop = work.rights.is_free(&container) && !is_held;
         match extents_of(&before, &used, known.first(), numbers, may_drop) {
             Some(after) if after != before => changes.put(&container, &after),

@@ -9,12 +9,12 @@ use std::collections::HashSet;
 use larder_format::ids::ByteCount;
 use larder_index::{Draft, IndexError, IndexPass};
 
+use super::ArrangeError;
 use super::classify::{Numbers, extents_of};
 use super::disorder::is_disordered;
 use super::references::{References, Uses, references};
 use super::series::{Contents, Series, add, place_of};
 use super::{Unarranged, Work, choose};
-use crate::giving_up::GiveUpError;
 
 /// What would be arranged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,11 +39,11 @@ impl ArrangePlan {
 }
 
 /// What would be arranged.
-pub(crate) fn plan(pass: &IndexPass, draft: &Draft<'_>, work: &Work) -> Result<ArrangePlan, GiveUpError> {
+pub fn plan(pass: &IndexPass, draft: &Draft<'_>, work: &Work) -> Result<ArrangePlan, ArrangeError> {
     let mut plan = ArrangePlan::default();
     for unarranged in &work.series {
-        let series = Series::read(pass, draft, unarranged.series, &work.rights)?;
-        if series.containers.values().any(|known| is_disordered(known.number, &known.facts, work.rights.rebuilt)) {
+        let series = Series::read(pass, draft, unarranged.series, &*work.rights)?;
+        if series.containers.values().any(|known| is_disordered(known.number, &known.facts, work.rights.rebuilt())) {
             continue;
         }
         let new = unarranged.new_numbers();
@@ -61,7 +61,7 @@ pub(crate) fn plan(pass: &IndexPass, draft: &Draft<'_>, work: &Work) -> Result<A
             continue;
         };
         plan.versions += new.len() as u64;
-        for id in choose::choose(&series, &content, unarranged, &work.rights, &HashSet::new()) {
+        for id in choose::choose(&series, &content, unarranged, &*work.rights, &HashSet::new()) {
             let (known, content) = (series.containers.get(&id), content.get(&id).copied().flatten());
             plan.containers += 1;
             plan.container_bytes.0 += known.map_or(0, |known| known.facts.object_bytes);
@@ -79,7 +79,7 @@ fn content_after(
     unarranged: &Unarranged,
     series: &Series,
     uses: &mut Uses,
-) -> Result<Option<Contents>, GiveUpError> {
+) -> Result<Option<Contents>, ArrangeError> {
     let (new, retained) = (unarranged.new_numbers(), unarranged.retained());
     let numbers = Numbers { new: &new, retained: &retained };
     let there = series.containers.values().filter(|known| known.is_there());
@@ -88,7 +88,7 @@ fn content_after(
     Series::extents(pass, draft, &series.by_name(), |known, before| {
         let container = known.facts.id;
         let used = uses.of(&container)?;
-        let is_held = work.rights.held.contains(&container) || known.is_apart;
+        let is_held = work.rights.is_held(&container) || known.is_apart;
         let may_drop = work.rights.is_free(&container) && !is_held;
         match extents_of(&before, &used, known.first(), numbers, may_drop) {
             Some(after) => {

@@ -12,7 +12,6 @@ use larder_store::survey::ListedContainer;
 
 use super::series::{Content, Contents, Known, Series, place_of};
 use super::{Arranged, Work};
-use crate::giving_up::none_left;
 use larder_format::extents::Extents;
 
 /// Changes the draft.
@@ -133,7 +132,8 @@ impl Settling {
         new.sort_unstable();
         for id in new {
             let number = draft.manifest.head.next_container;
-            draft.manifest.head.next_container = number.checked_add(1).ok_or_else(none_left)?;
+            draft.manifest.head.next_container =
+                number.checked_add(1).ok_or_else(IndexError::container_numbers_exhausted)?;
             self.new.insert(id, number);
             self.numbers.insert(id, number);
         }
@@ -154,7 +154,7 @@ impl Settling {
             Some(Some(_)) => {}
             // `GiveUpSettled`, `GiveUpNotAdopted`.
             _ if known.is_apart => {}
-            _ if !work.rights.is_free(&facts.id) || work.rights.held.contains(&facts.id) => {}
+            _ if !work.rights.is_free(&facts.id) || work.rights.is_held(&facts.id) => {}
             _ => {
                 facts.state = ContainerState::Arranged;
                 (facts.given_up_chunks, facts.given_up_bytes) = (facts.chunks, facts.bytes);

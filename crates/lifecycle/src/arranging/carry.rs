@@ -15,9 +15,9 @@ use larder_rewrite::relayout::{Relayout, RelayoutError, damaged_container};
 use larder_writer::LANES_MAX;
 use lru::LruCache;
 
+use super::ArrangeError;
 use super::series::{Known, Series, place_of, rank};
 use super::{Arranged, Work};
-use crate::giving_up::GiveUpError;
 
 /// Bytes of chunks whose records are gone over together.
 const BATCH_BYTES: u64 = 64 << 20;
@@ -44,13 +44,13 @@ pub(super) fn carry(
     chosen: &HashSet<ContainerId>,
     relayout: &mut Relayout,
     arranged: &mut Arranged,
-) -> Result<Ended, GiveUpError> {
+) -> Result<Ended, ArrangeError> {
     let names = series.by_category();
     let mut lasts = BTreeSet::new();
     Series::extents(pass, draft, &names, |name, extents| {
         let moving = extents.0.iter().filter(|extent| chosen.contains(&place_of(name, extent)));
         lasts.extend(moving.map(|extent| rank(extent.last)));
-        Ok::<_, GiveUpError>(())
+        Ok::<_, ArrangeError>(())
     })?;
     let lasts: Vec<u32> = lasts.into_iter().collect();
     let mut tables = Tables { cache: LruCache::new(TABLES_KEPT) };
@@ -93,10 +93,10 @@ pub(super) fn carry(
 enum Cut {
     Distrusted(ContainerId),
     Stopped,
-    Failed(GiveUpError),
+    Failed(ArrangeError),
 }
 
-impl<E: Into<GiveUpError>> From<E> for Cut {
+impl<E: Into<ArrangeError>> From<E> for Cut {
     fn from(error: E) -> Self {
         Self::Failed(error.into())
     }

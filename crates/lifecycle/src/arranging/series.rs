@@ -9,7 +9,7 @@ use larder_format::layout::Layout;
 use larder_index::{ContainerExtents, Containers, Draft, IndexError, IndexPass, LookupOptions};
 use larder_store::rules::Rule;
 
-use crate::giving_up::Rights;
+use super::ContainerRights;
 
 /// Records of extents that are looked up at once.
 const BATCH: usize = 256;
@@ -71,7 +71,7 @@ impl Series {
         pass: &IndexPass,
         draft: &Draft<'_>,
         key: SeriesKey,
-        rights: &Rights,
+        rights: &dyn ContainerRights,
     ) -> Result<Self, IndexError> {
         let keeps = pass.io.repository.keeps(Rule::LayoutsApart);
         let mut others = HashSet::new();

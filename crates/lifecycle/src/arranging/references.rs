@@ -7,8 +7,8 @@ use larder_format::manifest::Register;
 use larder_format::run::{RecordLayout, ValueWidth};
 use larder_index::{Cursor, IndexError, IndexPass, Sorted, Sorter};
 
+use super::ArrangeError;
 use super::{Unarranged, Work, interrupted};
-use crate::giving_up::GiveUpError;
 
 /// Container, where the stretch begins, the version, the length; and nothing with it.
 const USES: RecordLayout = RecordLayout { key_len: 33, value: ValueWidth::Fixed(0) };
@@ -80,7 +80,7 @@ pub(super) enum References {
 }
 
 /// What the versions that are new use.
-pub(super) fn references(pass: &IndexPass, work: &Work, unarranged: &Unarranged) -> Result<References, GiveUpError> {
+pub(super) fn references(pass: &IndexPass, work: &Work, unarranged: &Unarranged) -> Result<References, ArrangeError> {
     let repository = &pass.io.repository;
     let mut sorter = Sorter::new(repository, USES, pass.memory / 2, &pass.folder)?;
     for version in unarranged.versions.iter().filter(|version| !version.is_arranged) {
@@ -113,11 +113,11 @@ pub(super) fn references(pass: &IndexPass, work: &Work, unarranged: &Unarranged)
                     }
                 }
             }
-            Ok::<_, GiveUpError>(())
+            Ok::<_, ArrangeError>(())
         });
         match walked {
             Ok(()) => stretch.map_or(Ok(()), push)?,
-            Err(GiveUpError::Index(error)) if error.is_damage() => {
+            Err(ArrangeError::Index(error)) if error.is_damage() => {
                 tracing::warn!(%error, "what a version uses is not known, so its series is not arranged");
                 return Ok(References::Damaged);
             }

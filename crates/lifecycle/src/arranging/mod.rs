@@ -28,6 +28,7 @@ mod classify;
 mod disorder;
 mod plan;
 mod references;
+mod rights;
 mod series;
 mod settle;
 
@@ -43,11 +44,11 @@ use larder_job::JobContext;
 use larder_rewrite::relayout::{Relayout, RelayoutError};
 use larder_store::survey::ListedContainer;
 
-use crate::giving_up::{GiveUpError, Rights};
 pub use disorder::disordered;
 pub(crate) use disorder::disordered_on;
 pub use plan::ArrangePlan;
-pub(crate) use plan::plan;
+pub use plan::plan;
+pub use rights::{ArrangeError, ContainerRights};
 
 use carry::Ended;
 use disorder::is_disordered;
@@ -100,26 +101,27 @@ pub struct Arranged {
     pub given_up: u64,
     /// Bytes of those.
     pub given_up_bytes: ByteCount,
-    pub(crate) containers: Vec<ListedContainer>,
+    /// The containers that may be deleted when the index is published.
+    pub containers: Vec<ListedContainer>,
     /// Whether the index says now of a series that it was looked at and is in order, which it did not say before.
     pub(crate) has_noted: bool,
     /// The number that the pass's next container gets.
-    pub(crate) next_number: u32,
+    pub next_number: u32,
 }
 
 impl Arranged {
     /// Whether it changed nothing that is worth an index.
-    pub(crate) fn is_nothing(&self) -> bool {
+    pub fn is_nothing(&self) -> bool {
         self.versions == 0 && self.written == 0 && self.containers.is_empty() && !self.has_noted
     }
 
     /// Whether it may have written containers that no index has.
-    pub(crate) fn may_have_left(&self) -> bool {
+    pub fn may_have_left(&self) -> bool {
         self.was_stopped || !self.unreadable.is_empty()
     }
 
     /// Adds what was done after it.
-    pub(crate) fn add(&mut self, next: Self) {
+    pub fn add(&mut self, next: Self) {
         self.versions += next.versions;
         self.moved_chunks += next.moved_chunks;
         self.moved_bytes.0 += next.moved_bytes.0;
@@ -136,25 +138,26 @@ impl Arranged {
 
 /// A series that is to be arranged.
 #[derive(Debug, Clone)]
-pub(crate) struct Unarranged {
-    pub(crate) series: SeriesKey,
+pub struct Unarranged {
+    /// Which series.
+    pub series: SeriesKey,
     /// Its versions that are retained, by rising number.
-    pub(crate) versions: Vec<IndexedVersion>,
+    pub versions: Vec<IndexedVersion>,
     /// Whether versions went of which there are older ones, so that not all of what they had goes by itself.
-    pub(crate) has_left: bool,
+    pub has_left: bool,
     /// Whether any went.
-    pub(crate) has_lost: bool,
+    pub has_lost: bool,
     /// Whether it was asked for.
-    pub(crate) is_wanted: bool,
+    pub is_wanted: bool,
     /// Percent, as in [`ArrangeOptions`].
-    pub(crate) holes_percent: f64,
+    pub holes_percent: f64,
     /// Versions, as in [`ArrangeOptions`].
-    pub(crate) every: u32,
+    pub every: u32,
 }
 
 impl Unarranged {
     /// Whether there is something to arrange, however much may be left over. A pass that was cut off left no version that was carried.
-    pub(crate) fn is_due(&self) -> bool {
+    pub fn is_due(&self) -> bool {
         self.has_new() || self.has_left || self.is_wanted || self.carried().is_none()
     }
 
@@ -185,20 +188,24 @@ impl Unarranged {
 }
 
 /// All that is to be known for it.
-pub(crate) struct Work {
-    pub(crate) options: ArrangeOptions,
+pub struct Work {
+    /// How it is done.
+    pub options: ArrangeOptions,
     /// For reading and writing contents.
-    pub(crate) context: JobContext,
+    pub context: JobContext,
     /// The pass, to which new containers belong.
-    pub(crate) job: JobId,
-    pub(crate) rights: Rights,
-    pub(crate) series: Vec<Unarranged>,
-    pub(crate) stop: Arc<dyn Fn() -> bool + Send + Sync>,
+    pub job: JobId,
+    /// What the pass knows of containers.
+    pub rights: Box<dyn ContainerRights>,
+    /// The series to arrange.
+    pub series: Vec<Unarranged>,
+    /// Whether to come to an end. Asked often.
+    pub stop: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
 /// Arranges what is to be arranged, and changes the draft. The containers of [`Arranged`] may be deleted as soon as the draft is
 /// published.
-pub(crate) fn arrange(pass: &IndexPass, draft: &mut Draft<'_>, work: &Work) -> Result<Arranged, GiveUpError> {
+pub fn arrange(pass: &IndexPass, draft: &mut Draft<'_>, work: &Work) -> Result<Arranged, ArrangeError> {
     let mut arranged = Arranged::default();
     let mut relayout = None;
     let mut settling = BTreeMap::new();
@@ -240,10 +247,10 @@ fn arrange_series(
     unarranged: &Unarranged,
     relayout: &mut Option<Relayout>,
     arranged: &mut Arranged,
-) -> Result<Option<Series>, GiveUpError> {
-    let series = Series::read(pass, draft, unarranged.series, &work.rights)?;
+) -> Result<Option<Series>, ArrangeError> {
+    let series = Series::read(pass, draft, unarranged.series, &*work.rights)?;
     // Neither what is gone nor what may go at any time can be relied on (`RebuiltKeepsCopies`).
-    if series.containers.values().any(|known| is_disordered(known.number, &known.facts, work.rights.rebuilt)) {
+    if series.containers.values().any(|known| is_disordered(known.number, &known.facts, work.rights.rebuilt())) {
         tracing::warn!(
             "a series is not arranged: the index was rebuilt, and does not know where its containers' bytes went; \
              converting it within its layout puts it in order"
@@ -257,7 +264,7 @@ fn arrange_series(
             arranged.damaged_series += 1;
             return Ok(None);
         }
-        Err(GiveUpError::Relayout(RelayoutError::Interrupted)) => {
+        Err(ArrangeError::Relayout(RelayoutError::Interrupted)) => {
             // Nothing of it has changed. What the pass knows of other series, and of what may go, is worth its index.
             arranged.was_stopped = true;
             return Ok(None);
@@ -273,7 +280,7 @@ fn arrange_series(
     let gives_up = unarranged.gives_up();
     for _ in 0..if gives_up { ATTEMPTS } else { 0 } {
         let content = series.content(pass, draft)?;
-        let chosen = choose::choose(&series, &content, unarranged, &work.rights, &distrusted);
+        let chosen = choose::choose(&series, &content, unarranged, &*work.rights, &distrusted);
         if chosen.is_empty() {
             break;
         }
@@ -314,6 +321,6 @@ fn arrange_series(
     Ok(Some(series))
 }
 
-fn interrupted() -> GiveUpError {
-    GiveUpError::Relayout(RelayoutError::Interrupted)
+fn interrupted() -> ArrangeError {
+    ArrangeError::Relayout(RelayoutError::Interrupted)
 }

@@ -30,7 +30,7 @@ use larder_format::sketch::Sketch;
 use larder_index::IndexError;
 use larder_job::JobContext;
 use larder_job::{Ending, LeaseKeeper};
-use larder_reader::References;
+use larder_reader::{References, look_at};
 use larder_rewrite::relayout::{ChunkPlaces, Relayout, RelayoutError};
 use larder_store::RepositoryError;
 use larder_store::catalog::{Catalog, Version};
@@ -39,7 +39,6 @@ use larder_store::repository::random;
 use larder_writer::Holding;
 
 use crate::arranging::disordered_on;
-use crate::compaction::look_at;
 
 /// Of the context's memory, one part in so many for where the chunks of the version before are.
 const BEFORE_ONE_IN: usize = 8;
