@@ -10,7 +10,7 @@
 //! * What forgetting versions frees is what a retained version needs before and none after: bytes of extents, and objects of which nothing
 //!   is needed any more. Copying what is left of containers with holes may free more, later.
 //!
-//! Not here: arranging ([`crate::arranging`]); metadata, and what versions of the standard layout share ([`crate::shares`]).
+//! Not here: arranging ([`crate::arranging`]); metadata, and what versions of the standard layout share (`gnode::shares`).
 
 mod reading;
 #[cfg(test)]

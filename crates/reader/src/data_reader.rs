@@ -132,7 +132,7 @@ impl DataReader {
     /// Appends the next chunk of the stream to `out`; `false` at the end.
     pub(crate) fn next_chunk(&mut self, out: &mut Vec<u8>) -> Result<bool, RepositoryError> {
         let from = self.cursor.offset();
-        let Some(mut record) = self.cursor.next()? else { return Ok(false) };
+        let Some(mut record) = self.cursor.next_record()? else { return Ok(false) };
         loop {
             let (segment, place, records) = self.cursor.last();
             let records = records.clone();

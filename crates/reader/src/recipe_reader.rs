@@ -457,7 +457,7 @@ impl RecordCursor {
     }
 
     /// The next record.
-    pub fn next(&mut self) -> Result<Option<ChunkRecord>, RepositoryError> {
+    pub fn next_record(&mut self) -> Result<Option<ChunkRecord>, RepositoryError> {
         while self.record >= self.records.len() {
             if self.segment >= self.reader.segments() {
                 return Ok(None);
