@@ -14,6 +14,7 @@ use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_format::sketch::Sketch;
 use larder_index::tables::{Changes, ContainerExtents, Containers, TableView};
 use larder_index::{IndexError, IndexSnapshot, LookupOptions, PassRuns};
+use larder_lifecycle::arranging::Unarranged;
 use larder_store::rules::Rule;
 use larder_store::survey::ListedContainer;
 
@@ -22,7 +23,6 @@ use crate::giving_up::Rights;
 use crate::ingest::Sketches;
 use crate::lifespans::{Lifespans, Numbers};
 use crate::tables::IndexWork;
-use larder_lifecycle::arranging::Unarranged;
 
 /// Runs of the table at which it is written anew as one. Every run is read by every pass.
 const RUNS_MAX: usize = 8;

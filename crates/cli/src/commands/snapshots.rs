@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use larder_format::ids::JobId;
 use larder_format::lease::Pin;
 use larder_gnode::forget::pin_of;
+use larder_job::JobContext;
 use larder_store::catalog::Version;
 use larder_store::pins::PinLine;
 use serde_json::{Map, Value, json};
@@ -14,7 +15,6 @@ use crate::args::{GroupBy, SnapshotsArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Align, Table, absolute, safe, summary};
-use larder_job::JobContext;
 
 use super::free::Free;
 use crate::refs::Versions;

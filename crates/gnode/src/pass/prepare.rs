@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use larder_format::ids::JobId;
 use larder_format::index_manifest::{ContainerList, Doomed, Reason};
 use larder_format::lease::{Lease, Pin};
+use larder_lifecycle::arranging::{self, Arranged};
 use larder_store::rules::Rule;
 
 use super::cost::Requests;
@@ -16,7 +17,6 @@ use super::survey::Survey;
 use crate::error::PassError;
 use crate::giving_up::{GivenUp, Rights, Work};
 use crate::ledger::{Ledger, run_ids};
-use larder_lifecycle::arranging::{self, Arranged};
 
 /// What steps 2 to 6 gave.
 pub(super) struct Decided {

@@ -2,11 +2,11 @@
 
 use larder_format::ids::{ByteCount, ContainerId, ContainerKind, JobId};
 use larder_format::lease::{JobKind, Pin};
+use larder_lifecycle::arranging::{ArrangePlan, Arranged};
 
 use super::cost::Requests;
 use super::decide::Decision;
 use crate::giving_up::{GiveUpPlan, GivenUp};
-use larder_lifecycle::arranging::{ArrangePlan, Arranged};
 
 /// What goes when the pass is carried out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use larder_format::index_manifest::{Doomed, IndexManifest, PassStatistics, Queue
 use larder_format::lease::{Done, Pin};
 use larder_index::{Current, Draft, IndexPass, IndexSnapshot, PassRuns, Published, Turn, publish};
 use larder_job::renewing;
+use larder_lifecycle::arranging::{arrange, plan as plan_arranging};
 use larder_store::Repository;
 use larder_store::repository::random;
 use larder_store::rules::Rule;
@@ -25,7 +26,6 @@ use crate::giving_up::{Exact, GiveUpError, Work, give_up, plan};
 use crate::ledger::{Written, run_ids};
 use crate::surroundings::{Surroundings, is_late, stop};
 use crate::tables::{IndexWork, Limits, WithChunks, beside_tails, discard, index_pass, remembering, with_chunks};
-use larder_lifecycle::arranging::{arrange, plan as plan_arranging};
 
 /// Makes a pass.
 pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<PassReport, PassError> {

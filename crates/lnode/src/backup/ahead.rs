@@ -13,8 +13,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, bounded};
 use larder_chunking::RunMac;
 use larder_source::Elsewhere;
-use larder_writer::PoolHandle;
-use larder_writer::{Cutter, Cutting};
+use larder_writer::{Cutter, Cutting, PoolHandle};
 
 use super::incoming::STEP_BYTES;
 use super::prediction::{Predicted, Predictor};

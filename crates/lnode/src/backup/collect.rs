@@ -9,8 +9,7 @@ use larder_format::Fingerprint;
 use larder_job::JobContext;
 use larder_source::Walk;
 use larder_store::RepositoryError;
-use larder_writer::Pool;
-use larder_writer::{Chunks, Cutting};
+use larder_writer::{Chunks, Cutting, Pool};
 
 use super::batch::Ready;
 use super::compare::{Comparison, Rules};

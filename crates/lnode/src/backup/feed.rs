@@ -14,8 +14,7 @@ use larder_dedup::Tools;
 use larder_format::entry::{Entry, EntryKind, Timestamp};
 use larder_job::{Cancel, JobContext, Problem, Progress};
 use larder_source::{Elsewhere, FileReader, Found, Item, PathText, SkipReason};
-use larder_writer::PoolHandle;
-use larder_writer::{Chunks, Cutter, Cutting, HEAD_BYTES};
+use larder_writer::{Chunks, Cutter, Cutting, HEAD_BYTES, PoolHandle};
 
 use super::BackupError;
 use super::ahead::{Ahead, Proofs};

@@ -19,8 +19,7 @@ use larder_format::recipe::Proof;
 use larder_format::segment::{ChunkRecord, Superchunk};
 use larder_reader::RecipeReader;
 use larder_store::RepositoryError;
-use larder_writer::tail_of;
-use larder_writer::{Cutter, KnownRun};
+use larder_writer::{Cutter, KnownRun, tail_of};
 use parking_lot::Mutex;
 
 use super::incoming::Pieces;

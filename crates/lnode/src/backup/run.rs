@@ -13,15 +13,13 @@ use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Statistics, Summary};
 use larder_format::recipe::Recipe;
 use larder_format::sketch::Sketch;
-use larder_job::JobContext;
-use larder_job::{Ending, LeaseKeeper};
+use larder_job::{Ending, JobContext, LeaseKeeper};
 use larder_reader::{Entries, MetaChunks, Missing, RecipeReader, missing_containers};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::repository::random;
 use larder_store::rules::Rule;
-use larder_writer::Cutting;
-use larder_writer::{Destination, Packer, Pool, StopUploads, Uploads, container_table, holdings};
+use larder_writer::{Cutting, Destination, Packer, Pool, StopUploads, Uploads, container_table, holdings};
 
 use super::bases::OrphanedContainers;
 use super::compare::{Comparison, Rules};

@@ -24,9 +24,7 @@ use larder_format::segment::ChunkRecord;
 use larder_job::{Cancel, Problem, Progress};
 use larder_reader::RecipeReader;
 use larder_store::RepositoryError;
-use larder_writer::RecipeWriter;
-use larder_writer::{Chunks, Cutter, Cutting};
-use larder_writer::{MetaSink, Packer, Usage};
+use larder_writer::{Chunks, Cutter, Cutting, MetaSink, Packer, RecipeWriter, Usage};
 
 use super::BackupError;
 use super::bases::{BaseSegments, OrphanedContainers};

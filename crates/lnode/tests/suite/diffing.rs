@@ -10,8 +10,7 @@ use std::path::Path;
 use crate::support::*;
 use larder_job::JobContext;
 use larder_lnode::BackupOptions;
-use larder_reader::VersionReader;
-use larder_reader::{Change, diff};
+use larder_reader::{Change, VersionReader, diff};
 use larder_store::{RepositoryError, Store, StoreOptions};
 use larder_testkit::{FaultStore, Memory, OpKind, data};
 

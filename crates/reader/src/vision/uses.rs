@@ -20,12 +20,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use larder_format::ids::ContainerId;
+use larder_job::scratch;
 use larder_store::RepositoryError;
 use lru::LruCache;
 
 use crate::recipe_reader::RecipeReader;
 use crate::resolved::SegmentNumber;
-use larder_job::scratch;
 
 /// Number of a touch, in stream order.
 pub(crate) type TouchNumber = u32;

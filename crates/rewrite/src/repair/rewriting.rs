@@ -17,8 +17,7 @@ use larder_format::segment::ChunkRecord;
 use larder_job::JobContext;
 use larder_reader::{MetaChunks, RecipeReader};
 use larder_store::RepositoryError;
-use larder_writer::RecipeWriter;
-use larder_writer::{Destination, MetaSink, Packer, Usage};
+use larder_writer::{Destination, MetaSink, Packer, RecipeWriter, Usage};
 
 /// Where metadata goes, and what is counted.
 struct Sinks {
