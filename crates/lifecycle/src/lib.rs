@@ -4,9 +4,9 @@
 //! * [`categories`]: what lies where of a series, and what forgetting would free.
 //! * [`converting`]: series in another layout.
 //!
-//! This crate never decides when a pass begins or what a pass deletes: it asks the pass through
-//! [`ContainerRights`](arranging::ContainerRights). Readers resolve moved chunks without it. Above: `gnode`, `cli`. Below: `rewrite`,
-//! `reader`, `writer`, `job`, `index`, `store`, `format`.
+//! This crate never deletes an object and never publishes an index: the pass that runs it does both. It asks that pass about
+//! containers through [`ContainerRights`](arranging::ContainerRights). Readers resolve moved chunks without it. Above: `gnode`, `cli`.
+//! Below: `rewrite`, `reader`, `writer`, `job`, `index`, `store`, `format`.
 
 pub mod arranging;
 pub mod categories;

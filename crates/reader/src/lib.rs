@@ -9,7 +9,7 @@
 //!
 //! What is not where its record says is looked up in the index. Contents are fetched by exact knowledge of their next uses.
 //! This crate never writes an object but its lease, and links neither backup nor maintenance. Carries section V-A of the SlimStore
-//! paper. Above: `lnode`, `rewrite`, `gnode`. Below: `job`, `index`, `store`, `format`.
+//! paper. Above: `lnode`, `rewrite`, `lifecycle`, `gnode`. Below: `job`, `index`, `store`, `format`.
 
 mod arranged;
 mod data_reader;

@@ -18,9 +18,9 @@ pub struct Worker {
     pub(crate) compressor: Compressor,
     /// Opens compressed frames.
     pub decompressor: Decompressor,
-    /// Memory for a frame as it was compressed, and for what it decompresses to: whoever comes next overwrites them.
+    /// Memory for a compressed frame. The next user overwrites it.
     pub compressed: Vec<u8>,
-    /// Memory for what a frame decompresses to.
+    /// Memory for what a frame decompresses to. The next user overwrites it.
     pub raw: Vec<u8>,
 }
 
