@@ -24,9 +24,9 @@ use larder_format::segment;
 use larder_gnode::compaction::{CompactionOptions, compact, plans};
 use larder_gnode::forget::pin_of;
 use larder_gnode::pass::{self, PassOptions, PassReport, Surroundings};
-use larder_lnode::{
-    BackupOptions, Cancel, Clock, Context, FetchReport, Input, NoProgress, RestoreOptions, backup, restore,
-};
+use larder_job::{Cancel, Clock, JobContext, NoProgress};
+use larder_lnode::{BackupOptions, Input, RestoreOptions, backup, restore};
+use larder_reader::FetchReport;
 use larder_source::target::{Target, TargetOptions};
 use larder_store::catalog::Version;
 use larder_store::chunk_reader::ChunkReader;
@@ -94,7 +94,7 @@ impl AddAssign for Cost {
 pub struct Node {
     // Before the runtime, so that it goes first.
     /// What jobs are given.
-    pub context: Context,
+    pub context: JobContext,
     /// What they run on.
     pub runtime: tokio::runtime::Runtime,
 }
@@ -125,7 +125,7 @@ impl Node {
             KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 };
         let entropy = Arc::new(Repeatable(Mutex::new(Rng::new(seed))));
         let repository = runtime.block_on(Repository::init(store, config, PASSWORD.as_bytes(), fields, entropy))?;
-        let context = Context {
+        let context = JobContext {
             repository,
             runtime: runtime.handle().into(),
             clock: Arc::new(Ticking(AtomicU64::new(1_600_000_000_000))),

@@ -19,11 +19,11 @@ use larder_format::compress::Compression;
 use larder_format::extents::Extents;
 use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::layout::Layout;
-use larder_gnode::arranging::ArrangeOptions;
 use larder_gnode::compaction::CompactionOptions;
 use larder_gnode::giving_up::GiveUpOptions;
 use larder_gnode::pass::PassOptions;
 use larder_index::{ContainerExtents, Current, IndexIo, LookupOptions, TableView};
+use larder_lifecycle::arranging::ArrangeOptions;
 use larder_store::Store;
 
 use crate::Settings;

@@ -1,10 +1,6 @@
-//! The trait that every cutting algorithm implements, and the one place that makes them.
+//! The trait that every cutting algorithm implements.
 
-use crate::fastcdc::FastCdc;
-use crate::fixed::Fixed;
-use crate::mincdc::MinCdc;
-use crate::params::{Algorithm, ChunkerParams, ParamsError};
-use crate::rabin::Rabin;
+use crate::params::ChunkerParams;
 
 /// Whether more bytes of the stream follow the slice that is being cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,19 +63,4 @@ pub trait Chunker: Send + Sync {
     fn is_worth_predicting(&self) -> bool {
         false
     }
-}
-
-/// Makes the chunker for these parameters. `seed` is secret and belongs to the repository: without it nobody can tell
-/// from chunk sizes which known file was stored.
-///
-/// # Errors
-/// When the parameters are not valid.
-pub fn chunker(params: ChunkerParams, seed: &[u8; 32]) -> Result<Box<dyn Chunker>, ParamsError> {
-    params.validate()?;
-    Ok(match params.algorithm {
-        Algorithm::MinCdc => Box::new(MinCdc::new(params, seed)),
-        Algorithm::FastCdc => Box::new(FastCdc::new(params, seed)),
-        Algorithm::Rabin => Box::new(Rabin::new(params, seed)),
-        Algorithm::Fixed => Box::new(Fixed::new(params)),
-    })
 }

@@ -18,6 +18,7 @@
 //! Depends on no other crate of this project.
 
 mod chunker;
+mod factory;
 mod fastcdc;
 mod fingerprint;
 mod fingerprinter;
@@ -30,7 +31,8 @@ mod run_mac;
 mod seed;
 mod self_test;
 
-pub use chunker::{Chunker, StreamEnd, chunker};
+pub use chunker::{Chunker, StreamEnd};
+pub use factory::chunker;
 pub use fingerprint::Fingerprint;
 pub use fingerprinter::Fingerprinter;
 pub use pages::page_size;

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use larder_format::compress::Compression;
 use larder_format::names;
-use larder_lnode::{Cancel, Context, FetchOptions, Progress, SystemClock};
+use larder_job::{Cancel, JobContext, Progress, SystemClock};
+use larder_reader::FetchOptions;
 use larder_store::config::find_config;
 use larder_store::jobs::RENEW_EVERY;
 use larder_store::repository::{SystemEntropy, random};
@@ -207,8 +208,8 @@ impl App {
     }
 
     /// What a job needs.
-    pub(crate) fn context(&self, repository: Repository, progress: Arc<dyn Progress>) -> Context {
-        Context {
+    pub(crate) fn context(&self, repository: Repository, progress: Arc<dyn Progress>) -> JobContext {
+        JobContext {
             repository,
             runtime: self.runtime().handle().into(),
             clock: Arc::new(SystemClock),
@@ -222,8 +223,8 @@ impl App {
     }
 
     /// What reading without a visible job needs: it may be interrupted at any moment.
-    pub(crate) fn reading(&self, repository: Repository) -> Context {
-        Context {
+    pub(crate) fn reading(&self, repository: Repository) -> JobContext {
+        JobContext {
             repository,
             runtime: self.runtime().handle().into(),
             clock: Arc::new(SystemClock),

@@ -2,7 +2,7 @@
 //!
 //! One run is: the command line becomes an [`args::Command`], [`app::App`] opens what it needs, the verb's module in `commands` calls
 //! the crates below and prints, and `exit` says how the process ends. Everything that could be useful to another program lies
-//! further down. Below: `lnode`, `source`, `store`.
+//! further down. Below: `gnode`, `rewrite`, `lnode`, `reader`, `source`, `store`.
 
 mod allocator;
 mod app;

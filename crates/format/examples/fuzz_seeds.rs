@@ -6,11 +6,10 @@ mod support;
 use std::path::Path;
 
 use larder_format::compress::{Compression, Compressor};
-use larder_format::ids::{ContainerKind, KeyId};
+use larder_format::ids::{ContainerKind, KeyId, SettingsOf};
 use larder_format::index_mark::IndexMark;
 use larder_format::key_file::{KdfCost, KeyFields, to_paper, wrap};
 use larder_format::seal::MasterKey;
-use larder_format::settings::SettingsOf;
 use larder_format::{names, recipe, segment};
 use support::{CONTAINER, Forger, JOB, SERIES, keys};
 

@@ -47,6 +47,14 @@ pub const FRAME_MAX: usize = 64 << 20;
 /// Sealed object bytes at which a writer closes a container. Smaller costs requests, larger costs rewrites of sparse ones.
 pub const CONTAINER_TARGET: usize = 8 << 20;
 
+/// Payload bytes at which a writer closes a container however well it compresses.
+pub const PAYLOAD_TARGET_MAX: usize = 4 * CONTAINER_TARGET;
+
+/// Payload bytes of a container of the layout `lifecycle`: of those that arranging fills, of which many are open at once, exactly, and of
+/// others at least. Larger ones are read with fewer seeks, and are given up as much (`docs/decisions/0006-arranging-in-merges.md`).
+pub const LIFECYCLE_PAYLOAD: usize = 2 * CONTAINER_TARGET;
+const _: () = assert!(LIFECYCLE_PAYLOAD <= PAYLOAD_TARGET_MAX);
+
 /// Most payload bytes a container may declare.
 pub const PAYLOAD_MAX: u32 = 1 << 30;
 

@@ -156,14 +156,11 @@ pub struct RunId {
     pub seq: u32,
 }
 
-impl fmt::Display for RunId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::names::run(*self))
-    }
-}
-
-impl fmt::Display for ContainerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::names::container(*self))
-    }
+/// Whose settings they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SettingsOf {
+    /// Those of the repository: they hold for series where these have none.
+    Default,
+    /// Those of one series.
+    Series(SeriesKey),
 }

@@ -2,8 +2,9 @@
 //!
 //! Every key is made here and nowhere else, and parsed by the function beside its maker.
 
-use crate::ids::{ContainerId, ContainerKind, JobId, KeyId, RunId, SeriesKey};
-use crate::settings::SettingsOf;
+use std::fmt;
+
+use crate::ids::{ContainerId, ContainerKind, JobId, KeyId, RunId, SeriesKey, SettingsOf};
 
 /// The repository's configuration.
 pub const CONFIG: &str = "config";
@@ -224,6 +225,18 @@ pub fn is_object(name: &str) -> bool {
 fn parse_number<N: std::str::FromStr + ToString>(text: &str) -> Option<N> {
     let number: N = text.parse().ok()?;
     (number.to_string() == text).then_some(number)
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&run(*self))
+    }
+}
+
+impl fmt::Display for ContainerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&container(*self))
+    }
 }
 
 #[cfg(test)]

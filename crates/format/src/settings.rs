@@ -8,7 +8,7 @@
 use minicbor::{Decode, Encode};
 
 use crate::cbor;
-use crate::ids::SeriesKey;
+use crate::ids::SettingsOf;
 use crate::layout::Layout;
 use crate::names;
 use crate::seal::{Keys, ObjectType, open_object, seal_object};
@@ -25,15 +25,6 @@ pub const ARRANGE_EVERY: u8 = 1;
 
 const SETTINGS: ObjectType =
     ObjectType { magic: *b"LSET", version: 1, what: "settings of a series", max_len: SETTINGS_MAX };
-
-/// Whose settings they are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SettingsOf {
-    /// Those of the repository: they hold for series where these have none.
-    Default,
-    /// Those of one series.
-    Series(SeriesKey),
-}
 
 /// What is set. What is not holds as elsewhere: of a series as in the repository's, of these as the program has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
@@ -92,6 +83,7 @@ impl SeriesSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::SeriesKey;
     use crate::seal::MasterKey;
     use proptest::prelude::*;
 

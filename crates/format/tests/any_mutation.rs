@@ -9,13 +9,12 @@ mod support;
 
 use larder_format::compress::{Compression, Compressor};
 use larder_format::container::ContainerIndex;
-use larder_format::ids::{ContainerKind, KeyId};
+use larder_format::ids::{ContainerKind, KeyId, SettingsOf};
 use larder_format::index_manifest::IndexManifest;
 use larder_format::key_file::{self, KdfCost, KeyFields};
 use larder_format::manifest::{Head, Manifest, Register, Summary};
 use larder_format::run::RunIndex;
 use larder_format::seal::MasterKey;
-use larder_format::settings::SettingsOf;
 use larder_format::{metadata, names, recipe, segment};
 use mutate::{damaged, damages};
 use proptest::prelude::*;

@@ -16,13 +16,13 @@ use std::cell::Cell;
 
 use larder_format::config::UnverifiedConfig;
 use larder_format::container::{ContainerIndex, FRAME_MAX, PAYLOAD_MAX};
-use larder_format::ids::{ContainerKind, KeyId};
+use larder_format::ids::{ContainerKind, KeyId, SettingsOf};
 use larder_format::key_file;
 use larder_format::lease::Lease;
 use larder_format::manifest::{Manifest, Summary};
 use larder_format::mark::Forgotten;
 use larder_format::metadata::{BLOCK_PATHS_MAX, decode_block};
-use larder_format::settings::{SeriesSettings, SettingsOf};
+use larder_format::settings::SeriesSettings;
 use larder_format::{names, recipe, segment};
 use mutate::{damaged, damages};
 use proptest::prelude::*;

@@ -27,9 +27,9 @@ use larder_format::layout::Layout;
 use larder_format::lease::Pin;
 use larder_format::manifest::{ContainerUsage, Register};
 use larder_index::{Containers, IndexError, IndexPass, IndexSnapshot, LookupOptions, TableView};
-use larder_lnode::{NoProgress, Progress};
+use larder_job::{NoProgress, Progress};
 
-use crate::pass::lifespans::{Numbers, is_used};
+use crate::lifespans::{Numbers, is_used};
 
 /// Disagreements of which more is kept than their number.
 const KEPT_MAX: usize = 1000;

@@ -32,12 +32,12 @@ use std::sync::Arc;
 
 use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, JobId};
-use larder_format::lease::{Done, JobKind, Lease, Pin};
+use larder_format::lease::{Done, JobKind, Lease};
 use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_index::{Current, IndexError};
-use larder_lnode::Context;
-use larder_lnode::lease::{Ending, LeaseKeeper};
-use larder_lnode::relayout::{Relayout, RelayoutError};
+use larder_job::{Ending, JobContext, LeaseKeeper};
+use larder_reader::{look_at, pin_of};
+use larder_rewrite::relayout::{Relayout, RelayoutError};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::jobs::CommitError;
@@ -46,7 +46,6 @@ use larder_store::repository::random;
 use choice::Leave;
 use duplicates::Duplicates;
 use newest::{Newest, Uses};
-pub(crate) use sharing::look_at;
 use sharing::{Copied, Sharing};
 
 /// Of its own metadata a fifth dead is worth it, as of data that is given up.
@@ -168,7 +167,7 @@ pub fn plan(version: &Version, manifest: &Manifest, options: &CompactionOptions)
 
 /// Plans for the newest version of every series. Of sparse containers a version copies once in its life, of which the budget is; it may
 /// share again and again, as long as there is enough to share. Versions that cannot be read are left as they are.
-pub fn plans(context: &Context, options: &CompactionOptions) -> Result<Plans, CompactionError> {
+pub fn plans(context: &JobContext, options: &CompactionOptions) -> Result<Plans, CompactionError> {
     let (newest, unreadable) = newest::newest(context)?;
     let uses = Uses::of_all(&newest);
     let sparse = choice::sparse(&newest, &uses, options);
@@ -178,7 +177,7 @@ pub fn plans(context: &Context, options: &CompactionOptions) -> Result<Plans, Co
 
 /// Asks the newest index. Without one, or with one that cannot be read, nothing is shared.
 fn find_duplicates(
-    context: &Context,
+    context: &JobContext,
     uses: &Uses,
     sparse: &[Vec<ContainerUsage>],
     options: &CompactionOptions,
@@ -188,7 +187,7 @@ fn find_duplicates(
     }
     // The tables are gone over three times.
     let repository = context.repository.through(context.repository.store().remembering_tails(TAILS_BYTES));
-    let context = &Context { repository, ..context.clone() };
+    let context = &JobContext { repository, ..context.clone() };
     let leaving: HashSet<_> = sparse.iter().flatten().map(|usage| usage.container).collect();
     for attempt in 1..=ATTEMPTS {
         let found = context.runtime.block_on(Current::look(&context.repository));
@@ -254,7 +253,7 @@ fn plans_of(
 
 /// Carries out a plan by itself. Whatever happens, the version is whole before and after.
 pub fn compact(
-    context: &Context,
+    context: &JobContext,
     plan: &CompactionPlan,
     options: &CompactionOptions,
 ) -> Result<Compacted, CompactionError> {
@@ -264,14 +263,14 @@ pub fn compact(
 /// Carries out plans one after the other: what was copied for one version is shared by the next that leaves the same container.
 #[derive(Debug)]
 pub struct Compactor {
-    context: Context,
+    context: JobContext,
     options: CompactionOptions,
     copied: Copied,
 }
 
 impl Compactor {
     /// Begins.
-    pub fn new(context: &Context, options: &CompactionOptions) -> Self {
+    pub fn new(context: &JobContext, options: &CompactionOptions) -> Self {
         Self { context: context.clone(), options: *options, copied: Copied::new(context.memory) }
     }
 
@@ -313,7 +312,7 @@ impl Compactor {
     ) -> Result<(Compacted, bool), CompactionError> {
         let context = &self.context;
         let (repository, pin) = (&context.repository, pin_of(&plan.version));
-        let newest = context.runtime.block_on(sharing::look_at(repository, &plan.version))?;
+        let newest = context.runtime.block_on(look_at(repository, &plan.version))?;
         let Some(version) = newest.filter(|newest| newest.generation == plan.version.generation) else {
             return Ok((Compacted::Overtaken, true));
         };
@@ -380,8 +379,4 @@ fn metadata_percent(container: &ContainerId, version: &Version, others: &HashSet
         (false, true) => OWN_METADATA_PERCENT,
         (false, false) => OLD_METADATA_PERCENT,
     }
-}
-
-fn pin_of(version: &Version) -> Pin {
-    Pin { series: version.series, job: version.id() }
 }

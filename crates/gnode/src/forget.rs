@@ -10,12 +10,12 @@ use jiff::tz::TimeZone;
 use larder_format::ids::{ByteCount, JobId, SeriesKey};
 use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
+use larder_lifecycle::categories::{Categories, categories};
 use larder_store::catalog::Version;
 use larder_store::pins::{PinError, PinLine};
 use larder_store::rules::Rule;
 use larder_store::{Repository, RepositoryError};
 
-use crate::categories::{Categories, categories};
 use crate::retention::{Candidate, GroupBy, GroupKey, Policy, Reason, judge};
 use crate::shares::shares;
 

@@ -1,10 +1,7 @@
 //! The G-node: everything that runs offline and makes room.
 //!
 //! * [`agreement`]: whether the index agrees with containers and versions.
-//! * [`arranging`]: chunks of series in the layout `lifecycle` that are needed by the same versions come to lie together.
-//! * [`categories`]: what lies where of a series in the layout `lifecycle`, and what forgetting would free.
 //! * [`compaction`]: newest versions laid out anew, so that they are read fast.
-//! * [`converting`]: series in another layout.
 //! * [`forget`]: marks versions that a policy does not keep.
 //! * [`giving_up`]: chunks that are stored twice, or needed no more, leave containers that versions still name.
 //! * [`ingest`]: the chunks of new containers, taken into the index.
@@ -14,19 +11,24 @@
 //! * [`shares`]: how much each version has to itself.
 //! * [`retention`]: which versions of a series a policy keeps. A pure decision.
 //!
+//! Passes and repairs share what the index knows of versions and containers (`ledger`, `lifespans`) and how its tables are read and
+//! written (`tables`).
+//!
 //! Any number of L-nodes and G-nodes may work on one repository at once; `docs/concurrency.md` says why that is safe.
-//! Above: `cli`. Below: `lnode`, `index`, `store`, `format`.
+//! Above: `cli`. Below: `lifecycle`, `rewrite`, `reader`, `writer`, `job`, `index`, `store`, `format`.
 
 pub mod agreement;
-pub mod arranging;
-pub mod categories;
 pub mod compaction;
-pub mod converting;
+mod error;
 pub mod forget;
 pub mod giving_up;
 pub mod ingest;
+mod ledger;
+mod lifespans;
 pub mod pass;
 pub mod proof;
 pub mod repair;
 pub mod retention;
 pub mod shares;
+mod surroundings;
+mod tables;

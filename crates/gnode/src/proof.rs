@@ -11,11 +11,12 @@ use std::sync::Arc;
 
 use larder_format::ids::JobId;
 use larder_index::{Current, IndexPass, PassRuns};
-use larder_lnode::Progress;
+use larder_job::Progress;
 
 use crate::agreement::{Agreement, agreement_watched};
-use crate::pass::tables::{IndexWork, Limits, MEMORY_DEFAULT, index_pass};
-use crate::pass::{PassError, Surroundings};
+use crate::error::PassError;
+use crate::surroundings::Surroundings;
+use crate::tables::{IndexWork, Limits, MEMORY_DEFAULT, index_pass};
 
 /// How often a newer index is looked at instead.
 const ATTEMPTS: u32 = 8;

@@ -23,17 +23,18 @@ use larder_format::lease::Pin;
 use larder_format::manifest::{ContainerUsage, Register};
 use larder_format::names;
 use larder_index::{Current, Draft, IndexError, IndexPass, IndexSnapshot, PassRuns, Published, State, Turn, publish};
+use larder_job::renewing;
 use larder_store::repository::random;
 use larder_store::rules::Rule;
 use larder_store::survey::SeenLease;
 use larder_store::{Repository, RepositoryError};
 
 use crate::agreement::{Agreement, agreement};
-use crate::pass::ledger::{Contents, Ledger};
-use crate::pass::run::renewing;
-use crate::pass::tables::{IndexWork, Limits, MEMORY_DEFAULT, index_pass};
-use crate::pass::tables::{WithChunks, discard, with_chunks};
-use crate::pass::{PassError, Surroundings};
+use crate::error::PassError;
+use crate::ledger::{Contents, Ledger};
+use crate::surroundings::Surroundings;
+use crate::tables::{IndexWork, Limits, MEMORY_DEFAULT, index_pass};
+use crate::tables::{WithChunks, discard, with_chunks};
 
 /// Manifests that are read at once.
 const MANIFESTS_AHEAD: usize = 4;

@@ -109,6 +109,12 @@ impl From<EncodeError> for IndexError {
 }
 
 impl IndexError {
+    /// The error when a new container gets no number any more.
+    pub fn container_numbers_exhausted() -> Self {
+        let why = "the numbers of containers are used up";
+        RepositoryError::Unstorable(EncodeError { what: "number of a container in the index", why }).into()
+    }
+
     /// Whether this is about the bytes of an object, damaged or missing, and not about reaching the store.
     pub fn is_damage(&self) -> bool {
         match self {

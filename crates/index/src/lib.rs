@@ -6,7 +6,7 @@
 //! What flows in: records of fixed or variable width, sorted or not. What flows out: records by key, in order of key, newest
 //! first to win. Nothing here decides what a record means for a version, or what is deleted (`gnode`).
 //!
-//! Above this crate: `gnode`, and `lnode` for reading. Below: `store`, `format`.
+//! Above this crate: `job`, which shares its executor, `gnode`, and `reader` and `lnode` for look-ups. Below: `store`, `format`.
 
 mod compaction;
 mod current;

@@ -12,7 +12,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use larder_format::layout::Layout;
-use larder_lnode::{BackupOptions, FetchOptions, FetchReport, RestoreOptions, VersionReader};
+use larder_lnode::{BackupOptions, RestoreOptions};
+use larder_reader::{FetchOptions, FetchReport, VersionReader};
 use larder_source::target::{Target, TargetOptions};
 use larder_store::RepositoryError;
 use support::arranging::Arranger;

@@ -11,7 +11,8 @@ mod support;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use larder_lnode::{FetchOptions, FetchReport, RestoreOptions, VersionReader};
+use larder_lnode::RestoreOptions;
+use larder_reader::{FetchOptions, FetchReport, VersionReader};
 use larder_source::target::{Target, TargetOptions};
 use larder_store::{RepositoryError, Store, StoreOptions};
 use larder_testkit::{Fault, FaultStore, Memory, OpKind, Times, When};

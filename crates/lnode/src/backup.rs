@@ -16,24 +16,20 @@ mod batch;
 mod candidates;
 mod collect;
 mod compare;
-mod cutting;
+mod comparison;
 mod feed;
 mod filters;
 mod incoming;
-mod merging;
 mod overflow;
 mod own;
 mod prediction;
-mod recipe_writer;
 mod run;
 mod sequence;
 mod similar;
 mod skips;
 mod wanted;
 
-pub(crate) use collect::{GoOn, collect};
-pub(crate) use cutting::Cutting;
-pub(crate) use recipe_writer::RecipeWriter;
+pub use collect::{GoOn, Show, collect};
 pub use run::backup;
 
 use std::collections::BTreeSet;

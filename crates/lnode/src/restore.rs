@@ -45,7 +45,7 @@ pub struct RestoreOptions {
     /// Read everything again at the end and compare.
     pub verify: bool,
     /// How containers are fetched.
-    pub fetch: crate::FetchOptions,
+    pub fetch: larder_reader::FetchOptions,
 }
 
 impl std::fmt::Debug for RestoreOptions {
@@ -76,7 +76,7 @@ pub struct RestoreReport {
     /// Differences found by `verify`.
     pub mismatches: u64,
     /// What was fetched of data containers.
-    pub fetched: crate::FetchReport,
+    pub fetched: larder_reader::FetchReport,
 }
 
 /// A restore that stopped.
@@ -105,11 +105,11 @@ pub enum RestoreError {
     Repository(#[from] RepositoryError),
 }
 
-impl From<crate::version::ReadError> for RestoreError {
-    fn from(error: crate::version::ReadError) -> Self {
+impl From<larder_reader::ReadError> for RestoreError {
+    fn from(error: larder_reader::ReadError) -> Self {
         match error {
-            crate::version::ReadError::Forgotten { id } => Self::Forgotten { id },
-            crate::version::ReadError::Repository(error) => error.into(),
+            larder_reader::ReadError::Forgotten { id } => Self::Forgotten { id },
+            larder_reader::ReadError::Repository(error) => error.into(),
         }
     }
 }

@@ -8,7 +8,7 @@
 //! What flows in: names made by `larder_format::names` and sealed bytes. What flows out: the same bytes, or a
 //! [`StoreError`] whose kind says what to do. Nothing here knows what is inside an object.
 //!
-//! Above this crate: `lnode`, `gnode`. Below: `format`.
+//! Above this crate: `index`, `job` and everything that uses them. Below: `format`.
 
 pub mod accounts;
 mod answers;

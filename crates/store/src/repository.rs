@@ -4,7 +4,7 @@
 //! * Nothing but the configuration and the keys is read before the password is proved, and nothing is written.
 //! * `init` writes the first key before the configuration: a crash between leaves a folder that is not yet a repository.
 //!
-//! Not here: what a version contains (`lnode`).
+//! Not here: what a version contains (`reader`).
 
 use std::sync::Arc;
 

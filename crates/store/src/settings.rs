@@ -13,10 +13,10 @@
 use std::collections::BTreeMap;
 
 use futures::StreamExt;
-use larder_format::ids::SeriesKey;
+use larder_format::ids::{SeriesKey, SettingsOf};
 use larder_format::layout::Layout;
 use larder_format::names;
-use larder_format::settings::{ARRANGE_EVERY, HOLES_PERCENT, SETTINGS_MAX, SeriesSettings, SettingsOf};
+use larder_format::settings::{ARRANGE_EVERY, HOLES_PERCENT, SETTINGS_MAX, SeriesSettings};
 
 use crate::StoreErrorKind;
 use crate::catalog::CONCURRENT_READS;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use larder_format::{ChunkRef, Fingerprint};
-use larder_lnode::FetchReport;
+use larder_reader::FetchReport;
 
 use super::{Page, begin_page, megabytes, rate, spec};
 use crate::backup::{Capping, Detector, Har, Output, Piece, detect};

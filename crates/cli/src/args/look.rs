@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use larder_lnode::check::ReadData;
+use larder_rewrite::check::ReadData;
 
 use super::FetchArgs;
 use crate::{sizes, time};

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use larder_gnode::arranging::ArrangeOptions;
 use larder_gnode::compaction::CompactionOptions;
 use larder_gnode::giving_up::{Exact, GiveUpOptions, Unused};
 use larder_gnode::pass::cost::Prices;
 use larder_gnode::pass::{Listing, MEMORY_MIN, PassOptions};
+use larder_lifecycle::arranging::ArrangeOptions;
 
 use super::Global;
 use crate::{sizes, time};

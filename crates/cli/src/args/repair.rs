@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{Args, Subcommand};
-use larder_lnode::check::ReadData;
+use larder_rewrite::check::ReadData;
 
 use super::look::{FilterArgs, parse_subset};
 

@@ -9,7 +9,8 @@ use std::num::NonZeroUsize;
 use larder_format::ids::JobId;
 use larder_format::manifest::Statistics;
 use larder_format::names;
-use larder_lnode::{BackupOptions, BackupReport, Base, Clock, SystemClock, WhyBase, backup};
+use larder_job::{Clock, SystemClock};
+use larder_lnode::{BackupOptions, BackupReport, Base, WhyBase, backup};
 use larder_store::{Repository, StoreStats};
 use serde_json::{Value, json};
 

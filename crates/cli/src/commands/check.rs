@@ -1,12 +1,13 @@
-//! `larder check`: prints what `larder_lnode::check` found, and what to do about it.
+//! `larder check`: prints what `larder_rewrite::check` found, and what to do about it.
 
 use larder_format::names;
 use larder_gnode::agreement::Disagreement;
 use larder_gnode::pass::PassError;
 use larder_gnode::proof::{Proof, prove};
 use larder_index::IndexError;
-use larder_lnode::check::{AffectedVersion, Damage, ReadData};
-use larder_lnode::{CheckOptions, CheckReport, Context, check};
+use larder_job::JobContext;
+use larder_rewrite::check::{AffectedVersion, Damage, ReadData};
+use larder_rewrite::{CheckOptions, CheckReport, check};
 use larder_store::catalog::Version;
 use larder_store::{RepositoryError, StoreStats};
 use serde_json::{Map, Value, json};
@@ -100,7 +101,7 @@ impl Index {
 }
 
 /// Compares the index with what is there. One that cannot be read is damage like any other.
-fn prove_index(app: &App, context: &Context, report: &mut CheckReport) -> Result<Index, Failure> {
+fn prove_index(app: &App, context: &JobContext, report: &mut CheckReport) -> Result<Index, Failure> {
     let surroundings = surroundings(&context.repository, &context.cancel);
     match app.block_on(prove(&surroundings, context.progress.clone())) {
         Ok(mut proof) => {
@@ -125,7 +126,7 @@ fn prove_index(app: &App, context: &Context, report: &mut CheckReport) -> Result
             agreement.count = agreement.count.saturating_sub((found - agreement.disagreements.len()) as u64);
             Ok(Index::Proved(proof))
         }
-        Err(PassError::Interrupted) => Err(larder_lnode::check::CheckError::Interrupted.into()),
+        Err(PassError::Interrupted) => Err(larder_rewrite::check::CheckError::Interrupted.into()),
         Err(error) => {
             let damaged = match &error {
                 PassError::Index(error) if error.is_damage() => match error {

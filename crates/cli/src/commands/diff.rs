@@ -1,8 +1,7 @@
-//! `larder diff`: prints how two snapshots, or parts of them, differ; the work is `larder_lnode::version::diff`.
+//! `larder diff`: prints how two snapshots, or parts of them, differ; the work is `larder_reader::diff`.
 
 use larder_format::entry::{Entry, EntryKind};
-use larder_lnode::VersionReader;
-use larder_lnode::version::{Change, diff};
+use larder_reader::{Change, VersionReader, diff};
 use serde_json::{Map, Value, json};
 
 use crate::app::App;

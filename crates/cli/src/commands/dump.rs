@@ -7,7 +7,8 @@ mod zip;
 use std::io::{self, Read, Write};
 
 use larder_format::entry::{Entry, EntryKind};
-use larder_lnode::{Cancel, ReadError, VersionReader};
+use larder_job::Cancel;
+use larder_reader::{ReadError, VersionReader};
 use larder_store::RepositoryError;
 
 use self::target::DumpTarget;

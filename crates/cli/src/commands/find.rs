@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use larder_format::entry::Entry;
-use larder_lnode::VersionReader;
+use larder_reader::VersionReader;
 use larder_source::{Case, PathMatcher};
 use larder_store::catalog::Version;
 use serde_json::Value;

@@ -8,7 +8,7 @@ use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
 use larder_gnode::forget::{Judged, JudgedGroup, Question, carry_out, decide, pin_of};
 use larder_gnode::retention::{GroupKey, Policy, Reason};
-use larder_lnode::Context;
+use larder_job::JobContext;
 use larder_store::catalog::Version;
 use larder_store::pins::PinLine;
 use serde_json::{Map, Value, json};
@@ -119,7 +119,7 @@ fn by_policy(
     args: &ForgetArgs,
     versions: &Versions,
     policy: &Policy,
-    context: &Context,
+    context: &JobContext,
 ) -> Result<Chosen, Failure> {
     let question = Question {
         policy,
@@ -168,7 +168,7 @@ fn by_name(app: &App, args: &ForgetArgs, versions: &Versions) -> Result<Chosen, 
 
 impl Chosen {
     /// What forgetting those of each group would free, and at last what forgetting all of them would; `None` when it cannot be known.
-    fn free(&self, app: &App, context: &Context, versions: &Versions) -> Result<Option<Vec<u64>>, Failure> {
+    fn free(&self, app: &App, context: &JobContext, versions: &Versions) -> Result<Option<Vec<u64>>, Failure> {
         let Some(free) = Free::read(app, context, versions)? else { return Ok(None) };
         let gone = |group: &JudgedGroup| -> Vec<Version> {
             let gone = group.versions.iter().filter(|judged| !judged.is_kept());
@@ -224,7 +224,7 @@ impl Chosen {
     }
 
     /// Makes the marks. One that fails does not keep the others.
-    fn carry_out(&self, app: &App, context: &Context) -> Result<Refused, Failure> {
+    fn carry_out(&self, app: &App, context: &JobContext) -> Result<Refused, Failure> {
         let gone = self.groups.iter().flat_map(|group| &group.versions).filter(|judged| !judged.is_kept());
         let pins = gone.map(|judged| pin_of(&judged.version)).chain(self.unreadable.iter().copied());
         let mark =

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use larder_format::ids::{JobId, SeriesKey};
 use larder_format::layout::Layout;
-use larder_gnode::categories::{Categories, categories};
 use larder_gnode::shares::shares;
-use larder_lnode::Context;
+use larder_job::JobContext;
+use larder_lifecycle::categories::{Categories, categories};
 use larder_store::catalog::Version;
 
 use crate::app::App;
@@ -24,7 +24,7 @@ pub(super) struct Free {
 
 impl Free {
     /// `None` when there is a version that cannot be read, which may need anything.
-    pub(super) fn read(app: &App, context: &Context, versions: &Versions) -> Result<Option<Self>, Failure> {
+    pub(super) fn read(app: &App, context: &JobContext, versions: &Versions) -> Result<Option<Self>, Failure> {
         if versions.has_unreadable() {
             return Ok(None);
         }
@@ -50,7 +50,7 @@ impl Free {
     pub(super) fn of_groups(
         &self,
         app: &App,
-        context: &Context,
+        context: &JobContext,
         groups: &[&[Version]],
     ) -> Result<Option<Vec<u64>>, Failure> {
         let mut free: Vec<u64> = groups.iter().map(|versions| self.of_lifecycle(versions)).collect();
@@ -77,7 +77,7 @@ impl Free {
     }
 
     /// The same of one group.
-    pub(super) fn of_one(&self, app: &App, context: &Context, versions: &[Version]) -> Result<Option<u64>, Failure> {
+    pub(super) fn of_one(&self, app: &App, context: &JobContext, versions: &[Version]) -> Result<Option<u64>, Failure> {
         Ok(self.of_groups(app, context, &[versions])?.and_then(|free| free.first().copied()))
     }
 

@@ -5,7 +5,7 @@ mod schedule;
 use std::time::{Duration, Instant};
 
 use larder_gnode::pass::Outcome;
-use larder_lnode::Cancel;
+use larder_job::Cancel;
 use larder_store::{Repository, RepositoryError};
 
 use super::optimize;

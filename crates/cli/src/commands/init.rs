@@ -6,7 +6,7 @@ use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::config::Config;
 use larder_format::ids::RepositoryId;
 use larder_format::key_file::{KdfCost, KeyFields};
-use larder_lnode::{Clock, SystemClock};
+use larder_job::{Clock, SystemClock};
 use larder_store::config::{find_config, read_config};
 use larder_store::repository::{SystemEntropy, random};
 use larder_store::{Repository, RepositoryError};

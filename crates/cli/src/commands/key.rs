@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use larder_format::ids::KeyId;
-use larder_lnode::{Clock, SystemClock};
+use larder_job::{Clock, SystemClock};
 use larder_store::keyring::{KeyList, UnreadableKey, open_with_paper};
 use larder_store::repository::SystemEntropy;
 use larder_store::{Location, Repository};

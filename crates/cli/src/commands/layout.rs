@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use larder_format::ids::JobId;
 use larder_format::layout::Layout;
 use larder_format::manifest::Summary;
-use larder_gnode::categories::{
+use larder_lifecycle::categories::{
     Categories, CategorizedVersion, Category, CategorySize, Freed, Last, Progress, Volume, categories,
 };
 use larder_store::catalog::Version;

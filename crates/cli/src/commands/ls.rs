@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 
 use larder_format::entry::Entry;
-use larder_lnode::VersionReader;
+use larder_reader::VersionReader;
 use serde_json::{Value, json};
 
 use crate::app::App;

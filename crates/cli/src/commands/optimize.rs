@@ -13,7 +13,7 @@ use larder_gnode::pass::cost::Requests;
 use larder_gnode::pass::{
     Executor, Outcome, PassError, PassOptions, PassReport, Surroundings, remembering, run as run_pass,
 };
-use larder_lnode::{Cancel, Clock, SystemClock};
+use larder_job::{Cancel, Clock, SystemClock};
 use larder_store::Repository;
 
 use crate::app::App;

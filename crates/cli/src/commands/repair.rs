@@ -4,7 +4,7 @@ mod data;
 mod index;
 mod snapshots;
 
-use larder_lnode::check::ReadData;
+use larder_rewrite::check::ReadData;
 
 use crate::app::App;
 use crate::args::{ReadDataArgs, RepairArgs, RepairCommand};

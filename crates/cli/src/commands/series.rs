@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use larder_format::ids::SeriesKey;
+use larder_format::ids::{SeriesKey, SettingsOf};
 use larder_format::layout::Layout;
-use larder_format::settings::{SeriesSettings, SettingsOf};
-use larder_gnode::arranging::disordered;
-use larder_gnode::converting::{Converted, convert};
-use larder_lnode::{Clock, SystemClock};
+use larder_format::settings::SeriesSettings;
+use larder_job::{Clock, SystemClock};
+use larder_lifecycle::arranging::disordered;
+use larder_lifecycle::converting::{Converted, convert};
 use larder_store::Repository;
 use larder_store::catalog::Version;
 use larder_store::settings::{Settings, SettingsChange};

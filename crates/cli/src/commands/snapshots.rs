@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use larder_format::ids::JobId;
 use larder_format::lease::Pin;
 use larder_gnode::forget::pin_of;
+use larder_job::JobContext;
 use larder_store::catalog::Version;
 use larder_store::pins::PinLine;
 use serde_json::{Map, Value, json};
@@ -14,7 +15,6 @@ use crate::args::{GroupBy, SnapshotsArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Align, Table, absolute, safe, summary};
-use larder_lnode::Context;
 
 use super::free::Free;
 use crate::refs::Versions;
@@ -68,7 +68,7 @@ impl Known {
 }
 
 /// What forgetting each version alone would free.
-fn free(app: &App, versions: &Versions, context: &Context) -> Result<Option<HashMap<JobId, u64>>, Failure> {
+fn free(app: &App, versions: &Versions, context: &JobContext) -> Result<Option<HashMap<JobId, u64>>, Failure> {
     let Some(free) = Free::read(app, context, versions)? else { return Ok(None) };
     let all = versions.all();
     let each: Vec<&[Version]> = all.chunks(1).collect();

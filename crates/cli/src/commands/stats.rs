@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use larder_format::layout::Layout;
-use larder_lnode::stats::{RepositoryStats, stats};
+use larder_reader::{RepositoryStats, stats};
 use larder_store::catalog::Version;
 use serde_json::{Map, Value, json};
 

@@ -1,7 +1,7 @@
 //! Progress of a job: on a terminal two lines that are redrawn, with `--json` status lines, in a pipe nothing, unless
 //! `LARDER_PROGRESS_FPS` asks for it.
 //!
-//! The job's threads only count (see `larder_lnode::Progress`); one thread of the [`Meter`] shows the counts at its own pace.
+//! The job's threads only count (see `larder_job::Progress`); one thread of the [`Meter`] shows the counts at its own pace.
 
 mod moment;
 
@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use larder_lnode::{Problem, Progress};
+use larder_job::{Problem, Progress};
 use larder_source::PathText;
 use parking_lot::{Condvar, Mutex};
 use serde_json::json;

@@ -1,7 +1,7 @@
 //! Versions and statistics as JSON, with restic's field names and ours beside them.
 
 use larder_format::manifest::{Statistics, Summary};
-use larder_lnode::FetchReport;
+use larder_reader::FetchReport;
 use larder_store::StoreStats;
 use larder_store::catalog::Version;
 use serde_json::{Map, Value, json};

@@ -6,6 +6,7 @@ use larder_format::config::UnverifiedConfig;
 use larder_format::container::{ContainerIndex, open_frame};
 use larder_format::entry::{Entry, is_valid_path, path_order};
 use larder_format::extents::Extents;
+use larder_format::ids::SettingsOf;
 use larder_format::index_manifest::{IndexHead, IndexManifest};
 use larder_format::index_mark::IndexMark;
 use larder_format::index_tables::{ChunkPlace, ContainerFacts, StreamKey};
@@ -15,7 +16,7 @@ use larder_format::mark::Forgotten;
 use larder_format::metadata::{Block, BlockBuilder, decode_block};
 use larder_format::pinning::PinEntry;
 use larder_format::run::{RunBuilder, RunIndex, prefix};
-use larder_format::settings::{SeriesSettings, SettingsOf};
+use larder_format::settings::SeriesSettings;
 use larder_format::{key_file, names, recipe, segment};
 
 use super::{CONTAINER, ContainerParts, Forger, JOB, RUN, RunParts, SERIES, keys};

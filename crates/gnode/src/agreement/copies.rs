@@ -10,7 +10,7 @@ use larder_index::{
     Changes, Chunks, Copies, Cursor, IndexError, IndexPass, IndexSnapshot, LookupOptions, Records, Sorted, TableView,
     TypedTable,
 };
-use larder_lnode::Progress;
+use larder_job::Progress;
 use larder_store::RepositoryError;
 
 use super::{Agreement, Disagreement, Needs};

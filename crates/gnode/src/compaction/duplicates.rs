@@ -17,7 +17,7 @@ use larder_format::ids::ContainerId;
 use larder_format::index_manifest::Table;
 use larder_format::index_tables::{ChunkKey, ChunkPlace, ContainerFacts, ContainerState};
 use larder_index::{Chunks, Containers, Copies, IndexError, IndexIo, IndexSnapshot, LookupOptions, TableView};
-use larder_lnode::Context;
+use larder_job::JobContext;
 
 use super::newest::Uses;
 use crate::ingest::listing::{Groups, places};
@@ -92,7 +92,7 @@ impl Used {
 
 /// Finds them. `leaving` are containers that are left in any case; others when at least `percent` of their chunks lie elsewhere.
 pub(super) fn find(
-    context: &Context,
+    context: &JobContext,
     index: &IndexSnapshot,
     uses: &Uses,
     leaving: &HashSet<ContainerId>,
@@ -280,7 +280,7 @@ impl Tables<'_> {
 /// Looks up where in their containers the chunks lie, and how large they are. A table that cannot be read is one that nothing is
 /// led to.
 fn drop_into(
-    context: &Context,
+    context: &JobContext,
     used: &BTreeMap<u32, Used>,
     mut found: Vec<Found>,
     duplicates: &mut Duplicates,

@@ -3,7 +3,7 @@
 use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::layout::Layout;
 use larder_format::manifest::{ContainerUsage, Manifest};
-use larder_lnode::Context;
+use larder_job::JobContext;
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
@@ -31,7 +31,7 @@ impl Newest {
 
 /// Reads the newest version of every series. One that cannot be read is left as it is, and nothing is led to its containers; they come
 /// second.
-pub(super) fn newest(context: &Context) -> Result<(Vec<Newest>, Vec<Version>), RepositoryError> {
+pub(super) fn newest(context: &JobContext) -> Result<(Vec<Newest>, Vec<Version>), RepositoryError> {
     let repository = &context.repository;
     let (mut all, mut unreadable) = (Vec::new(), Vec::new());
     for version in context.runtime.block_on(repository.newest_of_every_series())? {

@@ -8,25 +8,18 @@ use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::index_tables::ChunkKey;
 use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_index::{Containers, Current, IndexError, IndexIo, LookupOptions, TableView};
-use larder_lnode::Context;
-use larder_lnode::relayout::{Holding, Move};
+use larder_job::JobContext;
+use larder_reader::look_at;
+use larder_rewrite::relayout::Move;
+use larder_store::RepositoryError;
 use larder_store::catalog::Version;
-use larder_store::{Repository, RepositoryError};
+use larder_writer::Holding;
 
 use super::choice::{Leave, Why};
 use super::duplicates::{Duplicates, is_given_up};
-use super::pin_of;
 
 /// Bytes that a chunk takes that was copied: its entry, with what tables keep free, and until then where it came from.
 const CHUNK_BYTES: usize = 160 + size_of::<Move>();
-
-/// Looks at a version after the lease that names it, as at a base: mark, then register, then its newest generation.
-pub(crate) async fn look_at(repository: &Repository, version: &Version) -> Result<Option<Version>, RepositoryError> {
-    match repository.is_retained(pin_of(version)).await? {
-        true => repository.buildable_generation(version).await,
-        false => Ok(None),
-    }
-}
 
 /// See the module header.
 #[derive(Debug)]
@@ -39,7 +32,7 @@ impl Sharing {
     /// Looks at the other versions, and whether something was given up since the index that the plan was made with. The version itself
     /// was looked at before.
     pub(super) fn announced(
-        context: &Context,
+        context: &JobContext,
         own: &Manifest,
         others: &[Version],
         duplicates: &Duplicates,
@@ -94,7 +87,7 @@ impl Sharing {
 }
 
 /// Of the containers that a plan leads to, those that a newer index than the plan's has given up, or does not know any more.
-async fn given_up_since(context: &Context, duplicates: &Duplicates) -> Result<HashSet<ContainerId>, IndexError> {
+async fn given_up_since(context: &JobContext, duplicates: &Duplicates) -> Result<HashSet<ContainerId>, IndexError> {
     let mut given_up = HashSet::new();
     if duplicates.numbers().is_empty() {
         return Ok(given_up);

@@ -12,7 +12,7 @@ use larder_format::container::ContainerIndex;
 use larder_format::ids::ContainerId;
 use larder_format::index_tables::ChunkPlace;
 use larder_index::{Containers, Draft, IndexPass, LookupOptions};
-use larder_lnode::relayout::{Relayout, RelayoutError, damaged_container};
+use larder_rewrite::relayout::{Relayout, RelayoutError, damaged_container};
 
 use super::choose::Chosen;
 use super::verdicts::{Verdict, Verdicts};

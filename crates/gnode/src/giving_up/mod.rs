@@ -38,13 +38,13 @@ use larder_format::ids::{ByteCount, ContainerId, JobId};
 use larder_format::index_manifest::Table;
 use larder_format::lease::Pin;
 use larder_index::{Draft, IndexError, IndexPass};
-use larder_lnode::Context;
-use larder_lnode::relayout::{Relayout, RelayoutError};
+use larder_job::JobContext;
+use larder_lifecycle::arranging::ArrangeError;
+use larder_rewrite::relayout::{Relayout, RelayoutError};
 use larder_store::RepositoryError;
 use larder_store::survey::ListedContainer;
 
 pub(crate) use standing::Rights;
-pub(crate) use tables::none_left;
 
 use carry::Ended;
 use choose::Chosen;
@@ -192,6 +192,15 @@ pub enum GiveUpError {
     Relayout(#[from] RelayoutError),
 }
 
+impl From<ArrangeError> for GiveUpError {
+    fn from(error: ArrangeError) -> Self {
+        match error {
+            ArrangeError::Index(error) => Self::Index(error),
+            ArrangeError::Relayout(error) => Self::Relayout(error),
+        }
+    }
+}
+
 impl From<RepositoryError> for GiveUpError {
     fn from(error: RepositoryError) -> Self {
         Self::Index(error.into())
@@ -202,7 +211,7 @@ impl From<RepositoryError> for GiveUpError {
 pub(crate) struct Work {
     pub(crate) options: GiveUpOptions,
     /// For reading and writing contents.
-    pub(crate) context: Context,
+    pub(crate) context: JobContext,
     /// The pass, to which new containers belong.
     pub(crate) job: JobId,
     pub(crate) rights: Rights,

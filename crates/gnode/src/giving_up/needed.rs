@@ -5,8 +5,8 @@ use larder_format::lease::Pin;
 use larder_format::manifest::Register;
 use larder_format::run::{RecordLayout, ValueWidth};
 use larder_index::{IndexPass, Sorted, Sorter};
-use larder_lnode::references::References;
-use larder_lnode::relayout::RelayoutError;
+use larder_reader::References;
+use larder_rewrite::relayout::RelayoutError;
 
 use super::{GiveUpError, Work};
 

@@ -7,9 +7,10 @@ use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::index_tables::{ContainerFacts, ContainerState};
 use larder_format::layout::Layout;
 use larder_index::{Containers, Draft, IndexError, IndexPass, LookupOptions};
+use larder_lifecycle::arranging::ContainerRights;
 
 use crate::ingest::Numbers;
-use crate::pass::lifespans::{self, is_used};
+use crate::lifespans::{self, is_used};
 
 /// What the pass saw.
 #[derive(Debug, Clone, Default)]
@@ -49,6 +50,24 @@ impl Rights {
     pub(crate) fn is_free(&self, id: &ContainerId) -> bool {
         let is_over = self.settled.contains(&id.job) || !self.leased.contains(&id.job);
         is_over && !self.adopted.contains(&id.job)
+    }
+}
+
+impl ContainerRights for Rights {
+    fn is_free(&self, id: &ContainerId) -> bool {
+        Self::is_free(self, id)
+    }
+
+    fn is_held(&self, id: &ContainerId) -> bool {
+        self.held.contains(id)
+    }
+
+    fn is_apart(&self, facts: &ContainerFacts) -> bool {
+        Self::is_apart(self, facts)
+    }
+
+    fn rebuilt(&self) -> u32 {
+        self.rebuilt
     }
 }
 

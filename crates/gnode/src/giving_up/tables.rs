@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use larder_format::EncodeError;
 use larder_format::ids::{ByteCount, ContainerId};
 use larder_format::index_tables::{ContainerFacts, ContainerState};
 use larder_format::layout::Layout;
 use larder_index::{Containers, Draft, IndexError, IndexPass, LookupOptions};
-use larder_lnode::relayout::{Holding, Written};
-use larder_store::RepositoryError;
+use larder_rewrite::relayout::Written;
 use larder_store::rules::Rule;
 use larder_store::survey::ListedContainer;
+use larder_writer::Holding;
 
 use super::GivenUp;
 use super::carry::{Carried, Forwards};
@@ -37,7 +36,7 @@ pub(super) fn apply(
     for id in own {
         let next = draft.manifest.head.next_container;
         numbers.insert(id, next);
-        draft.manifest.head.next_container = next.checked_add(1).ok_or_else(none_left)?;
+        draft.manifest.head.next_container = next.checked_add(1).ok_or_else(IndexError::container_numbers_exhausted)?;
     }
     draft.manifest.head.statistics.chunks = draft.manifest.head.statistics.chunks.saturating_sub(changes.forgotten);
     draft.apply(changes.chunks)?;
@@ -129,9 +128,4 @@ fn new_facts(id: ContainerId, holding: Holding) -> ContainerFacts {
         users: Vec::new(),
         forwards: Vec::new(),
     }
-}
-
-pub(crate) fn none_left() -> IndexError {
-    let why = "the numbers of containers are used up";
-    RepositoryError::Unstorable(EncodeError { what: "number of a container in the index", why }).into()
 }

@@ -18,9 +18,9 @@ use larder_store::rules::Rule;
 use larder_store::survey::SeenLease;
 
 use super::decide::{Before, Leases, Proposal};
-use super::error::PassError;
 use super::report::WaitingSpace;
 use super::survey::Survey;
+use crate::error::PassError;
 
 /// Small objects that are read at once.
 const CONCURRENT_READS: usize = 32;

@@ -13,9 +13,9 @@ use larder_store::presence::Presence;
 use larder_store::rules::Rule;
 
 use super::decide::Proposal;
-use super::error::PassError;
-use super::ledger::Ledger;
 use super::run::Pass;
+use crate::error::PassError;
+use crate::ledger::Ledger;
 
 impl Pass<'_> {
     /// Asks for what retired containers forward to that are to be deleted: what is not there is missing.

@@ -5,16 +5,14 @@
 //! instead. The same holds when only the newest index is lost, and the one before it is still there. So the pass does what
 //! `repair index` does, which keeps all copies, and goes on from there.
 
-use std::time::Duration;
-
 use larder_index::{Current, State};
 use larder_store::Repository;
 use larder_store::rules::Rule;
 
-use super::error::PassError;
 use super::options::PassOptions;
-use super::surroundings::{Surroundings, stop};
+use crate::error::PassError;
 use crate::repair::rebuild_within;
+use crate::surroundings::{Surroundings, stop};
 
 /// What a pass begins with.
 pub(super) struct Beginning {
@@ -73,9 +71,4 @@ async fn is_lost(repository: &Repository, current: &Current) -> Result<bool, Pas
     let jobs = repository.list_jobs().await?;
     let has_lease = |job| jobs.get(job).is_some_and(|listed| !listed.renewals.is_empty());
     Ok(registers.iter().any(|(pin, generations)| generations.first() == Some(&0) && !has_lease(&pin.job)))
-}
-
-/// Whether so much time has passed.
-pub(super) fn is_late(now_ms: u64, started_ms: u64, most: Option<Duration>) -> bool {
-    most.is_some_and(|most| Duration::from_millis(now_ms.saturating_sub(started_ms)) >= most)
 }

@@ -9,43 +9,35 @@
 //! * `lost`: an index that was lost is made anew first.
 //! * `scope`: which containers have to be listed.
 //! * `decide`: step 6, from what was seen and nothing else. Pure.
-//! * `ledger`, `lifespans`: what the index knows of versions and containers, so that only new manifests are read.
 //! * `by_name`: what a listing lacks is asked for by its name.
 //! * `search`: when what no version needs is looked for.
 //! * `prepare`: steps 2 to 6 in one go; `run`: the whole, from the lease to the end.
-//! * `tables`: where and with how much memory the index is read and written.
 //! * `carry_out`: step 7, deletions in the right order.
 //! * [`cost`]: what it takes and gives, in requests and money.
 //!
-//! Not here: which versions are forgotten (`forget`, `retention`).
+//! Not here: what the index knows of versions and containers (`ledger`, `lifespans`); how tables of the index are read and written
+//! (`tables`); which versions are forgotten (`forget`, `retention`).
 
 mod asked;
 mod by_name;
 mod carry_out;
-mod containers;
 pub mod cost;
 mod decide;
 mod doomed;
-mod error;
-pub(crate) mod ledger;
-pub(crate) mod lifespans;
 mod lost;
 mod options;
 mod prepare;
 mod report;
-pub(crate) mod run;
+mod run;
 mod scope;
 mod search;
-mod surroundings;
 mod survey;
-pub(crate) mod tables;
-mod users;
 
-pub use error::PassError;
+pub use crate::error::PassError;
+pub use crate::surroundings::Surroundings;
+pub use crate::tables::{MEMORY_DEFAULT, MEMORY_MIN, remembering};
 pub use larder_index::Executor;
 pub use options::PassOptions;
 pub use report::{AbortedJob, Done, Kept, OpenUploads, Outcome, PassReport, Plan, Undeleted, WaitingSpace};
 pub use run::run;
 pub use scope::Listing;
-pub use surroundings::Surroundings;
-pub use tables::{MEMORY_DEFAULT, MEMORY_MIN, remembering};

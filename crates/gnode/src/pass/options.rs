@@ -3,12 +3,12 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use larder_lifecycle::arranging::ArrangeOptions;
 use larder_store::jobs::RENEW_EVERY;
 
 use super::scope::Listing;
-use super::tables::{MEMORY_DEFAULT, THREADS_MAX};
-use crate::arranging::ArrangeOptions;
 use crate::giving_up::GiveUpOptions;
+use crate::tables::{MEMORY_DEFAULT, THREADS_MAX};
 
 /// How a pass is made.
 #[derive(Debug, Clone)]

@@ -5,18 +5,18 @@ use std::collections::HashSet;
 use larder_format::ids::JobId;
 use larder_format::index_manifest::{ContainerList, Doomed, Reason};
 use larder_format::lease::{Lease, Pin};
+use larder_lifecycle::arranging::{self, Arranged};
 use larder_store::rules::Rule;
 
 use super::cost::Requests;
 use super::decide::{Decision, IndexNeeds, Proposal};
-use super::error::PassError;
-use super::ledger::{Ledger, run_ids};
 use super::report::{Done, Kept, Outcome, PassReport, Plan};
 use super::run::Pass;
 use super::search::Search;
 use super::survey::Survey;
-use crate::arranging::{self, Arranged};
+use crate::error::PassError;
 use crate::giving_up::{GivenUp, Rights, Work};
+use crate::ledger::{Ledger, run_ids};
 
 /// What steps 2 to 6 gave.
 pub(super) struct Decided {
@@ -192,7 +192,7 @@ impl Pass<'_> {
             options,
             context: self.surroundings.context(&self.repository, self.options.threads),
             job: self.job.unwrap_or(self.base.manifest.head.pass),
-            rights: self.rights(ledger, proposal),
+            rights: Box::new(self.rights(ledger, proposal)),
             series,
             stop: self.stop(),
         }))

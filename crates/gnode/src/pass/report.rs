@@ -2,10 +2,10 @@
 
 use larder_format::ids::{ByteCount, ContainerId, ContainerKind, JobId};
 use larder_format::lease::{JobKind, Pin};
+use larder_lifecycle::arranging::{ArrangePlan, Arranged};
 
 use super::cost::Requests;
 use super::decide::Decision;
-use crate::arranging::{ArrangePlan, Arranged};
 use crate::giving_up::{GiveUpPlan, GivenUp};
 
 /// What goes when the pass is carried out.

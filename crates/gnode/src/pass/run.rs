@@ -1,7 +1,6 @@
 //! One pass from its lease to its end.
 
 use std::collections::HashSet;
-use std::future::Future;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -9,24 +8,24 @@ use larder_format::ids::{JobId, RunId};
 use larder_format::index_manifest::{Doomed, IndexManifest, PassStatistics, Queued, Reason};
 use larder_format::lease::{Done, Pin};
 use larder_index::{Current, Draft, IndexPass, IndexSnapshot, PassRuns, Published, Turn, publish};
+use larder_job::renewing;
+use larder_lifecycle::arranging::{arrange, plan as plan_arranging};
 use larder_store::Repository;
-use larder_store::jobs::{OpenLease, RENEW_EVERY};
 use larder_store::repository::random;
 use larder_store::rules::Rule;
 
 use super::carry_out::carry_out;
 use super::cost::Requests;
 use super::decide::Decision;
-use super::error::PassError;
-use super::ledger::{Written, run_ids};
-use super::lost::{Beginning, begin, is_late};
+use super::lost::{Beginning, begin};
 use super::options::PassOptions;
 use super::prepare::Decided;
 use super::report::{Outcome, PassReport, Plan};
-use super::surroundings::{Surroundings, stop};
-use super::tables::{IndexWork, Limits, WithChunks, beside_tails, discard, index_pass, remembering, with_chunks};
-use crate::arranging::{arrange, plan as plan_arranging};
+use crate::error::PassError;
 use crate::giving_up::{Exact, GiveUpError, Work, give_up, plan};
+use crate::ledger::{Written, run_ids};
+use crate::surroundings::{Surroundings, is_late, stop};
+use crate::tables::{IndexWork, Limits, WithChunks, beside_tails, discard, index_pass, remembering, with_chunks};
 
 /// Makes a pass.
 pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<PassReport, PassError> {
@@ -93,27 +92,6 @@ async fn announced(pass: &mut Pass<'_>) -> Result<PassReport, PassError> {
     result
 }
 
-/// Renews the lease while the work is done.
-pub(crate) async fn renewing<T>(
-    repository: &Repository,
-    open: &mut OpenLease,
-    now_ms: &(dyn Fn() -> u64 + Send + Sync),
-    work: impl Future<Output = T>,
-) -> T {
-    tokio::pin!(work);
-    loop {
-        tokio::select! {
-            biased;
-            result = &mut work => return result,
-            () = tokio::time::sleep(RENEW_EVERY) => {
-                if let Err(error) = repository.renew_lease(open, now_ms()).await {
-                    tracing::warn!(%error, "the lease could not be renewed");
-                }
-            }
-        }
-    }
-}
-
 /// A pass that is under way.
 pub(super) struct Pass<'a> {
     pub(super) surroundings: &'a Surroundings,
@@ -159,7 +137,7 @@ impl Pass<'_> {
             report.plan.given_up = self.planned(move |pass, draft| plan(pass, draft, &work)).await?;
         }
         if let Some(work) = arranging {
-            report.plan.arranging = self.planned(move |pass, draft| plan_arranging(pass, draft, &work)).await?;
+            report.plan.arranging = self.planned(move |pass, draft| Ok(plan_arranging(pass, draft, &work)?)).await?;
         }
         Ok(report)
     }

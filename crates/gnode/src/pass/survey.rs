@@ -13,10 +13,10 @@ use larder_store::rules::Rule;
 use larder_store::survey::{Fenced, ListedContainer, ListedJob, SeenLease};
 
 use super::decide::{Before, Leases, Proposal, Retained, Supersedes};
-use super::error::PassError;
-use super::ledger::{Contents, Ledger};
 use super::report::AbortedJob;
 use super::scope::{Listing, Scope, Seen};
+use crate::error::PassError;
+use crate::ledger::{Contents, Ledger};
 
 /// Small objects that are read at once.
 const CONCURRENT_READS: usize = 32;

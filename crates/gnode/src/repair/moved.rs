@@ -16,17 +16,17 @@ use larder_format::manifest::Register;
 use larder_format::names;
 use larder_format::run::{RecordLayout, ValueWidth};
 use larder_index::{Containers, Cursor, Draft, IndexError, IndexPass, LookupOptions, Sorter};
-use larder_lnode::Context;
-use larder_lnode::references::References;
+use larder_job::JobContext;
+use larder_reader::References;
 use larder_store::Repository;
 use larder_store::presence::Presence;
 use larder_store::rules::Rule;
 
+use crate::error::PassError;
 use crate::giving_up::GiveUpError;
 use crate::giving_up::groups::{Marks, all};
 use crate::ingest::Numbers;
-use crate::pass::PassError;
-use crate::pass::ledger::Ledger;
+use crate::ledger::Ledger;
 
 /// Tables of containers that are read at once.
 const CONCURRENT_READS: usize = 16;
@@ -149,7 +149,7 @@ pub(super) fn find(
     pass: &IndexPass,
     draft: &mut Draft<'_>,
     search: &Search,
-    context: &Context,
+    context: &JobContext,
 ) -> Result<Found, GiveUpError> {
     let (wanted, is_complete) = wanted(pass, search, &context.on(&pass.io.runtime))?;
     let mut wanted = wanted.finish()?;
@@ -208,7 +208,7 @@ fn number_of(key: &[u8]) -> u32 {
 }
 
 /// What versions need of containers that are gone, and whether that is all.
-fn wanted(pass: &IndexPass, search: &Search, context: &Context) -> Result<(Sorter, bool), GiveUpError> {
+fn wanted(pass: &IndexPass, search: &Search, context: &JobContext) -> Result<(Sorter, bool), GiveUpError> {
     let mut wanted = Sorter::new(&pass.io.repository, WANTED, pass.memory / 2, &pass.folder)?;
     let mut is_complete = true;
     let in_place = if search.unnamed.is_empty() { &HashMap::new() } else { &search.in_place };

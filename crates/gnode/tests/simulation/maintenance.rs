@@ -11,14 +11,14 @@ use larder_format::layout::Layout;
 use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
 use larder_gnode::agreement::Disagreement;
-use larder_gnode::arranging::{ArrangeOptions, Arranged};
 use larder_gnode::compaction::{Compacted, CompactionOptions, Compactor, plans};
-use larder_gnode::converting::{ConvertError, convert as real_convert};
 use larder_gnode::forget::carry_out;
 use larder_gnode::giving_up::{Exact, GiveUpOptions, GivenUp, Unused};
 use larder_gnode::pass::{Executor, Listing, Outcome, PassError, PassOptions, Surroundings};
 use larder_gnode::repair::{compare, rebuild as real_rebuild};
 use larder_index::IndexSnapshot;
+use larder_lifecycle::arranging::{ArrangeOptions, Arranged};
+use larder_lifecycle::converting::{ConvertError, convert as real_convert};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::survey::SeenLease;
@@ -204,7 +204,7 @@ pub async fn compact(node: &Node) -> Result<(), Stop> {
         compression: Compression::Off,
     };
     let (context, most) = (node.context(), 1 + node.below(3));
-    let work = move |context: &larder_lnode::Context| {
+    let work = move |context: &larder_job::JobContext| {
         let found = plans(context, &options)?.plans;
         let mut compactor = Compactor::new(context, &options);
         found.iter().take(most).map(|plan| compactor.compact(plan)).collect::<Result<Vec<_>, _>>()

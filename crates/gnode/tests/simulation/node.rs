@@ -11,7 +11,7 @@ use larder_format::config::Config;
 use larder_format::ids::RepositoryId;
 use larder_format::names;
 use larder_format::seal::{Keys, MasterKey};
-use larder_lnode::{Cancel, Clock, Context, NoProgress, Progress};
+use larder_job::{Cancel, Clock, JobContext, NoProgress, Progress};
 use larder_store::jobs::RENEW_EVERY;
 use larder_store::repository::Entropy;
 use larder_store::rules::Rule;
@@ -101,8 +101,8 @@ impl Node {
     }
 
     /// What the real jobs are given. Whatever they do, they do in turns with everything else.
-    pub fn context(&self) -> Context {
-        Context {
+    pub fn context(&self) -> JobContext {
+        JobContext {
             repository: self.repository.clone(),
             runtime: tokio::runtime::Handle::current().into(),
             clock: Arc::new(Ticking(AtomicU64::new(self.now_ms()))),
@@ -116,21 +116,21 @@ impl Node {
     }
 
     /// The same, of a job that somebody may interrupt.
-    pub fn fickle_context(&self) -> Context {
+    pub fn fickle_context(&self) -> JobContext {
         let context = self.context();
         if !self.one_in(self.habits.interrupts) {
             return context;
         }
         let left = AtomicU64::new(self.below(4) as u64);
         let progress = Arc::new(Fickle { left, cancel: context.cancel.clone() });
-        Context { progress, ..context }
+        JobContext { progress, ..context }
     }
 
     /// The same, and what people would be told.
-    pub fn noted_context(&self) -> (Context, Arc<Mutex<Vec<String>>>) {
+    pub fn noted_context(&self) -> (JobContext, Arc<Mutex<Vec<String>>>) {
         let notes = Arc::new(Mutex::new(Vec::new()));
         let progress = Arc::new(Notes(notes.clone()));
-        (Context { progress, ..self.context() }, notes)
+        (JobContext { progress, ..self.context() }, notes)
     }
 
     pub fn below(&self, bound: usize) -> usize {

@@ -8,7 +8,8 @@ use larder_format::manifest::Manifest;
 use larder_format::recipe::{Recipe, SegmentRef, decode_node};
 use larder_format::segment::{self, ChunkRecord};
 use larder_gnode::pass::Executor;
-use larder_lnode::{ReadError, RestoreError, RestoreOptions, VersionReader, restore as real_restore};
+use larder_lnode::{RestoreError, RestoreOptions, restore as real_restore};
+use larder_reader::{ReadError, VersionReader};
 use larder_source::target::{Target, TargetOptions};
 use larder_store::catalog::Version;
 use larder_store::chunk_reader::ChunkReader;
@@ -118,7 +119,7 @@ fn failed(error: RepositoryError) -> Result<Read, RepositoryError> {
     if error.is_damage() { Ok(error.into()) } else { Err(error) }
 }
 
-fn dump(context: &larder_lnode::Context, version: &Version) -> Result<Read, RepositoryError> {
+fn dump(context: &larder_job::JobContext, version: &Version) -> Result<Read, RepositoryError> {
     let (reader, reading) = match VersionReader::announce(context, version) {
         Ok(announced) => announced,
         Err(ReadError::Forgotten { .. }) => return Ok(Read::Forgotten),
@@ -143,7 +144,7 @@ fn dump(context: &larder_lnode::Context, version: &Version) -> Result<Read, Repo
     read
 }
 
-fn restore_file(context: &larder_lnode::Context, version: &Version) -> Result<Read, RepositoryError> {
+fn restore_file(context: &larder_job::JobContext, version: &Version) -> Result<Read, RepositoryError> {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let target = Target::open(folder.path(), TargetOptions::default()).expect("it can be opened");
     let report = match real_restore(context, version, &target, &RestoreOptions::default()) {

@@ -79,7 +79,7 @@ fn a_pin_without_its_register_stops_the_pass() {
 #[test]
 fn check_names_a_register_that_a_closing_mark_speaks_of() {
     let (scene, id, name, _) = with_hidden_register();
-    let report = larder_lnode::check(&scene.context(), &Default::default()).unwrap();
+    let report = larder_rewrite::check(&scene.context(), &Default::default()).unwrap();
     let found: Vec<_> = report.damages.iter().map(|damage| damage.object.clone()).collect();
     assert_eq!(found, [name]);
     assert_eq!(report.damages[0].affected[0].id, id);

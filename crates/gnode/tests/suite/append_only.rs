@@ -6,8 +6,9 @@
 use crate::support::*;
 use larder_gnode::forget::pin_of;
 use larder_gnode::pass::{self, PassError, PassOptions};
-use larder_lnode::check::ReadData;
-use larder_lnode::{CheckOptions, VersionReader, check};
+use larder_reader::VersionReader;
+use larder_rewrite::check::ReadData;
+use larder_rewrite::{CheckOptions, check};
 use larder_store::{RepositoryError, StoreErrorKind, StoreOp};
 use larder_testkit::{Failure, Fault, FaultStore, OpKind, Times, When};
 use object_store::path::Path;

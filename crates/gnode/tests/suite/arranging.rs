@@ -9,10 +9,10 @@ use crate::support::*;
 use larder_format::compress::Compression;
 use larder_format::ids::JobId;
 use larder_format::layout::Layout;
-use larder_gnode::arranging::Arranged;
-use larder_gnode::converting::convert;
 use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::{Outcome, PassOptions, PassReport};
+use larder_lifecycle::arranging::Arranged;
+use larder_lifecycle::converting::convert;
 use larder_testkit::data::Rng;
 use proptest::prelude::*;
 

@@ -9,7 +9,7 @@ use crate::support::*;
 use larder_format::ids::{ContainerId, JobId};
 use larder_gnode::pass::{self, PassError, PassOptions, PassReport};
 use larder_lnode::BackupError;
-use larder_lnode::check::{CheckOptions, ReadData, check};
+use larder_rewrite::check::{CheckOptions, ReadData, check};
 use larder_testkit::Stop;
 
 fn every(of: u64, every: usize, shift: usize, mut before: [u64; 60]) -> [u64; 60] {
@@ -113,7 +113,7 @@ fn a_backup_whose_base_is_arranged_meanwhile_is_whole() {
     let (scene, ids, now) = scene();
     let new = every(5, 7, 3, now);
     std::fs::write(scene.source("db").join("file"), pieces(&new)).unwrap();
-    let backup = |scene: &Scene, context: &larder_lnode::Context, base: JobId| {
+    let backup = |scene: &Scene, context: &larder_job::JobContext, base: JobId| {
         backup_with(context, &scene.source("db"), "db", |options| {
             options.base = Some(base);
             options.force = true;

@@ -12,7 +12,8 @@ use larder_format::lease::Pin;
 use larder_format::names;
 use larder_gnode::compaction::{self, Compacted, CompactionOptions};
 use larder_gnode::pass::{self, Outcome, PassOptions};
-use larder_lnode::{BackupError, ReadError, VersionReader};
+use larder_lnode::BackupError;
+use larder_reader::{ReadError, VersionReader};
 use larder_store::jobs::CommitError;
 use larder_testkit::{Failure, Fault, OpKind, Times, When};
 

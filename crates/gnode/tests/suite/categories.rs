@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use crate::support::*;
 use larder_format::ids::{ContainerKind, JobId};
 use larder_format::layout::Layout;
-use larder_gnode::categories::{Categories, Freed, Last, Progress, categories};
+use larder_lifecycle::categories::{Categories, Freed, Last, Progress, categories};
 use larder_lnode::BackupOptions;
 
 /// A version of which some changes every time, some every second time, and some never.

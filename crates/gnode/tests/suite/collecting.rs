@@ -5,11 +5,11 @@
 use std::time::Duration;
 
 use crate::support::*;
+use larder_format::ids::SettingsOf;
 use larder_format::names;
-use larder_format::settings::SettingsOf;
 use larder_gnode::pass::{self, Listing, Outcome, PassError, PassOptions};
-use larder_lnode::check::ReadData;
-use larder_lnode::{CheckOptions, check};
+use larder_rewrite::check::ReadData;
+use larder_rewrite::{CheckOptions, check};
 use larder_store::settings::SettingsChange;
 use larder_testkit::data::Rng;
 use larder_testkit::{Failure, Fault, FaultStore, OpKind, Times, When};

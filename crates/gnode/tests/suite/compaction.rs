@@ -12,8 +12,10 @@ use larder_format::manifest::encode_aborted;
 use larder_format::mark::Forgotten;
 use larder_format::names;
 use larder_gnode::compaction::{Compacted, CompactionOptions, compact, plan, plans};
-use larder_lnode::check::ReadData;
-use larder_lnode::{CheckOptions, Context, VersionReader};
+use larder_job::JobContext;
+use larder_reader::VersionReader;
+use larder_rewrite::CheckOptions;
+use larder_rewrite::check::ReadData;
 use larder_store::catalog::Version;
 
 const BLOCK: usize = 64 << 10;
@@ -35,7 +37,7 @@ impl Setup {
         self.dir.path().join("source")
     }
 
-    fn context(&self) -> Context {
+    fn context(&self) -> JobContext {
         context(&self.runtime, init(&self.runtime, local(&self.dir.path().join("repository"))))
     }
 
@@ -58,7 +60,7 @@ impl Setup {
         read_all(&self.source())
     }
 
-    fn restored(&self, context: &Context, version: &Version) -> BTreeMap<String, Vec<u8>> {
+    fn restored(&self, context: &JobContext, version: &Version) -> BTreeMap<String, Vec<u8>> {
         let target = tempfile::tempdir_in(self.dir.path()).unwrap();
         restore(context, version, &self.source(), target.path()).unwrap();
         read_all(target.path())
@@ -74,14 +76,14 @@ fn options() -> CompactionOptions {
     CompactionOptions { budget_percent: 40, ..CompactionOptions::default() }
 }
 
-fn containers_of(context: &Context, version: &Version) -> usize {
+fn containers_of(context: &JobContext, version: &Version) -> usize {
     let reader = VersionReader::open(context, version).unwrap();
     reader.manifest().containers.iter().filter(|usage| usage.container.kind == ContainerKind::Data).count()
 }
 
-fn assert_whole(context: &Context) {
+fn assert_whole(context: &JobContext) {
     let options = CheckOptions { read_data: ReadData::All, ..CheckOptions::default() };
-    let report = larder_lnode::check(context, &options).unwrap();
+    let report = larder_rewrite::check(context, &options).unwrap();
     assert!(report.damages.is_empty(), "{report:?}");
 }
 

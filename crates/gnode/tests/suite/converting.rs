@@ -11,9 +11,9 @@ use crate::support::*;
 use larder_format::compress::Compression;
 use larder_format::ids::{ContainerKind, JobId};
 use larder_format::layout::Layout;
-use larder_gnode::converting::{ConvertError, Converted, convert};
 use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::PassOptions;
+use larder_lifecycle::converting::{ConvertError, Converted, convert};
 use larder_testkit::Stop;
 
 fn every(of: u64, every: usize, before: [u64; 60]) -> [u64; 60] {
@@ -42,7 +42,7 @@ fn scene(layout: Layout) -> Scene {
     scene
 }
 
-fn to(context: &larder_lnode::Context, layout: Layout) -> Result<Converted, ConvertError> {
+fn to(context: &larder_job::JobContext, layout: Layout) -> Result<Converted, ConvertError> {
     convert(context, "db", layout, Compression::DEFAULT, None)
 }
 
@@ -116,7 +116,7 @@ fn what_memory_has_no_room_for_is_copied_once() {
         let expected = scene.contents();
         let converted = |memory: usize, folder: Option<PathBuf>| {
             let scene = scene.fork();
-            let context = larder_lnode::Context { memory, ..scene.context() };
+            let context = larder_job::JobContext { memory, ..scene.context() };
             let converted = convert(&context, "db", second, Compression::DEFAULT, folder).unwrap();
             assert_eq!((converted.versions, converted.left), (5, 0));
             is_of(&scene, second, &expected, "converted");

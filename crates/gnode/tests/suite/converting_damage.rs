@@ -11,10 +11,11 @@ use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::layout::Layout;
 use larder_format::names;
-use larder_gnode::converting::{Converted, convert};
 use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::PassOptions;
-use larder_lnode::{Context, VersionReader};
+use larder_job::JobContext;
+use larder_lifecycle::converting::{Converted, convert};
+use larder_reader::VersionReader;
 
 const LAYOUTS: [(Layout, Layout); 2] = [(Layout::Standard, Layout::Lifecycle), (Layout::Lifecycle, Layout::Standard)];
 
@@ -67,7 +68,7 @@ fn damage(scene: &Scene, containers: &BTreeSet<ContainerId>, is_gone: bool) -> V
 
 /// The files of every version that can be read, as far as they come.
 fn readable(scene: &Scene) -> BTreeMap<JobId, Contents> {
-    let context: Context = scene.context();
+    let context: JobContext = scene.context();
     let read = |version: &larder_store::catalog::Version| {
         let mut contents = Contents::new();
         if let Ok(reader) = VersionReader::open(&context, version) {

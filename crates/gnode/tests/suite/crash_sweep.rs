@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::support::*;
 use larder_gnode::forget::pin_of;
 use larder_gnode::pass::{self, Outcome, PassOptions};
-use larder_lnode::{Reading, VersionReader};
+use larder_reader::{Reading, VersionReader};
 use larder_testkit::{Failure, Fault, OpKind, Stop, Times, When};
 
 /// A repository in which a pass has everything to do that there is.

@@ -5,7 +5,7 @@
 use crate::support::*;
 use larder_format::ids::ContainerKind;
 use larder_gnode::compaction::{self, Compacted, CompactionOptions, Compactor};
-use larder_lnode::VersionReader;
+use larder_reader::VersionReader;
 use larder_testkit::data;
 
 const VERSIONS: u64 = 50;

@@ -18,8 +18,8 @@ use larder_format::names;
 use larder_gnode::compaction::{Compacted, CompactionOptions, compact, plans};
 use larder_gnode::forget::pin_of;
 use larder_gnode::pass::{self, Listing, PassOptions};
-use larder_lnode::lease::{Ending, LeaseKeeper};
-use larder_lnode::{Context, VersionReader};
+use larder_job::{Ending, JobContext, LeaseKeeper};
+use larder_reader::VersionReader;
 use larder_store::catalog::Version;
 use larder_testkit::Stop;
 
@@ -38,7 +38,7 @@ fn with_versions() -> Scene {
     scene
 }
 
-fn compact_all(context: &Context) -> usize {
+fn compact_all(context: &JobContext) -> usize {
     let plans = plans(context, &options()).unwrap().plans;
     let done = plans.iter().map(|plan| compact(context, plan, &options()).unwrap());
     done.filter(|done| matches!(done, Compacted::Done { .. })).count()

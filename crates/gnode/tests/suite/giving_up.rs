@@ -12,7 +12,7 @@ use larder_format::names;
 use larder_gnode::compaction::{CompactionOptions, compact, plans};
 use larder_gnode::giving_up::{Exact, GiveUpOptions, Unused};
 use larder_gnode::pass::{Outcome, PassError, PassOptions};
-use larder_lnode::{CheckOptions, check};
+use larder_rewrite::{CheckOptions, check};
 use proptest::prelude::*;
 
 #[test]

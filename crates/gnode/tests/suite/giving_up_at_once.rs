@@ -13,7 +13,7 @@ use larder_gnode::compaction::{CompactionOptions, compact, plans};
 use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::{self, Listing, Outcome, PassError, PassOptions, PassReport};
 use larder_lnode::BackupError;
-use larder_lnode::check::{CheckError, CheckOptions, CheckReport, ReadData, check};
+use larder_rewrite::check::{CheckError, CheckOptions, CheckReport, ReadData, check};
 use larder_store::catalog::Version;
 use larder_testkit::{Failure, Fault, OpKind, Stop, Times, When};
 
@@ -164,7 +164,7 @@ fn a_backup_whose_base_is_given_up_meanwhile_is_whole() {
     let files = [("one", 1, 40_000), ("two", 2, 30_000), ("more", 20, 20_000)];
     scene.fill("a", &files);
     let expected = scene.contents();
-    let backup = |scene: &Scene, context: &larder_lnode::Context| {
+    let backup = |scene: &Scene, context: &larder_job::JobContext| {
         backup_with(context, &scene.source("a"), "a", |options| {
             options.base = Some(ids[0]);
             options.find_similar = false;
@@ -270,7 +270,7 @@ fn a_version_is_laid_out_anew_while_containers_are_given_up() {
     let first = scene.versions().into_iter().find(|version| version.summary.series == "a").unwrap().id();
     backup_with(&scene.context(), &scene.source("a"), "a", |options| options.base = Some(first)).unwrap();
     let expected = scene.contents();
-    let compact_all = move |context: &larder_lnode::Context| {
+    let compact_all = move |context: &larder_job::JobContext| {
         plans(context, &options).unwrap().plans.iter().map(|plan| compact(context, plan, &options)).collect::<Vec<_>>()
     };
     let laid_out = scene.fork();

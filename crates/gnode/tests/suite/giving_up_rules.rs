@@ -12,8 +12,9 @@ use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::names;
 use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::PassOptions;
-use larder_lnode::lease::{Ending, LeaseKeeper};
-use larder_lnode::{BackupError, BackupReport, Context, VersionReader};
+use larder_job::{Ending, JobContext, LeaseKeeper};
+use larder_lnode::{BackupError, BackupReport};
+use larder_reader::VersionReader;
 use larder_testkit::{Failure, Fault, OpKind, Times, When};
 
 /// What is stored twice.
@@ -30,7 +31,7 @@ fn with_another_copy() -> (Scene, JobId) {
 }
 
 /// Without a base, and without looking for similar streams: what it finds is what it adopts.
-fn adopting(context: &Context, scene: &Scene) -> Result<BackupReport, BackupError> {
+fn adopting(context: &JobContext, scene: &Scene) -> Result<BackupReport, BackupError> {
     backup_with(context, &scene.source("a"), "a", |options| {
         options.force = true;
         options.find_similar = false;

@@ -9,14 +9,15 @@ use crate::support::*;
 use larder_format::ids::JobId;
 use larder_format::layout::Layout;
 use larder_gnode::pass::{self, PassOptions, PassReport};
-use larder_lnode::{BackupReport, Context};
+use larder_job::JobContext;
+use larder_lnode::BackupReport;
 use larder_store::rules::Rule;
 use larder_testkit::{Failure, Fault, OpKind, Times, When};
 
 /// A backup of these bytes in this layout, which the series takes if it has no version.
 fn backup_as(
     scene: &Scene,
-    context: &Context,
+    context: &JobContext,
     bytes: &[u8],
     layout: Layout,
 ) -> Result<BackupReport, larder_lnode::BackupError> {
@@ -38,8 +39,8 @@ fn with_dead_job() -> Scene {
     scene
 }
 
-fn without_one_layout(context: Context) -> Context {
-    Context { repository: context.repository.without_rule(Rule::OneLayout), ..context }
+fn without_one_layout(context: JobContext) -> JobContext {
+    JobContext { repository: context.repository.without_rule(Rule::OneLayout), ..context }
 }
 
 /// What of the pieces is of this edition.

@@ -36,6 +36,6 @@ fn metadata_of_a_version_leaves_its_containers_with_what_is_written_again() {
     assert_eq!([first, second, third].map(is_there), [true, true, false]);
     assert!(scene.contents() == contents);
     scene.index_agrees("after the pass");
-    let report = larder_lnode::check(&context, &larder_lnode::CheckOptions::default()).unwrap();
+    let report = larder_rewrite::check(&context, &larder_rewrite::CheckOptions::default()).unwrap();
     assert!(report.damages.is_empty(), "{:?}", report.damages);
 }

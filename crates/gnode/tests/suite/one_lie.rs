@@ -25,7 +25,8 @@ use larder_format::ids::JobId;
 use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::PassOptions;
 use larder_gnode::repair;
-use larder_lnode::{Context, VersionReader};
+use larder_job::JobContext;
+use larder_reader::VersionReader;
 use larder_store::catalog::Version;
 use larder_testkit::{Lie, LyingStore, Told};
 
@@ -51,13 +52,13 @@ fn eager() -> PassOptions {
 }
 
 /// Runs a verb with every lie: none may cost anything.
-fn tell_every_lie(stage: &Stage, verb: impl Fn(&Scene, &Context) -> Did) {
+fn tell_every_lie(stage: &Stage, verb: impl Fn(&Scene, &JobContext) -> Did) {
     let (told, lost) = lies_that_cost(stage, verb);
     assert!(lost.is_empty(), "{} of {told} lies cost something:\n    {}", lost.len(), lost.join("\n    "));
 }
 
 /// Runs a verb with every lie, and finds out what each has cost; also gives how many there were.
-fn lies_that_cost(stage: &Stage, verb: impl Fn(&Scene, &Context) -> Did) -> (u64, Vec<String>) {
+fn lies_that_cost(stage: &Stage, verb: impl Fn(&Scene, &JobContext) -> Did) -> (u64, Vec<String>) {
     let (mut told, mut lost) = (0, Vec::new());
     let begin = std::time::Instant::now();
     for index in 0.. {
@@ -131,7 +132,7 @@ impl Scene {
 }
 
 /// What is not as it has to be.
-fn missing(context: &Context, expected: &BTreeMap<JobId, Contents>) -> Vec<String> {
+fn missing(context: &JobContext, expected: &BTreeMap<JobId, Contents>) -> Vec<String> {
     let listed: BTreeMap<JobId, Version> =
         versions(context).into_iter().map(|version| (version.id(), version)).collect();
     let missing = |(id, contents): (&JobId, &Contents)| match listed.get(id).map(|found| try_contents(context, found)) {
@@ -144,7 +145,7 @@ fn missing(context: &Context, expected: &BTreeMap<JobId, Contents>) -> Vec<Strin
 }
 
 /// Reads a version from the store alone, or says why that fails.
-fn try_contents(context: &Context, version: &Version) -> Result<Contents, String> {
+fn try_contents(context: &JobContext, version: &Version) -> Result<Contents, String> {
     let reader = VersionReader::open(context, version).map_err(|error| error.to_string())?;
     let mut contents = Contents::new();
     let mut failed = None;

@@ -6,7 +6,10 @@ use std::path::Path;
 
 use crate::support::*;
 use larder_gnode::compaction::{self, CompactionOptions, Compactor};
-use larder_lnode::{CheckOptions, Context, FetchOptions, FetchReport, RestoreOptions, VersionReader};
+use larder_job::JobContext;
+use larder_lnode::RestoreOptions;
+use larder_reader::{FetchOptions, FetchReport, VersionReader};
+use larder_rewrite::CheckOptions;
 use larder_source::target::{Target, TargetOptions};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
@@ -101,9 +104,9 @@ struct Cost {
 }
 
 /// Reads something with so much memory, of which containers have their own.
-fn cost_of(scene: &Scene, memory: usize, read: impl FnOnce(&Context, FetchOptions) -> FetchReport) -> Cost {
+fn cost_of(scene: &Scene, memory: usize, read: impl FnOnce(&JobContext, FetchOptions) -> FetchReport) -> Cost {
     let (context, faults) = scene.faulty(&scene.memory);
-    let context = Context { memory, ..context };
+    let context = JobContext { memory, ..context };
     let opened = faults.count() as usize;
     let fetch = FetchOptions { cache_memory: Some(4 << 20), ..FetchOptions::default() };
     let fetched = read(&context, fetch);
@@ -147,7 +150,7 @@ fn dumped(scene: &Scene, version: &Version, memory: usize, expected: &Contents) 
 
 fn checked(scene: &Scene, memory: usize) -> Cost {
     cost_of(scene, memory, |context, _| {
-        let report = larder_lnode::check(context, &CheckOptions::default()).unwrap();
+        let report = larder_rewrite::check(context, &CheckOptions::default()).unwrap();
         assert!(report.damages.is_empty(), "{:?}", report.damages);
         FetchReport::default()
     })

@@ -10,7 +10,8 @@ use larder_gnode::agreement::Disagreement;
 use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::{Listing, PassError, PassOptions, PassReport, run};
 use larder_gnode::repair::rebuild;
-use larder_lnode::{Context, Reading, VersionReader};
+use larder_job::JobContext;
+use larder_reader::{Reading, VersionReader};
 use larder_store::rules::Rule;
 use larder_testkit::{Failure, Fault, OpKind, Times, When};
 
@@ -36,7 +37,7 @@ fn led() -> (Scene, JobId, JobId, ContainerId) {
 }
 
 /// A version of these files that knows of nothing that is there, made at another store.
-fn alone_at(scene: &Scene, context: &Context, series: &str, files: &[(&str, u64, usize)]) -> JobId {
+fn alone_at(scene: &Scene, context: &JobContext, series: &str, files: &[(&str, u64, usize)]) -> JobId {
     scene.fill(series, files);
     backup_alone(context, &scene.source(series), series).version.unwrap().id
 }

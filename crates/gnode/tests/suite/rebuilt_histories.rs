@@ -9,9 +9,9 @@ use crate::support::*;
 use larder_format::compress::Compression;
 use larder_format::ids::JobId;
 use larder_format::layout::Layout;
-use larder_gnode::converting::convert;
 use larder_gnode::giving_up::{Exact, GiveUpOptions, Unused};
 use larder_gnode::pass::{Listing, PassOptions};
+use larder_lifecycle::converting::convert;
 use larder_testkit::data;
 use proptest::prelude::*;
 

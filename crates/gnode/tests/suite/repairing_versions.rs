@@ -13,11 +13,13 @@ use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::metadata::BlockBuilder;
 use larder_format::names;
 use larder_gnode::pass::{self, PassOptions};
-use larder_lnode::check::ReadData;
-use larder_lnode::repair::{
+use larder_job::JobContext;
+use larder_reader::VersionReader;
+use larder_rewrite::check::ReadData;
+use larder_rewrite::repair::{
     HealOptions, HealOutcome, HealReport, RepairError, SalvageOptions, SalvageOutcome, SalvageReport, heal, salvage,
 };
-use larder_lnode::{CheckOptions, Context, VersionReader, check};
+use larder_rewrite::{CheckOptions, check};
 use larder_source::{Roots, Walk, WalkOptions};
 use larder_testkit::Stop;
 
@@ -78,12 +80,12 @@ impl Damaged {
         self.whole.iter().filter(|(id, files)| self.left[id] != **files).count()
     }
 
-    fn heal(&self, context: &Context) -> Result<HealReport, RepairError> {
+    fn heal(&self, context: &JobContext) -> Result<HealReport, RepairError> {
         heal_from(context, &self.keep)
     }
 }
 
-fn heal_from(context: &Context, path: &Path) -> Result<HealReport, RepairError> {
+fn heal_from(context: &JobContext, path: &Path) -> Result<HealReport, RepairError> {
     use std::os::unix::ffi::OsStrExt;
     let roots = Roots::new([path.as_os_str().as_bytes()], b"/").unwrap();
     let options = HealOptions {
@@ -95,7 +97,7 @@ fn heal_from(context: &Context, path: &Path) -> Result<HealReport, RepairError> 
     heal(context, Walk::new(roots, WalkOptions::default()), &options)
 }
 
-fn salvage_all(context: &Context) -> Result<SalvageReport, RepairError> {
+fn salvage_all(context: &JobContext) -> Result<SalvageReport, RepairError> {
     let options = SalvageOptions {
         read_data: ReadData::All,
         versions: Vec::new(),
@@ -107,7 +109,7 @@ fn salvage_all(context: &Context) -> Result<SalvageReport, RepairError> {
 }
 
 /// The files of every version that can be read whole.
-fn whole_files(context: &Context) -> BTreeMap<JobId, Contents> {
+fn whole_files(context: &JobContext) -> BTreeMap<JobId, Contents> {
     let read = |version: &larder_store::catalog::Version| {
         let reader = VersionReader::open(context, version).unwrap();
         let mut files = Contents::new();
@@ -161,7 +163,7 @@ fn lost_contents_come_back_and_what_versions_share_is_stored_once() {
         let size = data_bytes(&Damaged::missing().scene) + 310_000;
         let report = damaged.heal(&scene.context()).unwrap();
         assert_eq!(report.versions.len(), damaged.suffering(), "{what}");
-        assert!(report.versions.iter().all(larder_lnode::repair::HealedVersion::is_whole), "{what}: {report:?}");
+        assert!(report.versions.iter().all(larder_rewrite::repair::HealedVersion::is_whole), "{what}: {report:?}");
         assert_eq!(report.lost, report.found);
         assert!(scene.contents() == damaged.whole, "{what}");
         // What was kept while it was repaired goes, and so does the damaged container.
@@ -341,7 +343,7 @@ fn a_salvage_cut_at_any_operation_makes_nothing_worse_and_can_be_run_again() {
 }
 
 /// The blocks of a version's metadata stream, each with the paths that are in it.
-fn blocks_of(context: &Context, id: JobId) -> Vec<(Vec<u8>, Vec<Vec<u8>>)> {
+fn blocks_of(context: &JobContext, id: JobId) -> Vec<(Vec<u8>, Vec<Vec<u8>>)> {
     let version = versions(context).into_iter().find(|version| version.id() == id).unwrap();
     let (mut builder, mut blocks, mut paths) = (BlockBuilder::new(), Vec::new(), Vec::new());
     for entry in VersionReader::open(context, &version).unwrap().entries() {

@@ -15,7 +15,8 @@ use larder_index::{
     Chunks, Containers, Copies, Current, Draft, IndexIo, IndexPass, IndexSnapshot, LookupOptions, PassRuns, Published,
     publish,
 };
-use larder_lnode::{Context, VersionReader};
+use larder_job::JobContext;
+use larder_reader::VersionReader;
 use larder_store::catalog::Version;
 use larder_testkit::{Stop, data};
 
@@ -168,7 +169,7 @@ fn what_two_series_have_is_shared_by_their_newest_versions() {
     let plan = &plans[0];
     assert_eq!(plan.version.summary.series, "a");
     // Without room for what the tables have in common they are joined again and again.
-    let little = Context { memory: 20_000, ..scene.context() };
+    let little = JobContext { memory: 20_000, ..scene.context() };
     let [again] = &compaction::plans(&little, &default).unwrap().plans[..] else { panic!() };
     assert_eq!((again.bytes, again.shared_bytes), (plan.bytes, plan.shared_bytes));
     assert_eq!(plan.others.iter().map(Version::id).collect::<Vec<_>>(), [scene.newest("b").id()]);

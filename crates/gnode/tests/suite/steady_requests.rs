@@ -10,7 +10,8 @@ use larder_format::mark::Forgotten;
 use larder_gnode::compaction::{self, CompactionOptions, Compactor};
 use larder_gnode::forget::pin_of;
 use larder_gnode::pass::{self, Outcome, PassReport};
-use larder_lnode::{BackupOptions, Context};
+use larder_job::JobContext;
+use larder_lnode::BackupOptions;
 use larder_store::catalog::Version;
 use larder_testkit::data::{self, Rng};
 use larder_testkit::{Op, OpKind};
@@ -37,7 +38,7 @@ fn optimize(scene: &Scene) -> (PassReport, Vec<Op>) {
     let (context, faults) = scene.faulty(&scene.memory);
     let opened = faults.count() as usize;
     let remembering = pass::remembering(&context.repository, pass_options().memory);
-    let looking = Context { repository: remembering.clone(), ..context.clone() };
+    let looking = JobContext { repository: remembering.clone(), ..context.clone() };
     let compact = || {
         let options = CompactionOptions::default();
         let mut compactor = Compactor::new(&context, &options);

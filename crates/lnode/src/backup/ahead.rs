@@ -13,11 +13,10 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, bounded};
 use larder_chunking::RunMac;
 use larder_source::Elsewhere;
+use larder_writer::{Cutter, Cutting, PoolHandle};
 
-use super::cutting::{Cutter, Cutting};
 use super::incoming::STEP_BYTES;
 use super::prediction::{Predicted, Predictor};
-use crate::writing::PoolHandle;
 
 /// Segments that may be on their way at most, of some 2 MiB each: enough for every core of most machines, few enough for memory.
 const SEGMENTS_MAX: usize = 12;

@@ -10,10 +10,9 @@ use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::names;
 use larder_format::segment::ChunkRecord;
 use larder_index::IndexRuntime;
+use larder_reader::RecipeReader;
 use larder_store::{Repository, RepositoryError};
-
-use crate::version::RecipeReader;
-use crate::writing::Holding;
+use larder_writer::Holding;
 
 /// The segments of one stream of the base. Those announced are fetched ahead of need.
 #[derive(Debug)]

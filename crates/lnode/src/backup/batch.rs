@@ -1,11 +1,11 @@
 //! Batches of entries between two large files: read, cut and fingerprinted together by one thread of the pool.
 
 use larder_format::entry::{Entry, EntryKind};
+use larder_job::Problem;
 use larder_source::Found;
+use larder_writer::{Chunks, Cutting};
 
-use super::cutting::{Chunks, Cutting};
 use super::feed::{Fate, attribute_problem};
-use crate::context::Problem;
 
 /// A small file that turns out larger than this when opened (bytes) is not read: its batch would not fit into memory.
 const GROWN_MAX: u64 = 8 << 20;

@@ -9,11 +9,10 @@ use larder_format::ids::SeriesKey;
 use larder_format::lease::Pin;
 use larder_format::sketch::Sketch;
 use larder_index::{IndexError, IndexIo, IndexSnapshot, LookupOptions, Streams, TableView};
+use larder_job::JobContext;
+use larder_reader::without_index;
 use larder_store::RepositoryError;
 use larder_store::newest::ListedSeries;
-
-use crate::context::Context;
-use crate::version::without_index;
 
 /// So many series are read without asking the index: asking costs some requests, one after the other.
 const ALL_MAX: usize = 64;
@@ -21,7 +20,7 @@ const ALL_MAX: usize = 64;
 const LIKELY_MAX: usize = 16;
 
 /// Drops series that cannot be like the stream.
-pub(super) fn narrow(context: &Context, stream: &Sketch, series: &mut ListedSeries) -> Result<(), RepositoryError> {
+pub(super) fn narrow(context: &JobContext, stream: &Sketch, series: &mut ListedSeries) -> Result<(), RepositoryError> {
     if series.len() <= ALL_MAX {
         return Ok(());
     }
@@ -44,7 +43,7 @@ struct Known {
 }
 
 /// What the index knows, if there is one.
-async fn shared(context: &Context, stream: &Sketch) -> Result<Option<Known>, IndexError> {
+async fn shared(context: &JobContext, stream: &Sketch) -> Result<Option<Known>, IndexError> {
     let repository = &context.repository;
     let snapshot = IndexSnapshot::newest(repository).await?.snapshot;
     if snapshot.number == 0 {

@@ -6,32 +6,32 @@ use std::sync::Arc;
 
 use crossbeam_channel::{bounded, unbounded};
 use larder_format::Fingerprint;
+use larder_job::JobContext;
 use larder_source::Walk;
 use larder_store::RepositoryError;
+use larder_writer::{Chunks, Cutting, Pool};
 
 use super::batch::Ready;
 use super::compare::{Comparison, Rules};
-use super::cutting::{Chunks, Cutting};
 use super::feed::{Fed, Feeder, Feeding};
 use super::sequence::wait;
 use super::{BackupError, IN_FLIGHT};
-use crate::context::Context;
-use crate::writing::Pool;
 
 /// What follows a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum GoOn {
+pub enum GoOn {
+    /// More chunks are wanted.
     Yes,
     /// Everything was seen that was looked for.
     No,
 }
 
 /// Is shown a chunk: its name and its bytes.
-pub(crate) type Show<'a> = dyn FnMut(&Fingerprint, &[u8]) -> Result<GoOn, RepositoryError> + 'a;
+pub type Show<'a> = dyn FnMut(&Fingerprint, &[u8]) -> Result<GoOn, RepositoryError> + 'a;
 
 /// Shows every chunk of a tree, in path order. What cannot be read is reported to the context's progress, as in a backup.
-pub(crate) fn collect(
-    context: &Context,
+pub fn collect(
+    context: &JobContext,
     walk: Walk,
     cutting: &Arc<Cutting>,
     pool: &Pool,
@@ -105,7 +105,7 @@ fn show_all(chunks: &Chunks, show: &mut Show<'_>) -> Result<GoOn, RepositoryErro
     Ok(GoOn::Yes)
 }
 
-fn watch(context: &Context, fed: &Fed) {
+fn watch(context: &JobContext, fed: &Fed) {
     match fed {
         Fed::End(ended) => {
             context.progress.current(&ended.entry.path);
@@ -117,7 +117,7 @@ fn watch(context: &Context, fed: &Fed) {
     }
 }
 
-fn watch_ready(context: &Context, item: &Ready) {
+fn watch_ready(context: &JobContext, item: &Ready) {
     match item {
         Ready::Entry { entry, .. } => {
             context.progress.current(&entry.path);

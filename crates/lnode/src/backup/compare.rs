@@ -5,8 +5,7 @@ use std::iter::Peekable;
 use std::ops::Range;
 
 use larder_format::entry::{Entry, EntryKind, path_order};
-
-use crate::version::{Entries, PlacedEntry};
+use larder_reader::{Entries, PlacedEntry};
 
 /// A file whose ctime lies closer than this to the beginning of the base's backup, or behind it, may have changed again
 /// without its times telling (kernels stamp files with ticks of up to 10 ms).

@@ -12,17 +12,16 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use larder_dedup::Tools;
 use larder_format::entry::{Entry, EntryKind, Timestamp};
+use larder_job::{Cancel, JobContext, Problem, Progress};
 use larder_source::{Elsewhere, FileReader, Found, Item, PathText, SkipReason};
+use larder_writer::{Chunks, Cutter, Cutting, HEAD_BYTES, PoolHandle};
 
 use super::BackupError;
 use super::ahead::{Ahead, Proofs};
 use super::batch::{Batch, BatchDone};
 use super::compare::{Comparison, Known};
-use super::cutting::{Chunks, Cutter, Cutting, HEAD_BYTES};
 use super::incoming::{Incoming, Supply};
 use super::prediction::{PROVED_MIN, Predicted, Predictor};
-use crate::context::{Cancel, Context, Problem, Progress};
-use crate::writing::PoolHandle;
 
 /// Files up to this size are read whole by the pool (bytes).
 pub(super) const SMALL_FILE_MAX: u64 = 256 << 10;
@@ -90,7 +89,7 @@ pub(super) enum Feeding<T> {
 }
 
 impl<T: Send + 'static> Feeding<T> {
-    pub(super) fn begin(context: &Context, feed: impl FnOnce() -> T + Send + 'static) -> Result<Self, BackupError> {
+    pub(super) fn begin(context: &JobContext, feed: impl FnOnce() -> T + Send + 'static) -> Result<Self, BackupError> {
         if context.runtime.is_in_turns() {
             return Ok(Self::Done(feed()));
         }

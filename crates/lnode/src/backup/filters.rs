@@ -6,10 +6,10 @@ use larder_dedup::chain::{Chunk, Filter, Verdict};
 use larder_dedup::{GroupFilter, NeighbourIndex, NewFile};
 use larder_format::recipe::SegmentRef;
 use larder_format::segment::ChunkRecord;
+use larder_job::scratch;
 use larder_store::RepositoryError;
 
 use super::bases::BaseSegments;
-use crate::version::scratch;
 
 /// Which of the chunks are found that were there before.
 #[derive(Debug, Clone)]

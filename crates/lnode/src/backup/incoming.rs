@@ -1,8 +1,7 @@
 //! The bytes of a large file that were read and not yet passed on.
 
 use larder_chunking::{RunMac, StreamEnd};
-
-use super::cutting::{Chunks, KnownRun};
+use larder_writer::{Chunks, KnownRun};
 
 /// Bytes read between two steps of a MAC: what was just read is still in the cache of the core.
 pub(super) const STEP_BYTES: usize = 256 << 10;

@@ -15,9 +15,8 @@ use larder_format::Fingerprint;
 use larder_format::container::ChunkRef;
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::segment::ChunkRecord;
+use larder_job::scratch;
 use larder_store::RepositoryError;
-
-use crate::version::scratch;
 
 /// Fingerprint, container's number, offset, size.
 const ROW: usize = 32 + 3 * 4;

@@ -11,9 +11,9 @@ use larder_format::ids::JobId;
 use larder_store::RepositoryError;
 
 use super::bases::OrphanedContainers;
+use super::comparison::ByteComparison;
 use super::filters::{BaseFilters, Finding, files_in};
 use super::overflow::Overflow;
-use crate::writing::ByteComparison;
 
 /// The filters of what this job has stored itself.
 #[derive(Debug)]

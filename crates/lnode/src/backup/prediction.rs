@@ -15,14 +15,14 @@ use std::sync::Arc;
 use larder_chunking::{Chunker, RunMac, StreamEnd};
 use larder_dedup::{Cut, History, HistoryCutter, Tools};
 use larder_format::Fingerprint;
-use larder_format::recipe::{Proof, TAIL_MAX};
+use larder_format::recipe::Proof;
 use larder_format::segment::{ChunkRecord, Superchunk};
+use larder_reader::RecipeReader;
 use larder_store::RepositoryError;
+use larder_writer::{Cutter, KnownRun, tail_of};
 use parking_lot::Mutex;
 
-use super::cutting::{Cutter, KnownRun};
 use super::incoming::Pieces;
-use crate::version::RecipeReader;
 
 /// Files and streams shorter than this have no proofs, and their segments no borders of their own (bytes).
 pub(super) const PROVED_MIN: u64 = 1 << 20;
@@ -199,19 +199,6 @@ impl History for Past<'_> {
         self.next = place + 1;
         Ok(Some(record))
     }
-}
-
-/// Lengths of the chunks at the end of a run that cuts look ahead from: those that begin less than `max` before it.
-pub(super) fn tail_of(sizes: impl DoubleEndedIterator<Item = u32>, max: u32) -> Vec<u32> {
-    let mut before_end = 0_u32;
-    let lengths = sizes.rev().take_while(|size| {
-        let looks_ahead = before_end < max;
-        before_end = before_end.saturating_add(*size);
-        looks_ahead
-    });
-    let mut tail: Vec<u32> = lengths.take(TAIL_MAX).collect();
-    tail.reverse();
-    tail
 }
 
 /// Whether the `bytes` that `data` begins with, and over which `mac` was taken, are those of the proof and are cut as they were.

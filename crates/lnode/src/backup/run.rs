@@ -13,14 +13,17 @@ use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Statistics, Summary};
 use larder_format::recipe::Recipe;
 use larder_format::sketch::Sketch;
+use larder_job::{Ending, JobContext, LeaseKeeper};
+use larder_reader::{Entries, MetaChunks, Missing, RecipeReader, missing_containers};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::repository::random;
 use larder_store::rules::Rule;
+use larder_writer::{Cutting, Destination, Packer, Pool, StopUploads, Uploads, container_table, holdings};
 
 use super::bases::OrphanedContainers;
 use super::compare::{Comparison, Rules};
-use super::cutting::Cutting;
+use super::comparison::ByteComparison;
 use super::feed::{Feeder, Feeding};
 use super::filters::Finding;
 use super::prediction::{Predictor, Track};
@@ -29,17 +32,13 @@ use super::similar::{Sampled, find_similar};
 use super::skips::{Skips, is_too_much};
 use super::wanted::Wanted;
 use super::{BackupError, BackupOptions, BackupReport, Base, IN_FLIGHT, Input, WhyBase};
-use crate::context::Context;
-use crate::lease::{Ending, LeaseKeeper};
-use crate::version::{Entries, MetaChunks, Missing, RecipeReader, missing_containers};
-use crate::writing::{ByteComparison, Destination, Packer, Pool, StopUploads, Uploads, container_table, holdings};
 
 /// Backs up `input` as a new version.
 ///
 /// Files that cannot be read, or change while they are, are reported to the context's progress and counted; the version is
 /// made all the same. Interrupted at any moment, everything committed before is intact, and what was uploaded is reused by the
 /// next backup of the series.
-pub fn backup(context: &Context, input: Input, options: &BackupOptions) -> Result<BackupReport, BackupError> {
+pub fn backup(context: &JobContext, input: Input, options: &BackupOptions) -> Result<BackupReport, BackupError> {
     let repository = &context.repository;
     let started_ms = context.clock.now_ms();
     let job = JobId::new(started_ms, random(repository.entropy())?);
@@ -100,7 +99,7 @@ struct Bases {
 }
 
 fn find_bases(
-    context: &Context,
+    context: &JobContext,
     options: &BackupOptions,
     job: JobId,
     input: Input,
@@ -173,7 +172,7 @@ fn expect_shared(base: &Summary, series: &str, layout: Layout) -> Result<(), Bac
 }
 
 fn announce(
-    context: &Context,
+    context: &JobContext,
     options: &BackupOptions,
     job: JobId,
     mut candidates: Vec<Candidate>,
@@ -265,7 +264,7 @@ impl OpenBase {
 }
 
 /// Reads the manifests; damaged versions are not built on.
-fn open_bases(context: &Context, announced: &Announced, source: SourceKind) -> Result<Vec<OpenBase>, BackupError> {
+fn open_bases(context: &JobContext, announced: &Announced, source: SourceKind) -> Result<Vec<OpenBase>, BackupError> {
     let mut bases = Vec::new();
     for candidate in &announced.bases {
         match context.runtime.block_on(context.repository.manifest(&candidate.version)) {
@@ -286,7 +285,7 @@ fn open_bases(context: &Context, announced: &Announced, source: SourceKind) -> R
 }
 
 fn run(
-    context: &Context,
+    context: &JobContext,
     input: Sampled,
     options: &BackupOptions,
     job: JobId,
@@ -386,7 +385,7 @@ fn entries_of(statistics: &Statistics) -> u64 {
 
 #[expect(clippy::too_many_arguments, reason = "called once; a struct for it would only be taken apart again")]
 fn pipeline(
-    context: &Context,
+    context: &JobContext,
     input: Sampled,
     options: &BackupOptions,
     job: JobId,
@@ -518,7 +517,7 @@ fn pipeline(
 
 /// The data stream of the version before the base. Nothing is lost when it cannot be read, or is forgotten meanwhile.
 fn before_base(
-    context: &Context,
+    context: &JobContext,
     before: &Version,
     chunks: &MetaChunks,
 ) -> Result<Option<RecipeReader>, RepositoryError> {

@@ -21,22 +21,21 @@ use larder_format::manifest::Statistics;
 use larder_format::metadata::{Block, BlockBuilder};
 use larder_format::recipe::{Cover, Recipe};
 use larder_format::segment::ChunkRecord;
+use larder_job::{Cancel, Problem, Progress};
+use larder_reader::RecipeReader;
 use larder_store::RepositoryError;
+use larder_writer::{Chunks, Cutter, Cutting, MetaSink, Packer, RecipeWriter, Usage};
 
 use super::BackupError;
 use super::bases::{BaseSegments, OrphanedContainers};
 use super::batch::{self, BatchDone, Ready};
-use super::cutting::{Chunks, Cutter, Cutting};
+use super::comparison::ByteComparison;
 use super::feed::{Fate, Fed};
 use super::filters::{BaseFilters, Finding};
 use super::own::{Own, data_filters, metadata_filters};
 use super::prediction::{Sighting, Track};
-use super::recipe_writer::RecipeWriter;
 use super::skips::Skips;
 use super::wanted::Wanted;
-use crate::context::{Cancel, Problem, Progress};
-use crate::version::RecipeReader;
-use crate::writing::{ByteComparison, MetaSink, Packer, Usage};
 use keeping::Kept;
 
 /// What the sequencer is built from.
@@ -234,7 +233,7 @@ impl Sequencer {
             fingerprinter: &cutting.fingerprinter,
             usage: &mut self.usage,
             added_bytes: &mut self.statistics.added_bytes,
-            comparison: self.comparison.as_ref(),
+            comparison: self.comparison.as_ref().map(|comparison| comparison as _),
         };
         Ok(self.data.begin_file(cutter, max, run_mac, self.merge_before, candidate, &mut sink)?)
     }
@@ -248,7 +247,7 @@ impl Sequencer {
             fingerprinter: &self.cutting.fingerprinter,
             usage: &mut self.usage,
             added_bytes: &mut self.statistics.added_bytes,
-            comparison: self.comparison.as_ref(),
+            comparison: self.comparison.as_ref().map(|comparison| comparison as _),
         };
         Ok(self.data.end_file(candidate, &mut sink)?)
     }
@@ -398,7 +397,7 @@ impl Sequencer {
             fingerprinter: &self.cutting.fingerprinter,
             usage: &mut self.usage,
             added_bytes: &mut self.statistics.added_bytes,
-            comparison: self.comparison.as_ref(),
+            comparison: self.comparison.as_ref().map(|comparison| comparison as _),
         };
         self.data.saw(&record, content);
         self.data.push(record, None, candidate, &mut sink)
@@ -432,7 +431,7 @@ impl Sequencer {
             fingerprinter: &self.cutting.fingerprinter,
             usage: &mut self.usage,
             added_bytes: &mut self.statistics.added_bytes,
-            comparison: self.comparison.as_ref(),
+            comparison: self.comparison.as_ref().map(|comparison| comparison as _),
         };
         let cover = Cover { first_path: block.first_path, data_bytes: block.data_bytes };
         Ok(self.metadata.push(record, Some(cover), candidate, &mut sink)?)
@@ -487,7 +486,7 @@ impl Sequencer {
             fingerprinter: &self.cutting.fingerprinter,
             usage: &mut self.usage,
             added_bytes: &mut self.statistics.added_bytes,
-            comparison: self.comparison.as_ref(),
+            comparison: self.comparison.as_ref().map(|comparison| comparison as _),
         };
         let data = self.data.finish(candidates.0, &mut sink)?;
         let metadata = self.metadata.finish(candidates.1, &mut sink)?;

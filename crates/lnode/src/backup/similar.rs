@@ -11,13 +11,13 @@ use larder_chunking::StreamEnd;
 use larder_dedup::{Sketcher, choose};
 use larder_format::entry::EntryKind;
 use larder_format::sketch::Sketch;
+use larder_job::JobContext;
 use larder_source::{Found, Item, Walk};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
+use larder_writer::{Chunks, Cutting, HEAD_BYTES};
 
-use super::cutting::{Chunks, Cutting, HEAD_BYTES};
 use super::{Input, candidates};
-use crate::context::Context;
 
 /// Bytes of the input that are sampled: held in memory for a stream, read twice for files.
 const SAMPLED_BYTES: usize = 16 << 20;
@@ -49,7 +49,7 @@ impl Sampled {
 
 /// The newest versions of those series that the input resembles most, best first, and the input.
 pub(super) fn find_similar(
-    context: &Context,
+    context: &JobContext,
     input: Input,
     cutting: &Cutting,
 ) -> Result<(Vec<Version>, Sampled), RepositoryError> {
@@ -74,7 +74,7 @@ pub(super) fn find_similar(
     Ok((chosen.into_iter().map(|number| versions[number].clone()).collect(), input))
 }
 
-fn sample_tree(context: &Context, mut walk: Walk, cutting: &Cutting) -> (Sketch, Sampled) {
+fn sample_tree(context: &JobContext, mut walk: Walk, cutting: &Cutting) -> (Sketch, Sampled) {
     let mut sampler = Sampler::new(cutting);
     let mut items = Vec::new();
     let mut folders = 0;

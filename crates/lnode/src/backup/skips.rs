@@ -9,9 +9,8 @@ use std::collections::HashSet;
 use larder_dedup::{SAMPLED_ONE_IN, is_sampled, sample};
 use larder_format::Fingerprint;
 use larder_format::manifest::Statistics;
+use larder_reader::RecipeReader;
 use larder_store::RepositoryError;
-
-use crate::version::RecipeReader;
 
 /// Of a thousand bytes that the base does not have, so many may be skip duplicates before three versions serve as bases.
 const PERMILLE_MAX: u32 = 20;

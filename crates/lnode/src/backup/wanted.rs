@@ -4,9 +4,8 @@
 //! of nothing else would look like a backup and be none.
 
 use larder_format::entry::{Entry, EntryKind};
-
-use crate::context::Problem;
-use crate::version::is_at_or_below;
+use larder_job::Problem;
+use larder_reader::is_at_or_below;
 
 /// See the module header.
 #[derive(Debug)]

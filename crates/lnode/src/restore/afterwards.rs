@@ -1,10 +1,10 @@
 //! What a restore does when everything is written: removes what the version does not have, reads everything again.
 
 use larder_format::entry::{Entry, EntryKind};
+use larder_reader::Reach;
 
 use super::RestoreError;
 use super::run::Restore;
-use crate::version::Reach;
 
 impl Restore<'_> {
     /// Removes what the version does not have and the selection asks for from every directory that the selection reaches.

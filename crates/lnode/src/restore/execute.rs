@@ -8,6 +8,8 @@ use crossbeam_channel::{Receiver, unbounded};
 use larder_format::compress::Decompressor;
 use larder_format::entry::{Entry, EntryKind};
 use larder_format::ids::ContainerId;
+use larder_job::{JobContext, Problem};
+use larder_reader::{FetchCounters, Reading, is_missing, parts};
 use larder_source::target::{FileDecision, FileWriter, PutDecision, Target, TargetError, TargetErrorKind};
 use larder_store::container_reader::OpenContainer;
 use larder_store::{Repository, RepositoryError};
@@ -16,8 +18,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::RestoreError;
 use super::plan::{FileTask, Order, Progressing, Run, Window};
-use crate::context::{Context, Problem};
-use crate::version::{FetchCounters, Reading, is_missing, parts};
 
 /// Counters that threads share.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ pub(super) fn add(counter: &AtomicU64, n: u64) {
 
 /// What the threads of a window share.
 pub(super) struct Execution<'a> {
-    pub(super) context: &'a Context,
+    pub(super) context: &'a JobContext,
     pub(super) target: &'a Target,
     pub(super) counters: &'a Counters,
     /// What tells damage from a version that was forgotten.

@@ -11,13 +11,13 @@ use larder_chunking::Fingerprinter;
 use larder_format::ChunkRef;
 use larder_format::entry::Entry;
 use larder_format::ids::ContainerId;
+use larder_reader::RecordCursor;
 use larder_source::target::{FileWriter, TargetError};
 use larder_store::RepositoryError;
 use parking_lot::Mutex;
 
 use super::budget::Budget;
 use super::existing::{BATCH_BYTES, Existing};
-use crate::version::RecordCursor;
 
 /// Bytes of a container's payload that belong into a file, back to back in both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,7 +152,7 @@ impl Window {
             records.clear();
             let batch = if existing.is_some() { BATCH_BYTES } else { 1 };
             while added.to < wanted.stored && added.to - at < batch {
-                let Some(record) = cursor.next()? else { return Err(misplaced().into()) };
+                let Some(record) = cursor.next_record()? else { return Err(misplaced().into()) };
                 added.to += u64::from(record.chunk.size);
                 if added.to > wanted.stored {
                     return Err(misplaced().into());
@@ -229,7 +229,7 @@ impl Window {
         let mut chunks = Vec::new();
         let (mut at, end) = (run.at, run.at + u64::from(run.length));
         while at < end {
-            let Some(record) = cursor.next()? else { return Err(misplaced()) };
+            let Some(record) = cursor.next_record()? else { return Err(misplaced()) };
             chunks.push((at, record.chunk));
             at += u64::from(record.chunk.size);
         }

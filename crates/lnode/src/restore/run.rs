@@ -5,6 +5,8 @@ use std::sync::atomic::Ordering;
 use larder_chunking::Fingerprinter;
 use larder_format::entry::{Entry, EntryKind};
 use larder_format::layout::Layout;
+use larder_job::JobContext;
+use larder_reader::{EntriesBelow, PlacedEntry, Reading, RecordCursor, VersionReader, is_missing, parts};
 use larder_source::PathText;
 use larder_source::target::{
     DirDecision, LinkDecision, NodeDecision, PutDecision, Target, TargetError, TargetErrorKind,
@@ -18,15 +20,13 @@ use super::execute::{Counters, Execution, Missing, add, expect_damage, is_fatal,
 use super::existing::Existing;
 use super::plan::{FileTask, Order, PlanError, Progressing, Run, Wanted, Window};
 use super::{RestoreError, RestoreOptions, RestoreReport};
-use crate::context::Context;
-use crate::version::{EntriesBelow, PlacedEntry, Reading, RecordCursor, VersionReader, is_missing, parts};
 
 /// Restores a version, or a part of it, into a target.
 ///
 /// Damage and trouble with single files are reported to the context's progress and counted; the rest is restored. Running it
 /// again continues where it stopped, also after a power cut; what was reported as done survives one if it was to be synced.
 pub fn restore(
-    context: &Context,
+    context: &JobContext,
     version: &Version,
     target: &Target,
     options: &RestoreOptions,
@@ -49,7 +49,7 @@ pub fn restore(
 }
 
 pub(super) struct Restore<'a> {
-    pub(super) context: &'a Context,
+    pub(super) context: &'a JobContext,
     reading: &'a Reading,
     pub(super) target: &'a Target,
     pub(super) options: &'a RestoreOptions,
@@ -98,7 +98,7 @@ impl Root {
 
 impl<'a> Restore<'a> {
     fn new(
-        context: &'a Context,
+        context: &'a JobContext,
         reader: VersionReader,
         reading: &'a Reading,
         target: &'a Target,

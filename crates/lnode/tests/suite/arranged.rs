@@ -13,13 +13,12 @@ use larder_format::compress::Compression;
 use larder_format::layout::Layout;
 use larder_format::manifest::Statistics;
 use larder_format::names;
-use larder_lnode::check::ReadData;
-use larder_lnode::repair::{HealOptions, HealedVersion, heal};
-use larder_lnode::stats::stats;
-use larder_lnode::{
-    BackupOptions, CheckOptions, CheckReport, Context, FetchOptions, FetchReport, Progress, RestoreOptions,
-    RestoreReport, VersionReader,
-};
+use larder_job::{JobContext, Progress};
+use larder_lnode::{BackupOptions, RestoreOptions, RestoreReport};
+use larder_reader::{FetchOptions, FetchReport, VersionReader, stats};
+use larder_rewrite::check::ReadData;
+use larder_rewrite::repair::{HealOptions, HealedVersion, heal};
+use larder_rewrite::{CheckOptions, CheckReport};
 use larder_source::target::{Target, TargetOptions};
 use larder_source::{Roots, Walk, WalkOptions};
 use larder_store::catalog::Version;
@@ -32,7 +31,7 @@ struct Scene {
     dir: tempfile::TempDir,
     faults: Faults,
     memory: Memory,
-    context: Context,
+    context: JobContext,
     arranger: Arranger,
     /// The files of each version.
     history: Vec<Files>,
@@ -124,7 +123,7 @@ impl Scene {
     }
 
     fn check(&self) -> CheckReport {
-        larder_lnode::check(&self.context, &CheckOptions { read_data: ReadData::All, ..CheckOptions::default() })
+        larder_rewrite::check(&self.context, &CheckOptions { read_data: ReadData::All, ..CheckOptions::default() })
             .unwrap()
     }
 
@@ -253,7 +252,7 @@ fn a_restore_finds_what_moves_before_it_comes_there() {
     scene.arrange(everything);
     let (before, reads) = (data_containers(&scene.context), scene.reads_of_data().len());
     // The pass runs when the restore says that its first file is done: its plan was made before.
-    struct Passing(parking_lot::Mutex<Option<(Arranger, Context)>>);
+    struct Passing(parking_lot::Mutex<Option<(Arranger, JobContext)>>);
     impl Progress for Passing {
         fn current(&self, _: &[u8]) {
             if let Some((mut arranger, context)) = self.0.lock().take() {

@@ -7,8 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::support::*;
-use larder_lnode::check::ReadData;
-use larder_lnode::{CheckOptions, CheckReport, Context, check};
+use larder_job::JobContext;
+use larder_rewrite::check::ReadData;
+use larder_rewrite::{CheckOptions, CheckReport, check};
 
 struct Repo {
     dir: tempfile::TempDir,
@@ -41,7 +42,7 @@ impl Repo {
         self.dir.path().join("source").join(series)
     }
 
-    fn context(&self) -> Context {
+    fn context(&self) -> JobContext {
         let store = local(&self.path());
         let opened = larder_store::Repository::open(
             store,

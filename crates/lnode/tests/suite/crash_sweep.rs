@@ -12,8 +12,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::support::*;
-use larder_lnode::check::ReadData;
-use larder_lnode::{CheckOptions, Context, check};
+use larder_job::JobContext;
+use larder_rewrite::check::ReadData;
+use larder_rewrite::{CheckOptions, check};
 use larder_store::{Repository, Store, StoreOptions};
 use larder_testkit::{FaultStore, Faults, Memory, Stop, data};
 
@@ -71,7 +72,7 @@ impl Scene {
         self.dir.path().join("source")
     }
 
-    fn context(&self, memory: &Memory) -> Context {
+    fn context(&self, memory: &Memory) -> JobContext {
         context(&self.runtime, open(&self.runtime, plain(memory)))
     }
 

@@ -8,8 +8,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::support::*;
-use larder_lnode::version::{Change, diff};
-use larder_lnode::{BackupOptions, Context, VersionReader};
+use larder_job::JobContext;
+use larder_lnode::BackupOptions;
+use larder_reader::{Change, VersionReader, diff};
 use larder_store::{RepositoryError, Store, StoreOptions};
 use larder_testkit::{FaultStore, Memory, OpKind, data};
 
@@ -46,7 +47,7 @@ fn write_second(root: &Path) {
     fs::write(root.join("folder/100"), "other").unwrap();
 }
 
-fn changes(context: &Context, top: &[u8]) -> Vec<(String, Change)> {
+fn changes(context: &JobContext, top: &[u8]) -> Vec<(String, Change)> {
     let versions = versions(context);
     let [old, new] = [0, 1].map(|number| VersionReader::open(context, &versions[number]).unwrap());
     let mut changes = Vec::new();

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::*;
-use larder_lnode::{Context, FetchOptions, FetchReport, RestoreOptions, RestoreReport, VersionReader};
+use larder_job::JobContext;
+use larder_lnode::{RestoreOptions, RestoreReport};
+use larder_reader::{FetchOptions, FetchReport, VersionReader};
 use larder_source::target::{Target, TargetOptions};
 use larder_store::{RepositoryError, Store, StoreOptions};
 use larder_testkit::{Fault, FaultStore, Faults, Memory, OpKind, Times, When, data};
@@ -22,7 +24,7 @@ struct Scene {
     dir: tempfile::TempDir,
     memory: Memory,
     faults: Faults,
-    context: Context,
+    context: JobContext,
     // Last: what runs on it must be gone before.
     runtime: tokio::runtime::Runtime,
 }
@@ -93,7 +95,7 @@ impl Scene {
         (result.map(|()| bytes).map_err(|error| error.to_string()), reader.fetched())
     }
 
-    fn restore(&self, context: &Context, options: &FetchOptions) -> RestoreReport {
+    fn restore(&self, context: &JobContext, options: &FetchOptions) -> RestoreReport {
         let version = versions(context).pop().unwrap();
         let subpath = Some(self.source().as_os_str().as_bytes()[1..].to_vec());
         let options = RestoreOptions { subpath, fetch: options.clone(), ..RestoreOptions::default() };

@@ -12,9 +12,12 @@ use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::index_tables::{ChunkKey, ChunkPlace, ContainerFacts, ContainerState};
 use larder_format::names;
 use larder_index::{Chunks, Containers, Current, Draft, IndexIo, IndexPass, PassRuns, Published, publish};
-use larder_lnode::check::ReadData;
-use larder_lnode::relayout::Relayout;
-use larder_lnode::{CheckOptions, CheckReport, Context, RestoreOptions, VersionReader};
+use larder_job::JobContext;
+use larder_lnode::RestoreOptions;
+use larder_reader::VersionReader;
+use larder_rewrite::check::ReadData;
+use larder_rewrite::relayout::Relayout;
+use larder_rewrite::{CheckOptions, CheckReport};
 use larder_source::target::{Target, TargetOptions};
 use larder_store::catalog::Version;
 
@@ -39,7 +42,7 @@ impl Setup {
         self.dir.path().join("source")
     }
 
-    fn context(&self) -> Context {
+    fn context(&self) -> JobContext {
         let context = context(&self.runtime, init(&self.runtime, local(&self.dir.path().join("repository"))));
         backup(&context, &self.source()).unwrap();
         context
@@ -51,7 +54,7 @@ fn files(folder: &std::path::Path) -> BTreeMap<String, Vec<u8>> {
     files.map(|file| (file.file_name().into_string().unwrap(), fs::read(file.path()).unwrap())).collect()
 }
 
-fn data_containers(context: &Context, version: &Version) -> Vec<ContainerId> {
+fn data_containers(context: &JobContext, version: &Version) -> Vec<ContainerId> {
     let reader = VersionReader::open(context, version).unwrap();
     let all = reader.manifest().containers.iter().map(|usage| usage.container);
     all.filter(|id| id.kind == ContainerKind::Data).collect()
@@ -59,7 +62,7 @@ fn data_containers(context: &Context, version: &Version) -> Vec<ContainerId> {
 
 /// Copies all chunks of these containers elsewhere, publishes an index that says where, leaving out every `forgets`-th, and deletes
 /// the containers.
-fn move_away(context: &Context, containers: &[ContainerId], forgets: Option<usize>) {
+fn move_away(context: &JobContext, containers: &[ContainerId], forgets: Option<usize>) {
     let job = JobId::new(context.clock.now_ms(), [8; 10]);
     let read = |id: &ContainerId| context.runtime.block_on(context.repository.read_container_index(*id)).unwrap();
     let chunks: Vec<ChunkRef> = containers.iter().flat_map(|id| read(id).chunk_refs().collect::<Vec<_>>()).collect();
@@ -108,12 +111,12 @@ fn move_away(context: &Context, containers: &[ContainerId], forgets: Option<usiz
     }
 }
 
-fn check(context: &Context) -> CheckReport {
-    larder_lnode::check(context, &CheckOptions { read_data: ReadData::All, ..CheckOptions::default() }).unwrap()
+fn check(context: &JobContext) -> CheckReport {
+    larder_rewrite::check(context, &CheckOptions { read_data: ReadData::All, ..CheckOptions::default() }).unwrap()
 }
 
 /// Everything that reads contents gives what the source has.
-fn assert_readable(setup: &Setup, context: &Context, version: &Version) {
+fn assert_readable(setup: &Setup, context: &JobContext, version: &Version) {
     let target = tempfile::tempdir_in(setup.dir.path()).unwrap();
     let report = restore(context, version, &setup.source(), target.path()).unwrap();
     assert_eq!((report.errors, report.damaged), (0, 0));

@@ -8,11 +8,12 @@ use std::path::PathBuf;
 use crate::support::*;
 use larder_format::ids::JobId;
 use larder_format::layout::Layout;
-use larder_lnode::{BackupError, BackupOptions, BackupReport, Context, WhyBase};
+use larder_job::JobContext;
+use larder_lnode::{BackupError, BackupOptions, BackupReport, WhyBase};
 
 struct Scene {
     dir: tempfile::TempDir,
-    context: Context,
+    context: JobContext,
     // Last: what runs on it must be gone before.
     _runtime: tokio::runtime::Runtime,
 }

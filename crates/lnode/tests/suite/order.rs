@@ -16,7 +16,7 @@ use larder_format::metadata::BlockBuilder;
 use larder_format::recipe::{self, ContainerUse, Cover, NodeRef, Recipe, SegmentRef};
 use larder_format::segment::{self, ChunkRecord};
 use larder_format::{ChunkRef, names};
-use larder_lnode::version::VersionReader;
+use larder_reader::VersionReader;
 use larder_store::Repository;
 
 const JOB: JobId = JobId([5; 16]);
@@ -139,7 +139,7 @@ fn read_back(blocks: &[&[&str]], in_segments_of: usize) -> (Vec<String>, Option<
             Err(error) => problem = Some(error.to_string()),
         }
     }
-    let found = larder_lnode::check(&context, &larder_lnode::CheckOptions::default()).unwrap();
+    let found = larder_rewrite::check(&context, &larder_rewrite::CheckOptions::default()).unwrap();
     (paths, problem, found.damages.into_iter().map(|damage| damage.why).collect())
 }
 

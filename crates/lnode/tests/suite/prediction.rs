@@ -11,7 +11,8 @@ use larder_format::Fingerprint;
 use larder_format::manifest::Statistics;
 use larder_format::recipe::{Recipe, decode_node};
 use larder_format::segment;
-use larder_lnode::{BackupOptions, Context, Input};
+use larder_job::JobContext;
+use larder_lnode::{BackupOptions, Input};
 use larder_store::chunk_reader::ChunkReader;
 use larder_testkit::{Memory, data};
 use proptest::prelude::*;
@@ -68,7 +69,7 @@ fn are_pages(chunks: &[(u32, Fingerprint)]) -> bool {
 }
 
 /// Sizes and names of a stream's chunks.
-fn chunks_of(context: &Context, recipe: &Recipe) -> Vec<(u32, Fingerprint)> {
+fn chunks_of(context: &JobContext, recipe: &Recipe) -> Vec<(u32, Fingerprint)> {
     let cache = NonZeroUsize::new(64 << 20).unwrap();
     let reader = ChunkReader::new(context.repository.clone(), cache, cache);
     let read = |chunk: &larder_format::ChunkRef| context.runtime.block_on(reader.read(chunk)).unwrap();
@@ -78,7 +79,7 @@ fn chunks_of(context: &Context, recipe: &Recipe) -> Vec<(u32, Fingerprint)> {
 }
 
 /// Backs `bytes` up as a file of a tree, every file read, and gives its chunks and what was counted.
-fn store_file(context: &Context, series: &str, file: &Path, bytes: &[u8]) -> (Vec<(u32, Fingerprint)>, Statistics) {
+fn store_file(context: &JobContext, series: &str, file: &Path, bytes: &[u8]) -> (Vec<(u32, Fingerprint)>, Statistics) {
     std::fs::write(file, bytes).unwrap();
     let options = BackupOptions { force: true, find_similar: false, ..options(series) };
     let report = larder_lnode::backup(context, walk(file), &options).unwrap();
@@ -89,12 +90,12 @@ fn store_file(context: &Context, series: &str, file: &Path, bytes: &[u8]) -> (Ve
 }
 
 /// Backs a stream up and gives its chunks and what was counted.
-fn store(context: &Context, series: &str, bytes: &[u8], paranoid: bool) -> (Vec<(u32, Fingerprint)>, Statistics) {
+fn store(context: &JobContext, series: &str, bytes: &[u8], paranoid: bool) -> (Vec<(u32, Fingerprint)>, Statistics) {
     store_merging(context, series, bytes, paranoid, None)
 }
 
 fn store_merging(
-    context: &Context,
+    context: &JobContext,
     series: &str,
     bytes: &[u8],
     paranoid: bool,
@@ -110,7 +111,7 @@ fn store_merging(
     let version = versions(context).into_iter().find(|version| version.id() == id).unwrap();
     let manifest = context.runtime.block_on(context.repository.manifest(&version)).unwrap();
     let mut restored = Vec::new();
-    larder_lnode::VersionReader::open(context, &version)
+    larder_reader::VersionReader::open(context, &version)
         .unwrap()
         .visit_contents(b"", |_, content| {
             content.read_to_end(&mut restored).unwrap();
@@ -121,7 +122,7 @@ fn store_merging(
     (chunks_of(context, &manifest.data), report.statistics)
 }
 
-fn repository(runtime: &tokio::runtime::Runtime, algorithm: Algorithm) -> Context {
+fn repository(runtime: &tokio::runtime::Runtime, algorithm: Algorithm) -> JobContext {
     let store = larder_store::Store::from_object_store(Memory::new().store(), "", &Default::default()).unwrap();
     let config = larder_format::config::Config { chunker: ChunkerParams::with_average(algorithm, 4096), ..config() };
     let entropy = std::sync::Arc::new(larder_store::repository::SystemEntropy);

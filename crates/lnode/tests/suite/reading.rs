@@ -12,10 +12,11 @@ use std::time::Duration;
 use crate::support::*;
 use larder_format::mark::Forgotten;
 use larder_format::names;
-use larder_lnode::check::ReadData;
-use larder_lnode::{
-    CheckOptions, CheckReport, Context, Progress, ReadError, RestoreError, RestoreOptions, VersionReader, check,
-};
+use larder_job::{JobContext, Progress};
+use larder_lnode::{RestoreError, RestoreOptions};
+use larder_reader::{ReadError, VersionReader};
+use larder_rewrite::check::ReadData;
+use larder_rewrite::{CheckOptions, CheckReport, check};
 use larder_source::target::{Target, TargetOptions};
 use larder_store::catalog::Version;
 use larder_store::{Store, StoreOptions};
@@ -27,7 +28,7 @@ struct Scene {
     dir: tempfile::TempDir,
     memory: Memory,
     faults: Faults,
-    context: Context,
+    context: JobContext,
     version: Version,
     // Last: what runs on it must be gone before.
     runtime: tokio::runtime::Runtime,

@@ -12,9 +12,11 @@ use larder_format::compress::{Compression, Compressor, Decompressor};
 use larder_format::container::{ContainerBuilder, seal_frame};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::{ChunkRef, names};
-use larder_lnode::check::ReadData;
-use larder_lnode::relayout::{Relayout, RelayoutError};
-use larder_lnode::{CheckOptions, Context, VersionReader};
+use larder_job::JobContext;
+use larder_reader::VersionReader;
+use larder_rewrite::CheckOptions;
+use larder_rewrite::check::ReadData;
+use larder_rewrite::relayout::{Relayout, RelayoutError};
 use larder_store::catalog::Version;
 use larder_store::chunk_reader::ChunkReader;
 
@@ -37,13 +39,13 @@ fn write(folder: &Path, version: u64) {
 }
 
 /// Data containers of which the version uses less than `percent`.
-fn sparse(context: &Context, version: &Version, percent: u64) -> HashSet<ContainerId> {
+fn sparse(context: &JobContext, version: &Version, percent: u64) -> HashSet<ContainerId> {
     let reader = VersionReader::open(context, version).unwrap();
     let data = reader.manifest().containers.iter().filter(|usage| usage.container.kind == ContainerKind::Data);
     data.filter(|usage| usage.bytes_used * 100 < usage.bytes_held * percent).map(|usage| usage.container).collect()
 }
 
-fn relay(context: &Context, version: &Version, gives_up: &HashSet<ContainerId>) -> (u64, usize) {
+fn relay(context: &JobContext, version: &Version, gives_up: &HashSet<ContainerId>) -> (u64, usize) {
     let job = JobId::new(context.clock.now_ms(), [9; 10]);
     let old = VersionReader::open(context, version).unwrap().manifest().clone();
     // Another job that copies the same, and remembers less of it.
@@ -64,9 +66,9 @@ fn relay(context: &Context, version: &Version, gives_up: &HashSet<ContainerId>) 
     (bytes, moves)
 }
 
-fn check(context: &Context) {
+fn check(context: &JobContext) {
     let options = CheckOptions { read_data: ReadData::All, ..CheckOptions::default() };
-    let report = larder_lnode::check(context, &options).unwrap();
+    let report = larder_rewrite::check(context, &options).unwrap();
     assert!(report.damages.is_empty(), "{report:?}");
 }
 
@@ -84,12 +86,12 @@ impl Setup {
         self.dir.path().join("source")
     }
 
-    fn context(&self) -> Context {
+    fn context(&self) -> JobContext {
         fs::create_dir(self.dir.path().join("repository")).unwrap();
         context(&self.runtime, init(&self.runtime, local(&self.dir.path().join("repository"))))
     }
 
-    fn restores(&self, context: &Context, version: &Version) -> BTreeMap<String, Vec<u8>> {
+    fn restores(&self, context: &JobContext, version: &Version) -> BTreeMap<String, Vec<u8>> {
         let target = tempfile::tempdir_in(self.dir.path()).unwrap();
         restore(context, version, &self.folder(), target.path()).unwrap();
         let files = fs::read_dir(target.path()).unwrap().map(|entry| entry.unwrap());
@@ -174,7 +176,7 @@ fn damage_is_not_copied() {
 }
 
 /// All chunks of a data container, in its order.
-fn chunks_of(context: &Context, container: ContainerId) -> Vec<ChunkRef> {
+fn chunks_of(context: &JobContext, container: ContainerId) -> Vec<ChunkRef> {
     context.runtime.block_on(context.repository.read_container_index(container)).unwrap().chunk_refs().collect()
 }
 
@@ -225,7 +227,7 @@ fn frames_of_which_everything_is_wanted_are_copied_as_they_are() {
 }
 
 /// What readers find at these places.
-fn read_all(context: &Context, chunks: &[ChunkRef]) -> Vec<Bytes> {
+fn read_all(context: &JobContext, chunks: &[ChunkRef]) -> Vec<Bytes> {
     let bytes = NonZeroUsize::new(64 << 20).unwrap();
     let reader = ChunkReader::new(context.repository.clone(), bytes, bytes);
     chunks.iter().map(|chunk| context.runtime.block_on(reader.read(chunk)).unwrap()).collect()

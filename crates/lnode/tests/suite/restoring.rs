@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::support::*;
-use larder_lnode::{Context, RestoreOptions, RestoreReport};
+use larder_job::JobContext;
+use larder_lnode::{RestoreOptions, RestoreReport};
 use larder_source::target::{Overwrite, Target, TargetOptions};
 use larder_testkit::data;
 
 struct Scene {
     dir: tempfile::TempDir,
-    context: Context,
+    context: JobContext,
     _runtime: tokio::runtime::Runtime,
 }
 

@@ -108,7 +108,7 @@ fn a_stream_comes_back_byte_for_byte() {
         let input = larder_lnode::Input::Stream { path: name.as_bytes().to_vec(), reader, size: None };
         larder_lnode::backup(&context, input, &options(name)).unwrap();
         let versions = versions(&context);
-        let reader = larder_lnode::VersionReader::open(&context, versions.last().unwrap()).unwrap();
+        let reader = larder_reader::VersionReader::open(&context, versions.last().unwrap()).unwrap();
         let mut read = Vec::new();
         reader
             .visit_contents(b"", |entry, content| {

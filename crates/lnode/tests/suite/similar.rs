@@ -6,11 +6,12 @@ use std::path::Path;
 
 use crate::support::*;
 use larder_format::mark::Forgotten;
-use larder_lnode::{BackupOptions, BackupReport, Context, Input, WhyBase, backup};
+use larder_job::JobContext;
+use larder_lnode::{BackupOptions, BackupReport, Input, WhyBase, backup};
 use larder_testkit::{Memory, data};
 use proptest::prelude::*;
 
-fn repository(runtime: &tokio::runtime::Runtime) -> Context {
+fn repository(runtime: &tokio::runtime::Runtime) -> JobContext {
     let store = larder_store::Store::from_object_store(Memory::new().store(), "", &Default::default()).unwrap();
     context(runtime, init(runtime, store))
 }
@@ -21,17 +22,17 @@ fn stream(bytes: &[u8], path: &[u8]) -> Input {
 }
 
 /// Backs a stream up under a series and a path of its own, and checks that it comes back.
-fn store(context: &Context, series: &str, bytes: &[u8]) -> BackupReport {
+fn store(context: &JobContext, series: &str, bytes: &[u8]) -> BackupReport {
     let report = backup(context, stream(bytes, series.as_bytes()), &options(series)).unwrap();
     assert!(read(context, &report) == bytes, "what comes back is not what was stored");
     report
 }
 
-fn read(context: &Context, report: &BackupReport) -> Vec<u8> {
+fn read(context: &JobContext, report: &BackupReport) -> Vec<u8> {
     let id = report.version.as_ref().unwrap().id;
     let version = versions(context).into_iter().find(|version| version.id() == id).unwrap();
     let mut restored = Vec::new();
-    larder_lnode::VersionReader::open(context, &version)
+    larder_reader::VersionReader::open(context, &version)
         .unwrap()
         .visit_contents(b"", |_, content| {
             content.read_to_end(&mut restored).unwrap();
@@ -47,7 +48,7 @@ fn similar_to(report: &BackupReport) -> Vec<&str> {
     report.bases.iter().map(|base| &*base.series).collect()
 }
 
-fn forget(context: &Context, report: &BackupReport) {
+fn forget(context: &JobContext, report: &BackupReport) {
     let id = report.version.as_ref().unwrap().id;
     let version = versions(context).into_iter().find(|version| version.id() == id).unwrap();
     let pin = larder_format::lease::Pin { series: version.series, job: id };
@@ -91,7 +92,7 @@ fn several_similar_series_are_used_together() {
     assert_eq!(used, ["a", "b"]);
     assert!(both.statistics.new_chunks < 20, "{:?}", both.statistics);
     // What it took from b is in its container table, or check would complain.
-    let checked = larder_lnode::check(&context, &larder_lnode::CheckOptions::default()).unwrap();
+    let checked = larder_rewrite::check(&context, &larder_rewrite::CheckOptions::default()).unwrap();
     assert!(checked.damages.is_empty(), "{:?}", checked.damages);
 }
 
@@ -114,7 +115,7 @@ fn a_forgotten_version_is_no_base() {
 /// Somebody forgets the base while the head is being read: after the choice, before the lease is checked.
 #[test]
 fn a_base_that_goes_away_is_done_without() {
-    struct Forgetting(Context, BackupReport, std::io::Cursor<Vec<u8>>, bool);
+    struct Forgetting(JobContext, BackupReport, std::io::Cursor<Vec<u8>>, bool);
     impl std::io::Read for Forgetting {
         fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
             if !std::mem::replace(&mut self.3, true) {
@@ -254,7 +255,7 @@ proptest! {
         let first = store(&context, "mixed", &bytes);
         prop_assert!(first.bases.len() <= 3);
         store(&context, "mixed", &bytes);
-        let checked = larder_lnode::check(&context, &larder_lnode::CheckOptions::default()).unwrap();
+        let checked = larder_rewrite::check(&context, &larder_rewrite::CheckOptions::default()).unwrap();
         prop_assert!(checked.damages.is_empty(), "{:?}", checked.damages);
     }
 }

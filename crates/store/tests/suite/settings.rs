@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use larder_format::ids::SeriesKey;
+use larder_format::ids::{SeriesKey, SettingsOf};
 use larder_format::layout::Layout;
 use larder_format::names;
-use larder_format::settings::SettingsOf;
 use larder_store::settings::{Settings, SettingsChange};
 use larder_store::{Repository, Store, StoreOptions};
 use larder_testkit::{Fault, FaultStore, Faults, Memory, OpKind, Stop, Times, When};

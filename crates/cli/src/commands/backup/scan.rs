@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use larder_lnode::Progress;
+use larder_job::Progress;
 use larder_source::{Item, Walk};
 
 /// Entries announced at once.

@@ -8,7 +8,7 @@
 use std::io::Write;
 
 use larder_format::entry::{Entry, EntryKind, Timestamp};
-use larder_lnode::VersionReader;
+use larder_reader::VersionReader;
 use tar::{EntryType, Header};
 
 use super::{copy_exactly, name_below};

@@ -8,7 +8,7 @@ use ::zip::write::{FileOptions, SimpleFileOptions, StreamWriter};
 use ::zip::{CompressionMethod, DateTime, ZipWriter};
 use jiff::tz::TimeZone;
 use larder_format::entry::{Entry, EntryKind};
-use larder_lnode::VersionReader;
+use larder_reader::VersionReader;
 use larder_source::PathText;
 
 use super::{copy_exactly, name_below};

@@ -1,7 +1,7 @@
 //! The part of what `larder optimize` says about series in the layout `lifecycle`.
 
-use larder_gnode::arranging::{ArrangePlan, Arranged};
 use larder_gnode::pass::{Outcome, PassReport};
+use larder_lifecycle::arranging::{ArrangePlan, Arranged};
 use serde_json::{Value, json};
 
 use super::giving_up::names;

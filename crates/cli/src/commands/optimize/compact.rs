@@ -8,8 +8,8 @@ use larder_format::lease::Pin;
 use larder_gnode::compaction::{Compacted, CompactionError, CompactionOptions, CompactionPlan, Compactor, plans};
 use larder_gnode::forget::pin_of;
 use larder_gnode::pass::cost::{Prices, Requests};
-use larder_lnode::relayout::RelayoutError;
-use larder_lnode::{Cancel, Context};
+use larder_job::{Cancel, JobContext};
+use larder_rewrite::relayout::RelayoutError;
 use larder_store::Repository;
 use serde_json::{Value, json};
 
@@ -47,9 +47,9 @@ pub(super) struct Compaction<'a> {
     app: &'a App,
     args: &'a PassArgs,
     is_dry: bool,
-    context: Context,
+    context: JobContext,
     /// The same, remembering runs of the index, for plans. What is copied or shared is read from the store.
-    looking: Context,
+    looking: JobContext,
     options: CompactionOptions,
     deadline: Deadline,
     pub(super) report: CompactionReport,
@@ -65,8 +65,8 @@ impl<'a> Compaction<'a> {
         cancel: &Cancel,
         deadline: Deadline,
     ) -> Self {
-        let context = Context { cancel: cancel.clone(), ..app.reading(repository.clone()) };
-        let looking = Context { repository: remembering.clone(), ..context.clone() };
+        let context = JobContext { cancel: cancel.clone(), ..app.reading(repository.clone()) };
+        let looking = JobContext { repository: remembering.clone(), ..context.clone() };
         let report = CompactionReport { is_planned: is_dry, ..CompactionReport::default() };
         Self { app, args, is_dry, context, looking, options: args.compaction(&app.global), deadline, report }
     }

@@ -1,8 +1,8 @@
-//! `larder repair --from PATH`: says what `larder_lnode::repair::heal` put back.
+//! `larder repair --from PATH`: says what `larder_rewrite::repair::heal` put back.
 
 use std::os::unix::ffi::OsStringExt;
 
-use larder_lnode::repair::{HealOptions, HealOutcome, HealReport, HealedVersion, heal};
+use larder_rewrite::repair::{HealOptions, HealOutcome, HealReport, HealedVersion, heal};
 use larder_source::{Roots, Walk, WalkOptions};
 use serde_json::{Map, Value, json};
 

@@ -1,9 +1,11 @@
-//! `larder repair snapshots`: says what `larder_lnode::repair::salvage` saved.
+//! `larder repair snapshots`: says what `larder_rewrite::repair::salvage` saved.
 
 use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
 use larder_gnode::forget::{carry_out, pin_of};
-use larder_lnode::repair::{Losses, SalvageOptions, SalvageOutcome, SalvageReport, SalvagedVersion, replaced, salvage};
+use larder_rewrite::repair::{
+    Losses, SalvageOptions, SalvageOutcome, SalvageReport, SalvagedVersion, replaced, salvage,
+};
 use larder_store::catalog::Version;
 use serde_json::{Map, Value, json};
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::*;
 
 /// Forgets by a policy as the command line does.
-fn forget_by(context: &Context, policy: &Policy) {
+fn forget_by(context: &JobContext, policy: &Policy) {
     let repository = &context.repository;
     let question = Question {
         policy,
@@ -81,7 +81,7 @@ fn forgetting_by_what_is_listed() {
     let truth = truth.marked();
     let (_, lost) = lies_that_cost(&stage, |scene, context| {
         let repository = context.repository.without_rule(Rule::AskedTwice);
-        forget_by(&Context { repository, ..context.clone() }, &policy);
+        forget_by(&JobContext { repository, ..context.clone() }, &policy);
         let wrong = scene.marked().difference(&truth).map(ToString::to_string).collect();
         Did { wrong, ..Did::default() }
     });

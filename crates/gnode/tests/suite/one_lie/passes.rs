@@ -8,7 +8,7 @@ use super::*;
 
 pub(super) const LAYOUTS: [Layout; 2] = [Layout::Standard, Layout::Lifecycle];
 
-fn run(context: &Context, options: &PassOptions) -> Did {
+fn run(context: &JobContext, options: &PassOptions) -> Did {
     // It may fail.
     let _ = context.runtime.block_on(pass::run(&surroundings(context.repository.clone()), options));
     Did::default()
@@ -66,7 +66,7 @@ fn a_compaction() {
     let stage = Stage::grown(Layout::Standard).with_a_running_backup(Layout::Standard);
     let options = CompactionOptions { budget_percent: 100, ..CompactionOptions::default() };
     let mut is_anything_done = false;
-    let compact = |context: &Context| {
+    let compact = |context: &JobContext| {
         let Ok(plans) = plans(context, &options) else { return 0 };
         let mut compactor = Compactor::new(context, &options);
         plans.plans.iter().filter(|plan| compactor.compact(plan).is_ok()).count()

@@ -3,14 +3,14 @@
 use larder_format::compress::Compression;
 use larder_format::layout::Layout;
 use larder_gnode::forget::{carry_out, pin_of};
-use larder_lnode::check::ReadData;
-use larder_lnode::repair::{HealOptions, SalvageOptions, heal, replaced, salvage};
+use larder_rewrite::check::ReadData;
+use larder_rewrite::repair::{HealOptions, SalvageOptions, heal, replaced, salvage};
 use larder_source::{Roots, Walk, WalkOptions};
 
 use super::passes::LAYOUTS;
 use super::*;
 
-fn rebuild(context: &Context) -> Did {
+fn rebuild(context: &JobContext) -> Did {
     let _ = context.runtime.block_on(repair::rebuild(&surroundings(context.repository.clone())));
     Did::default()
 }

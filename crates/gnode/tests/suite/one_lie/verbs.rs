@@ -2,9 +2,9 @@
 
 use larder_format::compress::Compression;
 use larder_format::layout::Layout;
-use larder_gnode::converting::convert;
-use larder_lnode::check::ReadData;
-use larder_lnode::{CheckOptions, check};
+use larder_lifecycle::converting::convert;
+use larder_rewrite::check::ReadData;
+use larder_rewrite::{CheckOptions, check};
 
 use super::passes::LAYOUTS;
 use super::*;

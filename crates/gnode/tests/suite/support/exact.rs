@@ -8,7 +8,7 @@ use larder_gnode::agreement::Disagreement;
 use larder_gnode::giving_up::{Exact, GiveUpOptions, Unused};
 use larder_gnode::pass::{PassOptions, PassReport};
 use larder_gnode::repair;
-use larder_lnode::references::References;
+use larder_reader::References;
 use larder_store::RepositoryError;
 
 use super::{Scene, surroundings, versions};

@@ -6,11 +6,11 @@ use larder_format::ChunkRef;
 use larder_format::extents::{Extent, Extents};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::layout::Layout;
-use larder_gnode::arranging::{ArrangeOptions, disordered};
-use larder_gnode::categories::{Categories, Last, categories};
 use larder_gnode::pass::{PassOptions, PassReport};
 use larder_index::{ContainerExtents, IndexIo, IndexSnapshot, LookupOptions, TableView};
-use larder_lnode::references::References;
+use larder_lifecycle::arranging::{ArrangeOptions, disordered};
+use larder_lifecycle::categories::{Categories, Last, categories};
+use larder_reader::References;
 use larder_store::RepositoryError;
 use larder_testkit::data;
 
@@ -76,7 +76,7 @@ impl Scene {
 
     pub fn lifecycle_at(
         &self,
-        context: &larder_lnode::Context,
+        context: &larder_job::JobContext,
         series: &str,
         bytes: &[u8],
     ) -> Result<JobId, larder_lnode::BackupError> {
@@ -86,7 +86,7 @@ impl Scene {
     /// The same, with all that there is to say of it.
     pub fn lifecycle_report(
         &self,
-        context: &larder_lnode::Context,
+        context: &larder_job::JobContext,
         series: &str,
         bytes: &[u8],
     ) -> Result<larder_lnode::BackupReport, larder_lnode::BackupError> {

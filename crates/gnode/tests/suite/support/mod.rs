@@ -35,11 +35,10 @@ use larder_format::names;
 use larder_gnode::forget::pin_of;
 use larder_gnode::pass::{self, Executor, Listing, PassError, PassOptions, PassReport, Surroundings};
 use larder_index::{Containers, IndexIo, IndexSnapshot, LookupOptions, TableView};
-use larder_lnode::lease::{Ending, LeaseKeeper};
-use larder_lnode::relayout::Relayout;
-use larder_lnode::{
-    BackupError, BackupOptions, BackupReport, Cancel, Clock, Context, Input, NoProgress, ReadError, VersionReader,
-};
+use larder_job::{Cancel, Clock, Ending, JobContext, LeaseKeeper, NoProgress};
+use larder_lnode::{BackupError, BackupOptions, BackupReport, Input};
+use larder_reader::{ReadError, VersionReader};
+use larder_rewrite::relayout::Relayout;
 use larder_source::{Roots, Walk, WalkOptions};
 use larder_store::catalog::Version;
 use larder_store::repository::SystemEntropy;
@@ -114,12 +113,12 @@ impl Scene {
         self.runtime.handle().block_on(opened).unwrap()
     }
 
-    pub fn context_at(&self, store: Arc<dyn ObjectStore>) -> Context {
+    pub fn context_at(&self, store: Arc<dyn ObjectStore>) -> JobContext {
         self.context_of(self.repository(store))
     }
 
-    pub fn context_of(&self, repository: Repository) -> Context {
-        Context {
+    pub fn context_of(&self, repository: Repository) -> JobContext {
+        JobContext {
             repository,
             runtime: self.runtime.handle().into(),
             clock: Arc::new(Ticking),
@@ -132,11 +131,11 @@ impl Scene {
         }
     }
 
-    pub fn context(&self) -> Context {
+    pub fn context(&self) -> JobContext {
         self.context_at(self.memory.store())
     }
 
-    pub fn faulty(&self, memory: &Memory) -> (Context, Faults) {
+    pub fn faulty(&self, memory: &Memory) -> (JobContext, Faults) {
         let (store, faults) = FaultStore::new(memory.store());
         (self.context_at(store), faults)
     }
@@ -157,7 +156,7 @@ impl Scene {
         std::fs::write(root.join("folder/edition"), edition.to_string()).unwrap();
     }
 
-    pub fn backup(&self, context: &Context, series: &str) -> Result<BackupReport, BackupError> {
+    pub fn backup(&self, context: &JobContext, series: &str) -> Result<BackupReport, BackupError> {
         backup(context, &self.source(series), series)
     }
 
@@ -301,16 +300,16 @@ pub async fn forget(repository: &Repository, id: JobId) {
     repository.forget(pin_of(version), &mark).await.unwrap();
 }
 
-pub fn versions(context: &Context) -> Vec<Version> {
+pub fn versions(context: &JobContext) -> Vec<Version> {
     context.runtime.block_on(context.repository.catalog()).unwrap().versions
 }
 
-pub fn contents(context: &Context) -> BTreeMap<JobId, Contents> {
+pub fn contents(context: &JobContext) -> BTreeMap<JobId, Contents> {
     versions(context).iter().map(|version| (version.id(), contents_of(context, version))).collect()
 }
 
 /// Reads a version from the store alone.
-pub fn contents_of(context: &Context, version: &Version) -> Contents {
+pub fn contents_of(context: &JobContext, version: &Version) -> Contents {
     let reader = VersionReader::open(context, version).unwrap();
     let mut contents = Contents::new();
     reader
@@ -325,7 +324,7 @@ pub fn contents_of(context: &Context, version: &Version) -> Contents {
 }
 
 /// Reads a version as a job that announces itself.
-pub fn read_announced(context: &Context, version: &Version) -> Result<Contents, ReadError> {
+pub fn read_announced(context: &JobContext, version: &Version) -> Result<Contents, ReadError> {
     let (reader, reading) = VersionReader::announce(context, version)?;
     let mut contents = Contents::new();
     reader.visit_contents::<larder_store::RepositoryError>(b"", |entry, content| {
@@ -338,12 +337,12 @@ pub fn read_announced(context: &Context, version: &Version) -> Result<Contents, 
     Ok(contents)
 }
 
-pub fn backup(context: &Context, path: &Path, series: &str) -> Result<BackupReport, BackupError> {
+pub fn backup(context: &JobContext, path: &Path, series: &str) -> Result<BackupReport, BackupError> {
     backup_with(context, path, series, |_| ())
 }
 
 /// A version that knows of nothing that is there: it has no base and looks for no similar stream.
-pub fn backup_alone(context: &Context, path: &Path, series: &str) -> BackupReport {
+pub fn backup_alone(context: &JobContext, path: &Path, series: &str) -> BackupReport {
     backup_with(context, path, series, |options| {
         options.force = true;
         options.find_similar = false;
@@ -352,7 +351,7 @@ pub fn backup_alone(context: &Context, path: &Path, series: &str) -> BackupRepor
 }
 
 pub fn backup_with(
-    context: &Context,
+    context: &JobContext,
     path: &Path,
     series: &str,
     change: impl FnOnce(&mut BackupOptions),
@@ -371,12 +370,12 @@ pub fn backup_with(
 }
 
 /// Lays a version out anew with a container of its own for everything.
-pub fn relay_all(context: &Context, version: &Version) {
+pub fn relay_all(context: &JobContext, version: &Version) {
     relay(context, version, |container| container.kind == ContainerKind::Data);
 }
 
 /// Lays a version out anew without these containers.
-pub fn relay(context: &Context, version: &Version, leaves: impl Fn(&ContainerId) -> bool) {
+pub fn relay(context: &JobContext, version: &Version, leaves: impl Fn(&ContainerId) -> bool) {
     let manifest = VersionReader::open(context, version).unwrap().manifest().clone();
     let pin = pin_of(version);
     let generation = context.runtime.block_on(context.repository.next_generation(pin)).unwrap();

@@ -2,9 +2,10 @@
 //!
 //! Invariant: what is kept is written before anything else comes, so that the stream stays in the order of the entries.
 
+use larder_writer::MetaSink;
+
 use super::{Sequencer, followed};
 use crate::backup::BackupError;
-use crate::writing::MetaSink;
 
 /// A range of the base's data stream that is taken over unread, still growing.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +49,7 @@ impl Sequencer {
                     fingerprinter: &self.cutting.fingerprinter,
                     usage: &mut self.usage,
                     added_bytes: &mut self.statistics.added_bytes,
-                    comparison: self.comparison.as_ref(),
+                    comparison: self.comparison.as_ref().map(|comparison| comparison as _),
                 };
                 self.data.border(candidate, &mut sink)?;
                 self.sketcher.unseen(&segment.samples, segment.bytes, segment.chunks, start);

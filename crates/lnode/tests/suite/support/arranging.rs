@@ -8,9 +8,9 @@ use larder_format::extents::{Extent, Extents};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::names;
 use larder_index::{ContainerExtents, Current, Draft, IndexIo, IndexPass, PassRuns, Published, publish};
-use larder_lnode::references::References;
-use larder_lnode::relayout::Relayout;
-use larder_lnode::{Context, VersionReader};
+use larder_job::JobContext;
+use larder_reader::{References, VersionReader};
+use larder_rewrite::relayout::Relayout;
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
@@ -38,7 +38,7 @@ pub struct Arranger {
 
 impl Arranger {
     /// Takes in what versions use; they come in order.
-    pub fn take_in(&mut self, context: &Context, versions: &[Version]) {
+    pub fn take_in(&mut self, context: &JobContext, versions: &[Version]) {
         for known in self.chunks.values_mut() {
             known.first = usize::MAX;
         }
@@ -58,7 +58,7 @@ impl Arranger {
 
     /// Copies the chunks that are in `moves` to containers of their volume, in order of category and name, publishes an index that says
     /// so, and deletes the containers in which nothing is left.
-    pub fn pass(&mut self, context: &Context, newest: usize, moves: impl Fn(&Known) -> bool) -> Vec<ContainerId> {
+    pub fn pass(&mut self, context: &JobContext, newest: usize, moves: impl Fn(&Known) -> bool) -> Vec<ContainerId> {
         self.passes += 1;
         let before: BTreeSet<ContainerId> = self.chunks.values().map(|known| known.now.container).collect();
         let volumes: BTreeSet<usize> = self.chunks.values().map(|known| known.last).collect();
@@ -88,7 +88,7 @@ impl Arranger {
     }
 
     /// Publishes the records of extents that say where everything is, of those chunks that the index is to have.
-    pub fn publish(&self, context: &Context, newest: usize, has: impl Fn(&Known) -> bool) {
+    pub fn publish(&self, context: &JobContext, newest: usize, has: impl Fn(&Known) -> bool) {
         let folder = tempfile::tempdir().unwrap();
         let io = IndexIo { repository: context.repository.clone(), runtime: (&context.runtime).into() };
         let found = context.runtime.block_on(Current::settle(&context.repository)).unwrap();
@@ -118,7 +118,7 @@ impl Arranger {
 }
 
 /// The data containers that there are.
-pub fn data_containers(context: &Context) -> BTreeSet<ContainerId> {
+pub fn data_containers(context: &JobContext) -> BTreeSet<ContainerId> {
     let listed = context.runtime.block_on(context.repository.store().list(names::DATA)).unwrap();
     let ids = listed.iter().filter_map(|object| names::parse_container(&object.name));
     ids.filter(|id| id.kind == ContainerKind::Data).collect()

@@ -19,10 +19,8 @@ use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::config::Config;
 use larder_format::ids::RepositoryId;
 use larder_format::key_file::{KdfCost, KeyFields};
-use larder_lnode::{
-    BackupError, BackupOptions, BackupReport, Cancel, Clock, Context, Input, NoProgress, Problem, Progress,
-    RestoreError, RestoreOptions, RestoreReport,
-};
+use larder_job::{Cancel, Clock, JobContext, NoProgress, Problem, Progress};
+use larder_lnode::{BackupError, BackupOptions, BackupReport, Input, RestoreError, RestoreOptions, RestoreReport};
 use larder_source::target::{Target, TargetOptions};
 use larder_source::{Roots, Walk, WalkOptions};
 use larder_store::catalog::Version;
@@ -74,8 +72,8 @@ pub fn local(path: &Path) -> Store {
     Store::open(&path.to_str().unwrap().parse().unwrap(), &StoreOptions::default()).unwrap()
 }
 
-pub fn context(runtime: &tokio::runtime::Runtime, repository: Repository) -> Context {
-    Context {
+pub fn context(runtime: &tokio::runtime::Runtime, repository: Repository) -> JobContext {
+    JobContext {
         repository,
         runtime: runtime.handle().into(),
         clock: clock(),
@@ -109,19 +107,19 @@ pub fn walk(path: &Path) -> Input {
     Input::Tree(Walk::new(roots, WalkOptions::default()))
 }
 
-pub fn backup(context: &Context, path: &Path) -> Result<BackupReport, BackupError> {
+pub fn backup(context: &JobContext, path: &Path) -> Result<BackupReport, BackupError> {
     use std::os::unix::ffi::OsStrExt;
     let options = BackupOptions { paths: vec![path.as_os_str().as_bytes().to_vec()], ..options("series") };
     larder_lnode::backup(context, walk(path), &options)
 }
 
-pub fn versions(context: &Context) -> Vec<Version> {
+pub fn versions(context: &JobContext) -> Vec<Version> {
     context.runtime.block_on(context.repository.catalog()).unwrap().versions
 }
 
 /// Restores the folder `source` of a version into `target`.
 pub fn restore(
-    context: &Context,
+    context: &JobContext,
     version: &Version,
     source: &Path,
     target: &Path,

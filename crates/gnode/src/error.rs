@@ -1,0 +1,89 @@
+//! Why a pass did not come to its end.
+
+use larder_format::ids::JobId;
+use larder_index::IndexError;
+use larder_rewrite::relayout::RelayoutError;
+use larder_store::{RepositoryError, StoreError};
+
+use crate::giving_up::GiveUpError;
+
+/// A pass that did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum PassError {
+    /// A version cannot be read: what it references is not known, so nothing may be deleted.
+    #[error("nothing may be deleted while {name} cannot be read, because what it needs is not known")]
+    UnreadableManifest {
+        /// Its manifest.
+        name: String,
+        /// Its id.
+        id: JobId,
+        /// What is wrong with it.
+        source: RepositoryError,
+    },
+    /// The manifest of a version is gone, and nobody forgot the version.
+    #[error("nothing may be deleted while {name} is missing: nobody has forgotten that snapshot")]
+    LostManifest {
+        /// Its manifest.
+        name: String,
+        /// Its id.
+        id: JobId,
+    },
+    /// A job announced itself and what it needs cannot be read.
+    #[error("nothing may be deleted while {name} cannot be read: a job may be running that needs what is not known")]
+    UnreadableLease {
+        /// Its lease.
+        name: String,
+        /// What is wrong with it.
+        source: RepositoryError,
+    },
+    /// A listing lacked an object that is there. What else it lacked is not known, so nothing is decided.
+    #[error("the store's listing lacked {name}, which is there; nothing was decided")]
+    WrongListing {
+        /// The object.
+        name: String,
+    },
+    /// A rebuild could not read more containers than an index can name.
+    #[error("{containers} containers that no snapshot names cannot be read; nothing was changed")]
+    TooMuchUnread {
+        /// How many.
+        containers: usize,
+    },
+    /// A manifest went away while the versions were read.
+    #[error("another pass deleted while this one looked; it did nothing")]
+    Overtaken,
+    /// It was asked to stop before it had decided.
+    #[error("the pass was interrupted before it had decided anything")]
+    Interrupted,
+    /// There is no index and there has been one, so that what nobody needs is not known. A pass that is not dry makes it anew first.
+    #[error("the index is gone, so nobody can say what a pass would do")]
+    LostIndex,
+    /// The index holds something that this pass does not know how to keep.
+    #[error("the index has tables that this program does not know how to keep; nothing was deleted")]
+    UnknownTables,
+    /// No thread could be started for compressing.
+    #[error("no thread could be started; is there a limit on threads or memory?")]
+    NoThreads,
+    /// The index cannot be read, or its next number not be had.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// The repository failed.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+}
+
+impl From<StoreError> for PassError {
+    fn from(error: StoreError) -> Self {
+        Self::Repository(error.into())
+    }
+}
+
+impl From<GiveUpError> for PassError {
+    fn from(error: GiveUpError) -> Self {
+        match error {
+            GiveUpError::Index(error) => error.into(),
+            GiveUpError::Relayout(RelayoutError::Repository(error)) => error.into(),
+            GiveUpError::Relayout(RelayoutError::Interrupted) => Self::Interrupted,
+            GiveUpError::Relayout(RelayoutError::NoThreads) => Self::NoThreads,
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! How a pass works on the tables of the index: where, through what, and with how much memory.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use larder_format::ids::{ByteCount, RunId};
+use larder_format::index_manifest::IndexManifest;
+use larder_format::names;
+use larder_index::{Draft, Executor, IndexIo, IndexPass, IndexSnapshot, OBJECT_TARGET, PassRuns};
+use larder_store::{Repository, StoreError};
+
+use crate::error::PassError;
+use crate::giving_up::GiveUpError;
+use crate::ingest::{Ingested, Sketches, follow};
+
+/// Memory for tables, if nobody says otherwise: enough for a repository of any size. With what a process takes beside it, a pass that makes
+/// an index of ten million chunks stays below 64 MB.
+pub const MEMORY_DEFAULT: usize = 48 << 20;
+
+/// With less than this no merge gets anywhere: [`PassOptions::memory`](crate::pass::PassOptions::memory) that is less counts as this. Who takes
+/// the number from a person refuses it.
+pub const MEMORY_MIN: usize = 8 << 20;
+
+/// Of that memory, one part in so many is for ends of runs and of containers that are read again and again.
+const TAILS_ONE_IN: usize = 8;
+
+/// The repository, remembering runs and tables of containers that were read, within a part of the memory that a pass has for tables. They
+/// never change: to remember them says nothing old about what may. For all that is done in one go: when newest versions are laid out
+/// anew before and after a pass, all of that reads the same runs.
+pub fn remembering(repository: &Repository, memory: usize) -> Repository {
+    repository.through(repository.store().remembering_tails(memory / TAILS_ONE_IN))
+}
+
+/// What [`remembering`] leaves for everything else.
+pub(crate) fn beside_tails(memory: usize) -> usize {
+    memory - memory / TAILS_ONE_IN
+}
+
+/// Threads of a merge at most.
+pub(crate) const THREADS_MAX: NonZeroUsize = NonZeroUsize::new(4).unwrap();
+
+/// Writers that a thread has at most: of chunks and of copies. Each has one object growing and one on its way.
+const OBJECTS_OF_A_THREAD: usize = 4;
+
+/// What work on tables may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Bytes that sorting, looking up, merging and writing may take together.
+    pub(crate) memory: usize,
+    /// Threads that merge at most.
+    pub(crate) threads: NonZeroUsize,
+}
+
+impl Limits {
+    /// So much memory, and the usual threads.
+    pub(crate) fn of_memory(memory: usize) -> Self {
+        let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        Self { memory, threads: cores.min(THREADS_MAX) }
+    }
+}
+
+/// What work on tables needs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct IndexWork<'a> {
+    pub(crate) executor: Executor,
+    pub(crate) repository: &'a Repository,
+    pub(crate) limits: Limits,
+}
+
+impl IndexWork<'_> {
+    /// Does some work.
+    pub(crate) async fn run<T: Send + 'static, E: Send + 'static>(
+        self,
+        work: impl FnOnce(IndexIo) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, PassError>
+    where
+        PassError: From<E>,
+    {
+        Ok(self.executor.run(self.repository, work).await?)
+    }
+}
+
+/// What merges and writes runs: half of the memory is for what is merged, half for the objects that are written. With little of it
+/// there are fewer threads, then smaller objects.
+pub(crate) fn index_pass(io: IndexIo, ids: PassRuns, limits: Limits) -> IndexPass {
+    let half = limits.memory.max(MEMORY_MIN) / 2;
+    let target = (half / (2 * OBJECTS_OF_A_THREAD)).min(OBJECT_TARGET.0 as usize);
+    let threads = (half / (OBJECTS_OF_A_THREAD * target)).min(limits.threads.get()).min(THREADS_MAX.get());
+    let threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
+    let mut pass = IndexPass::new(io, ids, threads, half, std::env::temp_dir());
+    pass.object_target = ByteCount(target as u64);
+    pass
+}
+
+/// An index with its tables of chunks.
+pub(crate) struct WithChunks<T> {
+    pub(crate) manifest: IndexManifest,
+    pub(crate) ingested: Ingested,
+    /// Runs that are not part of it any more.
+    pub(crate) left_over: Vec<RunId>,
+    /// What was done with it then.
+    pub(crate) then: T,
+}
+
+/// The index with the chunks of containers that have numbers from `first_new` on, and what `then` makes of it.
+pub(crate) async fn with_chunks<T: Send + 'static>(
+    index: IndexWork<'_>,
+    ids: PassRuns,
+    manifest: IndexManifest,
+    first_new: u32,
+    sketches: Sketches,
+    then: impl FnOnce(&IndexPass, &mut Draft<'_>) -> Result<T, GiveUpError> + Send + 'static,
+) -> Result<WithChunks<T>, PassError> {
+    let limits = index.limits;
+    let chunks = move |io| {
+        let pass = index_pass(io, ids, limits);
+        let drafted = IndexSnapshot { number: manifest.head.number, manifest: Arc::new(manifest) };
+        let mut draft = Draft::new(&pass, &drafted);
+        let ingested = follow(&pass, &mut draft, first_new, &sketches)?;
+        let then = then(&pass, &mut draft)?;
+        let left_over = draft.intermediate();
+        Ok::<_, GiveUpError>(WithChunks { manifest: draft.manifest, ingested, left_over, then })
+    };
+    index.run(chunks).await
+}
+
+/// Deletes runs that were written and merged in one pass. They are in no index.
+pub(crate) async fn discard(repository: &Repository, runs: Vec<RunId>) -> Result<(), StoreError> {
+    for id in runs {
+        repository.store().delete(&names::run(id)).await?;
+    }
+    Ok(())
+}

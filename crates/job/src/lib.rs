@@ -1,0 +1,15 @@
+//! What every job shares: a repository, a runtime, a clock, a way to stop it and to watch it, its lease, temporary files.
+//!
+//! * [`JobContext`]: what a job is given beside its own options.
+//! * [`LeaseKeeper`]: opens a job's lease, renews it in the background and closes it; [`renewing`] does so around a future.
+//! * [`scratch`]: temporary files without a name.
+//!
+//! The executor is [`larder_index::Executor`], because the index needs it too. This crate never reads or writes versions, and
+//! knows no job. Above: `writer`, `reader` and everything that uses them. Below: `index`, `store`, `format`.
+
+mod context;
+mod lease;
+pub mod scratch;
+
+pub use context::{Cancel, Clock, JobContext, NoProgress, Problem, Progress, SystemClock};
+pub use lease::{Ending, LeaseKeeper, renewing};

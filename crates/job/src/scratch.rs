@@ -1,0 +1,72 @@
+//! Temporary files that no name leads to: whatever ends the process, the space is free again.
+//!
+//! Where the file system cannot make a file without a name, one is made and its name removed at once. A process that dies in
+//! between leaves an empty file, which the next one removes.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{Mode, OFlags};
+
+/// How names of such files begin, for the moment that they have one.
+const PREFIX: &str = "larder-scratch-";
+
+/// Makes a file for reading and writing that has no name.
+pub fn unnamed(folder: &Path) -> io::Result<File> {
+    fs::create_dir_all(folder)?;
+    remove_left_over(folder);
+    match rustix::fs::open(folder, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => Ok(file.into()),
+        Err(_) => named_for_a_moment(folder),
+    }
+}
+
+fn named_for_a_moment(folder: &Path) -> io::Result<File> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let name = format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let path = folder.join(name);
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    match fs::remove_file(&path) {
+        // Somebody took it for one that was left over.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        removed => removed?,
+    }
+    Ok(file)
+}
+
+/// Removes what processes left that died at the wrong moment. A file that is in use loses at most the name that its owner is
+/// about to remove.
+fn remove_left_over(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
+            // Another user's, perhaps.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn files_have_no_name_and_left_over_ones_go() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let names = || fs::read_dir(dir.path()).expect("readable").count();
+        fs::write(dir.path().join(format!("{PREFIX}1-0")), "left by a process that died").expect("written");
+        fs::write(dir.path().join("something else"), "").expect("written");
+        for make in [unnamed, named_for_a_moment] {
+            let file = make(dir.path()).expect("made");
+            assert_eq!(names(), 1, "only what is somebody else's");
+            file.write_all_at(b"bytes", 7).expect("written");
+            let mut back = [0; 5];
+            file.read_exact_at(&mut back, 7).expect("read");
+            assert_eq!(&back, b"bytes");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Two versions, or parts of them, side by side, from metadata alone.
+//!
+//! Both come in path order, so one pass and constant memory do. Contents are compared by what the recipes say of them: where
+//! both versions share a segment, it is the same; elsewhere chunks are compared by their fingerprints. No content is read, so
+//! the cost follows the metadata, however large the files are.
+//!
+//! Equal content cut in another way counts as changed: of a file whose holes moved, or of a stream that was backed up with its
+//! size known once and not the other time. Chunks of one repository are otherwise cut alike.
+
+use std::cmp::Ordering;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use larder_format::entry::{Entry, EntryKind, Extent, path_order};
+use larder_format::segment::ChunkRecord;
+use larder_store::RepositoryError;
+use lru::LruCache;
+
+use crate::entries::PlacedEntry;
+use crate::recipe_reader::{RecipeReader, SegmentPlace};
+use crate::version::VersionReader;
+
+/// First names of hard links that are remembered: all names of a file cost one search then.
+const FIRST_NAMES: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
+
+/// What became of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Both have it, and a restore would make the same of it.
+    Nothing,
+    /// Mode, owner, time of modification or attributes differ.
+    Metadata,
+    /// The content differs: bytes of a file, target of a link, number of a device.
+    Content,
+    /// It is another type of thing.
+    Type,
+    /// Only the newer one has it.
+    Added,
+    /// Only the older one has it.
+    Removed,
+}
+
+/// Compares what two versions have at and below two paths (empty: everything).
+///
+/// The visitor gets the path below these, empty for the compared things themselves, and the entries that there are: the older,
+/// the newer, or both.
+pub fn diff<E: From<RepositoryError>>(
+    old: (&VersionReader, &[u8]),
+    new: (&VersionReader, &[u8]),
+    mut visitor: impl FnMut(&[u8], Option<&Entry>, Option<&Entry>, Change) -> Result<(), E>,
+) -> Result<(), E> {
+    let (mut olds, mut news) = (old.0.placed_below(old.1), new.0.placed_below(new.1));
+    let (mut before, mut after) = (olds.next().transpose()?, news.next().transpose()?);
+    let mut contents = Contents { old: Side::new(old.0), new: Side::new(new.0) };
+    loop {
+        let names = (before.as_ref().map(|entry| below(entry, old.1)), after.as_ref().map(|entry| below(entry, new.1)));
+        let order = match names {
+            (None, None) => return Ok(()),
+            (Some(name), None) => {
+                visitor(name, before.as_ref().map(entry), None, Change::Removed)?;
+                Ordering::Less
+            }
+            (None, Some(name)) => {
+                visitor(name, None, after.as_ref().map(entry), Change::Added)?;
+                Ordering::Greater
+            }
+            (Some(a), Some(b)) => {
+                let order = path_order(a, b);
+                match (order, &before, &after) {
+                    (Ordering::Equal, Some(before), Some(after)) => {
+                        let change = contents.change(before, after)?;
+                        visitor(b, Some(&before.entry), Some(&after.entry), change)?;
+                    }
+                    (Ordering::Less, ..) => visitor(a, before.as_ref().map(entry), None, Change::Removed)?,
+                    _ => visitor(b, None, after.as_ref().map(entry), Change::Added)?,
+                }
+                order
+            }
+        };
+        if order != Ordering::Greater {
+            before = olds.next().transpose()?;
+        }
+        if order != Ordering::Less {
+            after = news.next().transpose()?;
+        }
+    }
+}
+
+fn entry(placed: &PlacedEntry) -> &Entry {
+    &placed.entry
+}
+
+/// Path below what is compared.
+fn below<'e>(placed: &'e PlacedEntry, top: &[u8]) -> &'e [u8] {
+    let rest = placed.entry.path.strip_prefix(top).unwrap_or(&placed.entry.path);
+    rest.strip_prefix(b"/").unwrap_or(rest)
+}
+
+/// Whether a restore would give both the same metadata.
+fn same_metadata(a: &Entry, b: &Entry) -> bool {
+    a.mode == b.mode
+        && (a.uid, a.gid) == (b.uid, b.gid)
+        && (&a.user, &a.group) == (&b.user, &b.group)
+        && a.mtime == b.mtime
+        && a.xattrs == b.xattrs
+}
+
+/// Compares files of two versions.
+struct Contents<'a> {
+    old: Side<'a>,
+    new: Side<'a>,
+}
+
+impl Contents<'_> {
+    fn change(&mut self, a: &PlacedEntry, b: &PlacedEntry) -> Result<Change, RepositoryError> {
+        use EntryKind as K;
+        let same_content = match (&a.entry.kind, &b.entry.kind) {
+            (K::File { .. } | K::HardLink { .. }, K::File { .. } | K::HardLink { .. }) => self.same_file(a, b)?,
+            (K::Symlink { target: a }, K::Symlink { target: b }) => a == b,
+            (K::Directory, K::Directory) | (K::Fifo, K::Fifo) => true,
+            (K::CharDevice { .. }, K::CharDevice { .. }) | (K::BlockDevice { .. }, K::BlockDevice { .. }) => {
+                a.entry.kind == b.entry.kind
+            }
+            _ => return Ok(Change::Type),
+        };
+        Ok(match (same_content, same_metadata(&a.entry, &b.entry)) {
+            (false, _) => Change::Content,
+            (true, false) => Change::Metadata,
+            (true, true) => Change::Nothing,
+        })
+    }
+
+    fn same_file(&mut self, a: &PlacedEntry, b: &PlacedEntry) -> Result<bool, RepositoryError> {
+        let (Some(a), Some(b)) = (self.old.contents_of(a)?, self.new.contents_of(b)?) else {
+            // Links to what is no file, or not there.
+            return Ok(a.entry.kind == b.entry.kind);
+        };
+        if a.size != b.size || a.runs != b.runs {
+            return Ok(false);
+        }
+        let stored: u64 = a.runs.iter().map(|run| run.length).sum();
+        let mut at = 0;
+        while at < stored {
+            match self.same_span(a.data_offset + at, b.data_offset + at, stored - at)? {
+                0 => return Ok(false),
+                span => at += span,
+            }
+        }
+        Ok(true)
+    }
+
+    /// How many of the next stream bytes are known to be equal; 0 when the next chunks differ.
+    fn same_span(&mut self, a: u64, b: u64, most: u64) -> Result<u64, RepositoryError> {
+        let (Some(old), Some(new)) = (self.old.recipe.segment_around(a)?, self.new.recipe.segment_around(b)?) else {
+            return Ok(0);
+        };
+        if old.fingerprint == new.fingerprint && a - old.start == b - new.start {
+            return Ok((old.end - a).min(most));
+        }
+        let (old, new) = (self.old.records_from(old, a)?, self.new.records_from(new, b)?);
+        let mut span = 0;
+        for (old, new) in old.iter().zip(new) {
+            if span >= most {
+                break;
+            }
+            if old.chunk.fingerprint != new.chunk.fingerprint || old.chunk.size != new.chunk.size {
+                return Ok(0);
+            }
+            span += u64::from(old.chunk.size);
+        }
+        Ok(span)
+    }
+}
+
+/// Where the content of a file lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Content {
+    size: u64,
+    runs: Vec<Extent>,
+    data_offset: u64,
+}
+
+impl Content {
+    fn of(placed: &PlacedEntry) -> Option<Self> {
+        let EntryKind::File { size, extents } = &placed.entry.kind else { return None };
+        let whole = Extent { offset: 0, length: *size };
+        let runs = extents.clone().unwrap_or_else(|| vec![whole]);
+        Some(Self { size: *size, runs, data_offset: placed.data_offset })
+    }
+}
+
+/// One of two versions.
+struct Side<'a> {
+    reader: &'a VersionReader,
+    recipe: RecipeReader,
+    first_names: LruCache<Vec<u8>, Option<Content>>,
+    segment: Option<(u32, Arc<Vec<ChunkRecord>>)>,
+    /// Stream offsets at which the records of that segment begin.
+    starts: Vec<u64>,
+}
+
+impl<'a> Side<'a> {
+    fn new(reader: &'a VersionReader) -> Self {
+        let (recipe, first_names) = (reader.data_names(), LruCache::new(FIRST_NAMES));
+        Self { reader, recipe, first_names, segment: None, starts: Vec::new() }
+    }
+
+    /// Where the content of a file, or of what a hard link links to, lies.
+    fn contents_of(&mut self, placed: &PlacedEntry) -> Result<Option<Content>, RepositoryError> {
+        let EntryKind::HardLink { target } = &placed.entry.kind else { return Ok(Content::of(placed)) };
+        if let Some(known) = self.first_names.get(target) {
+            return Ok(known.clone());
+        }
+        let content = self.reader.placed(target)?.as_ref().and_then(Content::of);
+        self.first_names.put(target.clone(), content.clone());
+        Ok(content)
+    }
+
+    /// The records of a segment from that on which begins at `offset`; none when no record begins there.
+    fn records_from(&mut self, place: SegmentPlace, offset: u64) -> Result<&[ChunkRecord], RepositoryError> {
+        if self.segment.as_ref().is_none_or(|(number, _)| *number != place.number) {
+            let records = self.recipe.segment(place.number)?;
+            self.starts.clear();
+            let mut start = place.start;
+            for record in records.iter() {
+                self.starts.push(start);
+                start += u64::from(record.chunk.size);
+            }
+            self.segment = Some((place.number, records));
+        }
+        let records = self.segment.as_ref().map_or(&[][..], |(_, records)| records.as_slice());
+        Ok(self.starts.binary_search(&offset).map_or(&[], |first| &records[first..]))
+    }
+}

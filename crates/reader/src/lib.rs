@@ -1,0 +1,39 @@
+//! Reading versions: entries in order, single entries by path, contents in order, and every chunk that versions name.
+//!
+//! * [`VersionReader`]: one version, for listings, searches, comparisons and dumps.
+//! * [`Reading`]: the lease of a job that reads contents. Listings do without one, and what they show is a hint.
+//! * [`RecipeReader`], [`MetaChunks`]: recipes by segment, over a cache of metadata that several readers share.
+//! * [`References`]: every chunk that versions name, for exact collection.
+//! * [`stats()`]: what a set of versions holds and what it costs.
+//! * [`diff()`]: what differs between two versions.
+//!
+//! What is not where its record says is looked up in the index. Contents are fetched by exact knowledge of their next uses.
+//! This crate never writes an object but its lease, and links neither backup nor maintenance. Carries section V-A of the SlimStore
+//! paper. Above: `lnode`, `rewrite`, `lifecycle`, `gnode`. Below: `job`, `index`, `store`, `format`.
+
+mod arranged;
+mod data_reader;
+mod diff;
+mod entries;
+mod missing;
+mod moved;
+mod reading;
+mod recipe_reader;
+mod references;
+mod resolved;
+mod stats;
+mod version;
+mod vision;
+mod visit;
+
+pub use data_reader::{ContentReader, Reach};
+pub use diff::{Change, diff};
+pub use entries::{Entries, EntriesBelow, PlacedEntry, is_at_or_below};
+pub use missing::{Missing, missing_containers};
+pub use moved::{Found, Moved, Sought, without_index};
+pub use reading::{ReadError, ReadLease, Reading, is_missing, look, look_at, pin_of};
+pub use recipe_reader::{MetaChunks, Node, RecipeReader, RecordCursor, damaged};
+pub use references::References;
+pub use stats::{RepositoryStats, stats};
+pub use version::VersionReader;
+pub use vision::{FetchCounters, FetchOptions, FetchReport, parts};

@@ -1,0 +1,157 @@
+//! Which of the containers that a version needs are missing: a backup asks before it builds on the version.
+//!
+//! The listings of the jobs that the version names tell what is there, and cost a few requests. What they lack is asked for by name.
+//! A container that is not there may be retired, so the newest index is asked. The segments of the few that remain are read: their
+//! chunks count as missing when the index leads nowhere for them.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use larder_format::ids::{ContainerId, ContainerKind};
+use larder_format::layout::Layout;
+use larder_format::manifest::Manifest;
+use larder_format::names;
+use larder_job::JobContext;
+use larder_store::RepositoryError;
+
+use crate::recipe_reader::{MetaChunks, RecipeReader};
+
+/// How often places are asked for again when a pass has moved what was there a moment ago (`LookAgain`).
+const LOOKS_MAX: u32 = 3;
+
+/// What is missing of a version.
+#[derive(Debug, Default)]
+pub struct Missing {
+    /// Containers as the manifest names them, of which some chunk that the version needs is nowhere.
+    pub named: HashSet<ContainerId>,
+    /// The objects that are absent: those that are named, or those to which passes moved their chunks.
+    pub absent: BTreeSet<ContainerId>,
+    /// Some containers are absent, and the index that says whether they are retired cannot be read: nothing is called missing for that.
+    pub is_unknown: bool,
+}
+
+/// Looks which containers that a version needs are missing.
+pub fn missing_containers(context: &JobContext, manifest: &Manifest) -> Result<Missing, RepositoryError> {
+    // What is learned here about moved chunks is for this question alone: a backup takes records over as they are named.
+    let chunks = MetaChunks::new(context).for_reading(manifest);
+    let look = Look { context, manifest, chunks };
+    match manifest.summary.layout {
+        Layout::Standard => look.standard(),
+        Layout::Lifecycle => look.lifecycle(),
+    }
+}
+
+struct Look<'a> {
+    context: &'a JobContext,
+    manifest: &'a Manifest,
+    chunks: MetaChunks,
+}
+
+impl Look<'_> {
+    /// The containers of this kind that the manifest names.
+    fn named(&self, kind: ContainerKind) -> impl Iterator<Item = ContainerId> {
+        let named = self.manifest.containers.iter().map(|usage| usage.container);
+        named.filter(move |id| id.kind == kind)
+    }
+
+    /// Those of some containers that are absent, or that have another size than the manifest says.
+    fn absent(&self, ids: impl IntoIterator<Item = ContainerId>) -> Result<BTreeSet<ContainerId>, RepositoryError> {
+        let sizes = self.manifest.containers.iter().map(|usage| (usage.container, usage.object_bytes));
+        let sizes: HashMap<ContainerId, u64> = sizes.collect();
+        let sized = ids.into_iter().map(|id| (id, sizes.get(&id).copied()));
+        self.context.runtime.block_on(self.context.repository.absent_containers(sized))
+    }
+
+    fn standard(&self) -> Result<Missing, RepositoryError> {
+        let mut missing = Missing::of(self.absent(self.named(ContainerKind::Meta))?);
+        let data = self.absent(self.named(ContainerKind::Data))?;
+        if data.is_empty() {
+            return Ok(missing);
+        }
+        let explained = self.chunks.moved().explain(data)?;
+        if !explained.is_complete || (!explained.unexplained.is_empty() && !self.can_tell()?) {
+            missing.is_unknown = true;
+            return Ok(missing);
+        }
+        // Where retired containers lead must be there too.
+        let gone = self.absent(explained.retired.iter().flat_map(|(_, places)| places).copied())?;
+        let mut suspected = explained.unexplained.clone();
+        let leads_nowhere = |places: &Vec<ContainerId>| places.iter().any(|place| gone.contains(place));
+        suspected.extend(explained.retired.iter().filter(|(_, places)| leads_nowhere(places)).map(|(id, _)| *id));
+        let lost = self.nowhere(&suspected)?;
+        missing.absent.extend(lost.intersection(&explained.unexplained));
+        let retired = explained.retired.iter().filter(|(id, _)| lost.contains(id));
+        missing.absent.extend(retired.flat_map(|(_, places)| places).filter(|place| gone.contains(place)));
+        missing.named.extend(lost);
+        Ok(missing)
+    }
+
+    fn lifecycle(&self) -> Result<Missing, RepositoryError> {
+        let mut missing = Missing::of(self.absent(self.named(ContainerKind::Meta))?);
+        let named: Vec<ContainerId> = self.named(ContainerKind::Data).collect();
+        let mut lost = BTreeSet::new();
+        for _ in 0..LOOKS_MAX {
+            lost = self.absent(self.chunks.moved().places(named.iter().copied())?)?;
+            if lost.is_empty() || !self.chunks.moved().learn(lost.iter().copied())? {
+                break;
+            }
+        }
+        if !lost.is_empty() && !self.can_tell()? {
+            missing.is_unknown = true;
+            return Ok(missing);
+        }
+        let lost = self.nowhere(&lost)?;
+        for id in named {
+            if self.chunks.moved().places([id])?.iter().any(|place| lost.contains(place)) {
+                missing.named.insert(id);
+            }
+        }
+        missing.absent.extend(lost);
+        Ok(missing)
+    }
+
+    /// Whether an absent data container can be told from a retired one: there is an index, or no pass ever published one.
+    fn can_tell(&self) -> Result<bool, RepositoryError> {
+        if self.chunks.moved().has_index() {
+            return Ok(true);
+        }
+        let store = self.context.repository.store().without_cache();
+        Ok(self.context.runtime.block_on(store.list(names::INDEXED))?.is_empty())
+    }
+
+    /// Those of some absent containers in which a chunk of the version lies that the index does not know elsewhere.
+    fn nowhere(&self, absent: &BTreeSet<ContainerId>) -> Result<BTreeSet<ContainerId>, RepositoryError> {
+        let mut lost = BTreeSet::new();
+        if absent.is_empty() {
+            return Ok(lost);
+        }
+        self.chunks.moved().learn(absent.iter().copied())?;
+        let mut reader = RecipeReader::new(Arc::new(self.manifest.data.clone()), self.chunks.clone());
+        let mut walk = || {
+            for number in 0..reader.segments() {
+                let Some((segment, _)) = reader.segment_ref(number)? else { continue };
+                if reader.lies_in(&segment, |id| absent.contains(id))? {
+                    let records = reader.segment(number)?;
+                    lost.extend(records.iter().map(|record| record.chunk.container).filter(|id| absent.contains(id)));
+                }
+            }
+            Ok(())
+        };
+        match walk() {
+            Ok(()) => Ok(lost),
+            // What the rest of the version needs cannot be told.
+            Err(error) if RepositoryError::is_damage(&error) => {
+                tracing::warn!(%error, "a recipe cannot be read; all that is absent counts as missing");
+                Ok(absent.clone())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Missing {
+    /// Of containers that are where the manifest names them.
+    fn of(absent: BTreeSet<ContainerId>) -> Self {
+        Self { named: absent.iter().copied().collect(), absent, is_unknown: false }
+    }
+}

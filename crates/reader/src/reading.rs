@@ -1,0 +1,163 @@
+//! What a job that reads announces, and what it finds when it looks again.
+//!
+//! The reader's part of `docs/concurrency.md`: the lease that names the versions comes first, then each version is looked at
+//! in the store itself (the mark, then the register), and only what is still there is read. The lease is renewed while the
+//! job runs and closed when it ends. A store that takes no lease is read all the same, with a note. What is not found then
+//! is looked at again before it is called damage: a mark, or a register that is gone, means "forgotten meanwhile".
+//!
+//! Called by restore, check and dump. Not here: which versions are read, and what is done about damage.
+
+use larder_format::ids::JobId;
+use larder_format::lease::{Done, JobKind, Lease, Pin};
+use larder_format::manifest::{MANIFEST_MAX, Manifest, Register};
+use larder_format::names;
+use larder_index::IndexRuntime;
+use larder_job::{Ending, JobContext, LeaseKeeper};
+use larder_store::catalog::Version;
+use larder_store::repository::random;
+use larder_store::{Repository, RepositoryError, StoreErrorKind};
+
+/// Why a version cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It was forgotten after it had been listed.
+    #[error("snapshot {} was forgotten meanwhile", id.short())]
+    Forgotten {
+        /// Which.
+        id: JobId,
+    },
+    /// The repository failed.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+}
+
+/// How a lease and the looks after it name a version.
+pub fn pin_of(version: &Version) -> Pin {
+    Pin { series: version.series, job: version.id() }
+}
+
+/// Looks at a version in the store itself, mark first: its newest manifest, or `None` when it is forgotten.
+pub async fn look(repository: &Repository, version: &Version) -> Result<Option<Manifest>, RepositoryError> {
+    match repository.forgotten(pin_of(version)).await {
+        Ok(None) => {}
+        Ok(Some(_)) => return Ok(None),
+        // Anyone may put something under the mark's name. Taken for a mark it would keep what is there from being restored;
+        // if it was one once, what is missing will show.
+        Err(error) if error.is_of_object() => tracing::warn!(%error, "a mark cannot be read, and does not count"),
+        Err(error) => return Err(error),
+    }
+    // Not the generation that was listed: it may have been superseded before anybody announced to read it. When none can be
+    // read now, that one says why.
+    let newest = repository.newest_generation(version).await?;
+    let Version { series, generation, .. } = newest.as_ref().unwrap_or(version);
+    let store = repository.store().without_cache();
+    let name = names::version(*series, version.id(), *generation);
+    let is_sound =
+        |bytes: &[u8]| Manifest::decode(repository.keys(), *series, version.id(), *generation, bytes).is_ok();
+    let bytes = match store.get_sound(&name, MANIFEST_MAX, is_sound).await {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    match Manifest::decode(repository.keys(), *series, version.id(), *generation, &bytes) {
+        Ok(Register::Committed(manifest)) => Ok(Some(manifest)),
+        // A fence that came late, after everything else of the version was removed.
+        Ok(Register::Aborted) => Ok(None),
+        Err(source) => Err(RepositoryError::Damaged { name, source }),
+    }
+}
+
+/// Looks at a version after the lease that names it, as at a base: mark, then register, then its newest generation.
+pub async fn look_at(repository: &Repository, version: &Version) -> Result<Option<Version>, RepositoryError> {
+    match repository.is_retained(pin_of(version)).await? {
+        true => repository.buildable_generation(version).await,
+        false => Ok(None),
+    }
+}
+
+/// The lease of a job that reads. Dropped without [`ReadLease::close`] it is renewed no more, and expires.
+#[derive(Debug)]
+pub struct ReadLease {
+    /// `None`: the store took no lease.
+    keeper: Option<LeaseKeeper>,
+}
+
+impl ReadLease {
+    /// Announces that `pins` are read. Never fails: a store that takes nothing new must still give back what it has.
+    pub fn take(context: &JobContext, series: String, pins: Vec<Pin>) -> Self {
+        let keeper = match open(context, &series, pins) {
+            Ok(keeper) => Some(keeper),
+            Err(error) => {
+                tracing::warn!(%error, "reading without a lease");
+                context.progress.note(&format!(
+                    "the repository is read-only for this client ({error}): no lease was created, so a concurrent prune may remove data while this runs"
+                ));
+                None
+            }
+        };
+        Self { keeper }
+    }
+
+    /// The job is over.
+    pub fn close(self) {
+        if let Some(keeper) = self.keeper {
+            keeper.end(Ending::Closed(Done::nothing()));
+        }
+    }
+}
+
+fn open(context: &JobContext, series: &str, pins: Vec<Pin>) -> Result<LeaseKeeper, RepositoryError> {
+    let lease = Lease { pins, ..context.lease(JobKind::Read, series) };
+    let job = JobId::new(lease.written_ms, random(context.repository.entropy())?);
+    LeaseKeeper::open(context, job, lease)
+}
+
+/// One version being read: announced, seen to be there after that, and looked at again when something is missing.
+#[derive(Debug)]
+pub struct Reading {
+    lease: ReadLease,
+    runtime: IndexRuntime,
+    repository: Repository,
+    version: Version,
+}
+
+impl Reading {
+    /// Creates the lease, then reads the newest manifest of the version from the store itself.
+    ///
+    /// Errors: the version was forgotten, or the repository failed. A lease that the store refuses is no error.
+    pub fn begin(context: &JobContext, version: &Version) -> Result<(Self, Manifest), ReadError> {
+        let lease = ReadLease::take(context, version.summary.series.clone(), vec![pin_of(version)]);
+        let (runtime, repository) = (context.runtime.clone(), context.repository.clone());
+        let reading = Self { lease, runtime, repository, version: version.clone() };
+        match reading.runtime.block_on(look(&reading.repository, version)) {
+            Ok(Some(manifest)) => Ok((reading, manifest)),
+            other => {
+                reading.end();
+                other?;
+                Err(ReadError::Forgotten { id: version.id() })
+            }
+        }
+    }
+
+    /// Whether the version is forgotten by now. To be asked before something missing is called damage.
+    ///
+    /// When the store cannot tell, it is not: damage that is none is found out sooner than damage that nobody heard of.
+    pub fn is_forgotten(&self) -> bool {
+        matches!(self.runtime.block_on(look(&self.repository, &self.version)), Ok(None))
+    }
+
+    /// An error when the version is forgotten by now.
+    pub fn expect_there(&self) -> Result<(), ReadError> {
+        if self.is_forgotten() { Err(ReadError::Forgotten { id: self.version.id() }) } else { Ok(()) }
+    }
+
+    /// The version was read: closes the lease.
+    pub fn end(self) {
+        self.lease.close();
+    }
+}
+
+/// Whether an error says that an object is not there, which forgetting explains and damage does not.
+pub fn is_missing(error: &RepositoryError) -> bool {
+    matches!(error, RepositoryError::Store(error) if error.kind == StoreErrorKind::NotFound)
+}

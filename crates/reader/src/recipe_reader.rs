@@ -1,0 +1,474 @@
+//! Random and sequential access to a recipe: nodes, segments and records of one stream of one version.
+//!
+//! Holds one node and a few segments at a time, so memory does not grow with the stream.
+
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, bounded};
+use larder_format::ids::ContainerId;
+use larder_format::layout::Layout;
+use larder_format::manifest::Manifest;
+use larder_format::recipe::{Recipe, SegmentRef, decode_node};
+use larder_format::segment::{self, ChunkRecord, Segment};
+use larder_format::{ChunkRef, Fingerprint, names};
+use larder_index::IndexRuntime;
+use larder_store::RepositoryError;
+use larder_store::chunk_reader::ChunkReader;
+use lru::LruCache;
+
+use crate::moved::{Moved, Sought};
+use crate::resolved::{Resolved, SegmentNumber};
+
+/// Of a job's memory, one part in so many for sealed metadata containers.
+const CONTAINERS_ONE_IN: usize = 6;
+/// And for opened frames of metadata containers.
+const FRAMES_ONE_IN: usize = 12;
+/// Decoded nodes a reader keeps: the one being read and, for cursors that go back, a few before it.
+const NODE_CACHE: NonZeroUsize = NonZeroUsize::new(4).unwrap();
+
+/// Reads metadata chunks for plain threads.
+#[derive(Debug, Clone)]
+pub struct MetaChunks {
+    runtime: IndexRuntime,
+    reader: Arc<ChunkReader>,
+    moved: Arc<Moved>,
+    /// Whether recipes name chunks, and segments are to say where they are (the layout `lifecycle`).
+    is_placed: bool,
+}
+
+impl MetaChunks {
+    /// Segments will have chunks as recipes have them. In the layout `lifecycle` these are names and no places.
+    pub fn new(context: &larder_job::JobContext) -> Self {
+        let part = |one_in| NonZeroUsize::new(context.memory / one_in).unwrap_or(NonZeroUsize::MIN);
+        let reader = ChunkReader::new(context.repository.clone(), part(CONTAINERS_ONE_IN), part(FRAMES_ONE_IN));
+        let moved = Arc::new(Moved::new(context));
+        Self { runtime: context.runtime.clone(), reader: Arc::new(reader), moved, is_placed: false }
+    }
+
+    /// The same, for a version that is to be read: what segments have of it will be where it is.
+    pub fn for_reading(&self, manifest: &Manifest) -> Self {
+        let is_placed = manifest.summary.layout == Layout::Lifecycle;
+        if is_placed {
+            self.moved.expect(manifest.containers.iter().map(|usage| usage.container));
+        }
+        Self { is_placed, ..self.clone() }
+    }
+
+    /// The same, with chunks as recipes have them.
+    pub(crate) fn as_named(&self) -> Self {
+        Self { is_placed: false, ..self.clone() }
+    }
+
+    /// The same knowledge of places, with caches that are empty.
+    pub fn emptied(&self, context: &larder_job::JobContext) -> Self {
+        Self { moved: self.moved.clone(), ..Self::new(context) }
+    }
+
+    /// Whether anything of containers that recipes name may lie in one of these ones. What was led on by its fingerprint may lie anywhere.
+    pub fn lie_in(
+        &self,
+        named: impl Iterator<Item = ContainerId>,
+        is_one: impl Fn(&ContainerId) -> bool,
+    ) -> Result<bool, RepositoryError> {
+        let named: Vec<_> = named.collect();
+        let is_near = |id: &ContainerId| is_one(id) || self.moved.is_gone(id);
+        Ok(named.iter().any(is_near) || (self.is_placed && self.moved.places(named)?.iter().any(is_near)))
+    }
+
+    /// Whether segments say where chunks are that recipes only name.
+    pub fn is_placed(&self) -> bool {
+        self.is_placed
+    }
+
+    /// What is known of chunks that are not where records say.
+    pub fn moved(&self) -> &Moved {
+        &self.moved
+    }
+
+    /// Reads a chunk of metadata.
+    pub fn read(&self, chunk: &ChunkRef) -> Result<bytes::Bytes, RepositoryError> {
+        self.runtime.block_on(self.reader.read(chunk))
+    }
+
+    /// Begins to read chunks one after the other, so that [`Self::read`] finds what they lie in at hand. A chunk has been tried when
+    /// its channel is disconnected; a failure is for whoever reads in earnest.
+    pub fn read_ahead(&self, chunks: Vec<ChunkRef>) -> Vec<Receiver<()>> {
+        let (begun, promises): (Vec<_>, Vec<_>) = chunks.iter().map(|_| bounded(0)).unzip();
+        if self.runtime.is_in_turns() {
+            // Nothing goes on beside a caller that waits for such a channel.
+            return promises;
+        }
+        let reader = self.reader.clone();
+        self.runtime.detach(async move {
+            for (chunk, begun) in chunks.iter().zip(begun) {
+                let _ = reader.read(chunk).await;
+                drop(begun);
+            }
+        });
+        promises
+    }
+}
+
+/// See the module header.
+#[derive(Debug)]
+pub struct RecipeReader {
+    recipe: Arc<Recipe>,
+    /// Stream offset at which each node begins, and the end of the stream.
+    node_starts: Vec<u64>,
+    /// Number of the first segment of each node, and the count of all.
+    node_segments: Vec<u32>,
+    chunks: MetaChunks,
+    nodes: LruCache<usize, Arc<Node>>,
+    /// What was found out of chunks whose containers are gone; `None`: their records stay as they are.
+    resolved: Option<Arc<Resolved>>,
+}
+
+/// A segment and the part of the stream that it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SegmentPlace {
+    pub(crate) number: SegmentNumber,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// Names its records, and so what it holds.
+    pub(crate) fingerprint: Fingerprint,
+}
+
+/// A decoded node.
+#[derive(Debug)]
+pub struct Node {
+    /// Its segments, in the order of the stream.
+    pub segments: Vec<SegmentRef>,
+    /// Stream offset at which each segment begins, and the end of the node.
+    starts: Vec<u64>,
+}
+
+impl RecipeReader {
+    /// A reader at no place yet. It resolves chunks through `chunks`.
+    pub fn new(recipe: Arc<Recipe>, chunks: MetaChunks) -> Self {
+        let mut node_starts = vec![0];
+        let mut node_segments = vec![0u32];
+        for node in &recipe.nodes {
+            node_starts.push(node_starts[node_starts.len() - 1] + node.bytes);
+            node_segments.push(node_segments[node_segments.len() - 1].saturating_add(node.segments));
+        }
+        let (nodes, resolved) = (LruCache::new(NODE_CACHE), Some(Arc::default()));
+        Self { recipe, node_starts, node_segments, chunks, nodes, resolved }
+    }
+
+    /// The same, sharing with other readers of the stream what is found out of chunks whose containers are gone; `None`: it leaves
+    /// their records as they are.
+    pub(super) fn resolving(self, resolved: Option<Arc<Resolved>>) -> Self {
+        Self { resolved, ..self }
+    }
+
+    /// The recipe's nodes.
+    pub fn recipe(&self) -> &Recipe {
+        &self.recipe
+    }
+
+    /// Bytes of the stream.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.node_starts[self.node_starts.len() - 1]
+    }
+
+    /// Segments of the stream.
+    pub fn segments(&self) -> SegmentNumber {
+        self.node_segments[self.node_segments.len() - 1]
+    }
+
+    /// The node that holds a segment, and the segment's place in it.
+    pub(crate) fn node_of(&self, segment: SegmentNumber) -> Option<(usize, usize)> {
+        // The last node that begins at or before it; empty nodes share their beginning with the next.
+        let node = self.node_segments.partition_point(|first| *first <= segment).checked_sub(1)?;
+        (node < self.recipe.nodes.len()).then(|| (node, (segment - self.node_segments[node]) as usize))
+    }
+
+    /// Number of the first segment behind a node.
+    pub fn segments_through(&self, node: usize) -> SegmentNumber {
+        self.node_segments[node + 1]
+    }
+
+    /// Reads a node of the recipe. Nodes are numbered from 0.
+    pub fn node(&mut self, number: usize) -> Result<Arc<Node>, RepositoryError> {
+        if let Some(node) = self.nodes.get(&number) {
+            return Ok(node.clone());
+        }
+        let reference = &self.recipe.nodes[number];
+        let bytes = self.chunks.read(&reference.chunk)?;
+        let damaged = |source| damaged(&reference.chunk, source);
+        let segments = decode_node(&bytes).map_err(damaged)?;
+        let mut starts = vec![self.node_starts[number]];
+        for segment in &segments {
+            starts.push(starts[starts.len() - 1].saturating_add(segment.bytes));
+        }
+        if segments.len() != reference.segments as usize || starts[segments.len()] != self.node_starts[number + 1] {
+            return Err(damaged(larder_format::DecodeError::Invalid {
+                what: "recipe node",
+                why: "it is not what its manifest says of it",
+            }));
+        }
+        let node = Arc::new(Node { segments, starts });
+        self.nodes.put(number, node.clone());
+        Ok(node)
+    }
+
+    /// What the node says of a segment, and the stream offset at which it begins.
+    pub fn segment_ref(&mut self, segment: SegmentNumber) -> Result<Option<(SegmentRef, u64)>, RepositoryError> {
+        let Some((node, place)) = self.node_of(segment) else { return Ok(None) };
+        let node = self.node(node)?;
+        Ok(node.segments.get(place).map(|segment| (segment.clone(), node.starts[place])))
+    }
+
+    /// The records of a segment.
+    pub fn segment(&mut self, segment: SegmentNumber) -> Result<Arc<Vec<ChunkRecord>>, RepositoryError> {
+        Ok(self.whole_segment(segment)?.map(|segment| Arc::new(segment.records)).unwrap_or_default())
+    }
+
+    /// The records of a segment, and its superchunks.
+    pub fn whole_segment(&mut self, segment: SegmentNumber) -> Result<Option<Segment>, RepositoryError> {
+        let Some((reference, _)) = self.segment_ref(segment)? else { return Ok(None) };
+        let mut whole = read_segment(&self.chunks, &reference)?;
+        if let Some(resolved) = self.resolved.clone()
+            && self.has_gone(&reference, &whole)
+        {
+            let records = &mut whole.records;
+            if !resolved.apply(segment, self.chunks.moved.changes(), records) {
+                self.resolve(&resolved, segment)?;
+                resolved.apply(segment, self.chunks.moved.changes(), records);
+            }
+        }
+        Ok(Some(whole))
+    }
+
+    /// These segments will be read, in rising order; `are_all`: and hardly any others. Says up to which one that can be done with
+    /// places that are known at one time; up to the end, when nothing that they name is gone.
+    pub(crate) fn expect(
+        &mut self,
+        segments: Range<SegmentNumber>,
+        are_all: bool,
+    ) -> Result<SegmentNumber, RepositoryError> {
+        let Some(resolved) = self.resolved.clone().filter(|_| self.chunks.moved.has_gone()) else {
+            return Ok(segments.end);
+        };
+        resolved.expect(std::slice::from_ref(&segments), are_all);
+        let known = |at: SegmentNumber| resolved.through(at..segments.end, self.chunks.moved.changes());
+        let mut at = known(segments.start);
+        if at == segments.start && at < segments.end {
+            self.resolve(&resolved, at)?;
+            at = resolved.through(at..segments.end, self.chunks.moved.changes());
+        }
+        Ok(at.max(segments.start.saturating_add(1)).min(segments.end))
+    }
+
+    /// Only these segments will be read, in rising order.
+    pub fn expect_these(&mut self, segments: &[Range<SegmentNumber>]) {
+        if let Some(resolved) = &self.resolved {
+            resolved.expect(segments, true);
+        }
+    }
+
+    /// Whether any record of a segment lies in a container that is gone.
+    fn has_gone(&self, reference: &SegmentRef, segment: &Segment) -> bool {
+        let moved = &self.chunks.moved;
+        match self.chunks.is_placed {
+            true => moved.has_gone() && segment.records.iter().any(|record| moved.is_gone(&record.chunk.container)),
+            false => reference.uses.iter().any(|used| moved.is_gone(&used.container)),
+        }
+    }
+
+    /// Finds out where chunks of a segment are whose containers are gone, together with those of segments that will be read after it.
+    fn resolve(&mut self, resolved: &Resolved, first: SegmentNumber) -> Result<(), RepositoryError> {
+        let moved = self.chunks.moved.clone();
+        let (changes, most) = (moved.changes(), moved.sought_max());
+        let (mut sought, mut segments) = (Vec::with_capacity(most), Vec::new());
+        let ahead = resolved.ahead(first, self.segments());
+        'all: for number in ahead.into_iter().flatten() {
+            if number != first && resolved.through(number..number + 1, changes) != number {
+                continue;
+            }
+            let read = match self.segment_ref(number) {
+                Ok(Some((reference, _))) if !segments.is_empty() && sought.len() + reference.chunks as usize > most => {
+                    break 'all;
+                }
+                Ok(Some((reference, _))) if self.may_have_gone(&reference) => read_segment(&self.chunks, &reference),
+                Ok(_) => {
+                    segments.push(number);
+                    continue;
+                }
+                Err(error) => Err(error),
+            };
+            match read {
+                Ok(segment) => {
+                    let records = segment.records.iter().map(|record| &record.chunk).zip(0u32..);
+                    let gone = records.filter(|(chunk, _)| moved.is_gone(&chunk.container));
+                    sought.extend(gone.map(|(chunk, at)| Sought::new(chunk, number, at)));
+                    segments.push(number);
+                }
+                // Who reads on until there will see it.
+                Err(error) if error.is_damage() => segments.push(number),
+                Err(error) => return Err(error),
+            }
+        }
+        let found = moved.resolve(&mut sought)?;
+        resolved.put(moved.changes(), most, &segments, &mut sought, &found);
+        Ok(())
+    }
+
+    /// Whether any record of a segment may lie in a container that is gone.
+    fn may_have_gone(&self, reference: &SegmentRef) -> bool {
+        self.chunks.is_placed || reference.uses.iter().any(|used| self.chunks.moved.is_gone(&used.container))
+    }
+
+    /// The records of a segment that a node of this stream lists.
+    pub fn records_of(&self, segment: &SegmentRef) -> Result<Arc<Vec<ChunkRecord>>, RepositoryError> {
+        let mut segment = read_segment(&self.chunks, segment)?;
+        self.chunks.moved.lead_on(segment.records.iter_mut().map(|record| &mut record.chunk))?;
+        Ok(Arc::new(segment.records))
+    }
+
+    /// The segment that holds the stream byte at `offset`, and the stream offset at which that segment begins.
+    pub fn segment_at(&mut self, offset: u64) -> Result<Option<(SegmentNumber, u64)>, RepositoryError> {
+        if offset >= self.bytes() {
+            return Ok(None);
+        }
+        let number = self.node_starts.partition_point(|start| *start <= offset) - 1;
+        let node = self.node(number)?;
+        let place = node.starts.partition_point(|start| *start <= offset) - 1;
+        Ok(Some((self.node_segments[number] + place as u32, node.starts[place])))
+    }
+
+    /// The segment that holds the stream byte at `offset`.
+    pub(crate) fn segment_around(&mut self, offset: u64) -> Result<Option<SegmentPlace>, RepositoryError> {
+        let Some((number, start)) = self.segment_at(offset)? else { return Ok(None) };
+        let Some((node, place)) = self.node_of(number) else { return Ok(None) };
+        let node = self.node(node)?;
+        let Some(segment) = node.segments.get(place) else { return Ok(None) };
+        Ok(Some(SegmentPlace { number, start, end: start + segment.bytes, fingerprint: segment.chunk.fingerprint }))
+    }
+
+    /// Whether anything that a segment uses may lie in one of these containers.
+    pub fn lies_in(
+        &self,
+        segment: &SegmentRef,
+        is_one: impl Fn(&ContainerId) -> bool,
+    ) -> Result<bool, RepositoryError> {
+        self.chunks.lie_in(segment.uses.iter().map(|used| used.container), is_one)
+    }
+
+    /// Metadata chunks, for what the records of a metadata stream point to.
+    pub fn chunks(&self) -> &MetaChunks {
+        &self.chunks
+    }
+}
+
+/// Reads and decodes a segment. Chunks that are only named are set to where they are, but not those whose containers are gone.
+fn read_segment(chunks: &MetaChunks, reference: &SegmentRef) -> Result<Segment, RepositoryError> {
+    let bytes = chunks.read(&reference.chunk)?;
+    let mut segment = segment::decode(&bytes).map_err(|source| damaged(&reference.chunk, source))?;
+    if chunks.is_placed {
+        chunks.moved.arrange(segment.records.iter_mut().map(|record| &mut record.chunk))?;
+    }
+    let records = &segment.records;
+    let total: u64 = records.iter().map(|record| u64::from(record.chunk.size)).sum();
+    if total != reference.bytes || records.len() != reference.chunks as usize {
+        return Err(damaged(
+            &reference.chunk,
+            larder_format::DecodeError::Invalid { what: "segment", why: "it is not what its node says of it" },
+        ));
+    }
+    Ok(segment)
+}
+
+/// The error for metadata that does not decode: it names the container of the chunk.
+pub fn damaged(chunk: &ChunkRef, source: larder_format::DecodeError) -> RepositoryError {
+    RepositoryError::Damaged { name: names::container(chunk.container), source }
+}
+
+/// The records of a stream from some offset on, in order.
+#[derive(Debug)]
+pub struct RecordCursor {
+    reader: RecipeReader,
+    segment: SegmentNumber,
+    records: Arc<Vec<ChunkRecord>>,
+    record: usize,
+    /// Stream offset of the next record.
+    offset: u64,
+}
+
+impl RecordCursor {
+    pub(crate) fn new(reader: RecipeReader) -> Self {
+        Self { reader, segment: 0, records: Arc::default(), record: 0, offset: 0 }
+    }
+
+    /// Stream offset of the next record.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The segment of the record that was given last, that record's place in it, and all its records.
+    pub(crate) fn last(&self) -> (SegmentNumber, usize, &Arc<Vec<ChunkRecord>>) {
+        (self.segment.saturating_sub(1), self.record.saturating_sub(1), &self.records)
+    }
+
+    /// The recipe that the cursor reads.
+    pub fn reader(&mut self) -> &mut RecipeReader {
+        &mut self.reader
+    }
+
+    /// Goes to the record that begins at `offset`; `false` when none does (or it is behind the end).
+    pub fn seek(&mut self, offset: u64) -> Result<bool, RepositoryError> {
+        if offset == self.offset && self.record < self.records.len() {
+            return Ok(true);
+        }
+        let Some((segment, start)) = self.reader.segment_at(offset)? else {
+            self.records = Arc::default();
+            self.record = 0;
+            self.segment = self.reader.segments();
+            self.offset = self.reader.bytes();
+            return Ok(offset == self.offset);
+        };
+        if segment + 1 != self.segment || self.records.is_empty() || offset < self.offset {
+            self.records = self.reader.segment(segment)?;
+        }
+        self.segment = segment + 1;
+        self.record = 0;
+        self.offset = start;
+        while self.offset < offset {
+            let Some(record) = self.records.get(self.record) else { break };
+            self.offset += u64::from(record.chunk.size);
+            self.record += 1;
+        }
+        Ok(self.offset == offset)
+    }
+
+    /// The record that was given last, by what its segment says now: places may have changed.
+    pub(crate) fn again(&mut self) -> Result<Option<ChunkRecord>, RepositoryError> {
+        let Some(segment) = self.segment.checked_sub(1) else { return Ok(None) };
+        self.records = self.reader.segment(segment)?;
+        Ok(self.record.checked_sub(1).and_then(|record| self.records.get(record)).copied())
+    }
+
+    /// Forgets the segment at hand: what it says of places may have changed.
+    pub fn read_again(&mut self) {
+        self.records = Arc::default();
+        self.record = 0;
+    }
+
+    /// The next record.
+    pub fn next_record(&mut self) -> Result<Option<ChunkRecord>, RepositoryError> {
+        while self.record >= self.records.len() {
+            if self.segment >= self.reader.segments() {
+                return Ok(None);
+            }
+            self.records = self.reader.segment(self.segment)?;
+            self.segment += 1;
+            self.record = 0;
+        }
+        let record = self.records[self.record];
+        self.record += 1;
+        self.offset += u64::from(record.chunk.size);
+        Ok(Some(record))
+    }
+}

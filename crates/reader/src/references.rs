@@ -1,0 +1,64 @@
+//! Every chunk that versions name, each distinct segment of their recipes read once: what exact collection marks by.
+//!
+//! Versions share nearly all their nodes and segments, so what this reads grows with what they hold and hardly with their number.
+//! Nothing is led on by an index: chunks are named as the recipes have them. Called by the G-node.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use larder_format::manifest::Manifest;
+use larder_format::{ChunkRef, Fingerprint};
+use larder_job::JobContext;
+use larder_store::RepositoryError;
+
+use crate::recipe_reader::{MetaChunks, RecipeReader};
+
+/// Walks data streams. Memory: 50 bytes for each distinct segment, beside the caches of the context's memory.
+pub struct References {
+    chunks: MetaChunks,
+    seen: HashSet<Fingerprint>,
+    /// Segments that were read.
+    pub segments: u64,
+}
+
+impl std::fmt::Debug for References {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("References").field("segments", &self.segments).finish_non_exhaustive()
+    }
+}
+
+impl References {
+    /// None seen yet.
+    pub fn new(context: &JobContext) -> Self {
+        Self { chunks: MetaChunks::new(context), seen: HashSet::new(), segments: 0 }
+    }
+
+    /// Calls `each` for the chunks of a version's data stream, without those of segments that were met before.
+    pub fn visit<E: From<RepositoryError>>(
+        &mut self,
+        manifest: &Manifest,
+        mut each: impl FnMut(&ChunkRef) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut reader = RecipeReader::new(Arc::new(manifest.data.clone()), self.chunks.clone());
+        let mut next = 0;
+        for node in 0..manifest.data.nodes.len() {
+            let segments = next..reader.segments_through(node);
+            next = segments.end;
+            // Equal bytes name the same places, so what is below was met as well.
+            if !self.seen.insert(manifest.data.nodes[node].chunk.fingerprint) {
+                continue;
+            }
+            for number in segments {
+                let Some((reference, _)) = reader.segment_ref(number)? else { break };
+                if !self.seen.insert(reference.chunk.fingerprint) {
+                    continue;
+                }
+                self.segments += 1;
+                for record in reader.segment(number)?.iter() {
+                    each(&record.chunk)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! Reading one version: its entries in order, single entries by path, contents of files in order.
+//!
+//! What reads contents announces itself first ([`Reading`]); listings do without, and what they show is a hint.
+
+use std::sync::Arc;
+
+use larder_format::entry::Entry;
+use larder_format::ids::ContainerId;
+use larder_format::manifest::Manifest;
+use larder_format::recipe::Recipe;
+use larder_job::JobContext;
+use larder_store::RepositoryError;
+use larder_store::catalog::Version;
+
+use crate::entries::{Entries, EntriesBelow, PlacedEntry};
+use crate::reading::{ReadError, Reading};
+use crate::recipe_reader::{MetaChunks, RecipeReader, RecordCursor};
+use crate::resolved::Resolved;
+use crate::vision::{FetchCounters, FetchOptions, FetchReport};
+
+/// An opened version.
+#[derive(Debug)]
+pub struct VersionReader {
+    pub(crate) context: JobContext,
+    pub(crate) manifest: Manifest,
+    pub(crate) data: Arc<Recipe>,
+    pub(crate) metadata: Arc<Recipe>,
+    pub(crate) chunks: MetaChunks,
+    pub(crate) resolved: Arc<Resolved>,
+    pub(crate) options: FetchOptions,
+    pub(crate) counters: Arc<FetchCounters>,
+}
+
+impl VersionReader {
+    /// Reads the manifest, for looking: nothing is announced.
+    pub fn open(context: &JobContext, version: &Version) -> Result<Self, RepositoryError> {
+        Ok(Self::new(context, context.runtime.block_on(context.repository.manifest(version))?))
+    }
+
+    /// Announces that the version is being read, and opens it.
+    pub fn announce(context: &JobContext, version: &Version) -> Result<(Self, Reading), ReadError> {
+        let (reading, manifest) = Reading::begin(context, version)?;
+        Ok((Self::new(context, manifest), reading))
+    }
+
+    /// A reader of a manifest that is known already. Nothing is announced.
+    pub fn new(context: &JobContext, manifest: Manifest) -> Self {
+        Self::knowing(context, manifest, &MetaChunks::new(context))
+    }
+
+    /// A reader that shares caches with others, and what they have found out of places.
+    pub fn knowing(context: &JobContext, manifest: Manifest, chunks: &MetaChunks) -> Self {
+        let (data, metadata) = (Arc::new(manifest.data.clone()), Arc::new(manifest.metadata.clone()));
+        let chunks = chunks.for_reading(&manifest);
+        chunks.moved().expect_named(manifest.containers.iter().map(|usage| usage.container));
+        Self {
+            context: context.clone(),
+            manifest,
+            data,
+            metadata,
+            chunks,
+            resolved: Arc::default(),
+            options: FetchOptions::default(),
+            counters: Arc::default(),
+        }
+    }
+
+    /// The same reader, fetching contents as the options say.
+    #[must_use]
+    pub fn fetching(self, options: FetchOptions) -> Self {
+        Self { options, ..self }
+    }
+
+    /// What was fetched of contents so far.
+    pub fn fetched(&self) -> FetchReport {
+        let (led, look_ups) = self.chunks.moved().counts();
+        FetchReport { led, look_ups, ..self.counters.report() }
+    }
+
+    /// Counters that the readers of this version share.
+    pub fn counters(&self) -> &Arc<FetchCounters> {
+        &self.counters
+    }
+
+    /// The manifest.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// All entries in path order. Ends after the first error: what follows it has no known place.
+    pub fn entries(&self) -> impl Iterator<Item = Result<Entry, RepositoryError>> + '_ {
+        self.entries_below(b"")
+    }
+
+    /// The entry at `path` and all below it, in path order; an empty path means all.
+    pub fn entries_below(&self, path: &[u8]) -> impl Iterator<Item = Result<Entry, RepositoryError>> + '_ {
+        self.placed_below(path).map(|placed| placed.map(|placed| placed.entry))
+    }
+
+    /// As [`Self::entries_below`], with the place of each content in the data stream.
+    pub fn placed_below(&self, path: &[u8]) -> EntriesBelow {
+        EntriesBelow::new(Entries::new(self.metadata.clone(), self.chunks.clone()), path)
+    }
+
+    /// The entry at exactly `path`.
+    pub fn entry(&self, path: &[u8]) -> Result<Option<Entry>, RepositoryError> {
+        Ok(self.placed(path)?.map(|placed| placed.entry))
+    }
+
+    /// As [`Self::entry`], with the place of its content in the data stream.
+    pub fn placed(&self, path: &[u8]) -> Result<Option<PlacedEntry>, RepositoryError> {
+        let first = self.placed_below(path).next().transpose()?;
+        Ok(first.filter(|placed| placed.entry.path == path))
+    }
+
+    /// The records of the data stream, in order. Chunks that were moved are resolved.
+    pub fn data_cursor(&self) -> RecordCursor {
+        RecordCursor::new(self.data_recipe())
+    }
+
+    /// Records that lie in containers which are known to be gone stay as they are.
+    pub fn unresolved_cursor(&self) -> RecordCursor {
+        RecordCursor::new(self.data_recipe().resolving(None))
+    }
+
+    /// The recipe of the data stream. Chunks that were moved are resolved.
+    pub fn data_recipe(&self) -> RecipeReader {
+        RecipeReader::new(self.data.clone(), self.chunks.clone()).resolving(Some(self.resolved.clone()))
+    }
+
+    /// Whether anything that the version uses may lie in one of these containers, by what is known.
+    pub fn lies_in(&self, is_one: impl Fn(&ContainerId) -> bool) -> Result<bool, RepositoryError> {
+        self.chunks.lie_in(self.manifest.containers.iter().map(|usage| usage.container), is_one)
+    }
+
+    /// The data stream as its recipe names it: for who asks what chunks are and not where.
+    pub(crate) fn data_names(&self) -> RecipeReader {
+        RecipeReader::new(self.data.clone(), self.chunks.as_named()).resolving(None)
+    }
+
+    /// The recipe of the metadata stream.
+    pub fn metadata_recipe(&self) -> RecipeReader {
+        RecipeReader::new(self.metadata.clone(), self.chunks.clone())
+    }
+
+    /// What the data stream has of the entry at `path` and all below it. Damage to metadata makes it larger than it is.
+    pub fn data_range(&self, path: &[u8]) -> Result<std::ops::Range<u64>, RepositoryError> {
+        let all = 0..u64::MAX;
+        if path.is_empty() {
+            return Ok(all);
+        }
+        let start = match self.placed_below(path).next().transpose() {
+            Ok(first) => first.map_or(0, |first| first.data_offset),
+            Err(error) if error.is_damage() => return Ok(all),
+            Err(error) => return Err(error),
+        };
+        match Entries::new(self.metadata.clone(), self.chunks.clone()).end_of(path) {
+            Ok(end) => Ok(start..end),
+            Err(error) if error.is_damage() => Ok(start..u64::MAX),
+            Err(error) => Err(error),
+        }
+    }
+}

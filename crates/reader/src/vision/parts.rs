@@ -1,0 +1,184 @@
+//! Whether a container is better read as a whole or by the parts that are wanted of it.
+//!
+//! A request is worth as much as the bytes that could come in its place ([`GAP_MAX`]); reading parts takes one for the tables
+//! and one for every part.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use larder_format::container::{CONTAINER_TARGET, FRAME_TARGET, LIFECYCLE_PAYLOAD, PAYLOAD_TARGET_MAX, TAIL_GUESS};
+use larder_format::ids::{ContainerId, ContainerKind};
+use larder_format::layout::Layout;
+use larder_format::manifest::{ContainerUsage, Manifest};
+use larder_store::container_reader::GAP_MAX;
+
+/// What data containers hold: as the manifest says, and of others, where chunks were moved to, as much as a full one holds that
+/// compresses like those. Who has to know better must ask the store, which costs more than it saves.
+#[derive(Debug)]
+pub struct Sizes {
+    known: HashMap<ContainerId, Measure>,
+    typical: Measure,
+}
+
+/// How large a container is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Measure {
+    /// Bytes of its payload.
+    pub(crate) payload: u64,
+    /// Bytes of the object.
+    pub(crate) object: u64,
+}
+
+impl Measure {
+    fn of(usage: &ContainerUsage) -> Self {
+        Self { payload: usage.bytes_held, object: usage.object_bytes }
+    }
+}
+
+impl Sizes {
+    /// What a manifest tells.
+    pub fn of(manifest: &Manifest) -> Self {
+        let data = manifest.containers.iter().filter(|usage| usage.container.kind == ContainerKind::Data);
+        let known: HashMap<_, _> = data.map(|usage| (usage.container, Measure::of(usage))).collect();
+        let sum = |of: fn(&Measure) -> u64| known.values().map(|held| u128::from(of(held))).sum::<u128>();
+        let (payload, object) = (sum(|measure| measure.payload), sum(|measure| measure.object));
+        let scaled = |bytes: u64, by: u128, of: u128| {
+            (u128::from(bytes) * by).checked_div(of).map_or(bytes, |scaled| scaled as u64)
+        };
+        let typical = match manifest.summary.layout {
+            Layout::Standard => {
+                let object_bytes = CONTAINER_TARGET as u64;
+                let full = scaled(object_bytes, payload, object).clamp(object_bytes, PAYLOAD_TARGET_MAX as u64);
+                Measure { payload: full, object: object_bytes }
+            }
+            Layout::Lifecycle => {
+                let full = LIFECYCLE_PAYLOAD as u64;
+                Measure { payload: full, object: scaled(full, object, payload) }
+            }
+        };
+        Self { known, typical }
+    }
+
+    /// How large a container is, as far as that can be told.
+    pub fn measure(&self, id: &ContainerId) -> Measure {
+        self.known.get(id).copied().unwrap_or(self.typical)
+    }
+
+    /// How large one is that is full.
+    pub(crate) fn typical(&self) -> Measure {
+        self.typical
+    }
+
+    /// Bytes of a container's object, if they are known.
+    pub(crate) fn object(&self, id: &ContainerId) -> Option<u64> {
+        self.known.get(id).map(|measure| measure.object)
+    }
+}
+
+/// How to read a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Ranges of its payload, in rising order; `None`: all of it.
+    pub ranges: Option<Vec<Range<u32>>>,
+    /// Bytes that this takes, at most; of parts nearly, because the frames are not known yet.
+    pub bytes: u64,
+}
+
+/// Chooses for a container of which `wanted` is wanted, in any order.
+pub fn choose(wanted: Vec<Range<u32>>, container: Measure) -> Part {
+    let (part, requests) = reckon(wanted, container);
+    match part.bytes + requests * GAP_MAX < container.object + GAP_MAX {
+        true => part,
+        false => Part { ranges: None, bytes: container.object },
+    }
+}
+
+/// Reads what is wanted, whatever it costs, of a container of which the tables are known.
+pub(crate) fn exactly(wanted: Vec<Range<u32>>, container: Measure) -> Part {
+    let part = reckon(wanted, container).0;
+    Part { bytes: part.bytes.saturating_sub(TAIL_GUESS as u64), ..part }
+}
+
+/// Reading by parts, and the requests that this takes.
+fn reckon(mut wanted: Vec<Range<u32>>, container: Measure) -> (Part, u64) {
+    wanted.sort_unstable_by_key(|range| range.start);
+    wanted.dedup_by(|next, last| {
+        let joins = next.start <= last.end;
+        if joins {
+            last.end = last.end.max(next.end);
+        }
+        joins
+    });
+    let frame = FRAME_TARGET as u64;
+    let scaled = |bytes: u64| match container.payload {
+        0 => 0,
+        held => (u128::from(bytes) * u128::from(container.object) / u128::from(held)) as u64,
+    };
+    let (mut requests, mut bytes, mut end) = (1, TAIL_GUESS as u64, None);
+    for range in &wanted {
+        let from = u64::from(range.start) / frame * frame;
+        let to = u64::from(range.end).div_ceil(frame) * frame;
+        match end {
+            Some(last) if from <= last => bytes += scaled(to.saturating_sub(last)),
+            Some(last) if scaled(from - last) <= GAP_MAX => bytes += scaled(to.saturating_sub(last)),
+            _ => {
+                requests += 1;
+                // Frames do not begin where this reckons that they do.
+                bytes += scaled(to - from) + scaled(frame);
+            }
+        }
+        end = Some(end.unwrap_or(0).max(to));
+    }
+    (Part { ranges: Some(wanted), bytes }, requests)
+}
+
+/// A request for less than this is not worth its latency, however many may be under way (bytes).
+const PIECE_MIN: u64 = 2 << 20;
+
+/// Requests for a whole container of so many bytes, so that `streams` of them can be under way in memory for few containers:
+/// beside the one that is being read.
+pub(crate) fn pieces(object_bytes: u64, memory: u64, streams: usize) -> u64 {
+    let Some(ahead) = memory.saturating_sub(object_bytes).checked_div(object_bytes) else { return 1 };
+    let wanted = (streams as u64).div_ceil(ahead.max(1));
+    wanted.min(object_bytes / PIECE_MIN).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(payload: u64) -> Measure {
+        Measure { payload, object: payload / 2 }
+    }
+
+    #[test]
+    fn little_of_a_large_container_is_read_by_parts() {
+        let part = choose(vec![3 << 20..4 << 20, 0..10], usage(16 << 20));
+        assert_eq!(part.ranges, Some(vec![0..10, 3 << 20..4 << 20]));
+        assert!(part.bytes < 4 << 20, "{part:?}");
+    }
+
+    #[test]
+    fn much_of_it_or_a_small_one_is_read_whole() {
+        let whole = |wanted: &[Range<u32>], bytes| {
+            assert_eq!(choose(wanted.to_vec(), usage(bytes)), Part { ranges: None, bytes: bytes / 2 });
+        };
+        let here_and_there: Vec<_> = (0..8).map(|n| n << 21..(n << 21) + 10).collect();
+        whole(&[Range { start: 0, end: 15 << 20 }], 16 << 20);
+        whole(&here_and_there, 16 << 20);
+        whole(&[Range { start: 0, end: 10 }], 2 << 20);
+        whole(&[], 0);
+    }
+
+    #[test]
+    fn containers_are_read_in_pieces_where_memory_is_short_of_the_streams() {
+        const CONTAINER: u64 = 8 << 20;
+        assert_eq!(pieces(CONTAINER, 7 * CONTAINER, 6), 1);
+        assert_eq!(pieces(CONTAINER, 5 * CONTAINER, 6), 2);
+        assert_eq!(pieces(CONTAINER, 3 * CONTAINER, 6), 3);
+        assert_eq!(pieces(CONTAINER, CONTAINER, 100), 4, "none smaller than 2 MiB");
+        assert_eq!(pieces(CONTAINER, 0, 0), 1);
+        assert_eq!(pieces(1 << 20, 1 << 20, 6), 1);
+        assert_eq!(pieces(0, 1 << 20, 6), 1);
+    }
+}

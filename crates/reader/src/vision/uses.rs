@@ -1,0 +1,403 @@
+//! Full vision: for every use of a container by a segment of a stream, which segment uses it next.
+//!
+//! One pass over the recipe's nodes, from the end, finds it: their rows say what each segment uses, so no chunk record is read.
+//! What is found is kept as fixed-width touches, in a temporary file when they are more than a bound, so memory follows the
+//! containers of the version (as its manifest does) and not the length of the stream.
+//!
+//! Where recipes only name chunks, or containers are gone that a segment names, the rows do not say what is read, and the records of the
+//! segments are read for the plan as well. So they are where containers are divided into pieces ([`Unit`]), each of which is used,
+//! read and kept for itself.
+//!
+//! What the rows say is a plan and not trusted: whoever reads a container that has no touch gets it all the same.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use larder_format::ids::ContainerId;
+use larder_job::scratch;
+use larder_store::RepositoryError;
+use lru::LruCache;
+
+use crate::recipe_reader::RecipeReader;
+use crate::resolved::SegmentNumber;
+
+/// Number of a touch, in stream order.
+pub(crate) type TouchNumber = u32;
+/// Number of a container in a reader's own numbering.
+pub(crate) type Number = u32;
+
+/// "Not again."
+pub(crate) const NEVER: TouchNumber = TouchNumber::MAX;
+
+/// Touches that are read from the file at once.
+const BLOCK: usize = 4096;
+/// Blocks that are kept.
+const BLOCKS_KEPT: NonZeroUsize = NonZeroUsize::new(8).unwrap();
+/// Touches that may be in memory in any case.
+const IN_MEMORY_MIN: usize = 1 << 10;
+
+/// One segment's use of one container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Touch {
+    pub(crate) segment: SegmentNumber,
+    pub(crate) container: Number,
+    /// The next touch of the same container, or [`NEVER`].
+    pub(crate) next: TouchNumber,
+    /// Bytes that the segment takes from it; a chunk that it names twice counts twice.
+    pub(crate) bytes: u32,
+}
+
+const TOUCH_BYTES: usize = 16;
+
+impl Touch {
+    fn encode(self) -> [u8; TOUCH_BYTES] {
+        let mut bytes = [0; TOUCH_BYTES];
+        for (place, field) in bytes.chunks_exact_mut(4).zip([self.segment, self.container, self.next, self.bytes]) {
+            place.copy_from_slice(&field.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Self {
+        let mut fields =
+            bytes.chunks_exact(4).map(|field| field.iter().rev().fold(0, |sum, byte| (sum << 8) | u32::from(*byte)));
+        let mut field = || fields.next().unwrap_or(NEVER);
+        Self { segment: field(), container: field(), next: field(), bytes: field() }
+    }
+}
+
+/// What is read and kept at a time: a container, or those frames of it that hold chunks which begin in one piece of its payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Unit {
+    pub(crate) container: ContainerId,
+    pub(crate) piece: u32,
+}
+
+/// How containers are divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pieces {
+    /// Not at all.
+    Whole,
+    /// Into so many bytes of payload each.
+    Of(u32),
+}
+
+impl Pieces {
+    /// What a chunk that begins there belongs to.
+    pub(crate) fn unit(self, container: ContainerId, offset: u32) -> Unit {
+        let piece = match self {
+            Self::Whole => 0,
+            Self::Of(bytes) => offset / bytes.max(1),
+        };
+        Unit { container, piece }
+    }
+}
+
+/// Small numbers for what is read.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Numbers {
+    units: Vec<Unit>,
+    numbers: HashMap<Unit, Number>,
+}
+
+impl Numbers {
+    pub(crate) fn of(&mut self, unit: Unit) -> Number {
+        *self.numbers.entry(unit).or_insert_with(|| {
+            self.units.push(unit);
+            self.units.len() as Number - 1
+        })
+    }
+
+    pub(crate) fn unit(&self, number: Number) -> Unit {
+        self.units[number as usize]
+    }
+}
+
+/// See the module header.
+#[derive(Debug, Default)]
+pub(crate) struct Uses {
+    /// Touches from the end of the stream to its beginning; the first of them are in the file.
+    memory: Vec<Touch>,
+    file: Option<File>,
+    in_file: usize,
+    blocks: Option<LruCache<usize, Arc<Vec<Touch>>>>,
+    /// Bytes that are still wanted of each container.
+    wanted: HashMap<Number, u64>,
+    /// Where each container was touched last on the way back, counted from the end: its first touch.
+    newest: HashMap<Number, TouchNumber>,
+    /// And where first on that way: its last touch.
+    oldest: HashMap<Number, TouchNumber>,
+}
+
+impl Uses {
+    /// What `segments` of a stream use. At most about `touches_max` touches stay in memory, if a file can be had in `folder`.
+    pub(crate) fn plan(
+        recipe: &mut RecipeReader,
+        segments: Range<SegmentNumber>,
+        numbers: &mut Numbers,
+        pieces: Pieces,
+        touches_max: usize,
+        folder: &Path,
+    ) -> Result<Self, RepositoryError> {
+        let chunks = recipe.chunks().clone();
+        let needs_records = chunks.is_placed() || pieces != Pieces::Whole;
+        let mut builder = Builder::new(touches_max, folder);
+        let nodes = recipe.recipe().nodes.len();
+        for number in (0..nodes).rev() {
+            let end = recipe.segments_through(number);
+            let count = recipe.recipe().nodes[number].segments;
+            let start = end.saturating_sub(count);
+            if start >= segments.end || end <= segments.start {
+                continue;
+            }
+            let node = match recipe.node(number) {
+                Ok(node) => node,
+                // Whoever reads on until there will see it.
+                Err(error) if error.is_damage() => continue,
+                Err(error) => return Err(error),
+            };
+            for (place, segment) in node.segments.iter().enumerate().rev() {
+                let this = start + place as u32;
+                if !segments.contains(&this) {
+                    continue;
+                }
+                let is_gone = || segment.uses.iter().any(|used| chunks.moved().is_gone(&used.container));
+                if !needs_records && !is_gone() {
+                    for used in segment.uses.iter().rev() {
+                        builder.push(this, numbers.of(Pieces::Whole.unit(used.container, 0)), used.bytes);
+                    }
+                    continue;
+                }
+                let records = match recipe.segment(this) {
+                    Ok(records) => records,
+                    Err(error) if error.is_damage() => continue,
+                    Err(error) => return Err(error),
+                };
+                let mut used: Vec<(Number, u64)> = Vec::new();
+                let mut places = HashMap::new();
+                for chunk in records.iter().map(|record| &record.chunk) {
+                    let number = numbers.of(pieces.unit(chunk.container, chunk.offset));
+                    let place = *places.entry(number).or_insert(used.len());
+                    if place == used.len() {
+                        used.push((number, 0));
+                    }
+                    used[place].1 += u64::from(chunk.size);
+                }
+                used.iter().rev().for_each(|(number, bytes)| builder.push(this, *number, *bytes));
+            }
+        }
+        Ok(builder.finish())
+    }
+
+    /// Touches there are.
+    pub(crate) fn len(&self) -> TouchNumber {
+        (self.in_file + self.memory.len()) as TouchNumber
+    }
+
+    /// Whether they did not fit into memory.
+    #[cfg(test)]
+    pub(crate) fn is_spilled(&self) -> bool {
+        self.in_file > 0
+    }
+
+    /// A touch; `None` behind the last one.
+    pub(crate) fn touch(&mut self, number: TouchNumber) -> Option<Touch> {
+        let place = self.len().checked_sub(1)?.checked_sub(number)? as usize;
+        let mut touch = match place.checked_sub(self.in_file) {
+            Some(place) => *self.memory.get(place)?,
+            None => self.read_spilled(place)?,
+        };
+        if touch.next != NEVER {
+            touch.next = self.len() - 1 - touch.next;
+        }
+        Some(touch)
+    }
+
+    /// The first touch of a container.
+    pub(crate) fn first(&self, container: Number) -> Option<TouchNumber> {
+        self.newest.get(&container).map(|place| self.len() - 1 - place)
+    }
+
+    /// How many are between their first touch and their last one at a time, at most.
+    pub(crate) fn at_once(&self) -> u64 {
+        let spans = self.oldest.iter().filter_map(|(number, begin)| Some((*begin, *self.newest.get(number)?)));
+        most_at_once(spans)
+    }
+
+    /// How many there would be if so many neighbours were one.
+    pub(crate) fn at_once_of(&self, numbers: &Numbers, neighbours: u32) -> u64 {
+        let mut spans: HashMap<Unit, (TouchNumber, TouchNumber)> = HashMap::new();
+        for (number, begin) in &self.oldest {
+            let Some(end) = self.newest.get(number) else { continue };
+            let unit = numbers.unit(*number);
+            let whole = Unit { piece: unit.piece / neighbours.max(1), ..unit };
+            let span = spans.entry(whole).or_insert((*begin, *end));
+            *span = (span.0.min(*begin), span.1.max(*end));
+        }
+        most_at_once(spans.into_values())
+    }
+
+    /// A touch is over: what it wanted is not wanted any more.
+    pub(crate) fn pass(&mut self, touch: &Touch) {
+        if let Some(wanted) = self.wanted.get_mut(&touch.container) {
+            *wanted = wanted.saturating_sub(u64::from(touch.bytes));
+        }
+    }
+
+    /// Bytes that touches to come take from a container.
+    pub(crate) fn wanted(&self, container: Number) -> u64 {
+        self.wanted.get(&container).copied().unwrap_or(0)
+    }
+
+    fn read_spilled(&mut self, place: usize) -> Option<Touch> {
+        let block = place / BLOCK;
+        let blocks = self.blocks.as_mut()?;
+        if !blocks.contains(&block) {
+            let first = block * BLOCK;
+            let mut bytes = vec![0; BLOCK.min(self.in_file - first) * TOUCH_BYTES];
+            if let Err(error) = self.file.as_ref()?.read_exact_at(&mut bytes, (first * TOUCH_BYTES) as u64) {
+                // Only speed is lost: what has no touch is read when it is needed.
+                tracing::warn!(%error, "the plan of what is read cannot be read back");
+                return None;
+            }
+            blocks.put(block, Arc::new(bytes.chunks_exact(TOUCH_BYTES).map(Touch::decode).collect()));
+        }
+        blocks.get(&block)?.get(place % BLOCK).copied()
+    }
+}
+
+/// How many spans are open at a time, at most.
+fn most_at_once(spans: impl Iterator<Item = (TouchNumber, TouchNumber)>) -> u64 {
+    let (mut begins, mut ends): (Vec<_>, Vec<_>) = spans.unzip();
+    begins.sort_unstable();
+    ends.sort_unstable();
+    let mut ended = 0;
+    let open = begins.iter().zip(1u64..).map(|(begin, begun)| {
+        ended += ends[ended..].iter().take_while(|end| *end < begin).count();
+        begun - ended as u64
+    });
+    open.max().unwrap_or(0)
+}
+
+/// Takes touches from the end of the stream to its beginning.
+#[derive(Debug)]
+pub(super) struct Builder<'a> {
+    uses: Uses,
+    in_memory_max: usize,
+    folder: &'a Path,
+    cannot_spill: bool,
+}
+
+impl<'a> Builder<'a> {
+    pub(super) fn new(touches_max: usize, folder: &'a Path) -> Self {
+        let in_memory_max = touches_max.max(IN_MEMORY_MIN);
+        Self { uses: Uses::default(), in_memory_max, folder, cannot_spill: false }
+    }
+
+    pub(super) fn push(&mut self, segment: SegmentNumber, container: Number, bytes: u64) {
+        let place = self.uses.len();
+        if place == NEVER {
+            // No stream is that long; the rest is read without a plan.
+            return;
+        }
+        let next = self.uses.newest.insert(container, place).unwrap_or(NEVER);
+        self.uses.oldest.entry(container).or_insert(place);
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        *self.uses.wanted.entry(container).or_default() += u64::from(bytes);
+        self.uses.memory.push(Touch { segment, container, next, bytes });
+        if self.uses.memory.len() >= self.in_memory_max && !self.cannot_spill {
+            self.spill();
+        }
+    }
+
+    fn spill(&mut self) {
+        let bytes: Vec<u8> = self.uses.memory.iter().flat_map(|touch| touch.encode()).collect();
+        let at = (self.uses.in_file * TOUCH_BYTES) as u64;
+        let written = match &self.uses.file {
+            Some(file) => file.write_all_at(&bytes, at),
+            None => scratch::unnamed(self.folder).and_then(|file| {
+                file.write_all_at(&bytes, at)?;
+                self.uses.file = Some(file);
+                Ok(())
+            }),
+        };
+        match written {
+            Ok(()) => {
+                self.uses.in_file += self.uses.memory.len();
+                self.uses.memory.clear();
+                self.uses.blocks.get_or_insert_with(|| LruCache::new(BLOCKS_KEPT));
+            }
+            Err(error) => self.keep_in_memory(&error),
+        }
+    }
+
+    fn keep_in_memory(&mut self, error: &io::Error) {
+        tracing::warn!(%error, folder = %self.folder.display(), "no temporary file: the plan of what is read stays in memory");
+        self.cannot_spill = true;
+    }
+
+    pub(super) fn finish(self) -> Uses {
+        self.uses
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn build(touches: &[(SegmentNumber, Number)], touches_max: usize, folder: &Path) -> Uses {
+        let mut builder = Builder::new(touches_max, folder);
+        for (segment, container) in touches.iter().rev() {
+            builder.push(*segment, *container, 10);
+        }
+        builder.finish()
+    }
+
+    #[test]
+    fn every_touch_knows_the_next_of_its_container_also_from_the_file() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let touches: Vec<(u32, u32)> =
+            (0..30_000).map(|n: u32| (n / 3, n.wrapping_mul(2_654_435_761) % 1000)).collect();
+        for touches_max in [usize::MAX, 0] {
+            let mut uses = build(&touches, touches_max, dir.path());
+            assert_eq!(uses.is_spilled(), touches_max == 0);
+            assert_eq!(uses.len() as usize, touches.len());
+            let mut newest = HashMap::new();
+            for (number, (segment, container)) in touches.iter().enumerate().rev() {
+                let next = newest.insert(*container, number as u32).unwrap_or(NEVER);
+                let touch = uses.touch(number as u32).expect("there");
+                assert_eq!(touch, Touch { segment: *segment, container: *container, next, bytes: 10 });
+            }
+            assert_eq!(uses.touch(touches.len() as u32), None);
+            let count = touches.iter().filter(|(_, container)| *container == 7).count() as u64;
+            assert_eq!(uses.wanted(7), count * 10);
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).expect("readable").count(), 0);
+    }
+
+    #[test]
+    fn it_tells_how_many_are_open_at_once() {
+        let folder = Path::new("/dev/null/nothing");
+        let at_once = |containers: &[Number]| {
+            let touches: Vec<_> = containers.iter().map(|container| (0, *container)).collect();
+            build(&touches, 0, folder).at_once()
+        };
+        assert_eq!(at_once(&[]), 0);
+        assert_eq!(at_once(&[1, 2, 3, 4]), 1);
+        assert_eq!(at_once(&[1, 2, 1, 3, 2, 3, 4]), 2);
+        assert_eq!(at_once(&[1, 2, 3, 4, 4, 3, 2, 1]), 4);
+    }
+
+    #[test]
+    fn without_a_folder_everything_stays_in_memory() {
+        let mut uses = build(&[(0, 1); 5000], 0, Path::new("/dev/null/nothing"));
+        assert_eq!((uses.len(), uses.is_spilled()), (5000, false));
+        assert_eq!(uses.touch(0).map(|touch| touch.next), Some(1));
+    }
+}

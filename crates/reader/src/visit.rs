@@ -1,0 +1,59 @@
+//! Contents of files in order: every entry with a reader of its content.
+
+use larder_format::entry::{Entry, EntryKind};
+use larder_store::RepositoryError;
+
+use crate::data_reader::{ContentReader, DataReader, Reach};
+use crate::entries::{PlacedEntry, is_at_or_below};
+use crate::version::VersionReader;
+
+impl VersionReader {
+    /// Walks the entry at `path` and all below it, giving each entry with a reader of its content: for files the whole
+    /// logical content, holes as zeros; hard links whose first name lies outside `path` come as files with content, the first
+    /// of them; others link to it. The visitor may leave a reader unread. Containers are fetched ahead in stream order and
+    /// memory is bounded.
+    pub fn visit_contents<E>(
+        &self,
+        path: &[u8],
+        mut visitor: impl FnMut(&Entry, &mut dyn std::io::Read) -> Result<(), E>,
+    ) -> Result<(), E>
+    where
+        E: From<RepositoryError>,
+    {
+        let reach = Reach::Range(self.data_range(path)?);
+        self.visit_readers(path, reach, |entry, content| visitor(entry, content))
+    }
+
+    /// As [`Self::visit_contents`], over a part of the data stream, with readers that know holes.
+    pub fn visit_readers<E>(
+        &self,
+        path: &[u8],
+        reach: Reach,
+        mut visitor: impl FnMut(&Entry, &mut ContentReader<'_>) -> Result<(), E>,
+    ) -> Result<(), E>
+    where
+        E: From<RepositoryError>,
+    {
+        let mut data = DataReader::new(self, reach);
+        let mut stand_ins = std::collections::HashMap::new();
+        for placed in self.placed_below(path) {
+            let PlacedEntry { mut entry, mut data_offset } = placed?;
+            if let EntryKind::HardLink { target } = &mut entry.kind
+                && !is_at_or_below(target, path)
+            {
+                match stand_ins.get(target) {
+                    Some(stand_in) => target.clone_from(stand_in),
+                    None => {
+                        if let Some(first) = self.placed(target)? {
+                            stand_ins.insert(std::mem::take(target), entry.path.clone());
+                            entry.kind = first.entry.kind;
+                            data_offset = first.data_offset;
+                        }
+                    }
+                }
+            }
+            visitor(&entry, &mut ContentReader::new(&mut data, &entry, data_offset))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,185 @@
+//! The third part of a check: which versions and files need what is damaged.
+
+use std::collections::BTreeMap;
+
+use larder_format::ids::ContainerId;
+use larder_job::JobContext;
+use larder_reader::{MetaChunks, PlacedEntry, VersionReader, is_missing};
+use larder_store::RepositoryError;
+use larder_store::catalog::Version;
+
+use super::structure::BadContainer;
+use super::{AffectedVersion, CheckError};
+
+/// Files named of each version; more are only counted.
+const FILES_NAMED: usize = 20;
+
+type Bad = BTreeMap<ContainerId, BadContainer>;
+
+/// For each bad container, what it costs this version. `chunks` knows what has been found out of places.
+pub(super) fn trace(
+    context: &JobContext,
+    chunks: &MetaChunks,
+    version: &Version,
+    bad: &Bad,
+) -> Result<BTreeMap<ContainerId, AffectedVersion>, CheckError> {
+    let mut affected = BTreeMap::new();
+    let reader = match context.runtime.block_on(context.repository.manifest(version)) {
+        Ok(manifest) => VersionReader::knowing(context, manifest, chunks),
+        // It was read a moment ago: whoever looks again sees that it is forgotten.
+        Err(error) if is_missing(&error) => return Ok(everything(version, bad)),
+        Err(error) => return Err(error.into()),
+    };
+    if !reader.lies_in(|id| bad.contains_key(id))? {
+        return Ok(affected);
+    }
+    let hurt = |id: ContainerId, affected: &mut BTreeMap<ContainerId, AffectedVersion>, file: Option<&[u8]>| {
+        let entry = affected.entry(id).or_insert_with(|| AffectedVersion {
+            id: version.id(),
+            series: version.summary.series.clone(),
+            files: Vec::new(),
+            files_count: 0,
+        });
+        if let Some(file) = file {
+            entry.files_count += 1;
+            if entry.files.len() < FILES_NAMED {
+                entry.files.push(file.to_vec());
+            }
+        }
+    };
+    let mut ranges = Vec::new();
+    bad_metadata(&reader, bad, |id| hurt(id, &mut affected, None))?;
+    bad_ranges(&reader, bad, &mut ranges)?;
+    let mut ranges = ranges.into_iter().peekable();
+    let mut entries = reader.placed_below(b"");
+    while let Some(placed) = entries.next() {
+        let Ok(PlacedEntry { entry, data_offset }) = placed else {
+            // Files in damaged metadata cannot be named.
+            match entries.recover()? {
+                Some(_) => continue,
+                None => break,
+            }
+        };
+        let end = data_offset + entry.stored_bytes();
+        while ranges.peek().is_some_and(|(range, _)| range.end <= data_offset) {
+            ranges.next();
+        }
+        if end == data_offset {
+            continue;
+        }
+        let mut named = Vec::new();
+        for (range, id) in std::iter::from_fn(|| ranges.next_if(|(range, _)| range.end <= end)) {
+            debug_assert!(range.start < end);
+            if !named.contains(&id) {
+                hurt(id, &mut affected, Some(&entry.path));
+                named.push(id);
+            }
+        }
+        // A range that goes on into the next file.
+        if let Some((range, id)) = ranges.peek()
+            && range.start < end
+            && !named.contains(id)
+        {
+            hurt(*id, &mut affected, Some(&entry.path));
+        }
+    }
+    Ok(affected)
+}
+
+/// All that is bad, for a version of which nothing more can be read.
+fn everything(version: &Version, bad: &Bad) -> BTreeMap<ContainerId, AffectedVersion> {
+    let version =
+        AffectedVersion { id: version.id(), series: version.summary.series.clone(), files: Vec::new(), files_count: 0 };
+    bad.keys().map(|id| (*id, version.clone())).collect()
+}
+
+/// Damage in the metadata itself.
+fn bad_metadata(reader: &VersionReader, bad: &Bad, mut hurt: impl FnMut(ContainerId)) -> Result<(), CheckError> {
+    let mut recipe = reader.metadata_recipe();
+    for number in 0..recipe.recipe().nodes.len() {
+        let chunk = recipe.recipe().nodes[number].chunk;
+        if bad.get(&chunk.container).is_some_and(|bad| bad.covers(&chunk)) {
+            hurt(chunk.container);
+            continue;
+        }
+        let Some(node) = whole(recipe.node(number))? else { continue };
+        for segment in &node.segments {
+            let chunk = segment.chunk;
+            if bad.get(&chunk.container).is_some_and(|bad| bad.covers(&chunk)) {
+                hurt(chunk.container);
+                continue;
+            }
+            if !recipe.lies_in(segment, |id| bad.contains_key(id))? {
+                continue;
+            }
+            let Some(records) = whole(recipe.records_of(segment))? else { continue };
+            for record in records.iter() {
+                if bad.get(&record.chunk.container).is_some_and(|bad| bad.covers(&record.chunk)) {
+                    hurt(record.chunk.container);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Ranges of the data stream that cannot be read, in order, with the container that is to blame.
+pub(crate) fn bad_ranges(
+    reader: &VersionReader,
+    bad: &Bad,
+    out: &mut Vec<(std::ops::Range<u64>, ContainerId)>,
+) -> Result<(), CheckError> {
+    let mut recipe = reader.data_recipe();
+    let mut add = |range: std::ops::Range<u64>, id: ContainerId| match out.last_mut() {
+        Some((last, last_id)) if last.end == range.start && *last_id == id => last.end = range.end,
+        _ => out.push((range, id)),
+    };
+    let mut offset = 0;
+    for number in 0..recipe.recipe().nodes.len() {
+        let first = recipe.segments_through(number).saturating_sub(recipe.recipe().nodes[number].segments);
+        let (chunk, bytes) = (recipe.recipe().nodes[number].chunk, recipe.recipe().nodes[number].bytes);
+        let node = match bad.get(&chunk.container).is_some_and(|bad| bad.covers(&chunk)) {
+            true => None,
+            false => whole(recipe.node(number))?,
+        };
+        let Some(node) = node else {
+            add(offset..offset + bytes, chunk.container);
+            offset += bytes;
+            continue;
+        };
+        for (segment, place) in node.segments.iter().zip(first..) {
+            let here = offset;
+            offset += segment.bytes;
+            let chunk = segment.chunk;
+            if bad.get(&chunk.container).is_some_and(|bad| bad.covers(&chunk)) {
+                add(here..offset, chunk.container);
+                continue;
+            }
+            if !recipe.lies_in(segment, |id| bad.contains_key(id))? {
+                continue;
+            }
+            let Some(records) = whole(recipe.segment(place))? else {
+                add(here..offset, chunk.container);
+                continue;
+            };
+            let mut at = here;
+            for record in records.iter() {
+                let next = at + u64::from(record.chunk.size);
+                if bad.get(&record.chunk.container).is_some_and(|bad| bad.covers(&record.chunk)) {
+                    add(at..next, record.chunk.container);
+                }
+                at = next;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Damage gives `None`: it is in the list already.
+fn whole<T>(result: Result<T, RepositoryError>) -> Result<Option<T>, CheckError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_damage() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,214 @@
+//! One check from start to end.
+
+use std::collections::{BTreeMap, HashSet};
+
+use larder_format::ids::ContainerId;
+use larder_format::lease::Pin;
+use larder_format::names;
+use larder_job::JobContext;
+use larder_reader::{ReadLease, look, pin_of};
+use larder_store::RepositoryError;
+use larder_store::catalog::{DamagedVersion, Version};
+use larder_store::marks::FaultyObject;
+
+use super::structure::{BadContainer, Structure, reason};
+use super::{AffectedVersion, CheckError, CheckOptions, CheckReport, Damage, affected, content};
+
+/// What a check found, for whoever goes on to repair it.
+#[derive(Debug)]
+pub(crate) struct Examined {
+    pub(crate) report: CheckReport,
+    /// Containers that are damaged, or missing and not led on.
+    pub(crate) bad: BTreeMap<ContainerId, BadContainer>,
+    /// Versions whose manifests could be read.
+    pub(crate) readable: Vec<Version>,
+}
+
+/// Checks the repository. Damage is a finding, not an error; errors are what kept the check from looking.
+pub fn check(context: &JobContext, options: &CheckOptions) -> Result<CheckReport, CheckError> {
+    examine(context, options).map(|examined| examined.report)
+}
+
+/// The same, with what repairs need to know.
+pub(crate) fn examine(context: &JobContext, options: &CheckOptions) -> Result<Examined, CheckError> {
+    let store = context.repository.store().without_cache();
+    let context = &JobContext { repository: context.repository.through(store), ..context.clone() };
+    let catalog = context.runtime.block_on(context.repository.catalog())?;
+    let chosen = |id| options.versions.is_empty() || options.versions.contains(&id);
+    let versions: Vec<Version> = catalog.versions.into_iter().filter(|version| chosen(version.id())).collect();
+    let damaged: Vec<_> = catalog.damaged.into_iter().filter(|damaged| chosen(damaged.id)).collect();
+    let unreadable = damaged.iter().filter_map(|damaged| names::parse_version(&damaged.name));
+    let pins = versions.iter().map(pin_of).chain(unreadable.map(|(series, job, _)| Pin { series, job })).collect();
+    let lease = ReadLease::take(context, String::new(), pins);
+    let result = run(context, options, versions, &damaged, catalog.faulty);
+    lease.close();
+    result
+}
+
+/// How often everything is looked at again because something was moved meanwhile.
+const LOOKS_MAX: u32 = 4;
+
+/// What one look at everything gave.
+struct Looked<'a> {
+    structure: Structure<'a>,
+    report: CheckReport,
+    readable: Vec<Version>,
+    bad: BTreeMap<ContainerId, BadContainer>,
+}
+
+/// Looks at the structure, and reads contents that were not read before: `read` has those in which nothing was found.
+fn look_once<'a>(
+    context: &'a JobContext,
+    options: &CheckOptions,
+    versions: &[Version],
+    read: &mut HashSet<ContainerId>,
+) -> Result<Looked<'a>, CheckError> {
+    let mut report = CheckReport::default();
+    let mut structure = Structure::new(context)?;
+    let mut readable = Vec::new();
+    for version in versions {
+        if context.cancel.is_cancelled() {
+            return Err(CheckError::Interrupted);
+        }
+        match context.runtime.block_on(look(&context.repository, version)) {
+            Ok(Some(manifest)) => {
+                structure.version(&manifest)?;
+                readable.push(version.clone());
+            }
+            Ok(None) => {
+                report.forgotten.push(version.id());
+                continue;
+            }
+            Err(error) if error.is_damage() => {
+                let name = names::version(version.series, version.id(), version.generation);
+                report.damages.push(unreadable_manifest(&name, version.id(), reason(&error)));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        report.versions += 1;
+    }
+    structure.find_moved(0)?;
+    report.containers = structure.tables_checked.len() as u64;
+    // Of some versions it is not known what the others need.
+    if options.versions.is_empty() {
+        (report.unused_containers, report.unused_bytes) = structure.unused();
+    }
+    // What is known to be damaged as a whole need not be read.
+    let sizes: Vec<_> = structure
+        .used
+        .iter()
+        .filter(|id| structure.bad.get(id).is_none_or(|bad| !bad.parts.is_empty()))
+        .map(|id| (*id, structure.size(*id)))
+        .collect();
+    structure.free_tables();
+    let mut chosen = content::choose(context, options.read_data, sizes)?;
+    chosen.retain(|(id, _)| !read.contains(id));
+    let contents = content::read(context, &chosen)?;
+    (report.containers_read, report.bytes_read) = (contents.containers, contents.bytes);
+    let mut bad = std::mem::take(&mut structure.bad);
+    read.extend(chosen.into_iter().map(|(id, _)| id));
+    for (id, found) in contents.bad {
+        // Whatever was found in it is found again.
+        read.remove(&id);
+        bad.entry(id)
+            .and_modify(|known| {
+                known.parts.extend(found.parts.clone());
+                known.has_vanished |= found.has_vanished;
+            })
+            .or_insert(found);
+    }
+    Ok(Looked { structure, report, readable, bad })
+}
+
+/// What is looked at from here on was announced before.
+fn run(
+    context: &JobContext,
+    options: &CheckOptions,
+    versions: Vec<Version>,
+    damaged: &[DamagedVersion],
+    faulty_objects: Vec<FaultyObject>,
+) -> Result<Examined, CheckError> {
+    let mut report = CheckReport::default();
+    for damaged in damaged {
+        report.damages.push(unreadable_manifest(&damaged.name, damaged.id, reason(&damaged.error)));
+    }
+    report.damages.extend(faulty(context, options, faulty_objects)?);
+    let bytes = versions.iter().map(|version| version.summary.statistics.stream_bytes).max();
+    context.progress.expect(0, bytes.unwrap_or(0));
+    let mut read = HashSet::new();
+    let mut looked = look_once(context, options, &versions, &mut read)?;
+    for _ in 1..LOOKS_MAX {
+        if !looked.bad.values().any(|bad| bad.has_vanished) {
+            break;
+        }
+        // A pass has moved something since it was listed (`LookAgain`).
+        let (containers, bytes) = (looked.report.containers_read, looked.report.bytes_read);
+        looked = look_once(context, options, &versions, &mut read)?;
+        looked.report.containers_read += containers;
+        looked.report.bytes_read += bytes;
+    }
+    let Looked { structure, report: found, readable, mut bad } = looked;
+    let mut report = CheckReport { damages: [report.damages, found.damages].concat(), ..found };
+    let mut affected: BTreeMap<_, Vec<AffectedVersion>> = BTreeMap::new();
+    let mut explained = HashSet::new();
+    if !bad.is_empty() {
+        for version in &readable {
+            let hurt = affected::trace(context, &structure.chunks, version, &bad)?;
+            // What nobody needs any more may go: a check without a lease, or one whose lease was thought dead, sees it go.
+            if !hurt.is_empty() && context.runtime.block_on(look(&context.repository, version))?.is_none() {
+                report.forgotten.push(version.id());
+                explained.extend(hurt.into_keys());
+                continue;
+            }
+            for (id, version) in hurt {
+                affected.entry(id).or_default().push(version);
+            }
+        }
+    }
+    bad.retain(|id, _| affected.contains_key(id) || !explained.contains(id));
+    report.damages.extend(bad.iter().map(|(id, bad)| Damage {
+        object: names::container(*id),
+        why: bad.why.clone(),
+        affected: affected.remove(id).unwrap_or_default(),
+    }));
+    Ok(Examined { report, bad, readable })
+}
+
+/// Objects that are not what their names say, beside the versions: nothing is lost with them, but somebody or something put
+/// them there. Those of all jobs are looked at only when everything is.
+fn faulty(
+    context: &JobContext,
+    options: &CheckOptions,
+    of_versions: Vec<FaultyObject>,
+) -> Result<Vec<Damage>, CheckError> {
+    let mut found: Vec<(String, RepositoryError)> = Vec::new();
+    let chosen = |id| options.versions.is_empty() || options.versions.contains(&id);
+    found.extend(of_versions.into_iter().filter(|object| chosen(object.job)).map(|object| (object.name, object.error)));
+    if options.versions.is_empty() {
+        let leases = context.runtime.block_on(context.repository.faulty_leases())?;
+        found.extend(leases.into_iter().map(|object| (object.name, object.error)));
+        for pin in context.runtime.block_on(context.repository.list_pins())?.into_keys() {
+            let line = context.runtime.block_on(context.repository.pin_line(pin))?;
+            found.extend(line.faulty.into_iter().map(|object| (object.name, object.error)));
+        }
+        let settings = context.runtime.block_on(context.repository.faulty_settings())?;
+        found.extend(settings.into_iter().map(|entry| (entry.name, entry.error)));
+        let keys = context.runtime.block_on(context.repository.list_keys())?;
+        found.extend(keys.unreadable.into_iter().map(|key| (names::key(key.id), key.error)));
+    }
+    let damage =
+        |(object, error): (String, RepositoryError)| Damage { object, why: reason(&error), affected: Vec::new() };
+    let mut damages: Vec<Damage> = found.into_iter().map(damage).collect();
+    if options.versions.is_empty() {
+        for lost in context.runtime.block_on(context.repository.lost_registers())? {
+            let why = format!("it is missing, although {} says that the snapshot was committed", lost.because);
+            damages.push(unreadable_manifest(&lost.name, lost.version.job, why));
+        }
+    }
+    Ok(damages)
+}
+
+fn unreadable_manifest(name: &str, id: larder_format::ids::JobId, why: String) -> Damage {
+    let version = AffectedVersion { id, series: String::new(), files: Vec::new(), files_count: 0 };
+    Damage { object: name.to_owned(), why, affected: vec![version] }
+}

@@ -1,0 +1,461 @@
+//! The first part of a check: everything but the contents of data containers.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use larder_format::container::ContainerIndex;
+use larder_format::ids::{ContainerId, ContainerKind};
+use larder_format::manifest::Manifest;
+use larder_format::metadata::decode_block;
+use larder_format::recipe::{Recipe, SegmentRef, decode_node};
+use larder_format::segment::{self, ChunkRecord};
+use larder_format::{ChunkRef, Fingerprint, names};
+use larder_job::JobContext;
+use larder_reader::{MetaChunks, Sought, is_missing};
+use larder_store::RepositoryError;
+use larder_store::byte_lru::ByteLru;
+
+use super::CheckError;
+use super::order::{Stretch, Stretches};
+
+/// Of a check's memory, one part in so many for tables that records are compared with.
+const TABLES_ONE_IN: usize = 3;
+/// And for chunks whose containers are gone, which are looked for together.
+const MOVED_ONE_IN: usize = 8;
+/// Bytes that such a chunk takes, also while it is looked for.
+const MOVED_BYTES: usize = size_of::<ChunkRef>() + size_of::<Sought>();
+/// Of a check's memory, one part in so many for those that were found.
+const FOUND_ONE_IN: usize = 16;
+/// Bytes that each of them takes in a set.
+const FOUND_BYTES: usize = 2 * size_of::<FoundChunk>();
+/// At least so many are looked for together.
+const MOVED_MIN: usize = 1 << 8;
+
+/// Names a chunk that was found: as much of its fingerprint as tells it from every other, and its size.
+type FoundChunk = ([u8; 16], u32);
+
+fn found_chunk(chunk: &ChunkRef) -> FoundChunk {
+    let mut start = [0; 16];
+    start.copy_from_slice(&chunk.fingerprint.0[..16]);
+    (start, chunk.size)
+}
+
+/// What is known to be bad about one container.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct BadContainer {
+    /// In words, the first thing found.
+    pub(crate) why: String,
+    /// Parts of the payload that are bad; empty = all of it.
+    pub(crate) parts: Vec<std::ops::Range<u32>>,
+    /// Whether it was listed and is gone since: its chunks may have been moved, and whoever looks again finds them.
+    pub(crate) has_vanished: bool,
+}
+
+impl BadContainer {
+    /// Whether anything of a chunk is bad.
+    pub(crate) fn covers(&self, chunk: &ChunkRef) -> bool {
+        self.parts.is_empty()
+            || self.parts.iter().any(|part| chunk.offset < part.end && part.start < chunk.offset + chunk.size)
+    }
+}
+
+/// See the module header.
+pub(super) struct Structure<'a> {
+    context: &'a JobContext,
+    pub(super) chunks: MetaChunks,
+    /// Objects as the store lists them, with their sizes.
+    listed: HashMap<ContainerId, u64>,
+    pub(super) used: HashSet<ContainerId>,
+    pub(super) bad: BTreeMap<ContainerId, BadContainer>,
+    seen: HashSet<Fingerprint>,
+    /// What is known of the metadata of nodes and segments, by their fingerprints.
+    stretches: Stretches,
+    indexes: ByteLru<ContainerId, Option<std::sync::Arc<Index>>>,
+    pub(super) tables_checked: HashSet<ContainerId>,
+    /// Chunks of records whose containers are gone, not looked for yet.
+    moved_away: Vec<ChunkRef>,
+    moved_away_max: usize,
+    /// Such chunks that were found. Later versions name most of them again.
+    found: HashSet<FoundChunk>,
+    found_max: usize,
+}
+
+/// A container's chunks by their offset.
+struct Index {
+    starts: Vec<u32>,
+    container: ContainerIndex,
+}
+
+impl<'a> Structure<'a> {
+    pub(super) fn new(context: &'a JobContext) -> Result<Self, CheckError> {
+        let mut listed = HashMap::new();
+        for prefix in [names::DATA, names::META] {
+            let objects = context.runtime.block_on(context.repository.store().list(prefix));
+            for object in objects.map_err(RepositoryError::from)? {
+                if let Some(id) = names::parse_container(&object.name) {
+                    listed.insert(id, object.size);
+                }
+            }
+        }
+        Ok(Self {
+            context,
+            chunks: MetaChunks::new(context),
+            listed,
+            used: HashSet::new(),
+            bad: BTreeMap::new(),
+            seen: HashSet::new(),
+            stretches: Stretches::default(),
+            indexes: ByteLru::new(context.memory / TABLES_ONE_IN),
+            tables_checked: HashSet::new(),
+            moved_away: Vec::new(),
+            moved_away_max: (context.memory / MOVED_ONE_IN / MOVED_BYTES).max(MOVED_MIN),
+            found: HashSet::new(),
+            found_max: context.memory / FOUND_ONE_IN / FOUND_BYTES,
+        })
+    }
+
+    /// Containers that no version uses, and their bytes.
+    pub(super) fn unused(&self) -> (u64, u64) {
+        let unused = self.listed.iter().filter(|(id, _)| !self.used.contains(id));
+        unused.fold((0, 0), |(count, bytes), (_, size)| (count + 1, bytes + size))
+    }
+
+    /// Bytes of a container's object.
+    pub(super) fn size(&self, id: ContainerId) -> u64 {
+        self.listed.get(&id).copied().unwrap_or(0)
+    }
+
+    fn found_bad(&mut self, id: ContainerId, why: impl Into<String>, part: Option<std::ops::Range<u32>>) {
+        let why = why.into();
+        let bad = self.bad.entry(id).or_insert_with(|| BadContainer {
+            why,
+            parts: part.clone().into_iter().collect(),
+            has_vanished: false,
+        });
+        match part {
+            None => bad.parts.clear(),
+            Some(part) if !bad.parts.is_empty() && !bad.parts.contains(&part) => bad.parts.push(part),
+            Some(_) => {}
+        }
+    }
+
+    fn has_vanished(&mut self, id: ContainerId, error: &RepositoryError) {
+        if let Some(bad) = self.bad.get_mut(&id).filter(|_| is_missing(error) && self.listed.contains_key(&id)) {
+            bad.has_vanished = true;
+        }
+    }
+
+    /// The structure was looked at: gives its caches back.
+    pub(super) fn free_tables(&mut self) {
+        self.indexes = ByteLru::new(0);
+        self.seen = HashSet::new();
+        self.stretches = Stretches::default();
+        self.moved_away = Vec::new();
+        self.found = HashSet::new();
+        self.chunks = self.chunks.emptied(self.context);
+    }
+
+    /// Looks at one version.
+    pub(super) fn version(&mut self, manifest: &Manifest) -> Result<(), CheckError> {
+        self.chunks = self.chunks.for_reading(manifest);
+        // What is not there may have been moved. Metadata is not.
+        let listed = &self.listed;
+        let missing = manifest.containers.iter().map(|usage| usage.container);
+        let missing = missing.filter(|id| id.kind == ContainerKind::Data && !listed.contains_key(id));
+        let is_placed = self.chunks.is_placed();
+        let missing = missing.filter(|_| !is_placed);
+        let mut missing = missing.filter(|id| !self.chunks.moved().is_gone(id)).peekable();
+        if missing.peek().is_some() {
+            self.chunks.moved().learn(missing)?;
+        }
+        for usage in &manifest.containers {
+            let id = usage.container;
+            // Of what is only named the records tell which containers are used.
+            let is_name = self.chunks.is_placed() && id.kind == ContainerKind::Data;
+            if is_name && !self.listed.contains_key(&id) || self.chunks.moved().is_gone(&id) {
+                continue;
+            }
+            if !is_name && !self.used.insert(id) {
+                continue;
+            }
+            // It may be newer than the list.
+            let size = if self.is_there(id)? { self.listed.get(&id) } else { None };
+            match size {
+                None => self.found_bad(id, "it is missing", None),
+                Some(size) if *size != usage.object_bytes => {
+                    let why = format!("it has {size} bytes instead of {}", usage.object_bytes);
+                    self.found_bad(id, why, None);
+                }
+                Some(_) => {}
+            }
+        }
+        let whole = [(&manifest.data, ContainerKind::Data), (&manifest.metadata, ContainerKind::Meta)];
+        for (recipe, kind) in whole {
+            self.recipe(recipe, kind)?;
+        }
+        Ok(())
+    }
+
+    fn recipe(&mut self, recipe: &Recipe, kind: ContainerKind) -> Result<(), CheckError> {
+        let mut before = Stretch::default();
+        for node in &recipe.nodes {
+            if self.seen.insert(node.chunk.fingerprint) {
+                self.node(&node.chunk, kind)?;
+            }
+            if kind == ContainerKind::Meta {
+                let here = self.stretches.get(&node.chunk.fingerprint);
+                let wrong = here.wrong_cover(node.cover.as_ref()).or_else(|| here.wrong_behind(&before));
+                if let Some(why) = wrong {
+                    self.found_bad(node.chunk.container, why, Some(range(&node.chunk)));
+                }
+                before = here;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at a node for the first time.
+    fn node(&mut self, node: &ChunkRef, kind: ContainerKind) -> Result<(), CheckError> {
+        let Some(bytes) = self.read(node)? else { return Ok(()) };
+        let segments = match decode_node(&bytes) {
+            Ok(segments) => segments,
+            Err(error) => {
+                self.found_bad(node.container, error.to_string(), Some(range(node)));
+                return Ok(());
+            }
+        };
+        let mut whole: Option<Stretch> = None;
+        for segment in segments {
+            if self.context.cancel.is_cancelled() {
+                return Err(CheckError::Interrupted);
+            }
+            if self.seen.insert(segment.chunk.fingerprint) {
+                self.context.progress.done(0, segment.bytes);
+                self.segment(&segment, kind)?;
+            }
+            if kind == ContainerKind::Meta {
+                let here = self.stretches.get(&segment.chunk.fingerprint);
+                let behind = whole.as_ref().and_then(|before| here.wrong_behind(before));
+                if let Some(why) = here.wrong_cover(segment.cover.as_ref()).or(behind) {
+                    self.found_bad(segment.chunk.container, why, Some(range(&segment.chunk)));
+                }
+                whole = Some(match whole.take() {
+                    None => here,
+                    Some(before) => before.and(here),
+                });
+            }
+        }
+        if let Some(whole) = whole {
+            self.stretches.insert(node.fingerprint, whole);
+        }
+        Ok(())
+    }
+
+    /// Looks at a segment for the first time.
+    fn segment(&mut self, reference: &SegmentRef, kind: ContainerKind) -> Result<(), CheckError> {
+        let chunk = &reference.chunk;
+        let Some(bytes) = self.read(chunk)? else { return Ok(()) };
+        let mut records = match segment::decode(&bytes) {
+            Ok(segment) => segment.records,
+            Err(error) => {
+                self.found_bad(chunk.container, error.to_string(), Some(range(chunk)));
+                return Ok(());
+            }
+        };
+        match self.chunks.is_placed() && kind == ContainerKind::Data {
+            true => self.place(&mut records)?,
+            false => {
+                let moved = self.chunks.moved();
+                let away = records.extract_if(.., |record| moved.is_gone(&record.chunk.container));
+                let found = &self.found;
+                let away = away.map(|record| record.chunk).filter(|chunk| !found.contains(&found_chunk(chunk)));
+                self.moved_away.extend(away);
+                self.find_moved(self.moved_away_max)?;
+            }
+        }
+        records.iter().try_for_each(|record| self.record(&record.chunk))?;
+        if kind == ContainerKind::Meta {
+            let stretch = self.blocks(&records)?;
+            self.stretches.insert(chunk.fingerprint, stretch);
+        }
+        Ok(())
+    }
+
+    /// Reads the blocks of a segment. Blocks that other segments have too are read again, because what counts is their order here.
+    fn blocks(&mut self, records: &[ChunkRecord]) -> Result<Stretch, CheckError> {
+        let mut whole: Option<Stretch> = None;
+        for record in records {
+            let chunk = &record.chunk;
+            let here = match self.read(chunk)?.map(|bytes| decode_block(&bytes)) {
+                Some(Ok(entries)) => Stretch::of(&entries),
+                Some(Err(error)) => {
+                    self.found_bad(chunk.container, error.to_string(), Some(range(chunk)));
+                    Stretch::default()
+                }
+                None => Stretch::default(),
+            };
+            whole = Some(match whole.take() {
+                None => here,
+                Some(before) => {
+                    if let Some(why) = here.wrong_behind(&before) {
+                        self.found_bad(chunk.container, why, Some(range(chunk)));
+                    }
+                    before.and(here)
+                }
+            });
+        }
+        Ok(whole.unwrap_or_default())
+    }
+
+    /// Looks for chunks whose containers are gone, when there are at least so many. What the index does not know is lost.
+    ///
+    /// Segments of versions that follow one another have nearly the same chunks: each is looked for about once.
+    pub(super) fn find_moved(&mut self, least: usize) -> Result<(), CheckError> {
+        if self.moved_away.is_empty() || self.moved_away.len() < least {
+            return Ok(());
+        }
+        self.moved_away.sort_unstable_by_key(|chunk| (chunk.fingerprint.0, chunk.container, chunk.offset));
+        self.moved_away.dedup();
+        if self.moved_away.len() < least / 2 {
+            return Ok(());
+        }
+        let named = std::mem::take(&mut self.moved_away);
+        let mut sought: Vec<_> = named.iter().zip(0..).map(|(chunk, at)| Sought::new(chunk, 0, at)).collect();
+        let found = self.chunks.moved().resolve(&mut sought)?;
+        let mut known = HashSet::new();
+        for chunk in sought {
+            let named = &named[chunk.at as usize];
+            match chunk.place(&found) {
+                // Its table has it there: it was compared.
+                Some((container, _)) => {
+                    if self.found.len() < self.found_max {
+                        self.found.insert(found_chunk(named));
+                    }
+                    if known.insert(container) {
+                        self.is_there(container)?;
+                        self.used.insert(container);
+                        self.tables_checked.insert(container);
+                    }
+                }
+                None => {
+                    if self.is_there(named.container)? {
+                        self.used.insert(named.container);
+                    } else {
+                        let why = "it is missing, and the index leads nowhere for its chunks";
+                        self.found_bad(named.container, why, Some(range(named)));
+                    }
+                    self.record(named)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets records of the layout `lifecycle` to where their chunks are. What is not there is lost.
+    fn place(&mut self, records: &mut [ChunkRecord]) -> Result<(), CheckError> {
+        let named: Vec<ChunkRef> = records.iter().map(|record| record.chunk).collect();
+        loop {
+            records.iter_mut().zip(&named).for_each(|(record, named)| record.chunk = *named);
+            self.chunks.moved().place(records.iter_mut().map(|record| &mut record.chunk))?;
+            let mut missing = Vec::new();
+            for id in records.iter().map(|record| record.chunk.container) {
+                if !missing.contains(&id) && !self.is_there(id)? {
+                    missing.push(id);
+                }
+            }
+            // It may have been moved since the index was read.
+            if missing.is_empty() || !self.chunks.moved().learn(missing.iter().copied())? {
+                break;
+            }
+        }
+        let why = match self.chunks.moved().has_index() {
+            true => "it is missing, and the index leads nowhere for its chunks",
+            false => {
+                "it is missing, and so is the index that says where its chunks are: `larder repair index` makes it anew"
+            }
+        };
+        for chunk in records.iter().map(|record| record.chunk) {
+            match self.listed.contains_key(&chunk.container) {
+                true => drop(self.used.insert(chunk.container)),
+                false => self.found_bad(chunk.container, why, Some(range(&chunk))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a container is there. It may be newer than the list.
+    fn is_there(&mut self, id: ContainerId) -> Result<bool, CheckError> {
+        if self.listed.contains_key(&id) || self.bad.contains_key(&id) {
+            return Ok(self.listed.contains_key(&id));
+        }
+        match self.context.runtime.block_on(self.context.repository.read_container_index(id)) {
+            Ok(index) => drop(self.listed.insert(id, index.object_len)),
+            Err(error) if is_missing(&error) => return Ok(false),
+            Err(error) if error.is_damage() => drop(self.listed.insert(id, 0)),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(true)
+    }
+
+    /// Compares a record with the table of its container.
+    fn record(&mut self, chunk: &ChunkRef) -> Result<(), CheckError> {
+        if let Some(index) = self.index(chunk.container)? {
+            let place = index.starts.binary_search(&chunk.offset);
+            let held = place.ok().map(|place| index.container.chunks[place]);
+            if held.is_none_or(|held| held.fingerprint != chunk.fingerprint || held.size != chunk.size) {
+                let why = "its table has another chunk where a recipe expects one";
+                self.found_bad(chunk.container, why, Some(range(chunk)));
+            }
+        }
+        Ok(())
+    }
+
+    /// A metadata chunk, or `None` when it is damaged, which is then noted.
+    fn read(&mut self, chunk: &ChunkRef) -> Result<Option<bytes::Bytes>, CheckError> {
+        match self.chunks.read(chunk) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.is_damage() => {
+                self.found_bad(chunk.container, reason(&error), Some(range(chunk)));
+                self.has_vanished(chunk.container, &error);
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A container's tables, or `None` when they are damaged, which is then noted.
+    fn index(&mut self, id: ContainerId) -> Result<Option<std::sync::Arc<Index>>, CheckError> {
+        if let Some(known) = self.indexes.get(&id) {
+            return Ok(known);
+        }
+        let read = self.context.runtime.block_on(self.context.repository.read_container_index(id));
+        let index = match read {
+            Ok(container) => {
+                self.tables_checked.insert(id);
+                let starts = container.chunk_refs().map(|chunk| chunk.offset).collect();
+                Some(std::sync::Arc::new(Index { starts, container }))
+            }
+            Err(error) if error.is_damage() => {
+                self.found_bad(id, reason(&error), None);
+                self.has_vanished(id, &error);
+                None
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let bytes = index.as_ref().map_or(64, |index| index.starts.len() * 48 + 256);
+        self.indexes.put(id, index.clone(), bytes);
+        Ok(index)
+    }
+}
+
+fn range(chunk: &ChunkRef) -> std::ops::Range<u32> {
+    chunk.offset..chunk.offset.saturating_add(chunk.size)
+}
+
+/// What is wrong, without the object's name, which the report gives anyway.
+pub(super) fn reason(error: &RepositoryError) -> String {
+    match error {
+        RepositoryError::Damaged { source, .. } => source.to_string(),
+        RepositoryError::Store(error) => error.kind.to_string(),
+        other => other.to_string(),
+    }
+}

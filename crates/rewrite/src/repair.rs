@@ -1,0 +1,73 @@
+//! Repair of versions: what was lost is put back from where it still is, or what is left is saved.
+//!
+//! * [`heal()`]: chunks of data containers that are damaged or missing, put back from files that still have them. A version so
+//!   healed gets a new generation of its manifest, as from a compaction.
+//! * [`salvage()`]: what is left of a damaged version, as a new version of its series, as from a backup.
+//!
+//! Both begin with a check, and both only add: nothing is deleted, no object is written over, and what cannot be repaired stays as
+//! it is. Damaged containers go when nothing needs them any more, with a pass like everything else. Either may be interrupted
+//! anywhere and be run again. `docs/concurrency.md` says why they may run beside everything else.
+//!
+//! Not here: the index (`gnode`), manifests that do not open (nothing says what they held).
+
+mod heal;
+mod holes;
+mod rewriting;
+mod salvage;
+mod sharing;
+
+pub use heal::{HealOptions, HealOutcome, HealReport, HealedVersion, heal};
+pub use salvage::{Losses, SalvageOptions, SalvageOutcome, SalvageReport, SalvagedVersion, replaced, salvage};
+
+use larder_lnode::backup::BackupError;
+use larder_store::RepositoryError;
+
+use crate::check::CheckError;
+use crate::relayout::RelayoutError;
+
+/// Tag of versions that hold what was saved of others.
+pub const TAG_REPAIRED: &str = "repaired";
+
+/// A repair that did not come to its end. What it had done holds; nothing is worse than before.
+#[derive(Debug, thiserror::Error)]
+pub enum RepairError {
+    /// It was asked to stop.
+    #[error("the repair was interrupted; what it had finished holds, and it can be run again")]
+    Interrupted,
+    /// No thread could be started.
+    #[error("no thread could be started; is there a limit on threads or memory?")]
+    NoThreads,
+    /// The repository failed.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+}
+
+impl From<CheckError> for RepairError {
+    fn from(error: CheckError) -> Self {
+        match error {
+            CheckError::Interrupted => Self::Interrupted,
+            CheckError::Repository(error) => Self::Repository(error),
+        }
+    }
+}
+
+impl From<RelayoutError> for RepairError {
+    fn from(error: RelayoutError) -> Self {
+        match error {
+            RelayoutError::Interrupted => Self::Interrupted,
+            RelayoutError::NoThreads => Self::NoThreads,
+            RelayoutError::Repository(error) => Self::Repository(error),
+        }
+    }
+}
+
+impl From<BackupError> for RepairError {
+    fn from(error: BackupError) -> Self {
+        match error {
+            BackupError::Interrupted => Self::Interrupted,
+            BackupError::Repository(error) => Self::Repository(error),
+            // The front of the pipeline alone neither commits nor has a base.
+            _ => Self::NoThreads,
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! Chunks of damaged data containers, put back from files that still have them.
+//!
+//! 1. A check says which containers are damaged or missing, and which versions suffer.
+//! 2. The names (keyed fingerprints) of their lost chunks are read from the versions' recipes, which are whole.
+//! 3. The source is read and cut as a backup would. Every chunk with one of these names is stored, as an upload of a job of its own
+//!    that never commits: a place to keep them, sealed, for as long as this repair runs.
+//! 4. Each version gets a new generation of its manifest, over copies in containers of its own or of versions that were healed before
+//!    it. This is a compaction (`docs/concurrency.md`): the copy is read back and checked against its name before anything refers to
+//!    it, the generation appears whole or not at all, and the older one is what it was until then.
+//!
+//! What a version still has in a damaged container is copied out of it too, so that nothing needs that container any more and a pass
+//! deletes it. A chunk that the source does not have stays where its record says: no better, no worse.
+//!
+//! Equal names are equal bytes, so it does not matter which files the source consists of. Memory: 100 bytes for each lost chunk.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use larder_format::compress::Compression;
+use larder_format::ids::{ContainerId, ContainerKind, JobId};
+use larder_format::lease::{Done, JobKind, Lease, Pin};
+use larder_format::manifest::Manifest;
+use larder_format::{ChunkRef, Fingerprint, names};
+use larder_job::{Ending, JobContext, LeaseKeeper};
+use larder_lnode::backup::{GoOn, collect};
+use larder_reader::{MetaChunks, VersionReader, look, pin_of};
+use larder_source::Walk;
+use larder_store::RepositoryError;
+use larder_store::catalog::Version;
+use larder_store::jobs::CommitError;
+use larder_store::repository::random;
+use larder_writer::{Cutting, Destination, Packer, Pool, Uploads};
+
+use super::RepairError;
+use super::sharing::PutBack;
+use crate::check::{BadContainer, CheckOptions, CheckReport, Examined, ReadData, examine};
+use crate::relayout::{Placing, Relayout, RelayoutError};
+
+/// How to heal.
+#[derive(Debug, Clone)]
+pub struct HealOptions {
+    /// Content to read, to find what is damaged.
+    pub read_data: ReadData,
+    /// Only these versions; empty = all.
+    pub versions: Vec<JobId>,
+    /// Write nothing: only find out what could be healed.
+    pub dry_run: bool,
+    /// How chunks are compressed.
+    pub compression: Compression,
+}
+
+/// What became of one damaged version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HealOutcome {
+    /// It has a new generation, over what was found.
+    Healed,
+    /// It would have one.
+    Planned,
+    /// The source has nothing of what it lost.
+    NotFound,
+    /// It was forgotten or laid out anew meanwhile.
+    Overtaken,
+    /// What it lost is not in data containers, or it cannot be read: why.
+    Beyond(String),
+}
+
+/// A damaged version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HealedVersion {
+    /// Its id.
+    pub id: JobId,
+    /// Its series; empty when its manifest cannot be read.
+    pub series: String,
+    /// Different chunks that it lost.
+    pub lost: u64,
+    /// Of these, how many were found.
+    pub found: u64,
+    /// Whether it lost metadata too, which are not put back.
+    pub lost_metadata: bool,
+    /// What became of it.
+    pub outcome: HealOutcome,
+}
+
+impl HealedVersion {
+    /// Whether it has everything again, or would have.
+    pub fn is_whole(&self) -> bool {
+        matches!(self.outcome, HealOutcome::Healed | HealOutcome::Planned)
+            && self.found == self.lost
+            && !self.lost_metadata
+    }
+}
+
+/// What was healed.
+#[derive(Debug, Clone, Default)]
+pub struct HealReport {
+    /// What the check found.
+    pub check: CheckReport,
+    /// Different chunks that versions lost.
+    pub lost: u64,
+    /// Of these, how many the source has.
+    pub found: u64,
+    /// Their bytes.
+    pub found_bytes: u64,
+    /// Versions that were damaged, the newest first.
+    pub versions: Vec<HealedVersion>,
+}
+
+/// Puts back what the files of `source` still have.
+pub fn heal(context: &JobContext, source: Walk, options: &HealOptions) -> Result<HealReport, RepairError> {
+    let store = context.repository.store().without_cache();
+    let context = &JobContext { repository: context.repository.through(store), ..context.clone() };
+    let wanted = CheckOptions { read_data: options.read_data, versions: options.versions.clone() };
+    let Examined { report, bad, readable } = examine(context, &wanted)?;
+    let mut suffering: BTreeMap<JobId, String> = BTreeMap::new();
+    for version in report.damages.iter().flat_map(|damage| &damage.affected) {
+        suffering.entry(version.id).or_insert_with(|| version.series.clone());
+    }
+    let in_metadata = report.damages.iter().filter(|damage| damage.object.starts_with(names::META));
+    let without_metadata: BTreeSet<_> =
+        in_metadata.flat_map(|damage| &damage.affected).map(|version| version.id).collect();
+    let mut healing = Healing { context, options, bad: &bad, chunks: HashMap::new(), put_back: PutBack::default() };
+    let mut versions = Vec::new();
+    let mut healable = Vec::new();
+    // The newest first: it is the one that is laid out best.
+    for (id, series) in suffering.into_iter().rev() {
+        let lost_metadata = without_metadata.contains(&id);
+        let mut healed = HealedVersion { id, series, lost: 0, found: 0, lost_metadata, outcome: HealOutcome::NotFound };
+        match readable.iter().find(|version| version.id() == id) {
+            None => healed.outcome = HealOutcome::Beyond("its manifest cannot be read".into()),
+            Some(version) => match healing.want(version)? {
+                Wanting::Chunks => healable.push((version.clone(), versions.len())),
+                Wanting::Forgotten => healed.outcome = HealOutcome::Overtaken,
+                Wanting::Metadata(why) => {
+                    healed.outcome = HealOutcome::Beyond(format!("it lost metadata: {why}"));
+                }
+            },
+        }
+        versions.push(healed);
+    }
+    let mut report = HealReport { check: report, lost: healing.chunks.len() as u64, versions, ..HealReport::default() };
+    if healable.is_empty() || healing.chunks.is_empty() {
+        return Ok(report);
+    }
+    let keeper = if options.dry_run { None } else { Some(Keeper::open(context, &healable)?) };
+    let result = healing.run(source, keeper.as_ref().map(|keeper| keeper.job), &healable, &mut report);
+    if let Some(keeper) = keeper {
+        // It never commits, so it is over in any case; what it uploaded is garbage from here on.
+        keeper.lease.end(Ending::Closed(Done::nothing()));
+    }
+    result.map(|()| report)
+}
+
+/// The job under whose name found chunks are kept while the repair runs.
+struct Keeper {
+    job: JobId,
+    lease: LeaseKeeper,
+}
+
+impl Keeper {
+    fn open(context: &JobContext, healable: &[(Version, usize)]) -> Result<Self, RepairError> {
+        let series = healable.first().map_or("", |(version, _)| &*version.summary.series);
+        // A backup that gives up: what it uploaded stays until then, and an interrupted one leaves nothing that counts. Should a
+        // backup of the series adopt it, it finds chunks that it may well need.
+        let lease = context.lease(JobKind::Backup, series);
+        let job = JobId::new(lease.written_ms, random(context.repository.entropy())?);
+        Ok(Self { job, lease: LeaseKeeper::open(context, job, lease)? })
+    }
+}
+
+/// What a version lost.
+enum Wanting {
+    /// Chunks of its data stream, which are wanted from now on.
+    Chunks,
+    /// Metadata too: why it cannot be read.
+    Metadata(String),
+    /// It is not there any more.
+    Forgotten,
+}
+
+struct Healing<'a> {
+    context: &'a JobContext,
+    options: &'a HealOptions,
+    bad: &'a BTreeMap<ContainerId, BadContainer>,
+    /// Lost chunks, and where those that were found are kept.
+    chunks: HashMap<Fingerprint, Option<ChunkRef>>,
+    put_back: PutBack,
+}
+
+impl Healing<'_> {
+    fn is_lost(&self, chunk: &ChunkRef) -> bool {
+        self.bad.get(&chunk.container).is_some_and(|bad| bad.covers(chunk))
+    }
+
+    /// Wants what a version lost, if nothing but chunks of its data is lost.
+    fn want(&mut self, version: &Version) -> Result<Wanting, RepairError> {
+        let Some(manifest) = self.context.runtime.block_on(look(&self.context.repository, version))? else {
+            return Ok(Wanting::Forgotten);
+        };
+        let reader = VersionReader::new(self.context, manifest);
+        let mut wanted = Vec::new();
+        let read =
+            each_in_bad(&reader, self.bad, |chunk| wanted.extend(self.is_lost(chunk).then_some(chunk.fingerprint)));
+        match read {
+            Ok(()) => {}
+            Err(error) if error.is_damage() => return Ok(Wanting::Metadata(error.to_string())),
+            Err(error) => return Err(error.into()),
+        }
+        self.chunks.extend(wanted.into_iter().map(|fingerprint| (fingerprint, None)));
+        // A version whose entries cannot be read is not whole with its contents back, but no worse either.
+        Ok(Wanting::Chunks)
+    }
+
+    fn run(
+        &mut self,
+        source: Walk,
+        job: Option<JobId>,
+        healable: &[(Version, usize)],
+        report: &mut HealReport,
+    ) -> Result<(), RepairError> {
+        self.find(source, job)?;
+        report.found = self.chunks.values().flatten().count() as u64;
+        report.found_bytes = self.chunks.values().flatten().map(|chunk| u64::from(chunk.size)).sum();
+        for (version, place) in healable {
+            if self.context.cancel.is_cancelled() {
+                return Err(RepairError::Interrupted);
+            }
+            self.version(version, &mut report.versions[*place])?;
+        }
+        Ok(())
+    }
+
+    /// Reads the source and keeps what is wanted.
+    fn find(&mut self, source: Walk, job: Option<JobId>) -> Result<(), RepairError> {
+        let context = self.context;
+        let repository = &context.repository;
+        let cutting = Cutting::new(repository.config(), repository.keys()).ok_or(RepairError::NoThreads)?;
+        let uploads = Uploads::new(repository.clone(), context.runtime.clone());
+        let pool = Pool::new(context, self.options.compression);
+        let destination = match job {
+            Some(_) => {
+                Destination::Store { pool: pool.handle().ok_or(RepairError::NoThreads)?, uploads: uploads.clone() }
+            }
+            None => Destination::Nowhere,
+        };
+        let mut packer = Packer::new(destination, ContainerKind::Data, job.unwrap_or(JobId([0; 16])));
+        let mut missing = self.chunks.len();
+        let chunks = &mut self.chunks;
+        collect(context, source, &cutting, &pool, &mut |fingerprint, bytes| {
+            if let Some(place @ None) = chunks.get_mut(fingerprint) {
+                *place = Some(packer.push(*fingerprint, bytes)?);
+                missing -= 1;
+            }
+            Ok(if missing == 0 { GoOn::No } else { GoOn::Yes })
+        })?;
+        packer.close()?;
+        uploads.wait()?;
+        Ok(())
+    }
+
+    /// Heals one version.
+    fn version(&mut self, version: &Version, healed: &mut HealedVersion) -> Result<(), RepairError> {
+        let Some(manifest) = self.context.runtime.block_on(look(&self.context.repository, version))? else {
+            healed.outcome = HealOutcome::Overtaken;
+            return Ok(());
+        };
+        let reader = VersionReader::new(self.context, manifest);
+        let (mut lost, mut owners) = (BTreeSet::new(), BTreeSet::new());
+        each_in_bad(&reader, self.bad, |chunk| {
+            if self.is_lost(chunk) {
+                lost.insert(chunk.fingerprint.0);
+            }
+            self.put_back.owner(version, &chunk.fingerprint, &mut owners);
+        })?;
+        let is_found = |fingerprint: &&[u8; 32]| matches!(self.chunks.get(&Fingerprint(**fingerprint)), Some(Some(_)));
+        (healed.lost, healed.found) = (lost.len() as u64, lost.iter().filter(is_found).count() as u64);
+        if healed.found == 0 {
+            return Ok(());
+        }
+        if self.options.dry_run {
+            healed.outcome = HealOutcome::Planned;
+            return Ok(());
+        }
+        let (repository, pin) = (&self.context.repository, pin_of(version));
+        // The number is chosen before the lease, which has to name it. If it is taken by then, so is the work.
+        let generation = self.context.runtime.block_on(repository.next_generation(pin))?;
+        healed.outcome = match self.announce(version, &owners, generation) {
+            // A pass took this task for dead, and its containers with it.
+            Ok(HealOutcome::Beyond(_)) | Err(_)
+                if self.context.runtime.block_on(repository.is_fenced(pin, generation)) =>
+            {
+                HealOutcome::Overtaken
+            }
+            Ok(outcome) => outcome,
+            // Such as a bit that flipped in a part that only reading everything would have found: the version is as it was.
+            Err(RepairError::Repository(error)) if error.is_damage() => HealOutcome::Beyond(error.to_string()),
+            Err(error) => return Err(error),
+        };
+        Ok(())
+    }
+
+    /// Announces the new generation of a version and makes it.
+    fn announce(
+        &mut self,
+        version: &Version,
+        owners: &BTreeSet<usize>,
+        generation: u32,
+    ) -> Result<HealOutcome, RepairError> {
+        let context = self.context;
+        let pin = pin_of(version);
+        let lease = Lease {
+            pins: [vec![pin], self.put_back.pins(owners)].concat(),
+            generation: Some(generation),
+            ..context.lease(JobKind::Task, &version.summary.series)
+        };
+        let job = JobId::new(lease.written_ms, random(context.repository.entropy())?);
+        let keeper = LeaseKeeper::open(context, job, lease)?;
+        let task = Task { job, pin, generation };
+        let result = self.announced(version, owners, &task);
+        keeper.end(match &result {
+            Ok((HealOutcome::Healed, true)) => Ending::Closed(Done::committed_generation(pin, generation)),
+            Ok((_, true)) => Ending::Closed(Done::nothing()),
+            Err(_) => Ending::Ended,
+            _ => Ending::Open,
+        });
+        result.map(|(outcome, _)| outcome)
+    }
+
+    /// Where a version's chunks are.
+    fn places(&self, manifest: &Manifest) -> Result<Places, RepositoryError> {
+        let chunks = MetaChunks::new(self.context).for_reading(manifest);
+        let mut suffering = HashSet::new();
+        for id in manifest.containers.iter().map(|usage| usage.container) {
+            if id.kind == ContainerKind::Data && chunks.lie_in([id].into_iter(), |id| self.bad.contains_key(id))? {
+                suffering.insert(id);
+            }
+        }
+        Ok(Places { chunks, suffering })
+    }
+
+    /// The outcome, and whether the task will create nothing any more.
+    fn announced(
+        &mut self,
+        version: &Version,
+        owners: &BTreeSet<usize>,
+        task: &Task,
+    ) -> Result<(HealOutcome, bool), RepairError> {
+        let context = self.context;
+        let repository = &context.repository;
+        let newest = context.runtime.block_on(async {
+            if !repository.is_retained(task.pin).await? {
+                return Ok(None);
+            }
+            repository.buildable_generation(version).await
+        })?;
+        // A version that was laid out anew since the check is healed by the next repair.
+        let Some(newest) = newest.filter(|newest| newest.generation == version.generation) else {
+            return Ok((HealOutcome::Overtaken, true));
+        };
+        let old = context.runtime.block_on(repository.manifest(&newest))?;
+        let shared = self.put_back.look(context, version, owners)?;
+        let places = self.places(&old)?;
+        let mut relayout = Relayout::new(context, task.job, self.options.compression)?;
+        let relaid = relayout.relay_to(
+            &old,
+            |container| places.suffering.contains(container),
+            |chunk| {
+                let Some(place) = places.of(chunk) else { return Placing::Stay };
+                let is_lost = self.is_lost(&place);
+                match (shared.find(chunk), self.chunks.get(&chunk.fingerprint)) {
+                    _ if !self.bad.contains_key(&place.container) => Placing::Stay,
+                    (Some(there), _) => Placing::At(there),
+                    (None, Some(Some(kept))) if is_lost => Placing::Copy(*kept),
+                    (None, _) if is_lost => Placing::Stay,
+                    (None, _) => Placing::Copy(*chunk),
+                }
+            },
+        );
+        let relaid = match relaid {
+            Ok(relaid) => relaid,
+            Err(RelayoutError::Repository(error)) if error.is_damage() => {
+                return Ok((HealOutcome::Beyond(error.to_string()), true));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let written = relayout.finish()?;
+        let moved: Vec<_> = relaid.moves.iter().map(|moved| moved.to).collect();
+        let attempt = random(repository.entropy())?;
+        let Some(new) = relaid.manifest_beside(&old, &written, &shared.held, attempt) else {
+            let why = "its recipe uses containers that its table does not have".to_owned();
+            return Ok((HealOutcome::Beyond(why), true));
+        };
+        match context.runtime.block_on(repository.commit_generation(task.pin.series, &new, task.generation)) {
+            Ok(created) => {
+                self.put_back.add(version, moved);
+                Ok((HealOutcome::Healed, created.all_answered))
+            }
+            Err(CommitError::Fenced) => Ok((HealOutcome::Overtaken, true)),
+            Err(CommitError::Repository(error)) => Err(error.into()),
+        }
+    }
+}
+
+/// Where a version's chunks are, which its recipe may only name.
+struct Places {
+    chunks: MetaChunks,
+    /// Containers that it names and of which anything is in a damaged one.
+    suffering: HashSet<ContainerId>,
+}
+
+impl Places {
+    /// Where a chunk is; `None`: that cannot be found out.
+    fn of(&self, chunk: &ChunkRef) -> Option<ChunkRef> {
+        let mut place = *chunk;
+        if self.chunks.is_placed() {
+            self.chunks.moved().place([&mut place]).ok()?;
+        }
+        Some(place)
+    }
+}
+
+/// What one version's new generation is made as.
+struct Task {
+    job: JobId,
+    pin: Pin,
+    generation: u32,
+}
+
+/// Shows every chunk of a version's data stream that lies in a damaged container. An error when recipes cannot be read.
+fn each_in_bad(
+    reader: &VersionReader,
+    bad: &BTreeMap<ContainerId, BadContainer>,
+    mut show: impl FnMut(&ChunkRef),
+) -> Result<(), RepositoryError> {
+    let mut recipe = reader.data_recipe();
+    for number in 0..recipe.segments() {
+        let Some((segment, _)) = recipe.segment_ref(number)? else { break };
+        if !recipe.lies_in(&segment, |id| bad.contains_key(id))? {
+            continue;
+        }
+        let records = recipe.segment(number)?;
+        records
+            .iter()
+            .filter(|record| bad.contains_key(&record.chunk.container))
+            .for_each(|record| show(&record.chunk));
+    }
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! Writes the streams of a version from parts of another: ranges of its data stream as they are, and entries as they come.
+//!
+//! Whole segments are shared, and so are blocks of metadata that did not change. Chunks are neither read nor copied.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use larder_chunking::Fingerprinter;
+use larder_format::Fingerprint;
+use larder_format::entry::Entry;
+use larder_format::ids::{ContainerKind, JobId};
+use larder_format::manifest::Manifest;
+use larder_format::metadata::{Block, BlockBuilder};
+use larder_format::recipe::{Cover, Recipe};
+use larder_format::segment::ChunkRecord;
+use larder_job::JobContext;
+use larder_reader::{MetaChunks, RecipeReader};
+use larder_store::RepositoryError;
+use larder_writer::{Destination, MetaSink, Packer, RecipeWriter, Usage};
+
+/// Where metadata goes, and what is counted.
+struct Sinks {
+    packer: Packer,
+    fingerprinter: Fingerprinter,
+    usage: Usage,
+    added_bytes: u64,
+}
+
+impl Sinks {
+    fn sink(&mut self) -> MetaSink<'_> {
+        MetaSink {
+            packer: &mut self.packer,
+            fingerprinter: &self.fingerprinter,
+            usage: &mut self.usage,
+            added_bytes: &mut self.added_bytes,
+            comparison: None,
+        }
+    }
+}
+
+/// See the module header.
+pub(super) struct Rewriting {
+    job: JobId,
+    from: RecipeReader,
+    data: RecipeWriter,
+    metadata: RecipeWriter,
+    blocks: BlockBuilder,
+    /// Blocks of the old version that are whole.
+    known: HashMap<Fingerprint, ChunkRecord>,
+    sinks: Sinks,
+    /// A range of the old data stream that is taken over, still growing.
+    kept: Option<Range<u64>>,
+    kept_bytes: u64,
+    entry_bytes: u64,
+    logical_bytes: u64,
+}
+
+/// The finished streams.
+pub(super) struct Rewritten {
+    pub(super) data: Recipe,
+    pub(super) metadata: Recipe,
+    pub(super) usage: Usage,
+    pub(super) added_bytes: u64,
+    pub(super) logical_bytes: u64,
+}
+
+impl Rewriting {
+    /// `known`: blocks of the old version that are whole.
+    pub(super) fn new(
+        context: &JobContext,
+        job: JobId,
+        old: &Manifest,
+        known: HashMap<Fingerprint, ChunkRecord>,
+        destination: Destination,
+    ) -> Self {
+        Self {
+            job,
+            from: RecipeReader::new(Arc::new(old.data.clone()), MetaChunks::new(context)),
+            data: RecipeWriter::new(Some(&old.data)),
+            metadata: RecipeWriter::new(Some(&old.metadata)),
+            blocks: BlockBuilder::new(),
+            known,
+            sinks: Sinks {
+                packer: Packer::new(destination, ContainerKind::Meta, job),
+                fingerprinter: Fingerprinter::new(&context.repository.keys().fingerprint),
+                usage: Usage::new(),
+                added_bytes: 0,
+            },
+            kept: None,
+            kept_bytes: 0,
+            entry_bytes: 0,
+            logical_bytes: 0,
+        }
+    }
+
+    /// Takes a range of the old data stream over. Ranges come in order, and begin and end where chunks do.
+    pub(super) fn keep(&mut self, range: Range<u64>) -> Result<(), RepositoryError> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        self.kept_bytes += range.end - range.start;
+        match &mut self.kept {
+            Some(kept) if kept.end == range.start => kept.end = range.end,
+            _ => {
+                self.flush_kept()?;
+                self.kept = Some(range);
+            }
+        }
+        Ok(())
+    }
+
+    fn flush_kept(&mut self) -> Result<(), RepositoryError> {
+        let Some(kept) = self.kept.take() else { return Ok(()) };
+        let mut position = kept.start;
+        while position < kept.end {
+            let Some((number, start)) = self.from.segment_at(position)? else { break };
+            let Some((segment, _)) = self.from.segment_ref(number)? else { break };
+            let end = start + segment.bytes;
+            let is_whole = position == start && end <= kept.end;
+            if is_whole && (self.data.is_at_segment_start() || segment.proof.is_some()) {
+                self.data.border(None, &mut self.sinks.sink())?;
+                self.data.push_segment(segment, &mut self.sinks.sink())?;
+                position = end;
+                continue;
+            }
+            // Proved segments are of one large file; what else is in the stream does not go on in them.
+            let is_proved = segment.proof.is_some();
+            if is_proved {
+                self.data.border(None, &mut self.sinks.sink())?;
+            }
+            let mut at = start;
+            for record in self.from.segment(number)?.iter() {
+                if at >= position && at < kept.end {
+                    self.data.push(*record, None, || Ok(None), &mut self.sinks.sink())?;
+                }
+                at += u64::from(record.chunk.size);
+            }
+            if is_proved {
+                self.data.border(None, &mut self.sinks.sink())?;
+            }
+            position = end.min(kept.end);
+        }
+        Ok(())
+    }
+
+    /// Appends an entry, whose stored bytes were taken over.
+    pub(super) fn entry(&mut self, entry: &Entry) -> Result<(), RepositoryError> {
+        self.entry_bytes += entry.stored_bytes();
+        self.logical_bytes += entry.size();
+        match self.blocks.push(entry)? {
+            Some(block) => self.block(block),
+            None => Ok(()),
+        }
+    }
+
+    fn block(&mut self, block: Block) -> Result<(), RepositoryError> {
+        let fingerprint = self.sinks.fingerprinter.one(&block.bytes);
+        let record = match self.known.get(&fingerprint) {
+            Some(record) => *record,
+            None => {
+                let chunk = self.sinks.sink().push(fingerprint, &block.bytes)?;
+                ChunkRecord { chunk, born: self.job }
+            }
+        };
+        let cover = Cover { first_path: block.first_path, data_bytes: block.data_bytes };
+        self.metadata.push(record, Some(cover), || Ok(None), &mut self.sinks.sink())
+    }
+
+    /// Ends both streams; `None` when they do not fit together, which is a mistake of this program.
+    pub(super) fn finish(mut self) -> Result<Option<Rewritten>, RepositoryError> {
+        self.flush_kept()?;
+        if let Some(block) = self.blocks.finish() {
+            self.block(block)?;
+        }
+        let Self { data, metadata, mut sinks, kept_bytes, entry_bytes, logical_bytes, .. } = self;
+        let data = data.finish(None, &mut sinks.sink())?;
+        let metadata = metadata.finish(None, &mut sinks.sink())?;
+        sinks.packer.close()?;
+        if kept_bytes != entry_bytes || data.bytes() != entry_bytes {
+            return Ok(None);
+        }
+        let Sinks { usage, added_bytes, .. } = sinks;
+        Ok(Some(Rewritten { data, metadata, usage, added_bytes, logical_bytes }))
+    }
+}

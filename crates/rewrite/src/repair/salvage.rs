@@ -1,0 +1,502 @@
+//! What is left of damaged versions, saved as new versions of their series.
+//!
+//! A new version is made as a backup makes one, with the damaged version for its base (`docs/concurrency.md`): it shares all
+//! containers with it that are whole, and copies none. The original stays; whoever does not want it any more forgets it.
+//!
+//! Of a file that lost parts the rest is saved, with holes for what is lost (`holes`); files of which nothing is left, and what lay in
+//! damaged metadata, are left out. Each is told to the context's progress.
+//!
+//! The new version's id says that it began just after the original: the newest version of a series, which the next backup builds
+//! on, stays the newest.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
+
+use larder_format::Fingerprint;
+use larder_format::compress::Compression;
+use larder_format::entry::{Entry, EntryKind, Timestamp, path_order};
+use larder_format::ids::{ContainerId, JobId};
+use larder_format::lease::{Done, JobKind, Lease};
+use larder_format::manifest::{Manifest, Summary};
+use larder_format::segment::ChunkRecord;
+use larder_job::{Ending, JobContext, LeaseKeeper, Problem};
+use larder_reader::{PlacedEntry, ReadLease, VersionReader, look, pin_of};
+use larder_store::catalog::Version;
+use larder_store::jobs::CommitError;
+use larder_store::repository::random;
+use larder_store::{Created, RepositoryError};
+use larder_writer::{Destination, Holding, Pool, Uploads, container_table, holdings};
+
+use super::holes::{Holed, without};
+use super::rewriting::{Rewriting, Rewritten};
+use super::{RepairError, TAG_REPAIRED};
+use crate::check::{BadContainer, CheckOptions, CheckReport, Examined, ReadData, bad_ranges, examine};
+
+/// How to save.
+#[derive(Debug, Clone)]
+pub struct SalvageOptions {
+    /// Content to read, to find what is damaged.
+    pub read_data: ReadData,
+    /// Only these versions; empty = all.
+    pub versions: Vec<JobId>,
+    /// Write nothing: only find out what would be saved.
+    pub dry_run: bool,
+    /// Name and version of the program, to record.
+    pub program: String,
+    /// How new metadata are compressed.
+    pub compression: Compression,
+}
+
+/// What became of one damaged version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SalvageOutcome {
+    /// What is left is in this version.
+    Saved(JobId),
+    /// It would be.
+    Planned,
+    /// This version was made of it before.
+    SavedBefore(JobId),
+    /// No file suffers from the damage.
+    NothingLost,
+    /// Nothing of it is left.
+    NothingLeft,
+    /// It was forgotten meanwhile.
+    Forgotten,
+    /// It cannot be read or built on; why.
+    Unreadable(String),
+}
+
+/// A damaged version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SalvagedVersion {
+    /// Its id.
+    pub id: JobId,
+    /// Its series; empty when its manifest cannot be read.
+    pub series: String,
+    /// What became of it.
+    pub outcome: SalvageOutcome,
+    /// What was lost.
+    pub losses: Losses,
+}
+
+/// What a version lost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Files of which a part is lost.
+    pub files_damaged: u64,
+    /// Files, and names of files, of which nothing is left.
+    pub files_lost: u64,
+    /// Stretches of metadata that cannot be read, each with an unknown number of entries.
+    pub gaps: u64,
+    /// Bytes of files that are lost, beside those in the gaps.
+    pub bytes_lost: u64,
+}
+
+impl Losses {
+    fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What was saved.
+#[derive(Debug, Clone, Default)]
+pub struct SalvageReport {
+    /// What the check found.
+    pub check: CheckReport,
+    /// Versions that were damaged.
+    pub versions: Vec<SalvagedVersion>,
+}
+
+/// Saves what is left of damaged versions.
+pub fn salvage(context: &JobContext, options: &SalvageOptions) -> Result<SalvageReport, RepairError> {
+    let store = context.repository.store().without_cache();
+    let context = &JobContext { repository: context.repository.through(store), ..context.clone() };
+    let wanted = CheckOptions { read_data: options.read_data, versions: options.versions.clone() };
+    let Examined { report, bad, readable } = examine(context, &wanted)?;
+    let all = context.runtime.block_on(context.repository.catalog())?.versions;
+    let mut affected: BTreeMap<JobId, String> = BTreeMap::new();
+    for version in report.damages.iter().flat_map(|damage| &damage.affected) {
+        affected.entry(version.id).or_insert_with(|| version.series.clone());
+    }
+    let mut versions = Vec::new();
+    for (id, series) in affected {
+        if context.cancel.is_cancelled() {
+            return Err(RepairError::Interrupted);
+        }
+        let mut losses = Losses::default();
+        let outcome = match readable.iter().find(|version| version.id() == id) {
+            None => {
+                SalvageOutcome::Unreadable("its manifest cannot be read, and nothing else says what it held".into())
+            }
+            Some(version) => match saved_before(&all, id) {
+                Some(saved) => SalvageOutcome::SavedBefore(saved),
+                None => save(context, version, &bad, options, &mut losses)?,
+            },
+        };
+        versions.push(SalvagedVersion { id, series, outcome, losses });
+    }
+    Ok(SalvageReport { check: report, versions })
+}
+
+/// The damaged versions that may be forgotten because what is left of them is saved.
+///
+/// One wrong answer of a store can make a whole version look damaged, or a saved one look stored. So both are checked once more:
+/// the original has to be damaged still, and the version saved from it has to be there and whole.
+pub fn replaced(
+    context: &JobContext,
+    report: &SalvageReport,
+    options: &SalvageOptions,
+) -> Result<HashSet<JobId>, RepairError> {
+    let saved: BTreeMap<JobId, JobId> = report
+        .versions
+        .iter()
+        .filter_map(|version| match version.outcome {
+            SalvageOutcome::Saved(saved) | SalvageOutcome::SavedBefore(saved) => Some((version.id, saved)),
+            _ => None,
+        })
+        .collect();
+    if saved.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let versions = saved.keys().chain(saved.values()).copied().collect();
+    let again = examine(context, &CheckOptions { read_data: options.read_data, versions })?;
+    let affected = || again.report.damages.iter().flat_map(|damage| &damage.affected).map(|version| version.id);
+    let damaged: HashSet<JobId> = affected().collect();
+    let readable: HashSet<JobId> = again.readable.iter().map(Version::id).collect();
+    let is_whole = |id: &JobId| readable.contains(id) && !damaged.contains(id);
+    let is_replaced = |(old, new): &(JobId, JobId)| damaged.contains(old) && is_whole(new);
+    Ok(saved.into_iter().filter(is_replaced).map(|(old, _)| old).collect())
+}
+
+/// The version that an earlier run made of this one.
+fn saved_before(all: &[Version], id: JobId) -> Option<JobId> {
+    let is_of = |version: &&Version| {
+        version.summary.base == Some(id) && version.summary.tags.iter().any(|tag| *tag == tag_of(id))
+    };
+    all.iter().find(is_of).map(Version::id)
+}
+
+/// Says which version another was saved from.
+fn tag_of(id: JobId) -> String {
+    format!("{TAG_REPAIRED}-from:{}", id.short())
+}
+
+/// Announces the work on one version and does it.
+fn save(
+    context: &JobContext,
+    version: &Version,
+    bad: &BTreeMap<ContainerId, BadContainer>,
+    options: &SalvageOptions,
+    losses: &mut Losses,
+) -> Result<SalvageOutcome, RepairError> {
+    let repository = &context.repository;
+    let pin = pin_of(version);
+    if options.dry_run {
+        let lease = ReadLease::take(context, version.summary.series.clone(), vec![pin]);
+        let outcome = match context.runtime.block_on(look(repository, version)) {
+            Ok(Some(manifest)) => rewrite(context, version.id(), manifest, bad, Destination::Nowhere, losses)
+                .map(|rewritten| rewritten.map_or_else(|outcome| outcome, |_| SalvageOutcome::Planned)),
+            Ok(None) => Ok(SalvageOutcome::Forgotten),
+            Err(error) => Err(error.into()),
+        };
+        lease.close();
+        return outcome;
+    }
+    let job = JobId::new(version.id().unix_ms() + 1, random(repository.entropy())?);
+    let layout = Some(version.summary.layout);
+    let lease = Lease { pins: vec![pin], layout, ..context.lease(JobKind::Backup, &version.summary.series) };
+    let keeper = LeaseKeeper::open(context, job, lease)?;
+    let result = save_announced(context, version, job, bad, options, losses);
+    // As with a backup: when an attempt at the commit may still land, the lease stays.
+    keeper.end(match &result {
+        Ok((_, Some(created))) => Ending::closed_if(created.all_answered, Done::committed(version.series)),
+        Ok((_, None)) => Ending::Closed(Done::nothing()),
+        Err(_) => Ending::Ended,
+    });
+    result.map(|(outcome, _)| outcome)
+}
+
+fn save_announced(
+    context: &JobContext,
+    version: &Version,
+    job: JobId,
+    bad: &BTreeMap<ContainerId, BadContainer>,
+    options: &SalvageOptions,
+    losses: &mut Losses,
+) -> Result<(SalvageOutcome, Option<Created>), RepairError> {
+    let repository = &context.repository;
+    // Only now, after the lease: what is there now stays.
+    let newest = context.runtime.block_on(async {
+        if !repository.is_retained(pin_of(version)).await? {
+            return Ok(None);
+        }
+        repository.buildable_generation(version).await
+    })?;
+    let Some(newest) = newest else {
+        let why = "it was forgotten meanwhile, or its first manifest cannot be read".to_owned();
+        return Ok((SalvageOutcome::Unreadable(why), None));
+    };
+    let old = context.runtime.block_on(repository.manifest(&newest))?;
+    let uploads = Uploads::new(repository.clone(), context.runtime.clone());
+    let pool = Pool::new(context, options.compression);
+    let handle = pool.handle().ok_or(RepairError::NoThreads)?;
+    let destination = Destination::Store { pool: handle, uploads: uploads.clone() };
+    let rewritten = match rewrite(context, job, old.clone(), bad, destination, losses)? {
+        Ok(rewritten) => rewritten,
+        Err(outcome) => return Ok((outcome, None)),
+    };
+    uploads.wait()?;
+    drop(pool);
+    let stored_bytes = uploads.stored_bytes();
+    let Some(manifest) = manifest_of(context, job, &old, rewritten, &uploads.stored(), stored_bytes, losses, options)?
+    else {
+        let why = "its recipe uses containers that its table does not have".to_owned();
+        return Ok((SalvageOutcome::Unreadable(why), None));
+    };
+    match context.runtime.block_on(repository.commit(version.series, &manifest)) {
+        Ok(created) => Ok((SalvageOutcome::Saved(job), Some(created))),
+        Err(CommitError::Fenced) => {
+            Ok((SalvageOutcome::Unreadable("this repair was taken for dead while it ran; run it again".into()), None))
+        }
+        Err(CommitError::Repository(error)) => Err(error.into()),
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "called once; a struct for it would only be taken apart again")]
+fn manifest_of(
+    context: &JobContext,
+    job: JobId,
+    old: &Manifest,
+    rewritten: Rewritten,
+    stored: &HashMap<ContainerId, Holding>,
+    stored_bytes: u64,
+    losses: &Losses,
+    options: &SalvageOptions,
+) -> Result<Option<Manifest>, RepositoryError> {
+    let Rewritten { data, metadata, usage, added_bytes, logical_bytes } = rewritten;
+    let of_old = holdings(&old.containers);
+    let held = |container: &ContainerId| stored.get(container).or_else(|| of_old.get(container)).copied();
+    let Some(containers) = container_table(&usage, held) else { return Ok(None) };
+    let mut statistics = old.summary.statistics.clone();
+    statistics.errors += losses.files_damaged + losses.files_lost + losses.gaps;
+    statistics.logical_bytes = logical_bytes;
+    statistics.stream_bytes = data.bytes();
+    statistics.chunks = data.chunks();
+    (statistics.read_bytes, statistics.new_chunks) = (0, 0);
+    (statistics.added_bytes, statistics.stored_bytes) = (added_bytes, stored_bytes);
+    let mut tags = old.summary.tags.clone();
+    tags.extend([TAG_REPAIRED.to_owned(), tag_of(old.summary.id)]);
+    tags.sort();
+    tags.dedup();
+    let summary = Summary {
+        id: job,
+        base: Some(old.summary.id),
+        more_bases: Vec::new(),
+        // When the original began is what its files' times are compared with.
+        ended_ms: context.clock.now_ms(),
+        tags,
+        program: options.program.clone(),
+        statistics,
+        attempt: random(context.repository.entropy())?,
+        ..old.summary.clone()
+    };
+    Ok(Some(Manifest { summary, data, metadata, containers }))
+}
+
+/// Writes the streams of what is left, or says why there is nothing to write.
+fn rewrite(
+    context: &JobContext,
+    job: JobId,
+    old: Manifest,
+    bad: &BTreeMap<ContainerId, BadContainer>,
+    destination: Destination,
+    losses: &mut Losses,
+) -> Result<Result<Rewritten, SalvageOutcome>, RepairError> {
+    let reader = VersionReader::new(context, old);
+    let mut ranges = Vec::new();
+    bad_ranges(&reader, bad, &mut ranges)?;
+    let known = whole_blocks(&reader, bad)?;
+    let mut rewriting = Rewriting::new(context, job, reader.manifest(), known, destination);
+    let version = reader.manifest().summary.id;
+    let mut saving = Saving { context, version, losses, lost: HashSet::new(), gaps: Vec::new(), last: Vec::new() };
+    let mut ranges = Lost { ranges, next: 0 };
+    let mut entries = reader.placed_below(b"");
+    let mut is_behind_gap = false;
+    loop {
+        if context.cancel.is_cancelled() {
+            return Err(RepairError::Interrupted);
+        }
+        match entries.next() {
+            None => break,
+            Some(Ok(placed)) => {
+                if path_order(&saving.last, &placed.entry.path) != Ordering::Less && !saving.last.is_empty() {
+                    saving.lose(&placed.entry.path, "its entry is out of order and is left out", 0);
+                    continue;
+                }
+                if std::mem::take(&mut is_behind_gap) {
+                    for folder in missing_folders(&saving.last, &placed.entry) {
+                        rewriting.entry(&folder)?;
+                    }
+                }
+                saving.last.clone_from(&placed.entry.path);
+                saving.entry(&mut rewriting, placed, &mut ranges)?;
+            }
+            Some(Err(error)) if error.is_damage() => {
+                let until = entries.recover()?;
+                saving.gap(until.clone());
+                is_behind_gap = true;
+                if until.is_none() {
+                    break;
+                }
+            }
+            Some(Err(error)) => return Err(error.into()),
+        }
+    }
+    let nothing_is_left = saving.last.is_empty();
+    if losses.is_nothing() {
+        return Ok(Err(SalvageOutcome::NothingLost));
+    }
+    if nothing_is_left {
+        return Ok(Err(SalvageOutcome::NothingLeft));
+    }
+    let rewritten = rewriting.finish()?;
+    let why = "what is left of its contents does not fit what is left of its entries".to_owned();
+    Ok(rewritten.ok_or(SalvageOutcome::Unreadable(why)))
+}
+
+/// Lost ranges of a data stream, looked at in order.
+struct Lost {
+    ranges: Vec<(Range<u64>, ContainerId)>,
+    next: usize,
+}
+
+impl Lost {
+    /// Those in `from..to`, cut to it and counted from its beginning. Calls come in order.
+    fn within(&mut self, from: u64, to: u64) -> Vec<Range<u64>> {
+        while self.ranges.get(self.next).is_some_and(|(range, _)| range.end <= from) {
+            self.next += 1;
+        }
+        let touching = self.ranges[self.next..].iter().take_while(|(range, _)| range.start < to);
+        touching.map(|(range, _)| range.start.max(from) - from..range.end.min(to) - from).collect()
+    }
+}
+
+/// What has been met so far.
+struct Saving<'a> {
+    context: &'a JobContext,
+    version: JobId,
+    losses: &'a mut Losses,
+    /// Files that are left out, which others may link to.
+    lost: HashSet<Vec<u8>>,
+    /// Stretches without entries: behind this path, before that one.
+    gaps: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    last: Vec<u8>,
+}
+
+impl Saving<'_> {
+    fn entry(&mut self, rewriting: &mut Rewriting, placed: PlacedEntry, lost: &mut Lost) -> Result<(), RepairError> {
+        let PlacedEntry { entry, data_offset } = placed;
+        if let EntryKind::HardLink { target } = &entry.kind
+            && self.is_lost(target)
+        {
+            self.lose(&entry.path, "it is another name of a file that is lost, and is left out", 0);
+            return Ok(());
+        }
+        let stored = entry.stored_bytes();
+        let lost = lost.within(data_offset, data_offset.saturating_add(stored));
+        if stored == 0 || lost.is_empty() {
+            rewriting.keep(data_offset..data_offset + stored)?;
+            rewriting.entry(&entry)?;
+            return Ok(());
+        }
+        match without(&entry, &lost) {
+            Some(Holed { entry, kept, lost }) => {
+                for range in kept {
+                    rewriting.keep(data_offset + range.start..data_offset + range.end)?;
+                }
+                rewriting.entry(&entry)?;
+                self.losses.files_damaged += 1;
+                self.losses.bytes_lost += lost;
+                self.tell(&entry.path, &format!("{lost} of {stored} bytes are lost and read as zeros"));
+            }
+            None => {
+                self.lose(&entry.path, "all of it is lost, and it is left out", stored);
+                self.lost.insert(entry.path);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_lost(&self, path: &[u8]) -> bool {
+        let in_gap = |(after, until): &(Vec<u8>, Option<Vec<u8>>)| {
+            path_order(after, path) == Ordering::Less
+                && until.as_ref().is_none_or(|until| path_order(path, until) == Ordering::Less)
+        };
+        self.lost.contains(path) || self.gaps.iter().any(in_gap)
+    }
+
+    fn lose(&mut self, path: &[u8], message: &str, bytes: u64) {
+        self.losses.files_lost += 1;
+        self.losses.bytes_lost += bytes;
+        self.tell(path, message);
+    }
+
+    fn gap(&mut self, until: Option<Vec<u8>>) {
+        self.losses.gaps += 1;
+        let until_text = until.as_ref().map(|until| format!("/{}", larder_source::PathText(until)));
+        let message = match (self.last.is_empty(), until_text) {
+            (true, Some(until)) => format!("nothing before {until} is known any more"),
+            (true, None) => "nothing of its tree can be read".to_owned(),
+            (false, Some(until)) => format!("what came behind it and before {until} is lost"),
+            (false, None) => "everything behind it is lost".to_owned(),
+        };
+        self.tell(&self.last.clone(), &message);
+        self.gaps.push((self.last.clone(), until));
+    }
+
+    fn tell(&self, path: &[u8], message: &str) {
+        let message = format!("{message} (snapshot {})", self.version.short());
+        let problem = Problem { path: path.to_vec(), during: "repair", message };
+        self.context.progress.problem(&problem);
+    }
+}
+
+/// Folders above an entry that lay in the gap before it. Nothing is known of them but that they were there.
+fn missing_folders(last: &[u8], entry: &Entry) -> Vec<Entry> {
+    let ends = entry.path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+    let folders = ends.map(|end| &entry.path[..end]).filter(|path| path_order(last, path) == Ordering::Less);
+    let never = Timestamp { seconds: 0, nanos: 0 };
+    let folder = |path: &[u8]| Entry {
+        path: path.to_vec(),
+        kind: EntryKind::Directory,
+        mode: 0o700,
+        mtime: never,
+        ctime: never,
+        atime: None,
+        inode: 0,
+        xattrs: Vec::new(),
+        ..entry.clone()
+    };
+    folders.map(folder).collect()
+}
+
+/// Blocks of metadata that are whole, by what they are.
+fn whole_blocks(
+    reader: &VersionReader,
+    bad: &BTreeMap<ContainerId, BadContainer>,
+) -> Result<HashMap<Fingerprint, ChunkRecord>, RepairError> {
+    let mut recipe = reader.metadata_recipe();
+    let mut known = HashMap::new();
+    for number in 0..recipe.segments() {
+        let records = match recipe.segment(number) {
+            Ok(records) => records,
+            Err(error) if error.is_damage() => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let is_whole =
+            |record: &&ChunkRecord| bad.get(&record.chunk.container).is_none_or(|bad| !bad.covers(&record.chunk));
+        known.extend(records.iter().filter(is_whole).map(|record| (record.chunk.fingerprint, *record)));
+    }
+    Ok(known)
+}

@@ -1,0 +1,31 @@
+//! Writing containers and recipes: what a backup and every job that copies chunks have in common.
+//!
+//! ```text
+//! chunks --> Packer --frames--> Pool (CPU) --containers--> Uploads --> store
+//! records --> RecipeWriter --segments--> NodeWriter --new nodes--> Packer of metadata
+//! ```
+//!
+//! * [`Cutting`]: which chunker a stream gets, and chunks with their fingerprints.
+//! * [`Packer`]: chunks into frames and containers. [`Pool`]: threads for CPU work. [`Uploads`]: containers on their way to the store.
+//! * [`RecipeWriter`], [`NodeWriter`]: the recipe of one stream.
+//! * [`container_table`]: the table of containers in a manifest.
+//!
+//! This crate never commits, and never reads versions: what it writes belongs to a job, and counts when that job's register does.
+//! Above: `lnode`, `rewrite`. Below: `job`, `dedup`, `store`, `format`, `chunking`.
+
+mod cutting;
+mod holding;
+mod merging;
+mod node_writer;
+mod packer;
+mod pool;
+mod recipe_writer;
+mod uploads;
+
+pub use cutting::{Chunks, Cutter, Cutting, HEAD_BYTES, KnownRun};
+pub use holding::{Holding, Usage, container_table, holdings};
+pub use node_writer::{CompareStored, MetaSink, NodeWriter, uses_of};
+pub use packer::{Destination, LANES_MAX, Packer};
+pub use pool::{Pool, PoolHandle, Worker};
+pub use recipe_writer::{RecipeWriter, tail_of};
+pub use uploads::{StopUploads, Uploads};

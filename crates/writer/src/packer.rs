@@ -1,0 +1,347 @@
+//! Fills containers with new chunks: chunks into frames, frames sealed by the pool, containers uploaded when complete.
+//!
+//! A chunk's place is known at once, because payload offsets count uncompressed bytes; whether its container has reached the
+//! store is known at the end. Nothing here commits: a crash leaves at most containers under this job's prefix.
+//!
+//! Invariant: chunks keep the order in which they came; the restore counts on finding neighbours together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use larder_chunking::pages::PAGE_CUT;
+use larder_format::compress::{Compressor, Matter};
+use larder_format::container::{
+    CONTAINER_TARGET, ChunkEntry, ChunkKind, ChunkRef, CompressedFrame, ContainerBuilder, FRAME_TARGET,
+    LIFECYCLE_PAYLOAD, PAYLOAD_TARGET_MAX, SealedFrame, seal_compressed, seal_frame,
+};
+use larder_format::ids::{ContainerId, ContainerKind, JobId};
+use larder_format::layout::Layout;
+use larder_format::seal::Keys;
+use larder_format::{EncodeError, Fingerprint};
+use larder_store::RepositoryError;
+use parking_lot::Mutex;
+
+use crate::pool::PoolHandle;
+use crate::uploads::{Uploads, WAITING_MAX};
+
+/// Most containers that one job fills at once. An open container takes memory until it is closed.
+pub const LANES_MAX: usize = 4;
+const _: () = assert!(WAITING_MAX >= LANES_MAX * LIFECYCLE_PAYLOAD + (16 << 20));
+
+/// What is done with full frames.
+#[derive(Debug, Clone)]
+pub enum Destination {
+    /// Sealed and uploaded.
+    Store {
+        /// Seals.
+        pool: PoolHandle,
+        /// Uploads.
+        uploads: Arc<Uploads>,
+    },
+    /// Nothing: a dry run only counts.
+    Nowhere,
+}
+
+/// See the module header.
+#[derive(Debug)]
+pub struct Packer {
+    destination: Destination,
+    kind: ContainerKind,
+    job: JobId,
+    next_seq: Arc<AtomicU32>,
+    open: Option<Open>,
+    ratio: Arc<Ratio>,
+    /// What comes; `None`: what it looks like.
+    matter: Option<Matter>,
+    payload_min: usize,
+    payload_max: usize,
+}
+
+/// Uncompressed and sealed bytes so far: tells how much payload makes a container of the target size.
+#[derive(Debug, Default)]
+struct Ratio {
+    raw: AtomicU64,
+    sealed: AtomicU64,
+}
+
+impl Ratio {
+    fn payload_target(&self) -> usize {
+        let (raw, sealed) = (self.raw.load(Ordering::Relaxed), self.sealed.load(Ordering::Relaxed));
+        if sealed == 0 {
+            return CONTAINER_TARGET;
+        }
+        let target = (CONTAINER_TARGET as u128 * u128::from(raw) / u128::from(sealed)) as usize;
+        target.clamp(CONTAINER_TARGET, PAYLOAD_TARGET_MAX)
+    }
+}
+
+#[derive(Debug)]
+struct Open {
+    id: ContainerId,
+    assembly: Arc<Assembly>,
+    chunks: Vec<ChunkEntry>,
+    payload: usize,
+    frame: Vec<u8>,
+    /// Chunks before this frame.
+    chunks_before: usize,
+    frames: u32,
+    payload_target: usize,
+}
+
+/// Frames of one container as they come out of the pool, in any order.
+#[derive(Debug)]
+struct Assembly {
+    id: ContainerId,
+    state: Mutex<Frames>,
+}
+
+#[derive(Debug, Default)]
+struct Frames {
+    sealed: Vec<Option<SealedFrame>>,
+    missing: usize,
+    /// Set when the packer has closed the container: its chunk table.
+    chunks: Option<Vec<ChunkEntry>>,
+}
+
+impl Packer {
+    /// A packer for containers of this kind of a job. They are numbered from 0.
+    pub fn new(destination: Destination, kind: ContainerKind, job: JobId) -> Self {
+        Self {
+            destination,
+            kind,
+            job,
+            next_seq: Arc::default(),
+            open: None,
+            ratio: Arc::default(),
+            matter: Some(Matter::Any),
+            payload_min: CONTAINER_TARGET,
+            payload_max: PAYLOAD_TARGET_MAX,
+        }
+    }
+
+    /// Fills containers as a layout has them. Whoever fills data containers asks for it: how large they are is decided here.
+    pub fn for_layout(self, layout: Layout) -> Self {
+        let payload_min = match layout {
+            Layout::Standard => CONTAINER_TARGET,
+            Layout::Lifecycle => LIFECYCLE_PAYLOAD,
+        };
+        Self { payload_min, ..self }
+    }
+
+    /// Another one of the same job and kind, which fills containers of its own, as the layout `lifecycle` has them; exactly, since
+    /// several are open at once.
+    pub fn beside(&self) -> Self {
+        let (destination, ratio) = (self.destination.clone(), self.ratio.clone());
+        let packer = Self { destination, next_seq: self.next_seq.clone(), open: None, ratio, ..*self };
+        Self { payload_max: LIFECYCLE_PAYLOAD, ..packer.for_layout(Layout::Lifecycle) }
+    }
+
+    /// Numbers containers from here on.
+    pub fn number_from(&mut self, next: u32) {
+        self.next_seq.store(next, Ordering::Relaxed);
+    }
+
+    /// The number that the next container gets.
+    pub fn next_number(&self) -> u32 {
+        self.next_seq.load(Ordering::Relaxed)
+    }
+
+    /// The chunks that come now are of this.
+    pub fn expect(&mut self, matter: Matter) {
+        self.matter = Some(matter);
+    }
+
+    /// The chunks that come are of what they look like.
+    pub fn guess_matter(&mut self) {
+        self.matter = None;
+    }
+
+    /// The container that is being filled.
+    fn open(&mut self) -> &mut Open {
+        self.open.get_or_insert_with(|| {
+            let seq = self.next_seq.fetch_add(1, Ordering::Relaxed);
+            let id = ContainerId { kind: self.kind, job: self.job, seq };
+            if let Destination::Store { uploads, .. } = &self.destination {
+                uploads.opened();
+            }
+            let assembly = Arc::new(Assembly { id, state: Mutex::default() });
+            let mut payload_target = self.ratio.payload_target().clamp(self.payload_min, self.payload_max);
+            if let Destination::Store { uploads, .. } = &self.destination {
+                payload_target = uploads.repository().container_payload().unwrap_or(payload_target);
+            }
+            Open {
+                id,
+                assembly,
+                chunks: Vec::new(),
+                payload: 0,
+                frame: Vec::with_capacity(FRAME_TARGET + FRAME_TARGET / 8),
+                chunks_before: 0,
+                frames: 0,
+                payload_target,
+            }
+        })
+    }
+
+    /// Appends a chunk and says where it will be.
+    pub fn push(&mut self, fingerprint: Fingerprint, chunk: &[u8]) -> Result<ChunkRef, RepositoryError> {
+        // A chunk never spans two frames, and a frame target is far below the largest frame a reader accepts.
+        let open = self.open();
+        let place = ChunkRef { fingerprint, container: open.id, offset: open.payload as u32, size: chunk.len() as u32 };
+        open.chunks.push(ChunkEntry { fingerprint, size: place.size, kind: ChunkKind::Plain });
+        open.frame.extend_from_slice(chunk);
+        open.payload += chunk.len();
+        if open.frame.len() >= FRAME_TARGET {
+            self.seal_frame()?;
+        }
+        self.close_if_full()?;
+        Ok(place)
+    }
+
+    /// Appends a frame as it was compressed, which holds exactly these chunks, and says where they will be. The caller has read them
+    /// out of these bytes.
+    pub fn push_frame(
+        &mut self,
+        chunks: &[ChunkRef],
+        frame: CompressedFrame,
+    ) -> Result<Vec<ChunkRef>, RepositoryError> {
+        // Offsets of what came before are given out: it cannot grow any more.
+        self.seal_frame()?;
+        let open = self.open();
+        let mut places = Vec::with_capacity(chunks.len());
+        for ChunkRef { fingerprint, size, .. } in chunks {
+            places.push(ChunkRef {
+                fingerprint: *fingerprint,
+                container: open.id,
+                offset: open.payload as u32,
+                size: *size,
+            });
+            open.chunks.push(ChunkEntry { fingerprint: *fingerprint, size: *size, kind: ChunkKind::Plain });
+            open.payload += *size as usize;
+        }
+        let raw_len = frame.raw_len as usize;
+        self.seal_with(raw_len, move |keys, id, number, _| seal_compressed(keys, id, number, frame))?;
+        self.close_if_full()?;
+        Ok(places)
+    }
+
+    fn close_if_full(&mut self) -> Result<(), RepositoryError> {
+        match self.open.as_ref().is_some_and(|open| open.payload >= open.payload_target) {
+            true => self.close(),
+            false => Ok(()),
+        }
+    }
+
+    /// Closes the open container, if there is one. Its upload goes on in the background.
+    pub fn close(&mut self) -> Result<(), RepositoryError> {
+        self.seal_frame()?;
+        let Some(open) = self.open.take() else { return Ok(()) };
+        if let Destination::Store { uploads, .. } = &self.destination {
+            open.assembly.state.lock().chunks = Some(open.chunks);
+            finish_if_complete(&open.assembly, uploads);
+        }
+        Ok(())
+    }
+
+    fn seal_frame(&mut self) -> Result<(), RepositoryError> {
+        let Some(open) = self.open.as_mut().filter(|open| !open.frame.is_empty()) else { return Ok(()) };
+        if matches!(self.destination, Destination::Nowhere) {
+            open.frame.clear();
+            open.frames += 1;
+            return Ok(());
+        }
+        let matter = self.matter.unwrap_or_else(|| matter_of(&open.chunks[open.chunks_before..]));
+        let raw = std::mem::replace(&mut open.frame, Vec::with_capacity(FRAME_TARGET + FRAME_TARGET / 8));
+        self.seal_with(raw.len(), move |keys, id, number, compressor| {
+            compressor.expect(matter);
+            seal_frame(keys, id, number, &raw, compressor)
+        })
+    }
+
+    /// Hands the next frame of the open container, of so many uncompressed bytes, to a thread that seals it.
+    fn seal_with(
+        &mut self,
+        raw_len: usize,
+        seal: impl FnOnce(&Keys, ContainerId, u32, &mut Compressor) -> Result<SealedFrame, EncodeError> + Send + 'static,
+    ) -> Result<(), RepositoryError> {
+        let Some(open) = self.open.as_mut() else { return Ok(()) };
+        let number = open.frames;
+        open.frames += 1;
+        open.chunks_before = open.chunks.len();
+        let Destination::Store { pool, uploads } = &self.destination else { return Ok(()) };
+        uploads.take(raw_len)?;
+        {
+            let mut state = open.assembly.state.lock();
+            state.sealed.push(None);
+            state.missing += 1;
+        }
+        let (assembly, uploads, ratio) = (open.assembly.clone(), uploads.clone(), self.ratio.clone());
+        pool.urgent(move |worker| {
+            let keys = uploads.repository().keys();
+            let frame = match seal(keys, assembly.id, number, &mut worker.compressor) {
+                Ok(frame) => frame,
+                Err(error) => return uploads.fail(error.into()),
+            };
+            // A frame that cannot be compressed grows by its tag; that little is not accounted for.
+            uploads.give_back(raw_len.saturating_sub(frame.bytes.len()));
+            ratio.raw.fetch_add(raw_len as u64, Ordering::Relaxed);
+            ratio.sealed.fetch_add(frame.bytes.len() as u64, Ordering::Relaxed);
+            {
+                let mut state = assembly.state.lock();
+                state.sealed[number as usize] = Some(frame);
+                state.missing -= 1;
+            }
+            finish_if_complete(&assembly, &uploads);
+        });
+        Ok(())
+    }
+}
+
+/// What chunks are of, by their sizes: whoever cuts by contents never cuts all alike.
+fn matter_of(chunks: &[ChunkEntry]) -> Matter {
+    let pages = chunks.iter().filter(|chunk| chunk.size == PAGE_CUT).count();
+    // Streams of pages may end within one.
+    if pages > 1 && pages + 1 >= chunks.len() { Matter::Pages } else { Matter::Any }
+}
+
+/// Puts the container together once it is closed and all its frames are sealed; whoever makes that true does it.
+fn finish_if_complete(assembly: &Arc<Assembly>, uploads: &Arc<Uploads>) {
+    let (chunks, frames) = {
+        let mut state = assembly.state.lock();
+        if state.missing > 0 {
+            return;
+        }
+        let Some(chunks) = state.chunks.take() else { return };
+        (chunks, std::mem::take(&mut state.sealed))
+    };
+    let payload: usize = frames.iter().flatten().map(|frame| frame.bytes.len()).sum();
+    let mut builder = ContainerBuilder::with_room(assembly.id, payload, chunks.len());
+    let mut accounted = 0;
+    for frame in frames.into_iter().flatten() {
+        accounted += frame.bytes.len().min(frame.entry.raw_len as usize);
+        builder.push_frame(&frame);
+    }
+    let bytes = chunks.iter().map(|chunk| u64::from(chunk.size)).sum();
+    match builder.finish(uploads.repository().keys(), &chunks) {
+        Ok(object) => uploads.upload(assembly.id, object, accounted, chunks.len() as u32, bytes),
+        Err(error) => uploads.fail(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_known_by_their_sizes() {
+        let chunks = |sizes: &[u32]| -> Vec<_> {
+            let entry = |size| ChunkEntry { fingerprint: Fingerprint([0; 32]), size, kind: ChunkKind::Plain };
+            sizes.iter().copied().map(entry).collect()
+        };
+        for pages in [&[PAGE_CUT; 3][..], &[PAGE_CUT, PAGE_CUT, 1000]] {
+            assert_eq!(matter_of(&chunks(pages)), Matter::Pages, "{pages:?}");
+        }
+        for others in [&[][..], &[PAGE_CUT], &[PAGE_CUT, 1000, 5000, PAGE_CUT], &[3000, 5000]] {
+            assert_eq!(matter_of(&chunks(others)), Matter::Any, "{others:?}");
+        }
+    }
+}

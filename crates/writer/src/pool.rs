@@ -1,0 +1,147 @@
+//! Threads for CPU work: sealing frames; reading, cutting and fingerprinting files; opening what is to be copied.
+//!
+//! Sealing goes first: it frees memory, reading takes it. Work never waits for anything but the processor and the source,
+//! so a full pool always drains. How much work may wait is bounded by whoever hands it in.
+//!
+//! In turns with everything else (`larder_index::Executor::Turns`) there are no threads: work is done where it is handed in.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, select_biased, unbounded};
+use larder_format::compress::{Compression, Compressor, Decompressor};
+use larder_job::JobContext;
+use parking_lot::Mutex;
+
+/// What each thread has of its own.
+pub struct Worker {
+    pub(crate) compressor: Compressor,
+    /// Opens compressed frames.
+    pub decompressor: Decompressor,
+    /// Memory for a compressed frame. The next user overwrites it.
+    pub compressed: Vec<u8>,
+    /// Memory for what a frame decompresses to. The next user overwrites it.
+    pub raw: Vec<u8>,
+}
+
+impl Worker {
+    fn new(compression: Compression) -> Self {
+        let (compressor, decompressor) = (Compressor::new(compression), Decompressor::new());
+        Self { compressor, decompressor, compressed: Vec::new(), raw: Vec::new() }
+    }
+}
+
+type Job = Box<dyn FnOnce(&mut Worker) + Send>;
+
+/// See the module header.
+#[derive(Debug)]
+pub struct Pool {
+    /// `None` while it ends.
+    handle: Option<PoolHandle>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Hands work in. Does not keep the pool alive.
+#[derive(Clone)]
+pub struct PoolHandle {
+    workers: Workers,
+    threads: usize,
+}
+
+#[derive(Clone)]
+enum Workers {
+    Threads {
+        urgent: Sender<Job>,
+        normal: Sender<Job>,
+    },
+    /// Whoever hands work in.
+    Own(Arc<Mutex<Worker>>),
+}
+
+impl std::fmt::Debug for PoolHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PoolHandle").finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    /// Starts as many threads as the context says. In turns with everything else, none is started.
+    pub fn new(context: &JobContext, compression: Compression) -> Self {
+        if context.runtime.is_in_turns() {
+            let worker = Worker::new(compression);
+            let handle = PoolHandle { workers: Workers::Own(Arc::new(Mutex::new(worker))), threads: 1 };
+            return Self { handle: Some(handle), threads: Vec::new() };
+        }
+        let (urgent, urgent_jobs) = unbounded();
+        let (normal, normal_jobs) = unbounded();
+        let threads = (0..context.threads.get()).map(|number| {
+            let (urgent_jobs, normal_jobs) = (urgent_jobs.clone(), normal_jobs.clone());
+            std::thread::Builder::new()
+                .name(format!("backup-{number}"))
+                .spawn(move || work(&urgent_jobs, &normal_jobs, compression))
+        });
+        // A thread that cannot be started leaves fewer; with none at all the caller's receive fails and is reported.
+        let threads = threads.filter_map(Result::ok).collect();
+        let handle = PoolHandle { workers: Workers::Threads { urgent, normal }, threads: context.threads.get() };
+        Self { handle: Some(handle), threads }
+    }
+
+    /// `None` after the pool was closed.
+    pub fn handle(&self) -> Option<PoolHandle> {
+        self.handle.clone()
+    }
+}
+
+impl PoolHandle {
+    /// How many pieces of work are done at once.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Hands in work that is done first.
+    pub(crate) fn urgent(&self, job: impl FnOnce(&mut Worker) + Send + 'static) {
+        match &self.workers {
+            // Fails only when every thread has panicked; whoever waits for the result sees that.
+            Workers::Threads { urgent, .. } => drop(urgent.send(Box::new(job))),
+            Workers::Own(worker) => job(&mut worker.lock()),
+        }
+    }
+
+    /// Hands in work that is done after all urgent work.
+    pub fn normal(&self, job: impl FnOnce(&mut Worker) + Send + 'static) {
+        match &self.workers {
+            Workers::Threads { normal, .. } => drop(normal.send(Box::new(job))),
+            Workers::Own(worker) => job(&mut worker.lock()),
+        }
+    }
+}
+
+impl Drop for Pool {
+    /// Finishes what was handed in, then ends the threads.
+    fn drop(&mut self) {
+        self.handle = None;
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn work(urgent: &Receiver<Job>, normal: &Receiver<Job>, compression: Compression) {
+    let mut worker = Worker::new(compression);
+    loop {
+        let job = select_biased! {
+            recv(urgent) -> job => job,
+            recv(normal) -> job => job,
+        };
+        match job {
+            Ok(job) => job(&mut worker),
+            // One side is closed: finish what is left of the other.
+            Err(_) => {
+                while let Ok(job) = urgent.recv().or_else(|_| normal.recv()) {
+                    job(&mut worker);
+                }
+                return;
+            }
+        }
+    }
+}

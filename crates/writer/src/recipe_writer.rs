@@ -1,0 +1,187 @@
+//! Writes the recipe of one stream: records into segments, stored as chunks unless the base has them already.
+
+use larder_chunking::RunMac;
+use larder_dedup::{Segmenter, samples_of};
+use larder_format::ids::JobId;
+use larder_format::recipe::{Cover, Proof, Recipe, SegmentRef, TAIL_MAX};
+use larder_format::segment::{self, ChunkRecord};
+use larder_store::RepositoryError;
+
+use crate::cutting::Cutter;
+use crate::merging::Merging;
+use crate::{MetaSink, NodeWriter, uses_of};
+
+/// What the proofs of a large file's segments are made of.
+#[derive(Debug)]
+struct Proving {
+    cutter: Cutter,
+    /// No cut depends on more than this many bytes from its chunk's start.
+    max: u32,
+    empty: RunMac,
+    /// Over the open segment.
+    mac: RunMac,
+    /// Whether the MAC has seen all of the open segment.
+    is_whole: bool,
+    merging: Option<Merging>,
+}
+
+impl Proving {
+    /// The proof of the segment that ends here.
+    fn take(&mut self, records: &[ChunkRecord]) -> Option<Proof> {
+        let mac = std::mem::replace(&mut self.mac, self.empty.clone());
+        if !std::mem::replace(&mut self.is_whole, true) {
+            return None;
+        }
+        let tail = tail_of(records.iter().map(|record| record.chunk.size), self.max);
+        Some(Proof { mac: mac.finish(), cutter: self.cutter as u8, tail })
+    }
+}
+
+/// See the module header.
+#[derive(Debug)]
+pub struct RecipeWriter {
+    segmenter: Segmenter,
+    proving: Option<Proving>,
+    cover: Option<Cover>,
+    nodes: NodeWriter,
+}
+
+impl RecipeWriter {
+    /// A writer that shares what it can with the base's recipe.
+    pub fn new(base: Option<&Recipe>) -> Self {
+        Self { segmenter: Segmenter::new(), proving: None, cover: None, nodes: NodeWriter::new(base) }
+    }
+
+    /// Whether the next record begins a segment, so that a whole segment of the base may be taken over instead.
+    pub fn is_at_segment_start(&self) -> bool {
+        self.segmenter.is_at_start()
+    }
+
+    /// A large file begins: ends the open segment, and proves those that follow. `max` is how far cuts look; chunks born before
+    /// `merge_before` are merged into superchunks.
+    pub fn begin_file(
+        &mut self,
+        cutter: Cutter,
+        max: u32,
+        run_mac: &RunMac,
+        merge_before: Option<JobId>,
+        candidate: Option<SegmentRef>,
+        sink: &mut MetaSink<'_>,
+    ) -> Result<(), RepositoryError> {
+        self.border(candidate, sink)?;
+        let (empty, mac) = (run_mac.clone(), run_mac.clone());
+        let merging = merge_before.map(|born_before| Merging::new(born_before, run_mac.clone()));
+        self.proving = Some(Proving { cutter, max, empty, mac, is_whole: true, merging });
+        Ok(())
+    }
+
+    /// The large file has ended.
+    pub fn end_file(&mut self, candidate: Option<SegmentRef>, sink: &mut MetaSink<'_>) -> Result<(), RepositoryError> {
+        if self.proving.is_some() {
+            self.border(candidate, sink)?;
+            self.proving = None;
+        }
+        Ok(())
+    }
+
+    /// Ends the open segment here, whatever its content; `candidate` as in [`Self::push`].
+    pub fn border(&mut self, candidate: Option<SegmentRef>, sink: &mut MetaSink<'_>) -> Result<(), RepositoryError> {
+        match self.segmenter.finish() {
+            Some(records) => self.end_segment(&records, candidate, sink),
+            None => Ok(()),
+        }
+    }
+
+    /// The record pushed next, and its content if that is at hand: what proofs and superchunks are made of.
+    pub fn saw(&mut self, record: &ChunkRecord, content: Option<&[u8]>) {
+        if let Some(proving) = &mut self.proving {
+            if let Some(merging) = &mut proving.merging {
+                merging.push(record, content);
+            }
+            match content {
+                Some(content) => proving.mac.update(content),
+                None => proving.is_whole = false,
+            }
+        }
+    }
+
+    /// Appends a record; `cover` says where in the tree it lies, for metadata streams. `candidate` is asked, when a segment
+    /// ends, for the base's segment that the records were last found in.
+    pub fn push(
+        &mut self,
+        record: ChunkRecord,
+        cover: Option<Cover>,
+        candidate: impl FnOnce() -> Result<Option<SegmentRef>, RepositoryError>,
+        sink: &mut MetaSink<'_>,
+    ) -> Result<(), RepositoryError> {
+        if let Some(cover) = cover {
+            match &mut self.cover {
+                Some(whole) => whole.data_bytes = whole.data_bytes.saturating_add(cover.data_bytes),
+                None => self.cover = Some(cover),
+            }
+        }
+        match self.segmenter.push(record) {
+            Some(records) => {
+                let candidate = candidate()?;
+                self.end_segment(&records, candidate, sink)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn end_segment(
+        &mut self,
+        records: &[ChunkRecord],
+        candidate: Option<SegmentRef>,
+        sink: &mut MetaSink<'_>,
+    ) -> Result<(), RepositoryError> {
+        let merging = self.proving.as_mut().and_then(|proving| proving.merging.as_mut());
+        let superchunks = merging.map(Merging::take).unwrap_or_default();
+        let bytes = segment::encode(records, &superchunks)?;
+        let fingerprint = sink.fingerprinter.one(&bytes);
+        let cover = self.cover.take();
+        let proof = self.proving.as_mut().and_then(|proving| proving.take(records));
+        let shared = candidate.filter(|segment| segment.chunk.fingerprint == fingerprint && segment.cover == cover);
+        let segment = match shared {
+            // Equal records are equal bytes, so either proof holds.
+            Some(segment) if sink.may_share(&segment.chunk, &bytes)? => {
+                SegmentRef { proof: proof.or(segment.proof), ..segment }
+            }
+            _ => SegmentRef {
+                chunk: sink.push(fingerprint, &bytes)?,
+                bytes: records.iter().map(|record| u64::from(record.chunk.size)).sum(),
+                chunks: records.len() as u32,
+                samples: samples_of(records),
+                uses: uses_of(records),
+                cover,
+                proof,
+            },
+        };
+        self.push_segment(segment, sink)
+    }
+
+    /// Appends a whole segment, which the base has or which was just stored.
+    pub fn push_segment(&mut self, segment: SegmentRef, sink: &mut MetaSink<'_>) -> Result<(), RepositoryError> {
+        debug_assert!(self.segmenter.is_at_start());
+        self.nodes.push(segment, sink)
+    }
+
+    /// Ends the stream.
+    pub fn finish(mut self, candidate: Option<SegmentRef>, sink: &mut MetaSink<'_>) -> Result<Recipe, RepositoryError> {
+        self.border(candidate, sink)?;
+        self.nodes.finish(sink)
+    }
+}
+
+/// Lengths of the chunks at the end of a run that cuts look ahead from: those that begin less than `max` before it.
+pub fn tail_of(sizes: impl DoubleEndedIterator<Item = u32>, max: u32) -> Vec<u32> {
+    let mut before_end = 0_u32;
+    let lengths = sizes.rev().take_while(|size| {
+        let looks_ahead = before_end < max;
+        before_end = before_end.saturating_add(*size);
+        looks_ahead
+    });
+    let mut tail: Vec<u32> = lengths.take(TAIL_MAX).collect();
+    tail.reverse();
+    tail
+}

@@ -1,0 +1,229 @@
+//! Containers on their way to the store: how many bytes wait, how many containers are under way, what has failed.
+//!
+//! One account of memory for everything between a chunk found new and its container acknowledged. Whoever adds to it waits
+//! while it is full; compressing and uploading take from it and never wait for it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use futures::task::AtomicWaker;
+use futures::{StreamExt, TryStreamExt};
+use larder_format::container::PAYLOAD_TARGET_MAX;
+use larder_format::ids::ContainerId;
+use larder_format::names;
+use larder_index::IndexRuntime;
+use larder_store::rules::Rule;
+use larder_store::{Repository, RepositoryError, StoreError, StoreErrorKind, StoreOp};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use tokio::sync::watch;
+
+use crate::holding::Holding;
+
+/// Bytes that may wait. Must exceed what two open containers can hold, or they could never be closed.
+pub(crate) const WAITING_MAX: usize = 96 << 20;
+const _: () = assert!(WAITING_MAX >= 2 * PAYLOAD_TARGET_MAX + (16 << 20));
+
+/// Containers that are asked for at once.
+const LOOKS_AT_ONCE: usize = 16;
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: usize,
+    open_containers: usize,
+    stored: HashMap<ContainerId, Holding>,
+    stored_bytes: u64,
+    failure: Option<RepositoryError>,
+}
+
+/// See the module header. Shared by the packers and the pool's threads.
+#[derive(Debug)]
+pub struct Uploads {
+    repository: Repository,
+    runtime: IndexRuntime,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Who waits in turns with everybody else.
+    waiting: AtomicWaker,
+    /// Whether nothing more is to be uploaded.
+    stopped: watch::Sender<bool>,
+}
+
+/// Stops uploads when the job that makes them ends, however it ends.
+#[derive(Debug)]
+pub struct StopUploads(pub Arc<Uploads>);
+
+impl Drop for StopUploads {
+    fn drop(&mut self) {
+        self.0.stopped.send_replace(true);
+    }
+}
+
+impl Uploads {
+    /// An empty account for the uploads of one job.
+    pub fn new(repository: Repository, runtime: IndexRuntime) -> Arc<Self> {
+        Arc::new(Self {
+            repository,
+            runtime,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            waiting: AtomicWaker::new(),
+            stopped: watch::Sender::new(false),
+        })
+    }
+
+    pub(crate) fn repository(&self) -> &Repository {
+        &self.repository
+    }
+
+    /// Waits until it is so.
+    fn until(&self, is_so: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+        if self.runtime.is_in_turns() {
+            // Whoever changes it does so while this waits here.
+            self.runtime.block_on(poll_fn(|context| {
+                self.waiting.register(context.waker());
+                if is_so(&self.state.lock()) { Poll::Ready(()) } else { Poll::Pending }
+            }));
+        }
+        let mut state = self.state.lock();
+        while !is_so(&state) {
+            self.changed.wait(&mut state);
+        }
+        state
+    }
+
+    fn tell(&self) {
+        self.changed.notify_all();
+        self.waiting.wake();
+    }
+
+    /// Waits for room for `bytes` more, then takes it; fails when an upload has failed.
+    pub(crate) fn take(&self, bytes: usize) -> Result<(), RepositoryError> {
+        let mut state = self.until(|state| state.waiting + bytes <= WAITING_MAX || state.failure.is_some());
+        fail_if_failed(&mut state)?;
+        state.waiting += bytes;
+        Ok(())
+    }
+
+    /// Gives room back.
+    pub(crate) fn give_back(&self, bytes: usize) {
+        self.state.lock().waiting -= bytes;
+        self.tell();
+    }
+
+    /// A container is being filled.
+    pub(crate) fn opened(&self) {
+        self.state.lock().open_containers += 1;
+    }
+
+    /// A container will never be whole: whoever waits, and whoever comes next, is told why.
+    pub(crate) fn fail(&self, error: RepositoryError) {
+        self.state.lock().failure.get_or_insert(error);
+        self.tell();
+    }
+
+    /// Uploads a finished container, of which `accounted` bytes are taken.
+    pub(crate) fn upload(
+        self: &Arc<Self>,
+        id: ContainerId,
+        object: Vec<u8>,
+        accounted: usize,
+        chunks: u32,
+        bytes: u64,
+    ) {
+        let uploads = self.clone();
+        let held = Holding { chunks, bytes, object_bytes: object.len() as u64 };
+        let is_awaited = self.repository.keeps(Rule::DurableFirst);
+        if !is_awaited {
+            let mut state = self.state.lock();
+            state.open_containers -= 1;
+            state.stored.insert(id, held);
+        }
+        self.runtime.detach(async move {
+            let (mut stopped, name) = (uploads.stopped.subscribe(), names::container(id));
+            let result = tokio::select! {
+                biased;
+                _ = stopped.wait_for(|stopped| *stopped) => Err(stopped_error(id)),
+                created = uploads.repository.store().create(&name, Bytes::from(object)) => created,
+            };
+            let mut state = uploads.state.lock();
+            state.waiting -= accounted;
+            state.open_containers -= usize::from(is_awaited);
+            match result {
+                Ok(_) => {
+                    state.stored_bytes += held.object_bytes;
+                    state.stored.insert(id, held);
+                }
+                Err(error) => drop(state.failure.get_or_insert(error.into())),
+            }
+            drop(state);
+            uploads.tell();
+        });
+    }
+
+    /// Waits until every container that was opened is acknowledged by the store.
+    pub fn wait(&self) -> Result<(), RepositoryError> {
+        fail_if_failed(&mut self.until(|state| state.open_containers == 0 || state.failure.is_some()))
+    }
+
+    /// Asks the store for each stored container by name, past the cache: for a task that replaces what others lean on. A store that says
+    /// "created" and has nothing would cost what is replaced (`AskedTwice`).
+    pub fn confirm(&self) -> Result<(), RepositoryError> {
+        if !self.repository.keeps(Rule::AskedTwice) {
+            return Ok(());
+        }
+        let store = self.repository.store().without_cache();
+        // In one order: a seed of the simulation is one run.
+        let stored: BTreeMap<ContainerId, Holding> = self.stored().into_iter().collect();
+        let looks = stored.into_iter().map(|(id, held)| {
+            let store = &store;
+            async move {
+                let name = names::container(id);
+                let there = store.size(&name).await?;
+                if there == held.object_bytes { Ok(()) } else { Err(other_size(name, held.object_bytes, there)) }
+            }
+        });
+        let looks: Vec<_> = looks.collect();
+        self.runtime.block_on(futures::stream::iter(looks).buffer_unordered(LOOKS_AT_ONCE).try_collect::<()>())
+    }
+
+    /// What each stored container holds.
+    pub fn stored(&self) -> HashMap<ContainerId, Holding> {
+        self.state.lock().stored.clone()
+    }
+
+    /// Bytes of all stored containers.
+    pub fn stored_bytes(&self) -> u64 {
+        self.state.lock().stored_bytes
+    }
+}
+
+fn stopped_error(id: ContainerId) -> StoreError {
+    let source = Some("the job has ended".into());
+    StoreError { op: StoreOp::Create, name: names::container(id), kind: StoreErrorKind::Other, source }
+}
+
+fn other_size(name: String, expected: u64, got: u64) -> RepositoryError {
+    let kind = larder_store::StoreErrorKind::Damaged;
+    let source = Some(larder_store::ShortRead { expected, got }.into());
+    larder_store::StoreError { op: larder_store::StoreOp::Size, name, kind, source }.into()
+}
+
+/// The first caller gets the error itself; the job ends with it.
+fn fail_if_failed(state: &mut State) -> Result<(), RepositoryError> {
+    match state.failure.take() {
+        None => Ok(()),
+        Some(error) => {
+            let again = larder_store::StoreError {
+                op: larder_store::StoreOp::Create,
+                name: "containers".to_owned(),
+                kind: larder_store::StoreErrorKind::Other,
+                source: Some("an earlier upload failed".into()),
+            };
+            state.failure = Some(again.into());
+            Err(error)
+        }
+    }
+}
