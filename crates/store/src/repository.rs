@@ -177,7 +177,7 @@ pub struct Repository {
     /// Why the object `config` is not the one in use.
     pub(crate) config_problem: Option<Arc<RepositoryError>>,
     #[cfg(feature = "breakable-rules")]
-    pub(crate) broken: Option<crate::rules::Rule>,
+    pub(crate) broken: Vec<crate::rules::Rule>,
     /// Payload bytes of a full container.
     #[cfg(feature = "breakable-rules")]
     pub(crate) container_payload: Option<usize>,
@@ -376,7 +376,7 @@ impl Repository {
             entropy,
             config_problem: None,
             #[cfg(feature = "breakable-rules")]
-            broken: None,
+            broken: Vec::new(),
             #[cfg(feature = "breakable-rules")]
             container_payload: None,
         }

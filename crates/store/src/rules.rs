@@ -132,12 +132,14 @@ pub enum Rule {
 impl Repository {
     /// Whether a rule holds.
     pub fn keeps(&self, rule: Rule) -> bool {
-        self.broken != Some(rule)
+        !self.broken.contains(&rule)
     }
 
     /// The same repository without one rule. For tests.
     pub fn without_rule(&self, rule: Rule) -> Self {
-        Self { broken: Some(rule), ..self.clone() }
+        let mut without = self.clone();
+        without.broken.push(rule);
+        without
     }
 
     /// The same repository, of which containers are full with so many bytes. For tests.

@@ -68,7 +68,7 @@ pub fn init(world: &World) {
 
 impl Node {
     /// A process that begins to live.
-    pub async fn start(life: Life, ledger: &Ledger, habits: Habits, broken: Option<Rule>) -> Result<Self, Stop> {
+    pub async fn start(life: Life, ledger: &Ledger, habits: Habits, broken: &[Rule]) -> Result<Self, Stop> {
         let mut rng = Rng::new(life.seed);
         let options = StoreOptions {
             retry_deadline: Duration::from_secs(120),
@@ -88,7 +88,7 @@ impl Node {
         let repository = Repository::open_with_master(store, MasterKey(MASTER), dice).await?;
         let repository = repository.with_container_payload(PAYLOAD);
         Ok(Self {
-            repository: broken.map_or(repository.clone(), |rule| repository.without_rule(rule)),
+            repository: broken.iter().fold(repository, |repository, rule| repository.without_rule(*rule)),
             ledger: ledger.clone(),
             habits,
             rng: RefCell::new(rng),
