@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::task::AtomicWaker;
@@ -15,6 +16,7 @@ use larder_format::container::PAYLOAD_TARGET_MAX;
 use larder_format::ids::ContainerId;
 use larder_format::names;
 use larder_index::IndexRuntime;
+use larder_job::Cancel;
 use larder_store::rules::Rule;
 use larder_store::{Repository, RepositoryError, StoreError, StoreErrorKind, StoreOp};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -28,6 +30,9 @@ const _: () = assert!(WAITING_MAX >= 2 * PAYLOAD_TARGET_MAX + (16 << 20));
 
 /// Containers that are asked for at once.
 const LOOKS_AT_ONCE: usize = 16;
+
+/// How often a thread that waits looks whether its job is to stop.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
 struct State {
@@ -89,7 +94,8 @@ impl Uploads {
         }
         let mut state = self.state.lock();
         while !is_so(&state) {
-            self.changed.wait(&mut state);
+            // A signal changes nothing here that could wake this.
+            self.changed.wait_for(&mut state, LOOK_AGAIN);
         }
         state
     }
@@ -166,6 +172,13 @@ impl Uploads {
     /// Waits until every container that was opened is acknowledged by the store.
     pub fn wait(&self) -> Result<(), RepositoryError> {
         fail_if_failed(&mut self.until(|state| state.open_containers == 0 || state.failure.is_some()))
+    }
+
+    /// As [`Self::wait`], until somebody asks to stop. Says whether every container is acknowledged and nobody asked.
+    pub fn wait_unless(&self, cancel: &Cancel) -> Result<bool, RepositoryError> {
+        let is_over = |state: &State| state.open_containers == 0 || state.failure.is_some();
+        fail_if_failed(&mut self.until(|state| is_over(state) || cancel.is_cancelled()))?;
+        Ok(!cancel.is_cancelled())
     }
 
     /// Asks the store for each stored container by name, past the cache: for a task that replaces what others lean on. A store that says

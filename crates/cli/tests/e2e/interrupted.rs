@@ -50,6 +50,20 @@ fn ctrl_c_ends_with_130_and_the_next_run_works() {
     }
 }
 
+/// Everything is read and cut long before it is uploaded, which would take three quarters of a minute.
+#[test]
+fn ctrl_c_ends_a_backup_that_only_uploads() {
+    let play = Play::with_repository();
+    let content = tree::noise(12, 12_000_000);
+    std::fs::write(play.path("input"), content).expect("a file");
+    let child = play.spawn(&mut play.command(["--limit-upload", "256KiB", "backup", "--json", "input"]));
+    std::thread::sleep(Duration::from_secs(3));
+    signal(&child, Signal::INT);
+    let ran = Ran::from(child.wait_with_output().expect("it ends")).code(130);
+    assert_eq!(ran.errors("exit_error")[0]["code"], 130, "{}", ran.stderr);
+    assert_eq!(snapshots(&play), 0);
+}
+
 /// The same backup once more reuses what was uploaded.
 fn again(play: &Play) {
     let content = tree::noise(11, 40_000_000);

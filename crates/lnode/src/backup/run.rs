@@ -302,7 +302,9 @@ fn run(
     let uploads = Uploads::new(repository.clone(), context.runtime.clone());
     let _stop = StopUploads(uploads.clone());
     let streams = pipeline(context, input, options, job, started_ms, cutting, announced, &bases, &uploads)?;
-    uploads.wait()?;
+    if !uploads.wait_unless(&context.cancel)? {
+        return Err(BackupError::Interrupted);
+    }
     let mut statistics = streams.statistics.clone();
     statistics.stored_bytes = uploads.stored_bytes();
     let unchanged = bases.first().is_some_and(|OpenBase { manifest, why, .. }| {

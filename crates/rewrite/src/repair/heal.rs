@@ -252,8 +252,7 @@ impl Healing<'_> {
             Ok(if missing == 0 { GoOn::No } else { GoOn::Yes })
         })?;
         packer.close()?;
-        uploads.wait()?;
-        Ok(())
+        if uploads.wait_unless(&context.cancel)? { Ok(()) } else { Err(RepairError::Interrupted) }
     }
 
     /// Heals one version.

@@ -246,7 +246,9 @@ fn save_announced(
         Ok(rewritten) => rewritten,
         Err(outcome) => return Ok((outcome, None)),
     };
-    uploads.wait()?;
+    if !uploads.wait_unless(&context.cancel)? {
+        return Err(RepairError::Interrupted);
+    }
     drop(pool);
     let stored_bytes = uploads.stored_bytes();
     let Some(manifest) = manifest_of(context, job, &old, rewritten, &uploads.stored(), stored_bytes, losses, options)?
