@@ -2,7 +2,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # Of the whole workspace: what the tests built is used again.
-[ -n "${LARDER:-}" ] || cargo build --quiet --manifest-path "$root/Cargo.toml" --workspace --examples --bins
+[ -n "${LARDER:-}" ] || cargo build --quiet --manifest-path "$root/Cargo.toml" --examples --bins
 bin=${CARGO_TARGET_DIR:-$root/target}/debug
 # LARDER names another binary, to see what an older one did.
 larder=${LARDER:-$bin/larder}

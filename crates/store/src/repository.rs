@@ -161,6 +161,7 @@ pub fn random<const N: usize>(entropy: &dyn Entropy) -> Result<[u8; N], Reposito
 pub struct SystemEntropy;
 
 impl Entropy for SystemEntropy {
+    #[expect(clippy::disallowed_methods, reason = "the one place that asks the system for random numbers")]
     fn fill(&self, bytes: &mut [u8]) -> Result<(), RepositoryError> {
         getrandom::fill(bytes).map_err(|error| RepositoryError::Random { reason: error.to_string() })
     }

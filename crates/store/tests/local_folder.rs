@@ -196,7 +196,7 @@ async fn reading_what_is_not_there_makes_nothing() {
 }
 
 #[tokio::test]
-async fn the_repositorys_folder_is_its_owners() {
+async fn the_folder_of_a_repository_is_its_owners() {
     use std::os::unix::fs::PermissionsExt;
     let above = tempfile::tempdir().expect("temporary folder");
     let root = above.path().join("deep/repo");

@@ -13,6 +13,7 @@ use larder_format::names;
 use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::{Outcome, PassError, PassOptions, Surroundings, run};
 use larder_index::{Current, Published, publish};
+use larder_job::{Clock, SystemClock};
 use larder_testkit::{Fault, OpKind, Stop, Times, When};
 
 /// Containers that were given up and whose deletes the store has not applied yet.
@@ -204,8 +205,7 @@ fn a_first_index_that_is_on_its_way_is_not_lost() {
     let slowly = Fault::Delay(Duration::from_secs(1));
     faults.add(When::kind(OpKind::Put).path(&names::index(1)), slowly, Times::Always);
     // By the time of the store, or whoever holds the lease would be thought dead.
-    let now_ms = || std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis() as u64);
-    let at = |repository| Surroundings { now_ms: Arc::new(now_ms), ..surroundings(repository) };
+    let at = |repository| Surroundings { now_ms: Arc::new(|| SystemClock.now_ms()), ..surroundings(repository) };
     let (first, second) = (at(context.repository), at(scene.repository(scene.memory.store())));
     let options = thorough(Exact::Always);
     let (first, second) = scene.runtime.block_on(async { tokio::join!(run(&first, &options), run(&second, &options)) });
