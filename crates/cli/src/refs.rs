@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use larder_format::lease::Pin;
 use larder_store::Repository;
 use larder_store::catalog::{Catalog, DamagedVersion, Filter, RefError, Version};
-use larder_store::marks::FaultyObject;
+use larder_store::forget_marks::FaultyObject;
 
 use crate::app::App;
 use crate::args::FilterArgs;
