@@ -31,7 +31,7 @@ FORBIDDEN = [
     r"is led to", r"are led to", r"led chunks?", r"lead on", r"carr(?:y|ied|ying) out", r"lanes", r"compaction of versions",
     r"disorder", r"disordered", r"index_made_anew", r"making anew", r"whoever", r"nobody knows", r"that is no damage",
     r"strangers", r"standings?", r"winners", r"surroundings", r"struggl(?:e|es|ing)", r"sightings?", r"full vision",
-    r"reclaimed", r"Retire\w*", r"settle[sd]?", r"gone over", r"to and fro", r"lies", r"has its turn",
+    r"given_up", r"GiveUp\w*", r"settle[sd]?", r"gone over", r"to and fro", r"lies", r"has its turn",
 ]
 OPENERS = re.compile(r"^(?:What|Whoever|Of which|Whatever)\b(?!.*\?$)")
 

@@ -383,7 +383,7 @@ def play(attack, arguments):
     for name, layout in SERIES.items():
         attack.run("series", "set", name, "--layout", layout, "--holes", "5")
     if not attack.repairs:
-        # Whoever is killed before the first index, but after the mark that there is to be one, leaves it to others to make it again.
+        # Whoever is killed before the first index, but after the mark that there is to be one, leaves it to others to rebuild it.
         attack.run(*attack.command("backup", "one", set()))
         attack.run("optimize")
     begin, rounds = time.time(), 0

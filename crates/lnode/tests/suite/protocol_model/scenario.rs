@@ -183,7 +183,7 @@ impl Scenario {
     }
 
     /// A job that has uploaded all it wants (and something it does not reference), and one that adopts it. The first may be
-    /// dead, slow, or retire.
+    /// dead or slow, or end.
     pub(crate) fn adoption(g_nodes: usize) -> Self {
         let scenario = Self::new(&[Plan::UPLOADED, Plan::BACKUP.adopting(&[0])], g_nodes);
         Self { gives_up: Jobs::of(&[0]), ..scenario }
