@@ -52,7 +52,7 @@ const ATTEMPTS: u32 = 3;
 const NOT_FOUND: &str = "what was moved is not found";
 /// What people should know when chunks of a version of the layout `lifecycle` are not found and there is no index.
 const NO_INDEX: &str = "this snapshot's chunks were arranged, and the index, which says where they are, is missing or cannot be read; \
-                        `larder repair index` makes it anew";
+                        `larder repair index` rebuilds it";
 
 /// See the module header.
 pub struct Moved {

@@ -370,7 +370,7 @@ impl<'a> Structure<'a> {
         let why = match self.chunks.moved().has_index() {
             true => "it is missing, and the index leads nowhere for its chunks",
             false => {
-                "it is missing, and so is the index that says where its chunks are: `larder repair index` makes it anew"
+                "it is missing, and so is the index that says where its chunks are: `larder repair index` rebuilds it"
             }
         };
         for chunk in records.iter().map(|record| record.chunk) {

@@ -44,9 +44,7 @@ pub(super) fn compare_index(app: &App) -> Result<Exit, Failure> {
         }
         match count {
             0 => app.out.info("it agrees with all of them")?,
-            _ => {
-                app.out.line(format!("{}; `larder repair index` makes it anew", sizes::count(count, "disagreement")))?
-            }
+            _ => app.out.line(format!("{}; `larder repair index` rebuilds it", sizes::count(count, "disagreement")))?,
         }
     }
     Ok(if count == 0 { Exit::Done } else { Exit::Damage })
