@@ -42,7 +42,7 @@ class Attack:
         # Of each series of slow backups the newest content.
         self.aimed = {}
         self.number, self.counts, self.claimed = 0, {}, False
-        # An index that was made anew keeps copies for whose sake something may have been given up before: then nobody can say what is
+        # An index that was rebuilt keeps copies for whose sake something may have been retired before: then nobody can say what is
         # left over.
         self.repairs = arguments.seed % 2 == 0
         # After a disk that failed a pass may rebuild the index by itself.
@@ -340,7 +340,7 @@ class Attack:
 
     def end(self):
         """When all is quiet, nothing is left over and everything agrees. In the layout lifecycle what a version between others has no use for
-        may stay for its category, so that is given up first."""
+        may stay for its category, so that is retired first."""
         for name in SERIES:
             # There may be no snapshot of it.
             self.run("series", "convert", name, "--layout", "standard", codes=(0, 1))
@@ -383,7 +383,7 @@ def play(attack, arguments):
     for name, layout in SERIES.items():
         attack.run("series", "set", name, "--layout", layout, "--holes", "5")
     if not attack.repairs:
-        # Whoever is killed before the first index, but after the mark that there is to be one, leaves it to others to make it anew.
+        # Whoever is killed before the first index, but after the mark that there is to be one, leaves it to others to rebuild it.
         attack.run(*attack.command("backup", "one", set()))
         attack.run("optimize")
     begin, rounds = time.time(), 0

@@ -75,7 +75,7 @@ class Bucket:
             return sorted(self.objects)
 
     def control(self, rules=None, **settings):
-        """Sets rules anew, changes settings."""
+        """Sets rules again, changes settings."""
         unknown = settings.keys() - SETTINGS.keys()
         if unknown:
             raise ValueError(f"unknown settings {unknown}")

@@ -263,7 +263,7 @@ def a_kind_of_create_always_loses_its_answer(scene, kind):
     """What was asked to be stored is stored; nobody is ever told."""
     scene.init(2, optimize=True)
     scene.bucket.control([{"do": "lost", "verb": ["PUT"], "key": "/" + kind}])
-    # A verb may give up; what it says to have saved is saved (`end`).
+    # A verb may fail; what it says to have saved is saved (`end`).
     scene.change()
     for arguments in (["backup", scene.source, "--json"], ["optimize"]):
         process = scene.begin(*arguments, timeout="10s")

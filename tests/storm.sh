@@ -1,7 +1,7 @@
 # Backups, forgetting and two G-nodes at once, killed, frozen and with wrong clocks. Sourced after common.sh, with LARDER_REPOSITORY set
 # and initialised:
 #
-#   storm ROUNDS SOURCE    SOURCE is a tree, in which the file "new" is written anew each time
+#   storm ROUNDS SOURCE    SOURCE is a tree, in which the file "new" is rewritten each time
 #
 # What must hold: every snapshot that is listed in the end restores the bytes it was made of, the newest one the whole tree; whoever
 # was only frozen commits, unless somebody took it for dead; the G-nodes go on whatever happens; nothing is left over.

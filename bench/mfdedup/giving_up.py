@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Which containers to give up, in a model of a set like WEB: pages that change in places, six tenths of them nine times in ten.
+"""Which containers to retire, in a model of a set like WEB: pages that change in places, six tenths of them nine times in ten.
 
-    bench/mfdedup/giving_up.py
+    bench/mfdedup/reclaim.py
 
 Prints, for each rule, what arranging moves beside the paper's arranging, and the amplification of the newest version as a mean over the
 last eight. The rules of the layout are those of `src/schemes/larder.rs`; what may be tried here is the choice alone. Takes a minute.
@@ -54,19 +54,19 @@ class Model:
         is_dead = lambda chunk: self.last[chunk] <= version - RETAINED
         for number in [number for number, chunks in self.containers.items() if all(map(is_dead, chunks))]:
             del self.containers[number]
-        given_up, open_ = [], []
+        reclaimed, open_ = [], []
         for number, chunks in self.containers.items():
             whole = self.bytes(chunks)
             left = self.bytes(chunk for chunk in chunks if self.last[chunk] != version)
             if self.bytes(filter(is_dead, chunks)) > DEAD * whole:
-                given_up.append(number)
+                reclaimed.append(number)
             elif left < whole:
                 age = version - min(self.first[chunk] for chunk in chunks)
                 open_.append((number, left, whole, age))
             elif len({self.last[chunk] for chunk in chunks}) > 1:
-                given_up.append(number)
+                reclaimed.append(number)
         stays, volumes = [], {}
-        for number in given_up + choose(open_):
+        for number in reclaimed + choose(open_):
             for chunk in self.containers.pop(number):
                 if self.last[chunk] == version:
                     stays.append(chunk)
@@ -146,7 +146,7 @@ def by_age_too(container):
 
 
 if __name__ == "__main__":
-    print("| given up | moved | amplification |\n|---|---:|---:|")
+    print("| retired | moved | amplification |\n|---|---:|---:|")
     rules = [(f"each above {most} %", each(most / 100), False) for most in (10, 20, 30, 40)]
     rules += [(f"the worst, until all have {most} %", together(most / 100, by_holes), False) for most in (6, 8, 10, 14)]
     rules += [(f"the worst by age too, until all have {most} %", together(most / 100, by_age_too), False) for most in (6, 10)]

@@ -21,7 +21,7 @@ use larder_format::key_file::{KdfCost, KeyFields};
 use larder_format::mark::Forgotten;
 use larder_format::recipe::decode_node;
 use larder_format::segment;
-use larder_gnode::compaction::{CompactionOptions, compact, plans};
+use larder_gnode::defragment::{DefragmentOptions, compact, plans};
 use larder_gnode::forget::pin_of;
 use larder_gnode::pass::{self, PassOptions, PassReport, Surroundings};
 use larder_job::{Cancel, Clock, JobContext, NoProgress};
@@ -158,11 +158,11 @@ impl Node {
         Ok(())
     }
 
-    /// The first half of `larder optimize`: newest versions are laid out anew.
+    /// The first half of `larder optimize`: newest versions are rewritten.
     ///
     /// # Errors
     /// When the nodes fail.
-    pub fn compact(&self, options: &CompactionOptions) -> anyhow::Result<Cost> {
+    pub fn compact(&self, options: &DefragmentOptions) -> anyhow::Result<Cost> {
         let (_, cost) = self.measured(|| {
             loop {
                 let found = plans(&self.context, options)?;

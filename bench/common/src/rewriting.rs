@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sparsest_containers_are_given_up_first_and_within_the_limit() {
+    fn the_sparsest_containers_are_retired_first_and_within_the_limit() {
         // Of 100 each: full, half, and three that are sparse; 5 % of 1,000 is room for two of them.
         let used = HashMap::from([(1, 100), (2, 50), (3, 30), (4, 20), (5, 25)]);
         assert_eq!(sparse(&used, |_| 100, 1000), HashSet::from([4, 5]));

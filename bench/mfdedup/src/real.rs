@@ -19,11 +19,11 @@ use larder_format::compress::Compression;
 use larder_format::extents::Extents;
 use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::layout::Layout;
-use larder_gnode::compaction::CompactionOptions;
-use larder_gnode::giving_up::GiveUpOptions;
+use larder_gnode::defragment::DefragmentOptions;
 use larder_gnode::pass::PassOptions;
+use larder_gnode::reclaim::ReclaimOptions;
 use larder_index::{ContainerExtents, Current, IndexIo, LookupOptions, TableView};
-use larder_lifecycle::arranging::ArrangeOptions;
+use larder_lifecycle::arrange::ArrangeOptions;
 use larder_store::Store;
 
 use crate::Settings;
@@ -106,7 +106,7 @@ impl Run {
         self.moved.push(moved);
         self.look()?;
         self.stored.push(self.placed.values().map(|placed| placed.bytes).sum());
-        // Optimizing may have written it anew.
+        // Optimizing may have written it again.
         let optimized = self.node.recipe(&self.node.newest()?)?;
         self.newest.push(self.reading(&optimized)?);
         Ok(recipe.iter().map(|chunk| Piece { fingerprint: chunk.fingerprint, size: chunk.size }).collect())
@@ -114,15 +114,15 @@ impl Run {
 
     /// What `larder optimize` does: what lies twice shows after the pass that took the version in, so there are two.
     fn optimize(&mut self) -> anyhow::Result<(Cost, u64)> {
-        let give_up = GiveUpOptions { compression: Compression::Off, ..GiveUpOptions::default() };
-        let pass = PassOptions { give_up: Some(give_up), ..PassOptions::default() };
-        let compaction = CompactionOptions { compression: Compression::Off, ..CompactionOptions::default() };
+        let reclaim = ReclaimOptions { compression: Compression::Off, ..ReclaimOptions::default() };
+        let pass = PassOptions { reclaim: Some(reclaim), ..PassOptions::default() };
+        let compaction = DefragmentOptions { compression: Compression::Off, ..DefragmentOptions::default() };
         let (mut cost, mut moved) = (Cost::default(), 0);
         for _ in 0..2 {
             let compacted = self.node.compact(&compaction)?;
             self.look()?;
             let (report, passed) = self.node.pass(&pass)?;
-            moved += compacted.written + report.given_up.copied_bytes.0;
+            moved += compacted.written + report.reclaimed.copied_bytes.0;
             cost += compacted;
             cost += passed;
             if compacted.written == 0 {
@@ -140,7 +140,7 @@ impl Run {
             ..ArrangeOptions::default()
         };
         let (report, cost) =
-            self.node.pass(&PassOptions { arrange: Some(arrange), give_up: None, ..PassOptions::default() })?;
+            self.node.pass(&PassOptions { arrange: Some(arrange), reclaim: None, ..PassOptions::default() })?;
         Ok((cost, report.arranged.moved_bytes.0))
     }
 

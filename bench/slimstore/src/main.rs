@@ -75,7 +75,7 @@ pub(crate) struct Programs {
     pub(crate) work: PathBuf,
 }
 
-/// When newest versions are laid out anew, and containers given up. What is not given is as the program has it.
+/// When newest versions are rewritten, and containers retired. What is not given is as the program has it.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub(crate) struct Offline {
     /// A container is sparse when the version uses less than this share of it (percent)
@@ -84,7 +84,7 @@ pub(crate) struct Offline {
     /// Of a version's bytes at most so many percent are copied
     #[arg(long)]
     pub(crate) budget_percent: Option<u8>,
-    /// Containers are given up until of all of them together no more than this (percent) is of no use
+    /// Containers are retired until of all of them together no more than this (percent) is of no use
     #[arg(long)]
     pub(crate) max_unused: Option<f64>,
     /// Every pass finds out what no version needs, not only when a quarter of the versions was forgotten

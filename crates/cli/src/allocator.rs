@@ -4,7 +4,7 @@
 //! freed by another, so every arena comes to hold some: a third on top of what is in use. Few arenas share it; no lock is
 //! fought for, since buffers are large and few.
 //!
-//! What is freed is kept up to a bound, rather than given back at once: the next buffer is as large, and getting pages anew costs
+//! What is freed is kept up to a bound, rather than given back at once: the next buffer is as large, and getting pages again costs
 //! as much as filling them.
 
 #![cfg_attr(

@@ -4,14 +4,14 @@
 use std::error::Error;
 
 use larder_format::{DecodeError, names};
-use larder_gnode::compaction::CompactionError;
+use larder_gnode::defragment::DefragmentError;
 use larder_gnode::pass::PassError;
 use larder_index::IndexError;
-use larder_lifecycle::converting::ConvertError;
+use larder_lifecycle::convert_layout::ConvertError;
 use larder_lnode::{BackupError, RestoreError};
 use larder_reader::ReadError;
 use larder_rewrite::check::CheckError;
-use larder_rewrite::relayout::RelayoutError;
+use larder_rewrite::chunk_copier::RewriteError;
 use larder_rewrite::repair::RepairError;
 use larder_source::exclude::TagFileError;
 use larder_source::pattern_file::PatternFileError;
@@ -339,15 +339,15 @@ impl From<IndexError> for Failure {
     }
 }
 
-impl From<CompactionError> for Failure {
-    fn from(error: CompactionError) -> Self {
+impl From<DefragmentError> for Failure {
+    fn from(error: DefragmentError) -> Self {
         match error {
-            CompactionError::Repository(error) | CompactionError::Relayout(RelayoutError::Repository(error)) => {
+            DefragmentError::Repository(error) | DefragmentError::ChunkCopier(RewriteError::Repository(error)) => {
                 error.into()
             }
-            CompactionError::Index(error) => error.into(),
-            CompactionError::Relayout(RelayoutError::Interrupted) => Self::of(Exit::Interrupted, &error),
-            CompactionError::Relayout(RelayoutError::NoThreads) => Self::of(Exit::Failed, &error),
+            DefragmentError::Index(error) => error.into(),
+            DefragmentError::ChunkCopier(RewriteError::Interrupted) => Self::of(Exit::Interrupted, &error),
+            DefragmentError::ChunkCopier(RewriteError::NoThreads) => Self::of(Exit::Failed, &error),
         }
     }
 }
@@ -360,7 +360,7 @@ impl From<ConvertError> for Failure {
             }
             ConvertError::Repository(error) => error.into(),
             ConvertError::Index(error) => error.into(),
-            ConvertError::Relayout(error) => CompactionError::from(error).into(),
+            ConvertError::ChunkCopier(error) => DefragmentError::from(error).into(),
         }
     }
 }

@@ -11,6 +11,7 @@ mod commands;
 mod environment;
 mod exit;
 mod failure;
+mod foreign_verbs;
 mod logging;
 mod output;
 mod password;
@@ -18,7 +19,6 @@ mod patterns;
 mod refs;
 mod signals;
 mod sizes;
-mod strangers;
 mod thread_limit;
 mod time;
 
@@ -119,7 +119,7 @@ fn refuse(error: &clap::Error) -> Exit {
 /// What to say about a verb that another program has.
 fn stranger(error: &clap::Error) -> Option<Failure> {
     match error.get(ContextKind::InvalidSubcommand) {
-        Some(ContextValue::String(verb)) => strangers::known(verb),
+        Some(ContextValue::String(verb)) => foreign_verbs::known(verb),
         _ => None,
     }
 }

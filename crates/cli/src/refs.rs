@@ -7,7 +7,7 @@ use larder_format::lease::Pin;
 use larder_format::manifest::Summary;
 use larder_store::Repository;
 use larder_store::catalog::{Catalog, DamagedVersion, Filter, RefError, Version};
-use larder_store::marks::FaultyObject;
+use larder_store::forget_marks::FaultyObject;
 
 use crate::app::App;
 use crate::args::FilterArgs;

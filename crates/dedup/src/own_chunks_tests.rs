@@ -23,7 +23,7 @@ fn chunk(n: u32) -> ChunkRef {
     ChunkRef { fingerprint: Fingerprint(fingerprint), container, offset: n, size: 1 }
 }
 
-/// Keeps groups in memory, or makes them anew when they are asked for.
+/// Keeps groups in memory, or makes them again when they are asked for.
 #[derive(Default)]
 struct Kept {
     groups: Vec<Group>,

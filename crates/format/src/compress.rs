@@ -39,14 +39,14 @@ impl Compression {
 
 /// What frames are made of, where it is known: level 1 is tuned for it (`docs/decisions/0003-compression.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Matter {
+pub enum ContentHint {
     /// Anything.
     Any,
     /// Pages of a database: what repeats is near, short and everywhere.
     Pages,
 }
 
-impl Matter {
+impl ContentHint {
     /// How level 1 looks for matches.
     fn search(self) -> [CParameter; 4] {
         use CParameter::{HashLog, LiteralCompressionMode, TargetLength, WindowLog};
@@ -64,7 +64,7 @@ impl Matter {
 pub struct Compressor {
     zstd: Option<zstd::bulk::Compressor<'static>>,
     /// What level 1 is tuned for now; `None` at other levels, which are zstd's own.
-    tuned: Option<Matter>,
+    tuned: Option<ContentHint>,
 }
 
 impl std::fmt::Debug for Compressor {
@@ -80,19 +80,19 @@ impl Compressor {
         let zstd = zstd::bulk::Compressor::new(level.clamp(-7, 22)).expect("a clamped level is one that zstd accepts");
         let mut compressor = Self { zstd: Some(zstd), tuned: None };
         if level == 1 {
-            compressor.set(Matter::Any);
+            compressor.set(ContentHint::Any);
         }
         compressor
     }
 
     /// The next frames are made of this. A matter of speed and size alone: whoever is wrong loses some of either.
-    pub fn expect(&mut self, matter: Matter) {
+    pub fn expect(&mut self, matter: ContentHint) {
         if self.tuned.is_some_and(|tuned| tuned != matter) {
             self.set(matter);
         }
     }
 
-    fn set(&mut self, matter: Matter) {
+    fn set(&mut self, matter: ContentHint) {
         let Some(zstd) = &mut self.zstd else { return };
         for parameter in matter.search() {
             zstd.set_parameter(parameter).expect("zstd accepts these parameters");
@@ -169,7 +169,7 @@ mod tests {
         for compression in [Compression::Off, Compression::DEFAULT, Compression::Zstd(-3), Compression::Zstd(4)] {
             let mut compressor = Compressor::new(compression);
             let mut sizes = Vec::new();
-            for matter in [Matter::Any, Matter::Pages, Matter::Any, Matter::Pages] {
+            for matter in [ContentHint::Any, ContentHint::Pages, ContentHint::Any, ContentHint::Pages] {
                 compressor.expect(matter);
                 let (mut stored, mut back) = (Vec::new(), vec![0; raw.len()]);
                 let codec = compressor.compress(&raw, &mut stored);

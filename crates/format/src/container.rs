@@ -51,7 +51,7 @@ pub const CONTAINER_TARGET: usize = 8 << 20;
 pub const PAYLOAD_TARGET_MAX: usize = 4 * CONTAINER_TARGET;
 
 /// Payload bytes of a container of the layout `lifecycle`: of those that arranging fills, of which many are open at once, exactly, and of
-/// others at least. Larger ones are read with fewer seeks, and are given up as much (`docs/decisions/0006-arranging-in-merges.md`).
+/// others at least. Larger ones are read with fewer seeks, and are retired as much (`docs/decisions/0006-arranging-in-merges.md`).
 pub const LIFECYCLE_PAYLOAD: usize = 2 * CONTAINER_TARGET;
 const _: () = assert!(LIFECYCLE_PAYLOAD <= PAYLOAD_TARGET_MAX);
 

@@ -131,7 +131,7 @@ pub struct IndexHead {
     /// Counters.
     #[n(9)]
     pub statistics: PassStatistics,
-    /// Set by a rebuild: of containers with lower numbers it is not known whether they were given up before, so no chunk is
+    /// Set by a rebuild: of containers with lower numbers it is not known whether they were retired before, so no chunk is
     /// ever led to one of them from elsewhere (`RebuiltKeepsCopies`).
     #[n(10)]
     pub rebuilt: Option<u32>,

@@ -16,7 +16,7 @@
 //! | kind              |        1 | 0 data, 1 metadata                                                                |
 //! | state             |        1 | 0 live, 1 queued, 2 gone, 3 arranged; plus 16 in the layout `lifecycle`           |
 //! | job               |       16 | its id, with                                                                      |
-//! | numbers           |  varints | sequence in the job, chunks, bytes, object bytes, given up chunks, given up bytes |
+//! | numbers           |  varints | sequence in the job, chunks, bytes, object bytes, retired chunks, retired bytes |
 //! | series            |  varint  | how many; for each                                                                |
 //! | · key             |       16 | rising                                                                            |
 //! | · lifespans       |  varint  | how many, at least 1; for each                                                    |
@@ -140,7 +140,7 @@ pub enum ContainerState {
     Live,
     /// Its deletion is decided and may be under way.
     Queued,
-    /// It was given up with the index that says so first, and anybody may delete it at any time. Its record stays while versions
+    /// It was retired with the index that says so first, and anybody may delete it at any time. Its record stays while versions
     /// name it, to keep what has its chunks now.
     Gone,
     /// As [`Self::Gone`], in the layout `lifecycle`: the record of its extents says where its bytes are now, and the containers that
@@ -188,14 +188,14 @@ pub struct ContainerFacts {
     pub bytes: u64,
     /// Bytes of the object.
     pub object_bytes: u64,
-    /// Chunks of it that were given up, because the index leads to another copy.
-    pub given_up_chunks: u32,
+    /// Chunks of it that were retired, because the index leads to another copy.
+    pub retired_chunks: u32,
     /// Bytes of those.
-    pub given_up_bytes: u64,
+    pub retired_bytes: u64,
     /// Who uses it, by series in rising order.
     pub users: Vec<SeriesLifespans>,
     /// Numbers of the containers that have copies of its chunks, rising: they are kept as long as versions name this one. Of a
-    /// container that is there only in an index that was made anew (`RebuiltKeepsCopies`). Of one that is arranged: those that have
+    /// container that is there only in an index that was rebuilt (`RebuiltKeepsCopies`). Of one that is arranged: those that have
     /// any of its extents.
     pub forwards: Vec<u32>,
 }
@@ -224,8 +224,8 @@ impl ContainerFacts {
         out.put_varint(u64::from(self.chunks));
         out.put_varint(self.bytes);
         out.put_varint(self.object_bytes);
-        out.put_varint(u64::from(self.given_up_chunks));
-        out.put_varint(self.given_up_bytes);
+        out.put_varint(u64::from(self.retired_chunks));
+        out.put_varint(self.retired_bytes);
         out.put_varint(self.users.len() as u64);
         for user in &self.users {
             out.extend_from_slice(&user.series.0);
@@ -266,7 +266,7 @@ impl ContainerFacts {
         };
         let id = ContainerId { kind, job: JobId(reader.array()?), seq: reader.varint_u32()? };
         let (chunks, bytes, object_bytes) = (reader.varint_u32()?, reader.varint()?, reader.varint()?);
-        let (given_up_chunks, given_up_bytes) = (reader.varint_u32()?, reader.varint()?);
+        let (retired_chunks, retired_bytes) = (reader.varint_u32()?, reader.varint()?);
         let count = reader.count(19)?;
         let mut users = Vec::with_capacity(count);
         for _ in 0..count {
@@ -282,15 +282,15 @@ impl ContainerFacts {
         }
         reader.finish()?;
         let facts =
-            Self { id, state, layout, chunks, bytes, object_bytes, given_up_chunks, given_up_bytes, users, forwards };
+            Self { id, state, layout, chunks, bytes, object_bytes, retired_chunks, retired_bytes, users, forwards };
         facts.check()?;
         Ok(facts)
     }
 
     fn check(&self) -> Result<(), DecodeError> {
         let invalid = |why| Err(DecodeError::invalid(FACTS, why));
-        if self.given_up_chunks > self.chunks || self.given_up_bytes > self.bytes {
-            return invalid("it gave up more than it holds");
+        if self.retired_chunks > self.chunks || self.retired_bytes > self.bytes {
+            return invalid("it retired more than it holds");
         }
         if self.state == ContainerState::Arranged && self.layout != Layout::Lifecycle {
             return invalid("it is arranged and of the standard layout");

@@ -79,7 +79,7 @@ pub struct Lease {
     /// was there, the task is over.
     #[n(8)]
     pub claims: Option<u64>,
-    /// Of a task that lays out the version of its first pin anew: the generation of that version's manifest whose creation would
+    /// Of a task that lays out the version of its first pin again: the generation of that version's manifest whose creation would
     /// make its work count. Once there is an object of that generation, the task is over.
     #[n(9)]
     pub generation: Option<u32>,

@@ -1,7 +1,7 @@
 //! Version manifests: the object that makes a version exist, and the mark that an unfinished job will never have one.
 //!
 //! `versions/<series>/<job>/0` is the job's commit register, created once if absent: either the job's manifest (magic
-//! `LMAN`) or the mark that it was given up (magic `LABT`, an empty part). Later generations hold the same content laid out
+//! `LMAN`) or the mark that it was retired (magic `LABT`, an empty part). Later generations hold the same content laid out
 //! elsewhere. Both are sealed objects (`seal.rs`).
 //!
 //! A manifest has two parts, so that a listing reads only the first few hundred bytes of each:
@@ -247,7 +247,7 @@ pub struct Manifest {
 pub enum Register<T> {
     /// The version was committed.
     Committed(T),
-    /// The job was given up and can never commit.
+    /// The job was aborted and can never commit.
     Aborted,
 }
 
@@ -378,7 +378,7 @@ impl Summary {
     }
 }
 
-/// The mark that nobody will create a generation of a version any more: of generation 0, that its job was given up; of a later one,
+/// The mark that nobody will create a generation of a version any more: of generation 0, that its job was aborted; of a later one,
 /// that the task was. `salt` must be fresh random bytes.
 pub fn encode_aborted(keys: &Keys, series: SeriesKey, job: JobId, generation: u32, salt: [u8; 16]) -> Vec<u8> {
     seal_empty(keys, &names::version(series, job, generation), ABORTED, salt)

@@ -2,10 +2,10 @@
 
 use larder_format::ids::JobId;
 use larder_index::IndexError;
-use larder_rewrite::relayout::RelayoutError;
+use larder_rewrite::chunk_copier::RewriteError;
 use larder_store::{RepositoryError, StoreError};
 
-use crate::giving_up::GiveUpError;
+use crate::reclaim::ReclaimError;
 
 /// A pass that did not come to its end.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +54,7 @@ pub enum PassError {
     /// It was asked to stop before it had decided.
     #[error("the pass was interrupted before it had decided anything")]
     Interrupted,
-    /// There is no index and there has been one, so that what nobody needs is not known. A pass that is not dry makes it anew first.
+    /// There is no index and there has been one, so that what nobody needs is not known. A pass that is not dry rebuilds it first.
     #[error("the index is gone, so nobody can say what a pass would do")]
     LostIndex,
     /// The index holds something that this pass does not know how to keep.
@@ -77,13 +77,13 @@ impl From<StoreError> for PassError {
     }
 }
 
-impl From<GiveUpError> for PassError {
-    fn from(error: GiveUpError) -> Self {
+impl From<ReclaimError> for PassError {
+    fn from(error: ReclaimError) -> Self {
         match error {
-            GiveUpError::Index(error) => error.into(),
-            GiveUpError::Relayout(RelayoutError::Repository(error)) => error.into(),
-            GiveUpError::Relayout(RelayoutError::Interrupted) => Self::Interrupted,
-            GiveUpError::Relayout(RelayoutError::NoThreads) => Self::NoThreads,
+            ReclaimError::Index(error) => error.into(),
+            ReclaimError::ChunkCopier(RewriteError::Repository(error)) => error.into(),
+            ReclaimError::ChunkCopier(RewriteError::Interrupted) => Self::Interrupted,
+            ReclaimError::ChunkCopier(RewriteError::NoThreads) => Self::NoThreads,
         }
     }
 }

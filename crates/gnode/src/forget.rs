@@ -10,14 +10,14 @@ use jiff::tz::TimeZone;
 use larder_format::ids::{ByteCount, JobId, SeriesKey};
 use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
-use larder_lifecycle::categories::{Categories, categories};
+use larder_lifecycle::lifecycle_map::{Categories, categories};
 use larder_store::catalog::Version;
 use larder_store::pins::{PinError, PinLine};
 use larder_store::rules::Rule;
 use larder_store::{Repository, RepositoryError};
 
+use crate::exclusive_bytes::exclusive_bytes;
 use crate::retention::{Candidate, GroupBy, GroupKey, Policy, Reason, judge};
-use crate::shares::shares;
 
 /// Marks that are made at once.
 const CONCURRENT_MARKS: usize = 16;
@@ -169,7 +169,7 @@ async fn sizes(
     memory: usize,
 ) -> Result<Vec<ByteCount>, RepositoryError> {
     let each: Vec<usize> = (0..versions.len()).collect();
-    let shares = shares(repository, versions, &each, versions.len(), memory).await?;
+    let shares = exclusive_bytes(repository, versions, &each, versions.len(), memory).await?;
     let mut sizes: Vec<ByteCount> = shares.into_iter().map(|share| share.added).collect();
     for (series, categories) in arranged {
         let places = || (0..versions.len()).filter(|place| versions[*place].series == *series);

@@ -7,9 +7,9 @@
 //! Invariants
 //! * Every copy of a chunk in a container that the index has is listed once: in the table of chunks, which has one of each chunk,
 //!   among the copies, or as a hole. Containers that could not be read are told and not listed.
-//! * An entry that leads to a container without a record, or that was given up, means nothing: numbers are never used again. So forgetting costs nothing
+//! * An entry that leads to a container without a record, or that was retired, means nothing: numbers are never used again. So forgetting costs nothing
 //!   here, and what means nothing is dropped by [`sweep`], which also puts a copy in the place of an entry that lost its container.
-//! * No chunk's entry moves here as long as its container has a record: to move one is to give a copy up (`giving_up`).
+//! * No chunk's entry moves here as long as its container has a record: to move one is to give a copy up (`reclaim`).
 //!
 //! Memory is bounded by the pass's, beside 1 bit for each container number. Everything blocks on the pass's runtime. Cost: a read for
 //! each new container (its tables), and a merge of its chunks with the table, which reads what the filters cannot rule out.
@@ -31,7 +31,7 @@ pub use sweep::{Swept, compact, is_worth_a_sweep, sweep};
 
 use larder_format::index_tables::{ContainerState, StreamKey};
 
-/// The numbers of containers that have a record and were not given up.
+/// The numbers of containers that have a record and were not retired.
 #[derive(Debug, Clone, Default)]
 pub struct Numbers {
     bits: Vec<u64>,
@@ -115,9 +115,9 @@ pub fn follow(
 /// What the table of containers says of them all.
 #[derive(Debug, Default)]
 pub struct Known {
-    /// The numbers of containers with a record that were not given up.
+    /// The numbers of containers with a record that were not retired.
     pub numbers: Numbers,
-    /// Chunks in them that were not given up.
+    /// Chunks in them that were not retired.
     pub chunks: u64,
     /// Those with the highest numbers, and those that could not be read before.
     pub new: Vec<(u32, ContainerId)>,
@@ -131,11 +131,11 @@ impl Known {
         let containers = draft.view::<Containers>(LookupOptions::default());
         for record in containers.scan(0..=u64::MAX, pass.memory / 4) {
             let (number, Some(facts)) = record? else { continue };
-            // What was given up holds nothing any more; its record only says where its chunks went. Chunks of the layout `lifecycle`
+            // What was retired holds nothing any more; its record only says where its chunks went. Chunks of the layout `lifecycle`
             // are shared with nobody.
             if facts.state == ContainerState::Live && facts.layout == Layout::Standard {
                 known.numbers.insert(number);
-                known.chunks += u64::from(facts.chunks - facts.given_up_chunks);
+                known.chunks += u64::from(facts.chunks - facts.retired_chunks);
                 if number >= first_new || unlisted.binary_search(&facts.id).is_ok() {
                     known.new.push((number, facts.id));
                 }

@@ -6,9 +6,9 @@
 //!
 //! Invariants
 //! * Of a version that was ingested, exactly the containers that its manifest named have an interval with its number.
-//! * A container in whose intervals no retained version lies has no record, unless one that is needed was given up and forwards to it,
+//! * A container in whose intervals no retained version lies has no record, unless one that is needed was retired and forwards to it,
 //!   or it may not go yet.
-//! * A container that was given up keeps its record, with its intervals, as long as anything that is retained names it: also
+//! * A container that was retired keeps its record, with its intervals, as long as anything that is retained names it: also
 //!   what only a lease retains, and versions that come later and build on such a one (`LaterReferencesInherit`).
 
 mod containers;
@@ -173,12 +173,12 @@ impl Lifespans {
         forwards.map(|place| self.table.id_of(self.table.row(place))).collect()
     }
 
-    /// Whether a container was given up: it may be deleted although versions name it.
-    pub(crate) fn is_given_up(&self, container: &ContainerId) -> bool {
+    /// Whether a container was retired: it may be deleted although versions name it.
+    pub(crate) fn is_retired(&self, container: &ContainerId) -> bool {
         self.table.find(container).is_some_and(|place| self.table.row(place).state != ContainerState::Live)
     }
 
-    /// The numbers of records that versions with these numbers need, and those that are named otherwise and were given up: what they
+    /// The numbers of records that versions with these numbers need, and those that are named otherwise and were retired: what they
     /// use, and what that forwards to (`RedirectIsReference`).
     fn needed(&self, retained: &Numbers, named: &HashSet<ContainerId>) -> ingest::Numbers {
         let is_used = self.table.users().map(|users| is_used_by(users, retained));
@@ -193,7 +193,7 @@ impl Lifespans {
             }
             needed.insert(row.number);
             // What has the extents of a name has lifespans of its own, which know of the versions that were taken in. Not so of one
-            // that is there in an index that was made anew (`RebuiltKeepsCopies`).
+            // that is there in an index that was rebuilt (`RebuiltKeepsCopies`).
             let counts = self.follows && (!is_named || self.inherits);
             if counts && (is_named || row.state != ContainerState::Arranged) {
                 forwards.iter().for_each(|forward| needed.insert(*forward));
@@ -239,7 +239,7 @@ impl Lifespans {
             if row.layout == Layout::Lifecycle {
                 gone.push(id);
             }
-            // What was given up is in the queue of an index before.
+            // What was retired is in the queue of an index before.
             if row.state == ContainerState::Live {
                 dropped.push(ListedContainer { id, bytes: row.object_bytes });
             }
@@ -394,8 +394,8 @@ mod tests {
                     chunks: 2000,
                     bytes: 8 << 20,
                     object_bytes: 5 << 20,
-                    given_up_chunks: 0,
-                    given_up_bytes: 0,
+                    retired_chunks: 0,
+                    retired_bytes: 0,
                     users: vec![SeriesLifespans { series: SeriesKey([1; 16]), lifespans }],
                     forwards: Vec::new(),
                 };

@@ -1,6 +1,6 @@
 //! Whether the newest index is right: what a check of the repository asks.
 //!
-//! [`agreement`](crate::agreement) compares; this looks for the newest index, and again when a pass has published another one meanwhile
+//! [`index_check`](crate::index_check) compares; this looks for the newest index, and again when a pass has published another one meanwhile
 //! and deleted what the older one still names. Takes no lease: it reads no contents, and what goes away while it looks is told apart
 //! from what is wrong by that second look.
 //!
@@ -13,8 +13,8 @@ use larder_format::ids::JobId;
 use larder_index::{Current, IndexPass, PassRuns};
 use larder_job::Progress;
 
-use crate::agreement::{Agreement, agreement_watched};
 use crate::error::PassError;
+use crate::index_check::{IndexCheck, index_check_watched};
 use crate::surroundings::Surroundings;
 use crate::tables::{IndexWork, Limits, MEMORY_DEFAULT, index_pass};
 
@@ -27,7 +27,7 @@ pub struct Proof {
     /// Its number; 0: there is none, or passes published one after the other all the time, and nothing was compared.
     pub number: u64,
     /// What was compared.
-    pub agreement: Agreement,
+    pub agreement: IndexCheck,
 }
 
 /// Compares the newest index with containers and versions, as the store has them.
@@ -46,7 +46,7 @@ pub async fn prove(surroundings: &Surroundings, progress: Arc<dyn Progress>) -> 
             .run(move |io| {
                 // It writes nothing, so its runs need no name.
                 let pass: IndexPass = index_pass(io, PassRuns::new(JobId([0; 16])), limits);
-                agreement_watched(&pass, &index, &*progress, &*stop)
+                index_check_watched(&pass, &index, &*progress, &*stop)
             })
             .await;
         let is_clean = matches!(&compared, Ok(Some(agreement)) if agreement.count == 0);

@@ -1,11 +1,11 @@
-//! The index made anew, from containers and versions alone.
+//! The index rebuilt, from containers and versions alone.
 //!
 //! For an index that is damaged or lost. Nothing of the old one is used but its counters, so that no number is used again; nothing
 //! is deleted; and it is published as a pass publishes, so of a rebuild and a pass that run at once one wins.
 //!
-//! That something was given up is known to an index alone, and a delete may be under way for as long as a store likes. So a rebuilt
+//! That something was retired is known to an index alone, and a delete may be under way for as long as a store likes. So a rebuilt
 //! index says of all containers it found that nothing may ever be led to them (`RebuiltKeepsCopies`, `IndexHead::rebuilt`), and no
-//! copy is given up here. Where the chunks of containers went that are gone is found out again (`repair::moved`): also of those that only
+//! copy is retired here. Where the chunks of containers went that are gone is found out again (`repair::moved`): also of those that only
 //! a running job needs, which its lease says (`RebuildAsksLeases`).
 //!
 //! A version or container that cannot be read is told and left out: passes stop at such a version until it is repaired or forgotten.
@@ -29,9 +29,9 @@ use larder_store::rules::Rule;
 use larder_store::survey::SeenLease;
 use larder_store::{Repository, RepositoryError};
 
-use crate::agreement::{Agreement, agreement};
 use crate::error::PassError;
-use crate::ledger::{Contents, Ledger};
+use crate::index_check::{IndexCheck, index_check};
+use crate::known_versions::{Contents, Ledger};
 use crate::surroundings::Surroundings;
 use crate::tables::{IndexWork, Limits, MEMORY_DEFAULT, index_pass};
 use crate::tables::{WithChunks, discard, with_chunks};
@@ -56,8 +56,8 @@ pub struct Rebuilt {
     /// Different chunks.
     pub different_chunks: u64,
     /// Containers that versions name, that are gone, and of which everything was found elsewhere.
-    pub given_up: u64,
-    /// Containers in it that no version names and that hold what was given up.
+    pub reclaimed: u64,
+    /// Containers in it that no version names and that hold what was retired.
     pub unnamed: u64,
     /// Chunks that versions need and that are nowhere.
     pub lost_chunks: u64,
@@ -67,7 +67,7 @@ pub struct Rebuilt {
     pub unreadable_containers: Vec<(ContainerId, RepositoryError)>,
 }
 
-/// Makes the index anew and publishes it.
+/// Makes the index again and publishes it.
 pub async fn rebuild(surroundings: &Surroundings) -> Result<Rebuilt, PassError> {
     rebuild_within(surroundings, MEMORY_DEFAULT).await
 }
@@ -165,7 +165,7 @@ async fn rebuild_announced(
     let find = move |pass: &IndexPass, draft: &mut Draft<'_>| moved::find(pass, draft, &search, &context);
     let WithChunks { mut manifest, ingested, left_over, then: found } =
         with_chunks(work, ids, manifest, first_new, sketches, find).await?;
-    rebuilt.given_up = found.given_up.len() as u64;
+    rebuilt.reclaimed = found.reclaimed.len() as u64;
     (rebuilt.unnamed, rebuilt.lost_chunks) = (found.unnamed, found.lost_chunks);
     manifest.head.missing = Some(found.missing).filter(|missing| *missing > 0);
     let unreadable: HashSet<ContainerId> = ingested.unreadable.iter().map(|(id, _)| *id).collect();
@@ -176,14 +176,14 @@ async fn rebuild_announced(
     }
     // Only who has looked into everything may say that the rest is lost for good (`MissingStops`).
     let is_complete = is_complete && found.is_complete && unreadable.iter().all(|id| gone.contains(id));
-    let lost = gone.iter().filter(|id| !found.given_up.contains(id)).copied();
+    let lost = gone.iter().filter(|id| !found.reclaimed.contains(id)).copied();
     manifest.head.searched = ContainerList::of(lost).filter(|_| is_complete);
     manifest.head.unread = unread;
     rebuilt.containers = ingested.containers;
     rebuilt.chunks = ingested.chunks;
     rebuilt.different_chunks = ingested.new_chunks;
     rebuilt.unreadable_containers = ingested.unreadable;
-    rebuilt.unreadable_containers.retain(|(id, _)| !found.given_up.contains(id));
+    rebuilt.unreadable_containers.retain(|(id, _)| !found.reclaimed.contains(id));
     stop()?;
     *may_appear = true;
     match publish(repository, turn, manifest).await? {
@@ -295,7 +295,7 @@ async fn ingest_versions(
 }
 
 /// Compares the newest index with containers and versions.
-pub async fn compare(surroundings: &Surroundings) -> Result<(u64, Agreement), PassError> {
+pub async fn compare(surroundings: &Surroundings) -> Result<(u64, IndexCheck), PassError> {
     let repository = surroundings.repository.through(surroundings.repository.store().without_cache());
     let index = Current::look(&repository).await?.base()?;
     let limits = Limits::of_memory(MEMORY_DEFAULT);
@@ -303,7 +303,7 @@ pub async fn compare(surroundings: &Surroundings) -> Result<(u64, Agreement), Pa
     let compared = move |io| {
         // It writes nothing, so its runs need no name.
         let pass: IndexPass = index_pass(io, PassRuns::new(JobId([0; 16])), limits);
-        Ok::<_, IndexError>((index.number, agreement(&pass, &index)?))
+        Ok::<_, IndexError>((index.number, index_check(&pass, &index)?))
     };
     work.run(compared).await
 }

@@ -10,8 +10,8 @@ use larder_index::{Draft, Executor, IndexIo, IndexPass, IndexSnapshot, OBJECT_TA
 use larder_store::{Repository, StoreError};
 
 use crate::error::PassError;
-use crate::giving_up::GiveUpError;
 use crate::ingest::{Ingested, Sketches, follow};
+use crate::reclaim::ReclaimError;
 
 /// Memory for tables, if nobody says otherwise: enough for a repository of any size. With what a process takes beside it, a pass that makes
 /// an index of ten million chunks stays below 64 MB.
@@ -26,7 +26,7 @@ const TAILS_ONE_IN: usize = 8;
 
 /// The repository, remembering runs and tables of containers that were read, within a part of the memory that a pass has for tables. They
 /// never change: to remember them says nothing old about what may. For all that is done in one go: when newest versions are laid out
-/// anew before and after a pass, all of that reads the same runs.
+/// again before and after a pass, all of that reads the same runs.
 pub fn remembering(repository: &Repository, memory: usize) -> Repository {
     repository.through(repository.store().remembering_tails(memory / TAILS_ONE_IN))
 }
@@ -109,7 +109,7 @@ pub(crate) async fn with_chunks<T: Send + 'static>(
     manifest: IndexManifest,
     first_new: u32,
     sketches: Sketches,
-    then: impl FnOnce(&IndexPass, &mut Draft<'_>) -> Result<T, GiveUpError> + Send + 'static,
+    then: impl FnOnce(&IndexPass, &mut Draft<'_>) -> Result<T, ReclaimError> + Send + 'static,
 ) -> Result<WithChunks<T>, PassError> {
     let limits = index.limits;
     let chunks = move |io| {
@@ -119,7 +119,7 @@ pub(crate) async fn with_chunks<T: Send + 'static>(
         let ingested = follow(&pass, &mut draft, first_new, &sketches)?;
         let then = then(&pass, &mut draft)?;
         let left_over = draft.intermediate();
-        Ok::<_, GiveUpError>(WithChunks { manifest: draft.manifest, ingested, left_over, then })
+        Ok::<_, ReclaimError>(WithChunks { manifest: draft.manifest, ingested, left_over, then })
     };
     index.run(chunks).await
 }

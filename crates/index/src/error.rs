@@ -12,7 +12,7 @@ pub enum IndexError {
     #[error(transparent)]
     Repository(#[from] RepositoryError),
     /// The index that counts does not open. Somebody may have acted on it, so nothing is built on an older one.
-    #[error("the newest index cannot be read, and nothing is built on an older one; `repair index` makes it anew")]
+    #[error("the newest index cannot be read, and nothing is built on an older one; `repair index` rebuilds it")]
     NewestUnreadable {
         /// What is wrong with it, and its name.
         #[source]

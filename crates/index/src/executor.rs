@@ -38,7 +38,7 @@ pub enum Executor {
     #[default]
     Threads,
     /// In turns with the task that wants it, one step after the other.
-    Turns,
+    Stepped,
 }
 
 impl Executor {
@@ -57,7 +57,7 @@ impl Executor {
                     Err(error) => resume_unwind(error.into_panic()),
                 }
             }
-            Self::Turns => in_turns(handle, move |runtime| work(IndexIo { repository, runtime })).await,
+            Self::Stepped => in_turns(handle, move |runtime| work(IndexIo { repository, runtime })).await,
         }
     }
 }
@@ -69,7 +69,7 @@ pub struct IndexRuntime(Kind);
 #[derive(Clone)]
 enum Kind {
     Threads(Handle),
-    Turns(Arc<Turns>),
+    Stepped(Arc<Stepped>),
 }
 
 impl fmt::Debug for IndexRuntime {
@@ -102,7 +102,7 @@ impl IndexRuntime {
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         match &self.0 {
             Kind::Threads(handle) => handle.block_on(future),
-            Kind::Turns(turns) => turns.block_on(future),
+            Kind::Stepped(turns) => turns.block_on(future),
         }
     }
 
@@ -110,7 +110,7 @@ impl IndexRuntime {
     pub fn detach(&self, future: impl Future<Output = ()> + Send + 'static) {
         match &self.0 {
             Kind::Threads(handle) => drop(handle.spawn(future)),
-            Kind::Turns(turns) => turns.beside.lock().push(future.boxed()),
+            Kind::Stepped(turns) => turns.beside.lock().push(future.boxed()),
         }
     }
 
@@ -118,25 +118,25 @@ impl IndexRuntime {
     pub fn handle(&self) -> Handle {
         match &self.0 {
             Kind::Threads(handle) => handle.clone(),
-            Kind::Turns(turns) => turns.handle.clone(),
+            Kind::Stepped(turns) => turns.handle.clone(),
         }
     }
 
     /// Where work goes that is begun from here.
     pub fn executor(&self) -> Executor {
-        if self.is_in_turns() { Executor::Turns } else { Executor::Threads }
+        if self.is_in_turns() { Executor::Stepped } else { Executor::Threads }
     }
 
     /// Whether nothing may run at the same time: work that could use several threads uses one.
     pub fn is_in_turns(&self) -> bool {
-        matches!(self.0, Kind::Turns(_))
+        matches!(self.0, Kind::Stepped(_))
     }
 
     /// Has a future done beside.
     pub fn spawn<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Task<T> {
         match &self.0 {
             Kind::Threads(handle) => Task(TaskKind::Spawned(handle.spawn(future))),
-            Kind::Turns(turns) => turns.spawn(future),
+            Kind::Stepped(turns) => turns.spawn(future),
         }
     }
 }
@@ -197,7 +197,7 @@ impl<T> Drop for Task<T> {
 }
 
 /// The side of the work.
-struct Turns {
+struct Stepped {
     handle: Handle,
     seat: Mutex<Seat>,
     beside: Mutex<Vec<BoxFuture<'static, ()>>>,
@@ -219,7 +219,7 @@ enum Said {
 /// Unwinds work that nobody wants any more.
 struct Unwanted;
 
-impl Turns {
+impl Stepped {
     fn block_on<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         loop {
@@ -295,8 +295,8 @@ fn in_turns<T: Send + 'static>(
             let _entered = handle.enter();
             let handle = handle.clone();
             let seat = Mutex::new(Seat { waker, resumed, said: says.clone() });
-            let turns = Arc::new(Turns { handle, seat, beside: Mutex::default() });
-            let runtime = IndexRuntime(Kind::Turns(turns.clone()));
+            let turns = Arc::new(Stepped { handle, seat, beside: Mutex::default() });
+            let runtime = IndexRuntime(Kind::Stepped(turns.clone()));
             let result = catch_unwind(AssertUnwindSafe(|| work(runtime)));
             // What was done beside ends here as well, while it is this thread's turn.
             turns.beside.lock().clear();

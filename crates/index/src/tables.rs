@@ -167,7 +167,7 @@ impl TypedTable for Streams {
     }
 }
 
-/// Copies of chunks beside those in [`Chunks`] that were not given up.
+/// Copies of chunks beside those in [`Chunks`] that were not retired.
 #[derive(Debug)]
 pub enum Copies {}
 

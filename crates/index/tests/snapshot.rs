@@ -98,7 +98,7 @@ async fn a_create_without_an_answer_is_settled_by_what_is_there() {
     let (repository, _, faults) = repository().await;
     faults.add(When::kind(OpKind::Put).path("index/"), Fault::FailAfter(Failure::Timeout), Times::First(1));
     assert!(won(publish_next(&repository, 1).await.expect("published")), "the one attempt that was made is known");
-    // Every attempt is applied or not, and none is answered: the store gives up, the object tells.
+    // Every attempt is applied or not, and none is answered: the store fails, the object tells.
     faults.add(When::kind(OpKind::Put).path("index/"), Fault::FailAfter(Failure::Denied), Times::First(1));
     assert!(!won(publish_next(&repository, 2).await.expect("published")));
     faults.add(When::kind(OpKind::Put).path("indexed/"), Fault::FailAfter(Failure::Denied), Times::First(1));

@@ -39,8 +39,8 @@ fn facts(number: u32) -> ContainerFacts {
         chunks: 100,
         bytes: 1 << 20,
         object_bytes: 1 << 19,
-        given_up_chunks: 0,
-        given_up_bytes: 0,
+        retired_chunks: 0,
+        retired_bytes: 0,
         users: vec![SeriesLifespans { series: SeriesKey([number as u8; 16]), lifespans }],
         forwards: Vec::new(),
     }
@@ -104,7 +104,7 @@ impl Engine {
         let mut draft = Draft::new(&self.pass, base);
         let moved = (0..500).map(|n| (chunk(n * 10), Some(ChunkPlace { container: 99, chunk: n as u32 })));
         draft.apply(changes::<Chunks>(self, moved.chain([(chunk(7), None)])))?;
-        let given_up = ContainerFacts { given_up_chunks: 10, forwards: vec![99], ..facts(3) };
+        let given_up = ContainerFacts { retired_chunks: 10, forwards: vec![99], ..facts(3) };
         draft.apply(changes::<Containers>(self, [(3, Some(given_up)), (4, None)]))?;
         draft.apply(changes::<ContainerExtents>(self, [(container(3), Some(extents()))]))?;
         for table in Table::ALL {
@@ -129,7 +129,7 @@ impl Engine {
         for record in self.view::<Containers>(index).scan(0..=u64::MAX, 1 << 20) {
             let (number, found) = record.expect("read");
             let found = found.expect("no tombstones");
-            assert_eq!((found.id.seq, found.given_up_chunks), (number, if number == 3 { 10 } else { 0 }));
+            assert_eq!((found.id.seq, found.retired_chunks), (number, if number == 3 { 10 } else { 0 }));
             numbers.push(number);
         }
         assert_eq!(numbers, (0..50).filter(|n| *n != 4).collect::<Vec<_>>());

@@ -100,7 +100,7 @@ pub struct JobContext {
     /// The opened repository.
     pub repository: Repository,
     /// Runs requests to the store. Jobs must not be run where it polls. What uses threads of its own (backups, restores, reading ahead)
-    /// takes the handle of a multi-thread runtime; laying out anew and walking recipes can also be done in turns.
+    /// takes the handle of a multi-thread runtime; laying out again and walking recipes can also be done in turns.
     pub runtime: IndexRuntime,
     /// The time.
     pub clock: Arc<dyn Clock>,

@@ -118,7 +118,7 @@ async fn renew(
             _ = &mut stopped => return lease,
             () = tokio::time::sleep(every) => {}
         }
-        // Waiting for the store must not keep the end of the job waiting. A renewal that fails or is given up is nobody's
+        // Waiting for the store must not keep the end of the job waiting. A renewal that fails or is abandoned is nobody's
         // concern: the next is soon, and expiry takes several of them.
         tokio::select! {
             biased;

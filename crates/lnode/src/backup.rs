@@ -10,27 +10,27 @@
 //! Every arrow is bounded: `IN_FLIGHT` promises, and an account of bytes between packers and store. The order of steps
 //! with the repository is that of `larder_store::jobs`.
 
-mod ahead;
 mod bases;
 mod batch;
-mod candidates;
-mod collect;
 mod compare;
 mod comparison;
 mod feed;
 mod filters;
-mod incoming;
+mod job_chunks;
 mod overflow;
-mod own;
 mod prediction;
+mod proof_prefetch;
+mod read_window;
+mod root_coverage;
 mod run;
+mod scan_chunks;
 mod sequence;
 mod similar;
-mod skips;
-mod wanted;
+mod similar_series;
+mod skip_duplicates;
 
-pub use collect::{GoOn, Show, collect};
 pub use run::backup;
+pub use scan_chunks::{GoOn, Show, collect};
 
 use std::collections::BTreeSet;
 use std::io::Read;

@@ -9,8 +9,8 @@
 
 mod afterwards;
 mod budget;
+mod compare_existing;
 mod execute;
-mod existing;
 mod plan;
 mod run;
 

@@ -8,11 +8,11 @@ use std::ops::Range;
 use larder_format::segment::ChunkRecord;
 use larder_store::RepositoryError;
 
-use crate::reading::is_missing;
+use crate::container_cache::Containers;
+use crate::read_lease::is_missing;
 use crate::recipe_reader::{RecordCursor, damaged};
 use crate::resolved::SegmentNumber;
 use crate::version::VersionReader;
-use crate::vision::Containers;
 
 /// What is going to be read of the data stream.
 #[derive(Debug, Clone, PartialEq, Eq)]

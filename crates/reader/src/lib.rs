@@ -11,29 +11,29 @@
 //! This crate never writes an object but its lease, and links neither backup nor maintenance. Carries section V-A of the SlimStore
 //! paper. Above: `lnode`, `rewrite`, `lifecycle`, `gnode`. Below: `job`, `index`, `store`, `format`.
 
-mod arranged;
+mod chunk_resolver;
+mod container_cache;
 mod data_reader;
 mod diff;
 mod entries;
+mod extent_map;
 mod missing;
-mod moved;
-mod reading;
+mod read_lease;
 mod recipe_reader;
 mod references;
 mod resolved;
 mod stats;
 mod version;
-mod vision;
 mod visit;
 
+pub use chunk_resolver::{Found, Moved, Sought, without_index};
+pub use container_cache::{FetchCounters, FetchOptions, FetchReport, read_plan};
 pub use data_reader::{ContentReader, Reach};
 pub use diff::{Change, diff};
 pub use entries::{Entries, EntriesBelow, PlacedEntry, is_at_or_below};
 pub use missing::{Missing, missing_containers};
-pub use moved::{Found, Moved, Sought, without_index};
-pub use reading::{ReadError, ReadLease, Reading, is_missing, look, look_at, pin_of};
+pub use read_lease::{ReadError, ReadLease, Reading, is_missing, look, look_at, pin_of};
 pub use recipe_reader::{MetaChunks, Node, RecipeReader, RecordCursor, damaged};
 pub use references::References;
 pub use stats::{RepositoryStats, stats};
 pub use version::VersionReader;
-pub use vision::{FetchCounters, FetchOptions, FetchReport, parts};

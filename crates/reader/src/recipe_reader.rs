@@ -18,7 +18,7 @@ use larder_store::RepositoryError;
 use larder_store::chunk_reader::ChunkReader;
 use lru::LruCache;
 
-use crate::moved::{Moved, Sought};
+use crate::chunk_resolver::{Moved, Sought};
 use crate::resolved::{Resolved, SegmentNumber};
 
 /// Of a job's memory, one part in so many for sealed metadata containers.

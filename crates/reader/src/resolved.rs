@@ -17,7 +17,7 @@ use larder_format::ids::ContainerId;
 use larder_format::segment::ChunkRecord;
 use parking_lot::Mutex;
 
-use crate::moved::{Found, Sought};
+use crate::chunk_resolver::{Found, Sought};
 
 /// A segment's number within its stream.
 pub(crate) type SegmentNumber = u32;

@@ -12,11 +12,11 @@ use larder_job::JobContext;
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
+use crate::container_cache::{FetchCounters, FetchOptions, FetchReport};
 use crate::entries::{Entries, EntriesBelow, PlacedEntry};
-use crate::reading::{ReadError, Reading};
+use crate::read_lease::{ReadError, Reading};
 use crate::recipe_reader::{MetaChunks, RecipeReader, RecordCursor};
 use crate::resolved::Resolved;
-use crate::vision::{FetchCounters, FetchOptions, FetchReport};
 
 /// An opened version.
 #[derive(Debug)]

@@ -38,9 +38,9 @@ pub enum ReadData {
         /// Of how many.
         of: u32,
     },
-    /// About this share of the containers (0 to 1), chosen anew each time.
+    /// About this share of the containers (0 to 1), chosen again each time.
     Share(f64),
-    /// About so many bytes of containers, chosen anew each time.
+    /// About so many bytes of containers, chosen again each time.
     Bytes(u64),
 }
 
@@ -93,7 +93,7 @@ pub struct CheckReport {
     /// Versions that were forgotten while they were being checked.
     pub forgotten: Vec<JobId>,
     /// Containers that no version uses: of interrupted or running jobs, of categories that a version between others leaves out, or copies
-    /// that an index which was made anew keeps. Not damage.
+    /// that an index which was rebuilt keeps. Not damage.
     pub unused_containers: u64,
     /// Their bytes.
     pub unused_bytes: u64,

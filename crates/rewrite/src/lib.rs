@@ -1,14 +1,14 @@
 //! Versions checked, copied and repaired.
 //!
 //! * [`check()`]: whether the repository is whole.
-//! * [`relayout`]: chunks copied and recipes written again, for maintenance.
+//! * [`chunk_copier`]: chunks copied and recipes written again, for maintenance.
 //! * [`repair`]: lost chunks put back from files, and what is left of a damaged version saved.
 //!
 //! This crate never deletes an object, and never changes the index. Only a repair commits, as a job like a backup.
 //! Above: `gnode`, `cli`. Below: `lnode` (repairs read files as a backup does), `reader`, `writer`, `job`.
 
 pub mod check;
-pub mod relayout;
+pub mod chunk_copier;
 pub mod repair;
 
 pub use check::{CheckOptions, CheckReport, check};

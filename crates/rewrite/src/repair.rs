@@ -23,7 +23,7 @@ use larder_lnode::backup::BackupError;
 use larder_store::RepositoryError;
 
 use crate::check::CheckError;
-use crate::relayout::RelayoutError;
+use crate::chunk_copier::RewriteError;
 
 /// Tag of versions that hold what was saved of others.
 pub const TAG_REPAIRED: &str = "repaired";
@@ -51,12 +51,12 @@ impl From<CheckError> for RepairError {
     }
 }
 
-impl From<RelayoutError> for RepairError {
-    fn from(error: RelayoutError) -> Self {
+impl From<RewriteError> for RepairError {
+    fn from(error: RewriteError) -> Self {
         match error {
-            RelayoutError::Interrupted => Self::Interrupted,
-            RelayoutError::NoThreads => Self::NoThreads,
-            RelayoutError::Repository(error) => Self::Repository(error),
+            RewriteError::Interrupted => Self::Interrupted,
+            RewriteError::NoThreads => Self::NoThreads,
+            RewriteError::Repository(error) => Self::Repository(error),
         }
     }
 }

@@ -13,7 +13,7 @@ use larder_format::manifest::{HEAD_GUESS, Head, MANIFEST_MAX, Manifest, Register
 use larder_format::names;
 use larder_format::sketch::Sketch;
 
-use crate::marks::FaultyObject;
+use crate::forget_marks::FaultyObject;
 use crate::repository::{Repository, RepositoryError};
 use crate::rules::Rule;
 use crate::{Store, StoreErrorKind};

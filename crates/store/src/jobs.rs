@@ -18,7 +18,7 @@ use larder_format::manifest::{MANIFEST_MAX, Manifest, Register};
 use larder_format::names::{self, LeaseObject};
 
 use crate::catalog::CONCURRENT_READS;
-use crate::marks::{FaultyObject, read_if_there};
+use crate::forget_marks::{FaultyObject, read_if_there};
 use crate::repository::{Repository, RepositoryError, exists, random};
 use crate::rules::Rule;
 use crate::{Created, StoreErrorKind};
@@ -48,7 +48,7 @@ pub enum CommitError {
 pub struct OpenLease {
     /// The job that holds it.
     pub job: JobId,
-    /// What it says; `written_ms` is set anew by each renewal.
+    /// What it says; `written_ms` is set again by each renewal.
     pub lease: Lease,
     renewal: u32,
     /// Whether every attempt to create the lease's first object was answered.

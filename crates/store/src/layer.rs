@@ -18,7 +18,7 @@ use futures::stream::BoxStream;
 
 use crate::error::{Oversized, ShortRead, StoreError, StoreErrorKind, StoreOp};
 use crate::limit::Bandwidth;
-use crate::patience::Watch;
+use crate::stall_timeout::Watch;
 
 /// An object as a listing shows it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

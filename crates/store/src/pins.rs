@@ -19,7 +19,7 @@ use larder_format::names;
 use larder_format::pinning::{PinEntry, PinState};
 
 use crate::catalog::CONCURRENT_READS;
-use crate::marks::{FaultyObject, read_if_there};
+use crate::forget_marks::{FaultyObject, read_if_there};
 use crate::repository::{Repository, RepositoryError, exists, random};
 use crate::{Store, StoreErrorKind};
 

@@ -146,7 +146,7 @@ impl Layer for Remote {
             Some(Err(error)) => return stream::iter([Err(error)]).boxed(),
         };
         let folder = folder.to_owned();
-        // A store that does not know where to go on begins anew; what was listed before must not come twice.
+        // A store that does not know where to go on begins again; what was listed before must not come twice.
         let after = after.map(str::to_owned);
         let prefix = if self.prefix.is_empty() { String::new() } else { format!("{}/", self.prefix) };
         listed

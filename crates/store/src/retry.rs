@@ -78,7 +78,7 @@ impl Retry {
     /// Repeats one request until it is answered or the deadline passes. Beside the answer: how many attempts before the last
     /// had no clear outcome.
     async fn persist(&self, call: &Call, deadline: Duration) -> (Result<Reply, StoreError>, u32) {
-        let mut struggle = Struggle::begin(self);
+        let mut struggle = RetryState::begin(self);
         let mut open_attempts = 0;
         loop {
             let attempt = Call { attempt: struggle.attempt, ..call.clone() };
@@ -154,13 +154,13 @@ enum Settled {
 
 /// The history of one request that does not want to succeed.
 #[derive(Debug)]
-struct Struggle<'a> {
+struct RetryState<'a> {
     retry: &'a Retry,
     began: Instant,
     attempt: u32,
 }
 
-impl<'a> Struggle<'a> {
+impl<'a> RetryState<'a> {
     fn begin(retry: &'a Retry) -> Self {
         Self { retry, began: Instant::now(), attempt: 0 }
     }
@@ -265,7 +265,7 @@ impl Resumed {
 
     async fn next(&mut self) -> Option<Result<Listed, StoreError>> {
         let retry = self.retry.clone();
-        let mut struggle = Struggle::begin(&retry);
+        let mut struggle = RetryState::begin(&retry);
         loop {
             let listing = self.listing.get_or_insert_with(|| retry.inner.list(&self.folder, self.after.as_deref()));
             let error = match listing.next().await {

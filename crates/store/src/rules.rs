@@ -93,9 +93,9 @@ pub enum Rule {
     /// A live lease that names a version retains all its generations.
     NamedGenerationsRetained,
     /// A container is retired only if its job was settled before the leases were listed.
-    GiveUpSettled,
+    RetireSettled,
     /// A container is not retired while a live lease adopts its job.
-    GiveUpNotAdopted,
+    RetireNotAdopted,
     /// A container with users in both layouts is never arranged or retired.
     LayoutsApart,
     /// A version that references a retired container keeps what its chunks were redirected to.
@@ -107,7 +107,7 @@ pub enum Rule {
     /// A redirect leads only to a container of a version that is not marked, in its newest generation.
     RedirectToUnmarked,
     /// A redirect never leads to a retired container.
-    NotToGivenUp,
+    NotToRetired,
     /// A redirect never leads to another redirect.
     OneHop,
     /// Before a moved container is deleted, the containers that it forwards to are seen in the store.

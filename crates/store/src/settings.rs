@@ -20,7 +20,7 @@ use larder_format::settings::{ARRANGE_EVERY, HOLES_PERCENT, SETTINGS_MAX, Series
 
 use crate::StoreErrorKind;
 use crate::catalog::CONCURRENT_READS;
-use crate::marks::read_if_there;
+use crate::forget_marks::read_if_there;
 use crate::repository::{Repository, RepositoryError, random};
 
 /// How often a change is tried while others change the same settings, or hold numbers with garbage; and how often is listed again what

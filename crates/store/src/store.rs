@@ -32,10 +32,10 @@ use crate::location::Location;
 use crate::name;
 use crate::open::{self, Environment};
 use crate::options::{CacheOptions, StoreOptions};
-use crate::patience::Patience;
 use crate::remote::{ListOrder, Remote};
 use crate::retry::Retry;
-use crate::tails::{Kept, Tails};
+use crate::stall_timeout::Patience;
+use crate::tail_cache::{Kept, Tails};
 use crate::unlisted::Unlisted;
 use crate::waiting::Waiting;
 

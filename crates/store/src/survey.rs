@@ -12,7 +12,7 @@ use larder_format::manifest::{MANIFEST_MAX, Manifest, Register, encode_aborted};
 use larder_format::names::{self, LeaseObject};
 
 use crate::StoreErrorKind;
-use crate::marks::read_if_there;
+use crate::forget_marks::read_if_there;
 use crate::repository::{Repository, RepositoryError, random};
 use crate::rules::Rule;
 
@@ -256,7 +256,7 @@ impl Repository {
     }
 
     /// Fences off whoever would create a generation of a version: of generation 0 the backup that has the version's id, of a later
-    /// one the task that lays the version out anew. Without effect when the generation is there.
+    /// one the task that lays the version out again. Without effect when the generation is there.
     ///
     /// Says what decided the register: it is read back, because a create that is only said to have happened, or to have
     /// found something there, would leave the job free to commit (`AskedTwice`).

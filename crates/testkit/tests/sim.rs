@@ -36,7 +36,7 @@ fn busy(seed: u64, weather: Weather) -> Trace {
 #[test]
 fn one_seed_is_one_run_and_another_is_another() {
     for seed in 0..5 {
-        // Requests that hang are given up by nobody here.
+        // Requests that hang are abandoned by nobody here.
         let weather = Weather { hangs: 0, ..Weather::ROUGH };
         assert_eq!(busy(seed, weather), busy(seed, weather));
         assert_ne!(busy(seed, weather).hash(), busy(seed + 1, weather).hash());

@@ -7,7 +7,7 @@ use larder_chunking::{
     Algorithm, Chunker, ChunkerParams, Fingerprinter, RunMac, RunMacKey, StreamEnd, chunker, page_size, pages,
 };
 use larder_format::Fingerprint;
-use larder_format::compress::Matter;
+use larder_format::compress::ContentHint;
 use larder_format::config::Config;
 use larder_format::seal::Keys;
 use larder_format::segment::ChunkRecord;
@@ -30,10 +30,10 @@ pub enum Cutter {
 
 impl Cutter {
     /// What its chunks are made of.
-    pub fn matter(self) -> Matter {
+    pub fn matter(self) -> ContentHint {
         match self {
-            Self::Content => Matter::Any,
-            Self::Pages => Matter::Pages,
+            Self::Content => ContentHint::Any,
+            Self::Pages => ContentHint::Pages,
         }
     }
 }

@@ -13,8 +13,8 @@
 //! This crate never commits, and never reads versions: what it writes belongs to a job, and counts when that job's register does.
 //! Above: `lnode`, `rewrite`. Below: `job`, `dedup`, `store`, `format`, `chunking`.
 
+mod container_totals;
 mod cutting;
-mod holding;
 mod merging;
 mod node_writer;
 mod packer;
@@ -22,8 +22,8 @@ mod pool;
 mod recipe_writer;
 mod uploads;
 
+pub use container_totals::{ContainerTotals, Usage, container_table, holdings};
 pub use cutting::{Chunks, Cutter, Cutting, HEAD_BYTES, KnownRun};
-pub use holding::{Holding, Usage, container_table, holdings};
 pub use node_writer::{CompareStored, MetaSink, NodeWriter, uses_of};
 pub use packer::{Destination, LANES_MAX, Packer};
 pub use pool::{Pool, PoolHandle, Worker};

@@ -10,7 +10,7 @@ use larder_format::segment::ChunkRecord;
 use larder_format::{ChunkRef, Fingerprint};
 use larder_store::RepositoryError;
 
-use crate::holding::Usage;
+use crate::container_totals::Usage;
 use crate::packer::Packer;
 
 /// Compares what a version that is built on seems to have with what is stored.

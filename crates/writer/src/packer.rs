@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use larder_chunking::pages::PAGE_CUT;
-use larder_format::compress::{Compressor, Matter};
+use larder_format::compress::{Compressor, ContentHint};
 use larder_format::container::{
     CONTAINER_TARGET, ChunkEntry, ChunkKind, ChunkRef, CompressedFrame, ContainerBuilder, FRAME_TARGET,
     LIFECYCLE_PAYLOAD, PAYLOAD_TARGET_MAX, SealedFrame, seal_compressed, seal_frame,
@@ -52,7 +52,7 @@ pub struct Packer {
     open: Option<Open>,
     ratio: Arc<Ratio>,
     /// What comes; `None`: what it looks like.
-    matter: Option<Matter>,
+    matter: Option<ContentHint>,
     payload_min: usize,
     payload_max: usize,
 }
@@ -113,7 +113,7 @@ impl Packer {
             next_seq: Arc::default(),
             open: None,
             ratio: Arc::default(),
-            matter: Some(Matter::Any),
+            matter: Some(ContentHint::Any),
             payload_min: CONTAINER_TARGET,
             payload_max: PAYLOAD_TARGET_MAX,
         }
@@ -147,7 +147,7 @@ impl Packer {
     }
 
     /// The chunks that come now are of this.
-    pub fn expect(&mut self, matter: Matter) {
+    pub fn expect(&mut self, matter: ContentHint) {
         self.matter = Some(matter);
     }
 
@@ -297,10 +297,10 @@ impl Packer {
 }
 
 /// What chunks are of, by their sizes: whoever cuts by contents never cuts all alike.
-fn matter_of(chunks: &[ChunkEntry]) -> Matter {
+fn matter_of(chunks: &[ChunkEntry]) -> ContentHint {
     let pages = chunks.iter().filter(|chunk| chunk.size == PAGE_CUT).count();
     // Streams of pages may end within one.
-    if pages > 1 && pages + 1 >= chunks.len() { Matter::Pages } else { Matter::Any }
+    if pages > 1 && pages + 1 >= chunks.len() { ContentHint::Pages } else { ContentHint::Any }
 }
 
 /// Puts the container together once it is closed and all its frames are sealed; whoever makes that true does it.
@@ -338,10 +338,10 @@ mod tests {
             sizes.iter().copied().map(entry).collect()
         };
         for pages in [&[PAGE_CUT; 3][..], &[PAGE_CUT, PAGE_CUT, 1000]] {
-            assert_eq!(matter_of(&chunks(pages)), Matter::Pages, "{pages:?}");
+            assert_eq!(matter_of(&chunks(pages)), ContentHint::Pages, "{pages:?}");
         }
         for others in [&[][..], &[PAGE_CUT], &[PAGE_CUT, 1000, 5000, PAGE_CUT], &[3000, 5000]] {
-            assert_eq!(matter_of(&chunks(others)), Matter::Any, "{others:?}");
+            assert_eq!(matter_of(&chunks(others)), ContentHint::Any, "{others:?}");
         }
     }
 }

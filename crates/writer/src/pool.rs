@@ -3,7 +3,7 @@
 //! Sealing goes first: it frees memory, reading takes it. Work never waits for anything but the processor and the source,
 //! so a full pool always drains. How much work may wait is bounded by whoever hands it in.
 //!
-//! In turns with everything else (`larder_index::Executor::Turns`) there are no threads: work is done where it is handed in.
+//! In turns with everything else (`larder_index::Executor::Stepped`) there are no threads: work is done where it is handed in.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

@@ -20,7 +20,7 @@ use larder_store::{Repository, RepositoryError, StoreError, StoreErrorKind, Stor
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::watch;
 
-use crate::holding::Holding;
+use crate::container_totals::ContainerTotals;
 
 /// Bytes that may wait. Must exceed what two open containers can hold, or they could never be closed.
 pub(crate) const WAITING_MAX: usize = 96 << 20;
@@ -33,7 +33,7 @@ const LOOKS_AT_ONCE: usize = 16;
 struct State {
     waiting: usize,
     open_containers: usize,
-    stored: HashMap<ContainerId, Holding>,
+    stored: HashMap<ContainerId, ContainerTotals>,
     stored_bytes: u64,
     failure: Option<RepositoryError>,
 }
@@ -134,7 +134,7 @@ impl Uploads {
         bytes: u64,
     ) {
         let uploads = self.clone();
-        let held = Holding { chunks, bytes, object_bytes: object.len() as u64 };
+        let held = ContainerTotals { chunks, bytes, object_bytes: object.len() as u64 };
         let is_awaited = self.repository.keeps(Rule::DurableFirst);
         if !is_awaited {
             let mut state = self.state.lock();
@@ -176,7 +176,7 @@ impl Uploads {
         }
         let store = self.repository.store().without_cache();
         // In one order: a seed of the simulation is one run.
-        let stored: BTreeMap<ContainerId, Holding> = self.stored().into_iter().collect();
+        let stored: BTreeMap<ContainerId, ContainerTotals> = self.stored().into_iter().collect();
         let looks = stored.into_iter().map(|(id, held)| {
             let store = &store;
             async move {
@@ -190,7 +190,7 @@ impl Uploads {
     }
 
     /// What each stored container holds.
-    pub fn stored(&self) -> HashMap<ContainerId, Holding> {
+    pub fn stored(&self) -> HashMap<ContainerId, ContainerTotals> {
         self.state.lock().stored.clone()
     }
 

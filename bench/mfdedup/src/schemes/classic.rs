@@ -2,7 +2,7 @@
 //!
 //! A recipe names copies, not chunks: what HAR and Capping store again is another copy, and the old one lives as long as a retained
 //! version names it. The index leads to the newest copy. Collection after a deletion is perfect (every container with anything dead in it
-//! is given up, the living are copied) or by markers (CMA: a container goes when no retained version uses anything of it; what is dead
+//! is retired, the living are copied) or by markers (CMA: a container goes when no retained version uses anything of it; what is dead
 //! beside the living stays, and may be found by a later version).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};

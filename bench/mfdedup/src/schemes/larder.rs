@@ -1,6 +1,6 @@
 //! The rules of Larder's `lifecycle` layout, as a model: what leaves is marked where it lies, and moves when there is enough of it.
 //!
-//! New chunks go to open containers in the order of the stream. A pass gives up every container of which more than a share h has left (the
+//! New chunks go to open containers in the order of the stream. A pass retires every container of which more than a share h has left (the
 //! newest version does not have it any more), or more than h/2 is needed by no retained version: what the newest version has goes to new
 //! open containers, what left to the volume of the last version that had it, both by first version and then as they lay, and the dead
 //! are dropped. With h = 0 that is the paper's layout. Deleting versions drops the containers of whose span none is retained.
@@ -63,7 +63,7 @@ impl Larder {
     }
 
     /// Whether a container's holes exceed what they may be. What lies in a volume has left long ago; only the dead are holes there.
-    fn is_given_up(&self, chunks: &[u32]) -> bool {
+    fn is_retired(&self, chunks: &[u32]) -> bool {
         let whole: u64 = self.bytes(chunks, |_, _| true);
         let is_open = chunks.iter().any(|chunk| self.is_current(*chunk));
         let is_mixed = || {
@@ -151,11 +151,11 @@ impl Scheme for Larder {
         if !self.neighbours.newest.is_multiple_of(self.rules.every) {
             return work;
         }
-        let given_up: Vec<u32> =
-            (self.log.containers.iter()).filter(|(_, c)| self.is_given_up(&c.copies)).map(|(n, _)| *n).collect();
+        let reclaimed: Vec<u32> =
+            (self.log.containers.iter()).filter(|(_, c)| self.is_retired(&c.copies)).map(|(n, _)| *n).collect();
         let mut read = Vec::new();
         let (mut open, mut volumes) = (Vec::new(), BTreeMap::<Number, Vec<u32>>::new());
-        for number in given_up {
+        for number in reclaimed {
             let Some(container) = self.log.remove(number) else { continue };
             read.push(container.extent);
             work.deleted += 1;

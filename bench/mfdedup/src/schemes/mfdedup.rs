@@ -1,4 +1,4 @@
-//! MFDedup as the paper has it: categories by first and last version, volumes of archived ones, everything active written anew each time.
+//! MFDedup as the paper has it: categories by first and last version, volumes of archived ones, everything active rewritten each time.
 //!
 //! After version n all active categories but the newest are read; what n still has becomes category (i, n), the rest category (i, n - 1) of
 //! volume n - 1. A volume's categories lie in order, so a version needs a head of it, and deletions, in any order, cut off its tail.

@@ -1,4 +1,4 @@
-//! A cache of whole containers that gives up the one needed farthest in the future: no other cache of whole containers reads fewer.
+//! A cache of whole containers that retires the one needed farthest in the future: no other cache of whole containers reads fewer.
 
 use std::collections::{BTreeSet, HashMap};
 

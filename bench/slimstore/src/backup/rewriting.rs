@@ -94,10 +94,10 @@ impl Capping {
                 *used.entry(chunk.container).or_default() += u64::from(piece.size);
             }
         }
-        let given_up = capped(&used, u64::from(output.container_bytes()));
+        let reclaimed = capped(&used, u64::from(output.container_bytes()));
         for piece in self.waiting.drain(..) {
             match self.index.get(&piece.fingerprint) {
-                Some(chunk) if !given_up.contains(&chunk.container) => output.reuse(*chunk),
+                Some(chunk) if !reclaimed.contains(&chunk.container) => output.reuse(*chunk),
                 _ => drop(self.index.insert(piece.fingerprint, output.store(&piece))),
             }
         }

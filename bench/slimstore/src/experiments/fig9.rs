@@ -113,7 +113,7 @@ impl Layout {
 /// What a repository has come to after a version.
 struct Sample {
     held: u64,
-    given_up: u64,
+    reclaimed: u64,
     objects: u64,
     /// What came with the first version and is still there.
     of_first: u64,
@@ -170,7 +170,7 @@ impl Run {
         let recipe = node.recipe(&newest)?;
         self.samples.push(Sample {
             held: holdings.bytes(),
-            given_up: holdings.given_up,
+            reclaimed: holdings.reclaimed,
             objects: holdings.objects,
             of_first: holdings.bytes_since(0),
             layout: Layout::new(&recipe, &holdings.catalogue(&recipe)),
@@ -309,7 +309,7 @@ pub(crate) fn fig9(settings: &Settings, offline: Offline) -> anyhow::Result<()> 
         }
     }
     if let Some(percent) = offline.max_unused {
-        page.say(&format!("Containers are given up until no more than {percent} % is of no use."));
+        page.say(&format!("Containers are retired until no more than {percent} % is of no use."));
     }
     if offline.exact {
         page.say("Every pass finds out what no version needs.");
@@ -357,14 +357,14 @@ impl Figures {
         self.by_version(page, &all, 1);
         let labels = Labels { title: "Space", x: "version", y: "MB of chunks" };
         page.plot("a-space", &lines(&labels, Axis::Linear, Floor::Zero, &all))?;
-        let mut table = Table::new(["at the end", "chunks MB", "of them given up MB", "all objects MB", "x exact"]);
+        let mut table = Table::new(["at the end", "chunks MB", "of them retired MB", "all objects MB", "x exact"]);
         for (run, (name, way)) in self.runs.iter().zip(WAYS) {
             let Some(sample) = run.samples.last() else { continue };
             let exact = if way == Way::Keep { &self.exact_kept } else { &self.exact };
             table.row([
                 name.to_owned(),
                 format!("{:.1}", megabytes(sample.held)),
-                format!("{:.1}", megabytes(sample.given_up)),
+                format!("{:.1}", megabytes(sample.reclaimed)),
                 format!("{:.1}", megabytes(sample.objects)),
                 format!("{:.4}", sample.held as f64 / exact.last().copied().unwrap_or(1) as f64),
             ]);

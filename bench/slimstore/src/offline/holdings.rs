@@ -31,7 +31,7 @@ pub(crate) enum Writer {
 pub(crate) struct Holdings {
     containers: HashMap<ContainerId, Container>,
     /// Bytes of chunks that the index does not lead to any more, in containers that are still there.
-    pub(crate) given_up: u64,
+    pub(crate) reclaimed: u64,
     /// Bytes of all objects, of any kind.
     pub(crate) objects: u64,
 }
@@ -75,7 +75,7 @@ impl Holdings {
             let since = chunks.iter().map(since).collect();
             self.containers.insert(id, Container { chunks, since });
         }
-        self.given_up = self.given_up(node)?;
+        self.reclaimed = self.reclaimed(node)?;
         let objects = node.runtime.block_on(repository.store().list(""))?;
         self.objects = objects.iter().map(|object| object.size).sum();
         Ok(())
@@ -99,8 +99,8 @@ impl Holdings {
         used.flat_map(|container| container.chunks.iter().copied()).collect()
     }
 
-    /// What the index says was given up in containers that are there.
-    fn given_up(&self, node: &Node) -> anyhow::Result<u64> {
+    /// What the index says was retired in containers that are there.
+    fn reclaimed(&self, node: &Node) -> anyhow::Result<u64> {
         let repository = node.context.repository.clone();
         let index = node.runtime.block_on(Current::look(&repository))?.base()?;
         let io = IndexIo { repository, runtime: node.runtime.handle().clone().into() };
@@ -110,7 +110,7 @@ impl Holdings {
             if let (_, Some(facts)) = record?
                 && self.containers.contains_key(&facts.id)
             {
-                bytes += facts.given_up_bytes;
+                bytes += facts.retired_bytes;
             }
         }
         Ok(bytes)

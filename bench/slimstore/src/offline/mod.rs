@@ -7,9 +7,9 @@ mod crowd;
 mod holdings;
 
 use larder_format::compress::Compression;
-use larder_gnode::compaction::CompactionOptions;
-use larder_gnode::giving_up::{Exact, GiveUpOptions, Unused};
+use larder_gnode::defragment::DefragmentOptions;
 use larder_gnode::pass::PassOptions;
+use larder_gnode::reclaim::{Exact, ReclaimOptions, Unused};
 use larder_index::Current;
 
 pub(crate) use crowd::{CHUNKS_EACH, crowd};
@@ -20,7 +20,7 @@ use crate::Offline;
 
 /// The first half of `larder optimize`.
 pub(crate) fn compact(node: &Node, offline: Offline) -> anyhow::Result<Cost> {
-    let mut options = CompactionOptions { compression: Compression::Off, ..CompactionOptions::default() };
+    let mut options = DefragmentOptions { compression: Compression::Off, ..DefragmentOptions::default() };
     options.sparse_percent = offline.sparse_percent.unwrap_or(options.sparse_percent);
     options.budget_percent = offline.budget_percent.unwrap_or(options.budget_percent);
     node.compact(&options)
@@ -28,10 +28,10 @@ pub(crate) fn compact(node: &Node, offline: Offline) -> anyhow::Result<Cost> {
 
 /// The second half: a pass with all its tasks.
 pub(crate) fn pass(node: &Node, offline: Offline) -> anyhow::Result<Cost> {
-    let mut give_up = GiveUpOptions { compression: Compression::Off, ..GiveUpOptions::default() };
-    give_up.unused = offline.max_unused.map_or(give_up.unused, Unused::OfRepository);
-    give_up.exact = if offline.exact { Exact::Always } else { give_up.exact };
-    let (_, cost) = node.pass(&PassOptions { give_up: Some(give_up), ..PassOptions::default() })?;
+    let mut reclaim = ReclaimOptions { compression: Compression::Off, ..ReclaimOptions::default() };
+    reclaim.unused = offline.max_unused.map_or(reclaim.unused, Unused::OfRepository);
+    reclaim.exact = if offline.exact { Exact::Always } else { reclaim.exact };
+    let (_, cost) = node.pass(&PassOptions { reclaim: Some(reclaim), ..PassOptions::default() })?;
     Ok(cost)
 }
 

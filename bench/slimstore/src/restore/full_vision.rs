@@ -175,14 +175,14 @@ impl<'a> Cache<'a> {
         self.brought.push(self.memory_bytes - before);
     }
 
-    /// Until memory holds what it may: the chunk needed last goes to disk, or is given up.
+    /// Until memory holds what it may: the chunk needed last goes to disk, or is retired.
     fn make_room(&mut self) {
         while self.memory_bytes > self.managed {
             let Some((next, chunk)) = self.memory.pop_last() else { break };
             let size = u64::from(self.sizes[chunk as usize]);
             self.memory_bytes -= size;
             self.kept.remove(&chunk);
-            // The disk gives up what is needed later still, if that makes the room.
+            // The disk retires what is needed later still, if that makes the room.
             while self.disk_bytes + size > self.settings.disk
                 && let Some((last, victim)) = self.disk.last().copied().filter(|(last, _)| *last > next)
             {

@@ -1,4 +1,4 @@
-//! One page of a table file: InnoDB's shape (header, heap of records, directory from the end, trailer), written anew.
+//! One page of a table file: InnoDB's shape (header, heap of records, directory from the end, trailer), rewritten.
 //!
 //! | offset      | size | field                                                                          |
 //! |------------:|-----:|--------------------------------------------------------------------------------|

@@ -7,7 +7,7 @@
 //! * Pages longer than 4 KiB are cut every 4 KiB all the same. A change touches the page's header and its own place, and
 //!   the parts between stay duplicates. Cut whole, InnoDB's pages of 16 KiB would store more than content-defined cuts.
 //! * Disk images and block devices are *not* page streams, although they change in blocks of 4 KiB. Most of what happens
-//!   in them is files written anew, with content that has shifted against the old; content-defined cuts store less.
+//!   in them is files rewritten, with content that has shifted against the old; content-defined cuts store less.
 //!
 //! | recognised                                  | looked at                                    |
 //! |---------------------------------------------|----------------------------------------------|

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use larder_gnode::compaction::CompactionOptions;
-use larder_gnode::giving_up::{Exact, GiveUpOptions, Unused};
+use larder_gnode::defragment::DefragmentOptions;
 use larder_gnode::pass::cost::Prices;
 use larder_gnode::pass::{Listing, MEMORY_MIN, PassOptions};
-use larder_lifecycle::arranging::ArrangeOptions;
+use larder_gnode::reclaim::{Exact, ReclaimOptions, Unused};
+use larder_lifecycle::arrange::ArrangeOptions;
 
 use super::Global;
 use crate::{sizes, time};
@@ -125,16 +125,16 @@ impl PassArgs {
             max_duration: self.max_duration,
             memory: usize::try_from(self.memory).unwrap_or(usize::MAX),
             listing: if self.list_all { Listing::Whole } else { Listing::Auto },
-            give_up: self.give_up(global, copied),
+            reclaim: self.reclaim(global, copied),
             arrange: self.arrange(global),
             threads: global.threads.unwrap_or(defaults.threads),
             ..defaults
         }
     }
 
-    /// How newest snapshots are laid out anew.
-    pub(crate) fn compaction(&self, global: &Global) -> CompactionOptions {
-        CompactionOptions { compression: global.compression(), ..CompactionOptions::default() }
+    /// How newest snapshots are rewritten.
+    pub(crate) fn compaction(&self, global: &Global) -> DefragmentOptions {
+        DefragmentOptions { compression: global.compression(), ..DefragmentOptions::default() }
     }
 
     /// How series in the layout lifecycle are arranged, if they are.
@@ -143,16 +143,16 @@ impl PassArgs {
         self.wants(TaskName::Arrange).then(|| ArrangeOptions { all, compression, ..ArrangeOptions::default() })
     }
 
-    /// What a pass may give up after so many bytes were copied for other tasks.
-    fn give_up(&self, global: &Global, copied: u64) -> Option<GiveUpOptions> {
+    /// What a pass may retire after so many bytes were copied for other tasks.
+    fn reclaim(&self, global: &Global, copied: u64) -> Option<ReclaimOptions> {
         let exact = match (self.task.is_empty(), self.task.contains(&TaskName::Exact)) {
             (true, _) => Exact::WhenWorth,
             (false, true) => Exact::Always,
             (false, false) if self.task.contains(&TaskName::Dedup) => Exact::Never,
             (false, false) => return None,
         };
-        let defaults = GiveUpOptions::default();
-        Some(GiveUpOptions {
+        let defaults = ReclaimOptions::default();
+        Some(ReclaimOptions {
             unused: self.max_unused.map_or(defaults.unused, Unused::OfRepository),
             exact,
             max_rewrite: self.max_rewrite.map(|most| most.saturating_sub(copied)),
@@ -191,18 +191,18 @@ mod tests {
         let (said, compaction) = options(&["optimize", "--compression", "max", "--threads", "3"]);
         let compressions = [
             compaction.compression,
-            said.give_up.expect("wanted").compression,
+            said.reclaim.expect("wanted").compression,
             said.arrange.expect("wanted").compression,
         ];
         assert_eq!(compressions, [Compression::Zstd(19); 3]);
         assert_eq!(said.threads.get(), 3);
         let (said, compaction) = options(&["optimize"]);
-        assert_eq!((said.threads, compaction), (PassOptions::default().threads, CompactionOptions::default()));
-        assert_eq!(said.give_up.expect("wanted"), GiveUpOptions::default());
+        assert_eq!((said.threads, compaction), (PassOptions::default().threads, DefragmentOptions::default()));
+        assert_eq!(said.reclaim.expect("wanted"), ReclaimOptions::default());
         let (said, _) = options(&["optimize", "--task", "exact", "--max-rewrite", "10K", "--compression", "off"]);
         let expected =
-            GiveUpOptions { exact: Exact::Always, compression: Compression::Off, ..GiveUpOptions::default() };
-        assert_eq!(said.give_up.expect("wanted"), GiveUpOptions { max_rewrite: Some(10 << 10), ..expected });
+            ReclaimOptions { exact: Exact::Always, compression: Compression::Off, ..ReclaimOptions::default() };
+        assert_eq!(said.reclaim.expect("wanted"), ReclaimOptions { max_rewrite: Some(10 << 10), ..expected });
         assert_eq!(said.arrange, None);
     }
 

@@ -1,7 +1,7 @@
 //! `larder check`: prints what `larder_rewrite::check` found, and what to do about it.
 
 use larder_format::names;
-use larder_gnode::agreement::Disagreement;
+use larder_gnode::index_check::IndexFinding;
 use larder_gnode::pass::PassError;
 use larder_gnode::proof::{Proof, prove};
 use larder_index::IndexError;
@@ -21,7 +21,7 @@ use crate::output::{Meter, MeterKind, Output, absolute, safe, summary};
 use crate::refs::Versions;
 use crate::{sizes, time};
 
-/// Disagreements of the index that are shown to people.
+/// IndexFindings of the index that are shown to people.
 const DISAGREEMENTS_SHOWN: usize = 20;
 
 pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
@@ -80,7 +80,7 @@ impl Index {
         }
     }
 
-    /// Whether making it anew would help.
+    /// Whether making it again would help.
     fn wants_repair(&self) -> bool {
         matches!(self, Self::Unreadable) || self.disagreements() > 0
     }
@@ -109,14 +109,14 @@ fn prove_index(app: &App, context: &JobContext, report: &mut CheckReport) -> Res
             // next pass. The index is none the worse for either.
             let agreement = &mut proof.agreement;
             let lost =
-                agreement.disagreements.extract_if(.., |found| matches!(found, Disagreement::ManifestLost { .. }));
+                agreement.disagreements.extract_if(.., |found| matches!(found, IndexFinding::ManifestLost { .. }));
             let lost: Vec<_> = lost.collect();
             agreement.count = agreement.count.saturating_sub(lost.len() as u64);
             report.damages.extend(lost.into_iter().filter_map(lost_manifest));
             let is_named = |name: &str| report.damages.iter().any(|damage| damage.object == name);
-            let is_of_index = |found: &Disagreement| match found {
+            let is_of_index = |found: &IndexFinding| match found {
                 // Moved chunks may lie in what no snapshot names, so that nobody has asked for it so far.
-                Disagreement::ContainerUnreadable { container, needed_by, .. } => {
+                IndexFinding::ContainerUnreadable { container, needed_by, .. } => {
                     !needed_by.is_empty() && !is_named(container)
                 }
                 _ => true,
@@ -157,8 +157,8 @@ fn add_unlisted(app: &App, report: &mut CheckReport) {
 }
 
 /// A version of which only the index knows any more.
-fn lost_manifest(found: Disagreement) -> Option<Damage> {
-    let Disagreement::ManifestLost { version, name } = found else { return None };
+fn lost_manifest(found: IndexFinding) -> Option<Damage> {
+    let IndexFinding::ManifestLost { version, name } = found else { return None };
     let version = AffectedVersion { id: version.job, series: String::new(), files: Vec::new(), files_count: 0 };
     Some(Damage {
         object: name,

@@ -13,8 +13,8 @@ use larder_store::catalog::Version;
 use larder_store::pins::PinLine;
 use serde_json::{Map, Value, json};
 
-use super::free::Free;
 use super::optimize;
+use super::reclaimable::Free;
 use crate::app::App;
 use crate::args::{FilterArgs, ForgetArgs};
 use crate::environment;

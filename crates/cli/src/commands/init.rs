@@ -78,7 +78,7 @@ fn chunker(args: &InitArgs) -> Result<ChunkerParams, Failure> {
 pub(super) fn key_fields(host: Option<&str>, user: Option<&str>, insecure_kdf: bool) -> KeyFields {
     KeyFields {
         cost: if insecure_kdf { KdfCost::TEST } else { KdfCost::DEFAULT },
-        // Drawn anew where the key is made.
+        // Drawn again where the key is made.
         salt: [0; 32],
         user: user.map_or_else(environment::user, str::to_owned),
         host: host.map_or_else(environment::host, str::to_owned),

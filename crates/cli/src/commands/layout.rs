@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use larder_format::ids::JobId;
 use larder_format::layout::Layout;
 use larder_format::manifest::Summary;
-use larder_lifecycle::categories::{
+use larder_lifecycle::lifecycle_map::{
     Categories, CategorizedVersion, Category, CategorySize, Freed, Last, Progress, Volume, categories,
 };
 use larder_store::catalog::Version;
 use serde_json::{Value, json};
 
-use super::free::Free;
+use super::reclaimable::Free;
 use crate::app::App;
 use crate::args::{FilterArgs, LayoutArgs};
 use crate::exit::Exit;
@@ -77,7 +77,7 @@ struct Picture {
     versions: Vec<Shown>,
     triangle: BTreeMap<Category, CategorySize>,
     volumes: BTreeMap<Last, Volume>,
-    /// Whether passes do not arrange it, because the index was made anew.
+    /// Whether passes do not arrange it, because the index was rebuilt.
     is_disordered: bool,
 }
 

@@ -1,10 +1,10 @@
 //! `larder optimize`, and the pass that `larder forget --prune` makes.
 
-mod arranging;
-mod compact;
+mod arrange;
 mod deadline;
-mod giving_up;
-mod made;
+mod defragment;
+mod reclaim;
+mod report;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,9 +21,9 @@ use crate::args::{OptimizeArgs, PassArgs, TaskName};
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use compact::Compaction;
 use deadline::Deadline;
-pub(super) use made::Made;
+use defragment::Compaction;
+pub(super) use report::Made;
 
 /// How often a pass that lost against another one begins again.
 const TRIES: u32 = 5;
@@ -41,7 +41,7 @@ pub(super) fn pass(app: &App, repository: &Repository, args: &PassArgs, dry_run:
     Ok(made.exit(cancel.is_cancelled()))
 }
 
-/// Lays snapshots out anew and makes a pass.
+/// Lays snapshots out again and makes a pass.
 pub(super) fn make(
     app: &App,
     repository: &Repository,
@@ -68,7 +68,7 @@ pub(super) fn make(
         // And again when the pass has taken something in: what lies twice shows only then.
         let is_news = matches!(report.outcome, Outcome::Published(_)) && !report.is_unfinished;
         if is_news && args.wants(TaskName::Defragment) && compaction.run()? {
-            let copied = compaction.report.bytes() + report.given_up.copied_bytes.0;
+            let copied = compaction.report.bytes() + report.reclaimed.copied_bytes.0;
             report = report.followed_by(pass_once(app, &surroundings, options(copied), deadline)?);
         }
     }

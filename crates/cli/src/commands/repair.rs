@@ -1,4 +1,4 @@
-//! `larder repair`: what was lost and can be made anew, put back or saved.
+//! `larder repair`: what was lost and can be rebuilt, put back or saved.
 
 mod data;
 mod index;

@@ -6,8 +6,8 @@ use larder_format::ids::{SeriesKey, SettingsOf};
 use larder_format::layout::Layout;
 use larder_format::settings::SeriesSettings;
 use larder_job::{Clock, SystemClock};
-use larder_lifecycle::arranging::disordered;
-use larder_lifecycle::converting::{Converted, convert};
+use larder_lifecycle::arrange::disordered;
+use larder_lifecycle::convert_layout::{Converted, convert};
 use larder_store::Repository;
 use larder_store::catalog::Version;
 use larder_store::settings::{Settings, SettingsChange};
@@ -130,7 +130,7 @@ struct Known {
     versions: Vec<Version>,
     set: SeriesSettings,
     holds: Settings,
-    /// Whether passes do not arrange it, because the index was made anew.
+    /// Whether passes do not arrange it, because the index was rebuilt.
     is_disordered: bool,
 }
 
@@ -207,7 +207,7 @@ fn known(app: &App, repository: &Repository) -> Result<(Vec<Known>, SeriesSettin
     Ok((known.collect(), default, versions))
 }
 
-/// Series that passes do not arrange, because the index was made anew. Nothing is known of that without an index.
+/// Series that passes do not arrange, because the index was rebuilt. Nothing is known of that without an index.
 pub(super) fn disordered_series(app: &App, repository: &Repository) -> HashSet<SeriesKey> {
     match app.block_on(disordered(repository)) {
         Ok(all) => all.into_keys().collect(),

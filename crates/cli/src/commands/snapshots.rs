@@ -16,7 +16,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Align, Table, absolute, names_host, safe, summary};
 
-use super::free::Free;
+use super::reclaimable::Free;
 use crate::refs::Versions;
 use crate::{sizes, time};
 

@@ -7,7 +7,7 @@ use larder_reader::{RepositoryStats, stats};
 use larder_store::catalog::Version;
 use serde_json::{Map, Value, json};
 
-use super::free::Free;
+use super::reclaimable::Free;
 use crate::app::App;
 use crate::args::{StatsArgs, StatsBy};
 use crate::exit::Exit;

@@ -3,7 +3,7 @@
 //!
 //! The job's threads only count (see `larder_job::Progress`); one thread of the [`Meter`] shows the counts at its own pace.
 
-mod moment;
+mod rates;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use larder_source::PathText;
 use parking_lot::{Condvar, Mutex};
 use serde_json::json;
 
-use self::moment::{Moment, Rate};
+use self::rates::{Moment, Rate};
 use super::{Output, absolute};
 use crate::sizes;
 

@@ -1,5 +1,5 @@
 //! Series in the layout `lifecycle` from snapshot to snapshot: what passes put off and make up for, what is shown of it, and how a series
-//! whose index was made anew is put in order.
+//! whose index was rebuilt is put in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -137,7 +137,7 @@ impl Series {
 /// What the newest snapshot of a series has; its active containers hold no more when it was their turn: no holes here are below 5 %.
 const NEWEST: u64 = (SAME + FOR_TWO + FOR_ONE) as u64;
 
-/// Containers are written anew after every third snapshot. In between everything is known, restored and forgotten as ever.
+/// Containers are rewritten after every third snapshot. In between everything is known, restored and forgotten as ever.
 #[test]
 fn what_left_waits_for_its_turn_and_forgetting_does_not() {
     let mut series = Series::new(&["--holes", "5", "--arrange-every", "3"]);

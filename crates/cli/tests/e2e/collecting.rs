@@ -187,7 +187,7 @@ fn what_two_series_have_is_stored_once_after_a_pass() {
 
 /// What two series have in common and neither's newest snapshot needs is kept once, and both are restored.
 #[test]
-fn what_is_stored_twice_is_given_up() {
+fn what_is_stored_twice_is_retired() {
     let play = Play::with_repository();
     play.write("source/file", data::random(1, 300_000));
     let ids = ["a", "b"].map(|series| play.backup(["source", "--series", series, "--force", "--no-similar"]));
@@ -209,7 +209,7 @@ fn what_is_stored_twice_is_given_up() {
     schema::check("optimize_summary", &done);
     assert_eq!((&done["outcome"], &done["reclaimed"]["containers"]), (&"done".into(), &1.into()));
     assert!(before - stored(&play) > 300_000);
-    // Of the one that was given up every chunk is found through the index, in one look for all of them.
+    // Of the one that was retired every chunk is found through the index, in one look for all of them.
     let found = ids.each_ref().map(|id| {
         let subpath = format!("{id}:{}", play.path("source").display());
         let restored = play.larder(["restore", &subpath, "--target", id, "--json"]).ok().json_lines();

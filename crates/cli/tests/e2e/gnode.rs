@@ -81,7 +81,7 @@ fn passes_are_made_for_what_others_did_and_not_for_what_they_did_themselves() {
         play.backup(["source", "--series", series, "--no-similar"])
     });
     let gnode = Gnode::start(&play, &[]);
-    // The first one lays a snapshot out anew, which adds a generation, and removes what was there before.
+    // The first one lays a snapshot out again, which adds a generation, and removes what was there before.
     let first = gnode.pass();
     assert_eq!((&first["outcome"], &first["defragmented"]["snapshots"]), (&"done".into(), &1.into()), "{first:#}");
     gnode.looks_on();

@@ -2,7 +2,7 @@
 //!
 //! All exhibits are made from one small repository. What is said about each is in `museum/<name>.txt`: the commands, their exit codes,
 //! what they print (standard error with `! ` before it), and whether what was restored is the source. Ids, times, sizes and counts of
-//! chunks differ from run to run and are replaced. `LARDER_MUSEUM=write` writes these files anew, for the eye to compare.
+//! chunks differ from run to run and are replaced. `LARDER_MUSEUM=write` writes these files again, for the eye to compare.
 
 mod exhibits;
 mod transcript;

@@ -60,7 +60,7 @@ fn a_container_that_a_pass_cannot_read_is_told_and_is_no_success() {
     play.larder(["optimize"]).code(13).says(&format!("{} cannot be read and is not in the index", containers[0]));
 }
 
-/// What would be given up is read first, and what cannot be read stays.
+/// What would be retired is read first, and what cannot be read stays.
 #[test]
 fn a_copy_that_cannot_be_read_is_told_and_is_no_success() {
     let play = Play::with_repository();

@@ -1,4 +1,4 @@
-//! `repair`: the real binary proves an index, notices when it is wrong, and makes it anew; puts lost contents back and saves what is left.
+//! `repair`: the real binary proves an index, notices when it is wrong, and rebuilds it; puts lost contents back and saves what is left.
 
 use crate::support::{Play, damage, schema};
 use larder_testkit::data;

@@ -12,8 +12,8 @@ fn facts() -> ContainerFacts {
         chunks: 2000,
         bytes: 8 << 20,
         object_bytes: 4_000_000,
-        given_up_chunks: 3,
-        given_up_bytes: 12_000,
+        retired_chunks: 3,
+        retired_bytes: 12_000,
         users: vec![
             SeriesLifespans {
                 series: SeriesKey([1; 16]),
@@ -52,8 +52,8 @@ fn what_no_reader_accepts_is_not_written() {
         encoded(&facts).is_ok()
     };
     assert!(written(&|_| {}));
-    assert!(!written(&|f| f.given_up_chunks = 2001));
-    assert!(!written(&|f| f.given_up_bytes = (8 << 20) + 1));
+    assert!(!written(&|f| f.retired_chunks = 2001));
+    assert!(!written(&|f| f.retired_bytes = (8 << 20) + 1));
     assert!(!written(&|f| f.users.swap(0, 1)));
     assert!(!written(&|f| f.users[0].lifespans.clear()));
     assert!(!written(&|f| f.users[0].lifespans.swap(0, 1)));
@@ -98,8 +98,8 @@ proptest! {
             chunks: numbers[2].max(numbers[3]),
             bytes: u64::from(bytes[0]) + u64::from(bytes[1]),
             object_bytes: u64::from(bytes[2]) << 20,
-            given_up_chunks: numbers[2].min(numbers[3]),
-            given_up_bytes: bytes[0].into(),
+            retired_chunks: numbers[2].min(numbers[3]),
+            retired_bytes: bytes[0].into(),
             users: users.into_iter().take(if is_lifecycle || state == 3 { 1 } else { 9 }).map(|(series, ends)| SeriesLifespans {
                 series: SeriesKey(series), lifespans: spans(ends),
             }).collect(),

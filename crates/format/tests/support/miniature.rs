@@ -178,7 +178,7 @@ pub fn write() -> Objects {
     objects.insert(names::key(KEY), wrapped);
     objects.insert(names::CONFIG.to_owned(), config.encode(&keys).expect("valid"));
 
-    // Contents in the order of the entries; cutting begins anew at each file.
+    // Contents in the order of the entries; cutting begins again at each file.
     let tree = tree();
     let mut data = Writer::new(&keys, ContainerKind::Data);
     let data_chunks: Vec<_> =
@@ -308,7 +308,7 @@ pub fn read(objects: &Objects) -> Result<Vec<(Entry, Vec<u8>)>, String> {
     let series = keys.series_key(SERIES);
     let register = Manifest::decode(&keys, series, JOB, 0, get(&names::version(series, JOB, 0))?);
     let Register::Committed(manifest) = register.map_err(|error| error.to_string())? else {
-        return Err("the version was given up".to_owned());
+        return Err("the version was retired".to_owned());
     };
     let chunks = Chunks { keys: &keys, objects };
     let mut data = chunks.stream(&manifest.data)?.concat().into_iter();

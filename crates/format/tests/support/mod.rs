@@ -255,8 +255,8 @@ pub fn container_facts() -> ContainerFacts {
         chunks: 2000,
         bytes: 8 << 20,
         object_bytes: 4_000_000,
-        given_up_chunks: 3,
-        given_up_bytes: 12_000,
+        retired_chunks: 3,
+        retired_bytes: 12_000,
         users: vec![SeriesLifespans { series: SERIES, lifespans }],
         forwards: vec![0, 5, 1000],
     }

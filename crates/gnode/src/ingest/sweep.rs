@@ -29,7 +29,7 @@ pub fn is_worth_a_sweep(draft: &Draft<'_>, live_chunks: u64) -> bool {
     listed.saturating_sub(live_chunks) > listed / 4
 }
 
-/// Writes both tables anew without what is of no use. Reads and writes all of them, in partitions on the pass's threads.
+/// Writes both tables again without what is of no use. Reads and writes all of them, in partitions on the pass's threads.
 pub fn sweep(pass: &IndexPass, draft: &mut Draft<'_>, known: &Numbers) -> Result<Swept, IndexError> {
     let chunks = draft.view::<Chunks>(LookupOptions::default());
     let copies = draft.view::<Copies>(LookupOptions::default());

@@ -14,7 +14,7 @@ use larder_format::manifest::ContainerUsage;
 use super::users::{Taking, Users, UsersId};
 use crate::ingest::Numbers;
 
-/// One record. Nothing of it is given up, or all of it, so what was given up need not be counted.
+/// One record. Nothing of it is retired, or all of it, so what was retired need not be counted.
 #[derive(Debug, Clone, Copy)]
 #[repr(Rust, packed(4))]
 pub(super) struct Row {
@@ -128,8 +128,8 @@ impl ContainerTable {
             chunks: usage.chunks_held,
             bytes: usage.bytes_held,
             object_bytes: usage.object_bytes,
-            given_up_chunks: 0,
-            given_up_bytes: 0,
+            retired_chunks: 0,
+            retired_bytes: 0,
             users: users.unwrap_or_default(),
             forwards: Vec::new(),
         };
@@ -241,7 +241,7 @@ impl ContainerTable {
 
     /// A record as the index has it.
     pub(super) fn facts_of(&self, row: &Row) -> ContainerFacts {
-        let (given_up_chunks, given_up_bytes) = match row.state {
+        let (retired_chunks, retired_bytes) = match row.state {
             ContainerState::Live => (0, 0),
             ContainerState::Queued | ContainerState::Gone | ContainerState::Arranged => (row.chunks, row.bytes),
         };
@@ -252,8 +252,8 @@ impl ContainerTable {
             chunks: row.chunks,
             bytes: row.bytes,
             object_bytes: row.object_bytes,
-            given_up_chunks,
-            given_up_bytes,
+            retired_chunks,
+            retired_bytes,
             users: self.users.list(row.users).to_vec(),
             forwards: self.forwards_of(row).to_vec(),
         }
@@ -318,8 +318,8 @@ mod tests {
                 chunks,
                 bytes,
                 object_bytes,
-                given_up_chunks: if is_live { 0 } else { chunks },
-                given_up_bytes: if is_live { 0 } else { bytes },
+                retired_chunks: if is_live { 0 } else { chunks },
+                retired_bytes: if is_live { 0 } else { bytes },
                 users: if first == 0 {
                     vec![]
                 } else {

@@ -15,7 +15,7 @@ use larder_store::rules::Rule;
 use super::decide::Proposal;
 use super::run::Pass;
 use crate::error::PassError;
-use crate::ledger::Ledger;
+use crate::known_versions::Ledger;
 
 impl Pass<'_> {
     /// Asks for what retired containers forward to that are to be deleted: what is not there is missing.

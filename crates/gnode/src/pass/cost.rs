@@ -4,7 +4,7 @@ use larder_format::container::{CONTAINER_TARGET, TAIL_GUESS};
 use larder_store::StoreStats;
 
 use super::report::Plan;
-use crate::giving_up::GiveUpPlan;
+use crate::reclaim::ReclaimPlan;
 
 /// Prices of a store, in some currency. The defaults are those of Amazon S3 Standard in its cheapest regions, in US dollars.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -59,7 +59,7 @@ impl std::str::FromStr for Prices {
 
 /// Tables to which new versions add.
 const TABLES: u64 = 4;
-/// Manifest, lists and recipes of a version that is laid out anew.
+/// Manifest, lists and recipes of a version that is rewritten.
 const LOOKS: u64 = 6;
 
 /// Requests to a store.
@@ -81,21 +81,21 @@ impl Requests {
         if plan.is_empty() {
             return Self::default();
         }
-        // Of a container that is given up the tables and the chunks to be copied are read, and about as many copies of its others.
+        // Of a container that is retired the tables and the chunks to be copied are read, and about as many copies of its others.
         // What is copied is stored in new ones, whose tables are read once more, and changes two runs of each table.
         let in_containers = |bytes: u64| bytes.div_ceil(CONTAINER_TARGET as u64);
-        let written = in_containers(plan.given_up.copied_bytes.0);
+        let written = in_containers(plan.reclaimed.copied_bytes.0);
         let runs = if plan.versions_ingested > 0 { TABLES } else { 0 };
-        let moved = if plan.given_up.containers > 0 { 3 } else { 0 };
+        let moved = if plan.reclaimed.containers > 0 { 3 } else { 0 };
         // A small container is read whole with its tables.
-        let given_up = plan.given_up;
-        let each = if given_up.container_bytes.0 < given_up.containers * TAIL_GUESS as u64 { 2 } else { 4 };
-        // Arranging reads the same of what it gives up, and writes what stays of it into a container for each category at least.
+        let reclaimed = plan.reclaimed;
+        let each = if reclaimed.container_bytes.0 < reclaimed.containers * TAIL_GUESS as u64 { 2 } else { 4 };
+        // Arranging reads the same of what it retires, and writes what stays of it into a container for each category at least.
         let arranging = plan.arranging;
         let arranged = in_containers(arranging.moved_bytes.0).max(arranging.containers.min(1));
         let tables = if arranging.is_empty() { 0 } else { 2 };
         let creates = 4 + plan.fenced.len() as u64 + written + runs + moved + arranged + tables;
-        let reads = plan.new_containers + each * given_up.containers + written + 4 * arranging.containers;
+        let reads = plan.new_containers + each * reclaimed.containers + written + 4 * arranging.containers;
         // Runs that are merged at once go at once.
         Self { creates, reads, deletes: deletes + 2 + moved }
     }
@@ -143,12 +143,12 @@ impl Requests {
 
 /// What a plan saves every month.
 pub fn saved_monthly(plan: &Plan, prices: &Prices) -> f64 {
-    let GiveUpPlan { container_bytes, copied_bytes, .. } = plan.given_up;
+    let ReclaimPlan { container_bytes, copied_bytes, .. } = plan.reclaimed;
     let arranging = plan.arranging;
     // Copies are stored as well as what they are copied from, or better.
-    let given_up = container_bytes.0.saturating_sub(copied_bytes.0);
+    let reclaimed = container_bytes.0.saturating_sub(copied_bytes.0);
     let arranged = arranging.container_bytes.0.saturating_sub(arranging.moved_bytes.0);
-    (plan.container_bytes.0 + given_up + arranged) as f64 / 1e9 * prices.storage
+    (plan.container_bytes.0 + reclaimed + arranged) as f64 / 1e9 * prices.storage
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ use larder_store::Repository;
 use larder_store::rules::Rule;
 use larder_store::survey::{ListedContainer, ListedJob};
 
-use super::doomed::Doomed;
+use super::delete_candidates::Doomed;
 use super::report::{OpenUploads, WaitingSpace};
-use crate::giving_up::Rights;
+use crate::reclaim::RetentionView;
 
 /// What was seen *before* the leases were listed (steps 1 to 3): rules `SettledBeforeLeases`, `MarksBeforeLeases`,
 /// `ContainersBeforeLeases`.
@@ -51,7 +51,7 @@ pub(super) struct Leases {
     pub(super) jobs: BTreeMap<JobId, ListedJob>,
     /// Jobs that were not settled before and may come to reference something, with what they say.
     pub(super) live: BTreeMap<JobId, Lease>,
-    /// Readers that are thought dead.
+    /// Readers that are considered dead.
     pub(super) expired: HashSet<JobId>,
     /// Closing marks of jobs that were not settled before.
     pub(super) dones: BTreeMap<JobId, Done>,
@@ -299,8 +299,8 @@ impl Proposal {
         self.leases.live.values().filter(builds).flat_map(|lease| lease.pins.iter().copied()).collect()
     }
 
-    /// What of the jobs that were seen decides whether their containers may be given up.
-    pub(super) fn fill(&self, rights: &mut Rights) {
+    /// What of the jobs that were seen decides whether their containers may be retired.
+    pub(super) fn fill(&self, rights: &mut RetentionView) {
         rights.settled.clone_from(&self.before.settled);
         rights.leased = self.leases.jobs.keys().copied().collect();
         rights.adopted.clone_from(&self.adopted);
@@ -463,8 +463,8 @@ impl Proposal {
         let missing = self.missing(needs.missing);
         let is_searched = self.is_searched(needs);
         let Self { before, leases, doomed, unknown, holding, aborted, missing: unseen, .. } = self;
-        // What was given up is known to the index alone. When something is missing, either it is damage, or this index does not know, and
-        // whatever no version names any more may be where it went: also what a version had that was forgotten or laid out anew since
+        // What was retired is known to the index alone. When something is missing, either it is damage, or this index does not know, and
+        // whatever no version names any more may be where it went: also what a version had that was forgotten or rewritten since
         // (`rebuilt_histories.rs`). A rebuild has found out of what it missed itself, and of nothing else (`MissingStops`).
         let has_register: HashSet<JobId> = registers.keys().map(|pin| pin.job).collect();
         // Metadata is never led anywhere.

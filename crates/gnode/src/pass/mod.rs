@@ -6,7 +6,7 @@
 //!
 //! * `survey`: steps 2 to 5, what is there, seen in the right order.
 //! * `asked`: what is asked for by name before a listing that lacks something is believed.
-//! * `lost`: an index that was lost is made anew first.
+//! * `lost`: an index that was lost is rebuilt first.
 //! * `scope`: which containers have to be listed.
 //! * `decide`: step 6, from what was seen and nothing else. Pure.
 //! * `by_name`: what a listing lacks is asked for by its name.
@@ -20,24 +20,24 @@
 
 mod asked;
 mod by_name;
-mod carry_out;
 pub mod cost;
 mod decide;
-mod doomed;
-mod lost;
+mod delete;
+mod delete_candidates;
+mod exact_trigger;
+mod listing_scope;
+mod lost_index;
 mod options;
-mod prepare;
+mod plan;
 mod report;
 mod run;
-mod scope;
-mod search;
 mod survey;
 
 pub use crate::error::PassError;
 pub use crate::surroundings::Surroundings;
 pub use crate::tables::{MEMORY_DEFAULT, MEMORY_MIN, remembering};
 pub use larder_index::Executor;
+pub use listing_scope::Listing;
 pub use options::PassOptions;
 pub use report::{AbortedJob, Done, Kept, OpenUploads, Outcome, PassReport, Plan, Undeleted, WaitingSpace};
 pub use run::run;
-pub use scope::Listing;

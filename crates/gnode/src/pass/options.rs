@@ -3,17 +3,17 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use larder_lifecycle::arranging::ArrangeOptions;
+use larder_lifecycle::arrange::ArrangeOptions;
 use larder_store::jobs::RENEW_EVERY;
 
-use super::scope::Listing;
-use crate::giving_up::GiveUpOptions;
+use super::listing_scope::Listing;
+use crate::reclaim::ReclaimOptions;
 use crate::tables::{MEMORY_DEFAULT, THREADS_MAX};
 
 /// How a pass is made.
 #[derive(Debug, Clone)]
 pub struct PassOptions {
-    /// A job that has not renewed its lease for so long is thought dead: it is fenced off, and what it uploaded is collected.
+    /// A job that has not renewed its lease for so long is considered dead: it is fenced off, and what it uploaded is collected.
     /// Nothing safe depends on it; a job that was only slow has to begin again.
     pub dead_after: Duration,
     /// Containers that no index ever had are deleted only when they are so old by the store's clock, unless their job said that it
@@ -27,11 +27,11 @@ pub struct PassOptions {
     pub memory: usize,
     /// Which containers it lists.
     pub listing: Listing,
-    /// What is given up although versions name it; `None`: nothing.
-    pub give_up: Option<GiveUpOptions>,
+    /// What is retired although versions name it; `None`: nothing.
+    pub reclaim: Option<ReclaimOptions>,
     /// How series of the layout `lifecycle` are arranged; `None`: they are not, and fall behind.
     pub arrange: Option<ArrangeOptions>,
-    /// Threads for checking and copying what is given up.
+    /// Threads for checking and copying what is retired.
     pub threads: NonZeroUsize,
 }
 
@@ -50,7 +50,7 @@ impl Default for PassOptions {
             max_duration: None,
             memory: MEMORY_DEFAULT,
             listing: Listing::default(),
-            give_up: Some(GiveUpOptions::default()),
+            reclaim: Some(ReclaimOptions::default()),
             arrange: Some(ArrangeOptions::default()),
             threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).min(THREADS_MAX),
         }

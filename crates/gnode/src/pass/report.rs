@@ -2,11 +2,11 @@
 
 use larder_format::ids::{ByteCount, ContainerId, ContainerKind, JobId};
 use larder_format::lease::{JobKind, Pin};
-use larder_lifecycle::arranging::{ArrangePlan, Arranged};
+use larder_lifecycle::arrange::{ArrangePlan, Arranged};
 
 use super::cost::Requests;
 use super::decide::Decision;
-use crate::giving_up::{GiveUpPlan, GivenUp};
+use crate::reclaim::{ReclaimPlan, ReclaimReport};
 
 /// What goes when the pass is carried out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,8 +29,8 @@ pub struct Plan {
     pub new_containers: u64,
     /// Jobs that were aborted, or would be.
     pub fenced: Vec<AbortedJob>,
-    /// Containers that versions name, and that are given up because the index leads to their chunks elsewhere.
-    pub given_up: GiveUpPlan,
+    /// Containers that versions name, and that are retired because the index leads to their chunks elsewhere.
+    pub reclaimed: ReclaimPlan,
     /// What would be arranged, as far as a dry run knows; of any other pass [`PassReport::arranged`] says what was.
     pub arranging: ArrangePlan,
 }
@@ -61,7 +61,7 @@ impl Plan {
     pub fn deletions(&self) -> u64 {
         self.data_containers
             + self.meta_containers
-            + self.given_up.containers
+            + self.reclaimed.containers
             + self.arranging.containers
             + self.entries
             + self.index_objects
@@ -178,8 +178,8 @@ pub struct PassReport {
     pub live_jobs: u64,
     /// Manifests that it read.
     pub manifests_read: u64,
-    /// What it gave up, and what it wrote for that.
-    pub given_up: GivenUp,
+    /// What it retired, and what it wrote for that.
+    pub reclaimed: ReclaimReport,
     /// What it arranged.
     pub arranged: Arranged,
     /// Containers that versions need and that are gone, without an index that says where their chunks went. What no version names
@@ -189,11 +189,11 @@ pub struct PassReport {
     pub waiting: WaitingSpace,
     /// What backups uploaded that run or were killed.
     pub open_uploads: Vec<OpenUploads>,
-    /// New containers that cannot be read: their chunks are not in the index, and are neither shared nor given up.
+    /// New containers that cannot be read: their chunks are not in the index, and are neither shared nor retired.
     pub unlisted: Vec<ContainerId>,
     /// Bytes of memory that its table of containers took, about, beside what it was allowed for other tables.
     pub table_bytes: u64,
-    /// The number of the index that was made anew first, from versions and containers, because it was lost.
+    /// The number of the index that was rebuilt first, from versions and containers, because it was lost.
     pub rebuilt: Option<u64>,
     /// Of a dry run, the requests that it took. To carry the plan out takes about as many once more, beside those of [`Requests::of`].
     pub planning: Requests,
@@ -216,8 +216,8 @@ impl PassReport {
         done.container_bytes = ByteCount(done.container_bytes.0 + next.done.container_bytes.0);
         done.entries += next.done.entries;
         self.manifests_read += next.manifests_read;
-        plan.given_up.add(next.plan.given_up);
-        self.given_up.add(next.given_up);
+        plan.reclaimed.add(next.plan.reclaimed);
+        self.reclaimed.add(next.reclaimed);
         self.arranged.add(next.arranged);
         self.unlisted.extend(next.unlisted);
         self.table_bytes = self.table_bytes.max(next.table_bytes);
@@ -239,9 +239,9 @@ impl PassReport {
         self
     }
 
-    /// Whether it came upon damage: what is needed and is gone, or cannot be read.
+    /// Whether it found damage: what is needed and is gone, or cannot be read.
     pub fn found_damage(&self) -> bool {
-        let unreadable = [&self.unlisted, &self.given_up.unreadable, &self.arranged.unreadable];
+        let unreadable = [&self.unlisted, &self.reclaimed.unreadable, &self.arranged.unreadable];
         let damaged_series = self.arranged.damaged_series + self.plan.arranging.damaged_series;
         let is_readable = unreadable.iter().all(|containers| containers.is_empty());
         self.missing_containers > 0 || damaged_series > 0 || !is_readable
@@ -270,7 +270,7 @@ impl PassReport {
             kept: Vec::new(),
             live_jobs: 0,
             manifests_read: 0,
-            given_up: GivenUp::default(),
+            reclaimed: ReclaimReport::default(),
             arranged: Arranged::default(),
             missing_containers: 0,
             waiting: WaitingSpace::default(),

@@ -9,21 +9,21 @@ use larder_format::index_manifest::{Doomed, IndexManifest, PassStatistics, Queue
 use larder_format::lease::{Done, Pin};
 use larder_index::{Current, Draft, IndexPass, IndexSnapshot, PassRuns, Published, Turn, publish};
 use larder_job::renewing;
-use larder_lifecycle::arranging::{arrange, plan as plan_arranging};
+use larder_lifecycle::arrange::{arrange, plan as plan_arranging};
 use larder_store::Repository;
 use larder_store::repository::random;
 use larder_store::rules::Rule;
 
-use super::carry_out::carry_out;
 use super::cost::Requests;
 use super::decide::Decision;
-use super::lost::{Beginning, begin};
+use super::delete::carry_out;
+use super::lost_index::{Beginning, begin};
 use super::options::PassOptions;
-use super::prepare::Decided;
+use super::plan::Decided;
 use super::report::{Outcome, PassReport, Plan};
 use crate::error::PassError;
-use crate::giving_up::{Exact, GiveUpError, Work, give_up, plan};
-use crate::ledger::{Written, run_ids};
+use crate::known_versions::{Written, run_ids};
+use crate::reclaim::{Exact, ReclaimError, Work, plan, reclaim};
 use crate::surroundings::{Surroundings, is_late, stop};
 use crate::tables::{IndexWork, Limits, WithChunks, beside_tails, discard, index_pass, remembering, with_chunks};
 
@@ -134,7 +134,7 @@ impl Pass<'_> {
     async fn look(&self) -> Result<PassReport, PassError> {
         let Decided { mut report, work, arranging, .. } = self.decide().await?;
         if let Some(work) = work {
-            report.plan.given_up = self.planned(move |pass, draft| plan(pass, draft, &work)).await?;
+            report.plan.reclaimed = self.planned(move |pass, draft| plan(pass, draft, &work)).await?;
         }
         if let Some(work) = arranging {
             report.plan.arranging = self.planned(move |pass, draft| Ok(plan_arranging(pass, draft, &work)?)).await?;
@@ -171,7 +171,7 @@ impl Pass<'_> {
     /// What would be done, as far as the index knows: chunks of new versions are in it only when a pass has taken them in.
     async fn planned<T: Send + 'static>(
         &self,
-        plan: impl FnOnce(&IndexPass, &Draft<'_>) -> Result<T, GiveUpError> + Send + 'static,
+        plan: impl FnOnce(&IndexPass, &Draft<'_>) -> Result<T, ReclaimError> + Send + 'static,
     ) -> Result<T, PassError> {
         let (base, limits) = (self.base.clone(), self.index_work().limits);
         let planned = move |io| {
@@ -203,38 +203,38 @@ impl Pass<'_> {
         let tasks = move |pass: &IndexPass, draft: &mut Draft<'_>| {
             let arranged = arranging.map(|work| arrange(pass, draft, &work)).transpose()?.unwrap_or_default();
             let work = work.map(|work| Work { next_number: arranged.next_number, ..work });
-            let given_up = work.map(|work| give_up(pass, draft, &work)).transpose()?.unwrap_or_default();
-            Ok((arranged, given_up))
+            let reclaimed = work.map(|work| reclaim(pass, draft, &work)).transpose()?.unwrap_or_default();
+            Ok((arranged, reclaimed))
         };
-        let WithChunks { mut manifest, ingested, left_over, then: (arranged, given_up) } =
+        let WithChunks { mut manifest, ingested, left_over, then: (arranged, reclaimed) } =
             with_chunks(self.index_work(), ids, manifest, first_new, sketches, tasks).await?;
         let has_listed = ingested.containers > 0;
         report.unlisted = ingested.unreadable.into_iter().map(|(container, _)| container).collect();
-        let has_begun_in_vain = given_up.was_stopped || !given_up.unreadable.is_empty() || arranged.may_have_left();
-        self.may_leave_containers = has_begun_in_vain || given_up.written + arranged.written > 0;
+        let has_begun_in_vain = reclaimed.was_stopped || !reclaimed.unreadable.is_empty() || arranged.may_have_left();
+        self.may_leave_containers = has_begun_in_vain || reclaimed.written + arranged.written > 0;
         let before: HashSet<RunId> = run_ids(&self.base.manifest).collect();
-        if !has_news && !has_listed && given_up.containers.is_empty() && arranged.is_nothing() {
+        if !has_news && !has_listed && reclaimed.containers.is_empty() && arranged.is_nothing() {
             let own = run_ids(&manifest).filter(|id| !before.contains(id));
             discard(&self.repository, own.chain(left_over).collect()).await?;
             report.outcome = Outcome::Nothing;
-            (report.given_up, report.arranged) = (given_up, arranged);
+            (report.reclaimed, report.arranged) = (reclaimed, arranged);
             return Ok(report);
         }
-        report.plan = Plan { given_up: given_up.plan, ..report.plan.with(&decision) };
-        let is_searched = given_up.plan.is_exact && !given_up.was_stopped;
+        report.plan = Plan { reclaimed: reclaimed.plan, ..report.plan.with(&decision) };
+        let is_searched = reclaimed.plan.is_exact && !reclaimed.was_stopped;
         manifest.head.missing = Some(report.missing_containers).filter(|missing| *missing > 0);
         manifest.head.searched = searched;
-        let exact = self.options.give_up.as_ref().map_or(Exact::Never, |options| options.exact);
-        search.note(exact, is_searched.then_some(given_up.remains), &mut manifest.head);
-        let moved = given_up.containers.iter().chain(&arranged.containers);
+        let exact = self.options.reclaim.as_ref().map_or(Exact::Never, |options| options.exact);
+        search.note(exact, is_searched.then_some(reclaimed.remains), &mut manifest.head);
+        let moved = reclaimed.containers.iter().chain(&arranged.containers);
         let moved = moved.map(|container| Doomed::Container(container.id));
         manifest.queue.extend(moved.map(|what| Queued { what, reason: Reason::Moved, decided: self.number }));
-        manifest.head.statistics.containers_queued += given_up.containers.len() as u64 + arranged.given_up;
-        manifest.head.statistics.bytes_queued += given_up.plan.container_bytes.0 + arranged.given_up_bytes.0;
-        // To give up is to delete, from the moment on when the index is published (`RedirectBeforeRemoval`).
-        decision.containers.extend(given_up.containers.iter().chain(&arranged.containers));
-        report.is_unfinished = given_up.was_stopped || arranged.was_stopped;
-        (report.given_up, report.arranged) = (given_up, arranged);
+        manifest.head.statistics.containers_queued += reclaimed.containers.len() as u64 + arranged.reclaimed;
+        manifest.head.statistics.bytes_queued += reclaimed.plan.container_bytes.0 + arranged.retired_bytes.0;
+        // To retire is to delete, from the moment on when the index is published (`RedirectBeforeRemoval`).
+        decision.containers.extend(reclaimed.containers.iter().chain(&arranged.containers));
+        report.is_unfinished = reclaimed.was_stopped || arranged.was_stopped;
+        (report.reclaimed, report.arranged) = (reclaimed, arranged);
         // Readers of the index before may want them for a while: the next pass that publishes deletes them.
         let used: HashSet<RunId> = run_ids(&manifest).collect();
         let gone = before.into_iter().filter(|id| !used.contains(id));
@@ -244,7 +244,7 @@ impl Pass<'_> {
         manifest.queue.extend(gone.into_iter().map(superseded));
         self.leave_lease = true;
         if !self.repository.keeps(Rule::RedirectBeforeRemoval) {
-            for container in &report.given_up.containers {
+            for container in &report.reclaimed.containers {
                 self.repository.store().delete(&larder_format::names::container(container.id)).await?;
             }
         }

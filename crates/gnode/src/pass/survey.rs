@@ -13,10 +13,10 @@ use larder_store::rules::Rule;
 use larder_store::survey::{Fenced, ListedContainer, ListedJob, SeenLease};
 
 use super::decide::{Before, Leases, Proposal, Retained, Supersedes};
+use super::listing_scope::{Listing, Scope, Seen};
 use super::report::AbortedJob;
-use super::scope::{Listing, Scope, Seen};
 use crate::error::PassError;
-use crate::ledger::{Contents, Ledger};
+use crate::known_versions::{Contents, Ledger};
 
 /// Small objects that are read at once.
 const CONCURRENT_READS: usize = 32;
@@ -35,13 +35,13 @@ pub(super) struct Survey<'a> {
     /// The number that the next index has.
     pub(super) number: u64,
     pub(super) listing: Listing,
-    /// A job that has not renewed its lease for so long is thought dead.
+    /// A job that has not renewed its lease for so long is considered dead.
     pub(super) dead_after: Duration,
     /// What no index ever had is not deleted before it is so old.
     pub(super) min_age: Duration,
     /// The time for a pass that leaves no trace by which the store could tell it.
     pub(super) now_ms: u64,
-    /// Whether jobs that are thought dead are only counted as if they had been fenced.
+    /// Whether jobs that are considered dead are only counted as if they had been fenced.
     pub(super) is_dry: bool,
 }
 
@@ -178,7 +178,7 @@ impl Survey<'_> {
         if is_there || !self.repository.keeps(Rule::AskedTwice) { Ok(()) } else { Err(PassError::Overtaken) }
     }
 
-    /// Whether nothing new can come of a job that has no register; if it is thought dead, nothing can from now on (`Fence`).
+    /// Whether nothing new can come of a job that has no register; if it is considered dead, nothing can from now on (`Fence`).
     async fn is_settled(
         &self,
         job: JobId,
@@ -333,7 +333,7 @@ impl Survey<'_> {
                 plans.push((*pin, proposal.generations(pin, generations)));
             }
         }
-        // Without an index, or with one that was made anew, nobody knows what was given up of older generations: a job that read one may
+        // Without an index, or with one that was rebuilt, nobody knows what was retired of older generations: a job that read one may
         // still come to need it, and what is missing then says that it lies in what no version names.
         let knows_all = self.base.number > 0 && self.base.manifest.head.rebuilt.is_none();
         let mut manifests_read = 0;
@@ -356,9 +356,9 @@ impl Survey<'_> {
                 // They come from the newest down.
                 let holds = at == 0 && !proposal.is_marked(&pin);
                 let why = if holds || !knows_all { Retained::Holds } else { Retained::Named };
-                // What was given up is kept for nobody; the ledger keeps what it forwards to.
+                // What was retired is kept for nobody; the ledger keeps what it forwards to.
                 let there = contents.containers.iter().map(|usage| usage.container);
-                let there = there.filter(|container| !ledger.is_given_up(container));
+                let there = there.filter(|container| !ledger.is_retired(container));
                 proposal.retain_generation(pin, *generation, why, there, |container| ledger.has_record(container));
             }
             if !self.repository.keeps(Rule::AbortedGenerationStays) {

@@ -1,7 +1,7 @@
 //! Where the chunks of containers went that versions name and that are gone: into others of versions, or into such that no version
 //! names. An index that is lost was alone in knowing it; here it is found out again, by fingerprint.
 //!
-//! What is more, a container that is there may have been given up as well, its delete being under way for as long as a store
+//! What is more, a container that is there may have been retired as well, its delete being under way for as long as a store
 //! likes. So of every chunk all copies stay as long as one of them is needed (`RebuiltKeepsCopies`): each container forwards to
 //! those with copies of its chunks, though it is there.
 
@@ -23,10 +23,10 @@ use larder_store::presence::Presence;
 use larder_store::rules::Rule;
 
 use crate::error::PassError;
-use crate::giving_up::GiveUpError;
-use crate::giving_up::groups::{Marks, all};
 use crate::ingest::Numbers;
-use crate::ledger::Ledger;
+use crate::known_versions::Ledger;
+use crate::reclaim::ReclaimError;
+use crate::reclaim::copies::{Marks, all};
 
 /// Tables of containers that are read at once.
 const CONCURRENT_READS: usize = 16;
@@ -81,7 +81,7 @@ impl Search {
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// Containers that are gone, and of which every chunk that is needed is elsewhere.
-    pub(super) given_up: HashSet<ContainerId>,
+    pub(super) reclaimed: HashSet<ContainerId>,
     /// How many others are gone.
     pub(super) missing: u64,
     /// Chunks that are nowhere.
@@ -93,7 +93,7 @@ pub(super) struct Found {
 }
 
 /// Looks which of the containers that the ledger has are gone, and takes in those that no version names: what tasks wrote, and what
-/// backups did whose version is forgotten or was laid out anew since others were led there. To be called when all versions are in.
+/// backups did whose version is forgotten or was rewritten since others were led there. To be called when all versions are in.
 pub(super) async fn look(repository: &Repository, ledger: &mut Ledger) -> Result<Search, PassError> {
     let named: HashMap<ContainerId, u32> = ledger.containers().map(|(number, id)| (id, number)).collect();
     let mut listed = list(repository).await?;
@@ -150,7 +150,7 @@ pub(super) fn find(
     draft: &mut Draft<'_>,
     search: &Search,
     context: &JobContext,
-) -> Result<Found, GiveUpError> {
+) -> Result<Found, ReclaimError> {
     let (wanted, is_complete) = wanted(pass, search, &context.on(&pass.io.runtime))?;
     let mut wanted = wanted.finish()?;
     let mut has_wanted = wanted.advance()?;
@@ -208,7 +208,7 @@ fn number_of(key: &[u8]) -> u32 {
 }
 
 /// What versions need of containers that are gone, and whether that is all.
-fn wanted(pass: &IndexPass, search: &Search, context: &JobContext) -> Result<(Sorter, bool), GiveUpError> {
+fn wanted(pass: &IndexPass, search: &Search, context: &JobContext) -> Result<(Sorter, bool), ReclaimError> {
     let mut wanted = Sorter::new(&pass.io.repository, WANTED, pass.memory / 2, &pass.folder)?;
     let mut is_complete = true;
     let in_place = if search.unnamed.is_empty() { &HashMap::new() } else { &search.in_place };
@@ -228,11 +228,11 @@ fn wanted(pass: &IndexPass, search: &Search, context: &JobContext) -> Result<(So
             let mut key = [0; KEY_LEN + 4];
             key[..KEY_LEN].copy_from_slice(&ChunkKey::of(&chunk.fingerprint).0);
             key[KEY_LEN..].copy_from_slice(&number.to_be_bytes());
-            Ok::<_, GiveUpError>(wanted.push(&key, Some(&[]))?)
+            Ok::<_, ReclaimError>(wanted.push(&key, Some(&[]))?)
         });
         match walked {
             // What it names further on is not known; what is known is kept.
-            Err(GiveUpError::Index(error)) if error.is_damage() => {
+            Err(ReclaimError::Index(error)) if error.is_damage() => {
                 tracing::warn!(%error, "a recipe cannot be read whole; what it needs may not be found");
                 is_complete = false;
             }
@@ -269,12 +269,12 @@ fn change_records(
         facts.forwards = others.iter().copied().collect();
         if search.gone.contains_key(&facts.id) && !lost.contains_key(&number) {
             facts.state = ContainerState::Gone;
-            (facts.given_up_chunks, facts.given_up_bytes) = (facts.chunks, facts.bytes);
-            found.given_up.insert(facts.id);
+            (facts.retired_chunks, facts.retired_bytes) = (facts.chunks, facts.bytes);
+            found.reclaimed.insert(facts.id);
         }
         changes.put(&number, &facts)?;
     }
     draft.apply(changes)?;
-    found.missing = (search.gone.len() - found.given_up.len()) as u64;
+    found.missing = (search.gone.len() - found.reclaimed.len()) as u64;
     Ok(found)
 }

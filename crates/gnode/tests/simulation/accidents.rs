@@ -11,7 +11,7 @@ use larder_format::names;
 use larder_testkit::data::Rng;
 use larder_testkit::sim::{Change, World, Wrong, WrongAnswer};
 
-use crate::moved::GivenUp;
+use crate::moved::ReclaimReport;
 
 /// An accident that a run has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,12 +94,12 @@ impl Accidents {
         is_taken
     }
 
-    /// After every step. `given_up` is what the newest index says.
+    /// After every step. `reclaimed` is what the newest index says.
     pub fn look(
         &mut self,
         world: &World,
         changes: &[Change],
-        given_up: &GivenUp,
+        reclaimed: &ReclaimReport,
         versions: &BTreeMap<JobId, Rc<Manifest>>,
     ) -> Option<Happened> {
         let accident = self.accident?;
@@ -134,10 +134,10 @@ impl Accidents {
                     let is_named = |id: &ContainerId| {
                         versions.values().any(|version| version.containers.iter().any(|usage| usage.container == *id))
                     };
-                    let mut forwards = given_up.values().flatten().filter(|to| there(to) && !is_named(to));
+                    let mut forwards = reclaimed.values().flatten().filter(|to| there(to) && !is_named(to));
                     let is_lost = forwards.find(|to| {
                         // All that it has is still where it was, and stays there for anything that was sent before.
-                        let mut from = given_up.iter().filter(|(_, forwards)| forwards.contains(to));
+                        let mut from = reclaimed.iter().filter(|(_, forwards)| forwards.contains(to));
                         from.all(|(from, _)| there(from) && !world.is_being_deleted(&names::container(*from)))
                     });
                     if let Some(lost) = is_lost

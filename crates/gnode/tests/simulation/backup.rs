@@ -51,7 +51,7 @@ pub async fn backup(node: &Node) -> Result<(), Stop> {
     };
     let size = node.one_in(2).then_some(bytes.len() as u64);
     let context = node.fickle_context();
-    let done = Executor::Turns
+    let done = Executor::Stepped
         .run(&node.repository, move |io| {
             let input = Input::Stream { path: FILE.to_vec(), reader: Box::new(Cursor::new(bytes)), size };
             real_backup(&context.on(&io.runtime), input, &options)

@@ -14,7 +14,9 @@ use larder_testkit::sim::{Change, World};
 
 use crate::accidents::{Accidents, Happened};
 use crate::ledger::Ledger;
-use crate::moved::{Copies, GivenUp, Names, given_up, is_rebuilt, names as arranged_names, of_categories, place};
+use crate::moved::{
+    Copies, Names, ReclaimReport, is_rebuilt, names as arranged_names, of_categories, place, reclaimed,
+};
 use crate::reading::{named, restore};
 
 /// Looks at the bucket between two steps.
@@ -27,10 +29,10 @@ pub struct Checks {
     gone: BTreeSet<JobId>,
     visible: BTreeSet<JobId>,
     last_restored: u64,
-    /// The newest index that was looked at, and what it says was given up.
+    /// The newest index that was looked at, and what it says was retired.
     index: Option<u64>,
     is_rebuilt: bool,
-    given_up: GivenUp,
+    reclaimed: ReclaimReport,
     /// Where names of the layout `lifecycle` lead.
     names: Names,
     /// Of generations of versions of that layout, what they name.
@@ -67,7 +69,7 @@ impl Checks {
             last_restored: 0,
             index: None,
             is_rebuilt: false,
-            given_up: GivenUp::new(),
+            reclaimed: ReclaimReport::new(),
             names: Names::new(),
             named: BTreeMap::new(),
             manifests: BTreeMap::new(),
@@ -89,7 +91,7 @@ impl Checks {
             Change::Created(name) => name.starts_with(names::VERSIONS) || name.starts_with(names::FORGOTTEN),
         });
         // An index leads versions elsewhere: every one of them is restored before another index can hide what this one did.
-        let looked = self.accidents.look(world, &changes, &self.given_up, &self.manifests);
+        let looked = self.accidents.look(world, &changes, &self.reclaimed, &self.manifests);
         if let Some(happened) = looked {
             self.suffer(world, happened)?;
         }
@@ -216,12 +218,12 @@ impl Checks {
         self.is_rebuilt || self.damage.is_lasting || self.damage.index.is_some_and(is_lost)
     }
 
-    /// Learns what the newest index says was given up.
+    /// Learns what the newest index says was retired.
     fn follow(&mut self, world: &World) -> Result<(), String> {
         let newest = world.names_below(names::INDEX).iter().filter_map(|name| names::parse_index(name)).max();
         if newest != self.index {
-            self.given_up =
-                at_once(given_up(&self.repository))?.map_err(|error| format!("the index cannot be read: {error}"))?;
+            self.reclaimed =
+                at_once(reclaimed(&self.repository))?.map_err(|error| format!("the index cannot be read: {error}"))?;
             self.names = at_once(arranged_names(&self.repository))?
                 .map_err(|error| format!("the index cannot be read: {error}"))?;
             self.is_rebuilt =
@@ -237,7 +239,7 @@ impl Checks {
         let places =
             manifest.containers.iter().filter(|usage| !is_arranged || usage.container.kind == ContainerKind::Meta);
         let needed = places.flat_map(|usage| {
-            let forwards = self.given_up.get(&usage.container).map(Vec::as_slice);
+            let forwards = self.reclaimed.get(&usage.container).map(Vec::as_slice);
             forwards.unwrap_or(std::slice::from_ref(&usage.container))
         });
         let mut needed: BTreeSet<String> = needed.map(|container| names::container(*container)).collect();
@@ -248,7 +250,7 @@ impl Checks {
                     format!("version {job} needs {container} at {}, which is in no extent", chunk.offset)
                 })?;
                 // A rebuilt index knows no extents, and leads by fingerprints.
-                match self.given_up.get(&there.container) {
+                match self.reclaimed.get(&there.container) {
                     Some(forwards) => needed.extend(forwards.iter().map(|id| names::container(*id))),
                     None => drop(needed.insert(names::container(there.container))),
                 }

@@ -5,7 +5,7 @@
 //! in the end a pass leaves no garbage.
 //!
 //! Everything that is under test is real: backups, restores, dumps, forgetting, passes with all their tasks, compactions,
-//! conversions and rebuilds of the index. They run in turns (`Executor::Turns`): each waits only for its requests, and the scheduler
+//! conversions and rebuilds of the index. They run in turns (`Executor::Stepped`): each waits only for its requests, and the scheduler
 //! decides from the seed what becomes of them. So one seed is one run. What versions must hold is looked up by a small reader of its
 //! own (`reading`, `moved`), which takes nothing for granted that the real one does.
 //!
@@ -56,7 +56,7 @@ struct Ran {
     counts: BTreeMap<&'static str, u64>,
 }
 
-/// One process: it does its work again and again until something goes wrong, and is then started anew.
+/// One process: it does its work again and again until something goes wrong, and is then started again.
 async fn live(role: Role, life: Life, ledger: Ledger, habits: Habits, broken: Vec<Rule>) -> Result<(), Stop> {
     let node = Node::start(life, &ledger, habits, &broken).await?;
     loop {
@@ -205,7 +205,7 @@ fn nothing_is_lost_whatever_happens() {
             "compacted",
             "compaction overtaken",
             "containers collected",
-            "containers given up",
+            "containers retired",
             "chunks led",
             "chunks copied",
             "chunks dropped",

@@ -10,15 +10,15 @@ use larder_format::ids::JobId;
 use larder_format::layout::Layout;
 use larder_format::lease::Pin;
 use larder_format::mark::Forgotten;
-use larder_gnode::agreement::Disagreement;
-use larder_gnode::compaction::{Compacted, CompactionOptions, Compactor, plans};
+use larder_gnode::defragment::{DefragmentOptions, Defragmented, Defragmenter, plans};
 use larder_gnode::forget::carry_out;
-use larder_gnode::giving_up::{Exact, GiveUpOptions, GivenUp, Unused};
+use larder_gnode::index_check::IndexFinding;
 use larder_gnode::pass::{Executor, Listing, Outcome, PassError, PassOptions, Surroundings};
+use larder_gnode::reclaim::{Exact, ReclaimOptions, ReclaimReport, Unused};
 use larder_gnode::repair::{compare, rebuild as real_rebuild};
 use larder_index::IndexSnapshot;
-use larder_lifecycle::arranging::{ArrangeOptions, Arranged};
-use larder_lifecycle::converting::{ConvertError, convert as real_convert};
+use larder_lifecycle::arrange::{ArrangeOptions, Arranged};
+use larder_lifecycle::convert_layout::{ConvertError, convert as real_convert};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::survey::SeenLease;
@@ -50,7 +50,7 @@ fn surroundings(node: &Node, death: Death) -> Surroundings {
         host: "collector".to_owned(),
         program: "simulation".to_owned(),
         process: 1,
-        executor: Executor::Turns,
+        executor: Executor::Stepped,
     }
 }
 
@@ -61,7 +61,7 @@ pub async fn index_agrees(node: &Node) -> Result<(), String> {
     // What a rebuild does not find whole it does not call retired, also where nobody but a lease needs what is lost of it. Whether
     // versions restore is asked by others.
     let is_rebuilt = is_rebuilt(&node.repository).await.map_err(|error| error.to_string())?;
-    let is_told = |found: &Disagreement| is_rebuilt && matches!(found, Disagreement::ContainerUnreadable { .. });
+    let is_told = |found: &IndexFinding| is_rebuilt && matches!(found, IndexFinding::ContainerUnreadable { .. });
     match agreement.disagreements.iter().all(is_told) && agreement.disagreements.len() as u64 == agreement.count {
         true => Ok(()),
         false => Err(format!("index {number}: {:?}", agreement.disagreements)),
@@ -93,21 +93,21 @@ fn options(node: &Node, death: Death, seconds: u64) -> PassOptions {
         };
         let unused = Unused::OfContainer(node.pick(&[1, 20, 60]));
         let exact = node.pick(&[Exact::Never, Exact::WhenWorth, Exact::Always]);
-        let give_up = GiveUpOptions { unused, exact, max_rewrite: None, compression: Compression::Off };
+        let reclaim = ReclaimOptions { unused, exact, max_rewrite: None, compression: Compression::Off };
         // What arrived late is found only by listing everything.
         let dead_after = Duration::from_secs(seconds);
-        let (listing, arrange, give_up) = (Listing::Whole, Some(arrange), Some(give_up));
+        let (listing, arrange, reclaim) = (Listing::Whole, Some(arrange), Some(reclaim));
         return PassOptions {
             dead_after,
             listing,
-            give_up,
+            reclaim,
             arrange,
             min_age: Duration::ZERO,
             ..PassOptions::default()
         };
     }
     let mut rng = node.rng();
-    let give_up = GiveUpOptions {
+    let reclaim = ReclaimOptions {
         unused: Unused::OfContainer(*rng.pick(&[1, 20, 60])),
         exact: *rng.pick(&[Exact::Never, Exact::WhenWorth, Exact::Always]),
         max_rewrite: *rng.pick(&[None, None, None, Some(20_000)]),
@@ -122,7 +122,7 @@ fn options(node: &Node, death: Death, seconds: u64) -> PassOptions {
     PassOptions {
         dead_after: Duration::from_secs(seconds),
         listing: *rng.pick(&[Listing::New, Listing::New, Listing::Auto]),
-        give_up: Some(give_up),
+        reclaim: Some(reclaim),
         arrange: (!rng.one_in(4)).then_some(arrange),
         max_duration: rng.pick(&[None, None, None, Some(5), Some(30)]).map(Duration::from_secs),
         min_age: node.habits.min_age,
@@ -139,7 +139,7 @@ pub async fn collect(node: &Node, death: Death, moves: bool) -> Result<(), Stop>
     };
     let mut options = options(node, death, seconds);
     if !moves {
-        (options.give_up, options.arrange) = (None, None);
+        (options.reclaim, options.arrange) = (None, None);
     }
     let _impatient = (seconds < PATIENT).then(|| node.ledger.impatient());
     let report = match larder_gnode::pass::run(&surroundings, &options).await {
@@ -154,9 +154,10 @@ pub async fn collect(node: &Node, death: Death, moves: bool) -> Result<(), Stop>
         }
         Err(error) => return Err(error.into()),
     };
-    let GivenUp { plan, led_chunks, copied_chunks, dropped_chunks, unreadable, was_stopped: is_part, .. } =
-        &report.given_up;
-    let Arranged { versions, moved_chunks, given_up, unreadable: unarranged, was_stopped, .. } = &report.arranged;
+    let ReclaimReport {
+        plan, redirected_chunks, copied_chunks, dropped_chunks, unreadable, was_stopped: is_part, ..
+    } = &report.reclaimed;
+    let Arranged { versions, moved_chunks, reclaimed, unreadable: unarranged, was_stopped, .. } = &report.arranged;
     if death == Death::Certain && !(unreadable.is_empty() && unarranged.is_empty()) {
         node.ledger.is_wrong(format!("a quiet pass cannot read {unreadable:?} {unarranged:?}"));
     }
@@ -169,14 +170,14 @@ pub async fn collect(node: &Node, death: Death, moves: bool) -> Result<(), Stop>
         ("passes", 1),
         ("containers collected", report.done.containers),
         ("entries removed", report.done.entries),
-        ("given up in part", u64::from(*is_part && plan.containers > 0)),
-        ("containers given up", plan.containers),
-        ("chunks led", *led_chunks),
+        ("retired in part", u64::from(*is_part && plan.containers > 0)),
+        ("containers retired", plan.containers),
+        ("chunks led", *redirected_chunks),
         ("chunks copied", *copied_chunks),
         ("chunks dropped", *dropped_chunks),
         ("versions arranged", *versions),
         ("chunks moved", *moved_chunks),
-        ("containers arranged", *given_up),
+        ("containers arranged", *reclaimed),
         ("arranging stopped", u64::from(*was_stopped)),
         ("rebuilt by passes", u64::from(report.rebuilt.is_some())),
     ];
@@ -190,13 +191,13 @@ pub async fn rebuild(node: &Node, death: Death) -> Result<(), Stop> {
     // It also looks for what leases of dead jobs name, which may be gone: whether versions are whole is asked by others.
     node.ledger.add("chunks that a rebuild misses", rebuilt.lost_chunks);
     node.ledger.add("rebuilt", u64::from(rebuilt.number.is_some()));
-    node.ledger.add("led by a rebuild", rebuilt.given_up);
+    node.ledger.add("led by a rebuild", rebuilt.reclaimed);
     Ok(())
 }
 
-/// Lays out anew what is worth it, which is nearly everything.
+/// Lays out again what is worth it, which is nearly everything.
 pub async fn compact(node: &Node) -> Result<(), Stop> {
-    let options = CompactionOptions {
+    let options = DefragmentOptions {
         sparse_percent: node.pick(&[60, 90, 100]),
         small_bytes: node.pick(&[0, 200, 1000]),
         budget_percent: node.pick(&[20, 60, 100]),
@@ -206,13 +207,13 @@ pub async fn compact(node: &Node) -> Result<(), Stop> {
     let (context, most) = (node.context(), 1 + node.below(3));
     let work = move |context: &larder_job::JobContext| {
         let found = plans(context, &options)?.plans;
-        let mut compactor = Compactor::new(context, &options);
+        let mut compactor = Defragmenter::new(context, &options);
         found.iter().take(most).map(|plan| compactor.compact(plan)).collect::<Result<Vec<_>, _>>()
     };
-    let compacted = Executor::Turns.run(&node.repository, move |io| work(&context.on(&io.runtime))).await?;
+    let compacted = Executor::Stepped.run(&node.repository, move |io| work(&context.on(&io.runtime))).await?;
     for compacted in compacted {
         match compacted {
-            Compacted::Done { shared_chunks, .. } => {
+            Defragmented::Done { shared_chunks, .. } => {
                 node.ledger.count("compacted");
                 node.ledger.add("shared by compaction", u64::from(shared_chunks > 0));
             }
@@ -227,7 +228,7 @@ pub async fn convert(node: &Node) -> Result<(), Stop> {
     let series = SERIES[node.below(SERIES.len())];
     let layout = node.pick(&[Layout::Standard, Layout::Lifecycle]);
     let context = node.context();
-    let done = Executor::Turns
+    let done = Executor::Stepped
         .run(&node.repository, move |io| real_convert(&context.on(&io.runtime), series, layout, Compression::Off, None))
         .await;
     match done {

@@ -1,4 +1,4 @@
-//! Where the newest index leads for what was given up, and for names of the layout `lifecycle`, read by a few lines of its own: what the real reader takes for granted is not
+//! Where the newest index leads for what was retired, and for names of the layout `lifecycle`, read by a few lines of its own: what the real reader takes for granted is not
 //! taken for granted here.
 
 use std::cell::RefCell;
@@ -21,11 +21,11 @@ use larder_store::{Repository, RepositoryError};
 
 use crate::reading::chunks_of;
 
-/// Containers that were given up, and where their chunks are.
-pub type GivenUp = BTreeMap<ContainerId, Vec<ContainerId>>;
+/// Containers that were retired, and where their chunks are.
+pub type ReclaimReport = BTreeMap<ContainerId, Vec<ContainerId>>;
 
-/// What was given up, by the newest index.
-pub async fn given_up(repository: &Repository) -> Result<GivenUp, IndexError> {
+/// What was retired, by the newest index.
+pub async fn reclaimed(repository: &Repository) -> Result<ReclaimReport, IndexError> {
     let newest = IndexSnapshot::newest(repository).await?.snapshot;
     let read = move |io: IndexIo| {
         let table: TableView<Containers> = TableView::new(io, &newest.manifest.runs, LookupOptions::default());
@@ -42,7 +42,7 @@ pub async fn given_up(repository: &Repository) -> Result<GivenUp, IndexError> {
         });
         Ok(led.collect())
     };
-    Executor::Turns.run(repository, read).await
+    Executor::Stepped.run(repository, read).await
 }
 
 /// Whether the newest index was ever rebuilt: then it keeps all copies of what is needed (`RebuiltKeepsCopies`).
@@ -66,7 +66,7 @@ pub async fn names(repository: &Repository) -> Result<Names, IndexError> {
         }
         Ok(names)
     };
-    Executor::Turns.run(repository, read).await
+    Executor::Stepped.run(repository, read).await
 }
 
 /// The containers that have categories of a retained version, by the newest index. Such a version need not have use for all of it: what
@@ -92,7 +92,7 @@ pub async fn of_categories(repository: &Repository) -> Result<BTreeSet<Container
         }
         Ok(kept)
     };
-    Executor::Turns.run(repository, read).await
+    Executor::Stepped.run(repository, read).await
 }
 
 /// Where a name leads; `None`: nowhere, because nobody needed it.
@@ -119,7 +119,7 @@ async fn find(repository: &Repository, chunk: &ChunkRef) -> Result<Option<ChunkR
             Ok(there.filter(|there| there.fingerprint == fingerprint))
         })
     };
-    Executor::Turns.run(repository, look).await
+    Executor::Stepped.run(repository, look).await
 }
 
 /// How often the index is asked again, because what it said was overtaken.

@@ -95,7 +95,7 @@ pub async fn read(node: &Node) -> Result<(), Stop> {
     let (context, notes) = node.noted_context();
     let id = version.id();
     let is_dumped = node.one_in(2);
-    let read = Executor::Turns
+    let read = Executor::Stepped
         .run(&node.repository, move |io| {
             let context = context.on(&io.runtime);
             if is_dumped { dump(&context, &version) } else { restore_file(&context, &version) }

@@ -136,7 +136,7 @@ impl Aim {
             Rule::SettledBeforeLeases => Self::AdoptedLate,
             Rule::CommittedNotAdopted => Self::AdoptedCommitted,
             Rule::AdoptedLeased | Rule::LeaseReadLast | Rule::LeaseRemovedFirst => Self::AdoptedGone,
-            Rule::GiveUpSettled | Rule::GiveUpNotAdopted => Self::AdoptedRetired,
+            Rule::RetireSettled | Rule::RetireNotAdopted => Self::AdoptedRetired,
             Rule::RebuiltKeepsCopies => Self::Copies,
             Rule::HighestAfterWin => Self::OldNumber,
             Rule::MarkedBeforeRemoval | Rule::RebuiltFirst => Self::LostIndex,

@@ -9,10 +9,10 @@ use crate::support::*;
 use larder_format::compress::Compression;
 use larder_format::ids::JobId;
 use larder_format::layout::Layout;
-use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::{Outcome, PassOptions, PassReport};
-use larder_lifecycle::arranging::Arranged;
-use larder_lifecycle::converting::convert;
+use larder_gnode::reclaim::Exact;
+use larder_lifecycle::arrange::Arranged;
+use larder_lifecycle::convert_layout::convert;
 use larder_testkit::data::Rng;
 use proptest::prelude::*;
 
@@ -30,7 +30,7 @@ fn what_a_version_drops_leaves_for_its_volume() {
     let second = scene.lifecycle("db", &pieces(&edition(1, 4, 0)));
     let report = scene.arrange(0.0);
     assert_eq!(report.arranged.versions, 1);
-    assert!(report.arranged.moved_chunks > 20 && report.arranged.given_up == 1, "{report:?}");
+    assert!(report.arranged.moved_chunks > 20 && report.arranged.reclaimed == 1, "{report:?}");
     scene.names_lead_to_chunks("after two");
     let (stored, named) = scene.stored_and_named();
     assert_eq!(stored, named);
@@ -170,7 +170,7 @@ fn both_layouts_live_in_one_repository() {
     assert_eq!(scene.versions().len(), 1);
 }
 
-/// What arranging writes and what giving up writes are of one job, under different names.
+/// What arranging writes and what retiring writes are of one job, under different names.
 #[test]
 fn a_pass_arranges_one_series_and_gives_up_containers_of_another() {
     let scene = Scene::new();
@@ -185,7 +185,7 @@ fn a_pass_arranges_one_series_and_gives_up_containers_of_another() {
     scene.lifecycle("db", &pieces(&edition(1, 4, 0)));
     let both = PassOptions { arrange: arranging(0.0).arrange, ..thorough(Exact::Always) };
     let report = scene.pass_with(&both).unwrap();
-    assert!(report.arranged.moved_chunks > 20 && report.given_up.copied_chunks > 5, "{report:?}");
+    assert!(report.arranged.moved_chunks > 20 && report.reclaimed.copied_chunks > 5, "{report:?}");
     scene.index_agrees("both");
     let other = |version: &larder_store::catalog::Version| version.summary.series == "a";
     assert_eq!(scene.versions().iter().filter(|version| other(version)).count(), 2);
@@ -216,7 +216,7 @@ fn a_lost_index_is_made_anew() {
     scene.lose_index();
     let rebuilt = scene.rebuild();
     assert_eq!((rebuilt.lost_chunks, rebuilt.unreadable_containers.len()), (0, 0), "{rebuilt:?}");
-    assert!(rebuilt.given_up > 0);
+    assert!(rebuilt.reclaimed > 0);
     assert!(contents(&scene) == expected);
     assert_eq!(scene.disagreements(), []);
     let bytes = pieces(&edition(9, 3, 1));
@@ -250,7 +250,7 @@ fn a_lost_index_is_made_anew() {
     }
 }
 
-/// `RebuiltKeepsCopies`: what a rebuild finds in its place may have been given up as well, its delete being under way.
+/// `RebuiltKeepsCopies`: what a rebuild finds in its place may have been retired as well, its delete being under way.
 #[test]
 fn a_rebuild_keeps_the_copies_of_what_may_have_been_arranged() {
     let scene = Scene::new();
@@ -260,7 +260,7 @@ fn a_rebuild_keeps_the_copies_of_what_may_have_been_arranged() {
     let expected = contents(&scene);
     let before = scene.runtime.block_on(scene.memory.contents());
     let report = scene.arrange(0.0);
-    assert!(report.arranged.given_up > 1, "{report:?}");
+    assert!(report.arranged.reclaimed > 1, "{report:?}");
     let after = scene.runtime.block_on(scene.memory.contents());
     let late: Vec<_> =
         before.iter().filter(|(name, _)| name.starts_with("data/") && !after.contains_key(*name)).collect();

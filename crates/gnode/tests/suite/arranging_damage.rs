@@ -97,7 +97,7 @@ fn a_container_that_cannot_be_read_is_left_and_all_others_are_arranged() {
             damage(&scene, bad, how);
             let report = scene.arrange(0.0);
             assert_eq!((report.arranged.unreadable.clone(), report.arranged.versions), (vec![bad], 3), "{at}");
-            assert_eq!((report.arranged.given_up, report.arranged.was_stopped), (1, false), "{at}: {report:?}");
+            assert_eq!((report.arranged.reclaimed, report.arranged.was_stopped), (1, false), "{at}: {report:?}");
             let extents = scene.extents();
             assert!(extents[&bad].0.iter().all(|extent| extent.to.is_none()), "{at}: {:?}", extents[&bad]);
             assert!(extents[&good].0.iter().all(|extent| extent.to.is_some()), "{at}: {:?}", extents[&good]);
@@ -105,7 +105,11 @@ fn a_container_that_cannot_be_read_is_left_and_all_others_are_arranged() {
             assert!(!is_there(good) && (is_there(bad) || matches!(how, Damage::Gone)), "{at}");
             // It waits, however often it is tried.
             let again = scene.pass_with(&thoroughly()).unwrap();
-            assert_eq!((again.arranged.unreadable.clone(), again.arranged.given_up), (vec![bad], 0), "{at}: {again:?}");
+            assert_eq!(
+                (again.arranged.unreadable.clone(), again.arranged.reclaimed),
+                (vec![bad], 0),
+                "{at}: {again:?}"
+            );
             scene.runtime.block_on(scene.memory.put(&names::container(bad), whole));
             assert!(scene.contents() == expected, "{at}");
             is_exact(&scene, &at);
@@ -210,7 +214,7 @@ fn a_pass_that_is_told_to_stop_loses_nothing_and_the_next_one_goes_on() {
             *outcomes.entry(outcome).or_default() += 1;
             cut.names_lead_to_chunks(&at);
             assert!(cut.contents() == expected, "{at}");
-            // Without being asked to look at all series; the second one deletes what the first one gave up.
+            // Without being asked to look at all series; the second one deletes what the first one retired.
             cut.arrange(0.0);
             cut.names_lead_to_chunks(&at);
             cut.pass_with(&PassOptions { dead_after: Duration::ZERO, ..arranging(0.0) }).unwrap();
@@ -219,7 +223,7 @@ fn a_pass_that_is_told_to_stop_loses_nothing_and_the_next_one_goes_on() {
             assert_eq!(cut.disagreements(), [], "{at}");
             // Who looks at all series finds nothing that was left.
             let rest = cut.pass_with(&thoroughly()).unwrap().arranged;
-            assert_eq!((rest.moved_chunks, rest.given_up), (0, 0), "{at}: {outcome}");
+            assert_eq!((rest.moved_chunks, rest.reclaimed), (0, 0), "{at}: {outcome}");
         }
     }
     assert!(outcomes.len() >= 4, "{outcomes:?}");

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::support::*;
 use larder_format::lease::Pin;
 use larder_format::names;
-use larder_gnode::compaction::{self, Compacted, CompactionOptions};
+use larder_gnode::defragment::{self, DefragmentOptions, Defragmented};
 use larder_gnode::pass::{self, Outcome, PassOptions};
 use larder_lnode::BackupError;
 use larder_reader::{ReadError, VersionReader};
@@ -242,7 +242,7 @@ fn of_two_passes_at_once_one_does_the_work() {
             scene.pass().unwrap();
             let left = scene.garbage();
             if !left.is_empty() {
-                // What was published below the index that was made anew meanwhile goes with the next one that is worth making.
+                // What was published below the index that was rebuilt meanwhile goes with the next one that is worth making.
                 assert!(left.iter().all(|name| names::parse_index(name).is_some()), "{at}: {left:?}");
                 scene.version("b", 9);
                 scene.pass().unwrap();
@@ -278,14 +278,14 @@ fn a_backup_at_any_moment_of_a_pass_is_whole() {
     );
 }
 
-/// Lays out the newest version of a series anew, whether it is worth it or not.
-fn compact(scene: &Scene, series: &str) -> Compacted {
+/// Lays out the newest version of a series again, whether it is worth it or not.
+fn compact(scene: &Scene, series: &str) -> Defragmented {
     let context = scene.context();
     let version = versions(&context).into_iter().rfind(|version| version.summary.series == series).unwrap();
-    let options = CompactionOptions { sparse_percent: 100, budget_percent: 100, ..CompactionOptions::default() };
+    let options = DefragmentOptions { sparse_percent: 100, budget_percent: 100, ..DefragmentOptions::default() };
     let manifest = scene.runtime.handle().block_on(context.repository.manifest(&version)).unwrap();
-    let plan = compaction::plan(&version, &manifest, &options).unwrap();
-    compaction::compact(&context, &plan, &options).unwrap()
+    let plan = defragment::plan(&version, &manifest, &options).unwrap();
+    defragment::compact(&context, &plan, &options).unwrap()
 }
 
 /// A version of which three containers hold a little.
@@ -301,7 +301,7 @@ fn scattered() -> Scene {
 fn what_only_superseded_generations_need_is_collected() {
     let scene = scattered();
     let before = scene.contents();
-    assert!(matches!(compact(&scene, "a"), Compacted::Done { generation: 1, .. }));
+    assert!(matches!(compact(&scene, "a"), Defragmented::Done { generation: 1, .. }));
     let all = scene.versions();
     all[..2].iter().for_each(|version| scene.forget(version.id()));
     let report = scene.pass().unwrap();
@@ -361,10 +361,10 @@ fn a_pass_at_any_moment_of_a_compaction_loses_nothing() {
                 let context = scene.context_at(store);
                 let version = versions(&context).into_iter().rfind(|version| version.summary.series == "a").unwrap();
                 let options =
-                    CompactionOptions { sparse_percent: 100, budget_percent: 100, ..CompactionOptions::default() };
+                    DefragmentOptions { sparse_percent: 100, budget_percent: 100, ..DefragmentOptions::default() };
                 let manifest = scene.runtime.block_on(context.repository.manifest(&version)).unwrap();
-                let plan = compaction::plan(&version, &manifest, &options).unwrap();
-                compaction::compact(&context, &plan, &options)
+                let plan = defragment::plan(&version, &manifest, &options).unwrap();
+                defragment::compact(&context, &plan, &options)
             },
             |scene, result, at| {
                 result.unwrap_or_else(|error| panic!("{at}: {error}"));

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use crate::support::*;
 use larder_format::ids::{ContainerKind, JobId};
 use larder_format::layout::Layout;
-use larder_lifecycle::categories::{Categories, Freed, Last, Progress, categories};
+use larder_lifecycle::lifecycle_map::{Categories, Freed, Last, Progress, categories};
 use larder_lnode::BackupOptions;
 
 /// A version of which some changes every time, some every second time, and some never.
@@ -62,7 +62,7 @@ fn forgetting_frees_what_was_said() {
         left.retain(|id| !gone.contains(id));
         let report = scene.pass().unwrap();
         // What is left of containers may be copied as well.
-        let freed = had + report.arranged.written_bytes.0 - report.arranged.given_up_bytes.0 - stored(&scene);
+        let freed = had + report.arranged.written_bytes.0 - report.arranged.retired_bytes.0 - stored(&scene);
         assert_eq!(freed, said.object_bytes.0, "{forgotten:?}: {said:?}");
         assert!(said.bytes.0 > 100_000);
     }
@@ -84,7 +84,7 @@ fn without_an_index_what_only_the_newest_stored_is_free() {
     let had = stored(&scene);
     scene.forget(ids[2]);
     let arranged = scene.pass().unwrap().arranged;
-    assert_eq!(had + arranged.written_bytes.0 - arranged.given_up_bytes.0 - stored(&scene), said.object_bytes.0);
+    assert_eq!(had + arranged.written_bytes.0 - arranged.retired_bytes.0 - stored(&scene), said.object_bytes.0);
 }
 
 /// Two lines of contents, taken in turn: the base has nothing of what a version needs, and the version before the base has it all.
@@ -138,15 +138,15 @@ fn a_version_that_was_not_arranged_keeps_only_what_its_base_uses() {
     let had = stored(&scene);
     gone.iter().for_each(|id| scene.forget(*id));
     // The first one takes in what it does not know and keeps all that it may need, the second one knows better. What goes because
-    // nobody needs it may go as what was given up.
-    let (mut written, mut given_up) = (0, 0);
+    // nobody needs it may go as what was retired.
+    let (mut written, mut reclaimed) = (0, 0);
     for _ in 0..2 {
         let arranged = scene.pass().unwrap().arranged;
         written += arranged.written_bytes.0;
-        given_up += arranged.given_up_bytes.0;
+        reclaimed += arranged.retired_bytes.0;
     }
     let went = had + written - stored(&scene);
-    assert!((said.object_bytes.0..=said.object_bytes.0 + given_up).contains(&went), "{said:?} {went} {given_up}");
+    assert!((said.object_bytes.0..=said.object_bytes.0 + reclaimed).contains(&went), "{said:?} {went} {reclaimed}");
     // All of it is gone that was said, and nothing else changed for those that are left.
     let after = read(&scene);
     assert!(after.triangle().values().all(|size| size.needed == size.bytes));

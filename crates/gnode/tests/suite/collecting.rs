@@ -133,7 +133,7 @@ fn a_dry_run_says_what_would_be_done_and_changes_nothing() {
     scene.is_clean("after the pass");
 }
 
-/// Story S3: a job dies and its containers stay. They are collected when it is thought dead, and not before.
+/// Story S3: a job dies and its containers stay. They are collected when it is considered dead, and not before.
 #[test]
 fn what_a_dead_job_uploaded_goes_when_it_is_thought_dead() {
     let scene = Scene::new();
@@ -269,7 +269,7 @@ fn a_version_whose_job_never_closed_its_lease_stays_hidden_for_good() {
     }
 }
 
-/// Settings that were set anew: of each line the newest that opens stays, and what does not open above it.
+/// Settings that were set again: of each line the newest that opens stays, and what does not open above it.
 #[test]
 fn settings_that_others_took_the_place_of_go_with_a_pass() {
     let scene = Scene::new();

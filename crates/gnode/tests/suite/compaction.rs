@@ -11,7 +11,7 @@ use larder_format::lease::Pin;
 use larder_format::manifest::encode_aborted;
 use larder_format::mark::Forgotten;
 use larder_format::names;
-use larder_gnode::compaction::{Compacted, CompactionOptions, compact, plan, plans};
+use larder_gnode::defragment::{DefragmentOptions, Defragmented, compact, plan, plans};
 use larder_job::JobContext;
 use larder_reader::VersionReader;
 use larder_rewrite::CheckOptions;
@@ -72,8 +72,8 @@ fn read_all(folder: &std::path::Path) -> BTreeMap<String, Vec<u8>> {
     files.map(|file| (file.file_name().into_string().unwrap(), fs::read(file.path()).unwrap())).collect()
 }
 
-fn options() -> CompactionOptions {
-    CompactionOptions { budget_percent: 40, ..CompactionOptions::default() }
+fn options() -> DefragmentOptions {
+    DefragmentOptions { budget_percent: 40, ..DefragmentOptions::default() }
 }
 
 fn containers_of(context: &JobContext, version: &Version) -> usize {
@@ -100,11 +100,11 @@ fn the_newest_version_stays_in_few_containers_and_all_stay_what_they_are() {
         for plan in plans(&context, &options()).unwrap().plans {
             let before = containers_of(&context, &plan.version);
             match compact(&context, &plan, &options()).unwrap() {
-                Compacted::Done { generation, bytes, chunks, .. } => {
+                Defragmented::Done { generation, bytes, chunks, .. } => {
                     assert_eq!((generation, bytes), (1, plan.bytes));
                     assert!(chunks > 0);
                 }
-                Compacted::Overtaken => panic!("nobody else is here"),
+                Defragmented::Overtaken => panic!("nobody else is here"),
             }
             let newest = versions(&context).pop().unwrap();
             assert!(containers_of(&context, &newest) < before);
@@ -136,8 +136,8 @@ fn what_somebody_else_did_first_holds() {
     let plan = plans(&context, &options()).unwrap().plans.pop().expect("something is sparse by now");
 
     // Somebody was faster.
-    assert!(matches!(compact(&context, &plan, &options()).unwrap(), Compacted::Done { generation: 1, .. }));
-    assert_eq!(compact(&context, &plan, &options()).unwrap(), Compacted::Overtaken);
+    assert!(matches!(compact(&context, &plan, &options()).unwrap(), Defragmented::Done { generation: 1, .. }));
+    assert_eq!(compact(&context, &plan, &options()).unwrap(), Defragmented::Overtaken);
 
     // A pass has fenced an earlier task off: that number is gone, and the next is free.
     for version in [8, 9] {
@@ -150,9 +150,9 @@ fn what_somebody_else_did_first_holds() {
     setup.runtime.block_on(context.repository.store().create(&name, fence.into())).unwrap();
     let newest = versions(&context).pop().unwrap();
     assert_eq!(newest.generation, 0, "a generation that will never be is skipped");
-    let most = CompactionOptions { sparse_percent: 90, budget_percent: 100, ..options() };
+    let most = DefragmentOptions { sparse_percent: 90, budget_percent: 100, ..options() };
     let plan = plans(&context, &most).unwrap().plans.pop().expect("nearly everything counts as sparse");
-    assert!(matches!(compact(&context, &plan, &most).unwrap(), Compacted::Done { generation: 2, .. }));
+    assert!(matches!(compact(&context, &plan, &most).unwrap(), Defragmented::Done { generation: 2, .. }));
     let newest = versions(&context).pop().unwrap();
     assert_eq!(newest.generation, 2);
     assert!(setup.restored(&context, &newest) == setup.content());
@@ -161,7 +161,7 @@ fn what_somebody_else_did_first_holds() {
     let pin = Pin { series: newest.series, job: newest.id() };
     let mark = Forgotten { time_ms: 0, host: String::new(), reason: String::new() };
     setup.runtime.block_on(context.repository.forget(pin, &mark)).unwrap();
-    assert_eq!(compact(&context, &plan, &options()).unwrap(), Compacted::Overtaken);
+    assert_eq!(compact(&context, &plan, &options()).unwrap(), Defragmented::Overtaken);
     assert_whole(&context);
 }
 
@@ -176,9 +176,9 @@ fn nothing_is_planned_beyond_the_budget_or_for_a_single_container() {
     let newest = versions(&context).pop().unwrap();
     let manifest = VersionReader::open(&context, &newest).unwrap().manifest().clone();
     for budget_percent in [0, 1, 5, 20, 100] {
-        let options = CompactionOptions { budget_percent, sparse_percent: 100, ..options() };
+        let options = DefragmentOptions { budget_percent, sparse_percent: 100, ..options() };
         let bytes = plan(&newest, &manifest, &options).map_or(0, |plan| plan.bytes);
         assert!(bytes * 100 <= manifest.data.bytes() * u64::from(budget_percent), "{budget_percent}: {bytes}");
     }
-    assert!(plan(&newest, &manifest, &CompactionOptions { sparse_percent: 0, small_bytes: 0, ..options() }).is_none());
+    assert!(plan(&newest, &manifest, &DefragmentOptions { sparse_percent: 0, small_bytes: 0, ..options() }).is_none());
 }

@@ -11,9 +11,9 @@ use crate::support::*;
 use larder_format::compress::Compression;
 use larder_format::ids::{ContainerKind, JobId};
 use larder_format::layout::Layout;
-use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::PassOptions;
-use larder_lifecycle::converting::{ConvertError, Converted, convert};
+use larder_gnode::reclaim::Exact;
+use larder_lifecycle::convert_layout::{ConvertError, Converted, convert};
 use larder_testkit::Stop;
 
 fn every(of: u64, every: usize, before: [u64; 60]) -> [u64; 60] {
@@ -53,7 +53,7 @@ fn is_of(scene: &Scene, layout: Layout, expected: &BTreeMap<JobId, Contents>, at
     for _ in 0..2 {
         let all =
             PassOptions { arrange: thoroughly().arrange, dead_after: std::time::Duration::ZERO, ..pass_options() };
-        scene.pass_with(&PassOptions { give_up: thorough(Exact::Always).give_up, ..all }).unwrap();
+        scene.pass_with(&PassOptions { reclaim: thorough(Exact::Always).reclaim, ..all }).unwrap();
     }
     assert!(scene.contents() == *expected, "{at}");
     scene.index_agrees(at);
@@ -160,7 +160,7 @@ fn it_is_cut_off_at_any_operation_and_goes_on() {
     }
 }
 
-/// A series of which the index was made anew is put in order within its layout, and whoever is cut off goes on.
+/// A series of which the index was rebuilt is put in order within its layout, and whoever is cut off goes on.
 #[test]
 fn order_that_was_lost_is_made_anew_and_cut_off_at_any_operation() {
     let scene = scene(Layout::Lifecycle);

@@ -11,10 +11,10 @@ use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::layout::Layout;
 use larder_format::names;
-use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::PassOptions;
+use larder_gnode::reclaim::Exact;
 use larder_job::JobContext;
-use larder_lifecycle::converting::{Converted, convert};
+use larder_lifecycle::convert_layout::{Converted, convert};
 use larder_reader::VersionReader;
 
 const LAYOUTS: [(Layout, Layout); 2] = [(Layout::Standard, Layout::Lifecycle), (Layout::Lifecycle, Layout::Standard)];
@@ -90,7 +90,7 @@ fn readable(scene: &Scene) -> BTreeMap<JobId, Contents> {
 fn thorough_passes(scene: &Scene) {
     for _ in 0..2 {
         let all = PassOptions { arrange: thoroughly().arrange, dead_after: Duration::ZERO, ..pass_options() };
-        scene.pass_with(&PassOptions { give_up: thorough(Exact::Always).give_up, ..all }).unwrap();
+        scene.pass_with(&PassOptions { reclaim: thorough(Exact::Always).reclaim, ..all }).unwrap();
     }
 }
 

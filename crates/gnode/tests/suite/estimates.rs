@@ -4,12 +4,12 @@
 
 use crate::support::*;
 use larder_format::ids::JobId;
-use larder_gnode::giving_up::{Exact, GiveUpOptions};
 use larder_gnode::pass::cost::Requests;
 use larder_gnode::pass::{Outcome, PassOptions, PassReport, run};
+use larder_gnode::reclaim::{Exact, ReclaimOptions};
 
 fn options(exact: Exact) -> PassOptions {
-    PassOptions { give_up: Some(GiveUpOptions { exact, ..GiveUpOptions::default() }), ..pass_options() }
+    PassOptions { reclaim: Some(ReclaimOptions { exact, ..ReclaimOptions::default() }), ..pass_options() }
 }
 
 /// Makes a pass and counts what it asks the store for.
@@ -50,12 +50,12 @@ fn what_a_dry_run_says_is_about_what_a_pass_takes() {
     compare(&scene, &options(Exact::Never), "two are forgotten");
     others[..9].iter().for_each(|id| scene.forget(*id));
     let report = compare(&scene, &options(Exact::Always), "most are forgotten");
-    assert!(report.plan.given_up.is_exact && report.plan.deletions() > 20, "{report:?}");
+    assert!(report.plan.reclaimed.is_exact && report.plan.deletions() > 20, "{report:?}");
 }
 
 /// Many containers that go for what lies in others, and for what is copied.
 #[test]
-fn giving_up_is_estimated_too() {
+fn reclaim_is_estimated_too() {
     let scene = Scene::new();
     for number in 0..12u64 {
         let (twice, once) = (("twice", number, 60_000), ("once", 100 + number, 40_000));
@@ -63,8 +63,8 @@ fn giving_up_is_estimated_too() {
         scene.alone(&format!("b{number}"), &[twice]);
         scene.alone(&format!("a{number}"), &[("new", 200 + number, 20_000)]);
     }
-    let takes_in = PassOptions { give_up: None, ..options(Exact::Never) };
-    compare(&scene, &takes_in, "nothing is given up");
-    let report = compare(&scene, &options(Exact::Never), "much is given up");
-    assert_eq!(report.plan.given_up.containers, 12);
+    let takes_in = PassOptions { reclaim: None, ..options(Exact::Never) };
+    compare(&scene, &takes_in, "nothing is retired");
+    let report = compare(&scene, &options(Exact::Never), "much is retired");
+    assert_eq!(report.plan.reclaimed.containers, 12);
 }

@@ -4,7 +4,7 @@
 
 use crate::support::*;
 use larder_format::ids::ContainerKind;
-use larder_gnode::compaction::{self, Compacted, CompactionOptions, Compactor};
+use larder_gnode::defragment::{self, DefragmentOptions, Defragmented, Defragmenter};
 use larder_reader::VersionReader;
 use larder_testkit::data;
 
@@ -40,7 +40,7 @@ fn of_newest(scene: &Scene) -> (usize, f64) {
 }
 
 /// Containers and amplification of each version, and bytes that were copied in all.
-fn history(options: Option<CompactionOptions>) -> (Scene, Vec<(usize, f64)>, u64) {
+fn history(options: Option<DefragmentOptions>) -> (Scene, Vec<(usize, f64)>, u64) {
     let scene = Scene::new();
     let (mut measured, mut copied) = (Vec::new(), 0);
     for version in 0..VERSIONS {
@@ -48,11 +48,11 @@ fn history(options: Option<CompactionOptions>) -> (Scene, Vec<(usize, f64)>, u64
         let context = scene.context();
         backup(&context, &scene.source("tree"), "tree").unwrap();
         if let Some(options) = options {
-            let mut compactor = Compactor::new(&context, &options);
-            for plan in compaction::plans(&context, &options).unwrap().plans {
+            let mut compactor = Defragmenter::new(&context, &options);
+            for plan in defragment::plans(&context, &options).unwrap().plans {
                 match compactor.compact(&plan).unwrap() {
-                    Compacted::Done { bytes, .. } => copied += bytes,
-                    Compacted::Overtaken => panic!("nobody else is here"),
+                    Defragmented::Done { bytes, .. } => copied += bytes,
+                    Defragmented::Overtaken => panic!("nobody else is here"),
                 }
             }
         }
@@ -63,7 +63,7 @@ fn history(options: Option<CompactionOptions>) -> (Scene, Vec<(usize, f64)>, u64
 
 #[test]
 fn the_fiftieth_version_is_as_easy_to_read_as_the_seventh() {
-    let (scene, measured, copied) = history(Some(CompactionOptions::default()));
+    let (scene, measured, copied) = history(Some(DefragmentOptions::default()));
     let (most, later) = (12, &measured[7..]);
     assert!(later.iter().all(|(containers, _)| *containers <= most), "{measured:?}");
     assert!(later.iter().all(|(_, amplification)| *amplification <= 1.1), "{measured:?}");

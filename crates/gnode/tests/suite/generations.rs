@@ -1,4 +1,4 @@
-//! Versions that are laid out anew beside everything else: what later generations give up is collected, and nothing that is needed.
+//! Versions that are rewritten beside everything else: what later generations retire is collected, and nothing that is needed.
 //! (Stories S5, S10 of deletion; rules of "What tasks that move chunks must obey".)
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
@@ -15,7 +15,7 @@ use larder_format::ids::{ContainerKind, JobId};
 use larder_format::lease::{Done, JobKind, Lease};
 use larder_format::manifest::Register;
 use larder_format::names;
-use larder_gnode::compaction::{Compacted, CompactionOptions, compact, plans};
+use larder_gnode::defragment::{DefragmentOptions, Defragmented, compact, plans};
 use larder_gnode::forget::pin_of;
 use larder_gnode::pass::{self, Listing, PassOptions};
 use larder_job::{Ending, JobContext, LeaseKeeper};
@@ -24,8 +24,8 @@ use larder_store::catalog::Version;
 use larder_testkit::Stop;
 
 /// With small trees everything that a version shares with others is sparse.
-fn options() -> CompactionOptions {
-    CompactionOptions { sparse_percent: 100, budget_percent: 100, ..CompactionOptions::default() }
+fn options() -> DefragmentOptions {
+    DefragmentOptions { sparse_percent: 100, budget_percent: 100, ..DefragmentOptions::default() }
 }
 
 fn with_versions() -> Scene {
@@ -41,7 +41,7 @@ fn with_versions() -> Scene {
 fn compact_all(context: &JobContext) -> usize {
     let plans = plans(context, &options()).unwrap().plans;
     let done = plans.iter().map(|plan| compact(context, plan, &options()).unwrap());
-    done.filter(|done| matches!(done, Compacted::Done { .. })).count()
+    done.filter(|done| matches!(done, Defragmented::Done { .. })).count()
 }
 
 fn pass_after(scene: &Scene, dead_after: Duration) {
@@ -50,7 +50,7 @@ fn pass_after(scene: &Scene, dead_after: Duration) {
 
 const NEVER: Duration = Duration::from_secs(1 << 30);
 
-/// That there is nothing but what visible versions need, and the registers of those that were laid out anew.
+/// That there is nothing but what visible versions need, and the registers of those that were rewritten.
 #[track_caller]
 fn is_clean(scene: &Scene, at: &str) {
     let versions: BTreeMap<JobId, u32> =
@@ -70,7 +70,7 @@ fn what_only_superseded_generations_used_is_collected() {
     assert_eq!(compact_all(&scene.context()), 1);
     assert!(scene.contents() == contents);
     pass_after(&scene, NEVER);
-    assert!(scene.contents() == contents, "older versions still use what the newest has given up");
+    assert!(scene.contents() == contents, "older versions still use what the newest has retired");
     is_clean(&scene, "nothing is forgotten");
     // The newest alone: it needs what it has written for itself and nothing of the others.
     let newest = scene.versions().into_iter().rfind(|version| version.summary.series == "a").unwrap();
@@ -142,7 +142,7 @@ fn a_compaction_whose_version_and_older_ones_go_meanwhile_loses_nothing() {
             },
             |scene, store| compact(&scene.context_at(store), &plan, &options()),
             |scene, result, at| {
-                // It may fail over what was deleted under a task that was thought dead or whose version is gone.
+                // It may fail over what was deleted under a task that was considered dead or whose version is gone.
                 if dead_after == NEVER && !forgets_newest {
                     result.unwrap_or_else(|error| panic!("{at}: {error}"));
                 }
@@ -165,7 +165,7 @@ fn generations_of(scene: &Scene, id: JobId) -> Vec<u32> {
     registers.into_iter().find(|(pin, _)| pin.job == id).unwrap().1
 }
 
-/// Of a version that is laid out anew again and again the register and the generation that holds stay, and nothing in between, whatever
+/// Of a version that is rewritten again and again the register and the generation that holds stay, and nothing in between, whatever
 /// that is; unless somebody reads the version.
 #[test]
 fn generations_below_the_one_that_holds_are_removed() {
@@ -238,7 +238,7 @@ fn stands_alone(scene: &Scene, id: JobId, expected: &Contents, at: &str) {
     assert!(scene.contents()[&id] == *expected, "{at}");
 }
 
-/// S10: the base of a backup is laid out anew, and what it gave up is collected, while the backup runs.
+/// S10: the base of a backup is rewritten, and what it retired is collected, while the backup runs.
 #[test]
 fn a_backup_whose_base_is_laid_out_anew_meanwhile_is_whole() {
     let scene = with_versions();
@@ -356,7 +356,7 @@ fn what_a_new_generation_leaves_stays_for_jobs_that_a_pass_does_not_see() {
     );
 }
 
-/// What is being read is laid out anew, and what only its old layout used is collected.
+/// What is being read is rewritten, and what only its old layout used is collected.
 #[test]
 fn what_is_being_read_is_laid_out_anew_meanwhile() {
     let scene = with_versions();

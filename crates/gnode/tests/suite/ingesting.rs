@@ -1,4 +1,4 @@
-//! What passes take into the index agrees with containers and versions, whatever happens between them, and so does an index made anew.
+//! What passes take into the index agrees with containers and versions, whatever happens between them, and so does an index rebuilt.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use larder_format::ids::{ContainerId, JobId};
 use larder_format::index_manifest::Table;
 use larder_format::index_tables::{ChunkKey, ChunkPlace};
 use larder_format::{names, sketch::Sketch};
-use larder_gnode::agreement::{Agreement, Disagreement};
+use larder_gnode::index_check::{IndexCheck, IndexFinding};
 use larder_gnode::ingest::{self, Numbers};
 use larder_gnode::pass::{self, Outcome, PassError, PassOptions};
 use larder_gnode::repair;
@@ -20,15 +20,15 @@ use larder_testkit::{Failure, Fault, OpKind, Stop, Times, When};
 use proptest::prelude::*;
 
 impl Scene {
-    fn agreement(&self) -> Agreement {
+    fn index_check(&self) -> IndexCheck {
         let surroundings = surroundings(self.repository(self.memory.store()));
         self.runtime.block_on(repair::compare(&surroundings)).unwrap().1
     }
 
     /// Nothing is wrong, and nothing is missing; says what was compared.
     #[track_caller]
-    fn agrees(&self, at: &str) -> Agreement {
-        let agreement = self.agreement();
+    fn agrees(&self, at: &str) -> IndexCheck {
+        let agreement = self.index_check();
         assert_eq!(agreement.disagreements, [], "{at}");
         assert_eq!((agreement.count, agreement.not_ingested, agreement.outlived), (0, 0, 0), "{at}");
         agreement
@@ -187,7 +187,7 @@ fn a_rebuild_that_is_cut_off_harms_nothing() {
     let scene = Scene::new();
     let ids: Vec<_> = (0..3).map(|edition| scene.version("a", edition)).collect();
     scene.pass().unwrap();
-    // Nothing of what is forgotten: an index made anew keeps all copies of what is needed (`RebuiltKeepsCopies`).
+    // Nothing of what is forgotten: an index rebuilt keeps all copies of what is needed (`RebuiltKeepsCopies`).
     scene.version("b", 0);
     scene.forget(ids[1]);
     let expected = scene.contents();
@@ -207,7 +207,7 @@ fn a_rebuild_that_is_cut_off_harms_nothing() {
             let at = format!("cut at operation {n} of {operations}, {stop:?}");
             let cut = scene.fork();
             assert!(run(&cut, Some((n, stop))).0.is_err(), "{at}");
-            assert_eq!(cut.agreement().disagreements, [], "{at}");
+            assert_eq!(cut.index_check().disagreements, [], "{at}");
             cut.pass().unwrap();
             cut.pass().unwrap();
             cut.agrees(&at);
@@ -248,7 +248,7 @@ fn an_index_made_anew_says_the_same() {
     assert_eq!((rebuilt.number, new.number), (Some(old.number + 1), old.number + 1));
     assert_eq!(rebuilt.versions, 11);
     assert!(scene.said() == expected);
-    // No number means two things, and nothing is ever led to what may have been given up.
+    // No number means two things, and nothing is ever led to what may have been retired.
     assert!(scene.records::<Containers>().iter().all(|(number, _)| *number >= old.manifest.head.next_container));
     assert_eq!(new.manifest.head.rebuilt, Some(new.manifest.head.next_container));
     scene.agrees("rebuilt");
@@ -276,7 +276,7 @@ fn an_index_that_cannot_be_read_is_made_anew() {
     let rebuilt = scene.rebuild();
     assert_eq!((rebuilt.number, rebuilt.versions), (Some(newest + 1), 3));
     assert!(rebuilt.unreadable_versions.is_empty() && rebuilt.unreadable_containers.is_empty());
-    scene.agrees("made anew");
+    scene.agrees("rebuilt");
     scene.forget(ids[0]);
     scene.pass().unwrap();
     assert_eq!(scene.contents().len(), 2);
@@ -305,9 +305,9 @@ fn a_rebuild_goes_around_damage() {
     assert_eq!((rebuilt.versions, unreadable), (4, vec![broken]));
     let gone: Vec<_> = rebuilt.unreadable_containers.iter().map(|(id, _)| names::container(*id)).collect();
     assert!(gone.len() == 1 && gone[0] == container, "{gone:?}");
-    let agreement = scene.agreement();
+    let agreement = scene.index_check();
     let found = &agreement.disagreements[..];
-    assert!(matches!(found, [Disagreement::ContainerUnreadable { container: named, .. }] if *named == container));
+    assert!(matches!(found, [IndexFinding::ContainerUnreadable { container: named, .. }] if *named == container));
 }
 
 /// The proof can fail: each way in which an index may be wrong is seen.
@@ -329,7 +329,7 @@ fn what_is_wrong_is_seen() {
         let turn = scene.runtime.block_on(Current::settle(&repository)).unwrap().turn().unwrap();
         let published = scene.runtime.block_on(publish(&repository, &turn, draft.manifest)).unwrap();
         assert!(matches!(published, Published::Won { .. }));
-        scene.agreement().disagreements
+        scene.index_check().disagreements
     };
     let first = |scene: &Scene| scene.records::<Chunks>()[0];
     // An entry less.
@@ -338,7 +338,7 @@ fn what_is_wrong_is_seen() {
         changes.remove(&first(scene).0).unwrap();
         draft.apply(changes).unwrap();
     });
-    assert!(matches!(&found[..], [Disagreement::ChunkUnknown { .. }]), "{found:?}");
+    assert!(matches!(&found[..], [IndexFinding::ChunkUnknown { .. }]), "{found:?}");
     // One that leads elsewhere.
     let found = spoiled(&|pass, draft, scene| {
         let mut changes = pass.changes::<Chunks>().unwrap();
@@ -346,7 +346,7 @@ fn what_is_wrong_is_seen() {
         changes.put(&key, &ChunkPlace { chunk: place.chunk + 1, ..place }).unwrap();
         draft.apply(changes).unwrap();
     });
-    assert!(matches!(&found[..], [Disagreement::WrongPlace { .. }, Disagreement::ChunkUnknown { .. }]), "{found:?}");
+    assert!(matches!(&found[..], [IndexFinding::WrongPlace { .. }, IndexFinding::ChunkUnknown { .. }]), "{found:?}");
     // One that is listed as a copy as well.
     let found = spoiled(&|pass, draft, scene| {
         let mut changes = pass.changes::<Copies>().unwrap();
@@ -355,7 +355,7 @@ fn what_is_wrong_is_seen() {
         changes.put(&key, &place.chunk).unwrap();
         draft.apply(changes).unwrap();
     });
-    assert!(matches!(&found[..], [Disagreement::ListedTwice { .. }]), "{found:?}");
+    assert!(matches!(&found[..], [IndexFinding::ListedTwice { .. }]), "{found:?}");
     // A container whose use ended too early, one that says something else, and one that is not known.
     let facts = |spoil: fn(&mut larder_format::index_tables::ContainerFacts)| {
         spoiled(&|pass, draft, scene| {
@@ -367,13 +367,13 @@ fn what_is_wrong_is_seen() {
         })
     };
     let found = facts(|facts| facts.users.clear());
-    assert!(found.iter().any(|found| matches!(found, Disagreement::UseUnknown { .. })), "{found:?}");
+    assert!(found.iter().any(|found| matches!(found, IndexFinding::UseUnknown { .. })), "{found:?}");
     let found = facts(|facts| facts.object_bytes += 1);
-    assert!(found.iter().any(|found| matches!(found, Disagreement::WrongFacts { .. })), "{found:?}");
+    assert!(found.iter().any(|found| matches!(found, IndexFinding::WrongFacts { .. })), "{found:?}");
     let found = facts(|facts| facts.id.seq += 100);
-    assert!(found.iter().any(|found| matches!(found, Disagreement::ContainerUnreadable { .. })), "{found:?}");
+    assert!(found.iter().any(|found| matches!(found, IndexFinding::ContainerUnreadable { .. })), "{found:?}");
     let found = facts(|facts| facts.users[0].lifespans[0].last = None);
-    assert!(found.is_empty() || found.iter().all(|found| matches!(found, Disagreement::NotUsed { .. })), "{found:?}");
+    assert!(found.is_empty() || found.iter().all(|found| matches!(found, IndexFinding::NotUsed { .. })), "{found:?}");
 }
 
 #[derive(Debug, Clone)]
@@ -398,7 +398,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 10, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// After any history the index agrees with what is there, and so does one that is made anew; both say the same.
+    /// After any history the index agrees with what is there, and so does one that is rebuilt; both say the same.
     #[test]
     fn any_history_leaves_an_index_that_agrees(steps in proptest::collection::vec(step(), 1..14)) {
         let scene = Scene::new();
@@ -418,7 +418,7 @@ proptest! {
                 Step::Forget(_) => {}
                 Step::Pass => {
                     scene.pass().unwrap();
-                    prop_assert_eq!(scene.agreement().disagreements, []);
+                    prop_assert_eq!(scene.index_check().disagreements, []);
                 }
                 Step::Rebuild => {
                     scene.rebuild();
@@ -471,7 +471,7 @@ fn what_could_not_be_read_once_is_taken_in_by_the_next_pass() {
     for n in 0..3 {
         scene.alone("a", &[("file", n, 60_000)]);
     }
-    let options = PassOptions { give_up: None, ..pass_options() };
+    let options = PassOptions { reclaim: None, ..pass_options() };
     let run_with_faults = |times| {
         let (context, faults) = scene.faulty(&scene.memory);
         faults.add(When::kind(OpKind::Get).path("data/"), Fault::FailBefore(Failure::Status(404)), times);
@@ -479,7 +479,7 @@ fn what_could_not_be_read_once_is_taken_in_by_the_next_pass() {
     };
     let report = run_with_faults(Times::Always);
     assert_eq!((report.outcome, report.unlisted.len()), (Outcome::Published(1), 3));
-    assert!(!scene.agreement().disagreements.is_empty());
+    assert!(!scene.index_check().disagreements.is_empty());
     let report = run_with_faults(Times::First(1));
     assert_eq!((report.outcome, report.unlisted.len()), (Outcome::Published(2), 1));
     let report = run_with_faults(Times::Always);

@@ -88,7 +88,7 @@ fn passes(scene: &Scene, without: Option<Rule>, dead_after: Duration) -> PassRep
         None => repository,
     };
     let options =
-        PassOptions { dead_after, give_up: thorough(larder_gnode::giving_up::Exact::Always).give_up, ..thoroughly() };
+        PassOptions { dead_after, reclaim: thorough(larder_gnode::reclaim::Exact::Always).reclaim, ..thoroughly() };
     scene.runtime.handle().block_on(pass::run(&surroundings(repository), &options)).unwrap()
 }
 

@@ -1,4 +1,4 @@
-//! The promise: a pass that finds no index where there has been one decides nothing without it. It alone knew what was given up, and
+//! The promise: a pass that finds no index where there has been one decides nothing without it. It alone knew what was retired, and
 //! deletes of that may come at any time.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
@@ -10,12 +10,12 @@ use crate::support::*;
 use larder_format::ids::{ContainerId, JobId};
 use larder_format::lease::{JobKind, Lease};
 use larder_format::names;
-use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::{Outcome, PassError, PassOptions, Surroundings, run};
+use larder_gnode::reclaim::Exact;
 use larder_index::{Current, Published, publish};
 use larder_testkit::{Fault, OpKind, Stop, Times, When};
 
-/// Containers that were given up and whose deletes the store has not applied yet.
+/// Containers that were retired and whose deletes the store has not applied yet.
 struct Late {
     objects: Vec<(String, bytes::Bytes)>,
 }
@@ -25,7 +25,7 @@ impl Late {
     fn pass(scene: &Scene) -> Self {
         let before = scene.runtime.block_on(scene.memory.contents());
         scene.optimize(Exact::Never);
-        let gone: Vec<ContainerId> = scene.given_up().into_keys().collect();
+        let gone: Vec<ContainerId> = scene.reclaimed().into_keys().collect();
         let objects: Vec<_> = gone
             .into_iter()
             .map(names::container)
@@ -34,7 +34,7 @@ impl Late {
         for (name, bytes) in &objects {
             scene.runtime.block_on(scene.memory.put(name, bytes.clone()));
         }
-        assert!(!objects.is_empty(), "something was given up");
+        assert!(!objects.is_empty(), "something was retired");
         Self { objects }
     }
 
@@ -45,7 +45,7 @@ impl Late {
     }
 }
 
-/// Two versions with something in common, of which one container was given up: the rest of it lies in what the pass wrote.
+/// Two versions with something in common, of which one container was retired: the rest of it lies in what the pass wrote.
 fn moved() -> Scene {
     let scene = Scene::new();
     scene.alone("a", &[("one", 1, 90_000), ("two", 2, 60_000)]);
@@ -62,8 +62,8 @@ fn deletes_that_come_after_a_pass_without_the_index_lose_nothing() {
     let contents = scene.contents();
     let late = Late::pass(&scene);
     scene.lose_index();
-    for give_up in [None, thorough(Exact::Always).give_up] {
-        scene.pass_with(&PassOptions { give_up, ..pass_options() }).unwrap();
+    for reclaim in [None, thorough(Exact::Always).reclaim] {
+        scene.pass_with(&PassOptions { reclaim, ..pass_options() }).unwrap();
     }
     late.apply(&scene);
     assert_eq!(scene.rebuild().lost_chunks, 0);
@@ -124,7 +124,7 @@ fn a_dry_run_says_that_the_index_is_gone() {
     assert!(scene.pass_with(&dry).is_ok());
 }
 
-/// Cut anywhere, a pass that makes the index anew has lost nothing, and the next one goes on.
+/// Cut anywhere, a pass that rebuilds the index has lost nothing, and the next one goes on.
 #[test]
 fn a_pass_that_heals_may_be_cut_anywhere() {
     let scene = moved();
@@ -140,7 +140,7 @@ fn a_pass_that_heals_may_be_cut_anywhere() {
         let is_over = cut.runtime.block_on(run(&surroundings(context.repository), &options)).is_ok();
         late.apply(&cut);
         cut.optimize(Exact::Always);
-        // An index that was made anew when all was in its place does not lead to what went since.
+        // An index that was rebuilt when all was in its place does not lead to what went since.
         assert_eq!(cut.rebuild().lost_chunks, 0, "after {operations} operations");
         assert!(cut.contents() == contents, "after {operations} operations");
         if is_over {
@@ -188,7 +188,7 @@ fn without_the_mark_chunks_would_be_lost() {
     scene.lose_marks();
     for (scene, is_marked) in [(scene, false), (marked, true)] {
         // Who gives the same up again copies it again.
-        let collects = PassOptions { give_up: None, ..pass_options() };
+        let collects = PassOptions { reclaim: None, ..pass_options() };
         assert_eq!(scene.pass_with(&collects).unwrap().rebuilt.is_some(), is_marked);
         late.apply(&scene);
         assert_eq!(scene.rebuild().lost_chunks == 0, is_marked);
@@ -203,7 +203,7 @@ fn a_first_index_that_is_on_its_way_is_not_lost() {
     let (context, faults) = scene.faulty(&scene.memory);
     let slowly = Fault::Delay(Duration::from_secs(1));
     faults.add(When::kind(OpKind::Put).path(&names::index(1)), slowly, Times::Always);
-    // By the time of the store, or whoever holds the lease would be thought dead.
+    // By the time of the store, or whoever holds the lease would be considered dead.
     let now_ms = || std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis() as u64);
     let at = |repository| Surroundings { now_ms: Arc::new(now_ms), ..surroundings(repository) };
     let (first, second) = (at(context.repository), at(scene.repository(scene.memory.store())));
@@ -260,11 +260,11 @@ fn the_newest_index_alone_is_missed() {
     for forgets in [false, true] {
         let (scene, first, second) = twins();
         let contents = scene.contents();
-        let collects = PassOptions { give_up: None, ..pass_options() };
+        let collects = PassOptions { reclaim: None, ..pass_options() };
         assert_eq!(scene.pass_with(&collects).unwrap().outcome, Outcome::Published(1));
         scene.optimize(Exact::Never);
-        let given_up = scene.given_up();
-        assert!(!given_up.is_empty(), "chunks of one are in the container of the other");
+        let reclaimed = scene.reclaimed();
+        assert!(!reclaimed.is_empty(), "chunks of one are in the container of the other");
         scene.runtime.block_on(scene.memory.remove(&names::index(2)));
         let dry = PassOptions { dry_run: true, ..collects.clone() };
         assert!(matches!(scene.pass_with(&dry), Err(PassError::LostIndex)));

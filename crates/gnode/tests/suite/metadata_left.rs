@@ -1,11 +1,11 @@
-//! The promise: a version that is laid out anew takes its metadata along, so that nothing of what was written again lies dead beside it.
+//! The promise: a version that is rewritten takes its metadata along, so that nothing of what was written again lies dead beside it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 
 use crate::support::*;
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::names;
-use larder_gnode::compaction::{Compacted, CompactionOptions, compact, plans};
+use larder_gnode::defragment::{DefragmentOptions, Defragmented, compact, plans};
 use larder_testkit::data;
 
 /// Segments that are written again leave little of a version's metadata where its backup put it: that moves along, and nothing lies dead.
@@ -29,9 +29,9 @@ fn metadata_of_a_version_leaves_its_containers_with_what_is_written_again() {
     let metadata_of = |id: JobId| names::container(ContainerId { kind: ContainerKind::Meta, job: id, seq: 0 });
     let is_there = |id| scene.runtime.block_on(scene.memory.get(&metadata_of(id))).is_some();
     let context = scene.context();
-    let options = CompactionOptions { sparse_percent: 100, budget_percent: 100, ..CompactionOptions::default() };
+    let options = DefragmentOptions { sparse_percent: 100, budget_percent: 100, ..DefragmentOptions::default() };
     let [plan] = &plans(&context, &options).unwrap().plans[..] else { panic!("one is sparse") };
-    assert!(matches!(compact(&context, plan, &options).unwrap(), Compacted::Done { generation: 1, .. }));
+    assert!(matches!(compact(&context, plan, &options).unwrap(), Defragmented::Done { generation: 1, .. }));
     scene.pass().unwrap();
     assert_eq!([first, second, third].map(is_there), [true, true, false]);
     assert!(scene.contents() == contents);

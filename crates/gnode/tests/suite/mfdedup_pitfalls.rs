@@ -69,7 +69,7 @@ fn m2_a_pass_cut_at_any_operation_loses_nothing_and_the_next_one_arranges() {
     let undisturbed = scene.fork();
     let (result, operations) = run(&undisturbed, None);
     let arranged = result.unwrap().arranged;
-    assert!(arranged.moved_chunks > 20 && arranged.given_up > 1 && arranged.written > 1, "{arranged:?}");
+    assert!(arranged.moved_chunks > 20 && arranged.reclaimed > 1 && arranged.written > 1, "{arranged:?}");
     is_exact(&undisturbed, "undisturbed");
     for n in 0..operations {
         for stop in [Stop::Before, Stop::After] {
@@ -126,7 +126,7 @@ fn m7_what_is_being_read_is_arranged_meanwhile() {
             &scene,
             |scene| {
                 let report = scene.pass_with(&thoroughly()).unwrap();
-                assert!(report.arranged.given_up > 0, "{report:?}");
+                assert!(report.arranged.reclaimed > 0, "{report:?}");
             },
             |scene, store| read_announced(&scene.context_at(store), &version),
             |_, result, at| {

@@ -22,8 +22,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use larder_format::ids::JobId;
-use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::PassOptions;
+use larder_gnode::reclaim::Exact;
 use larder_gnode::repair;
 use larder_job::JobContext;
 use larder_reader::VersionReader;
@@ -48,7 +48,7 @@ struct Did {
 /// A pass that frees all it can at once, however young, and takes whoever does not renew for dead.
 fn eager() -> PassOptions {
     let all = PassOptions { arrange: thoroughly().arrange, dead_after: Duration::ZERO, ..PassOptions::default() };
-    PassOptions { give_up: thorough(Exact::Always).give_up, ..all }
+    PassOptions { reclaim: thorough(Exact::Always).reclaim, ..all }
 }
 
 /// Runs a verb with every lie: none may cost anything.

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use crate::support::*;
 use larder_format::ids::JobId;
-use larder_gnode::giving_up::{Exact, GiveUpOptions};
 use larder_gnode::pass::{self, Outcome, PassOptions, PassReport};
+use larder_gnode::reclaim::{Exact, ReclaimOptions};
 use larder_testkit::data::Rng;
 use larder_testkit::{Op, OpKind};
 
@@ -18,7 +18,7 @@ fn counted(scene: &Scene) -> (PassReport, Vec<Op>) {
     let opened = faults.count() as usize;
     // Exact collection reads manifests and recipes, and says so.
     let options = PassOptions {
-        give_up: Some(GiveUpOptions { exact: Exact::Never, ..GiveUpOptions::default() }),
+        reclaim: Some(ReclaimOptions { exact: Exact::Never, ..ReclaimOptions::default() }),
         ..pass_options()
     };
     let surroundings = surroundings(context.repository);
@@ -102,7 +102,7 @@ fn an_index_that_is_gone_is_made_again_from_the_manifests() {
     });
     scene.forget(ids[2]);
     let (report, _) = counted(&scene);
-    // It is made anew first, and knows all of them.
+    // It is rebuilt first, and knows all of them.
     assert_eq!((report.rebuilt, report.manifests_read), (Some(2), 0));
     assert_eq!(scene.contents().len(), 5);
     scene.is_clean("after the second first pass");

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use crate::support::*;
-use larder_gnode::compaction::{self, CompactionOptions, Compactor};
+use larder_gnode::defragment::{self, DefragmentOptions, Defragmenter};
 use larder_job::JobContext;
 use larder_lnode::RestoreOptions;
 use larder_reader::{FetchOptions, FetchReport, VersionReader};
@@ -69,10 +69,10 @@ fn edit(root: &Path, change: Change, version: u64) {
 
 /// What `optimize` does.
 fn optimize(scene: &Scene) {
-    let (context, options) = (scene.context(), CompactionOptions::default());
+    let (context, options) = (scene.context(), DefragmentOptions::default());
     let compact = || {
-        let mut compactor = Compactor::new(&context, &options);
-        for plan in compaction::plans(&context, &options).unwrap().plans {
+        let mut compactor = Defragmenter::new(&context, &options);
+        for plan in defragment::plans(&context, &options).unwrap().plans {
             compactor.compact(&plan).unwrap();
         }
     };

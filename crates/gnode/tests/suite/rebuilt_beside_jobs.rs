@@ -6,9 +6,9 @@
 use crate::support::*;
 use larder_format::ids::{ContainerId, JobId};
 use larder_format::names;
-use larder_gnode::agreement::Disagreement;
-use larder_gnode::giving_up::Exact;
+use larder_gnode::index_check::IndexFinding;
 use larder_gnode::pass::{Listing, PassError, PassOptions, PassReport, run};
+use larder_gnode::reclaim::Exact;
 use larder_gnode::repair::rebuild;
 use larder_job::JobContext;
 use larder_reader::{Reading, VersionReader};
@@ -17,7 +17,7 @@ use larder_testkit::{Failure, Fault, OpKind, Times, When};
 
 /// A pass that moves nothing and lists everything.
 fn collects() -> PassOptions {
-    PassOptions { give_up: None, listing: Listing::Whole, ..pass_options() }
+    PassOptions { reclaim: None, listing: Listing::Whole, ..pass_options() }
 }
 
 fn collect_without(scene: &Scene, rule: Option<Rule>) -> PassReport {
@@ -30,7 +30,7 @@ fn collect_without(scene: &Scene, rule: Option<Rule>) -> PassReport {
 fn led() -> (Scene, JobId, JobId, ContainerId) {
     let (scene, first, second) = twins();
     scene.optimize(Exact::Never);
-    let moved_to: Vec<ContainerId> = scene.given_up().into_values().flatten().collect();
+    let moved_to: Vec<ContainerId> = scene.reclaimed().into_values().flatten().collect();
     let target = *scene.data_of(second).first().unwrap();
     assert!(moved_to.contains(&target), "{moved_to:?}");
     (scene, first, second, target)
@@ -56,7 +56,7 @@ fn what_only_a_lease_retains_is_searched() {
     scene.forget(first);
     scene.forget(second);
     let rebuilt = scene.rebuild();
-    assert_eq!((rebuilt.given_up, rebuilt.lost_chunks), (1, 0), "{rebuilt:?}");
+    assert_eq!((rebuilt.reclaimed, rebuilt.lost_chunks), (1, 0), "{rebuilt:?}");
     for _ in 0..2 {
         assert_eq!(collect_without(&scene, None).missing_containers, 0);
         assert!(scene.is_there(target));
@@ -222,7 +222,7 @@ fn a_listing_that_lacks_where_chunks_went_is_repeated() {
     let newer: Vec<JobId> = scene.versions().iter().map(|version| version.id()).filter(|id| *id != first).collect();
     newer.into_iter().for_each(|id| scene.forget(id));
     let rebuilt = scene.runtime.block_on(rebuild(&surroundings(context.repository))).unwrap();
-    assert_eq!((rebuilt.given_up, rebuilt.lost_chunks), (1, 0));
+    assert_eq!((rebuilt.reclaimed, rebuilt.lost_chunks), (1, 0));
     for _ in 0..2 {
         collect_without(&scene, None);
     }
@@ -244,8 +244,8 @@ fn a_retired_container_stays_while_what_it_forwards_to_is_missing() {
         scene.runtime.block_on(scene.memory.put(&names::container(own), before));
         let saved = scene.runtime.block_on(scene.memory.get(&names::container(target))).unwrap();
         scene.runtime.block_on(scene.memory.remove(&names::container(target)));
-        let of_target = |found: &Disagreement| match found {
-            Disagreement::ContainerUnreadable { container, needed_by, .. } => {
+        let of_target = |found: &IndexFinding| match found {
+            IndexFinding::ContainerUnreadable { container, needed_by, .. } => {
                 *container == names::container(target) && needed_by.contains(&first) && needed_by.contains(&second)
             }
             _ => false,
@@ -254,7 +254,7 @@ fn a_retired_container_stays_while_what_it_forwards_to_is_missing() {
         let repository = scene.repository(scene.memory.store());
         let repository = if holds { repository } else { repository.without_rule(Rule::ForwardsThere) };
         // What was taken in before is not listed, so that only the forward leads there.
-        let options = PassOptions { give_up: None, ..pass_options() };
+        let options = PassOptions { reclaim: None, ..pass_options() };
         let reports: Vec<_> =
             (0..2).map(|_| scene.runtime.block_on(run(&surroundings(repository.clone()), &options)).unwrap()).collect();
         assert_eq!(scene.is_there(own), holds);

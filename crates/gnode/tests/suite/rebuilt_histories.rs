@@ -1,4 +1,4 @@
-//! The promise: whatever is done to a repository whose index was made anew, or lost and made anew, at any time, with series of both layouts
+//! The promise: whatever is done to a repository whose index was rebuilt, or lost and rebuilt, at any time, with series of both layouts
 //! in it and some of them converted to and fro, no version that stays loses anything.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
@@ -9,9 +9,9 @@ use crate::support::*;
 use larder_format::compress::Compression;
 use larder_format::ids::JobId;
 use larder_format::layout::Layout;
-use larder_gnode::giving_up::{Exact, GiveUpOptions, Unused};
 use larder_gnode::pass::{Listing, PassOptions};
-use larder_lifecycle::converting::convert;
+use larder_gnode::reclaim::{Exact, ReclaimOptions, Unused};
+use larder_lifecycle::convert_layout::convert;
 use larder_testkit::data;
 use proptest::prelude::*;
 
@@ -44,9 +44,9 @@ fn back_up(scene: &Scene, series: &str, bytes: &[u8]) -> JobId {
 
 /// A pass that leaves nothing that it finds out to be of no use.
 fn thorough_pass(scene: &Scene, exact: Exact, arranges: bool, listing: Listing) {
-    let give_up = GiveUpOptions { unused: Unused::OfRepository(0.0), exact, ..GiveUpOptions::default() };
+    let reclaim = ReclaimOptions { unused: Unused::OfRepository(0.0), exact, ..ReclaimOptions::default() };
     let arrange = thoroughly().arrange.filter(|_| arranges);
-    scene.pass_with(&PassOptions { give_up: Some(give_up), arrange, listing, ..pass_options() }).unwrap();
+    scene.pass_with(&PassOptions { reclaim: Some(reclaim), arrange, listing, ..pass_options() }).unwrap();
 }
 
 /// Chunks that only a version of the layout `lifecycle` needs may lie, after a rebuild, in containers that versions of the other layout
@@ -75,7 +75,7 @@ fn what_only_an_arranged_version_needs_is_not_collected() {
     assert!(contents(&scene) == expected);
 }
 
-/// Versions were led to a container of another version, which was laid out anew since, or forgotten: then no version names it, and its
+/// Versions were led to a container of another version, which was rewritten since, or forgotten: then no version names it, and its
 /// job has a register all the same.
 #[test]
 fn what_others_were_led_to_is_found_when_its_own_version_has_left_it() {
@@ -90,7 +90,7 @@ fn what_others_were_led_to_is_found_when_its_own_version_has_left_it() {
         };
         add("twin", (0..20).collect());
         let left = add("tree", (0..25).collect());
-        // Containers of newest versions are not given up.
+        // Containers of newest versions are not retired.
         add("twin", (100..110).collect());
         thorough_pass(&scene, Exact::Never, false, Listing::New);
         if is_forgotten {

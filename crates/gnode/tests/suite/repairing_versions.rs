@@ -361,7 +361,7 @@ fn blocks_of(context: &JobContext, id: JobId) -> Vec<(Vec<u8>, Vec<Vec<u8>>)> {
 #[test]
 fn damaged_metadata_cost_what_is_in_them_and_no_more() {
     let scene = Scene::new();
-    // Enough entries for several blocks of metadata, of which the second version has the first and the last anew.
+    // Enough entries for several blocks of metadata, of which the second version has the first and the last again.
     let root = scene.source("a");
     for folder in 0..60 {
         let folder = root.join(format!("folder-{folder:02}"));

@@ -7,17 +7,17 @@ use std::collections::BTreeMap;
 use crate::support::*;
 use jiff::tz::TimeZone;
 use larder_format::ids::{ByteCount, JobId};
+use larder_gnode::exclusive_bytes::{Share, exclusive_bytes};
 use larder_gnode::forget::{Question, decide};
-use larder_gnode::giving_up::Exact;
 use larder_gnode::pass::PassOptions;
+use larder_gnode::reclaim::Exact;
 use larder_gnode::retention::{GroupBy, Policy};
-use larder_gnode::shares::{Share, shares};
 use larder_store::catalog::Version;
 
 fn shares_of_each(scene: &Scene, versions: &[Version], memory: usize) -> Vec<Share> {
     let each: Vec<usize> = (0..versions.len()).collect();
     let repository = scene.context().repository;
-    scene.runtime.block_on(shares(&repository, versions, &each, versions.len(), memory)).unwrap()
+    scene.runtime.block_on(exclusive_bytes(&repository, versions, &each, versions.len(), memory)).unwrap()
 }
 
 /// Bytes of all containers.
@@ -57,9 +57,9 @@ fn shares_are_those_of_the_container_tables() {
     }
 }
 
-/// What was given up counts where its chunks are: forgetting one version alone frees what is said, to the byte.
+/// What was retired counts where its chunks are: forgetting one version alone frees what is said, to the byte.
 #[test]
-fn what_was_given_up_counts_where_its_chunks_are() {
+fn what_was_retired_counts_where_its_chunks_are() {
     let scene = Scene::new();
     scene.alone("a", &[("one", 1, 60_000), ("two", 2, 40_000)]);
     scene.alone("b", &[("one", 1, 60_000), ("three", 3, 30_000)]);
@@ -67,13 +67,13 @@ fn what_was_given_up_counts_where_its_chunks_are() {
     for (series, seed) in [("a", 4), ("b", 5), ("c", 6)] {
         scene.alone(series, &[("new", seed, 20_000)]);
     }
-    assert!(scene.optimize(Exact::Never).given_up.written > 0);
+    assert!(scene.optimize(Exact::Never).reclaimed.written > 0);
     let versions = scene.versions();
     let shares = shares_of_each(&scene, &versions, 1 << 20);
     for (version, share) in versions.iter().zip(shares) {
         let cut = scene.fork();
         cut.forget(version.id());
-        cut.pass_with(&PassOptions { give_up: None, min_age: std::time::Duration::ZERO, ..PassOptions::default() })
+        cut.pass_with(&PassOptions { reclaim: None, min_age: std::time::Duration::ZERO, ..PassOptions::default() })
             .unwrap();
         assert_eq!(stored(&scene) - stored(&cut), share.alone.0);
     }

@@ -9,7 +9,7 @@ use crate::support::*;
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::index_tables::{ChunkKey, ChunkPlace, ContainerState};
 use larder_format::names;
-use larder_gnode::compaction::{self, Compacted, CompactionError, CompactionOptions, CompactionPlan, Compactor};
+use larder_gnode::defragment::{self, DefragmentError, DefragmentOptions, DefragmentPlan, Defragmented, Defragmenter};
 use larder_gnode::pass::{self, PassOptions};
 use larder_index::{
     Chunks, Containers, Copies, Current, Draft, IndexIo, IndexPass, IndexSnapshot, LookupOptions, PassRuns, Published,
@@ -21,7 +21,7 @@ use larder_store::catalog::Version;
 use larder_testkit::{Stop, data};
 
 /// As exact as can be: every duplicate counts, and nothing is too much.
-const EXACT: CompactionOptions = CompactionOptions {
+const EXACT: DefragmentOptions = DefragmentOptions {
     sparse_percent: 0,
     small_bytes: 0,
     budget_percent: 100,
@@ -58,16 +58,16 @@ impl Scene {
             .id
     }
 
-    fn plans(&self, options: &CompactionOptions) -> Vec<CompactionPlan> {
-        compaction::plans(&self.context(), options).unwrap().plans
+    fn plans(&self, options: &DefragmentOptions) -> Vec<DefragmentPlan> {
+        defragment::plans(&self.context(), options).unwrap().plans
     }
 
-    fn compact_all(&self, options: &CompactionOptions) -> usize {
+    fn compact_all(&self, options: &DefragmentOptions) -> usize {
         let context = self.context();
-        let mut compactor = Compactor::new(&context, options);
-        let plans = compaction::plans(&context, options).unwrap().plans;
+        let mut compactor = Defragmenter::new(&context, options);
+        let plans = defragment::plans(&context, options).unwrap().plans;
         let done = plans.iter().map(|plan| compactor.compact(plan).unwrap());
-        done.filter(|done| matches!(done, Compacted::Done { .. })).count()
+        done.filter(|done| matches!(done, Defragmented::Done { .. })).count()
     }
 
     fn collect(&self) {
@@ -83,7 +83,7 @@ impl Scene {
     fn collect_only(&self) {
         let options = PassOptions {
             dead_after: NEVER,
-            give_up: None,
+            reclaim: None,
             min_age: std::time::Duration::ZERO,
             ..PassOptions::default()
         };
@@ -162,7 +162,7 @@ fn what_two_series_have_is_shared_by_their_newest_versions() {
     let contents = scene.contents();
     let (held, exact) = scene.held();
     assert!(held > exact + 290_000, "{held} {exact}");
-    let default = CompactionOptions { budget_percent: 20, ..CompactionOptions::default() };
+    let default = DefragmentOptions { budget_percent: 20, ..DefragmentOptions::default() };
     let plans = scene.plans(&default);
     // The container with the higher number stays.
     assert_eq!(plans.len(), 1);
@@ -170,12 +170,12 @@ fn what_two_series_have_is_shared_by_their_newest_versions() {
     assert_eq!(plan.version.summary.series, "a");
     // Without room for what the tables have in common they are joined again and again.
     let little = JobContext { memory: 20_000, ..scene.context() };
-    let [again] = &compaction::plans(&little, &default).unwrap().plans[..] else { panic!() };
+    let [again] = &defragment::plans(&little, &default).unwrap().plans[..] else { panic!() };
     assert_eq!((again.bytes, again.shared_bytes), (plan.bytes, plan.shared_bytes));
     assert_eq!(plan.others.iter().map(Version::id).collect::<Vec<_>>(), [scene.newest("b").id()]);
     assert_eq!((plan.bytes, plan.shared_bytes), (60_000, 300_000));
-    match compaction::compact(&scene.context(), plan, &default).unwrap() {
-        Compacted::Done { generation: 1, bytes: 60_000, shared_bytes: 300_000, .. } => {}
+    match defragment::compact(&scene.context(), plan, &default).unwrap() {
+        Defragmented::Done { generation: 1, bytes: 60_000, shared_bytes: 300_000, .. } => {}
         other => panic!("{other:?}"),
     }
     assert!(scene.contents() == contents);
@@ -205,14 +205,14 @@ fn what_is_below_the_threshold_or_above_the_budget_stays() {
     scene.collect();
     scene.alone_with("b", &[1], &(20..28).collect::<Vec<_>>());
     scene.collect();
-    let all = CompactionOptions { budget_percent: 100, ..CompactionOptions::default() };
+    let all = DefragmentOptions { budget_percent: 100, ..DefragmentOptions::default() };
     assert!(scene.plans(&all).is_empty(), "a ninth is not enough");
-    let tenth = CompactionOptions { duplicate_percent: 10, ..all };
+    let tenth = DefragmentOptions { duplicate_percent: 10, ..all };
     assert!(scene.plans(&tenth).is_empty(), "one more container of which it would use little");
-    let tenth = CompactionOptions { sparse_percent: 10, ..tenth };
+    let tenth = DefragmentOptions { sparse_percent: 10, ..tenth };
     assert_eq!(scene.plans(&tenth).len(), 1);
-    assert!(scene.plans(&CompactionOptions { budget_percent: 80, ..tenth }).is_empty(), "eight ninths must be copied");
-    assert!(scene.plans(&CompactionOptions { duplicate_percent: 101, ..EXACT }).is_empty());
+    assert!(scene.plans(&DefragmentOptions { budget_percent: 80, ..tenth }).is_empty(), "eight ninths must be copied");
+    assert!(scene.plans(&DefragmentOptions { duplicate_percent: 101, ..EXACT }).is_empty());
 }
 
 /// A container is left by all newest versions that use it or by none, and its rest is copied once.
@@ -230,16 +230,16 @@ fn what_several_leave_is_copied_once() {
     let contents = scene.contents();
     let (_, exact) = scene.held();
     assert_eq!(scene.data_of_version(&scene.newest("c")), scene.data_of_version(&scene.newest("a")));
-    let plans = scene.plans(&CompactionOptions { budget_percent: 20, ..CompactionOptions::default() });
+    let plans = scene.plans(&DefragmentOptions { budget_percent: 20, ..DefragmentOptions::default() });
     assert_eq!(plans.len(), 3);
-    assert!(scene.plans(&CompactionOptions { budget_percent: 10, ..CompactionOptions::default() }).is_empty());
+    assert!(scene.plans(&DefragmentOptions { budget_percent: 10, ..DefragmentOptions::default() }).is_empty());
     assert_eq!(scene.compact_all(&EXACT), 3);
     scene.collect();
     assert!(scene.contents_without_index() == contents);
     assert_eq!(scene.held(), (exact, exact));
 }
 
-/// What one series lays out anew is not taken back by another, and it comes to an end.
+/// What one series rewrites is not taken back by another, and it comes to an end.
 #[test]
 fn series_that_share_do_not_go_to_and_fro() {
     let scene = Scene::new();
@@ -254,7 +254,7 @@ fn series_that_share_do_not_go_to_and_fro() {
         scene.next("b", &of(3 + edition..12), &of(30..33));
         scene.collect_only();
         let contents = scene.contents();
-        for options in [CompactionOptions { budget_percent: 50, ..CompactionOptions::default() }, EXACT] {
+        for options in [DefragmentOptions { budget_percent: 50, ..DefragmentOptions::default() }, EXACT] {
             let mut rounds = 0;
             while scene.compact_all(&options) > 0 {
                 scene.collect_only();
@@ -287,12 +287,12 @@ fn what_is_dense_for_another_series_is_not_left_for_being_sparse() {
     backup_with(&scene.context(), &scene.source("b"), "b", |options| options.base = Some(first)).unwrap();
     scene.next("a", &[1, 2, 3], &(100..110).collect::<Vec<_>>());
     scene.next("a", &[1], &(100..103).chain(200..210).collect::<Vec<_>>());
-    let options = CompactionOptions { sparse_percent: 40, budget_percent: 100, ..CompactionOptions::default() };
+    let options = DefragmentOptions { sparse_percent: 40, budget_percent: 100, ..DefragmentOptions::default() };
     // Two containers hold little of the newest version of `a`: that of the first version, and that of the second.
     let newest = scene.newest("a");
     assert_eq!(scene.data_of_version(&newest).len(), 3);
     let manifest = VersionReader::open(&scene.context(), &newest).unwrap().manifest().clone();
-    assert_eq!(compaction::plan(&newest, &manifest, &options).unwrap().containers.len(), 2);
+    assert_eq!(defragment::plan(&newest, &manifest, &options).unwrap().containers.len(), 2);
     assert!(scene.plans(&options).is_empty(), "but the first is dense for `b`, and one alone is no gain");
     scene.forget(scene.newest("b").id());
     assert_eq!(scene.plans(&options).len(), 1);
@@ -312,8 +312,8 @@ fn what_cannot_be_read_is_not_shared() {
             "a byte" => assert!(scene.runtime.block_on(fork.memory.change(&name, |bytes| bytes[100] ^= 1))),
             _ => scene.runtime.block_on(fork.memory.remove(&name)),
         }
-        match compaction::compact(&fork.context(), &plan, &EXACT).unwrap() {
-            Compacted::Done { bytes, .. } => assert!(bytes > 60_000, "{damage}: {bytes}"),
+        match defragment::compact(&fork.context(), &plan, &EXACT).unwrap() {
+            Defragmented::Done { bytes, .. } => assert!(bytes > 60_000, "{damage}: {bytes}"),
             other => panic!("{damage}: {other:?}"),
         }
         let newest = fork.newest("a");
@@ -337,12 +337,12 @@ fn whatever_happens(
     at_every_operation(
         &scene,
         happens,
-        |scene, store| compaction::compact(&scene.context_at(store), &plan, &EXACT),
-        |scene, result: Result<Compacted, CompactionError>, at| {
+        |scene, store| defragment::compact(&scene.context_at(store), &plan, &EXACT),
+        |scene, result: Result<Defragmented, DefragmentError>, at| {
             // It may fail over what is deleted under it, when its own version is gone.
             match result {
-                Ok(Compacted::Done { .. }) => outcomes.lock().insert("done"),
-                Ok(Compacted::Overtaken) => outcomes.lock().insert("overtaken"),
+                Ok(Defragmented::Done { .. }) => outcomes.lock().insert("done"),
+                Ok(Defragmented::Overtaken) => outcomes.lock().insert("overtaken"),
                 Err(error) if kept.contains(&plan.version.id()) => panic!("{at}: {error}"),
                 Err(_) => outcomes.lock().insert("failed"),
             };
@@ -432,7 +432,7 @@ fn a_compaction_that_shares_is_cut_at_any_operation() {
     let plan = scene.plans(&EXACT).pop().unwrap();
     let (context, faults) = scene.faulty(&scene.fork().memory);
     let before = faults.count();
-    compaction::compact(&context, &plan, &EXACT).unwrap();
+    defragment::compact(&context, &plan, &EXACT).unwrap();
     let operations = faults.count() - before;
     for n in 0..operations {
         for stop in [Stop::Before, Stop::After] {
@@ -440,7 +440,7 @@ fn a_compaction_that_shares_is_cut_at_any_operation() {
             let cut = scene.fork();
             let (context, faults) = cut.faulty(&cut.memory);
             faults.stop_at(faults.count() + n, stop);
-            let result = compaction::compact(&context, &plan, &EXACT);
+            let result = defragment::compact(&context, &plan, &EXACT);
             assert!(result.is_err() || n + 1 == operations, "{at}");
             assert!(cut.contents_without_index() == contents, "{at}");
             cut.pass_with(&PassOptions {
@@ -476,7 +476,7 @@ fn the_lease_names_all_whose_containers_are_referenced() {
             let jobs = scene.runtime.block_on(scene.repository(scene.memory.store()).unfinished_jobs()).unwrap();
             leases.lock().extend(jobs.into_iter().filter(|other| other.lease.generation.is_some()));
         },
-        |scene, store| compaction::compact(&scene.context_at(store), &plan, &EXACT).unwrap(),
+        |scene, store| defragment::compact(&scene.context_at(store), &plan, &EXACT).unwrap(),
         |scene, _, at| {
             let named: BTreeSet<_> =
                 ["b", "c"].iter().flat_map(|series| scene.data_of_version(&scene.newest(series))).collect();
@@ -504,7 +504,7 @@ fn an_index_that_lags_or_is_damaged_does_no_harm() {
     let fork = scene.fork();
     fork.forget(fork.newest("b").id());
     fork.collect();
-    assert_eq!(compaction::compact(&fork.context(), &plan, &EXACT).unwrap(), Compacted::Overtaken);
+    assert_eq!(defragment::compact(&fork.context(), &plan, &EXACT).unwrap(), Defragmented::Overtaken);
     // Damaged runs: nothing is planned, and nothing fails.
     let fork = scene.fork();
     let paths = scene.runtime.block_on(fork.memory.paths());
@@ -532,8 +532,8 @@ fn publish_changed(scene: &Scene, change: impl FnOnce(&IndexPass, &mut Draft<'_>
     assert!(matches!(published, Published::Won { .. }));
 }
 
-/// A container of a newest version was given up for another one's copies, such as when the versions after it were forgotten. It is
-/// laid out anew, and needs the index no more.
+/// A container of a newest version was retired for another one's copies, such as when the versions after it were forgotten. It is
+/// rewritten, and needs the index no more.
 #[test]
 fn a_newest_version_does_not_need_the_index_for_long() {
     let scene = Scene::new();
@@ -543,7 +543,7 @@ fn a_newest_version_does_not_need_the_index_for_long() {
     scene.alone_with("b", &common, &[20]);
     scene.collect();
     let contents = scene.contents();
-    let given_up = *scene.data_of_version(&scene.newest("a")).first().unwrap();
+    let reclaimed = *scene.data_of_version(&scene.newest("a")).first().unwrap();
     publish_changed(&scene, |pass, draft| {
         // Every chunk is now where its copy was.
         let (mut entries, mut copies) = (pass.changes::<Chunks>().unwrap(), pass.changes::<Copies>().unwrap());
@@ -558,9 +558,9 @@ fn a_newest_version_does_not_need_the_index_for_long() {
         for record in draft.view::<Containers>(LookupOptions::default()).scan(0..=u64::MAX, 1 << 20) {
             let (number, facts) = record.unwrap();
             let mut facts = facts.unwrap();
-            if facts.id == given_up {
+            if facts.id == reclaimed {
                 facts.state = ContainerState::Gone;
-                (facts.given_up_chunks, facts.given_up_bytes) = (facts.chunks, facts.bytes);
+                (facts.retired_chunks, facts.retired_bytes) = (facts.chunks, facts.bytes);
                 facts.forwards = others.iter().copied().collect();
                 changes.put(&number, &facts).unwrap();
             }
@@ -569,11 +569,11 @@ fn a_newest_version_does_not_need_the_index_for_long() {
         draft.apply(entries).unwrap();
         draft.apply(copies).unwrap();
     });
-    scene.runtime.block_on(scene.memory.remove(&names::container(given_up)));
+    scene.runtime.block_on(scene.memory.remove(&names::container(reclaimed)));
     assert!(scene.contents() == contents, "through the index");
     let plans = scene.plans(&EXACT);
     assert_eq!(plans.len(), 1);
-    assert_eq!(plans[0].containers.iter().map(|usage| usage.container).collect::<Vec<_>>(), [given_up]);
+    assert_eq!(plans[0].containers.iter().map(|usage| usage.container).collect::<Vec<_>>(), [reclaimed]);
     assert_eq!(scene.compact_all(&EXACT), 1);
     assert!(scene.contents_without_index() == contents);
 }

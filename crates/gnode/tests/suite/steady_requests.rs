@@ -1,5 +1,5 @@
 //! The promise: what a pass asks the store for after one more version does not depend on how many versions there were before. A series
-//! of which the same share changes every time, laid out anew and given up after every version as `optimize` does it.
+//! of which the same share changes every time, rewritten and retired after every version as `optimize` does it.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::support::*;
 use larder_format::layout::Layout;
 use larder_format::mark::Forgotten;
-use larder_gnode::compaction::{self, CompactionOptions, Compactor};
+use larder_gnode::defragment::{self, DefragmentOptions, Defragmenter};
 use larder_gnode::forget::pin_of;
 use larder_gnode::pass::{self, Outcome, PassReport};
 use larder_job::JobContext;
@@ -40,9 +40,9 @@ fn optimize(scene: &Scene) -> (PassReport, Vec<Op>) {
     let remembering = pass::remembering(&context.repository, pass_options().memory);
     let looking = JobContext { repository: remembering.clone(), ..context.clone() };
     let compact = || {
-        let options = CompactionOptions::default();
-        let mut compactor = Compactor::new(&context, &options);
-        let plans = compaction::plans(&looking, &options).unwrap().plans;
+        let options = DefragmentOptions::default();
+        let mut compactor = Defragmenter::new(&context, &options);
+        let plans = defragment::plans(&looking, &options).unwrap().plans;
         plans.iter().for_each(|plan| assert!(compactor.compact(plan).is_ok()));
         !plans.is_empty()
     };
@@ -87,7 +87,7 @@ fn the_sixtieth_version_costs_no_more_requests_than_the_twentieth() {
         after_one.push(log.len());
         with_nothing.push(idle.len());
     });
-    // From some ten versions on containers are given up after each. Runs come and are merged, so several passes are counted together.
+    // From some ten versions on containers are retired after each. Runs come and are merged, so several passes are counted together.
     let of = |counts: &[usize], versions: std::ops::Range<usize>| counts[versions].iter().sum::<usize>();
     for (counts, what) in [(&after_one, "after one version"), (&with_nothing, "with nothing to do")] {
         let (early, late) = (of(counts, 16..24), of(counts, 52..60));
@@ -168,16 +168,16 @@ fn what_versions_ask_for() {
             log.iter().filter(|op| op.path.starts_with(folder)).map(|op| &op.path).collect::<BTreeSet<_>>().len()
         };
         let (containers, runs) = (distinct("data/"), distinct("index/runs/"));
-        let given_up = &report.given_up;
+        let reclaimed = &report.reclaimed;
         println!(
-            "version {}: {} requests, {} with nothing to do; {} containers given up, {} chunks led, {} copied; {containers} containers \
+            "version {}: {} requests, {} with nothing to do; {} containers retired, {} chunks led, {} copied; {containers} containers \
              and {runs} runs asked for\n    {:?}\n    with nothing to do {:?}",
             version + 1,
             log.len(),
             idle.len(),
-            given_up.plan.containers,
-            given_up.led_chunks,
-            given_up.copied_chunks,
+            reclaimed.plan.containers,
+            reclaimed.redirected_chunks,
+            reclaimed.copied_chunks,
             by_name(&log),
             by_name(&idle),
         );

@@ -11,7 +11,7 @@ use larder_format::ids::{ContainerId, JobId};
 use larder_format::layout::Layout;
 use larder_format::names;
 use larder_gnode::pass;
-use larder_lifecycle::categories::Last;
+use larder_lifecycle::lifecycle_map::Last;
 use larder_testkit::OpKind;
 use larder_testkit::data::Rng;
 use proptest::prelude::*;
@@ -73,7 +73,7 @@ fn of_kind(log: &[larder_testkit::Op], kind: OpKind) -> BTreeSet<String> {
 }
 
 /// Forgets these versions and arranges, and looks at every object of data that is created, read or deleted meanwhile. Says how many went
-/// as they were, and how many were written anew.
+/// as they were, and how many were rewritten.
 #[track_caller]
 fn forget(scene: &Scene, ids: &[JobId], has_skipped: bool, at: &str) -> (usize, usize) {
     let before = scene.laid_out();

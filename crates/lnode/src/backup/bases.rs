@@ -12,7 +12,7 @@ use larder_format::segment::ChunkRecord;
 use larder_index::IndexRuntime;
 use larder_reader::RecipeReader;
 use larder_store::{Repository, RepositoryError};
-use larder_writer::Holding;
+use larder_writer::ContainerTotals;
 
 /// The segments of one stream of the base. Those announced are fetched ahead of need.
 #[derive(Debug)]
@@ -152,7 +152,7 @@ pub(super) struct OrphanedContainers {
     /// The job that takes them over: for its series their chunks are born with it.
     job: JobId,
     containers: Vec<ContainerId>,
-    held: HashMap<ContainerId, Holding>,
+    held: HashMap<ContainerId, ContainerTotals>,
 }
 
 impl OrphanedContainers {
@@ -180,7 +180,7 @@ impl OrphanedContainers {
     }
 
     /// What the containers seen so far hold.
-    pub(super) fn held(&self) -> &HashMap<ContainerId, Holding> {
+    pub(super) fn held(&self) -> &HashMap<ContainerId, ContainerTotals> {
         &self.held
     }
 }
@@ -203,7 +203,7 @@ impl LoadGroup for OrphanedContainers {
             }
             Err(error) => return Err(error),
         };
-        self.held.insert(id, Holding::of_index(&index));
+        self.held.insert(id, ContainerTotals::of_index(&index));
         Ok(Arc::new(index.chunk_refs().map(|chunk| ChunkRecord { chunk, born: self.job }).collect()))
     }
 

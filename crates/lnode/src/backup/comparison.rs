@@ -75,7 +75,7 @@ fn is_same(
             Ok(false)
         }
         Err(error) if error.is_damage() || error.is_of_object() => {
-            tracing::warn!(%error, "a stored chunk is damaged; it is stored anew");
+            tracing::warn!(%error, "a stored chunk is damaged; it is stored again");
             Ok(false)
         }
         Err(error) => Err(error),

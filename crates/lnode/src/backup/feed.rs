@@ -17,11 +17,11 @@ use larder_source::{Elsewhere, FileReader, Found, Item, PathText, SkipReason};
 use larder_writer::{Chunks, Cutter, Cutting, HEAD_BYTES, PoolHandle};
 
 use super::BackupError;
-use super::ahead::{Ahead, Proofs};
 use super::batch::{Batch, BatchDone};
 use super::compare::{Comparison, Known};
-use super::incoming::{Incoming, Supply};
 use super::prediction::{PROVED_MIN, Predicted, Predictor};
+use super::proof_prefetch::{Ahead, Proofs};
+use super::read_window::{Incoming, Supply};
 
 /// Files up to this size are read whole by the pool (bytes).
 pub(super) const SMALL_FILE_MAX: u64 = 256 << 10;

@@ -44,7 +44,7 @@ impl BaseFilter {
         let Some(filter) = &mut self.filter else { return Ok(None) };
         match ask(filter) {
             Err(error) if error.is_damage() => {
-                tracing::warn!(%error, "a base version is damaged; its duplicates are stored anew");
+                tracing::warn!(%error, "a base version is damaged; its duplicates are stored again");
                 self.filter = None;
                 Ok(None)
             }

@@ -22,7 +22,7 @@ use larder_store::RepositoryError;
 use larder_writer::{Cutter, KnownRun, tail_of};
 use parking_lot::Mutex;
 
-use super::incoming::Pieces;
+use super::read_window::Pieces;
 
 /// Files and streams shorter than this have no proofs, and their segments no borders of their own (bytes).
 pub(super) const PROVED_MIN: u64 = 1 << 20;

@@ -27,10 +27,10 @@ use super::comparison::ByteComparison;
 use super::feed::{Feeder, Feeding};
 use super::filters::Finding;
 use super::prediction::{Predictor, Track};
+use super::root_coverage::Wanted;
 use super::sequence::{BaseReaders, Parts, Sequencer, Streams};
 use super::similar::{Sampled, find_similar};
-use super::skips::{Skips, is_too_much};
-use super::wanted::Wanted;
+use super::skip_duplicates::{Skips, is_too_much};
 use super::{BackupError, BackupOptions, BackupReport, Base, IN_FLIGHT, Input, WhyBase};
 
 /// Backs up `input` as a new version.
@@ -197,7 +197,7 @@ fn announce(
     if repository.keeps(Rule::LeaseFirst) {
         keeper = Some(LeaseKeeper::open(context, job, lease.clone())?);
     }
-    // Only now: what was there before the lease was written may have been given up meanwhile, what is there now stays.
+    // Only now: what was there before the lease was written may have been retired meanwhile, what is there now stays.
     let checked = context.runtime.block_on(async {
         let mut bases = Vec::new();
         for Candidate { version, why } in candidates.drain(..) {

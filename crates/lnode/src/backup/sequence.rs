@@ -14,7 +14,7 @@ use crossbeam_channel::{Receiver, Sender};
 use larder_dedup::chain::{self, Chunk};
 use larder_dedup::{GroupFilter, Sketcher};
 use larder_format::Fingerprint;
-use larder_format::compress::Matter;
+use larder_format::compress::ContentHint;
 use larder_format::entry::{Entry, EntryKind};
 use larder_format::ids::{ContainerId, JobId};
 use larder_format::manifest::Statistics;
@@ -32,10 +32,10 @@ use super::batch::{self, BatchDone, Ready};
 use super::comparison::ByteComparison;
 use super::feed::{Fate, Fed};
 use super::filters::{BaseFilters, Finding};
-use super::own::{Own, data_filters, metadata_filters};
+use super::job_chunks::{Own, data_filters, metadata_filters};
 use super::prediction::{Sighting, Track};
-use super::skips::Skips;
-use super::wanted::Wanted;
+use super::root_coverage::Wanted;
+use super::skip_duplicates::Skips;
 use keeping::Kept;
 
 /// What the sequencer is built from.
@@ -239,7 +239,7 @@ impl Sequencer {
     }
 
     fn end_file(&mut self) -> Result<(), BackupError> {
-        self.data_packer.expect(Matter::Any);
+        self.data_packer.expect(ContentHint::Any);
         self.flush_kept()?;
         let candidate = followed(&mut self.data_base)?;
         let mut sink = MetaSink {
@@ -370,7 +370,7 @@ impl Sequencer {
             }
             return Ok(record);
         }
-        // What was found damaged is found damaged each time that it comes back; this job has stored it anew the first time.
+        // What was found damaged is found damaged each time that it comes back; this job has stored it again the first time.
         if self.comparison.is_some()
             && let Some(record) = chain::find(self.own.filters(), &chunk)?
         {

@@ -17,7 +17,7 @@ use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_writer::{Chunks, Cutting, HEAD_BYTES};
 
-use super::{Input, candidates};
+use super::{Input, similar_series};
 
 /// Bytes of the input that are sampled: held in memory for a stream, read twice for files.
 const SAMPLED_BYTES: usize = 16 << 20;
@@ -64,7 +64,7 @@ pub(super) fn find_similar(
             (sketch, Sampled::Stream { path, reader, size })
         }
     };
-    candidates::narrow(context, &sketch, &mut series)?;
+    similar_series::narrow(context, &sketch, &mut series)?;
     let mut versions = context.runtime.block_on(context.repository.newest_of(series))?;
     versions.retain(|version| !version.summary.sketch.is_empty());
     // Of equals the newest comes first.

@@ -9,7 +9,7 @@ use larder_format::compress::Decompressor;
 use larder_format::entry::{Entry, EntryKind};
 use larder_format::ids::ContainerId;
 use larder_job::{JobContext, Problem};
-use larder_reader::{FetchCounters, Reading, is_missing, parts};
+use larder_reader::{FetchCounters, Reading, is_missing, read_plan};
 use larder_source::target::{FileDecision, FileWriter, PutDecision, Target, TargetError, TargetErrorKind};
 use larder_store::container_reader::OpenContainer;
 use larder_store::{Repository, RepositoryError};
@@ -44,7 +44,7 @@ pub(super) struct Execution<'a> {
     /// Bytes of containers fetched or being written out.
     pub(super) memory: usize,
     /// How large containers are: tells which are used sparsely, and what memory they take.
-    pub(super) sizes: &'a parts::Sizes,
+    pub(super) sizes: &'a read_plan::Sizes,
     /// In which order containers are read.
     pub(super) order: Order,
     /// Requests under way; 0: one, and only when what came before is written out.
@@ -200,7 +200,7 @@ impl Execution<'_> {
         let fetch = |number: usize, id: ContainerId| {
             let runs = &window.runs[spans[number].clone()];
             let wanted = runs.iter().map(|run| run.offset..run.offset.saturating_add(run.length)).collect();
-            let part = parts::choose(wanted, self.sizes.measure(&id));
+            let part = read_plan::choose(wanted, self.sizes.measure(&id));
             let units = part.bytes.div_ceil(MEMORY_UNIT).clamp(1, u64::from(units_max)) as u32;
             (number as u32, id, part.ranges, units)
         };

@@ -17,7 +17,7 @@ use larder_store::RepositoryError;
 use parking_lot::Mutex;
 
 use super::budget::Budget;
-use super::existing::{BATCH_BYTES, Existing};
+use super::compare_existing::{BATCH_BYTES, Existing};
 
 /// Bytes of a container's payload that belong into a file, back to back in both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use larder_chunking::Fingerprinter;
 use larder_format::entry::{Entry, EntryKind};
 use larder_format::layout::Layout;
 use larder_job::JobContext;
-use larder_reader::{EntriesBelow, PlacedEntry, Reading, RecordCursor, VersionReader, is_missing, parts};
+use larder_reader::{EntriesBelow, PlacedEntry, Reading, RecordCursor, VersionReader, is_missing, read_plan};
 use larder_source::PathText;
 use larder_source::target::{
     DirDecision, LinkDecision, NodeDecision, PutDecision, Target, TargetError, TargetErrorKind,
@@ -16,8 +16,8 @@ use larder_store::catalog::Version;
 
 use super::afterwards::is_below;
 use super::budget::Budget;
+use super::compare_existing::Existing;
 use super::execute::{Counters, Execution, Missing, add, expect_damage, is_fatal, with_causes};
-use super::existing::Existing;
 use super::plan::{FileTask, Order, PlanError, Progressing, Run, Wanted, Window};
 use super::{RestoreError, RestoreOptions, RestoreReport};
 
@@ -61,7 +61,7 @@ pub(super) struct Restore<'a> {
     fingerprinter: Fingerprinter,
     pub(super) root: Root,
     counters: Counters,
-    sizes: parts::Sizes,
+    sizes: read_plan::Sizes,
     order: Order,
     budget: Budget,
     window: Window,
@@ -118,7 +118,7 @@ impl<'a> Restore<'a> {
             }
         };
         let root = Root { subpath, strip };
-        let sizes = parts::Sizes::of(reader.manifest());
+        let sizes = read_plan::Sizes::of(reader.manifest());
         // Arranged containers are as the disk has them, one behind the other.
         let order = match reader.manifest().summary.layout {
             Layout::Standard => Order::OfUse,

@@ -2,7 +2,7 @@
 //!
 //! One container, A, with two stretches of chunks. Version 1 stored both, version 2 uses the first alone, and a job that is slow builds on
 //! version 1 and comes to name both again. Passes arrange or do not, move what a record leads to or leave it, and publish one after
-//! the other; deletes of what they gave up are applied at any later time, or never. The index may be lost, and made anew from what
+//! the other; deletes of what they retired are applied at any later time, or never. The index may be lost, and rebuilt from what
 //! there is. The promise is that of every version that is visible both stretches that it names are where the index says, or, where
 //! there is none, that somebody finds them in some container.
 //!
@@ -16,7 +16,7 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 /// A rule of `docs/concurrency.md` ("What tasks that move chunks must obey") as arranging keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rule {
-    /// `RedirectBeforeRemoval`: what is given up goes when the index is published that says where it went.
+    /// `RedirectBeforeRemoval`: what is retired goes when the index is published that says where it went.
     RecordBeforeRemoval,
     /// `PublishFirst`: of two passes that saw the same index one wins, and the other does nothing.
     OneWinner,
@@ -28,17 +28,17 @@ enum Rule {
     Reopened,
     /// A series is left alone while a manifest counts that is not in the index.
     UnsettledLeft,
-    /// `OneHop`: a record is written anew when what has its stretches is given up in its turn.
+    /// `OneHop`: a record is rewritten when what has its stretches is retired in its turn.
     OneHop,
-    /// `RebuiltKeepsCopies`: an index made anew keeps what has copies of a container that is there, because that may be about to go.
+    /// `RebuiltKeepsCopies`: an index rebuilt keeps what has copies of a container that is there, because that may be about to go.
     RebuiltKeepsCopies,
     /// And its series is not arranged.
     RebuiltLeft,
-    /// Who collects chunk by chunk asks versions of this layout too, when the index was made anew.
+    /// Who collects chunk by chunk asks versions of this layout too, when the index was rebuilt.
     CollectorAsksAll,
     /// Without an index passes delete nothing that tasks wrote.
     LostDeletesNothing,
-    /// A pass that finds no index where there has been one makes it anew before it does anything else.
+    /// A pass that finds no index where there has been one rebuilds it before it does anything else.
     RebuiltFirst,
 }
 
@@ -77,7 +77,7 @@ struct Index {
     /// Of each stretch of A; without a record both are in A.
     record: Option<[Option<Extent>; 2]>,
     written: BTreeMap<Container, Life>,
-    /// In an index that was made anew: what has copies of A's chunks.
+    /// In an index that was rebuilt: what has copies of A's chunks.
     forwards: BTreeSet<Container>,
     is_rebuilt: bool,
     /// A pass without an index found A gone, so what tasks wrote is needed, and nobody knows for what.
@@ -159,7 +159,7 @@ impl State {
 enum Act {
     /// The slow job takes its next step.
     Job,
-    GiveUp,
+    Retire,
     Forget(u8),
     Look(usize),
     Publish(usize, Wish),
@@ -282,7 +282,7 @@ impl Arranging {
         let moved = index.written.keys().filter(|container| wish == Wish::Move && !is_kept(container));
         state.doomed.extend(moved);
         if self.without == Some(Rule::OneHop) {
-            // The old place is given up all the same.
+            // The old place is retired all the same.
             let newest = index.written.keys().next_back().copied();
             let old = index.written.keys().filter(|container| wish == Wish::Move && Some(**container) != newest);
             state.doomed.extend(old);
@@ -353,7 +353,7 @@ impl Model for Arranging {
 
     fn actions(&self, state: &State, acts: &mut Vec<Act>) {
         if state.job != Job::Over {
-            acts.extend([Act::Job, Act::GiveUp]);
+            acts.extend([Act::Job, Act::Retire]);
         }
         acts.extend((1..=LATE).filter(|version| state.visible() & bit(*version) != 0).map(Act::Forget));
         for (node, pass) in state.passes.iter().enumerate() {
@@ -394,7 +394,7 @@ impl Model for Arranging {
                     }
                 };
             }
-            Act::GiveUp => state.job = Job::Over,
+            Act::Retire => state.job = Job::Over,
             Act::Forget(version) => state.marked |= bit(version),
             Act::Look(node) => {
                 let (number, base) = (state.number, state.index.clone());
@@ -441,7 +441,7 @@ impl Model for Arranging {
             let rebuilt = |_: &Self, state: &State| {
                 state.index.as_ref().is_some_and(|index| index.is_rebuilt) && !state.objects.contains_key(&A)
             };
-            properties.push(Property::sometimes("an index was made anew, and A is gone", rebuilt));
+            properties.push(Property::sometimes("an index was rebuilt, and A is gone", rebuilt));
         }
         properties
     }
@@ -499,7 +499,7 @@ fn series_arranged_while_a_manifest_counts_that_is_not_in_the_index() {
 }
 
 #[test]
-fn record_that_leads_to_what_was_given_up() {
+fn record_that_leads_to_what_was_retired() {
     breaks(Rule::OneHop, false);
 }
 

@@ -65,7 +65,7 @@ fn changes(context: &JobContext, top: &[u8]) -> Vec<(String, Change)> {
 
 #[test]
 fn every_change_is_told_and_no_content_read() {
-    // Once as a backup that follows another, which shares segments; once read anew into another series.
+    // Once as a backup that follows another, which shares segments; once read again into another series.
     for series in ["series", "another"] {
         let (dir, runtime, memory) = (tempfile::tempdir().unwrap(), runtime(), Memory::new());
         let (store, faults) = FaultStore::new(memory.store());

@@ -5,6 +5,7 @@
 mod arranged;
 mod arranging_model;
 mod check;
+mod chunk_copier;
 mod crash_sweep;
 mod diffing;
 mod full_vision;
@@ -18,7 +19,6 @@ mod paranoid;
 mod prediction;
 mod protocol_model;
 mod reading;
-mod relayout;
 mod restoring;
 mod roundtrip;
 mod similar;

@@ -1,4 +1,4 @@
-//! Versions whose containers were given up: what they need is found through the index, one hop.
+//! Versions whose containers were retired: what they need is found through the index, one hop.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use larder_job::JobContext;
 use larder_lnode::RestoreOptions;
 use larder_reader::VersionReader;
 use larder_rewrite::check::ReadData;
-use larder_rewrite::relayout::Relayout;
+use larder_rewrite::chunk_copier::ChunkCopier;
 use larder_rewrite::{CheckOptions, CheckReport};
 use larder_source::target::{Target, TargetOptions};
 use larder_store::catalog::Version;
@@ -66,9 +66,9 @@ fn move_away(context: &JobContext, containers: &[ContainerId], forgets: Option<u
     let job = JobId::new(context.clock.now_ms(), [8; 10]);
     let read = |id: &ContainerId| context.runtime.block_on(context.repository.read_container_index(*id)).unwrap();
     let chunks: Vec<ChunkRef> = containers.iter().flat_map(|id| read(id).chunk_refs().collect::<Vec<_>>()).collect();
-    let mut relayout = Relayout::new(context, job, Compression::DEFAULT).unwrap();
-    relayout.copy(&chunks).unwrap();
-    let written = relayout.finish().unwrap();
+    let mut copier = ChunkCopier::new(context, job, Compression::DEFAULT).unwrap();
+    copier.copy(&chunks).unwrap();
+    let written = copier.finish().unwrap();
 
     let folder = tempfile::tempdir().unwrap();
     let io = IndexIo { repository: context.repository.clone(), runtime: context.runtime.clone() };
@@ -89,8 +89,8 @@ fn move_away(context: &JobContext, containers: &[ContainerId], forgets: Option<u
             chunks: holding.chunks,
             bytes: holding.bytes,
             object_bytes: holding.object_bytes,
-            given_up_chunks: 0,
-            given_up_bytes: 0,
+            retired_chunks: 0,
+            retired_bytes: 0,
             users: Vec::new(),
             forwards: Vec::new(),
         };
@@ -159,17 +159,17 @@ fn chunks_that_were_moved_are_found_by_every_reader() {
     move_away(&context, &all, None);
     assert_readable(&setup, &context, &version);
 
-    // The next version is built on it, and laying it out anew makes it whole without the index.
+    // The next version is built on it, and rewriting it makes it whole without the index.
     fs::write(setup.source().join("small0"), b"changed").unwrap();
     let report = backup(&context, &setup.source()).unwrap();
     assert_eq!(report.statistics.new_chunks, 1);
     let newest = versions(&context).pop().unwrap();
     assert_readable(&setup, &context, &newest);
     let old = VersionReader::open(&context, &newest).unwrap().manifest().clone();
-    let mut relayout =
-        Relayout::new(&context, JobId::new(context.clock.now_ms(), [4; 10]), Compression::DEFAULT).unwrap();
-    let relaid = relayout.relay(&old, |id| all.contains(id) || containers.contains(id)).unwrap();
-    let written = relayout.finish().unwrap();
+    let mut copier =
+        ChunkCopier::new(&context, JobId::new(context.clock.now_ms(), [4; 10]), Compression::DEFAULT).unwrap();
+    let relaid = copier.relay(&old, |id| all.contains(id) || containers.contains(id)).unwrap();
+    let written = copier.finish().unwrap();
     let manifest = relaid.manifest(&old, &written, [2; 16]).unwrap();
     context.runtime.block_on(context.repository.commit_generation(newest.series, &manifest, 1)).unwrap();
     let newest = versions(&context).pop().unwrap();

@@ -55,7 +55,7 @@ fn small(count: u64, order: u64) -> impl Iterator<Item = (String, Vec<u8>)> {
     (0..count).map(move |number| (format!("{:016x}-{order}", name(number)), pseudo_random(1500, 77 + number)))
 }
 
-/// Chunks of so many files that were stored anew although the version before has them, in another order.
+/// Chunks of so many files that were stored again although the version before has them, in another order.
 fn missed(scene: &Scene, files: u64, options: &BackupOptions) -> u64 {
     scene.write(small(files, 0));
     assert_eq!(scene.back_up(options).unwrap().statistics.new_chunks, files);

@@ -51,7 +51,7 @@ fn damaged_duplicates_are_stored_anew_and_the_version_restores() {
     assert_eq!(std::fs::read(target.join("file")).unwrap(), std::fs::read(source.join("file")).unwrap());
 }
 
-/// What is damaged is found damaged each time that it comes back, and is stored anew once.
+/// What is damaged is found damaged each time that it comes back, and is stored again once.
 #[test]
 fn a_damaged_chunk_that_repeats_is_stored_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -98,7 +98,7 @@ fn damaged_metadata_is_stored_anew_and_the_version_restores() {
     assert!(newest("trusting").damaged > 0, "fingerprints alone show no damage to what is stored");
 
     let statistics = larder_lnode::backup(&context, walk(&source), &paranoid()).unwrap().statistics;
-    assert!(statistics.added_bytes > 0, "what is damaged is stored anew");
+    assert!(statistics.added_bytes > 0, "what is damaged is stored again");
     assert!(statistics.added_bytes < whole.added_bytes / 2, "what is intact is not: {statistics:?}");
     assert_eq!(newest("paranoid").errors, 0);
     assert_eq!(differences(&source, &dir.path().join("paranoid")), "");

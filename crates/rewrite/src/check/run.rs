@@ -9,7 +9,7 @@ use larder_job::JobContext;
 use larder_reader::{ReadLease, look, pin_of};
 use larder_store::RepositoryError;
 use larder_store::catalog::{DamagedVersion, Version};
-use larder_store::marks::FaultyObject;
+use larder_store::forget_marks::FaultyObject;
 
 use super::structure::{BadContainer, Structure, reason};
 use super::{AffectedVersion, CheckError, CheckOptions, CheckReport, Damage, affected, content};
@@ -154,7 +154,7 @@ fn run(
     if !bad.is_empty() {
         for version in &readable {
             let hurt = affected::trace(context, &structure.chunks, version, &bad)?;
-            // What nobody needs any more may go: a check without a lease, or one whose lease was thought dead, sees it go.
+            // What nobody needs any more may go: a check without a lease, or one whose lease was considered dead, sees it go.
             if !hurt.is_empty() && context.runtime.block_on(look(&context.repository, version))?.is_none() {
                 report.forgotten.push(version.id());
                 explained.extend(hurt.into_keys());

@@ -33,7 +33,7 @@ use larder_writer::{Cutting, Destination, Packer, Pool, Uploads};
 use super::RepairError;
 use super::sharing::PutBack;
 use crate::check::{BadContainer, CheckOptions, CheckReport, Examined, ReadData, examine};
-use crate::relayout::{Placing, Relayout, RelayoutError};
+use crate::chunk_copier::{ChunkCopier, Placing, RewriteError};
 
 /// How to heal.
 #[derive(Debug, Clone)]
@@ -57,7 +57,7 @@ pub enum HealOutcome {
     Planned,
     /// The source has nothing of what it lost.
     NotFound,
-    /// It was forgotten or laid out anew meanwhile.
+    /// It was forgotten or rewritten meanwhile.
     Overtaken,
     /// What it lost is not in data containers, or it cannot be read: why.
     Beyond(String),
@@ -158,7 +158,7 @@ struct Keeper {
 impl Keeper {
     fn open(context: &JobContext, healable: &[(Version, usize)]) -> Result<Self, RepairError> {
         let series = healable.first().map_or("", |(version, _)| &*version.summary.series);
-        // A backup that gives up: what it uploaded stays until then, and an interrupted one leaves nothing that counts. Should a
+        // A backup that ends without a commit: what it uploaded stays until then, and an interrupted one leaves nothing that counts. Should a
         // backup of the series adopt it, it finds chunks that it may well need.
         let lease = context.lease(JobKind::Backup, series);
         let job = JobId::new(lease.written_ms, random(context.repository.entropy())?);
@@ -351,15 +351,15 @@ impl Healing<'_> {
             }
             repository.buildable_generation(version).await
         })?;
-        // A version that was laid out anew since the check is healed by the next repair.
+        // A version that was rewritten since the check is healed by the next repair.
         let Some(newest) = newest.filter(|newest| newest.generation == version.generation) else {
             return Ok((HealOutcome::Overtaken, true));
         };
         let old = context.runtime.block_on(repository.manifest(&newest))?;
         let shared = self.put_back.look(context, version, owners)?;
         let places = self.places(&old)?;
-        let mut relayout = Relayout::new(context, task.job, self.options.compression)?;
-        let relaid = relayout.relay_to(
+        let mut copier = ChunkCopier::new(context, task.job, self.options.compression)?;
+        let relaid = copier.relay_to(
             &old,
             |container| places.suffering.contains(container),
             |chunk| {
@@ -376,12 +376,12 @@ impl Healing<'_> {
         );
         let relaid = match relaid {
             Ok(relaid) => relaid,
-            Err(RelayoutError::Repository(error)) if error.is_damage() => {
+            Err(RewriteError::Repository(error)) if error.is_damage() => {
                 return Ok((HealOutcome::Beyond(error.to_string()), true));
             }
             Err(error) => return Err(error.into()),
         };
-        let written = relayout.finish()?;
+        let written = copier.finish()?;
         let moved: Vec<_> = relaid.moves.iter().map(|moved| moved.to).collect();
         let attempt = random(repository.entropy())?;
         let Some(new) = relaid.manifest_beside(&old, &written, &shared.held, attempt) else {

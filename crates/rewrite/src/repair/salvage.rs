@@ -26,7 +26,7 @@ use larder_store::catalog::Version;
 use larder_store::jobs::CommitError;
 use larder_store::repository::random;
 use larder_store::{Created, RepositoryError};
-use larder_writer::{Destination, Holding, Pool, Uploads, container_table, holdings};
+use larder_writer::{ContainerTotals, Destination, Pool, Uploads, container_table, holdings};
 
 use super::holes::{Holed, without};
 use super::rewriting::{Rewriting, Rewritten};
@@ -269,7 +269,7 @@ fn manifest_of(
     job: JobId,
     old: &Manifest,
     rewritten: Rewritten,
-    stored: &HashMap<ContainerId, Holding>,
+    stored: &HashMap<ContainerId, ContainerTotals>,
     stored_bytes: u64,
     losses: &Losses,
     options: &SalvageOptions,

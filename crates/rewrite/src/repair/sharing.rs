@@ -14,7 +14,7 @@ use larder_job::JobContext;
 use larder_reader::pin_of;
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
-use larder_writer::{Holding, holdings};
+use larder_writer::{ContainerTotals, holdings};
 
 /// Versions that one lease names beside its own. Chunks of further ones are stored again.
 const SHARED_WITH_MAX: usize = 64;
@@ -94,7 +94,7 @@ pub(super) struct Shared<'a> {
     chunks: &'a HashMap<(Sharers, Fingerprint), (ChunkRef, usize)>,
     sharers: Sharers,
     /// Containers of the announced versions.
-    pub(super) held: HashMap<ContainerId, Holding>,
+    pub(super) held: HashMap<ContainerId, ContainerTotals>,
 }
 
 impl Shared<'_> {

@@ -84,7 +84,7 @@ fn a_walk_goes_on_in_a_folder_that_is_moved_or_removed_around_it() {
 
 /// Deeper than the walk holds directories open, so that it has to find its way back.
 #[test]
-fn the_way_back_is_found_after_moves_or_given_up_by_name() {
+fn the_way_back_is_found_after_moves_or_retired_by_name() {
     let deep = |dir: &Path| {
         let mut path = dir.join("top");
         for _ in 0..300 {

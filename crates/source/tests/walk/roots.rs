@@ -115,7 +115,7 @@ fn unreadable_folders_are_reported_and_the_rest_is_walked() {
     mode("closed", 0o700);
     mode("passage", 0o711);
     let root = dir.path().to_owned();
-    // Rights belong to a thread: give them up in one of its own.
+    // RetentionView belong to a thread: give them up in one of its own.
     let walked = std::thread::spawn(move || {
         let nobody = rustix::process::Uid::from_raw(65_534);
         rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("root may");

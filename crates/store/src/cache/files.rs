@@ -98,7 +98,7 @@ impl Files {
                 Ok(found) => Some(found),
                 Err(error) if error.kind() == ErrorKind::NotFound => None,
                 Err(error) => {
-                    // Fetched again and kept anew; until then there is one bad file less.
+                    // Fetched again and kept again; until then there is one bad file less.
                     tracing::info!(object = name, %error, "removing an unusable file from the metadata cache");
                     let _ = fs::remove_file(&path);
                     None

@@ -31,7 +31,7 @@ use super::root::{Root, is_removed, split};
 use super::staging::{self, Staging};
 use super::write::write_synced;
 
-/// How often a folder may vanish under a create before it gives up. Deleting the last object of a folder removes it.
+/// How often a folder may vanish under a create before it retires. Deleting the last object of a folder removes it.
 const FOLDER_RETRIES: u64 = 200;
 
 /// Folders kept open at most.

@@ -154,7 +154,7 @@ async fn every_kind_of_damage_is_noticed_and_fetched_again() {
         assert_eq!(store.get("meta/j/0").await.expect("read"), object(0), "{what}");
         assert_eq!(faults.count(), 2, "{what}");
         store.get("meta/j/0").await.expect("read");
-        assert_eq!(faults.count(), 2, "{what}: kept anew");
+        assert_eq!(faults.count(), 2, "{what}: kept again");
     }
 }
 

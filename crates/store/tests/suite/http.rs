@@ -181,7 +181,7 @@ async fn a_listing_is_read_in_pages_and_resumed_after_a_failure() {
     assert_eq!(names, ["data/a", "data/b", "data/c"]);
 }
 
-/// Azurite before 3.37, and whoever else does not know where to go on, begins anew.
+/// Azurite before 3.37, and whoever else does not know where to go on, begins again.
 #[tokio::test]
 async fn a_listing_that_begins_anew_after_a_failure_is_cut_to_what_is_missing() {
     let page = |names: &[&str], next: &str| {

@@ -224,7 +224,7 @@ async fn a_version_without_any_readable_generation_is_damaged_and_not_gone() {
     let play = Play::new().await;
     play.memory.change(&play.register(3, 0), |bytes| bytes[40] ^= 1).await;
     play.memory.put(&play.register(3, 1), &b"garbage"[..]).await;
-    // A job that was given up has no version, whatever is put in front of it.
+    // A job that was aborted has no version, whatever is put in front of it.
     let salt = [5; 16];
     let aborted =
         larder_format::manifest::encode_aborted(play.repository.keys(), play.series(), JobId([4; 16]), 0, salt);

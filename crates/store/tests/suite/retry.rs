@@ -76,7 +76,7 @@ async fn a_lasting_failure_is_reported_at_once_and_by_its_kind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_never_recovers_is_given_up_at_the_deadline() {
+async fn a_store_that_never_recovers_is_retired_at_the_deadline() {
     let (store, faults, _) = known().await;
     faults.add(When::any(), Fault::FailBefore(Failure::Status(503)), Times::Always);
     let began = Instant::now();
@@ -89,7 +89,7 @@ async fn a_store_that_never_recovers_is_given_up_at_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_never_answered_is_given_up_early() {
+async fn a_store_that_never_answered_is_retired_early() {
     let (store, faults, _) = store(&StoreOptions::default());
     faults.add(When::any(), Fault::FailBefore(Failure::Connect), Times::Always);
     let began = Instant::now();

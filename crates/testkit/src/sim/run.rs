@@ -100,7 +100,7 @@ impl Sim {
         self.world.clone()
     }
 
-    /// Adds an actor. `begin` starts it, and starts it anew whenever it has crashed or ended.
+    /// Adds an actor. `begin` starts it, and starts it again whenever it has crashed or ended.
     pub fn actor(&mut self, name: &str, mut begin: impl FnMut(Life) -> LocalBoxFuture<'static, ()> + 'static) {
         self.world.0.lock().names.push(name.to_owned());
         self.actors.push(Actor {

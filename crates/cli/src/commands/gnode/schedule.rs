@@ -14,7 +14,7 @@ const RETRY_MAX: Duration = Duration::from_secs(300);
 pub(super) struct Seen {
     /// Versions that are marked forgotten.
     pub(super) marks: BTreeSet<Pin>,
-    /// Generations of versions: the first one is there when a version has come, others when it was laid out anew.
+    /// Generations of versions: the first one is there when a version has come, others when it was rewritten.
     pub(super) generations: BTreeSet<(Pin, u32)>,
 }
 
@@ -106,7 +106,7 @@ mod tests {
         let now = Instant::now();
         let mut schedule = Schedule::new(HOUR, SECOND);
         schedule.done(now, seen(&[1], &[(1, 0), (2, 0), (3, 0)]).and([(pin(3), 1)]));
-        // It removed the version that was forgotten and the mark, laid another one out anew, and removed what that was.
+        // It removed the version that was forgotten and the mark, laid another one out again, and removed what that was.
         for after in [seen(&[], &[(2, 0), (3, 0), (3, 1)]), seen(&[], &[(2, 0), (3, 1)])] {
             assert!(!schedule.is_due(now, &after));
         }

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use larder_format::layout::Layout;
-use larder_lifecycle::categories::{Category, Last};
+use larder_lifecycle::lifecycle_map::{Category, Last};
 
 use super::{Picture, last_text, state};
 use crate::{sizes, time};
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
     use crate::commands::layout::Shown;
     use larder_format::ids::{ByteCount, JobId};
-    use larder_lifecycle::categories::{CategorizedVersion, CategorySize, Freed, Progress};
+    use larder_lifecycle::lifecycle_map::{CategorizedVersion, CategorySize, Freed, Progress};
 
     /// Some versions of which every second is retained.
     pub(super) fn picture(newest: u32) -> Picture {

@@ -1,6 +1,6 @@
 //! `larder repair index`.
 
-use larder_gnode::agreement::Agreement;
+use larder_gnode::index_check::IndexCheck;
 use larder_gnode::repair::{Rebuilt, compare, rebuild};
 use larder_store::Repository;
 use serde_json::{Map, Value, json};
@@ -15,14 +15,14 @@ use crate::sizes;
 /// How often a rebuild that lost against a pass begins again.
 const TRIES: u32 = 5;
 
-/// Disagreements that are shown to people.
+/// IndexFindings that are shown to people.
 const SHOWN: usize = 20;
 
 pub(super) fn compare_index(app: &App) -> Result<Exit, Failure> {
     let repository = app.open()?.repository;
     let cancel = app.interrupts.job_begins();
     let (number, agreement) = app.block_on(compare(&surroundings(&repository, &cancel)))?;
-    let Agreement { versions, not_ingested, containers, chunks, different_chunks, count, ref disagreements, .. } =
+    let IndexCheck { versions, not_ingested, containers, chunks, different_chunks, count, ref disagreements, .. } =
         agreement;
     if app.out.is_json() {
         let mut object = line(&repository, Some(number), [versions, containers, chunks, different_chunks]);

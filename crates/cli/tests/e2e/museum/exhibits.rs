@@ -126,13 +126,13 @@ const SALVAGE_AND_FORGET: &[Step] = &[
 const GIVE_UP_LOST: &[Step] =
     &[CHECK, Run("snapshots"), COLLECT, Restore("one"), Run("repair index"), COLLECT, CHECK, Restore("one")];
 
-/// The index is made anew.
+/// The index is rebuilt.
 const INDEX: &[Step] = &[CHECK, Restore("one"), COLLECT, Run("repair index"), CHECK, COLLECT];
 
 /// A pass deals with it.
 const COLLECTED: &[Step] = &[CHECK, Run("snapshots"), COLLECT, CHECK, Restore("one"), Restore("two")];
 
-/// The snapshot is given up.
+/// The snapshot is retired.
 const GIVE_UP_ONE: &[Step] = &[
     CHECK,
     Run("snapshots"),

@@ -1,7 +1,7 @@
 //! Passes, the first and later ones, with every task, in both layouts.
 
 use larder_format::layout::Layout;
-use larder_gnode::compaction::{CompactionOptions, Compactor, plans};
+use larder_gnode::defragment::{DefragmentOptions, Defragmenter, plans};
 use larder_gnode::pass;
 
 use super::*;
@@ -58,17 +58,17 @@ fn a_pass_with_the_default_options() {
 #[test]
 fn a_pass_that_lists_only_what_is_new() {
     let stage = Stage::grown(Layout::Standard).with_a_running_backup(Layout::Standard);
-    tell_every_lie(&stage, |_, context| run(context, &PassOptions { give_up: None, ..pass_options() }));
+    tell_every_lie(&stage, |_, context| run(context, &PassOptions { reclaim: None, ..pass_options() }));
 }
 
 #[test]
 fn a_compaction() {
     let stage = Stage::grown(Layout::Standard).with_a_running_backup(Layout::Standard);
-    let options = CompactionOptions { budget_percent: 100, ..CompactionOptions::default() };
+    let options = DefragmentOptions { budget_percent: 100, ..DefragmentOptions::default() };
     let mut is_anything_done = false;
     let compact = |context: &JobContext| {
         let Ok(plans) = plans(context, &options) else { return 0 };
-        let mut compactor = Compactor::new(context, &options);
+        let mut compactor = Defragmenter::new(context, &options);
         plans.plans.iter().filter(|plan| compactor.compact(plan).is_ok()).count()
     };
     is_anything_done |= compact(&stage.scene.fork().context()) > 0;

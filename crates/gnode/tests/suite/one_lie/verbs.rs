@@ -2,7 +2,7 @@
 
 use larder_format::compress::Compression;
 use larder_format::layout::Layout;
-use larder_lifecycle::converting::convert;
+use larder_lifecycle::convert_layout::convert;
 use larder_rewrite::check::ReadData;
 use larder_rewrite::{CheckOptions, check};
 

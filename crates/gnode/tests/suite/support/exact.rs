@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::names;
-use larder_gnode::agreement::Disagreement;
-use larder_gnode::giving_up::{Exact, GiveUpOptions, Unused};
+use larder_gnode::index_check::IndexFinding;
 use larder_gnode::pass::{PassOptions, PassReport};
+use larder_gnode::reclaim::{Exact, ReclaimOptions, Unused};
 use larder_gnode::repair;
 use larder_reader::References;
 use larder_store::RepositoryError;
@@ -15,8 +15,8 @@ use super::{Scene, surroundings, versions};
 
 /// Everything that is of any use goes.
 pub fn thorough(exact: Exact) -> PassOptions {
-    let give_up = GiveUpOptions { unused: Unused::OfContainer(0), exact, ..GiveUpOptions::default() };
-    PassOptions { give_up: Some(give_up), min_age: std::time::Duration::ZERO, ..PassOptions::default() }
+    let reclaim = ReclaimOptions { unused: Unused::OfContainer(0), exact, ..ReclaimOptions::default() };
+    PassOptions { reclaim: Some(reclaim), min_age: std::time::Duration::ZERO, ..PassOptions::default() }
 }
 
 impl Scene {
@@ -49,7 +49,7 @@ impl Scene {
     }
 
     /// How the index is wrong.
-    pub fn disagreements(&self) -> Vec<Disagreement> {
+    pub fn disagreements(&self) -> Vec<IndexFinding> {
         let surroundings = surroundings(self.repository(self.memory.store()));
         self.runtime.block_on(repair::compare(&surroundings)).unwrap().1.disagreements
     }
@@ -95,7 +95,7 @@ impl Scene {
     }
 }
 
-/// Two series with the same old data, and new versions of both with other data. First comes the version whose copy is given up.
+/// Two series with the same old data, and new versions of both with other data. First comes the version whose copy is retired.
 pub fn twins() -> (Scene, JobId, JobId) {
     let scene = Scene::new();
     let old = [("one", 1, 90_000), ("two", 2, 60_000)];

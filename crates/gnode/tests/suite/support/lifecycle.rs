@@ -8,8 +8,8 @@ use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::layout::Layout;
 use larder_gnode::pass::{PassOptions, PassReport};
 use larder_index::{ContainerExtents, IndexIo, IndexSnapshot, LookupOptions, TableView};
-use larder_lifecycle::arranging::{ArrangeOptions, disordered};
-use larder_lifecycle::categories::{Categories, Last, categories};
+use larder_lifecycle::arrange::{ArrangeOptions, disordered};
+use larder_lifecycle::lifecycle_map::{Categories, Last, categories};
 use larder_reader::References;
 use larder_store::RepositoryError;
 use larder_testkit::data;
@@ -23,7 +23,7 @@ pub fn every(versions: u32, holes_percent: f64) -> ArrangeOptions {
 
 /// A pass that leaves so much (percent) of other versions in a container.
 pub fn arranging(holes_percent: f64) -> PassOptions {
-    PassOptions { arrange: Some(every(1, holes_percent)), give_up: None, ..pass_options() }
+    PassOptions { arrange: Some(every(1, holes_percent)), reclaim: None, ..pass_options() }
 }
 
 /// The same with nothing left over, also where nothing is new.
@@ -174,7 +174,7 @@ impl Scene {
         all.into_values().next().unwrap()
     }
 
-    /// Whether an index that was made anew keeps any series from being arranged.
+    /// Whether an index that was rebuilt keeps any series from being arranged.
     pub fn is_disordered(&self) -> bool {
         !self.runtime.block_on(disordered(&self.context().repository)).unwrap().is_empty()
     }

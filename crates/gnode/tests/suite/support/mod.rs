@@ -38,7 +38,7 @@ use larder_index::{Containers, IndexIo, IndexSnapshot, LookupOptions, TableView}
 use larder_job::{Cancel, Clock, Ending, JobContext, LeaseKeeper, NoProgress};
 use larder_lnode::{BackupError, BackupOptions, BackupReport, Input};
 use larder_reader::{ReadError, VersionReader};
-use larder_rewrite::relayout::Relayout;
+use larder_rewrite::chunk_copier::ChunkCopier;
 use larder_source::{Roots, Walk, WalkOptions};
 use larder_store::catalog::Version;
 use larder_store::repository::SystemEntropy;
@@ -218,8 +218,8 @@ impl Scene {
         records.map(|(number, facts)| (number, facts.unwrap())).collect()
     }
 
-    /// Containers that were given up, by the newest index, and where their chunks went.
-    pub fn given_up(&self) -> BTreeMap<ContainerId, Vec<ContainerId>> {
+    /// Containers that were retired, by the newest index, and where their chunks went.
+    pub fn reclaimed(&self) -> BTreeMap<ContainerId, Vec<ContainerId>> {
         let facts = self.facts();
         let gone = facts.values().filter(|facts| facts.state == ContainerState::Gone);
         gone.map(|gone| (gone.id, gone.forwards.iter().map(|forward| facts[forward].id).collect())).collect()
@@ -245,11 +245,11 @@ impl Scene {
     pub fn garbage(&self) -> BTreeSet<String> {
         let context = self.context();
         let mut useful = BTreeSet::from([names::CONFIG.to_owned()]);
-        let given_up = self.given_up();
+        let reclaimed = self.reclaimed();
         for version in versions(&context) {
             let manifest = self.runtime.block_on(context.repository.manifest(&version)).unwrap();
             for usage in &manifest.containers {
-                match given_up.get(&usage.container) {
+                match reclaimed.get(&usage.container) {
                     Some(forwards) => useful.extend(forwards.iter().map(|id| names::container(*id))),
                     None => drop(useful.insert(names::container(usage.container))),
                 }
@@ -369,12 +369,12 @@ pub fn backup_with(
     larder_lnode::backup(context, Input::Tree(Walk::new(roots, WalkOptions::default())), &options)
 }
 
-/// Lays a version out anew with a container of its own for everything.
+/// Lays a version out again with a container of its own for everything.
 pub fn relay_all(context: &JobContext, version: &Version) {
     relay(context, version, |container| container.kind == ContainerKind::Data);
 }
 
-/// Lays a version out anew without these containers.
+/// Lays a version out again without these containers.
 pub fn relay(context: &JobContext, version: &Version, leaves: impl Fn(&ContainerId) -> bool) {
     let manifest = VersionReader::open(context, version).unwrap().manifest().clone();
     let pin = pin_of(version);
@@ -386,9 +386,9 @@ pub fn relay(context: &JobContext, version: &Version, leaves: impl Fn(&Container
     };
     let job = JobId::new(lease.written_ms, data::random(generation.into(), 10).try_into().unwrap());
     let keeper = LeaseKeeper::open(context, job, lease).unwrap();
-    let mut relayout = Relayout::new(context, job, larder_format::compress::Compression::DEFAULT).unwrap();
-    let relaid = relayout.relay(&manifest, leaves).unwrap();
-    let written = relayout.finish().unwrap();
+    let mut copier = ChunkCopier::new(context, job, larder_format::compress::Compression::DEFAULT).unwrap();
+    let relaid = copier.relay(&manifest, leaves).unwrap();
+    let written = copier.finish().unwrap();
     let relaid = relaid.manifest(&manifest, &written, [3; 16]).unwrap();
     context.runtime.block_on(context.repository.commit_generation(version.series, &relaid, generation)).unwrap();
     keeper.end(Ending::Closed(Done::committed_generation(pin, generation)));

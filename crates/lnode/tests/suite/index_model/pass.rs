@@ -235,8 +235,8 @@ impl Publishing {
         };
         let over = (0..=self.attempts).filter(|attempt| is_over(*attempt)).fold(0, |all, attempt| all | bit(attempt));
         let unknown = listed & !base.at & (over | bit(0));
-        let given_up = if new == own { base.at } else { 0 };
-        pass.doomed = (unknown | given_up) & !new;
+        let reclaimed = if new == own { base.at } else { 0 };
+        pass.doomed = (unknown | reclaimed) & !new;
         pass.new = Some(Index { attempt: pass.attempt, at: new, is_rebuilt: base.is_rebuilt, is_rotten: false });
         pass.at = if new == own { At::Write } else { At::Create };
     }

@@ -36,7 +36,7 @@ pub(crate) struct Collector {
     superseded: Jobs,
     /// Generations above which one holds a manifest, whatever they are themselves.
     replaced: Jobs,
-    /// Of these, what may be given up: its job is settled and not adopted.
+    /// Of these, what may be retired: its job is settled and not adopted.
     movable: Containers,
     /// `aborted` generations that had to stay by then.
     barring: Jobs,
@@ -245,15 +245,18 @@ impl Protocol {
         }
     }
 
-    /// Whether the chunks of another container may be given up for those in `new`.
+    /// Whether the chunks of another container may be retired for those in `new`.
     fn may_redirect(&self, state: &State, pass: &Collector, old: usize, new: usize) -> bool {
         let allowed = if self.rules.hold(Rule::RedirectToCommitted) { pass.safe } else { pass.listed };
-        let (place, given_up) = (Containers::at(new), state.bucket.index.given_up);
+        let (place, reclaimed) = (Containers::at(new), state.bucket.index.reclaimed);
         // The copy was read, at some time since the pass began.
         let verified = place.within(pass.listed);
         let copies = state.bucket.index.copies;
         let movable = Containers::at(old).within(pass.movable.minus(copies)) && !place.within(copies);
-        movable && verified && place.within(allowed) && !(self.rules.hold(Rule::NotToGivenUp) && place.within(given_up))
+        movable
+            && verified
+            && place.within(allowed)
+            && !(self.rules.hold(Rule::NotToRetired) && place.within(reclaimed))
     }
 
     fn read_the_rest(&self, state: &mut State, g: usize) {
@@ -339,8 +342,8 @@ impl Protocol {
         // A job without any lease was closed and cleaned up: its containers were listed before, so was its lease.
         let unsettled = held(Rule::UnsettledKept, Jobs(!0).minus(settled.union(pass.gone)));
         let kept = held(Rule::AdoptedKept, adopted).union(unsettled);
-        let not_given_up = Containers::of_jobs(held(Rule::GiveUpNotAdopted, adopted))
-            .union(Containers::of_jobs(held(Rule::GiveUpSettled, Jobs(!0).minus(settled.union(pass.gone)))));
+        let not_retired = Containers::of_jobs(held(Rule::RetireNotAdopted, adopted))
+            .union(Containers::of_jobs(held(Rule::RetireSettled, Jobs(!0).minus(settled.union(pass.gone)))));
         let closed = if self.rules.hold(Rule::RemoveOnlyClosed) { pass.closed } else { pass.closed.union(pass.open) };
         Collector {
             phase: Phase::ListVersions,
@@ -349,7 +352,7 @@ impl Protocol {
             superseded: superseded.minus(held(Rule::NamedGenerationsRetained, all_generations)),
             leaving: pass.leaving,
             listed: pass.listed,
-            movable: pass.listed.minus(not_given_up),
+            movable: pass.listed.minus(not_retired),
             doomed: containers.minus(Containers::of_jobs(kept)).minus(state.bucket.index.unread),
             // What lies below a generation that holds may come back late, and means nothing. So nobody needs to have closed.
             remove: settled

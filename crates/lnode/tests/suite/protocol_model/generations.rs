@@ -148,12 +148,12 @@ impl Protocol {
         state.bucket.containers.minus(self.searched(state))
     }
 
-    /// The newest index is lost, and with it what was given up and where it is now. A new one is made from what there is, as far as it
+    /// The newest index is lost, and with it what was retired and where it is now. A new one is made from what there is, as far as it
     /// can be read.
     pub(crate) fn rebuild(&self, state: &mut State, unread: Containers) {
         let needed = self.searched(state);
         let lost = std::mem::take(&mut state.bucket.index);
-        state.bucket.deletes_in_flight = lost.given_up;
+        state.bucket.deletes_in_flight = lost.reclaimed;
         state.history.rebuilt = true;
         let containers = state.bucket.containers.minus(unread);
         let index = &mut state.bucket.index;
@@ -189,6 +189,6 @@ impl Protocol {
             led_to_old.for_each(|place| *place = Some(new as u8));
         }
         index.forwards[old] = Some(new as u8);
-        index.given_up = index.given_up.union(Containers::at(old));
+        index.reclaimed = index.reclaimed.union(Containers::at(old));
     }
 }

@@ -184,16 +184,16 @@ impl Protocol {
                 state.bucket.leases[job].first = true;
             }
             // It overwrote its own lease, says so, and ends.
-            Step::Probe => self.give_up_now(state, job),
+            Step::Probe => self.retire_now(state, job),
             Step::Look { at, what, last } => self.look(state, job, at, what, last),
-            // What it writes anew is gone already: there is nothing left to do.
+            // What it writes again is gone already: there is nothing left to do.
             Step::Upload(_) if self.is_rewriting(job) && !self.old(job).within(state.bucket.containers) => {
                 state.jobs[job].outcome = Outcome::GaveUp;
                 state.jobs[job].next = self.programs[job].len() as u8 - 1;
             }
             Step::Upload(n) => {
                 if self.is_rewriting(job) && !self.rules.hold(Rule::RedirectBeforeRemoval) {
-                    state.bucket.index.given_up = state.bucket.index.given_up.union(self.old(job));
+                    state.bucket.index.reclaimed = state.bucket.index.reclaimed.union(self.old(job));
                 }
                 state.bucket.containers = state.bucket.containers.union(Containers::one(job, n));
             }
@@ -238,14 +238,14 @@ impl Protocol {
     }
 
     /// Whether `job` may decide now to end without a version.
-    pub(crate) fn may_give_up(&self, state: &State, job: usize) -> bool {
+    pub(crate) fn may_retire(&self, state: &State, job: usize) -> bool {
         let next = self.programs[job].get(state.jobs[job].next as usize);
         let answered = !state.jobs[job].unanswered || !self.rules.hold(Rule::CloseOnlyAnswered);
         self.scenario.gives_up.has(job) && matches!(next, Some(Step::Commit)) && answered
     }
 
     /// `job` ends without a version; only closing its lease is left to do.
-    pub(crate) fn give_up(&self, state: &mut State, job: usize) {
+    pub(crate) fn reclaim(&self, state: &mut State, job: usize) {
         state.jobs[job].outcome = Outcome::GaveUp;
         state.jobs[job].taken = Containers::default();
         state.jobs[job].next += 1;
@@ -304,12 +304,12 @@ impl Protocol {
     }
 
     /// `job` ends, and leaves its lease.
-    fn give_up_now(&self, state: &mut State, job: usize) {
+    fn retire_now(&self, state: &mut State, job: usize) {
         state.jobs[job].outcome = Outcome::GaveUp;
         state.jobs[job].next = self.programs[job].len() as u8;
     }
 
-    /// There is nothing to lay out anew.
+    /// There is nothing to rewrite.
     fn give_in(&self, state: &mut State, job: usize) {
         state.jobs[job].outcome = Outcome::GaveUp;
         state.jobs[job].next = self.programs[job].len() as u8 - 1;
@@ -336,7 +336,7 @@ impl Protocol {
 
     /// Creates the index that makes a rewriting count, if its number is not taken.
     fn publish_rewriting(&self, state: &mut State, job: usize) {
-        let old = self.old(job).iter().next().expect("a rewriting has something to write anew");
+        let old = self.old(job).iter().next().expect("a rewriting has something to write again");
         let new = Containers::one(job, 0).iter().next().expect("one container");
         if state.bucket.registers[job] != Register::Absent {
             return;
@@ -346,7 +346,7 @@ impl Protocol {
             if self.rules.hold(Rule::HighestAfterWin) {
                 state.bucket.registers[job] = Register::Aborted;
             } else {
-                state.bucket.index.given_up = state.bucket.index.given_up.union(self.old(job));
+                state.bucket.index.reclaimed = state.bucket.index.reclaimed.union(self.old(job));
             }
             return;
         }

@@ -35,7 +35,7 @@ pub(crate) enum Act {
     /// A job takes its next step.
     Job(usize, Step),
     /// A job ends without a version.
-    GiveUp(usize),
+    Retire(usize),
     /// A job sends the create of its next step and gets no answer.
     TimesOut(usize, Step),
     /// The store applies an unanswered create of a lease, late.
@@ -49,7 +49,7 @@ pub(crate) enum Act {
     /// A G-node takes a step.
     Pass(usize, PassStep),
     /// Somebody deletes a container whose chunks were moved.
-    DropGivenUp(usize),
+    DropRetired(usize),
     /// A generation cannot be read any more.
     Rot(usize),
     /// The index is lost; somebody makes a new one from containers and versions alone, and cannot read one of these.
@@ -121,8 +121,8 @@ impl Protocol {
                 if may_time_out && !state.jobs[job].unanswered {
                     acts.push(Act::TimesOut(job, step));
                 }
-                if self.may_give_up(state, job) {
-                    acts.push(Act::GiveUp(job));
+                if self.may_retire(state, job) {
+                    acts.push(Act::Retire(job));
                 }
             }
             if state.bucket.leases_in_flight.has(job) {
@@ -154,13 +154,13 @@ impl Protocol {
                 acts.push(Act::OldIndexDeleted(job));
             }
         }
-        let droppable = state.bucket.index.given_up.union(state.bucket.deletes_in_flight);
+        let droppable = state.bucket.index.reclaimed.union(state.bucket.deletes_in_flight);
         let is_there = |at: &usize| {
             let forward = state.bucket.index.forwards[*at].map(|at| Containers::at(at.into()));
             !self.rules.hold(Rule::ForwardsThere) || forward.is_none_or(|at| at.within(state.bucket.containers))
         };
         let present = droppable.and(state.bucket.containers).iter();
-        acts.extend(present.filter(is_there).map(Act::DropGivenUp));
+        acts.extend(present.filter(is_there).map(Act::DropRetired));
         let deleting = !droppable.and(state.bucket.containers).is_empty();
         if self.scenario.index_lost && !state.history.rebuilt && !(deleting && self.scenario.deleted_first) {
             let unread = self.unnamed(state).iter().filter(|_| self.scenario.unreadable).map(Some);
@@ -181,7 +181,7 @@ impl Protocol {
     fn apply(&self, state: &mut State, act: Act) {
         match act {
             Act::Job(job, step) => self.take_step(state, job, step),
-            Act::GiveUp(job) => self.give_up(state, job),
+            Act::Retire(job) => self.reclaim(state, job),
             Act::TimesOut(job, step) => self.time_out(state, job, step),
             Act::LeaseLands(job) => {
                 state.bucket.leases_in_flight.remove(job);
@@ -208,7 +208,7 @@ impl Protocol {
                 }
             }
             Act::Pass(g, step) => self.take_pass_step(state, g, step),
-            Act::DropGivenUp(container) => {
+            Act::DropRetired(container) => {
                 state.bucket.containers = state.bucket.containers.minus(Containers::at(container));
             }
             Act::Rot(job) => state.history.rotten.insert(job),

@@ -11,9 +11,9 @@ use crate::protocol_model::state::{Register, State, resolves};
 
 /// Nothing committed is lost: what the protocol is there for.
 pub(crate) const WHOLE: &str = "every visible version has all its containers";
-/// The same one step earlier: a job that may still commit, or a reader that no G-node gave up, misses nothing.
+/// The same one step earlier: a job that may still commit, or a reader that no G-node aborted, misses nothing.
 pub(crate) const PINNED: &str = "what a running job relies on exists";
-/// A reader that no G-node gave up finds everything.
+/// A reader that no G-node aborted finds everything.
 pub(crate) const FOUND: &str = "nothing is reported as lost that is there";
 /// A job that was told its version is committed finds it there until somebody forgets it.
 pub(crate) const STAYS: &str = "a committed version stays until it is forgotten";
@@ -40,7 +40,7 @@ pub(crate) fn of(model: &Protocol) -> Vec<Property<Protocol>> {
                 let pairs = model.scenario.equal.iter();
                 pairs.filter(move |pair| pair.0 == at || pair.1 == at).any(|pair| has(pair.0) || has(pair.1))
             };
-            // By the index where it knows more: also what was written anew.
+            // By the index where it knows more: also what was rewritten.
             let wanted = model.referenced(state).iter();
             let known = |at: usize| resolves(Containers::at(at), &state.bucket.index.forwards, state.bucket.containers);
             wanted.into_iter().all(|at| has(at) || equal(at) || known(at))
@@ -99,10 +99,10 @@ fn leaves_no_garbage(model: &Protocol, state: &State) -> bool {
         bucket.registers[job] == Register::Absent && bucket.leases[job].absent() && !bucket.forgotten.has(job)
     });
     let no_leases = left.bucket.leases.iter().all(|lease| !lease.open());
-    // What was given up may lie there still; it goes when somebody carries that out.
-    let given_up = left.bucket.index.given_up;
-    let needed = left.bucket.index.closure(model.referenced(&left)).minus(given_up);
-    left.bucket.containers.minus(given_up) == needed && no_entries && no_leases
+    // What was retired may lie there still; it goes when somebody carries that out.
+    let reclaimed = left.bucket.index.reclaimed;
+    let needed = left.bucket.index.closure(model.referenced(&left)).minus(reclaimed);
+    left.bucket.containers.minus(reclaimed) == needed && no_entries && no_leases
 }
 
 /// Some backup for which `test` holds.
@@ -170,7 +170,7 @@ pub(crate) fn notices_fence() -> Property<Protocol> {
     })
 }
 
-/// A create that was given up as unanswered decides the register.
+/// A create that was abandoned as unanswered decides the register.
 pub(crate) fn late_create_wins() -> Property<Protocol> {
     Property::sometimes("an unanswered create commits the version late", |model: &Protocol, state: &State| {
         some_job(model, state, |job, _| state.jobs[job].unanswered && state.jobs[job].outcome == Outcome::Open)
@@ -211,9 +211,9 @@ pub(crate) fn lives_in_what_it_shares() -> Property<Protocol> {
     })
 }
 
-/// What a version shares was given up meanwhile, and is found where it went.
-pub(crate) fn shares_what_was_given_up() -> Property<Protocol> {
-    Property::sometimes("a version shares a container that was given up", |model: &Protocol, state: &State| {
+/// What a version shares was retired meanwhile, and is found where it went.
+pub(crate) fn shares_what_was_retired() -> Property<Protocol> {
+    Property::sometimes("a version shares a container that was retired", |model: &Protocol, state: &State| {
         some_job(model, state, |job, plan| {
             let shared = plan.shares.map_or(Containers::default(), |other| Containers::one(other, 0));
             let gone = shared.and(state.bucket.containers).is_empty();
@@ -224,7 +224,7 @@ pub(crate) fn shares_what_was_given_up() -> Property<Protocol> {
 
 /// A compaction does without what it meant to share, because the other version is forgotten or has left it.
 pub(crate) fn does_without_sharing() -> Property<Protocol> {
-    Property::sometimes("a compaction gives up what it meant to share", |model: &Protocol, state: &State| {
+    Property::sometimes("a compaction retires what it meant to share", |model: &Protocol, state: &State| {
         let mut plans = model.scenario.jobs.iter().enumerate().filter(|(_, plan)| plan.shares.is_some());
         plans.any(|(job, plan)| {
             let version_stays = plan.base.is_some_and(|version| model.visible(state, version));
@@ -292,12 +292,12 @@ pub(crate) fn does_without_the_rotten() -> Property<Protocol> {
     })
 }
 
-/// A version is read from a container of which the index says that it was given up.
-pub(crate) fn lives_in_what_was_given_up() -> Property<Protocol> {
-    Property::sometimes("a version lives in a container that was given up", |model: &Protocol, state: &State| {
-        let given_up = state.bucket.index.given_up.and(state.bucket.containers);
+/// A version is read from a container of which the index says that it was retired.
+pub(crate) fn lives_in_what_was_retired() -> Property<Protocol> {
+    Property::sometimes("a version lives in a container that was retired", |model: &Protocol, state: &State| {
+        let reclaimed = state.bucket.index.reclaimed.and(state.bucket.containers);
         let passed = state.g_nodes.iter().any(|pass| pass.phase == Phase::Deleting);
-        passed && !given_up.and(model.referenced(state)).is_empty()
+        passed && !reclaimed.and(model.referenced(state)).is_empty()
     })
 }
 
@@ -322,7 +322,7 @@ pub(crate) fn lives_in_what_was_unread() -> Property<Protocol> {
 
 /// A version whose chunks were moved to a container of a task.
 pub(crate) fn lives_in_what_was_written_anew() -> Property<Protocol> {
-    Property::sometimes("a version lives in a container that was written anew", |model: &Protocol, state: &State| {
+    Property::sometimes("a version lives in a container that was rewritten", |model: &Protocol, state: &State| {
         some_job(model, state, |_, plan| {
             let gone = plan.replaces.and(state.bucket.containers).is_empty();
             plan.kind == Kind::Rewriting && gone && plan.replaces.within(model.referenced(state))

@@ -76,10 +76,10 @@ pub(crate) enum Rule {
     AbortedGenerationStays,
     /// A live lease that names a version retains all its generations.
     NamedGenerationsRetained,
-    /// Only containers of jobs settled before the leases were listed are given up.
-    GiveUpSettled,
+    /// Only containers of jobs settled before the leases were listed are retired.
+    RetireSettled,
     /// And of jobs that no live lease adopts.
-    GiveUpNotAdopted,
+    RetireNotAdopted,
     /// What a redirect leads to is kept for every retained version that references the old place.
     RedirectIsReference,
     /// Also for versions that were committed after the redirect was published.
@@ -88,11 +88,11 @@ pub(crate) enum Rule {
     RedirectToCommitted,
     /// And these versions are not marked, and their generation is not superseded: a lease that names them is not enough.
     RedirectToUnmarked,
-    /// A redirect never leads to a container that was given up itself.
-    NotToGivenUp,
-    /// When a redirect's target is given up, the redirects that led to it are set anew.
+    /// A redirect never leads to a container that was retired itself.
+    NotToRetired,
+    /// When a redirect's target is retired, the redirects that led to it are set again.
     OneHop,
-    /// An index that is made from containers and versions alone keeps all copies of a chunk, and none is given up or built on:
+    /// An index that is made from containers and versions alone keeps all copies of a chunk, and none is retired or built on:
     /// of any of them a delete may be under way that nobody remembers.
     RebuiltKeepsCopies,
     /// A rebuild finds out where the chunks are of all generations of all versions that live leases name, marked or not.

@@ -9,9 +9,9 @@ pub(crate) enum Kind {
     Backup,
     /// Restore or check: reads the version named as its base, commits nothing.
     Reader,
-    /// Lays out the version named as its base anew: its commit register is the version's next generation.
+    /// Lays out the version named as its base again: its commit register is the version's next generation.
     Compaction,
-    /// Writes one container anew and publishes an index that redirects the old one: its commit register is the index's next
+    /// Writes one container again and publishes an index that redirects the old one: its commit register is the index's next
     /// number, which any pass of a G-node may take before it.
     Rewriting,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Plan {
     pub(crate) used: usize,
     /// Containers it uploads after those and does not reference (their file changed while it was read).
     pub(crate) left_over: usize,
-    /// Containers whose chunks it moves to its own: of the version it compacts, or any one that it writes anew.
+    /// Containers whose chunks it moves to its own: of the version it compacts, or any one that it writes again.
     pub(crate) replaces: Containers,
     /// Whether this reader goes through the index for what it does not find.
     pub(crate) resolves: bool,
@@ -83,7 +83,7 @@ impl Plan {
         Self { kind: Kind::Compaction, base: Some(version), replaces: Containers::one(version, 0), ..Self::BACKUP }
     }
 
-    /// A task that writes the first container of `job` anew.
+    /// A task that writes the first container of `job` again.
     pub(crate) fn rewriting(job: usize) -> Self {
         Self { kind: Kind::Rewriting, replaces: Containers::one(job, 0), ..Self::BACKUP }
     }
@@ -122,7 +122,7 @@ pub(crate) struct Scenario {
     pub(crate) gives_up: Jobs,
     /// G-nodes also fence on leases they listed long ago, after the register was removed.
     pub(crate) late_fences: bool,
-    /// Containers that hold the same chunk: reverse dedup may give up the first for the second, as jobs' first containers.
+    /// Containers that hold the same chunk: reverse dedup may retire the first for the second, as jobs' first containers.
     pub(crate) equal: Vec<(usize, usize)>,
     /// Two compactions that chose the same number: their register is one.
     pub(crate) one_generation: Option<(usize, usize)>,
@@ -134,7 +134,7 @@ pub(crate) struct Scenario {
     pub(crate) is_copy: bool,
     /// The index may be lost once, and rebuilt.
     pub(crate) index_lost: bool,
-    /// But only while no delete of what was given up is under way.
+    /// But only while no delete of what was retired is under way.
     pub(crate) deleted_first: bool,
     /// Whoever rebuilds it may fail to read a container that no version names.
     pub(crate) unreadable: bool,
@@ -183,7 +183,7 @@ impl Scenario {
     }
 
     /// A job that has uploaded all it wants (and something it does not reference), and one that adopts it. The first may be
-    /// dead, slow, or give up.
+    /// dead, slow, or retire.
     pub(crate) fn adoption(g_nodes: usize) -> Self {
         let scenario = Self::new(&[Plan::UPLOADED, Plan::BACKUP.adopting(&[0])], g_nodes);
         Self { gives_up: Jobs::of(&[0]), ..scenario }
@@ -244,7 +244,7 @@ impl Scenario {
         Self { unanswered_lease: Jobs::of(&[0]), unanswered_commit: Jobs::of(&[0]), ..scenario }
     }
 
-    /// A version of two containers, and a task that lays out one of them anew.
+    /// A version of two containers, and a task that lays out one of them again.
     pub(crate) fn compaction(g_nodes: usize) -> Self {
         Self::new(&[Plan { used: 2, ..Plan::VERSION }, Plan::compaction(0)], g_nodes)
     }
@@ -292,27 +292,27 @@ impl Scenario {
         Self { unanswered_commit: Jobs::of(&[1]), ..Self::two_generations(g_nodes) }
     }
 
-    /// Two versions, and a task that lays out the first anew over containers of its own and of the second.
+    /// Two versions, and a task that lays out the first again over containers of its own and of the second.
     pub(crate) fn sharing(g_nodes: usize) -> Self {
         Self::new(&[Plan { used: 2, ..Plan::VERSION }, Plan::VERSION, Plan::compaction(0).sharing(1)], g_nodes)
     }
 
-    /// The same, and the second is laid out anew itself.
+    /// The same, and the second is rewritten itself.
     pub(crate) fn shared_is_compacted(g_nodes: usize) -> Self {
         let jobs = [Plan::VERSION, Plan::VERSION, Plan::compaction(0).sharing(1), Plan::compaction(1)];
         let scenario = Self::new(&jobs, g_nodes);
         Self { forgettable: Jobs::of(&[1]), expirable: Jobs::of(&[2]), ..scenario }
     }
 
-    /// The same, and what is shared of the second may be given up for what a third version has.
-    pub(crate) fn shared_is_given_up(g_nodes: usize) -> Self {
+    /// The same, and what is shared of the second may be retired for what a third version has.
+    pub(crate) fn shared_is_retired(g_nodes: usize) -> Self {
         let jobs = [Plan::VERSION, Plan::VERSION, Plan::VERSION, Plan::compaction(0).sharing(1)];
         let scenario = Self::new(&jobs, g_nodes);
         let (forgettable, expirable) = (Jobs::of(&[1, 2]), Jobs::default());
         Self { equal: Self::first_of(&[(1, 2)]), forgettable, expirable, ..scenario }
     }
 
-    /// Two versions that share nothing and hold the same chunk: that of the first may be given up.
+    /// Two versions that share nothing and hold the same chunk: that of the first may be retired.
     pub(crate) fn reverse_dedup(g_nodes: usize) -> Self {
         Self { equal: Self::first_of(&[(0, 1)]), ..Self::new(&[Plan::VERSION, Plan::VERSION], g_nodes) }
     }
@@ -322,7 +322,7 @@ impl Scenario {
         Self { equal: Self::first_of(&[(0, 1), (1, 0)]), ..Self::reverse_dedup(g_nodes) }
     }
 
-    /// A copy that has what was given up, and lacks what it was given up for.
+    /// A copy that has what was retired, and lacks what it was retired for.
     pub(crate) fn copied(g_nodes: usize) -> Self {
         let jobs = [Plan::VERSION, Plan::VERSION, Plan::VERSION];
         let scenario = Self { equal: Self::first_of(&[(0, 1)]), ..Self::new(&jobs, g_nodes) };
@@ -339,7 +339,7 @@ impl Scenario {
         Self { unreadable: true, ..Self::rebuilt(g_nodes) }
     }
 
-    /// The index is lost while a job runs on the version whose container was given up.
+    /// The index is lost while a job runs on the version whose container was retired.
     pub(crate) fn rebuilt_beside_a_job(g_nodes: usize) -> Self {
         Self { index_lost: true, expirable: Jobs::default(), ..Self::redirected_base(g_nodes) }
     }
@@ -381,7 +381,7 @@ impl Scenario {
         Self { equal: Self::first_of(&[(0, 1)]), ..scenario }
     }
 
-    /// The newer copy is laid out anew meanwhile.
+    /// The newer copy is rewritten meanwhile.
     pub(crate) fn redirected_to_the_compacted(g_nodes: usize) -> Self {
         let newer = Plan { used: 2, ..Plan::VERSION };
         let scenario = Self::new(&[Plan::VERSION, newer, Plan::compaction(1)], g_nodes);
@@ -394,12 +394,12 @@ impl Scenario {
         Self { equal: Self::first_of(&[(0, 1)]), ..scenario }
     }
 
-    /// A container of a version is written anew.
+    /// A container of a version is rewritten.
     pub(crate) fn rewriting(g_nodes: usize) -> Self {
         Self::new(&[Plan::VERSION, Plan::rewriting(0)], g_nodes)
     }
 
-    /// The index that makes it count may be created late, or given up.
+    /// The index that makes it count may be created late, or abandoned.
     pub(crate) fn late_index(g_nodes: usize) -> Self {
         let task = Jobs::of(&[1]);
         Self { unanswered_commit: task, gives_up: task, ..Self::rewriting(g_nodes) }

@@ -48,7 +48,7 @@ pub(crate) struct Bucket {
     pub(crate) leases_in_flight: Jobs,
     /// Unanswered creates of commit registers that the store may still apply.
     pub(crate) commits_in_flight: Jobs,
-    /// Deletes of containers that were given up, by an index that was lost since. The store may apply them at any time.
+    /// Deletes of containers that were retired, by an index that was lost since. The store may apply them at any time.
     pub(crate) deletes_in_flight: Containers,
     /// The newest index.
     pub(crate) index: Index,
@@ -62,7 +62,7 @@ pub(crate) type Forwards = [Option<u8>; CONTAINERS_MAX];
 pub(crate) struct Index {
     pub(crate) forwards: Forwards,
     /// Containers whose chunks were moved, and which anybody may delete now.
-    pub(crate) given_up: Containers,
+    pub(crate) reclaimed: Containers,
     /// Containers that were there when the index was rebuilt.
     pub(crate) copies: Containers,
     /// It was rebuilt.

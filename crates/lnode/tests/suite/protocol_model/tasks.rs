@@ -53,7 +53,7 @@ fn the_newest_generation_of_a_base_cannot_be_read() {
 
 #[test]
 fn a_copy_lacks_what_was_moved_to() {
-    holds(Scenario::copied(1), vec![lives_in_what_was_given_up(), collected()]);
+    holds(Scenario::copied(1), vec![lives_in_what_was_retired(), collected()]);
 }
 
 #[test]
@@ -78,9 +78,9 @@ fn what_is_shared_is_left_by_the_other() {
 }
 
 #[test]
-fn what_is_shared_is_given_up() {
-    let witnesses = vec![lives_in_what_it_shares(), shares_what_was_given_up(), collected()];
-    holds(Scenario::shared_is_given_up(1), witnesses);
+fn what_is_shared_is_retired() {
+    let witnesses = vec![lives_in_what_it_shares(), shares_what_was_retired(), collected()];
+    holds(Scenario::shared_is_retired(1), witnesses);
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_version_lives_in_what_another_left_beside_two_g_nodes() {
 }
 
 #[test]
-fn copies_are_not_given_up_for_each_other() {
+fn copies_are_not_retired_for_each_other() {
     holds(Scenario::reverse_dedup_to_and_fro(2), vec![lives_in_what_others_left(), collected()]);
 }
 
@@ -193,7 +193,7 @@ fn two_g_nodes_beside_every_task() {
         Scenario::compacted_base(2),
         Scenario::sharing(2),
         Scenario::shared_is_compacted(2),
-        Scenario::shared_is_given_up(2),
+        Scenario::shared_is_retired(2),
         Scenario::reverse_dedup_twice(2),
         Scenario::redirected_while_read(2),
         Scenario::redirected_base(2),
@@ -283,9 +283,9 @@ fn sharing_what_the_other_leaves_without_any_one_rule() {
 }
 
 #[test]
-fn sharing_what_is_given_up_without_any_one_rule() {
+fn sharing_what_is_retired_without_any_one_rule() {
     for rule in [Rule::RedirectIsReference, Rule::LaterReferencesInherit] {
-        breaks(rule, Scenario::shared_is_given_up(1), WHOLE);
+        breaks(rule, Scenario::shared_is_retired(1), WHOLE);
     }
 }
 
@@ -312,8 +312,8 @@ fn redirect_to_what_only_a_lease_retains() {
 }
 
 #[test]
-fn redirect_to_a_container_that_was_given_up() {
-    breaks(Rule::NotToGivenUp, Scenario::reverse_dedup_to_and_fro(1), WHOLE);
+fn redirect_to_a_container_that_was_retired() {
+    breaks(Rule::NotToRetired, Scenario::reverse_dedup_to_and_fro(1), WHOLE);
 }
 
 #[test]
@@ -342,13 +342,13 @@ fn reader_that_does_not_look_again() {
 }
 
 #[test]
-fn container_of_a_running_job_given_up() {
-    breaks(Rule::GiveUpSettled, Scenario::redirected_adopted(1), WHOLE);
+fn container_of_a_running_job_retired() {
+    breaks(Rule::RetireSettled, Scenario::redirected_adopted(1), WHOLE);
 }
 
 #[test]
-fn adopted_container_given_up() {
-    breaks(Rule::GiveUpNotAdopted, Scenario::redirected_adopted(1), WHOLE);
+fn adopted_container_retired() {
+    breaks(Rule::RetireNotAdopted, Scenario::redirected_adopted(1), WHOLE);
 }
 
 #[test]

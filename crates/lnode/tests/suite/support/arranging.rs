@@ -10,7 +10,7 @@ use larder_format::names;
 use larder_index::{ContainerExtents, Current, Draft, IndexIo, IndexPass, PassRuns, Published, publish};
 use larder_job::JobContext;
 use larder_reader::{References, VersionReader};
-use larder_rewrite::relayout::Relayout;
+use larder_rewrite::chunk_copier::ChunkCopier;
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
@@ -70,10 +70,10 @@ impl Arranger {
             let mut random = [self.passes; 10];
             random[0] = volume as u8;
             let job = JobId::new(context.clock.now_ms(), random);
-            let mut relayout = Relayout::new(context, job, Compression::DEFAULT).unwrap();
+            let mut copier = ChunkCopier::new(context, job, Compression::DEFAULT).unwrap();
             let places: Vec<ChunkRef> = wanted.iter().map(|known| known.now).collect();
-            let copies = relayout.copy(&places).unwrap();
-            written.extend(relayout.finish().unwrap().containers.into_keys());
+            let copies = copier.copy(&places).unwrap();
+            written.extend(copier.finish().unwrap().containers.into_keys());
             for (known, copy) in wanted.iter().zip(copies) {
                 let name = (known.chunk.container, known.chunk.offset);
                 self.chunks.get_mut(&name).unwrap().now = copy;

@@ -1,0 +1,68 @@
+//! The part of what `larder optimize` says about containers that were retired.
+
+use larder_format::ids::ContainerId;
+use larder_gnode::pass::{Outcome, PassReport};
+use larder_gnode::reclaim::{ReclaimPlan, ReclaimReport};
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::sizes;
+
+/// The names of containers.
+pub(super) fn names(containers: &[ContainerId]) -> Vec<String> {
+    containers.iter().map(|id| larder_format::names::container(*id)).collect()
+}
+
+pub(super) fn json(report: &PassReport) -> Value {
+    let ReclaimPlan { containers, container_bytes, copied_bytes, unused_bytes, is_exact } = &report.plan.reclaimed;
+    let reclaimed = &report.reclaimed;
+    let unreadable = names(&reclaimed.unreadable);
+    json!({
+        "containers": containers,
+        "container_bytes": container_bytes.0,
+        "unused_bytes": unused_bytes.0,
+        "planned_copied_bytes": copied_bytes.0,
+        "exact": is_exact,
+        "redirected_chunks": reclaimed.redirected_chunks,
+        "copied_chunks": reclaimed.copied_chunks,
+        "copied_bytes": reclaimed.copied_bytes.0,
+        "whole_bytes": reclaimed.whole_bytes.0,
+        "dropped_chunks": reclaimed.dropped_chunks,
+        "containers_written": reclaimed.written,
+        "stored_bytes": reclaimed.written_bytes.0,
+        "unreadable_containers": unreadable,
+    })
+}
+
+pub(super) fn print(report: &PassReport, out: &Output) -> Result<(), Failure> {
+    let ReclaimReport { copied_bytes, written_bytes, unreadable, was_stopped, .. } = &report.reclaimed;
+    for name in names(unreadable) {
+        out.warn(&format!(
+            "{name} cannot be read; no copy of its chunks was retired, and `larder check --read-data` says more"
+        ));
+    }
+    if *was_stopped {
+        out.info("no time was left to retire containers; the next pass starts again")?;
+    }
+    let plan = &report.plan.reclaimed;
+    if plan.containers == 0 {
+        return Ok(());
+    }
+    let (containers, bytes) = (sizes::count(plan.containers, "container"), sizes::show(plan.container_bytes.0));
+    match report.outcome {
+        Outcome::Planned => {
+            let copied = sizes::show(plan.copied_bytes.0);
+            out.info(format!(
+                "would retire {containers} ({bytes}) used by older snapshots, and keep about {copied} of it"
+            ))
+        }
+        Outcome::Published(_) => {
+            let (copied, stored) = (sizes::show(copied_bytes.0), sizes::show(written_bytes.0));
+            out.info(format!(
+                "retired {containers} ({bytes}) used by older snapshots; kept {copied} of it ({stored} stored)"
+            ))
+        }
+        Outcome::Nothing | Outcome::Lost | Outcome::Stopped => Ok(()),
+    }
+}

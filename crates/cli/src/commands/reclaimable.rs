@@ -1,0 +1,92 @@
+//! What forgetting snapshots would free, for the commands that show it.
+//!
+//! Snapshots in the layout `lifecycle` share data within their series alone, and categories say to the byte what goes with which of
+//! them. All others, and all metadata, count by the whole containers that only they name.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use larder_format::ids::{JobId, SeriesKey};
+use larder_format::layout::Layout;
+use larder_gnode::exclusive_bytes::exclusive_bytes;
+use larder_job::JobContext;
+use larder_lifecycle::lifecycle_map::{Categories, categories};
+use larder_store::catalog::Version;
+
+use crate::app::App;
+use crate::failure::Failure;
+use crate::refs::Versions;
+
+/// What there is to know for it.
+pub(super) struct Free {
+    all: Vec<Version>,
+    categories: BTreeMap<SeriesKey, Categories>,
+}
+
+impl Free {
+    /// `None` when there is a version that cannot be read, which may need anything.
+    pub(super) fn read(app: &App, context: &JobContext, versions: &Versions) -> Result<Option<Self>, Failure> {
+        if versions.has_unreadable() {
+            return Ok(None);
+        }
+        let all = versions.all();
+        let categories = match app.block_on(categories(&context.repository, &all)) {
+            Ok(categories) => categories,
+            // A summary that opens and a body that does not; or one that was forgotten and removed just now.
+            Err(error) if error.is_damage() => {
+                tracing::warn!(%error, "what would be free cannot be known");
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Some(Self { all, categories }))
+    }
+
+    /// What lies where of a series in the layout `lifecycle`.
+    pub(super) fn categories(&self, series: SeriesKey) -> Option<&Categories> {
+        self.categories.get(&series)
+    }
+
+    /// Bytes that forgetting each of some groups would free, which have no version in common; `None` as above.
+    pub(super) fn of_groups(
+        &self,
+        app: &App,
+        context: &JobContext,
+        groups: &[&[Version]],
+    ) -> Result<Option<Vec<u64>>, Failure> {
+        let mut free: Vec<u64> = groups.iter().map(|versions| self.of_lifecycle(versions)).collect();
+        // Those of no group are one of their own, which keeps what it uses.
+        let mut numbers = HashMap::new();
+        for (number, versions) in groups.iter().enumerate() {
+            numbers.extend(versions.iter().map(|version| (version.id(), number)));
+        }
+        let of_version = self.all.iter().map(|version| numbers.get(&version.id()).copied());
+        let of_version: Vec<usize> = of_version.map(|group| group.unwrap_or(groups.len())).collect();
+        let (repository, memory) = (&context.repository, context.memory / 2);
+        let shares = exclusive_bytes(repository, &self.all, &of_version, groups.len() + 1, memory);
+        match app.block_on(shares) {
+            Ok(shares) => {
+                free.iter_mut().zip(shares).for_each(|(free, share)| *free += share.alone.0);
+                Ok(Some(free))
+            }
+            Err(error) if error.is_damage() => {
+                tracing::warn!(%error, "what would be free cannot be known");
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The same of one group.
+    pub(super) fn of_one(&self, app: &App, context: &JobContext, versions: &[Version]) -> Result<Option<u64>, Failure> {
+        Ok(self.of_groups(app, context, &[versions])?.and_then(|free| free.first().copied()))
+    }
+
+    fn of_lifecycle(&self, versions: &[Version]) -> u64 {
+        let mut gone: BTreeMap<SeriesKey, HashSet<JobId>> = BTreeMap::new();
+        for version in versions.iter().filter(|version| version.summary.layout == Layout::Lifecycle) {
+            gone.entry(version.series).or_default().insert(version.id());
+        }
+        let freed = gone.iter().filter_map(|(series, gone)| Some(self.categories.get(series)?.freed(gone)));
+        freed.map(|freed| freed.object_bytes.0).sum()
+    }
+}

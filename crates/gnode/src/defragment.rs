@@ -1,0 +1,382 @@
+//! Compaction: newest versions rewritten, so that they are read fast and share what other newest versions have too.
+//!
+//! The newest version of a series gets a new generation of its manifest, in which it *leaves* containers. It leaves a container
+//! * that holds little of it (SlimStore section V-B, sparse container compaction; the budget is that of HAR) or, with others of its
+//!   size, little at all, or
+//! * of which much lies in other containers as well that newest versions use, or
+//! * that was retired, so that its chunks are found through the index alone.
+//!
+//! Chunks of a container that it leaves are shared where there is another copy, and copied together in the order of its stream where
+//! there is none. So duplicates between series go without a newest version ever needing the index: what it references is in its
+//! manifest. What is left by all newest versions is collected, or retired for older versions' sake, by a pass; nothing is deleted
+//! here.
+//!
+//! Every version that is rewritten is a job of its own, whose register is the generation it creates (`OwnRegister` of
+//! `docs/concurrency.md`). Sharing with another version needs no rule of its own: the lease names that version too, the job looks at
+//! it as at a base, and references containers of its newest generation's manifest and no others (`OwnersNamed`).
+//!
+//! Nobody goes to and fro: a container that is dense for any newest version is not left for being sparse; what has copies is led to the
+//! one in the highest container that stays, and not to containers of which the version would use little; and it is left by all
+//! newest versions that use it or by none.
+//!
+//! * `newest`: newest versions, and who uses what. `duplicates`: what lies twice. `choice`: who leaves what; pure.
+//! * `sharing`: what a job that has announced itself may lead to.
+
+mod choice;
+mod duplicates;
+mod newest;
+mod sharing;
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+
+use larder_format::compress::Compression;
+use larder_format::ids::{ContainerId, JobId};
+use larder_format::lease::{Done, JobKind, Lease};
+use larder_format::manifest::{ContainerUsage, Manifest};
+use larder_index::{Current, IndexError};
+use larder_job::{Ending, JobContext, LeaseKeeper};
+use larder_reader::{look_at, pin_of};
+use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError};
+use larder_store::RepositoryError;
+use larder_store::catalog::Version;
+use larder_store::jobs::CommitError;
+use larder_store::repository::random;
+
+use choice::Leave;
+use duplicates::Duplicates;
+use newest::{Newest, Uses};
+use sharing::{Copied, Sharing};
+
+/// Of its own metadata a fifth dead is worth it, as of data that is retired.
+const OWN_METADATA_PERCENT: u8 = 80;
+/// As of data in the paper (SlimStore section V-B).
+const OLD_METADATA_PERCENT: u8 = 30;
+
+/// How often duplicates are looked for again when the index they are looked for in is deleted meanwhile.
+const ATTEMPTS: u32 = 3;
+
+/// Ends of runs and containers that are remembered while duplicates are looked for.
+const TAILS_BYTES: usize = 8 << 20;
+
+/// When a container is left, and how much may be written about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DefragmentOptions {
+    /// A container is sparse when every newest version that uses it uses less than this share of its bytes (percent).
+    pub sparse_percent: u8,
+    /// A container of which its only newest version uses less than this many bytes is small, however dense it is. Some of about one
+    /// size are copied together, or a version would be read from as many containers as there were versions before it.
+    pub small_bytes: u64,
+    /// Of a version's bytes, at most so many percent are copied; the sparsest containers come first. Sharing copies nothing.
+    pub budget_percent: u8,
+    /// A container is left for copies elsewhere when there are some of at least this share of its bytes (percent). Above 100: never.
+    pub duplicate_percent: u8,
+    /// How the copies are compressed.
+    pub compression: Compression,
+}
+
+impl Default for DefragmentOptions {
+    fn default() -> Self {
+        Self {
+            // Measured (`bench/slimstore`, figure 9): below this, and with this budget, a version of which a sixth is new every time,
+            // all over it, is read nearly as fast as the first. HAR's 30 % and 5 % leave it at half.
+            sparse_percent: 70,
+            // A quarter of what backups fill.
+            small_bytes: 2 << 20,
+            budget_percent: 20,
+            duplicate_percent: 20,
+            compression: Compression::DEFAULT,
+        }
+    }
+}
+
+/// A version that would be read faster, or share more, if it were rewritten.
+#[derive(Debug, Clone)]
+pub struct DefragmentPlan {
+    /// The version.
+    pub version: Version,
+    /// What it uses of the containers that it would leave, the sparsest first, then those of which most lies elsewhere.
+    pub containers: Vec<ContainerUsage>,
+    /// Bytes that would be copied, uncompressed, at most.
+    pub bytes: u64,
+    /// Bytes that would be shared, at most.
+    pub shared_bytes: u64,
+    /// Newest versions of other series whose containers it would share.
+    pub others: Vec<Version>,
+    leaves: Vec<Leave>,
+    duplicates: Arc<Duplicates>,
+    /// Metadata containers that newest versions of other series use too.
+    others_metadata: Arc<HashSet<ContainerId>>,
+}
+
+/// What became of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Defragmented {
+    /// There is a new generation.
+    Done {
+        /// Its number.
+        generation: u32,
+        /// Chunks that were copied.
+        chunks: u64,
+        /// Their bytes, uncompressed.
+        bytes: u64,
+        /// Bytes of the containers that were written.
+        stored_bytes: u64,
+        /// Chunks of which another copy is used from now on.
+        shared_chunks: u64,
+        /// Their bytes, uncompressed.
+        shared_bytes: u64,
+    },
+    /// The version was forgotten, somebody else has rewrote it, or what it would share is gone: nothing was done, or what was
+    /// done is void.
+    Overtaken,
+}
+
+/// A version could not be rewritten. It is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum DefragmentError {
+    /// The repository failed.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+    /// The index could not be asked what lies twice.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// Copying failed.
+    #[error(transparent)]
+    ChunkCopier(#[from] RewriteError),
+}
+
+/// Plans for all newest versions.
+#[derive(Debug, Default)]
+pub struct Plans {
+    /// In the order of their series.
+    pub plans: Vec<DefragmentPlan>,
+    /// Whether there were more duplicates than memory holds; they are found when these are gone.
+    pub has_more: bool,
+    /// Newest versions that cannot be read, and were left out.
+    pub unreadable: Vec<Version>,
+}
+
+/// What is worth doing for a version whose containers nobody shares, if anything.
+pub fn plan(version: &Version, manifest: &Manifest, options: &DefragmentOptions) -> Option<DefragmentPlan> {
+    let newest = [Newest::new(version, manifest)];
+    let uses = Uses::of_all(&newest);
+    let sparse = choice::sparse(&newest, &uses, options);
+    plans_of(&newest, &uses, sparse, Duplicates::default(), options).plans.pop()
+}
+
+/// Plans for the newest version of every series. Of sparse containers a version copies once in its life, of which the budget is; it may
+/// share again and again, as long as there is enough to share. Versions that cannot be read are left as they are.
+pub fn plans(context: &JobContext, options: &DefragmentOptions) -> Result<Plans, DefragmentError> {
+    let (newest, unreadable) = newest::newest(context)?;
+    let uses = Uses::of_all(&newest);
+    let sparse = choice::sparse(&newest, &uses, options);
+    let duplicates = find_duplicates(context, &uses, &sparse, options)?;
+    Ok(Plans { unreadable, ..plans_of(&newest, &uses, sparse, duplicates, options) })
+}
+
+/// Asks the newest index. Without one, or with one that cannot be read, nothing is shared.
+fn find_duplicates(
+    context: &JobContext,
+    uses: &Uses,
+    sparse: &[Vec<ContainerUsage>],
+    options: &DefragmentOptions,
+) -> Result<Duplicates, DefragmentError> {
+    if options.duplicate_percent > 100 {
+        return Ok(Duplicates::default());
+    }
+    // The tables are gone over three times.
+    let repository = context.repository.through(context.repository.store().remembering_tails(TAILS_BYTES));
+    let context = &JobContext { repository, ..context.clone() };
+    let leaving: HashSet<_> = sparse.iter().flatten().map(|usage| usage.container).collect();
+    for attempt in 1..=ATTEMPTS {
+        let found = context.runtime.block_on(Current::look(&context.repository));
+        let found = found.and_then(Current::base);
+        let found = found.and_then(|index| match index.number {
+            0 => Ok(Duplicates::default()),
+            _ => duplicates::find(context, &index, uses, &leaving, options.duplicate_percent),
+        });
+        match found {
+            Ok(found) => return Ok(found),
+            // Runs that it names may be gone because there is a newer one.
+            Err(error) if error.is_damage() && attempt < ATTEMPTS => {}
+            Err(error) if error.is_damage() => {
+                tracing::warn!(%error, "the index cannot be read; versions share nothing with others");
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Duplicates::default())
+}
+
+fn plans_of(
+    newest: &[Newest],
+    uses: &Uses,
+    sparse: Vec<Vec<ContainerUsage>>,
+    duplicates: Duplicates,
+    options: &DefragmentOptions,
+) -> Plans {
+    let leaves = choice::choose(newest, uses, sparse, &duplicates, options);
+    let (duplicates, mut plans) = (Arc::new(duplicates), Vec::new());
+    let (mut seen, mut shared_metadata) = (HashSet::new(), HashSet::new());
+    for container in newest.iter().flat_map(|newest| &newest.metadata) {
+        if !seen.insert(*container) {
+            shared_metadata.insert(*container);
+        }
+    }
+    let shared_metadata = Arc::new(shared_metadata);
+    for (version, leaves) in leaves.into_iter().enumerate().filter(|(_, leaves)| !leaves.is_empty()) {
+        let shared: BTreeSet<_> =
+            leaves.iter().flat_map(|leave| &leave.shared).map(|(container, _)| container).collect();
+        // One version for each container that is shared, and few in all.
+        let mut others: BTreeSet<usize> = BTreeSet::from([version]);
+        for container in shared {
+            let users = uses.of(container);
+            if !users.iter().any(|used| others.contains(&used.version)) {
+                others.extend(users.first().map(|used| used.version));
+            }
+        }
+        others.remove(&version);
+        plans.push(DefragmentPlan {
+            version: newest[version].version.clone(),
+            containers: leaves.iter().map(|leave| leave.usage).collect(),
+            bytes: leaves.iter().map(Leave::copied_bytes).sum(),
+            shared_bytes: leaves.iter().map(|leave| leave.shared_bytes().min(leave.usage.bytes_used)).sum(),
+            others: others.into_iter().map(|other| newest[other].version.clone()).collect(),
+            leaves,
+            duplicates: duplicates.clone(),
+            others_metadata: shared_metadata.clone(),
+        });
+    }
+    Plans { plans, has_more: duplicates.has_more, unreadable: Vec::new() }
+}
+
+/// Carries out a plan by itself. Whatever happens, the version is whole before and after.
+pub fn compact(
+    context: &JobContext,
+    plan: &DefragmentPlan,
+    options: &DefragmentOptions,
+) -> Result<Defragmented, DefragmentError> {
+    Defragmenter::new(context, options).compact(plan)
+}
+
+/// Carries out plans one after the other: what was copied for one version is shared by the next that leaves the same container.
+#[derive(Debug)]
+pub struct Defragmenter {
+    context: JobContext,
+    options: DefragmentOptions,
+    copied: Copied,
+}
+
+impl Defragmenter {
+    /// Begins.
+    pub fn new(context: &JobContext, options: &DefragmentOptions) -> Self {
+        Self { context: context.clone(), options: *options, copied: Copied::new(context.memory) }
+    }
+
+    /// Carries out a plan. Whatever happens, the version is whole before and after.
+    pub fn compact(&mut self, plan: &DefragmentPlan) -> Result<Defragmented, DefragmentError> {
+        let context = self.context.clone();
+        let repository = &context.repository;
+        let mut others = plan.others.clone();
+        others.extend(self.copied.owners_of(&plan.containers, &plan.version));
+        others.sort_by_key(|other| (other.series, other.id()));
+        others.dedup_by_key(|other| (other.series, other.id()));
+        // The version itself comes first: the register is one of its generations. All whose containers are referenced are named.
+        let pins = std::iter::once(&plan.version).chain(&others).map(pin_of).collect();
+        let pin = pin_of(&plan.version);
+        // The number is chosen before the lease, which has to name it. If it is taken by then, so is the work.
+        let generation = context.runtime.block_on(repository.next_generation(pin))?;
+        let lease =
+            Lease { pins, generation: Some(generation), ..context.lease(JobKind::Task, &plan.version.summary.series) };
+        let job = JobId::new(lease.written_ms, random(repository.entropy())?);
+        let keeper = LeaseKeeper::open(&context, job, lease)?;
+        let compacted = self.compact_announced(plan, &others, job, generation);
+        // Uploads of a task are never adopted, so also a task that failed may be over; but not while its generation may still appear.
+        keeper.end(match &compacted {
+            Ok((Defragmented::Done { .. }, true)) => Ending::Closed(Done::committed_generation(pin, generation)),
+            Ok((_, true)) => Ending::Closed(Done::nothing()),
+            Err(_) => Ending::Ended,
+            _ => Ending::Open,
+        });
+        compacted.map(|(compacted, _)| compacted)
+    }
+
+    /// The outcome, and whether the task will create nothing any more.
+    fn compact_announced(
+        &mut self,
+        plan: &DefragmentPlan,
+        others: &[Version],
+        job: JobId,
+        generation: u32,
+    ) -> Result<(Defragmented, bool), DefragmentError> {
+        let context = &self.context;
+        let (repository, pin) = (&context.repository, pin_of(&plan.version));
+        let newest = context.runtime.block_on(look_at(repository, &plan.version))?;
+        let Some(version) = newest.filter(|newest| newest.generation == plan.version.generation) else {
+            return Ok((Defragmented::Overtaken, true));
+        };
+        let manifest = context.runtime.block_on(repository.manifest(&version))?;
+        let sharing = Sharing::announced(context, &manifest, others, &plan.duplicates)?;
+        let stays = |leave: &&Leave| !sharing.may_leave(leave);
+        if plan.leaves.iter().filter(stays).count() == plan.leaves.len() {
+            return Ok((Defragmented::Overtaken, true));
+        }
+        let leaves: HashSet<_> =
+            plan.leaves.iter().filter(|leave| !stays(leave)).map(|leave| leave.usage.container).collect();
+        let mut copier = ChunkCopier::new(context, job, self.options.compression)?.remembering(self.copied.room());
+        let share = |container: &ContainerId| metadata_percent(container, &plan.version, &plan.others_metadata);
+        let sparse = copier.sparse_metadata(&manifest, |container| leaves.contains(container), share)?;
+        copier.leave_metadata(sparse);
+        let elsewhere = |chunk: &larder_format::ChunkRef| {
+            let found = plan.duplicates.elsewhere(chunk).filter(|other| sharing.holds(&other.container));
+            found.or_else(|| self.copied.elsewhere(chunk).filter(|other| sharing.holds(&other.container)))
+        };
+        let mut relaid = copier.relay_sharing(&manifest, |container| leaves.contains(container), elsewhere)?;
+        let written = match copier.finish() {
+            Ok(written) => written,
+            // A pass took this task for dead, and its containers with it.
+            Err(_) if context.runtime.block_on(repository.is_fenced(pin, generation)) => {
+                return Ok((Defragmented::Overtaken, true));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let moves = std::mem::take(&mut relaid.moves);
+        let done = Defragmented::Done {
+            generation,
+            chunks: relaid.moved_chunks,
+            bytes: relaid.moved_bytes,
+            stored_bytes: written.stored_bytes,
+            shared_chunks: relaid.shared_chunks,
+            shared_bytes: relaid.shared_bytes,
+        };
+        let attempt = random(repository.entropy())?;
+        let relaid = relaid.manifest_beside(&manifest, &written, sharing.containers(), attempt);
+        let relaid = relaid.ok_or_else(|| RepositoryError::Damaged {
+            name: larder_format::names::version(pin.series, pin.job, version.generation),
+            source: larder_format::DecodeError::Invalid {
+                what: "version manifest",
+                why: "its recipe uses containers that its table does not have",
+            },
+        })?;
+        match context.runtime.block_on(repository.commit_generation(pin.series, &relaid, generation)) {
+            Ok(created) => {
+                self.copied.remember(&plan.version, &moves);
+                Ok((done, created.all_answered))
+            }
+            Err(CommitError::Fenced) => Ok((Defragmented::Overtaken, true)),
+            Err(CommitError::Repository(error)) => Err(error.into()),
+        }
+    }
+}
+
+/// A version that is rewritten leaves a metadata container of which it would use less than this share of its bytes. What its own
+/// backup wrote nobody else uses as a rule, so what is dead in it goes with it; of others most has to be dead, because versions that
+/// stay may use the rest.
+fn metadata_percent(container: &ContainerId, version: &Version, others: &HashSet<ContainerId>) -> u8 {
+    match (others.contains(container), container.job == version.id()) {
+        (true, _) => 0,
+        (false, true) => OWN_METADATA_PERCENT,
+        (false, false) => OLD_METADATA_PERCENT,
+    }
+}

@@ -1,0 +1,211 @@
+//! Which containers each newest version leaves. A function of what was found and nothing else.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use larder_format::ids::ContainerId;
+use larder_format::manifest::ContainerUsage;
+
+use super::DefragmentOptions;
+use super::duplicates::Duplicates;
+use super::newest::{Newest, Uses, is_below};
+
+/// Of a container that is left for copies elsewhere, at most this share of its bytes (percent) may lie in containers that the version
+/// would use little of: each of them is one more to be read.
+const SCATTERED_PERCENT: u8 = 10;
+
+/// Little is less than this share of their bytes (percent). Less strict than what makes a container sparse: to share it saves space.
+const LITTLE_PERCENT: u8 = 30;
+
+/// So many small containers of about one size are copied together: up to four times as large is one size.
+const SMALL_ONES: usize = 4;
+
+/// A container that a version leaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Leave {
+    pub(super) usage: ContainerUsage,
+    pub(super) why: Why,
+    /// Bytes of it that lie in other containers too, and in which.
+    pub(super) shared: Vec<(ContainerId, u64)>,
+}
+
+/// Why it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Why {
+    /// The container was retired; the newest version must not need the index.
+    ReclaimReport,
+    /// It holds much else, or little at all.
+    Sparse,
+    /// Much of it lies elsewhere.
+    Duplicate,
+}
+
+impl Leave {
+    /// Bytes of it that lie elsewhere.
+    pub(super) fn shared_bytes(&self) -> u64 {
+        self.shared.iter().map(|(_, bytes)| *bytes).sum()
+    }
+
+    /// Bytes that have to be copied, at most: which of its chunks the version uses shows when its recipe is read.
+    pub(super) fn copied_bytes(&self) -> u64 {
+        self.usage.bytes_used.min(self.usage.bytes_held.saturating_sub(self.shared_bytes()))
+    }
+}
+
+/// Of these versions, which containers each leaves because they hold little of it: much else beside that, the sparsest first, or
+/// little at all; until the budget is used up.
+///
+/// A version does so once: the budget is for its whole life.
+pub(super) fn sparse(newest: &[Newest], uses: &Uses, options: &DefragmentOptions) -> Vec<Vec<ContainerUsage>> {
+    let of_version = |newest: &Newest| match newest.version.generation {
+        0 => sparse_of(newest, uses, options),
+        _ => Vec::new(),
+    };
+    newest.iter().map(of_version).collect()
+}
+
+fn sparse_of(newest: &Newest, uses: &Uses, options: &DefragmentOptions) -> Vec<ContainerUsage> {
+    let is_sparse = |usage: &ContainerUsage| uses.is_sparse_for_all(&usage.container, options.sparse_percent);
+    let (mut chosen, dense): (Vec<_>, Vec<_>) = newest.containers.iter().copied().partition(is_sparse);
+    let share = |usage: &ContainerUsage| u128::from(usage.bytes_used) * (1 << 32) / u128::from(usage.bytes_held).max(1);
+    chosen.sort_by_key(|usage| (share(usage), usage.container));
+    let mut budget = budget_of(newest, options);
+    let mut fit = 0;
+    for usage in &chosen {
+        let Some(left) = budget.checked_sub(usage.bytes_used) else { break };
+        (budget, fit) = (left, fit + 1);
+    }
+    chosen.truncate(fit);
+    // Small ones by their size, like runs of a sorted table: each byte is copied again only when there is four times as much.
+    let mut tiers: BTreeMap<u32, Vec<ContainerUsage>> = BTreeMap::new();
+    let is_small =
+        |usage: &ContainerUsage| usage.bytes_used < options.small_bytes && uses.of(&usage.container).len() == 1;
+    for usage in dense.into_iter().filter(is_small) {
+        tiers.entry(usage.bytes_used.max(1).ilog(SMALL_ONES as u64)).or_default().push(usage);
+    }
+    for mut small in tiers.into_values() {
+        small.sort_by_key(|usage| (usage.bytes_used, usage.container));
+        let bytes: u64 = small.iter().map(|usage| usage.bytes_used).sum();
+        if small.len() >= SMALL_ONES && bytes <= budget {
+            budget -= bytes;
+            chosen.extend(small);
+        }
+    }
+    // As many containers in the place of others are no gain.
+    let full = chosen.iter().map(|usage| usage.bytes_held).max().unwrap_or(0);
+    let full = full.max(options.small_bytes * SMALL_ONES as u64).max(1);
+    let bytes: u64 = chosen.iter().map(|usage| usage.bytes_used).sum();
+    if bytes.div_ceil(full) < chosen.len() as u64 { chosen } else { Vec::new() }
+}
+
+fn budget_of(newest: &Newest, options: &DefragmentOptions) -> u64 {
+    (u128::from(newest.bytes) * u128::from(options.budget_percent) / 100) as u64
+}
+
+/// What each of these versions leaves, given what lies elsewhere: what is sparse, what was retired, and what is worth it because
+/// of its duplicates; of the last those first that have most of them.
+pub(super) fn choose(
+    newest: &[Newest],
+    uses: &Uses,
+    sparse: Vec<Vec<ContainerUsage>>,
+    duplicates: &Duplicates,
+    options: &DefragmentOptions,
+) -> Vec<Vec<Leave>> {
+    let leave = |usage: ContainerUsage, why| {
+        let shared = duplicates.shared.get(&usage.container).cloned().unwrap_or_default();
+        Leave { usage, why, shared }
+    };
+    let mut leaves: Vec<Vec<Leave>> = Vec::new();
+    let mut budgets = Vec::new();
+    let mut taken: HashSet<ContainerId> = HashSet::new();
+    for (newest, sparse) in newest.iter().zip(sparse) {
+        let mut budget = budget_of(newest, options);
+        let reclaimed = newest.containers.iter().filter(|usage| duplicates.reclaimed.contains(&usage.container));
+        let reclaimed = reclaimed.map(|usage| leave(*usage, Why::ReclaimReport));
+        let sparse = sparse.into_iter().filter(|usage| !duplicates.reclaimed.contains(&usage.container));
+        let mut own = Vec::new();
+        for leave in sparse.map(|usage| leave(usage, Why::Sparse)).chain(reclaimed) {
+            let cost = leave.copied_bytes();
+            if cost <= budget {
+                budget -= cost;
+                taken.insert(leave.usage.container);
+                own.push(leave);
+            }
+        }
+        leaves.push(own);
+        budgets.push(budget);
+    }
+    for (container, shared) in worth_leaving(uses, &taken, duplicates, options) {
+        let users = uses.of(container);
+        let of_user =
+            |used: &super::newest::Use| Leave { usage: used.usage, why: Why::Duplicate, shared: shared.clone() };
+        // A container that only some leave is not free, and what these copy of it there would be twice.
+        if users.iter().all(|used| of_user(used).copied_bytes() <= budgets[used.version]) {
+            for used in users {
+                budgets[used.version] -= of_user(used).copied_bytes();
+                leaves[used.version].push(of_user(used));
+            }
+        }
+    }
+    drop_scattered(newest, &mut leaves, options);
+    leaves
+}
+
+/// Containers of which enough lies elsewhere, worst first.
+fn worth_leaving<'a>(
+    uses: &Uses,
+    taken: &HashSet<ContainerId>,
+    duplicates: &'a Duplicates,
+    options: &DefragmentOptions,
+) -> Vec<(&'a ContainerId, &'a Vec<(ContainerId, u64)>)> {
+    let mut worth = Vec::new();
+    for (container, shared) in &duplicates.shared {
+        let Some(used) = uses.of(container).first() else { continue };
+        let (bytes, held) = (shared.iter().map(|(_, bytes)| *bytes).sum::<u64>(), used.usage.bytes_held);
+        if bytes > 0 && !taken.contains(container) && !is_below(bytes, options.duplicate_percent, held) {
+            worth.push((Reverse(u128::from(bytes) * (1 << 32) / u128::from(held).max(1)), container, shared));
+        }
+    }
+    worth.sort_unstable_by_key(|(share, container, _)| (*share, **container));
+    worth.into_iter().map(|(_, container, shared)| (container, shared)).collect()
+}
+
+/// Takes back what would lead a version to too many containers of which it uses little: they would be rewritten in their turn.
+fn drop_scattered(newest: &[Newest], leaves: &mut [Vec<Leave>], options: &DefragmentOptions) {
+    let held = |newest: &Newest| -> HashMap<ContainerId, (u64, u64)> {
+        newest.containers.iter().map(|usage| (usage.container, (usage.bytes_used, usage.bytes_held))).collect()
+    };
+    let sizes: HashMap<ContainerId, u64> =
+        newest.iter().flat_map(|newest| &newest.containers).map(|usage| (usage.container, usage.bytes_held)).collect();
+    loop {
+        let mut dropped: HashSet<ContainerId> = HashSet::new();
+        for (newest, leaves) in newest.iter().zip(leaves.iter()) {
+            let mut after = held(newest);
+            for (container, bytes) in leaves.iter().flat_map(|leave| &leave.shared) {
+                let size = sizes.get(container).copied().unwrap_or(u64::MAX);
+                after.entry(*container).or_insert((0, size)).0 += bytes;
+            }
+            let is_thin = |container: &ContainerId| {
+                after
+                    .get(container)
+                    .is_some_and(|(used, held)| is_below(*used, options.sparse_percent.min(LITTLE_PERCENT), *held))
+            };
+            for leave in leaves.iter().filter(|leave| leave.why == Why::Duplicate) {
+                let thin = leave.shared.iter().filter(|(container, _)| is_thin(container));
+                let thin: u64 = thin.map(|(_, bytes)| *bytes).sum();
+                if thin > 0 && !is_below(thin, SCATTERED_PERCENT, leave.usage.bytes_held) {
+                    dropped.insert(leave.usage.container);
+                }
+            }
+        }
+        if dropped.is_empty() {
+            return;
+        }
+        for leaves in leaves.iter_mut() {
+            leaves.retain(|leave| leave.why != Why::Duplicate || !dropped.contains(&leave.usage.container));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

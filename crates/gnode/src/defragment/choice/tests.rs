@@ -1,0 +1,154 @@
+//! What is chosen keeps to its limits, whatever there is to choose from.
+
+use larder_format::ids::{ContainerKind, JobId, SeriesKey};
+use larder_format::manifest::{SourceKind, Statistics, Summary};
+use larder_format::sketch::Sketch;
+use larder_store::catalog::Version;
+use proptest::prelude::*;
+
+use super::*;
+
+fn id(seq: u32) -> ContainerId {
+    ContainerId { kind: ContainerKind::Data, job: JobId([1; 16]), seq }
+}
+
+fn newest(number: u8, generation: u32, bytes: u64, containers: Vec<ContainerUsage>) -> Newest {
+    let summary = Summary {
+        id: JobId([number; 16]),
+        series: String::new(),
+        base: None,
+        time_ms: 0,
+        started_ms: 0,
+        ended_ms: 0,
+        host: String::new(),
+        user: String::new(),
+        tags: Vec::new(),
+        paths: Vec::new(),
+        program: String::new(),
+        source: SourceKind::Tree,
+        statistics: Statistics::default(),
+        attempt: [0; 16],
+        sketch: Sketch::default(),
+        layout: larder_format::layout::Layout::Standard,
+        more_bases: Vec::new(),
+    };
+    let version = Version { summary, series: SeriesKey([number; 16]), generation };
+    Newest { version, bytes, containers, metadata: Vec::new() }
+}
+
+/// Containers by the bytes they hold; versions by their generation and how much of each container (percent) they use.
+type Scene = (Vec<u64>, Vec<(u32, Vec<u8>)>, Vec<(u32, u32, u8)>);
+
+fn scene() -> impl Strategy<Value = Scene> {
+    let held = proptest::collection::vec(prop_oneof![1u64..2_000, 1_000_000..9_000_000u64], 1..24);
+    let version = |containers: usize| {
+        (0u32..2, proptest::collection::vec(prop_oneof![2 => Just(0u8), 3 => 1..=100u8], containers))
+    };
+    held.prop_flat_map(move |held| {
+        let containers = held.len();
+        let versions = proptest::collection::vec(version(containers), 1..5);
+        let pairs = proptest::collection::vec((0..containers as u32, 0..containers as u32, 1..=100u8), 0..20);
+        (Just(held), versions, pairs)
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_is_chosen_keeps_to_its_limits(
+        (held, versions, pairs) in scene(),
+        budget_percent in prop_oneof![Just(0u8), Just(5), Just(50), Just(100)],
+        duplicate_percent in prop_oneof![Just(0u8), Just(20)],
+    ) {
+        let options = DefragmentOptions { budget_percent, duplicate_percent, ..DefragmentOptions::default() };
+        let usage = |(seq, share): (usize, &u8)| {
+            let bytes_used = held[seq] * u64::from(*share) / 100;
+            (*share > 0).then(|| ContainerUsage {
+                container: id(seq as u32),
+                chunks_used: 1,
+                bytes_used,
+                chunks_held: 1,
+                bytes_held: held[seq],
+                object_bytes: held[seq],
+            })
+        };
+        let all: Vec<Newest> = versions
+            .iter()
+            .enumerate()
+            .map(|(number, (generation, shares))| {
+                let containers: Vec<_> = shares.iter().enumerate().filter_map(usage).collect();
+                let bytes = containers.iter().map(|usage| usage.bytes_used).sum();
+                newest(number as u8, *generation, bytes, containers)
+            })
+            .collect();
+        let uses = Uses::of_all(&all);
+        let sparse = sparse(&all, &uses, &options);
+        // Copies lie in higher containers that nobody leaves for another reason, and not all of one is elsewhere twice.
+        let leaving: HashSet<_> = sparse.iter().flatten().map(|usage| usage.container).collect();
+        let mut duplicates = Duplicates::default();
+        let losers: HashSet<u32> = pairs.iter().map(|(a, b, _)| *a.min(b)).collect();
+        for (a, b, share) in &pairs {
+            let (loser, winner) = (*a.min(b), *a.max(b));
+            let stays = !leaving.contains(&id(winner)) && !losers.contains(&winner) && !uses.of(&id(winner)).is_empty();
+            let shared = duplicates.shared.entry(id(loser)).or_default();
+            if loser != winner && stays && shared.is_empty() && !uses.of(&id(loser)).is_empty() {
+                shared.push((id(winner), held[loser as usize] * u64::from(*share) / 100));
+            }
+        }
+        let chosen = choose(&all, &uses, sparse, &duplicates, &options);
+        prop_assert_eq!(chosen.len(), all.len());
+
+        for (newest, leaves) in all.iter().zip(&chosen) {
+            let copied: u64 = leaves.iter().map(Leave::copied_bytes).sum();
+            prop_assert!(u128::from(copied) * 100 <= u128::from(newest.bytes) * u128::from(budget_percent));
+            let left: HashSet<_> = leaves.iter().map(|leave| leave.usage.container).collect();
+            prop_assert_eq!(left.len(), leaves.len(), "each once");
+            prop_assert!(leaves.iter().all(|leave| newest.containers.contains(&leave.usage)));
+            let leads_to_what_is_left = leaves.iter().flat_map(|leave| &leave.shared).any(|(other, _)| left.contains(other));
+            prop_assert!(!leads_to_what_is_left);
+            for leave in leaves {
+                let container = &leave.usage.container;
+                match leave.why {
+                    Why::Sparse => {
+                        prop_assert_eq!(newest.version.generation, 0);
+                        let is_small = uses.of(container).len() == 1 && leave.usage.bytes_used < options.small_bytes;
+                        prop_assert!(is_small || uses.is_sparse_for_all(container, options.sparse_percent));
+                    }
+                    Why::Duplicate => {
+                        prop_assert!(!is_below(leave.shared_bytes(), duplicate_percent, leave.usage.bytes_held));
+                        // By all or by none.
+                        for used in uses.of(container) {
+                            let leaves_it = chosen[used.version].iter().any(|leave| leave.usage.container == *container);
+                            prop_assert!(leaves_it);
+                        }
+                    }
+                    Why::ReclaimReport => prop_assert!(false, "nothing was"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn small_containers_go_by_fours() {
+    let options = DefragmentOptions::default();
+    let of = |sizes: &[u64]| {
+        let usage = |(seq, bytes): (usize, &u64)| ContainerUsage {
+            container: id(seq as u32),
+            chunks_used: 1,
+            bytes_used: *bytes,
+            chunks_held: 1,
+            bytes_held: *bytes,
+            object_bytes: *bytes,
+        };
+        let mut containers: Vec<_> = sizes.iter().enumerate().map(usage).collect();
+        containers.push(usage((99, &(8 << 20))));
+        let all = [newest(1, 0, 100 << 20, containers)];
+        let uses = Uses::of_all(&all);
+        sparse(&all, &uses, &options).remove(0).iter().map(|usage| usage.bytes_used).collect::<Vec<_>>()
+    };
+    assert_eq!(of(&[70_000, 80_000, 90_000]), [0u64; 0]);
+    assert_eq!(of(&[70_000, 80_000, 90_000, 100_000]), [70_000, 80_000, 90_000, 100_000]);
+    // The large one waits for three more of its size; the fourth of the small ones is too small to be one.
+    assert_eq!(of(&[70_000, 80_000, 1000, 90_000, 500_000]), [0u64; 0]);
+    assert_eq!(of(&[70_000, 500_000, 80_000, 90_000, 100_000, 3 << 20]), [70_000, 80_000, 90_000, 100_000]);
+}

@@ -1,0 +1,329 @@
+//! Which chunks of containers that newest versions use lie in another such container as well: the table of copies, joined with the
+//! table of chunks, and gone over up to three times: as soon as nothing is to be left, there is nothing more to find out. What the join
+//! finds is kept for the other times if there is room for it; else the tables are joined again.
+//!
+//! The first time it is counted how much of each container has a copy in one with a higher number: what has much may be left. The
+//! second time, how much of that has a copy in what stays: if it is little after all, it stays too. The third time a place is chosen
+//! for every chunk of what may be left: the copy with the highest number that stays. So of several copies everybody chooses the
+//! same one, whatever version he looks at, and nobody goes back to what he has left.
+//!
+//! Memory is bounded: no more containers are looked at than have room; the others have their turn when these are gone.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use futures::StreamExt;
+use larder_format::ChunkRef;
+use larder_format::ids::ContainerId;
+use larder_format::index_manifest::Table;
+use larder_format::index_tables::{ChunkKey, ChunkPlace, ContainerFacts, ContainerState};
+use larder_index::{Chunks, Containers, Copies, IndexError, IndexIo, IndexSnapshot, LookupOptions, TableView};
+use larder_job::JobContext;
+
+use super::newest::Uses;
+use crate::ingest::listing::{Groups, places};
+
+/// Tables of containers that are read at once.
+const CONCURRENT_READS: usize = 8;
+/// Bytes that a chunk takes here, all in all.
+const CHUNK_BYTES: usize = 128;
+/// Of the memory for tables, one part in so many keeps what their join finds.
+const KEPT_ONE_IN: usize = 4;
+
+/// What there is twice in containers of newest versions.
+#[derive(Debug, Default)]
+pub(super) struct Duplicates {
+    /// The index that says so.
+    pub(super) index: u64,
+    /// Of each container how many bytes of its chunks lie in which others.
+    pub(super) shared: HashMap<ContainerId, Vec<(ContainerId, u64)>>,
+    /// Containers that were retired, although newest versions name them: their chunks are found through the index alone.
+    pub(super) reclaimed: HashSet<ContainerId>,
+    /// Whether there are more than memory holds.
+    pub(super) has_more: bool,
+    places: HashMap<ChunkKey, Place>,
+    others: Vec<(u32, ContainerId)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    other: u32,
+    offset: u32,
+}
+
+impl Duplicates {
+    /// Where a chunk lies too.
+    pub(super) fn elsewhere(&self, chunk: &ChunkRef) -> Option<ChunkRef> {
+        let place = self.places.get(&ChunkKey::of(&chunk.fingerprint))?;
+        let (_, container) = *self.others.get(place.other as usize)?;
+        Some(ChunkRef { container, offset: place.offset, ..*chunk })
+    }
+
+    /// The numbers of containers that something is led to.
+    pub(super) fn numbers(&self) -> &[(u32, ContainerId)] {
+        &self.others
+    }
+}
+
+/// Whether a container was retired: to be named by a manifest is no proof that its chunks are there.
+pub(super) fn is_retired(facts: &ContainerFacts) -> bool {
+    facts.state != ContainerState::Live || facts.retired_chunks > 0 || !facts.forwards.is_empty()
+}
+
+/// A container that newest versions use.
+struct Used {
+    id: ContainerId,
+    chunks: u32,
+    /// Chunks of it that lie in such a container with a higher number as well.
+    losing: u32,
+    may_be_led_to: bool,
+    may_leave: bool,
+}
+
+impl Used {
+    fn stays(&self) -> bool {
+        self.may_be_led_to && !self.may_leave
+    }
+
+    /// Whether so much of it is elsewhere. Chunks differ in size, and what is just not worth it by their number may be by their bytes.
+    fn is_worth(&self, percent: u8) -> bool {
+        self.losing > 0 && u64::from(self.losing) * 200 >= u64::from(self.chunks) * u64::from(percent)
+    }
+}
+
+/// Finds them. `leaving` are containers that are left in any case; others when at least `percent` of their chunks lie elsewhere.
+pub(super) fn find(
+    context: &JobContext,
+    index: &IndexSnapshot,
+    uses: &Uses,
+    leaving: &HashSet<ContainerId>,
+    percent: u8,
+) -> Result<Duplicates, IndexError> {
+    let io = IndexIo { repository: context.repository.clone(), runtime: context.runtime.clone() };
+    let mut tables = Tables { io, index, memory: context.memory / 4, numbers: Vec::new(), kept: None };
+    let mut duplicates = Duplicates { index: index.number, ..Duplicates::default() };
+    let mut used = tables.used(uses, &mut duplicates.reclaimed)?;
+    tables.numbers = used.keys().copied().collect();
+    if index.runs_of(Table::Copies).is_empty() {
+        return Ok(duplicates);
+    }
+    tables.groups(|_, copies| {
+        let Some(highest) = copies.iter().map(|copy| copy.container).max() else { return };
+        for copy in copies.iter().filter(|copy| copy.container != highest) {
+            if let Some(used) = used.get_mut(&copy.container) {
+                used.losing += 1;
+            }
+        }
+    })?;
+    duplicates.has_more = choose(&mut used, leaving, percent, tables.memory / CHUNK_BYTES);
+    if !used.values().any(|used| used.may_leave) {
+        return Ok(duplicates);
+    }
+    used.values_mut().for_each(|used| used.losing = 0);
+    tables.groups(|_, copies| {
+        if copies.iter().any(|copy| used.get(&copy.container).is_some_and(Used::stays)) {
+            for copy in copies {
+                if let Some(used) = used.get_mut(&copy.container) {
+                    used.losing += u32::from(used.may_leave);
+                }
+            }
+        }
+    })?;
+    for used in used.values_mut() {
+        used.may_leave &= leaving.contains(&used.id) || used.is_worth(percent);
+    }
+    if !used.values().any(|used| used.may_leave) {
+        return Ok(duplicates);
+    }
+    let found = tables.winners(&used)?;
+    drop_into(context, &used, found, &mut duplicates)?;
+    Ok(duplicates)
+}
+
+/// Marks what may leave, what has most elsewhere first, until there are so many chunks; says whether that was not all.
+fn choose(used: &mut BTreeMap<u32, Used>, leaving: &HashSet<ContainerId>, percent: u8, chunks_max: usize) -> bool {
+    let mut candidates: Vec<(u64, u32)> = Vec::new();
+    for (number, used) in used.iter() {
+        let is_left = leaving.contains(&used.id);
+        if is_left || used.is_worth(percent) {
+            let share = u64::from(used.losing) * 1_000_000 / u64::from(used.chunks.max(1));
+            candidates.push((if is_left { u64::MAX } else { share }, *number));
+        }
+    }
+    candidates.sort_unstable_by_key(|(share, number)| (std::cmp::Reverse(*share), *number));
+    let mut chunks = 0usize;
+    let mut has_more = false;
+    for (_, number) in candidates {
+        let Some(used) = used.get_mut(&number) else { continue };
+        let next = chunks.saturating_add(used.chunks as usize);
+        if next > chunks_max && chunks > 0 {
+            has_more = true;
+            // What is left in any case is no place to lead to, even when it is copied whole.
+            used.may_be_led_to &= !leaving.contains(&used.id);
+            continue;
+        }
+        chunks = next;
+        used.may_leave = true;
+    }
+    has_more
+}
+
+struct Tables<'a> {
+    io: IndexIo,
+    index: &'a IndexSnapshot,
+    memory: usize,
+    /// The numbers of containers that newest versions use, rising.
+    numbers: Vec<u32>,
+    /// What the join found, if it was made and there was room.
+    kept: Option<Kept>,
+}
+
+/// Chunks, each with its places.
+#[derive(Default)]
+struct Kept {
+    /// Each with the end of its places.
+    keys: Vec<(ChunkKey, usize)>,
+    places: Vec<ChunkPlace>,
+}
+
+impl Kept {
+    /// With one more, if all of them take no more than these bytes.
+    fn with(mut self, key: ChunkKey, places: &[ChunkPlace], bytes_max: usize) -> Option<Self> {
+        self.places.extend_from_slice(places);
+        self.keys.push((key, self.places.len()));
+        let bytes = self.keys.len() * size_of::<(ChunkKey, usize)>() + self.places.len() * size_of::<ChunkPlace>();
+        (bytes <= bytes_max).then_some(self)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (ChunkKey, &[ChunkPlace])> {
+        let starts = std::iter::once(0).chain(self.keys.iter().map(|(_, end)| *end));
+        self.keys.iter().zip(starts).map(|((key, end), start)| (*key, &self.places[start..*end]))
+    }
+}
+
+/// A chunk that lies in containers that may be left, and where it lies too.
+struct Found {
+    key: ChunkKey,
+    winner: ChunkPlace,
+    losers: Vec<u32>,
+}
+
+impl Tables<'_> {
+    /// The numbers of containers that newest versions use.
+    fn used(&self, uses: &Uses, reclaimed: &mut HashSet<ContainerId>) -> Result<BTreeMap<u32, Used>, IndexError> {
+        let table: TableView<Containers> =
+            TableView::new(self.io.clone(), &self.index.manifest.runs, LookupOptions::default());
+        // Of what a rebuilt index found a delete may be under way that nobody remembers (`RebuiltKeepsCopies`).
+        let rebuilt = self.index.manifest.head.rebuilt.unwrap_or(0);
+        let mut used = BTreeMap::new();
+        for record in table.scan(0..=u64::MAX, self.memory) {
+            let (number, Some(facts)) = record? else { continue };
+            if uses.of(&facts.id).is_empty() {
+                continue;
+            }
+            if is_retired(&facts) {
+                reclaimed.insert(facts.id);
+                continue;
+            }
+            let (id, chunks) = (facts.id, facts.chunks);
+            let may_be_led_to = number >= rebuilt;
+            used.insert(number, Used { id, chunks, losing: 0, may_be_led_to, may_leave: false });
+        }
+        Ok(used)
+    }
+
+    /// All chunks that lie in several of these containers, with their places there.
+    fn groups(&mut self, mut each: impl FnMut(ChunkKey, &[ChunkPlace])) -> Result<(), IndexError> {
+        if let Some(kept) = &self.kept {
+            kept.iter().for_each(|(key, places)| each(key, places));
+            return Ok(());
+        }
+        let mut kept = Some(Kept::default());
+        let runs = &self.index.manifest.runs;
+        let copies: TableView<Copies> = TableView::new(self.io.clone(), runs, LookupOptions::default());
+        let chunks: TableView<Chunks> =
+            TableView::new(self.io.clone(), runs, LookupOptions::streaming(self.memory / 2));
+        let mut all = Vec::new();
+        let mut groups = Groups::new(copies.scan(0..=u64::MAX, self.memory / 2));
+        chunks.join(&mut groups, self.memory / 2, |key, group, entry| {
+            all.clear();
+            for place in places(group.unwrap_or_default()) {
+                all.push(place?);
+            }
+            all.extend(entry);
+            all.retain(|place| self.numbers.binary_search(&place.container).is_ok());
+            if all.len() > 1 {
+                each(key, &all);
+                kept = kept.take().and_then(|kept| kept.with(key, &all, self.memory / KEPT_ONE_IN));
+            }
+            Ok(())
+        })?;
+        self.kept = kept;
+        Ok(())
+    }
+
+    /// Where the chunks of what may be left lie too.
+    fn winners(&mut self, used: &BTreeMap<u32, Used>) -> Result<Vec<Found>, IndexError> {
+        let mut found = Vec::new();
+        self.groups(|key, copies| {
+            let stays = |copy: &&ChunkPlace| used.get(&copy.container).is_some_and(Used::stays);
+            let leaves = |copy: &&ChunkPlace| used.get(&copy.container).is_some_and(|used| used.may_leave);
+            let Some(winner) = copies.iter().filter(stays).max_by_key(|copy| copy.container) else { return };
+            let losers: Vec<u32> = copies.iter().filter(leaves).map(|copy| copy.container).collect();
+            if !losers.is_empty() {
+                found.push(Found { key, winner: *winner, losers });
+            }
+        })?;
+        Ok(found)
+    }
+}
+
+/// Looks up where in their containers the chunks lie, and how large they are. A table that cannot be read is one that nothing is
+/// led to.
+fn drop_into(
+    context: &JobContext,
+    used: &BTreeMap<u32, Used>,
+    mut found: Vec<Found>,
+    duplicates: &mut Duplicates,
+) -> Result<(), IndexError> {
+    found.sort_unstable_by_key(|found| found.winner);
+    let groups: Vec<&[Found]> = found.chunk_by(|a, b| a.winner.container == b.winner.container).collect();
+    let repository = &context.repository;
+    let reads = groups.iter().filter_map(|group| {
+        let number = group.first()?.winner.container;
+        let id = used.get(&number)?.id;
+        Some(async move { (number, id, *group, repository.read_container_index(id).await) })
+    });
+    let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
+    let mut shared: HashMap<(u32, u32), u64> = HashMap::new();
+    while let Some((number, id, group, table)) = context.runtime.block_on(reads.next()) {
+        let table = match table {
+            Ok(table) => table,
+            Err(error) if error.is_damage() => {
+                tracing::warn!(%error, "a container cannot be read; nothing is led to it");
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let chunks: Vec<ChunkRef> = table.chunk_refs().collect();
+        let Ok(other) = u32::try_from(duplicates.others.len()) else { break };
+        duplicates.others.push((number, id));
+        for found in group {
+            let Some(chunk) = chunks.get(found.winner.chunk as usize) else { continue };
+            if ChunkKey::of(&chunk.fingerprint) != found.key {
+                tracing::warn!(container = %id, "the index has another chunk at a place than there is");
+                continue;
+            }
+            duplicates.places.insert(found.key, Place { other, offset: chunk.offset });
+            for loser in &found.losers {
+                *shared.entry((*loser, number)).or_default() += u64::from(chunk.size);
+            }
+        }
+    }
+    for ((loser, winner), bytes) in shared {
+        if let (Some(loser), Some(winner)) = (used.get(&loser), used.get(&winner)) {
+            duplicates.shared.entry(loser.id).or_default().push((winner.id, bytes));
+        }
+    }
+    duplicates.shared.values_mut().for_each(|others| others.sort_unstable());
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! How much of the repository each version has to itself, by the container tables of the manifests. Of containers that were retired
+//! the index says where their chunks are: these count in their place. What is arranged is counted by
+//! [`categories`](larder_lifecycle::lifecycle_map) to the byte.
+//!
+//! Memory is bounded by the caller's budget, not by the number of containers: when the table of containers outgrows it, the half
+//! with one more bit of a hash is set aside and counted by reading the manifests once more. Reading them is what this costs.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+
+use futures::StreamExt;
+use larder_format::ids::{ByteCount, ContainerId, ContainerKind};
+use larder_format::index_tables::ContainerState;
+use larder_format::layout::Layout;
+use larder_index::{Containers, Executor, IndexError, IndexIo, IndexSnapshot, LookupOptions, TableView};
+use larder_store::catalog::Version;
+use larder_store::{Repository, RepositoryError};
+
+/// Manifests that are read ahead. One of a terabyte has some ten megabytes.
+const MANIFESTS_AHEAD: usize = 4;
+
+/// Bytes of memory that one container takes in the table, with the table's room to grow.
+const BYTES_OF_ENTRY: usize = 112;
+
+/// Bytes of memory for reading the table of containers.
+const SCAN_MEMORY: usize = 4 << 20;
+
+/// Fewer entries than this are never set aside, or every manifest would be read for a handful.
+const ENTRIES_MIN: usize = 64;
+
+/// What one of a list of versions, or of groups of them, uses. Bytes are those of whole containers, as stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Containers that it uses and none of the versions before it in the list.
+    pub added: ByteCount,
+    /// Containers that it uses and no other version of the list: what is free when it alone is forgotten.
+    pub alone: ByteCount,
+}
+
+/// What is known of a container while manifests are read.
+struct Use {
+    first: usize,
+    is_shared: bool,
+    bytes: u64,
+}
+
+/// Containers whose hash ends with these bits.
+#[derive(Clone, Copy)]
+struct Part {
+    bits: u32,
+    ending: u64,
+}
+
+impl Part {
+    fn holds(self, id: &ContainerId) -> bool {
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(id);
+        hash & ((1 << self.bits) - 1) == self.ending
+    }
+
+    /// Becomes its first half; gives the other.
+    fn split(&mut self) -> Self {
+        let other = Self { bits: self.bits + 1, ending: self.ending | 1 << self.bits };
+        self.bits += 1;
+        other
+    }
+}
+
+/// The share of each of `count` groups of versions, in about `memory` bytes: `groups` says of each version in which of them it is. The
+/// data of versions in the layout `lifecycle`, which [`categories`](larder_lifecycle::lifecycle_map) count, is not in it.
+pub async fn exclusive_bytes(
+    repository: &Repository,
+    versions: &[Version],
+    groups: &[usize],
+    count: usize,
+    memory: usize,
+) -> Result<Vec<Share>, RepositoryError> {
+    let counts = |layout: Layout, kind: ContainerKind| layout == Layout::Standard || kind == ContainerKind::Meta;
+    let moved = match moved(repository).await {
+        Ok(moved) => moved,
+        Err(IndexError::Repository(error)) if !error.is_damage() => return Err(error),
+        Err(error) => {
+            tracing::warn!(%error, "the index cannot be read: retired containers count as present");
+            HashMap::new()
+        }
+    };
+    let entries_max = (memory / BYTES_OF_ENTRY).max(ENTRIES_MIN);
+    let mut shares = vec![Share::default(); count];
+    let mut waiting = vec![Part { bits: 0, ending: 0 }];
+    while let Some(mut part) = waiting.pop() {
+        let mut uses: HashMap<ContainerId, Use> = HashMap::new();
+        let reads = versions.iter().map(|version| repository.manifest(version));
+        let mut manifests = futures::stream::iter(reads).buffered(MANIFESTS_AHEAD);
+        let mut numbers = groups.iter().copied();
+        while let Some(manifest) = manifests.next().await {
+            let number = numbers.next().unwrap_or(count);
+            let manifest = manifest?;
+            let layout = manifest.summary.layout;
+            for usage in manifest.containers.iter().filter(|usage| counts(layout, usage.container.kind)) {
+                let whole = [(usage.container, usage.object_bytes)];
+                for (container, bytes) in moved.get(&usage.container).map_or(&whole[..], Vec::as_slice) {
+                    if !part.holds(container) {
+                        continue;
+                    }
+                    let first = Use { first: number, is_shared: false, bytes: *bytes };
+                    uses.entry(*container)
+                        .and_modify(|known| known.is_shared |= known.first != number)
+                        .or_insert(first);
+                    while uses.len() > entries_max && part.bits < u64::BITS - 1 {
+                        waiting.push(part.split());
+                        uses.retain(|id, _| part.holds(id));
+                    }
+                }
+            }
+        }
+        for known in uses.into_values() {
+            let Some(share) = shares.get_mut(known.first) else { continue };
+            share.added.0 += known.bytes;
+            if !known.is_shared {
+                share.alone.0 += known.bytes;
+            }
+        }
+    }
+    Ok(shares)
+}
+
+/// Of each container that was retired, those that have its chunks, with their bytes.
+async fn moved(repository: &Repository) -> Result<HashMap<ContainerId, Vec<(ContainerId, u64)>>, IndexError> {
+    let snapshot = IndexSnapshot::newest(repository).await?.snapshot;
+    let read = move |io: IndexIo| {
+        let table: TableView<Containers> =
+            TableView::new(io.clone(), &snapshot.manifest.runs, LookupOptions::default());
+        let mut gone = Vec::new();
+        for record in table.scan(0..=u64::MAX, SCAN_MEMORY) {
+            if let (_, Some(facts)) = record?
+                && facts.state != ContainerState::Live
+            {
+                gone.push((facts.id, facts.forwards));
+            }
+        }
+        let mut numbers: Vec<u32> = gone.iter().flat_map(|(_, forwards)| forwards).copied().collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let facts = io.runtime.block_on(table.get(&numbers))?;
+        let there: HashMap<u32, (ContainerId, u64)> = numbers
+            .into_iter()
+            .zip(facts)
+            .filter_map(|(number, facts)| facts.map(|facts| (number, (facts.id, facts.object_bytes))))
+            .collect();
+        let of = |forwards: Vec<u32>| forwards.iter().filter_map(|number| there.get(number).copied()).collect();
+        Ok::<_, IndexError>(gone.into_iter().map(|(id, forwards)| (id, of(forwards))).collect())
+    };
+    Executor::default().run(repository, read).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_format::ids::JobId;
+
+    #[test]
+    fn the_parts_of_a_split_hold_everything_once() {
+        let mut parts = vec![Part { bits: 0, ending: 0 }];
+        for _ in 0..4 {
+            let others: Vec<_> = parts.iter_mut().map(Part::split).collect();
+            parts.extend(others);
+        }
+        for seq in 0..1000 {
+            let id = ContainerId { kind: ContainerKind::Data, job: JobId([seq as u8; 16]), seq };
+            assert_eq!(parts.iter().filter(|part| part.holds(&id)).count(), 1);
+        }
+    }
+}

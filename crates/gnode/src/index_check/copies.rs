@@ -1,0 +1,160 @@
+//! Compares the chunks that are in containers with those that are listed, both in order of their keys.
+
+use std::collections::BTreeMap;
+
+use futures::StreamExt;
+use larder_format::index_tables::{ChunkKey, ChunkPlace, ContainerFacts, CopyKey};
+use larder_format::layout::Layout;
+use larder_format::names;
+use larder_index::{
+    Changes, Chunks, Copies, Cursor, IndexError, IndexPass, IndexSnapshot, LookupOptions, Records, Sorted, TableView,
+    TypedTable,
+};
+use larder_job::Progress;
+use larder_store::RepositoryError;
+
+use super::{IndexCheck, IndexFinding, Needs};
+use crate::ingest::listing::{Groups, places};
+
+/// Tables of containers that are read at once.
+const CONCURRENT_READS: usize = 16;
+
+/// Every chunk of every container is listed once, and whatever is listed is there. Says whether it came to its end.
+pub(super) fn compare(
+    pass: &IndexPass,
+    index: &IndexSnapshot,
+    mut containers: BTreeMap<u32, ContainerFacts>,
+    needs: &Needs,
+    agreement: &mut IndexCheck,
+    progress: &dyn Progress,
+    stop: &dyn Fn() -> bool,
+) -> Result<bool, IndexError> {
+    let runs = &index.manifest.runs;
+    let mut unreadable = Vec::new();
+    let Some(actual) = collect(pass, &containers, needs, agreement, progress, stop, &mut unreadable)? else {
+        return Ok(false);
+    };
+    // That such a container is unreadable was told; what the index says of its chunks may well be so.
+    containers.retain(|number, _| !unreadable.contains(number));
+    let containers = &containers;
+    let chunks: TableView<Chunks> = TableView::new(pass.io.clone(), runs, LookupOptions::default());
+    let copies: TableView<Copies> = TableView::new(pass.io.clone(), runs, LookupOptions::default());
+    let mut actual = Groups::new(actual);
+    let mut entries = chunks.scan(0..=u64::MAX, pass.memory / 8).into_cursor();
+    let mut others = Groups::new(copies.scan(0..=u64::MAX, pass.memory / 8));
+    let mut comparing = Comparing { containers, agreement };
+    let mut has = [actual.advance()?, entries.advance()?, others.advance()?];
+    loop {
+        let keys = [has[0].then(|| actual.key()), has[1].then(|| entries.key()), has[2].then(|| others.key())];
+        let Some(key) = keys.iter().flatten().min().map(|key| key.to_vec()) else { return Ok(true) };
+        let takes = keys.map(|this| this == Some(&key));
+        let there = if takes[0] { actual.value().unwrap_or_default() } else { &[] };
+        let entry = if takes[1] { entries.value() } else { None };
+        let copies = if takes[2] { others.value().unwrap_or_default() } else { &[] };
+        comparing.compare(&key, there, entry, copies)?;
+        if takes[0] {
+            has[0] = actual.advance()?;
+        }
+        if takes[1] {
+            has[1] = entries.advance()?;
+        }
+        if takes[2] {
+            has[2] = others.advance()?;
+        }
+    }
+}
+
+/// The chunks that are in the containers; `None` when it was asked to stop.
+fn collect(
+    pass: &IndexPass,
+    containers: &BTreeMap<u32, ContainerFacts>,
+    needs: &Needs,
+    agreement: &mut IndexCheck,
+    progress: &dyn Progress,
+    stop: &dyn Fn() -> bool,
+    unreadable: &mut Vec<u32>,
+) -> Result<Option<Records<Copies, Sorted>>, IndexError> {
+    let mut actual: Changes<Copies> = Changes::new(&pass.io, pass.memory / 2, &pass.folder)?;
+    let repository = &pass.io.repository;
+    let reads = containers
+        .iter()
+        .map(|(number, facts)| async move { (*number, facts, repository.read_container_index(facts.id).await) });
+    let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
+    while let Some((number, facts, read)) = pass.io.runtime.block_on(reads.next()) {
+        if stop() {
+            return Ok(None);
+        }
+        progress.done(0, facts.object_bytes);
+        let index = match read {
+            Ok(index) => index,
+            Err(error) if error.is_damage() => {
+                let container = names::container(facts.id);
+                let needed_by = needs.needed_by(number, facts);
+                let reason = match &error {
+                    RepositoryError::Store(error) => error.kind.to_string(),
+                    RepositoryError::Damaged { source, .. } => source.to_string(),
+                    error => error.to_string(),
+                };
+                agreement.found(IndexFinding::ContainerUnreadable { container, reason, needed_by });
+                agreement.unreadable += 1;
+                unreadable.push(number);
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let bytes: u64 = index.chunks.iter().map(|chunk| u64::from(chunk.size)).sum();
+        if (facts.chunks as usize, facts.bytes, facts.object_bytes) != (index.chunks.len(), bytes, index.object_len) {
+            agreement.found(IndexFinding::WrongFacts { container: names::container(facts.id) });
+        }
+        // In the layout `lifecycle` chunks are found by their names.
+        if facts.layout == Layout::Lifecycle {
+            continue;
+        }
+        // From behind, so that of equal chunks in one container the first holds.
+        for (place, chunk) in index.chunks.iter().enumerate().rev() {
+            let place = u32::try_from(place).unwrap_or(u32::MAX);
+            let key = CopyKey { chunk: ChunkKey::of(&chunk.fingerprint), container: number };
+            actual.put(&key, &place)?;
+            agreement.chunks += 1;
+        }
+    }
+    actual.sorted().map(Some)
+}
+
+struct Comparing<'a> {
+    containers: &'a BTreeMap<u32, ContainerFacts>,
+    agreement: &'a mut IndexCheck,
+}
+
+impl Comparing<'_> {
+    /// Compares one chunk: where it is, where the index leads, and where else it is said to be.
+    fn compare(&mut self, key: &[u8], there: &[u8], entry: Option<&[u8]>, copies: &[u8]) -> Result<(), IndexError> {
+        let wrong = |source| IndexError::WrongRecord { table: Chunks::TABLE, key: key.to_vec(), source };
+        let key = Chunks::decode_key(key).map_err(wrong)?;
+        let entry = entry.map(ChunkPlace::decode).transpose().map_err(wrong)?;
+        let mut missing: Vec<ChunkPlace> = places(there).collect::<Result<_, _>>()?;
+        let everywhere = missing.clone();
+        self.agreement.different_chunks += u64::from(!missing.is_empty());
+        let is_known = |place: &ChunkPlace| self.containers.contains_key(&place.container);
+        let entry = entry.filter(is_known);
+        let listed: Vec<ChunkPlace> = places(copies).collect::<Result<_, _>>()?;
+        let listed = listed.into_iter().filter(is_known);
+        self.agreement.waiting += u64::from(entry.is_none() && !missing.is_empty());
+        for place in entry.into_iter().chain(listed) {
+            let container = names::container(self.containers[&place.container].id);
+            let chunk = place.chunk;
+            match missing.iter().position(|missing| *missing == place) {
+                Some(found) => drop(missing.swap_remove(found)),
+                None if everywhere.contains(&place) => {
+                    self.agreement.found(IndexFinding::ListedTwice { container, chunk });
+                }
+                None => self.agreement.found(IndexFinding::WrongPlace { container, chunk, key }),
+            }
+        }
+        for place in missing {
+            let container = names::container(self.containers[&place.container].id);
+            self.agreement.found(IndexFinding::ChunkUnknown { container, chunk: place.chunk });
+        }
+        Ok(())
+    }
+}

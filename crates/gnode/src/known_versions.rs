@@ -1,0 +1,445 @@
+//! What the index knows of versions and containers, as one pass reads it, adds to it and writes it.
+//!
+//! A version that the index has under the generation that holds needs no look at its manifest. Everything else is read from
+//! the manifests, so an index that lags, or none, costs reads and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use larder_format::ids::{ContainerId, JobId, RunId, SeriesKey};
+use larder_format::index_manifest::{IndexManifest, IndexedVersion, RunRef, Table, VersionState};
+use larder_format::index_tables::{ContainerFacts, ContainerState};
+use larder_format::layout::Layout;
+use larder_format::lease::Pin;
+use larder_format::manifest::{ContainerUsage, Manifest};
+use larder_format::sketch::Sketch;
+use larder_index::tables::{Changes, ContainerExtents, Containers, TableView};
+use larder_index::{IndexError, IndexSnapshot, LookupOptions, PassRuns};
+use larder_lifecycle::arrange::Unarranged;
+use larder_store::rules::Rule;
+use larder_store::survey::ListedContainer;
+
+use crate::error::PassError;
+use crate::ingest::Sketches;
+use crate::lifespans::{Lifespans, Numbers};
+use crate::reclaim::RetentionView;
+use crate::tables::IndexWork;
+
+/// Runs of the table at which it is rewritten as one. Every run is read by every pass.
+const RUNS_MAX: usize = 8;
+
+/// What of a manifest is taken in.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    pub(crate) containers: Vec<ContainerUsage>,
+    pub(crate) sketch: Sketch,
+    pub(crate) layout: Layout,
+}
+
+impl From<Manifest> for Contents {
+    fn from(manifest: Manifest) -> Self {
+        Self { containers: manifest.containers, sketch: manifest.summary.sketch, layout: manifest.summary.layout }
+    }
+}
+
+/// Versions and containers.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    versions: BTreeMap<Pin, IndexedVersion>,
+    lifespans: Lifespans,
+    next_version: u32,
+    /// Versions that are retained, whether the index had them or not.
+    retained: BTreeSet<Pin>,
+    ingested: u64,
+    /// Versions that were dropped, with rows or without.
+    dropped: u64,
+    /// Containers that manifests name which count and were not taken in: several generations, and what only a lease retains.
+    held: HashSet<ContainerId>,
+    /// Every generation that counts of every version that is retained, of the standard layout.
+    counting: Vec<(Pin, u32)>,
+    /// The same of the layout `lifecycle`.
+    counting_arranged: Vec<(Pin, u32)>,
+    /// Series of the layout `lifecycle` with generations that count and were not taken in.
+    unsettled: BTreeSet<SeriesKey>,
+    /// `UnsettledLeft`.
+    leaves_unsettled: bool,
+    /// Versions of the layout `lifecycle` that were dropped: their numbers, by series.
+    dropped_numbers: Numbers,
+    /// Samples of versions that were taken in.
+    sketches: Sketches,
+    /// A version without a number left is not taken in; the next pass reads it again.
+    is_full: bool,
+}
+
+/// What is to be written of it.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) versions: Vec<IndexedVersion>,
+    pub(crate) runs: Vec<RunRef>,
+    pub(crate) next_version: u32,
+    pub(crate) next_container: u32,
+    pub(crate) next_age: u64,
+    pub(crate) containers: u64,
+    pub(crate) ingested: u64,
+    pub(crate) sketches: Sketches,
+    /// Names for what else the pass writes.
+    pub(crate) ids: PassRuns,
+}
+
+impl Ledger {
+    /// Reads what the index has.
+    pub(crate) async fn load(work: IndexWork<'_>, base: &IndexSnapshot) -> Result<Self, PassError> {
+        let manifest = &base.manifest;
+        let runs = manifest.runs.clone();
+        let memory = work.limits.memory / 4;
+        // A container is there whole, or it was retired whole.
+        let is_whole = |facts: &ContainerFacts| match facts.state {
+            ContainerState::Live => facts.retired_chunks == 0,
+            ContainerState::Queued | ContainerState::Gone | ContainerState::Arranged => {
+                facts.retired_chunks == facts.chunks && facts.retired_bytes == facts.bytes
+            }
+        };
+        let (next_container, counted) = (manifest.head.next_container, manifest.head.statistics.containers);
+        let follows = work.repository.keeps(Rule::RedirectIsReference);
+        let inherits = work.repository.keeps(Rule::LaterReferencesInherit);
+        let all = move |io| {
+            let table: TableView<Containers> = TableView::new(io, &runs, LookupOptions::default());
+            let records = counted.min(table.records_at_most());
+            let mut lifespans = Lifespans::new(next_container, usize::try_from(records).unwrap_or(0));
+            (lifespans.follows, lifespans.inherits) = (follows, inherits);
+            let mut is_known = true;
+            for record in table.scan(0..=u64::MAX, memory) {
+                if let (number, Some(facts)) = record? {
+                    is_known &= number < next_container && is_whole(&facts);
+                    is_known &= lifespans.push(number, &facts).is_some();
+                }
+            }
+            lifespans.sort();
+            Ok::<_, IndexError>(is_known.then_some(lifespans))
+        };
+        let lifespans = work.run(all).await?.ok_or(PassError::UnknownTables)?;
+        let versions = manifest.versions.iter();
+        let versions = versions.map(|version| (Pin { series: version.series, job: version.job }, *version));
+        Ok(Self {
+            versions: versions.collect(),
+            lifespans,
+            // 0 is before all versions.
+            next_version: manifest.head.next_version.max(1),
+            retained: BTreeSet::new(),
+            ingested: 0,
+            dropped: 0,
+            held: HashSet::new(),
+            counting: Vec::new(),
+            counting_arranged: Vec::new(),
+            unsettled: BTreeSet::new(),
+            leaves_unsettled: work.repository.keeps(Rule::UnsettledLeft),
+            dropped_numbers: Numbers::new(),
+            sketches: Sketches::new(),
+            is_full: false,
+        })
+    }
+
+    /// Bytes of memory that the table of containers takes. It is all in memory, whatever the size of the repository.
+    pub(crate) fn table_bytes(&self) -> u64 {
+        self.lifespans.bytes()
+    }
+
+    /// Whether the index knows what this generation of a version uses.
+    pub(crate) fn knows(&self, version: &Pin, generation: u32) -> bool {
+        self.versions.get(version).is_some_and(|known| known.generation == generation)
+    }
+
+    /// A version that the index took in, of which the manifest is gone although nobody forgot it, with the generation that it knows.
+    /// A manifest that a pass removes is no longer in the index by then, so this one was lost.
+    pub(crate) fn lost(
+        &self,
+        registers: &BTreeMap<Pin, Vec<u32>>,
+        is_marked: impl Fn(&Pin) -> bool,
+    ) -> Option<(Pin, u32)> {
+        let retained = self.versions.iter().filter(|(_, version)| version.state == VersionState::Retained);
+        let mut lost = retained.filter(|(pin, version)| {
+            let generations = registers.get(pin).map_or(&[][..], Vec::as_slice);
+            let is_there = generations.first() == Some(&0) && generations.last() >= Some(&version.generation);
+            !is_there && !is_marked(pin)
+        });
+        lost.next().map(|(pin, version)| (*pin, version.generation))
+    }
+
+    /// A version that the index knows is retained.
+    pub(crate) fn retain(&mut self, version: Pin) {
+        self.retained.insert(version);
+        if let Some(known) = self.versions.get(&version) {
+            let (generation, layout) = (known.generation, known.layout);
+            self.count(version, generation, layout);
+        }
+    }
+
+    /// A generation of a version counts that is not taken in.
+    pub(crate) fn hold(&mut self, version: Pin, generation: u32, contents: &Contents) {
+        self.held.extend(contents.containers.iter().map(|usage| usage.container));
+        match contents.layout {
+            Layout::Standard => {}
+            Layout::Lifecycle => drop(self.unsettled.insert(version.series)),
+        }
+        self.count(version, generation, contents.layout);
+    }
+
+    fn count(&mut self, version: Pin, generation: u32, layout: Layout) {
+        match layout {
+            Layout::Standard => self.counting.push((version, generation)),
+            Layout::Lifecycle => self.counting_arranged.push((version, generation)),
+        }
+    }
+
+    /// The containers that have a record.
+    pub(crate) fn containers(&self) -> impl Iterator<Item = (u32, ContainerId)> {
+        self.lifespans.containers().map(|(number, id, _)| (number, id))
+    }
+
+    /// Those of data in the layout `lifecycle`.
+    pub(crate) fn arranged(&self) -> impl Iterator<Item = (u32, ContainerId)> {
+        let arranged = self.lifespans.containers().filter(|(.., layout)| *layout == Layout::Lifecycle);
+        arranged.map(|(number, id, _)| (number, id))
+    }
+
+    /// Takes in a container that no version names, and that is not asked for by name here; `None` when the numbers are used up.
+    pub(crate) fn ingest_unnamed(
+        &mut self,
+        id: ContainerId,
+        chunks: u32,
+        bytes: u64,
+        object_bytes: u64,
+    ) -> Option<u32> {
+        self.lifespans.ingest_unnamed(id, chunks, bytes, object_bytes)
+    }
+
+    /// Takes in the containers of a generation that only a lease retains, so that the index can say where their chunks went. After
+    /// [`Ledger::prune`].
+    pub(crate) fn ingest_named(&mut self, containers: &[ContainerUsage], layout: Layout) -> Option<()> {
+        self.lifespans.ingest_named(containers, layout)
+    }
+
+    /// The containers that hold what was moved out of a retired one.
+    pub(crate) fn forwards_of(&self, container: &ContainerId) -> Vec<ContainerId> {
+        self.lifespans.forwards_of(container)
+    }
+
+    /// Whether a container was retired, so that no manifest that names it keeps it.
+    pub(crate) fn is_retired(&self, container: &ContainerId) -> bool {
+        self.lifespans.is_retired(container)
+    }
+
+    /// A version is retained as this generation, which uses these containers and is the only one that counts.
+    pub(crate) fn ingest(&mut self, version: Pin, generation: u32, contents: Contents) {
+        if self.knows(&version, generation) {
+            // Above it lies a generation that was retired.
+            self.retain(version);
+            return;
+        }
+        let Pin { series, job } = version;
+        let number = self.next_version;
+        let next = number.checked_add(1).filter(|_| !self.is_full);
+        let Contents { containers, layout, .. } = &contents;
+        let layout = *layout;
+        let Some(next) = next.filter(|_| self.lifespans.ingest(series, number, containers, layout).is_some()) else {
+            self.is_full = true;
+            self.hold(version, generation, &contents);
+            return;
+        };
+        self.next_version = next;
+        self.ingested += 1;
+        self.retained.insert(version);
+        let state = VersionState::Retained;
+        let row =
+            IndexedVersion { number, series, job, generation, state, layout, is_arranged: false, is_carried: false };
+        self.versions.insert(version, row);
+        // What is of the other layout is found by nobody who looks for something similar, and needs nothing of what others have.
+        if layout == Layout::Standard && !contents.sketch.is_empty() {
+            self.sketches.insert(series, (number, contents.sketch));
+        }
+        self.count(version, generation, layout);
+    }
+
+    /// Versions of which nothing is to be kept lose their rows, and containers that none of the others uses and that may go theirs.
+    /// Returns those containers.
+    pub(crate) fn prune(&mut self, may_go: &dyn Fn(&ContainerId) -> bool) -> Vec<ListedContainer> {
+        let retained = std::mem::take(&mut self.retained);
+        let before = self.versions.len();
+        let dropped = self
+            .versions
+            .iter()
+            .filter(|(pin, version)| version.layout == Layout::Lifecycle && !retained.contains(pin));
+        for (pin, version) in dropped {
+            self.dropped_numbers.entry(pin.series).or_default().insert(version.number);
+        }
+        self.versions.retain(|pin, _| retained.contains(pin));
+        self.dropped += (before - self.versions.len()) as u64;
+        self.lifespans.prune(&numbers_of(&self.versions), &self.held, may_go)
+    }
+
+    /// The containers that retained versions need. After [`Ledger::prune`].
+    pub(crate) fn used(&self) -> impl Iterator<Item = ContainerId> {
+        self.lifespans.used(&numbers_of(&self.versions), &self.held)
+    }
+
+    /// So many versions go that had no rows.
+    pub(crate) fn note_dropped(&mut self, versions: u64) {
+        self.dropped += versions;
+    }
+
+    /// Versions that were dropped.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// The number that the next version gets.
+    pub(crate) fn next_version(&self) -> u32 {
+        self.next_version
+    }
+
+    /// How many versions it has.
+    pub(crate) fn len(&self) -> u64 {
+        self.versions.len() as u64
+    }
+
+    /// Every generation that counts of every version that is retained, of the standard layout.
+    pub(crate) fn counting(&self) -> &[(Pin, u32)] {
+        &self.counting
+    }
+
+    /// The same of the layout `lifecycle`.
+    pub(crate) fn counting_arranged(&self) -> &[(Pin, u32)] {
+        &self.counting_arranged
+    }
+
+    /// Every generation whose chunks may lie in containers that are retired chunk by chunk. Names of the layout `lifecycle` lead to
+    /// containers that are not; but in an index that was rebuilt they lead to whatever has their chunks (`CollectorAsksAll`).
+    pub(crate) fn walked(&self, is_rebuilt: bool) -> Vec<(Pin, u32)> {
+        let arranged = if is_rebuilt { self.counting_arranged() } else { &[] };
+        [self.counting(), arranged].concat()
+    }
+
+    /// Series of the layout `lifecycle` of which versions came or went, or all of them. Not those of which some manifests count that were
+    /// not taken in: what these need is not known. After [`Ledger::prune`].
+    pub(crate) fn unarranged(&self, all_series: bool) -> Vec<Unarranged> {
+        let of_layout = self.versions.values().filter(|version| version.layout == Layout::Lifecycle);
+        let mut all: BTreeMap<SeriesKey, Vec<IndexedVersion>> = BTreeMap::new();
+        for version in of_layout.filter(|version| !self.leaves_unsettled || !self.unsettled.contains(&version.series)) {
+            all.entry(version.series).or_default().push(*version);
+        }
+        let unarranged = all.into_iter().filter_map(|(series, mut versions)| {
+            versions.sort_by_key(|version| version.number);
+            let oldest = versions.first().map_or(0, |version| version.number);
+            let dropped = self.dropped_numbers.get(&series);
+            let has_left = dropped.and_then(BTreeSet::last).is_some_and(|newest| *newest > oldest);
+            let unarranged = Unarranged {
+                series,
+                versions,
+                has_left,
+                has_lost: dropped.is_some(),
+                is_wanted: all_series,
+                holes_percent: 0.0,
+                every: 1,
+            };
+            (unarranged.is_due() || unarranged.has_lost).then_some(unarranged)
+        });
+        unarranged.collect()
+    }
+
+    /// What the retained versions allow: their numbers, those of the newest of each series and of `bases`, and containers that are
+    /// named otherwise. After [`Ledger::prune`].
+    pub(crate) fn rights(&self, bases: &BTreeSet<Pin>) -> RetentionView {
+        let mut spared: BTreeMap<Pin, IndexedVersion> = BTreeMap::new();
+        for of_series in self.versions.iter().collect::<Vec<_>>().chunk_by(|(a, _), (b, _)| a.series == b.series) {
+            // They come by rising id, as in the catalog.
+            spared.extend(of_series.last().map(|(pin, version)| (**pin, **version)));
+        }
+        let bases = bases.iter().filter_map(|base| Some((*base, *self.versions.get(base)?)));
+        spared.extend(bases);
+        let of_layout = |layout| self.versions.iter().filter(move |(_, version)| version.layout == layout);
+        let of_layout = |layout| numbers_of(&of_layout(layout).map(|(pin, version)| (*pin, *version)).collect());
+        RetentionView {
+            retained: numbers_of(&self.versions),
+            spared: numbers_of(&spared),
+            arranged: of_layout(Layout::Lifecycle),
+            standard: of_layout(Layout::Standard),
+            held: self.held.clone(),
+            ..RetentionView::default()
+        }
+    }
+
+    /// How many versions were taken in.
+    pub(crate) fn ingested(&self) -> u64 {
+        self.ingested
+    }
+
+    /// How many containers this index does not have.
+    pub(crate) fn new_containers(&self, base: &IndexManifest) -> u64 {
+        u64::from(self.lifespans.next_container() - base.head.next_container)
+    }
+
+    /// Whether it has a record of a container.
+    pub(crate) fn has_record(&self, container: &ContainerId) -> bool {
+        self.lifespans.has(container)
+    }
+
+    /// Whether versions were taken in, which is worth an index.
+    pub(crate) fn has_new(&self) -> bool {
+        self.ingested > 0
+    }
+
+    /// Writes what changed as a run of this pass, or all of it when there are many runs.
+    pub(crate) async fn write(
+        self,
+        work: IndexWork<'_>,
+        job: JobId,
+        manifest: &IndexManifest,
+    ) -> Result<Written, PassError> {
+        let versions: Vec<IndexedVersion> = self.versions.values().copied().collect();
+        let (next_version, ingested) = (self.next_version, self.ingested);
+        let (next_container, containers) = (self.lifespans.next_container(), self.lifespans.len() as u64);
+        let (mut runs, age) = (manifest.runs.clone(), manifest.head.next_age);
+        let (mut next_age, mut ids, sketches) = (age, PassRuns::new(job), self.sketches.clone());
+        if self.lifespans.has_changed() {
+            let is_anew = manifest.runs_of(Table::Containers).len() >= RUNS_MAX;
+            if is_anew {
+                runs.retain(|run| run.table != Table::Containers);
+            }
+            next_age += 1;
+            let memory = work.limits.memory / 4;
+            let gone = self.lifespans.gone().to_vec();
+            let gone = if manifest.runs_of(Table::Extents).is_empty() { Vec::new() } else { gone };
+            let changes = move |io| {
+                let mut changes: Changes<Containers> = Changes::new(&io, memory, &std::env::temp_dir())?;
+                match is_anew {
+                    true => self.lifespans.all().try_for_each(|(number, facts)| changes.put(&number, &facts))?,
+                    false => self.lifespans.changes().try_for_each(|(number, facts)| match facts {
+                        Some(facts) => changes.put(&number, &facts),
+                        None => changes.remove(&number),
+                    })?,
+                }
+                let mut runs = changes.write(&io, &ids, age)?;
+                let mut extents: Changes<ContainerExtents> = Changes::new(&io, memory, &std::env::temp_dir())?;
+                gone.iter().try_for_each(|container| extents.remove(container))?;
+                runs.extend(extents.write(&io, &ids, age)?);
+                Ok::<_, IndexError>((runs, ids))
+            };
+            let (written, used) = work.run(changes).await?;
+            ids = used;
+            runs.extend(written);
+        }
+        Ok(Written { versions, runs, next_version, next_container, next_age, containers, ingested, sketches, ids })
+    }
+}
+
+fn numbers_of(versions: &BTreeMap<Pin, IndexedVersion>) -> Numbers {
+    let mut numbers = Numbers::new();
+    for version in versions.values() {
+        numbers.entry(version.series).or_default().insert(version.number);
+    }
+    numbers
+}
+
+/// The objects of runs.
+pub(crate) fn run_ids(manifest: &IndexManifest) -> impl Iterator<Item = RunId> {
+    manifest.runs.iter().map(|run| run.id)
+}

@@ -1,0 +1,104 @@
+//! When a pass looks for what no version needs, chunk by chunk. Pure.
+//!
+//! That reads all recipes, so it is done when many versions were forgotten since the last time. What then lies in containers that newest
+//! versions use stays, and when that is much, there is more to come: compaction makes newest versions leave containers of which they
+//! use little, and others take their places. So it is looked for once more when versions were taken in since; once, or a
+//! repository in which something is always left would have all recipes read by every pass.
+
+use larder_format::index_manifest::IndexHead;
+
+use crate::reclaim::{Exact, Remains};
+
+/// What no version needs is looked for when one in so many was forgotten since the last time.
+const ONE_IN: u64 = 4;
+
+/// What says whether it is time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Search {
+    /// Versions that were dropped since the last time.
+    pub(super) dropped: u64,
+    /// The number that the next version had when much was left.
+    pub(super) left: Option<u32>,
+    /// Versions that there are.
+    pub(super) versions: u64,
+    /// The number that the next version gets.
+    pub(super) next_version: u32,
+}
+
+impl Search {
+    fn is_worth_it(&self) -> bool {
+        self.dropped > 0 && self.dropped.saturating_mul(ONE_IN) >= self.versions
+    }
+
+    fn is_due(&self) -> bool {
+        self.is_worth_it() || self.left.is_some_and(|left| self.next_version > left)
+    }
+
+    /// Whether it is looked for now.
+    pub(super) fn is_wanted(&self, exact: Exact) -> bool {
+        match exact {
+            Exact::Never => false,
+            Exact::WhenWorth => self.is_due(),
+            Exact::Always => true,
+        }
+    }
+
+    /// Notes for the next index. `found` is what was left of what was looked for; `None` when nothing was.
+    pub(super) fn note(&self, exact: Exact, found: Option<Remains>, head: &mut IndexHead) {
+        let dropped = Some(self.dropped).filter(|dropped| *dropped > 0);
+        (head.dropped, head.left) = match found {
+            // Whatever asks for it goes on asking.
+            None | Some(Remains::Unfinished) => (dropped, self.left),
+            Some(Remains::Few) => (None, None),
+            Some(Remains::Much) if self.is_worth_it() || exact == Exact::Always => (None, Some(self.next_version)),
+            Some(Remains::Much) => (None, None),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_index::IndexSnapshot;
+
+    const SEARCH: Search = Search { dropped: 2, left: None, versions: 8, next_version: 20 };
+
+    fn noted(search: Search, exact: Exact, found: Option<Remains>) -> (Option<u64>, Option<u32>) {
+        let mut head = IndexSnapshot::empty().manifest.head.clone();
+        search.note(exact, found, &mut head);
+        (head.dropped, head.left)
+    }
+
+    #[test]
+    fn a_quarter_of_the_versions_asks_for_it() {
+        assert!(SEARCH.is_wanted(Exact::WhenWorth) && !SEARCH.is_wanted(Exact::Never));
+        for fewer in [Search { dropped: 1, ..SEARCH }, Search { dropped: 0, versions: 0, ..SEARCH }] {
+            assert!(!fewer.is_wanted(Exact::WhenWorth) && fewer.is_wanted(Exact::Always));
+        }
+    }
+
+    #[test]
+    fn what_was_left_is_looked_for_once_more_when_versions_have_come() {
+        assert_eq!(noted(SEARCH, Exact::WhenWorth, Some(Remains::Few)), (None, None));
+        assert_eq!(noted(SEARCH, Exact::WhenWorth, Some(Remains::Much)), (None, Some(20)));
+        let after = Search { dropped: 0, left: Some(20), ..SEARCH };
+        assert!(!after.is_wanted(Exact::WhenWorth));
+        let later = Search { next_version: 21, ..after };
+        assert!(later.is_wanted(Exact::WhenWorth));
+        assert_eq!(noted(later, Exact::WhenWorth, Some(Remains::Much)), (None, None), "this was once more");
+        assert_eq!(
+            noted(later, Exact::Always, Some(Remains::Much)),
+            (None, Some(21)),
+            "who is told to look did not use it up"
+        );
+    }
+
+    #[test]
+    fn what_was_not_done_is_still_asked_for() {
+        for found in [None, Some(Remains::Unfinished)] {
+            assert_eq!(noted(SEARCH, Exact::WhenWorth, found), (Some(2), None));
+            let later = Search { dropped: 0, left: Some(19), ..SEARCH };
+            assert_eq!(noted(later, Exact::WhenWorth, found), (None, Some(19)));
+        }
+    }
+}

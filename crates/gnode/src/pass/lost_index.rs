@@ -1,0 +1,74 @@
+//! An index that was lost, told from one that never was, and rebuilt before anything is decided without it (`RebuiltFirst`).
+//!
+//! Only an index knows what was retired, and a delete may be under way for as long as a store likes. A pass that took a repository
+//! whose index is lost for a new one would see containers that are about to go, find nothing missing, and collect what the index led to
+//! instead. The same holds when only the newest index is lost, and the one before it is still there. So the pass does what
+//! `repair index` does, which keeps all copies, and goes on from there.
+
+use larder_index::{Current, State};
+use larder_store::Repository;
+use larder_store::rules::Rule;
+
+use super::options::PassOptions;
+use crate::error::PassError;
+use crate::repair::rebuild_within;
+use crate::surroundings::{Surroundings, stop};
+
+/// What a pass begins with.
+pub(super) struct Beginning {
+    pub(super) current: Current,
+    /// The number of the index that was rebuilt, if one was.
+    pub(super) rebuilt: Option<u64>,
+}
+
+/// The index that counts, rebuilt if it was lost. It is marked then (`MarkedBeforeRemoval`).
+pub(super) async fn begin(
+    surroundings: &Surroundings,
+    options: &PassOptions,
+    repository: &Repository,
+    started_ms: u64,
+) -> Result<Beginning, PassError> {
+    let mut current = match options.dry_run {
+        true => Current::look(repository).await?,
+        false => Current::settle(repository).await?,
+    };
+    if !is_lost(repository, &current).await? {
+        return Ok(Beginning { current, rebuilt: None });
+    }
+    if !repository.keeps(Rule::RebuiltFirst) {
+        current.state = State::Whole;
+        return Ok(Beginning { current, rebuilt: None });
+    }
+    if options.dry_run {
+        return Err(PassError::LostIndex);
+    }
+    match &current.state {
+        State::Lost { number } => {
+            tracing::warn!(number, "the newest index is missing; it is rebuilt from snapshots and containers first");
+        }
+        _ => tracing::warn!("the index is missing; it is rebuilt from snapshots and containers first"),
+    }
+    let within = Surroundings { stop: stop(surroundings, options.max_duration, started_ms), ..surroundings.clone() };
+    let rebuilt = rebuild_within(&within, options.memory).await?.number;
+    let current = Current::settle(repository).await?;
+    if is_lost(repository, &current).await? {
+        return Err(PassError::Overtaken);
+    }
+    Ok(Beginning { current, rebuilt })
+}
+
+/// Whether there has been an index that is not there: its mark says so, or there is none, and a job has a register and not its lease.
+/// Only passes remove leases, and only after they published.
+async fn is_lost(repository: &Repository, current: &Current) -> Result<bool, PassError> {
+    match current.state {
+        State::Lost { .. } => return Ok(true),
+        State::Damaged { .. } => return Ok(false),
+        State::Whole if current.snapshot.number > 0 => return Ok(false),
+        State::Whole => {}
+    }
+    // Registers before leases: whoever creates one has its lease before.
+    let registers = repository.list_registers().await?;
+    let jobs = repository.list_jobs().await?;
+    let has_lease = |job| jobs.get(job).is_some_and(|listed| !listed.renewals.is_empty());
+    Ok(registers.iter().any(|(pin, generations)| generations.first() == Some(&0) && !has_lease(&pin.job)))
+}

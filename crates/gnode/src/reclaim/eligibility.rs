@@ -1,0 +1,191 @@
+//! Which containers may be retired, and which of them chunks may be led to. What the rules of `docs/concurrency.md` say of
+//! containers is decided here, from what the pass saw and what the index says.
+
+use std::collections::HashSet;
+
+use larder_format::ids::{ContainerId, ContainerKind, JobId};
+use larder_format::index_tables::{ContainerFacts, ContainerState};
+use larder_format::layout::Layout;
+use larder_index::{Containers, Draft, IndexError, IndexPass, LookupOptions};
+use larder_lifecycle::arrange::ContainerRights;
+
+use crate::ingest::Numbers;
+use crate::lifespans::{self, is_used};
+
+/// What the pass saw.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RetentionView {
+    /// The versions that the index has and that are retained: not marked, in their newest generation, the only one that counts.
+    pub(crate) retained: lifespans::Numbers,
+    /// Of those the newest of each series, and those on which running backups and compactions build. They need no index.
+    pub(crate) spared: lifespans::Numbers,
+    /// Of the versions in `retained` those of the layout `lifecycle`.
+    pub(crate) arranged: lifespans::Numbers,
+    /// And those of the standard layout.
+    pub(crate) standard: lifespans::Numbers,
+    /// Containers that manifests name which count and are not in the index.
+    pub(crate) held: HashSet<ContainerId>,
+    /// Jobs that were settled before the leases were listed.
+    pub(crate) settled: HashSet<JobId>,
+    /// Jobs that had a lease when they were listed.
+    pub(crate) leased: HashSet<JobId>,
+    /// Jobs that live leases adopt.
+    pub(crate) adopted: HashSet<JobId>,
+    /// Of containers with lower numbers it is not known whether they were retired before.
+    pub(crate) rebuilt: u32,
+}
+
+impl RetentionView {
+    /// Whether a retained version uses a container that is of another layout than the container: such a container is neither
+    /// arranged nor retired (`LayoutsApart`). Arranging asks recipes of one layout, and collection chunk by chunk those of the other.
+    pub(crate) fn is_apart(&self, facts: &ContainerFacts) -> bool {
+        let others = match facts.layout {
+            Layout::Standard => &self.arranged,
+            Layout::Lifecycle => &self.standard,
+        };
+        is_used(facts, others)
+    }
+
+    /// Whether a container could be deleted were it not for the versions that name it (`RetireSettled`, `RetireNotAdopted`).
+    pub(crate) fn is_free(&self, id: &ContainerId) -> bool {
+        let is_over = self.settled.contains(&id.job) || !self.leased.contains(&id.job);
+        is_over && !self.adopted.contains(&id.job)
+    }
+}
+
+impl ContainerRights for RetentionView {
+    fn is_free(&self, id: &ContainerId) -> bool {
+        Self::is_free(self, id)
+    }
+
+    fn is_held(&self, id: &ContainerId) -> bool {
+        self.held.contains(id)
+    }
+
+    fn is_apart(&self, facts: &ContainerFacts) -> bool {
+        Self::is_apart(self, facts)
+    }
+
+    fn rebuilt(&self) -> u32 {
+        self.rebuilt
+    }
+}
+
+/// A container that may be retired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Candidate {
+    pub(super) id: ContainerId,
+    pub(super) chunks: u32,
+    pub(super) bytes: u64,
+    pub(super) object_bytes: u64,
+}
+
+/// Those that may be retired. They grow with the repository, so a map of them would be dear.
+#[derive(Debug, Default)]
+pub(super) struct Candidates {
+    all: Vec<(u32, Candidate)>,
+    numbers: Numbers,
+}
+
+impl Candidates {
+    fn insert(&mut self, number: u32, candidate: Candidate) {
+        self.numbers.insert(number);
+        self.all.push((number, candidate));
+    }
+
+    /// Whether a container is one.
+    pub(super) fn contains_key(&self, number: &u32) -> bool {
+        self.numbers.contains(*number)
+    }
+
+    /// All of them, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&u32, &Candidate)> {
+        self.all.iter().map(|(number, candidate)| (number, candidate))
+    }
+}
+
+/// What may become of containers, by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct Eligibility {
+    /// Those that may be retired.
+    pub(super) candidates: Candidates,
+    /// Those that chunks may be led to.
+    pub(super) redirect_targets: Numbers,
+    /// Of those the ones that newest versions use, and that therefore stay longest.
+    pub(super) newest_targets: Numbers,
+    /// Those that retained versions need, and that may not be retired for now.
+    pub(super) in_use: Numbers,
+    /// Those that are there.
+    pub(super) known: Numbers,
+    /// Uncompressed bytes of all data containers.
+    pub(super) data_bytes: u64,
+    /// Chunks in them.
+    pub(super) data_chunks: u64,
+    /// The number that the next container gets.
+    pub(super) next_container: u32,
+}
+
+impl Eligibility {
+    /// Reads the table of containers as the draft has it. What is distrusted is neither retired nor led to.
+    pub(super) fn read(
+        pass: &IndexPass,
+        draft: &Draft<'_>,
+        rights: &RetentionView,
+        distrusted: &HashSet<ContainerId>,
+    ) -> Result<Self, IndexError> {
+        let next_container = draft.manifest.head.next_container;
+        let mut eligibility = Self { next_container, ..Self::default() };
+        let mut led_to = Numbers::default();
+        let mut unused = Vec::new();
+        let table = draft.view::<Containers>(LookupOptions::default());
+        for record in table.scan(0..=u64::MAX, pass.memory / 4) {
+            let (number, Some(facts)) = record? else { continue };
+            if facts.layout != Layout::Standard {
+                continue;
+            }
+            let is_used = is_used(&facts, &rights.retained);
+            if is_used {
+                facts.forwards.iter().for_each(|forward| led_to.insert(*forward));
+            }
+            if facts.state != ContainerState::Live {
+                continue;
+            }
+            eligibility.known.insert(number);
+            if facts.id.kind != ContainerKind::Data {
+                continue;
+            }
+            eligibility.data_bytes += facts.bytes;
+            eligibility.data_chunks += u64::from(facts.chunks);
+            if distrusted.contains(&facts.id) {
+                continue;
+            }
+            match is_used {
+                true => eligibility.place(number, &facts, rights),
+                false => unused.push((number, facts)),
+            }
+        }
+        // A redirect is a reference (`RedirectIsReference`): what was written for a container that was retired counts as used.
+        for (number, facts) in unused.into_iter().filter(|(number, _)| led_to.contains(*number)) {
+            eligibility.place(number, &facts, rights);
+        }
+        Ok(eligibility)
+    }
+
+    /// A data container that retained versions need and that can be relied on.
+    fn place(&mut self, number: u32, facts: &ContainerFacts, rights: &RetentionView) {
+        let is_spared = is_used(facts, &rights.spared);
+        // `RedirectToCommitted`, `RedirectToUnmarked`: `retained` has versions that count as they are. `RebuiltKeepsCopies`.
+        if number >= rights.rebuilt {
+            self.redirect_targets.insert(number);
+            if is_spared {
+                self.newest_targets.insert(number);
+            }
+        }
+        if !is_spared && !rights.is_apart(facts) && rights.is_free(&facts.id) && !rights.held.contains(&facts.id) {
+            let ContainerFacts { id, chunks, bytes, object_bytes, .. } = *facts;
+            self.candidates.insert(number, Candidate { id, chunks, bytes, object_bytes });
+        } else {
+            self.in_use.insert(number);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Reading what is led to, and copying what has no other copy. Changes nothing that anybody knows of: new containers belong to the
+//! pass, and count when its index does.
+//!
+//! Containers are gone over by rising numbers, so whoever [follows](ChunkFate::Follows) another comes after it: whatever was carried when
+//! time is up can go by itself. One container at least is, or short passes would begin again for ever.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use futures::StreamExt;
+use larder_format::ChunkRef;
+use larder_format::container::ContainerIndex;
+use larder_format::ids::ContainerId;
+use larder_format::index_tables::ChunkPlace;
+use larder_index::{Containers, Draft, IndexPass, LookupOptions};
+use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError, damaged_container};
+
+use super::chunk_fates::{ChunkFate, ChunkFates};
+use super::select::Chosen;
+use super::{ReclaimError, Work};
+
+/// Tables of containers that are read at once.
+const CONCURRENT_READS: usize = 8;
+/// Bytes of containers (uncompressed) whose chunks are gone over together: their records take a fiftieth of that.
+const BATCH_BYTES: u64 = 256 << 20;
+
+/// Where chunks of containers that are retired are.
+#[derive(Debug, Default)]
+pub(super) struct Carried {
+    /// Of each container where they went.
+    pub(super) forwards: BTreeMap<u32, Forwards>,
+    pub(super) redirected_chunks: u64,
+    pub(super) copied_chunks: u64,
+    pub(super) copied_bytes: u64,
+}
+
+/// Containers that have the chunks of another.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Forwards {
+    /// That were there.
+    pub(super) numbers: BTreeSet<u32>,
+    /// That are new.
+    pub(super) own: BTreeSet<ContainerId>,
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// Every chunk has its place.
+    Done(Carried),
+    /// This container cannot be read.
+    Distrusted(ContainerId),
+    /// It was told to stop: these, which have the lowest numbers, have theirs.
+    Stopped(Carried),
+}
+
+/// Carries chunk_fates out.
+pub(super) fn carry(
+    pass: &IndexPass,
+    draft: &Draft<'_>,
+    work: &Work,
+    chosen: &Chosen,
+    mut chunk_fates: ChunkFates,
+    copier: &mut ChunkCopier,
+) -> Result<Ended, ReclaimError> {
+    let mut carrying = Carrying { pass, draft, copier, batch: Batch::default(), carried: Carried::default() };
+    let mut follows = BTreeSet::new();
+    let repository = &pass.io.repository;
+    let reads = chosen.containers.iter().map(|(number, candidate)| async move {
+        (*number, *candidate, repository.read_container_index(candidate.id).await)
+    });
+    let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
+    let mut was_stopped = false;
+    while let Some((number, candidate, read)) = pass.io.runtime.block_on(reads.next()) {
+        if (work.stop)() && !carrying.carried.forwards.is_empty() {
+            was_stopped = true;
+            break;
+        }
+        let index = match read {
+            Ok(index) if index.chunks.len() == candidate.chunks as usize => index,
+            Ok(_) => return Ok(Ended::Distrusted(candidate.id)),
+            Err(error) if error.is_damage() => {
+                tracing::warn!(%error, "a container cannot be read and is not retired");
+                return Ok(Ended::Distrusted(candidate.id));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        carrying.carried.forwards.entry(number).or_default();
+        // Of equal chunks in one container the first is listed, and speaks for the others.
+        let mut met = HashSet::new();
+        for (chunk, reference) in (0u32..).zip(index.chunk_refs()) {
+            let fate = chunk_fates.on(ChunkPlace { container: number, chunk })?;
+            if !met.insert(reference.fingerprint) {
+                continue;
+            }
+            match fate {
+                Some(ChunkFate::Redirect(place)) => carrying.batch.led.push((number, place, reference)),
+                Some(ChunkFate::MovedWith(other)) => drop(follows.insert((number, other))),
+                Some(ChunkFate::Drop) => {}
+                None => carrying.batch.copied.push((number, reference)),
+            }
+        }
+        carrying.batch.bytes += candidate.bytes;
+        if carrying.batch.bytes >= BATCH_BYTES
+            && let Some(container) = carrying.flush()?
+        {
+            return Ok(Ended::Distrusted(container));
+        }
+    }
+    drop(reads);
+    if let Some(container) = carrying.flush()? {
+        return Ok(Ended::Distrusted(container));
+    }
+    let mut carried = carrying.carried;
+    for (container, other) in follows {
+        // Which of the containers with the other's chunks it is was not kept; to keep them all is safe.
+        let own = carried.forwards.get(&other).map(|forwards| forwards.own.clone()).unwrap_or_default();
+        carried.forwards.entry(container).or_default().own.extend(own);
+    }
+    Ok(if was_stopped { Ended::Stopped(carried) } else { Ended::Done(carried) })
+}
+
+/// Chunks that are gone over together.
+#[derive(Debug, Default)]
+struct Batch {
+    bytes: u64,
+    /// Of which container, where there is another copy, and the chunk.
+    led: Vec<(u32, ChunkPlace, ChunkRef)>,
+    copied: Vec<(u32, ChunkRef)>,
+}
+
+struct Carrying<'a> {
+    pass: &'a IndexPass,
+    draft: &'a Draft<'a>,
+    copier: &'a mut ChunkCopier,
+    batch: Batch,
+    carried: Carried,
+}
+
+impl Carrying<'_> {
+    /// Reads and copies what has come together. Gives a container that cannot be read.
+    fn flush(&mut self) -> Result<Option<ContainerId>, ReclaimError> {
+        let Batch { mut led, copied, .. } = std::mem::take(&mut self.batch);
+        led.sort_unstable_by_key(|(_, place, _)| *place);
+        if let Some(container) = self.check(&led)? {
+            return Ok(Some(container));
+        }
+        for (number, place, _) in &led {
+            self.carried.forwards.entry(*number).or_default().numbers.insert(place.container);
+        }
+        self.carried.redirected_chunks += led.len() as u64;
+        let references: Vec<ChunkRef> = copied.iter().map(|(_, reference)| *reference).collect();
+        let copies = match self.copier.copy(&references) {
+            Ok(copies) => copies,
+            Err(RewriteError::Repository(error)) if error.is_damage() => {
+                tracing::warn!(%error, "a container cannot be read and is not retired");
+                let container = damaged_container(&error);
+                return container.map(Some).ok_or_else(|| RewriteError::Repository(error).into());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        for ((number, _), copy) in copied.iter().zip(copies) {
+            self.carried.forwards.entry(*number).or_default().own.insert(copy.container);
+            self.carried.copied_chunks += 1;
+            self.carried.copied_bytes += u64::from(copy.size);
+        }
+        Ok(None)
+    }
+
+    /// Reads the copies that chunks are led to. Gives a container that does not hold what it should.
+    fn check(&self, led: &[(u32, ChunkPlace, ChunkRef)]) -> Result<Option<ContainerId>, ReclaimError> {
+        let mut numbers: Vec<u32> = led.iter().map(|(_, place, _)| place.container).collect();
+        numbers.dedup();
+        let table = self.draft.view::<Containers>(LookupOptions::default());
+        let facts = self.pass.io.runtime.block_on(table.get(&numbers))?;
+        let ids: HashMap<u32, ContainerId> =
+            numbers.iter().zip(facts).filter_map(|(number, facts)| Some((*number, facts?.id))).collect();
+        let repository = &self.pass.io.repository;
+        let reads = led.chunk_by(|(_, a, _), (_, b, _)| a.container == b.container).filter_map(|of_one| {
+            let id = *ids.get(&of_one.first()?.1.container)?;
+            Some(async move { (id, of_one, repository.read_container_index(id).await) })
+        });
+        let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
+        let mut all = Vec::with_capacity(led.len());
+        while let Some((id, of_one, index)) = self.pass.io.runtime.block_on(reads.next()) {
+            let index = match index {
+                Ok(index) => index,
+                Err(error) if error.is_damage() => {
+                    tracing::warn!(%error, "a container cannot be read, so no copy of its chunks is retired");
+                    return Ok(Some(id));
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let Some(mut there) = found(of_one, &index) else { return Ok(Some(id)) };
+            there.dedup();
+            all.append(&mut there);
+        }
+        drop(reads);
+        Ok(self.copier.unreadable_among(&all)?.pop_first())
+    }
+}
+
+/// The chunks of a container that others are led to; `None` when one of them is another chunk.
+fn found(led: &[(u32, ChunkPlace, ChunkRef)], index: &ContainerIndex) -> Option<Vec<ChunkRef>> {
+    let there: Vec<ChunkRef> = index.chunk_refs().collect();
+    let find = |(_, place, chunk): &(u32, ChunkPlace, ChunkRef)| {
+        let copy = there.get(place.chunk as usize).copied();
+        copy.filter(|copy| (copy.fingerprint, copy.size) == (chunk.fingerprint, chunk.size))
+    };
+    led.iter().map(find).collect()
+}

@@ -1,0 +1,51 @@
+//! Every chunk that retained versions name, sorted: all their recipes are read, each distinct segment once.
+
+use larder_format::index_tables::ChunkKey;
+use larder_format::lease::Pin;
+use larder_format::manifest::Register;
+use larder_format::run::{RecordLayout, ValueWidth};
+use larder_index::{IndexPass, Sorted, Sorter};
+use larder_reader::References;
+use larder_rewrite::chunk_copier::RewriteError;
+
+use super::{ReclaimError, Work};
+
+/// Keys of chunks, and nothing with them.
+pub(super) const KEYS: RecordLayout = RecordLayout { key_len: 20, value: ValueWidth::Fixed(0) };
+
+/// The keys of all chunks that these manifests need; `None` when one of them cannot be read, so that it is not known.
+///
+/// By fingerprint, not by place: a chunk that one version has here and another there is needed, and one copy of it enough.
+pub(super) fn needed(pass: &IndexPass, work: &Work, walks: &[(Pin, u32)]) -> Result<Option<Sorted>, ReclaimError> {
+    let repository = &pass.io.repository;
+    let mut keys = Sorter::new(repository, KEYS, pass.memory / 2, &pass.folder)?;
+    let mut references = References::new(&work.context.on(&pass.io.runtime));
+    for (version, generation) in walks {
+        let manifest = match pass.io.runtime.block_on(repository.read_register(*version, *generation)) {
+            Ok(Some(Register::Committed(manifest))) => manifest,
+            Ok(Some(Register::Aborted)) => continue,
+            // Another pass was faster, and this one will not publish anything.
+            Ok(None) => return Ok(None),
+            Err(error) if error.is_damage() => {
+                tracing::warn!(%error, "what is needed is not known, so nothing is collected chunk by chunk");
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let walked = references.visit(&manifest, |chunk| {
+            if (work.stop)() {
+                return Err(ReclaimError::ChunkCopier(RewriteError::Interrupted));
+            }
+            Ok(keys.push(&ChunkKey::of(&chunk.fingerprint).0, Some(&[]))?)
+        });
+        match walked {
+            Ok(()) => {}
+            Err(ReclaimError::Index(error)) if error.is_damage() => {
+                tracing::warn!(%error, "what is needed is not known, so nothing is collected chunk by chunk");
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Some(keys.finish()?))
+}

@@ -1,0 +1,305 @@
+//! Giving containers up: chunks that are stored twice, or that no version needs any more, leave the repository although versions
+//! that stay name the containers they lie in (SlimStore sections V-A, reverse deduplication, and VI, stale containers; exact
+//! collection).
+//!
+//! Containers never change. One that no newest version uses, and of which enough is of no use, is retired as a whole: the table of
+//! chunks leads to another copy of what is needed of it, or to one that is written now. When that index is published, anybody may
+//! delete the container; readers of the versions that name it find its chunks through the index, one hop. Called by a pass, in the
+//! draft of its index, after the chunks of new containers are listed.
+//!
+//! * `eligibility`: which containers may be retired, and which may be led to. The rules of "What tasks that move chunks must obey"
+//!   (`docs/concurrency.md`) are kept there.
+//! * `groups`: every chunk with all its copies.
+//! * `needed`: every chunk that retained versions name, for exact collection.
+//! * `choose`: how much of each container is of no use, and which are worth it.
+//! * `chunk_fates`: of each chunk of a container that goes, where it is found from then on.
+//! * `carry`: copies are read and checked, and made.
+//! * `tables`: what changes in the index.
+//!
+//! Invariants
+//! * A chunk that a retained version needs has, at every moment, a copy that was read and had its fingerprint, in a container that
+//!   the index keeps as long as the version.
+//! * Whatever a record of a container that was retired forwards to is there, and is none that was retired (`OneHop`).
+//! * What cannot be read is neither retired nor led to.
+
+mod chunk_fates;
+pub(crate) mod copies;
+mod eligibility;
+mod evacuate;
+mod mark;
+mod select;
+mod tables;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use larder_format::compress::Compression;
+use larder_format::ids::{ByteCount, ContainerId, JobId};
+use larder_format::index_manifest::Table;
+use larder_format::lease::Pin;
+use larder_index::{Draft, IndexError, IndexPass};
+use larder_job::JobContext;
+use larder_lifecycle::arrange::ArrangeError;
+use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError};
+use larder_store::RepositoryError;
+use larder_store::survey::ListedContainer;
+
+pub(crate) use eligibility::RetentionView;
+
+use eligibility::Eligibility;
+use evacuate::Ended;
+use select::Chosen;
+
+/// How often a pass begins again because something that it relied on cannot be read.
+const ATTEMPTS: u32 = 8;
+
+/// How much that is of no use may stay.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Unused {
+    /// A container is retired when at least so much of it (percent of its bytes) is of no use.
+    OfContainer(u8),
+    /// The worst go first, until of all containers together no more than this (percent) is of no use.
+    OfRepository(f64),
+}
+
+/// When all recipes are read to find what no version needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exact {
+    /// Never: chunks are retired for other copies only.
+    Never,
+    /// When many versions were forgotten since the last time.
+    WhenWorth,
+    /// Now.
+    Always,
+}
+
+/// How containers are retired.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReclaimOptions {
+    /// How much may stay.
+    pub unused: Unused,
+    /// When what no version needs is looked for.
+    pub exact: Exact,
+    /// Bytes that are copied at most, uncompressed.
+    pub max_rewrite: Option<u64>,
+    /// How copies are compressed.
+    pub compression: Compression,
+}
+
+impl Default for ReclaimOptions {
+    fn default() -> Self {
+        Self {
+            unused: Unused::OfContainer(20),
+            exact: Exact::WhenWorth,
+            max_rewrite: None,
+            compression: Compression::DEFAULT,
+        }
+    }
+}
+
+/// What would be retired.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReclaimPlan {
+    /// Containers.
+    pub containers: u64,
+    /// Their bytes, as stored.
+    pub container_bytes: ByteCount,
+    /// Bytes in them, uncompressed, that are needed and have no other copy: about so many are copied.
+    pub copied_bytes: ByteCount,
+    /// Bytes in all containers that are of no use, whether they go or not: about so many.
+    pub unused_bytes: ByteCount,
+    /// Whether all recipes were read to find what no version needs.
+    pub is_exact: bool,
+}
+
+impl ReclaimPlan {
+    /// Adds what was planned after it.
+    pub(crate) fn add(&mut self, next: Self) {
+        self.containers += next.containers;
+        self.container_bytes.0 += next.container_bytes.0;
+        self.copied_bytes.0 += next.copied_bytes.0;
+        self.unused_bytes = next.unused_bytes;
+        self.is_exact |= next.is_exact;
+    }
+}
+
+/// What was retired.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReclaimReport {
+    /// What was planned.
+    pub plan: ReclaimPlan,
+    /// Chunks that are found in containers that were there.
+    pub redirected_chunks: u64,
+    /// Chunks that were copied.
+    pub copied_chunks: u64,
+    /// Bytes of those, uncompressed.
+    pub copied_bytes: ByteCount,
+    /// Of these, bytes in frames that were copied as they were compressed.
+    pub whole_bytes: ByteCount,
+    /// Chunks that no version needs.
+    pub dropped_chunks: u64,
+    /// Containers that were written.
+    pub written: u64,
+    /// Their bytes.
+    pub written_bytes: ByteCount,
+    /// Containers that cannot be read, and were left out of it.
+    pub unreadable: Vec<ContainerId>,
+    /// Whether it was told to stop: what was carried out until then counts, and the next pass goes on.
+    pub was_stopped: bool,
+    /// What stays of what was looked for.
+    pub(crate) remains: Remains,
+    /// Those that are to be deleted.
+    pub(crate) containers: Vec<ListedContainer>,
+}
+
+/// How much stays of what no version needs, after it was looked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Remains {
+    /// What is not worth it.
+    #[default]
+    Few,
+    /// Much, in containers that cannot go for now: newest versions use them, or jobs that run may.
+    Much,
+    /// No more was to be copied this time.
+    Unfinished,
+}
+
+impl ReclaimReport {
+    /// Adds what was retired after it.
+    pub(crate) fn add(&mut self, next: Self) {
+        self.plan.add(next.plan);
+        self.redirected_chunks += next.redirected_chunks;
+        self.copied_chunks += next.copied_chunks;
+        self.copied_bytes.0 += next.copied_bytes.0;
+        self.whole_bytes.0 += next.whole_bytes.0;
+        self.dropped_chunks += next.dropped_chunks;
+        self.written += next.written;
+        self.written_bytes.0 += next.written_bytes.0;
+        self.unreadable.extend(next.unreadable);
+        (self.was_stopped, self.remains) = (next.was_stopped, next.remains);
+        self.containers.extend(next.containers);
+    }
+}
+
+/// Containers could not be retired. Nothing was.
+#[derive(Debug, thiserror::Error)]
+pub enum ReclaimError {
+    /// The index failed.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// Copying failed.
+    #[error(transparent)]
+    ChunkCopier(#[from] RewriteError),
+}
+
+impl From<ArrangeError> for ReclaimError {
+    fn from(error: ArrangeError) -> Self {
+        match error {
+            ArrangeError::Index(error) => Self::Index(error),
+            ArrangeError::ChunkCopier(error) => Self::ChunkCopier(error),
+        }
+    }
+}
+
+impl From<RepositoryError> for ReclaimError {
+    fn from(error: RepositoryError) -> Self {
+        Self::Index(error.into())
+    }
+}
+
+/// All that is to be known for it.
+pub(crate) struct Work {
+    pub(crate) options: ReclaimOptions,
+    /// For reading and writing contents.
+    pub(crate) context: JobContext,
+    /// The pass, to which new containers belong.
+    pub(crate) job: JobId,
+    pub(crate) rights: RetentionView,
+    /// Every generation of every version that is retained, when what they need is to be found exactly.
+    pub(crate) walks: Option<Vec<(Pin, u32)>>,
+    /// The number that the pass's next container gets.
+    pub(crate) next_number: u32,
+    pub(crate) stop: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+/// What is worth retiring. Changes nothing.
+pub(crate) fn plan(pass: &IndexPass, draft: &Draft<'_>, work: &Work) -> Result<ReclaimPlan, ReclaimError> {
+    Ok(choose(pass, draft, work, &HashSet::new())?.0.plan)
+}
+
+fn choose(
+    pass: &IndexPass,
+    draft: &Draft<'_>,
+    work: &Work,
+    distrusted: &HashSet<ContainerId>,
+) -> Result<(Chosen, Eligibility), ReclaimError> {
+    if work.walks.is_none() && draft.manifest.runs_of(Table::Copies).is_empty() {
+        return Ok(Default::default());
+    }
+    let eligibility = Eligibility::read(pass, draft, &work.rights, distrusted)?;
+    let needed = match &work.walks {
+        Some(walks) => mark::needed(pass, work, walks)?,
+        None => None,
+    };
+    let chosen = select::choose(pass, draft, &work.options, &eligibility, needed)?;
+    Ok((chosen, eligibility))
+}
+
+/// Gives up what is worth it: copies what has to be, and changes the draft. The containers of [`ReclaimReport`] may be deleted as soon as
+/// the draft is published.
+pub(crate) fn reclaim(pass: &IndexPass, draft: &mut Draft<'_>, work: &Work) -> Result<ReclaimReport, ReclaimError> {
+    let mut distrusted = HashSet::new();
+    let mut reclaimed = ReclaimReport::default();
+    let mut copier = None;
+    for _ in 0..ATTEMPTS {
+        let (mut chosen, eligibility) = match choose(pass, draft, work, &distrusted) {
+            Err(ReclaimError::ChunkCopier(RewriteError::Interrupted)) => {
+                reclaimed.was_stopped = true;
+                return Ok(reclaimed);
+            }
+            chosen => chosen?,
+        };
+        (reclaimed.plan, reclaimed.remains) = (chosen.plan, chosen.remains);
+        if chosen.containers.is_empty() {
+            return Ok(reclaimed);
+        }
+        let (chunk_fates, mut changes) = chunk_fates::chunk_fates(pass, draft, &eligibility, &mut chosen)?;
+        // One for all attempts: the names of what it writes are used once.
+        let mut writing = match copier.take() {
+            Some(copier) => copier,
+            None => {
+                let context = work.context.on(&pass.io.runtime);
+                ChunkCopier::new(&context, work.job, work.options.compression)?.numbered_from(work.next_number)
+            }
+        };
+        let carried = match evacuate::carry(pass, draft, work, &chosen, chunk_fates, &mut writing)? {
+            Ended::Done(carried) => carried,
+            Ended::Stopped(carried) => {
+                reclaimed.was_stopped = true;
+                chosen.keep_to(|number| carried.forwards.contains_key(number));
+                chosen.plan.copied_bytes = ByteCount(carried.copied_bytes);
+                (reclaimed.plan, reclaimed.remains) = (chosen.plan, chosen.remains);
+                drop(changes);
+                changes = chunk_fates::chunk_fates(pass, draft, &eligibility, &mut chosen)?.1;
+                carried
+            }
+            Ended::Distrusted(container) => {
+                reclaimed.unreadable.push(container);
+                distrusted.insert(container);
+                copier = Some(writing);
+                continue;
+            }
+        };
+        reclaimed.redirected_chunks = carried.redirected_chunks;
+        reclaimed.copied_chunks = carried.copied_chunks;
+        reclaimed.copied_bytes = ByteCount(carried.copied_bytes);
+        reclaimed.whole_bytes = ByteCount(writing.whole_bytes());
+        reclaimed.dropped_chunks = changes.dropped;
+        let written = writing.finish()?;
+        tables::apply(pass, draft, &chosen, &carried, &written, changes, &mut reclaimed)?;
+        return Ok(reclaimed);
+    }
+    tracing::warn!(containers = distrusted.len(), "too much cannot be read; nothing is retired");
+    reclaimed.plan = ReclaimPlan::default();
+    Ok(reclaimed)
+}

@@ -1,0 +1,231 @@
+//! Copies what is needed of containers that are retired, each extent into the container of its volume that is open.
+//!
+//! Names are gone over in the order of categories, and every volume keeps that order, so one reading of what is retired fills all volumes.
+//! Only so many containers can be open at once; when there are more volumes, it is done in rounds.
+
+use std::collections::{BTreeSet, HashSet};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use larder_format::ChunkRef;
+use larder_format::extents::{Extent, Extents};
+use larder_format::ids::ContainerId;
+use larder_index::{Changes, ContainerExtents, Draft, IndexPass};
+use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError, damaged_container};
+use larder_writer::LANES_MAX;
+use lru::LruCache;
+
+use super::ArrangeError;
+use super::series::{Known, Series, place_of, rank};
+use super::{Arranged, Work};
+
+/// Bytes of chunks whose records are gone over together.
+const BATCH_BYTES: u64 = 64 << 20;
+/// Tables of containers that are kept: some hundred kilobytes each.
+const TABLES_KEPT: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+
+/// How it ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// Everything has its place.
+    Done,
+    /// It was told to stop. What has its place has it.
+    Stopped,
+    /// This container cannot be read.
+    Distrusted(ContainerId),
+}
+
+/// Copies what is needed of the chosen containers, and changes the records of their extents.
+pub(super) fn carry(
+    pass: &IndexPass,
+    draft: &mut Draft<'_>,
+    work: &Work,
+    series: &Series,
+    chosen: &HashSet<ContainerId>,
+    copier: &mut ChunkCopier,
+    arranged: &mut Arranged,
+) -> Result<Ended, ArrangeError> {
+    let names = series.by_category();
+    let mut lasts = BTreeSet::new();
+    Series::extents(pass, draft, &names, |name, extents| {
+        let moving = extents.0.iter().filter(|extent| chosen.contains(&place_of(name, extent)));
+        lasts.extend(moving.map(|extent| rank(extent.last)));
+        Ok::<_, ArrangeError>(())
+    })?;
+    let lasts: Vec<u32> = lasts.into_iter().collect();
+    let mut tables = Tables { cache: LruCache::new(TABLES_KEPT) };
+    for lanes in lasts.chunks(LANES_MAX) {
+        let mut round = Round {
+            pass,
+            work,
+            copier,
+            tables: &mut tables,
+            chosen,
+            lanes,
+            changes: pass.changes::<ContainerExtents>()?,
+            names: Vec::new(),
+            chunks: Vec::new(),
+            bytes: 0,
+            moved: (0, 0),
+        };
+        let ended = Series::extents(pass, draft, &names, |name, extents| round.name(name, extents));
+        let ended = ended.and_then(|()| round.flush());
+        if ended.is_err() {
+            // What was copied in vain has containers to itself.
+            round.copier.close_lanes()?;
+        }
+        match ended {
+            Ok(()) => {}
+            Err(Cut::Distrusted(container)) => return Ok(Ended::Distrusted(container)),
+            Err(Cut::Stopped) => return Ok(Ended::Stopped),
+            Err(Cut::Failed(error)) => return Err(error),
+        }
+        let Round { changes, moved: (chunks, bytes), .. } = round;
+        copier.close_lanes()?;
+        arranged.moved_chunks += chunks;
+        arranged.moved_bytes.0 += bytes;
+        draft.apply(changes)?;
+    }
+    Ok(Ended::Done)
+}
+
+/// Why a round did not come to its end.
+enum Cut {
+    Distrusted(ContainerId),
+    Stopped,
+    Failed(ArrangeError),
+}
+
+impl<E: Into<ArrangeError>> From<E> for Cut {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// The chunks of containers, in order.
+struct Tables {
+    cache: LruCache<ContainerId, Arc<Vec<ChunkRef>>>,
+}
+
+impl Tables {
+    fn of(&mut self, pass: &IndexPass, container: ContainerId) -> Result<Arc<Vec<ChunkRef>>, Cut> {
+        if let Some(table) = self.cache.get(&container) {
+            return Ok(table.clone());
+        }
+        match pass.io.runtime.block_on(pass.io.repository.read_container_index(container)) {
+            Ok(index) => {
+                let table: Arc<Vec<ChunkRef>> = Arc::new(index.chunk_refs().collect());
+                self.cache.put(container, table.clone());
+                Ok(table)
+            }
+            Err(error) if error.is_damage() => {
+                tracing::warn!(%error, "a container cannot be read and is not retired");
+                Err(Cut::Distrusted(container))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The chunks of a stretch of a container's payload.
+    fn stretch(
+        &mut self,
+        pass: &IndexPass,
+        container: ContainerId,
+        from: u32,
+        length: u32,
+    ) -> Result<Vec<ChunkRef>, Cut> {
+        let table = self.of(pass, container)?;
+        let first = table.partition_point(|chunk| chunk.offset < from);
+        let end = from.saturating_add(length);
+        let chunks: Vec<ChunkRef> = table[first..].iter().take_while(|chunk| chunk.offset < end).copied().collect();
+        let covers = chunks.first().is_some_and(|chunk| chunk.offset == from)
+            && chunks.last().is_some_and(|chunk| chunk.offset.checked_add(chunk.size) == Some(end));
+        if covers { Ok(chunks) } else { Err(Cut::Distrusted(container)) }
+    }
+}
+
+/// The extents of so many last versions.
+struct Round<'a> {
+    pass: &'a IndexPass,
+    work: &'a Work,
+    copier: &'a mut ChunkCopier,
+    tables: &'a mut Tables,
+    chosen: &'a HashSet<ContainerId>,
+    lanes: &'a [u32],
+    changes: Changes<ContainerExtents>,
+    /// Names of which something moves, with their extents.
+    names: Vec<(ContainerId, Vec<Moving>)>,
+    /// The chunks of these that move, in order, with their lanes.
+    chunks: Vec<(ChunkRef, usize)>,
+    bytes: u64,
+    /// Chunks that were copied, and their bytes.
+    moved: (u64, u64),
+}
+
+/// An extent, and how many chunks of it move.
+struct Moving {
+    extent: Extent,
+    chunks: usize,
+}
+
+impl Round<'_> {
+    fn name(&mut self, name: &Known, extents: Extents) -> Result<(), Cut> {
+        if (self.work.stop)() {
+            return Err(Cut::Stopped);
+        }
+        let mut all = Vec::with_capacity(extents.0.len());
+        let mut moves = false;
+        for extent in extents.0 {
+            let lane = self.lanes.binary_search(&rank(extent.last)).ok();
+            let lane = lane.filter(|_| self.chosen.contains(&place_of(name, &extent)));
+            let mut chunks = 0;
+            if let Some(lane) = lane {
+                let (container, from) = extent.to.unwrap_or((name.facts.id, extent.from));
+                let stretch = self.tables.stretch(self.pass, container, from, extent.length)?;
+                chunks = stretch.len();
+                self.chunks.extend(stretch.into_iter().map(|chunk| (chunk, lane)));
+                self.bytes += u64::from(extent.length);
+                moves = true;
+            }
+            all.push(Moving { extent, chunks });
+        }
+        if moves {
+            self.names.push((name.facts.id, all));
+        }
+        if self.bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Copies what has come together.
+    fn flush(&mut self) -> Result<(), Cut> {
+        let (names, chunks) = (std::mem::take(&mut self.names), std::mem::take(&mut self.chunks));
+        let copies = match self.copier.copy_apart(&chunks) {
+            Ok(copies) => copies,
+            Err(RewriteError::Repository(error)) if error.is_damage() => {
+                tracing::warn!(%error, "a container cannot be read and is not retired");
+                let container = damaged_container(&error);
+                return Err(container.map_or_else(|| Cut::from(RewriteError::Repository(error)), Cut::Distrusted));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        self.moved.0 += copies.len() as u64;
+        self.moved.1 += self.bytes;
+        self.bytes = 0;
+        let mut copies = copies.into_iter();
+        for (name, all) in names {
+            let mut extents = Extents::default();
+            for Moving { extent, chunks } in all {
+                if chunks == 0 {
+                    extents.push(extent);
+                }
+                let mut from = extent.from;
+                for copy in copies.by_ref().take(chunks) {
+                    let to = Some((copy.container, copy.offset));
+                    extents.push(Extent { from, length: copy.size, last: extent.last, to });
+                    from += copy.size;
+                }
+            }
+            self.changes.put(&name, &extents)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,326 @@
+//! Arranging: chunks of series in the layout `lifecycle` come to lie together with those that are needed by the same versions (MFDedup
+//! section 3.3, AVAR). `docs/lifecycle.md` says what extents, categories and volumes are.
+//!
+//! Called by a pass, in the draft of its index, after it has taken in new versions. Nothing that anybody reads changes before the
+//! index is published; then the containers that were retired may be deleted, as when chunks are retired (`reclaim`).
+//!
+//! * `series`: what the index knows of one series: its containers, and the records of their extents.
+//! * `references`: which stretches of containers new versions use.
+//! * `classify`: until when each stretch is needed. Pure.
+//! * `choose`: which containers are worth retiring. Pure.
+//! * `carry`: copies what is still needed of those, volume by volume.
+//! * `plan`: what of this would be done, for a dry run; changes nothing.
+//! * `disorder`: which series an index that was rebuilt keeps from being arranged.
+//! * `settle`: what the table of containers says then.
+//!
+//! Invariants
+//! * An extent that a retained version uses, or a version that was not arranged yet, has bytes that are there and were read, with their
+//!   fingerprints, before they were retired elsewhere.
+//! * A container has a lifespan that covers those of its extents.
+//! * What cannot be read is not retired. Of a series of which a recipe cannot be read nothing changes.
+//!
+//! Beyond the paper: what stays is not copied; a container is retired only when too much of it has gone; several versions
+//! are arranged at once, whatever the order in which they are forgotten, and versions that were made at the same time.
+
+mod classify;
+mod evacuate;
+mod needs_rebuild;
+mod plan;
+mod publish_extents;
+mod references;
+mod rights;
+mod select;
+mod series;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use larder_format::compress::Compression;
+use larder_format::ids::{ByteCount, ContainerId, JobId, SeriesKey};
+use larder_format::index_manifest::IndexedVersion;
+use larder_format::layout::Layout;
+use larder_index::{Draft, IndexPass};
+use larder_job::JobContext;
+use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError};
+use larder_store::survey::ListedContainer;
+
+pub use needs_rebuild::disordered;
+pub(crate) use needs_rebuild::disordered_on;
+pub use plan::ArrangePlan;
+pub use plan::plan;
+pub use rights::{ArrangeError, ContainerRights};
+
+use evacuate::Ended;
+use needs_rebuild::is_disordered;
+use references::References;
+use series::Series;
+
+/// How often a series begins again because something in it cannot be read.
+const ATTEMPTS: u32 = 8;
+
+/// How series in the layout `lifecycle` are arranged.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ArrangeOptions {
+    /// A container is retired when more than this share of its bytes (percent) is of other versions than most of it; half of that is
+    /// enough when nobody needs them. 0 is MFDedup's own layout. `None`: as is set for each series.
+    pub holes_percent: Option<f64>,
+    /// Containers are retired after so many versions; until then only the records say what left. `None`: as is set for each series.
+    pub every: Option<u32>,
+    /// Do it now, and look also at series of which nothing new is known.
+    pub all: bool,
+    /// How copies are compressed.
+    pub compression: Compression,
+}
+
+impl Default for ArrangeOptions {
+    fn default() -> Self {
+        Self { holes_percent: None, every: None, all: false, compression: Compression::DEFAULT }
+    }
+}
+
+/// What arranging did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Arranged {
+    /// Versions that were arranged.
+    pub versions: u64,
+    /// Chunks that were copied.
+    pub moved_chunks: u64,
+    /// Their bytes, uncompressed.
+    pub moved_bytes: ByteCount,
+    /// Containers that were written.
+    pub written: u64,
+    /// Their bytes.
+    pub written_bytes: ByteCount,
+    /// Containers that cannot be read, and were left as they are.
+    pub unreadable: Vec<ContainerId>,
+    /// Series that were left as they are, because a recipe cannot be read, or leads to what is not there.
+    pub damaged_series: u64,
+    /// Whether it was told to stop: the next pass goes on.
+    pub was_stopped: bool,
+    /// Containers that are to be deleted, and their bytes.
+    pub reclaimed: u64,
+    /// Bytes of those.
+    pub retired_bytes: ByteCount,
+    /// The containers that may be deleted when the index is published.
+    pub containers: Vec<ListedContainer>,
+    /// Whether the index says now of a series that it was looked at and is in order, which it did not say before.
+    pub(crate) has_noted: bool,
+    /// The number that the pass's next container gets.
+    pub next_number: u32,
+}
+
+impl Arranged {
+    /// Whether it changed nothing that is worth an index.
+    pub fn is_nothing(&self) -> bool {
+        self.versions == 0 && self.written == 0 && self.containers.is_empty() && !self.has_noted
+    }
+
+    /// Whether it may have written containers that no index has.
+    pub fn may_have_left(&self) -> bool {
+        self.was_stopped || !self.unreadable.is_empty()
+    }
+
+    /// Adds what was done after it.
+    pub fn add(&mut self, next: Self) {
+        self.versions += next.versions;
+        self.moved_chunks += next.moved_chunks;
+        self.moved_bytes.0 += next.moved_bytes.0;
+        self.written += next.written;
+        self.written_bytes.0 += next.written_bytes.0;
+        self.unreadable.extend(next.unreadable);
+        self.damaged_series = self.damaged_series.max(next.damaged_series);
+        self.was_stopped |= next.was_stopped;
+        self.reclaimed += next.reclaimed;
+        self.retired_bytes.0 += next.retired_bytes.0;
+        self.containers.extend(next.containers);
+    }
+}
+
+/// A series that is to be arranged.
+#[derive(Debug, Clone)]
+pub struct Unarranged {
+    /// Which series.
+    pub series: SeriesKey,
+    /// Its versions that are retained, by rising number.
+    pub versions: Vec<IndexedVersion>,
+    /// Whether versions went of which there are older ones, so that not all of what they had goes by itself.
+    pub has_left: bool,
+    /// Whether any went.
+    pub has_lost: bool,
+    /// Whether it was asked for.
+    pub is_wanted: bool,
+    /// Percent, as in [`ArrangeOptions`].
+    pub holes_percent: f64,
+    /// Versions, as in [`ArrangeOptions`].
+    pub every: u32,
+}
+
+impl Unarranged {
+    /// Whether there is something to arrange, however much may be left over. A pass that was cut off left no version that was carried.
+    pub fn is_due(&self) -> bool {
+        self.has_new() || self.has_left || self.is_wanted || self.carried().is_none()
+    }
+
+    fn has_new(&self) -> bool {
+        self.versions.iter().any(|version| !version.is_arranged)
+    }
+
+    /// How many versions came after the newest one after which containers were retired, if that is still there.
+    fn carried(&self) -> Option<usize> {
+        self.versions.iter().rev().position(|version| version.is_carried)
+    }
+
+    /// Whether containers are retired now. Else what is new is only noted, which moves nothing. When no version came this may be the last
+    /// pass for long.
+    fn gives_up(&self) -> bool {
+        let is_time = self.carried().is_none_or(|since| since >= self.every as usize);
+        is_time || self.is_wanted || !self.has_new()
+    }
+
+    /// Numbers of versions that are to be arranged.
+    fn new_numbers(&self) -> Vec<u32> {
+        self.versions.iter().filter(|version| !version.is_arranged).map(|version| version.number).collect()
+    }
+
+    fn retained(&self) -> BTreeSet<u32> {
+        self.versions.iter().map(|version| version.number).collect()
+    }
+}
+
+/// All that is to be known for it.
+pub struct Work {
+    /// How it is done.
+    pub options: ArrangeOptions,
+    /// For reading and writing contents.
+    pub context: JobContext,
+    /// The pass, to which new containers belong.
+    pub job: JobId,
+    /// What the pass knows of containers.
+    pub rights: Box<dyn ContainerRights>,
+    /// The series to arrange.
+    pub series: Vec<Unarranged>,
+    /// Whether to come to an end. Asked often.
+    pub stop: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+/// Arranges what is to be arranged, and changes the draft. The containers of [`Arranged`] may be deleted as soon as the draft is
+/// published.
+pub fn arrange(pass: &IndexPass, draft: &mut Draft<'_>, work: &Work) -> Result<Arranged, ArrangeError> {
+    let mut arranged = Arranged::default();
+    let mut copier = None;
+    let mut settling = BTreeMap::new();
+    for series in &work.series {
+        if (work.stop)() {
+            arranged.was_stopped = true;
+            break;
+        }
+        if let Some(settled) = arrange_series(pass, draft, work, series, &mut copier, &mut arranged)? {
+            settling.insert(series.series, settled);
+        }
+    }
+    let written = match copier {
+        Some(copier) => {
+            arranged.next_number = copier.next_number();
+            copier.finish()?
+        }
+        None => Default::default(),
+    };
+    publish_extents::settle(pass, draft, work, settling, &written, &mut arranged)?;
+    for table in [larder_format::index_manifest::Table::Extents, larder_format::index_manifest::Table::Containers] {
+        draft.compact(table)?;
+    }
+    let statistics = &mut draft.manifest.head.statistics;
+    statistics.chunks_moved += arranged.moved_chunks;
+    statistics.containers_written += arranged.written;
+    statistics.bytes_written += arranged.written_bytes.0;
+    Ok(arranged)
+}
+
+/// `None` when nothing of it is to change.
+///
+/// What versions use is noted for each of them; containers are retired after every so many, in one merge. That it waits is no state that
+/// anybody would have to know of but this pass: it is as if holes did not matter yet.
+fn arrange_series(
+    pass: &IndexPass,
+    draft: &mut Draft<'_>,
+    work: &Work,
+    unarranged: &Unarranged,
+    copier: &mut Option<ChunkCopier>,
+    arranged: &mut Arranged,
+) -> Result<Option<Series>, ArrangeError> {
+    let series = Series::read(pass, draft, unarranged.series, &*work.rights)?;
+    // Neither what is gone nor what may go at any time can be relied on (`RebuiltKeepsCopies`).
+    if series.containers.values().any(|known| is_disordered(known.number, &known.facts, work.rights.rebuilt())) {
+        tracing::warn!(
+            "a series is not arranged: the index was rebuilt, and does not know where its containers' bytes went; \
+             converting it within its layout puts it in order"
+        );
+        return Ok(None);
+    }
+    let mut uses = match references::references(pass, work, unarranged) {
+        Ok(References::All(uses)) => uses,
+        Ok(References::Overtaken) => return Ok(None),
+        Ok(References::Damaged) => {
+            arranged.damaged_series += 1;
+            return Ok(None);
+        }
+        Err(ArrangeError::ChunkCopier(RewriteError::Interrupted)) => {
+            // Nothing of it has changed. What the pass knows of other series, and of what may go, is worth its index.
+            arranged.was_stopped = true;
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    if !classify::classify(pass, draft, work, unarranged, &series, &mut uses)? {
+        arranged.damaged_series += 1;
+        return Ok(None);
+    }
+    let mut distrusted = HashSet::new();
+    let mut was_cut = false;
+    let gives_up = unarranged.gives_up();
+    for _ in 0..if gives_up { ATTEMPTS } else { 0 } {
+        let content = series.content(pass, draft)?;
+        let chosen = select::choose(&series, &content, unarranged, &*work.rights, &distrusted);
+        if chosen.is_empty() {
+            break;
+        }
+        let writing = match copier {
+            Some(copier) => copier,
+            None => {
+                copier.insert(ChunkCopier::new(&work.context.on(&pass.io.runtime), work.job, work.options.compression)?)
+            }
+        };
+        match evacuate::carry(pass, draft, work, &series, &chosen, writing, arranged)? {
+            Ended::Done => break,
+            Ended::Stopped => {
+                was_cut = true;
+                break;
+            }
+            Ended::Distrusted(container) => {
+                arranged.unreadable.push(container);
+                distrusted.insert(container);
+            }
+        }
+    }
+    arranged.was_stopped |= was_cut;
+    arranged.has_noted |= unarranged.carried().is_none() && !was_cut;
+    let newest = unarranged.versions.last().map(|version| version.number);
+    for version in draft.manifest.versions.iter_mut().filter(|version| version.series == unarranged.series) {
+        if version.layout != Layout::Lifecycle {
+            continue;
+        }
+        arranged.versions += u64::from(!version.is_arranged);
+        version.is_arranged = true;
+        if was_cut {
+            // The next pass goes on, whatever else is due.
+            version.is_carried = false;
+        } else if gives_up {
+            version.is_carried = Some(version.number) == newest;
+        }
+    }
+    Ok(Some(series))
+}
+
+fn interrupted() -> ArrangeError {
+    ArrangeError::ChunkCopier(RewriteError::Interrupted)
+}

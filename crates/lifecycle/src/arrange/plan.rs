@@ -1,0 +1,104 @@
+//! What arranging would do, as far as that can be known without doing it. Changes nothing.
+//!
+//! New versions are not in the index that a dry run reads: which of their own containers would be rewritten, because some of what one
+//! of them brought the next one has no use for, shows when they are. Of all other containers it is known from the recipes of the new
+//! versions, which are read as arranging itself reads them.
+
+use std::collections::HashSet;
+
+use larder_format::ids::ByteCount;
+use larder_index::{Draft, IndexError, IndexPass};
+
+use super::ArrangeError;
+use super::classify::{Numbers, extents_of};
+use super::needs_rebuild::is_disordered;
+use super::references::{References, Uses, references};
+use super::series::{Contents, Series, add, place_of};
+use super::{Unarranged, Work, select};
+
+/// What would be arranged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ArrangePlan {
+    /// Versions that would be arranged. What moves of containers that only these have is not known.
+    pub versions: u64,
+    /// Containers that would be retired, of those that the index knows.
+    pub containers: u64,
+    /// Their bytes, as stored.
+    pub container_bytes: ByteCount,
+    /// Bytes of these that would be copied, uncompressed.
+    pub moved_bytes: ByteCount,
+    /// Series of which nothing can be said, because a recipe cannot be read.
+    pub damaged_series: u64,
+}
+
+impl ArrangePlan {
+    /// Whether there would be nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.versions == 0 && self.containers == 0
+    }
+}
+
+/// What would be arranged.
+pub fn plan(pass: &IndexPass, draft: &Draft<'_>, work: &Work) -> Result<ArrangePlan, ArrangeError> {
+    let mut plan = ArrangePlan::default();
+    for unarranged in &work.series {
+        let series = Series::read(pass, draft, unarranged.series, &*work.rights)?;
+        if series.containers.values().any(|known| is_disordered(known.number, &known.facts, work.rights.rebuilt())) {
+            continue;
+        }
+        let new = unarranged.new_numbers();
+        if !unarranged.gives_up() {
+            plan.versions += new.len() as u64;
+            continue;
+        }
+        let content = match references(pass, work, unarranged)? {
+            References::All(mut uses) => content_after(pass, draft, work, unarranged, &series, &mut uses)?,
+            References::Overtaken => continue,
+            References::Damaged => None,
+        };
+        let Some(content) = content else {
+            plan.damaged_series += 1;
+            continue;
+        };
+        plan.versions += new.len() as u64;
+        for id in select::choose(&series, &content, unarranged, &*work.rights, &HashSet::new()) {
+            let (known, content) = (series.containers.get(&id), content.get(&id).copied().flatten());
+            plan.containers += 1;
+            plan.container_bytes.0 += known.map_or(0, |known| known.facts.object_bytes);
+            plan.moved_bytes.0 += content.map_or(0, |content| content.needed);
+        }
+    }
+    Ok(plan)
+}
+
+/// What every container that the index knows would hold of what is needed; `None` when versions use what is not there.
+fn content_after(
+    pass: &IndexPass,
+    draft: &Draft<'_>,
+    work: &Work,
+    unarranged: &Unarranged,
+    series: &Series,
+    uses: &mut Uses,
+) -> Result<Option<Contents>, ArrangeError> {
+    let (new, retained) = (unarranged.new_numbers(), unarranged.retained());
+    let numbers = Numbers { new: &new, retained: &retained };
+    let there = series.containers.values().filter(|known| known.is_there());
+    let mut content: Contents = there.map(|known| (known.facts.id, None)).collect();
+    let mut is_whole = true;
+    Series::extents(pass, draft, &series.by_name(), |known, before| {
+        let container = known.facts.id;
+        let used = uses.of(&container)?;
+        let is_held = work.rights.is_held(&container) || known.is_apart;
+        let may_drop = work.rights.is_free(&container) && !is_held;
+        match extents_of(&before, &used, known.first(), numbers, may_drop) {
+            Some(after) => {
+                for extent in &after.0 {
+                    add(content.entry(place_of(known, extent)).or_default(), known.first(), extent);
+                }
+            }
+            None => is_whole = false,
+        }
+        Ok::<_, IndexError>(())
+    })?;
+    Ok(is_whole.then_some(content))
+}

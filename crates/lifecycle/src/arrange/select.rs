@@ -1,0 +1,49 @@
+//! Which containers are worth retiring.
+
+use std::collections::HashSet;
+
+use larder_format::ids::ContainerId;
+
+use super::ContainerRights;
+use super::Unarranged;
+use super::series::{Content, Contents, Series};
+
+/// Those of which too much is of no use, or needed by other versions than the rest, so that whoever needs the rest reads it in vain.
+pub(super) fn choose(
+    series: &Series,
+    contents: &Contents,
+    unarranged: &Unarranged,
+    rights: &dyn ContainerRights,
+    distrusted: &HashSet<ContainerId>,
+) -> HashSet<ContainerId> {
+    let may_go = |id: &ContainerId| rights.is_free(id) && !rights.is_held(id) && !distrusted.contains(id);
+    let is_worth_it = |(id, content): &(&ContainerId, &Option<Content>)| {
+        let (Some(known), Some(content)) = (series.containers.get(id), content) else { return false };
+        !known.is_apart && may_go(id) && is_worth_it(known.facts.bytes, content, unarranged.holes_percent)
+    };
+    contents.iter().filter(is_worth_it).map(|(id, _)| *id).collect()
+}
+
+fn is_worth_it(bytes: u64, content: &Content, holes_percent: f64) -> bool {
+    let share = |part: u64| part as f64 * 100.0 / bytes.max(1) as f64;
+    let (unneeded, stray) = (bytes.saturating_sub(content.needed), content.needed - content.at_last);
+    share(unneeded) > holes_percent / 2.0 || (stray > 0 && share(unneeded + stray) > holes_percent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_and_strays_count_together_and_what_nobody_needs_twice() {
+        let content = |needed, at_last| Content { needed, first: 1, last: None, at_last };
+        assert!(!is_worth_it(100, &content(100, 80), 20.0));
+        assert!(is_worth_it(100, &content(100, 79), 20.0));
+        assert!(!is_worth_it(100, &content(95, 80), 20.0));
+        assert!(is_worth_it(100, &content(95, 79), 20.0));
+        assert!(!is_worth_it(100, &content(90, 90), 20.0));
+        assert!(is_worth_it(100, &content(89, 89), 20.0));
+        assert!(!is_worth_it(100, &content(100, 100), 0.0));
+        assert!(is_worth_it(100, &content(99, 99), 0.0) && is_worth_it(100, &content(100, 99), 0.0));
+    }
+}

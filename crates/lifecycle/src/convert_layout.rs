@@ -1,0 +1,346 @@
+//! Changing the layout of a series: every version gets a new generation of its manifest over containers of its own, in the other layout.
+//!
+//! Oldest first; what the version before has is shared with it, so the series is stored once more, and no more. Layouts have no containers
+//! of data in common, so all that is not shared is copied. Each version is a job as for compaction (`OwnRegister`, `OwnersNamed`), which
+//! names the version and the one before it; chunks are read and their fingerprints computed before anything refers to the copies. What
+//! the old generations had goes with the next pass. Cut off at any moment, some versions are of one layout and some of the other;
+//! all are whole, and converting again goes on.
+//!
+//! A version that cannot be read stays as it is, in the containers that it has, and is told; all others are converted. What of it can be
+//! read stays readable, and when it can be read again, converting again takes it along.
+//!
+//! A series of the layout `lifecycle` of which the index was rebuilt is not arranged ([`disordered`](crate::arrange::disordered)). Converting it to the layout that it
+//! has lays those versions out again that name containers because of which, and all after the first of them, so that versions are ingested
+//! in their order.
+//!
+//! Memory: that of the context, whatever a version has. Where its chunks and those of the version before are, is kept in temporary files
+//! as far as memory has no room for it (`CopiedChunks`).
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
+
+use larder_format::ChunkRef;
+use larder_format::compress::Compression;
+use larder_format::ids::{ContainerId, ContainerKind, JobId};
+use larder_format::layout::Layout;
+use larder_format::lease::{Done, JobKind, Lease, Pin};
+use larder_format::manifest::Manifest;
+use larder_format::sketch::Sketch;
+use larder_index::IndexError;
+use larder_job::{Ending, JobContext, LeaseKeeper};
+use larder_reader::{References, look_at};
+use larder_rewrite::chunk_copier::{ChunkCopier, CopiedChunks, RewriteError};
+use larder_store::RepositoryError;
+use larder_store::catalog::{Catalog, Version};
+use larder_store::jobs::CommitError;
+use larder_store::repository::random;
+use larder_writer::ContainerTotals;
+
+use crate::arrange::disordered_on;
+
+/// Of the context's memory, one part in so many for where the chunks of the version before are.
+const BEFORE_ONE_IN: usize = 8;
+/// How often versions are looked for that came meanwhile.
+const ROUNDS_MAX: u32 = 4;
+
+/// What was done.
+#[derive(Debug, Default)]
+pub struct Converted {
+    /// Versions that are of the other layout now.
+    pub versions: u64,
+    /// Versions that were before, and are in order.
+    pub were_already: u64,
+    /// Versions that were forgotten, or rewritten by somebody else, meanwhile.
+    pub overtaken: u64,
+    /// Bytes that were copied, uncompressed.
+    pub copied_bytes: u64,
+    /// Bytes that are shared with the version before.
+    pub shared_bytes: u64,
+    /// Bytes of the containers that were written.
+    pub stored_bytes: u64,
+    /// Versions that are still of the old layout: they came meanwhile, or cannot be read.
+    pub left: u64,
+    /// Those of them that cannot be read, oldest first.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// A version that stays as it is, because something of it cannot be read.
+#[derive(Debug)]
+pub struct Unreadable {
+    /// The version.
+    pub id: JobId,
+    /// What is wrong.
+    pub error: RepositoryError,
+}
+
+/// A series could not be converted as a whole. Every version is whole, in one layout or the other.
+#[derive(Debug, thiserror::Error)]
+pub enum ConvertError {
+    /// There is no version of the series.
+    #[error("there is no series {series:?} with snapshots")]
+    NoSuchSeries {
+        /// What was asked for.
+        series: String,
+    },
+    /// The repository failed.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+    /// Copying failed.
+    #[error(transparent)]
+    ChunkCopier(#[from] RewriteError),
+    /// The index, which says what is not in order, cannot be read.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+}
+
+/// Converts all versions of a series. In `scratch` are temporary files for what memory has no room for; without it chunks may be
+/// stored more than once.
+pub fn convert(
+    context: &JobContext,
+    series: &str,
+    layout: Layout,
+    compression: Compression,
+    scratch: Option<PathBuf>,
+) -> Result<Converted, ConvertError> {
+    let mut converted = Converted::default();
+    let mut converter = Converter { context, layout, compression, scratch, before: None, relaid: HashSet::new() };
+    let lost = match layout {
+        Layout::Lifecycle => {
+            context.runtime.block_on(disordered_on(context.runtime.executor(), &context.repository))?
+        }
+        Layout::Standard => BTreeMap::new(),
+    };
+    let lost = lost.get(&context.repository.keys().series_key(series)).cloned().unwrap_or_default();
+    for round in 0..ROUNDS_MAX {
+        let Catalog { mut versions, damaged, .. } =
+            context.runtime.block_on(context.repository.catalog_of_series(series))?;
+        if versions.is_empty() && damaged.is_empty() {
+            return Err(ConvertError::NoSuchSeries { series: series.to_owned() });
+        }
+        versions.sort_by_key(Version::id);
+        damaged.into_iter().for_each(|version| converted.cannot_be_read(version.id, version.error));
+        let again = converter.in_disorder(&versions, &lost)?;
+        let is_done = |version: &Version| version.summary.layout == layout && !again.contains(&version.id());
+        if round == 0 {
+            converted.were_already = versions.iter().filter(|version| is_done(version)).count() as u64;
+        }
+        // What could not be read is not asked for again: that would leave another half of a copy.
+        versions.retain(|version| !converted.is_unreadable(version.id()));
+        let todo: Vec<&Version> = versions.iter().filter(|version| !is_done(version)).collect();
+        converted.left = (todo.len() + converted.unreadable.len()) as u64;
+        if todo.is_empty() {
+            break;
+        }
+        let bytes = todo.iter().map(|version| version.summary.statistics.stream_bytes).sum();
+        context.progress.expect(todo.len() as u64, bytes);
+        context.progress.expectation_is_complete();
+        for version in &versions {
+            match is_done(version) {
+                true => {
+                    let manifest = context.runtime.block_on(context.repository.manifest(version));
+                    converter.share_with(version, manifest)?;
+                }
+                false => {
+                    converter.convert(version, &mut converted)?;
+                    context.progress.done(1, version.summary.statistics.stream_bytes);
+                }
+            }
+        }
+    }
+    converted.unreadable.sort_by_key(|version| version.id);
+    Ok(converted)
+}
+
+impl Converted {
+    fn is_unreadable(&self, id: JobId) -> bool {
+        self.unreadable.iter().any(|version| version.id == id)
+    }
+
+    fn cannot_be_read(&mut self, id: JobId, error: RepositoryError) {
+        if !self.is_unreadable(id) {
+            tracing::warn!(%error, version = %id, "a version cannot be read and stays as it is");
+            self.unreadable.push(Unreadable { id, error });
+        }
+    }
+}
+
+/// What the version before has.
+#[derive(Debug)]
+struct Before {
+    version: Version,
+    containers: HashMap<ContainerId, ContainerTotals>,
+    chunks: RefCell<CopiedChunks>,
+}
+
+struct Converter<'a> {
+    context: &'a JobContext,
+    layout: Layout,
+    compression: Compression,
+    scratch: Option<PathBuf>,
+    before: Option<Before>,
+    /// Versions that were rewritten by now.
+    relaid: HashSet<JobId>,
+}
+
+impl Converter<'_> {
+    /// The first version that names any of these containers, and all after it, but for those that were rewritten by now.
+    fn in_disorder(&self, versions: &[Version], lost: &HashSet<ContainerId>) -> Result<HashSet<JobId>, ConvertError> {
+        if lost.is_empty() {
+            return Ok(HashSet::new());
+        }
+        for (place, version) in versions.iter().enumerate() {
+            if self.relaid.contains(&version.id()) || version.summary.layout != self.layout {
+                continue;
+            }
+            let names_any = match self.context.runtime.block_on(self.context.repository.manifest(version)) {
+                Ok(manifest) => manifest.containers.iter().any(|usage| lost.contains(&usage.container)),
+                // It stays as it is, and is told when its turn comes.
+                Err(error) if error.is_damage() => true,
+                Err(error) => return Err(error.into()),
+            };
+            if names_any {
+                let later = versions[place..].iter().map(Version::id);
+                return Ok(later.filter(|id| !self.relaid.contains(id)).collect());
+            }
+        }
+        Ok(HashSet::new())
+    }
+
+    /// What comes next may share what this version has. One that cannot be read is passed over.
+    fn share_with(
+        &mut self,
+        version: &Version,
+        manifest: Result<Manifest, RepositoryError>,
+    ) -> Result<(), ConvertError> {
+        match manifest.and_then(|manifest| self.remember(version, &manifest)) {
+            Err(error) if error.is_damage() => {
+                tracing::warn!(%error, "a version cannot be read and nothing is shared with it");
+                Ok(())
+            }
+            done => Ok(done?),
+        }
+    }
+
+    fn remember(&mut self, version: &Version, manifest: &Manifest) -> Result<(), RepositoryError> {
+        let of_data = manifest.containers.iter().filter(|usage| usage.container.kind == ContainerKind::Data);
+        let containers = of_data.map(|usage| (usage.container, ContainerTotals::of(usage))).collect();
+        // Before the next one takes its memory.
+        self.before = None;
+        let mut chunks = CopiedChunks::new(self.context.memory / BEFORE_ONE_IN, self.scratch.clone());
+        References::new(self.context).visit(manifest, |chunk| {
+            chunks.insert(*chunk);
+            Ok::<_, RepositoryError>(())
+        })?;
+        self.before = Some(Before { version: version.clone(), containers, chunks: RefCell::new(chunks) });
+        Ok(())
+    }
+
+    fn convert(&mut self, version: &Version, converted: &mut Converted) -> Result<(), ConvertError> {
+        let pin = pin_of(version);
+        // The number is chosen before the lease, which has to name it. If it is taken by then, so is the work.
+        let generation = self.context.runtime.block_on(self.context.repository.next_generation(pin))?;
+        match self.convert_as(version, generation, converted) {
+            // A pass took this task for dead, and its containers with it.
+            Err(_) if self.context.runtime.block_on(self.context.repository.is_fenced(pin, generation)) => {
+                converted.overtaken += 1;
+                Ok(())
+            }
+            // One that cannot be read stays as it is.
+            Err(ConvertError::Repository(error) | ConvertError::ChunkCopier(RewriteError::Repository(error)))
+                if error.is_damage() =>
+            {
+                converted.cannot_be_read(version.id(), error);
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    fn convert_as(
+        &mut self,
+        version: &Version,
+        generation: u32,
+        converted: &mut Converted,
+    ) -> Result<(), ConvertError> {
+        let (context, pin) = (self.context, pin_of(version));
+        let repository = &context.repository;
+        let pins = std::iter::once(pin).chain(self.before.as_ref().map(|before| pin_of(&before.version))).collect();
+        let lease = context.lease(JobKind::Task, &version.summary.series);
+        let lease = Lease { pins, generation: Some(generation), ..lease };
+        let job = JobId::new(lease.written_ms, random(repository.entropy())?);
+        let keeper = LeaseKeeper::open(context, job, lease)?;
+        let done = self.convert_announced(version, job, generation, converted);
+        // Uploads of a task are never adopted, so also one that failed may be over; but not while its generation may still appear.
+        keeper.end(done.as_ref().map_or(Ending::Ended, Clone::clone));
+        done.map(drop)
+    }
+
+    /// Says how the job ends.
+    fn convert_announced(
+        &mut self,
+        version: &Version,
+        job: JobId,
+        generation: u32,
+        converted: &mut Converted,
+    ) -> Result<Ending, ConvertError> {
+        let (context, pin) = (self.context, pin_of(version));
+        let repository = &context.repository;
+        let newest = context.runtime.block_on(look_at(repository, version))?;
+        let Some(version) = newest.filter(|newest| newest.generation == version.generation) else {
+            converted.overtaken += 1;
+            return Ok(Ending::Closed(Done::nothing()));
+        };
+        // What fails its look is not used.
+        if let Some(before) = &self.before {
+            let there = context.runtime.block_on(look_at(repository, &before.version))?;
+            if there.is_none_or(|there| there.generation != before.version.generation) {
+                self.before = None;
+            }
+        }
+        let manifest = context.runtime.block_on(repository.manifest(&version))?;
+        let copier = ChunkCopier::new(context, job, self.compression)?;
+        let mut copier = copier.for_whole_versions(self.layout, self.scratch.clone());
+        let nothing = HashMap::new();
+        let stays = self.before.as_ref().map_or(&nothing, |before| &before.containers);
+        if self.layout == Layout::Lifecycle {
+            copier.reads_names(&manifest);
+        }
+        let elsewhere = |chunk: &ChunkRef| self.before.as_ref()?.chunks.borrow_mut().get(&chunk.fingerprint);
+        let relaid = copier.relay_sharing(&manifest, |container| !stays.contains_key(container), elsewhere)?;
+        let written = copier.finish()?;
+        let (copied, shared) = (relaid.moved_bytes, relaid.shared_bytes);
+        let attempt = random(repository.entropy())?;
+        let relaid = relaid.manifest_beside(&manifest, &written, stays, attempt);
+        let mut relaid = relaid.ok_or_else(|| RepositoryError::Damaged {
+            name: larder_format::names::version(pin.series, pin.job, version.generation),
+            source: larder_format::DecodeError::Invalid {
+                what: "version manifest",
+                why: "its recipe uses containers that its table does not have",
+            },
+        })?;
+        relaid.summary.layout = self.layout;
+        // Nobody else builds on what is of the layout `lifecycle`.
+        relaid.summary.sketch = Sketch::default();
+        let answered = match context.runtime.block_on(repository.commit_generation(pin.series, &relaid, generation)) {
+            Ok(created) => created.all_answered,
+            Err(CommitError::Fenced) => {
+                converted.overtaken += 1;
+                return Ok(Ending::Closed(Done::nothing()));
+            }
+            Err(CommitError::Repository(error)) => return Err(error.into()),
+        };
+        self.relaid.insert(pin.job);
+        converted.versions += 1;
+        converted.copied_bytes += copied;
+        converted.shared_bytes += shared;
+        converted.stored_bytes += written.stored_bytes;
+        let summary = relaid.summary.clone();
+        self.share_with(&Version { generation, summary, ..version }, Ok(relaid))?;
+        Ok(Ending::closed_if(answered, Done::committed_generation(pin, generation)))
+    }
+}
+
+fn pin_of(version: &Version) -> Pin {
+    Pin { series: version.series, job: version.id() }
+}

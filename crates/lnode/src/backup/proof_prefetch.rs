@@ -1,0 +1,134 @@
+//! Proves the segments that a large file is likely to repeat ahead of the feeder, on the pool's threads.
+//!
+//! Proving means reading a segment and taking a MAC over it, at some 3 GB/s a core. One thread after another segment by segment
+//! would be the bottleneck of a file that has not changed; but what the base has next is known long before, so the next segments
+//! are read at their places by whoever is free. Whether a segment is proved is a fact about bytes at a place of the file, so it does not
+//! matter what is learned of others meanwhile. What turns out to have changed comes back with its bytes, and is not read again.
+//!
+//! Not here: files with holes and streams, which are read by the feeder itself.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, bounded};
+use larder_chunking::RunMac;
+use larder_source::Elsewhere;
+use larder_writer::{Cutter, Cutting, PoolHandle};
+
+use super::prediction::{Predicted, Predictor};
+use super::read_window::STEP_BYTES;
+
+/// Segments that may be on their way at most, of some 2 MiB each: enough for every core of most machines, few enough for memory.
+const SEGMENTS_MAX: usize = 12;
+
+/// What proofs are made with.
+pub(super) struct Ahead {
+    /// The file.
+    pub(super) file: Elsewhere,
+    /// How it is cut.
+    pub(super) cutter: Cutter,
+    /// The chunkers.
+    pub(super) cutting: Arc<Cutting>,
+    /// Who proves.
+    pub(super) pool: PoolHandle,
+}
+
+/// A predicted segment that was looked at.
+#[derive(Debug)]
+pub(super) struct Proved {
+    /// The segment.
+    pub(super) predicted: Predicted,
+    /// Whether the file has it here.
+    pub(super) holds: bool,
+    /// What the file has here instead, and somewhat more.
+    pub(super) buffer: Vec<u8>,
+    /// Bytes of that.
+    pub(super) filled: usize,
+}
+
+/// A segment on its way.
+#[derive(Debug)]
+struct Coming {
+    at: u64,
+    bytes: u64,
+    proved: Receiver<Proved>,
+}
+
+/// See the module header.
+pub(super) struct Proofs {
+    ahead: Ahead,
+    /// How far cuts look.
+    max: usize,
+    coming: VecDeque<Coming>,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Proofs {
+    /// Proofs for a file, of which nothing has been asked yet.
+    pub(super) fn new(ahead: Ahead, max: usize) -> Self {
+        Self { ahead, max, coming: VecDeque::new(), spare: Vec::new() }
+    }
+
+    /// The segment that was predicted to begin at this place of the file, after waiting for its proof; has those behind it proved
+    /// meanwhile. `None` when nothing is predicted here, or too near to the end of the file.
+    pub(super) fn at(&mut self, at: u64, predictor: &mut Predictor) -> Option<Proved> {
+        while self.coming.front().is_some_and(|coming| coming.at < at) {
+            self.coming.pop_front();
+        }
+        self.look_ahead(at, predictor);
+        let coming = self.coming.pop_front_if(|coming| coming.at == at)?;
+        // The sender is dropped unsent only when a thread panicked: then the feeder reads for itself, and the sequencer finds out.
+        let proved = coming.proved.recv().ok()?;
+        (proved.filled > 0).then_some(proved)
+    }
+
+    /// Takes a buffer back.
+    pub(super) fn give_back(&mut self, buffer: Vec<u8>) {
+        if self.spare.len() < SEGMENTS_MAX {
+            self.spare.push(buffer);
+        }
+    }
+
+    fn look_ahead(&mut self, at: u64, predictor: &mut Predictor) {
+        // One for each thread, and one that is ready: more would only leave the cores' caches.
+        while self.coming.len() < SEGMENTS_MAX.min(self.ahead.pool.threads() + 1) {
+            let next = self.coming.back().map_or(at, |coming| coming.at + coming.bytes);
+            let Some(predicted) = predictor.predict(next, self.ahead.cutter) else { return };
+            // The feeder reads the end of a file itself: it knows best where that is.
+            if next + predicted.bytes + self.max as u64 >= self.ahead.file.size() {
+                return;
+            }
+            let bytes = predicted.bytes;
+            let proved = self.prove(next, predicted, predictor.mac());
+            self.coming.push_back(Coming { at: next, bytes, proved });
+        }
+    }
+
+    fn prove(&mut self, at: u64, predicted: Predicted, mac: RunMac) -> Receiver<Proved> {
+        let (done, proved) = bounded(1);
+        let (file, cutting, cutter) = (self.ahead.file.clone(), self.ahead.cutting.clone(), self.ahead.cutter);
+        let (mut mac, mut buffer) = (mac, self.spare.pop().unwrap_or_default());
+        let whole = predicted.bytes as usize + self.max;
+        self.ahead.pool.normal(move |_| {
+            if buffer.len() < whole {
+                buffer.resize(whole, 0);
+            }
+            let mut filled = 0;
+            while filled < whole {
+                // What was just read is still in the cache of the core.
+                let to = whole.min(filled + STEP_BYTES);
+                if !file.fill(&mut buffer[filled..to], at + filled as u64) {
+                    // Shorter than it was, or unreadable: the feeder will come upon it.
+                    filled = 0;
+                    break;
+                }
+                let segment = predicted.bytes as usize;
+                mac.update(&buffer[filled.min(segment)..to.min(segment)]);
+                filled = to;
+            }
+            let holds = filled > 0 && predicted.is_proved(mac, &buffer[..filled], cutting.chunker(cutter));
+            let _ = done.send(Proved { predicted, holds, buffer, filled });
+        });
+        proved
+    }
+}

@@ -1,0 +1,475 @@
+//! Chunks that are not where their records say: containers retired by the G-node, and where the index leads for their chunks.
+//!
+//! A reader learns of such a container by not finding it (rule `LookAgain` of `docs/concurrency.md`); then it reads the newest
+//! index, and from there on the records of segments that lie in such containers are led on by their fingerprints, one hop.
+//! A version that lies where it says never needs the index.
+//!
+//! Recipes of the layout `lifecycle` name chunks and do not say where they are: the newest index is read first, and its records of
+//! extents turn names into places ([`Moved::place`], `arranged`). What is not found there is looked for as above: in a newer index if
+//! there is one, else by its fingerprint.
+//!
+//! Many chunks are looked for at once ([`Moved::resolve`]): sorted by fingerprint, in one join with the table of chunks, and then
+//! container by container, whose table is read once. So the cost follows the tables and not the number of segments.
+//!
+//! Shared by all readers of one job. Not here: which chunks are looked for together (`resolved`), and what is done about chunks that
+//! the index does not know either; their records stay as they are, and whoever reads them finds nothing once more.
+
+mod survey;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures::StreamExt;
+use larder_format::container::ContainerIndex;
+use larder_format::ids::{ContainerId, ContainerKind};
+use larder_format::index_tables::{ChunkKey, ContainerState};
+use larder_format::{ChunkRef, Fingerprint};
+use larder_index::{Chunks, ContainerExtents, Containers, TableView};
+use larder_index::{IndexError, IndexIo, IndexRuntime, IndexSnapshot, LookupOptions};
+use larder_job::{JobContext, Progress};
+use larder_store::{Repository, RepositoryError};
+use parking_lot::Mutex;
+
+use crate::extent_map::{self, Arranged, Records};
+
+/// Of a job's memory, one part in so many for records of extents.
+const EXTENTS_ONE_IN: usize = 16;
+/// Of a job's memory, one part in so many for chunks that are looked for together.
+const SOUGHT_ONE_IN: usize = 8;
+/// Bytes that each of them takes: while it is looked for, and of what is kept of it.
+const SOUGHT_BYTES: usize = size_of::<Sought>() + 12;
+/// At least so many are.
+const SOUGHT_MIN: usize = 1 << 8;
+/// Keys that one part of the join asks for: what a key takes there is more than what it takes here.
+const KEYS_AT_ONCE: usize = 1 << 14;
+/// Tables of containers that are on their way at once: some hundred kilobytes each.
+const CONCURRENT_READS: usize = 8;
+/// How often the newest index is looked for again when what it names is gone: a pass has published and cleaned up meanwhile.
+const ATTEMPTS: u32 = 3;
+
+/// What it means for readers that there is no index.
+const NOT_FOUND: &str = "what was moved is not found";
+/// What people should know when chunks of a version of the layout `lifecycle` are not found and there is no index.
+const NO_INDEX: &str = "this snapshot's chunks were arranged, and the index, which says where they are, is missing or cannot be read; \
+                        `larder repair index` rebuilds it";
+
+/// See the module header.
+pub struct Moved {
+    repository: Repository,
+    runtime: IndexRuntime,
+    progress: Arc<dyn Progress>,
+    arranged: Arranged,
+    /// Chunks that may be looked for together.
+    sought_max: usize,
+    state: Mutex<State>,
+    /// Chunks that were led on, and how often the index was asked for that.
+    led: AtomicU64,
+    look_ups: AtomicU64,
+}
+
+struct State {
+    gone: HashSet<ContainerId>,
+    /// Whether the newest index was looked for.
+    has_looked: bool,
+    index: Option<Arc<Index>>,
+    /// How often what is known of places has changed.
+    changes: u64,
+    /// Whether people were told that there is no index.
+    has_told: bool,
+    /// Containers that versions name which are being read.
+    named: HashSet<ContainerId>,
+    /// The index that was asked which of them are gone, and how many there were then.
+    surveyed: Option<(u64, usize)>,
+}
+
+struct Index {
+    number: u64,
+    chunks: TableView<Chunks>,
+    containers: TableView<Containers>,
+    extents: TableView<ContainerExtents>,
+}
+
+impl std::fmt::Debug for Moved {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Moved").field("gone", &self.state.lock().gone.len()).finish_non_exhaustive()
+    }
+}
+
+impl Moved {
+    pub(crate) fn new(context: &JobContext) -> Self {
+        let state = State {
+            gone: HashSet::new(),
+            has_looked: false,
+            index: None,
+            changes: 0,
+            has_told: false,
+            named: HashSet::new(),
+            surveyed: None,
+        };
+        Self {
+            repository: context.repository.clone(),
+            runtime: context.runtime.clone(),
+            progress: context.progress.clone(),
+            arranged: Arranged::new(context.memory / EXTENTS_ONE_IN),
+            sought_max: (context.memory / SOUGHT_ONE_IN / SOUGHT_BYTES).max(SOUGHT_MIN),
+            state: Mutex::new(state),
+            led: AtomicU64::new(0),
+            look_ups: AtomicU64::new(0),
+        }
+    }
+
+    /// How many chunks were led on by the index, and how often it was asked.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.led.load(Ordering::Relaxed), self.look_ups.load(Ordering::Relaxed))
+    }
+
+    /// Versions of the layout `lifecycle` that will be read name these containers.
+    pub fn expect(&self, containers: impl IntoIterator<Item = ContainerId>) {
+        self.arranged.expect(containers);
+    }
+
+    /// A version that names these containers is read: with the first that is missing, the index is asked for all of them.
+    pub(crate) fn expect_named(&self, containers: impl IntoIterator<Item = ContainerId>) {
+        let data = containers.into_iter().filter(|id| id.kind == ContainerKind::Data);
+        self.state.lock().named.extend(data);
+    }
+
+    /// Chunks that may be looked for together, for the sake of memory.
+    pub(crate) fn sought_max(&self) -> usize {
+        self.sought_max
+    }
+
+    /// How often what is known of places has changed: who has planned with what was known plans again.
+    pub(crate) fn changes(&self) -> u64 {
+        self.state.lock().changes
+    }
+
+    /// Whether an index was read.
+    pub fn has_index(&self) -> bool {
+        self.state.lock().index.is_some()
+    }
+
+    /// Whether any container was not found before.
+    pub fn has_gone(&self) -> bool {
+        !self.state.lock().gone.is_empty()
+    }
+
+    /// Whether a container was not found before.
+    pub fn is_gone(&self, container: &ContainerId) -> bool {
+        self.state.lock().gone.contains(container)
+    }
+
+    /// Containers were not found. Says whether it is worth reading the segments again that name them: whether there is an index
+    /// that may lead on, and that was not asked for all of them before.
+    pub fn learn(&self, containers: impl IntoIterator<Item = ContainerId>) -> Result<bool, RepositoryError> {
+        // Whoever chooses them may ask for what is known so far.
+        let containers: Vec<_> = containers.into_iter().collect();
+        let before = self.state.lock().index.as_ref().map(|index| index.number);
+        let newest = self.newest()?;
+        let mut state = self.state.lock();
+        state.has_looked = true;
+        let is_newer = newest.as_ref().map(|index| index.number) != before;
+        if is_newer {
+            state.index = newest;
+            self.arranged.forget();
+        }
+        if state.index.is_none() {
+            drop(state);
+            if !containers.is_empty() && self.arranged.is_asked() {
+                self.tell();
+            }
+            return Ok(false);
+        }
+        let has_missing = !containers.is_empty();
+        let mut are_new = false;
+        for container in containers {
+            are_new |= state.gone.insert(container);
+        }
+        state.changes += u64::from(are_new || is_newer);
+        drop(state);
+        if has_missing {
+            self.survey();
+        }
+        Ok(are_new || is_newer)
+    }
+
+    /// Sets chunks as recipes of the layout `lifecycle` name them to where they are now, as far as that is known.
+    pub fn place<'a>(&self, chunks: impl IntoIterator<Item = &'a mut ChunkRef>) -> Result<(), RepositoryError> {
+        let mut chunks: Vec<_> = chunks.into_iter().collect();
+        self.arrange(chunks.iter_mut().map(|chunk| &mut **chunk))?;
+        self.lead_on(chunks)
+    }
+
+    /// The same by the records of extents alone.
+    pub(crate) fn arrange<'a>(
+        &self,
+        chunks: impl IntoIterator<Item = &'a mut ChunkRef>,
+    ) -> Result<(), RepositoryError> {
+        let mut chunks: Vec<_> = chunks.into_iter().collect();
+        if let Some(records) = self.records(chunks.iter().map(|chunk| chunk.container))? {
+            chunks.iter_mut().for_each(|chunk| extent_map::place(&records, chunk));
+        }
+        Ok(())
+    }
+
+    /// The containers that have anything of these ones now, by what is known.
+    pub(crate) fn places(
+        &self,
+        containers: impl IntoIterator<Item = ContainerId>,
+    ) -> Result<Vec<ContainerId>, RepositoryError> {
+        let containers: Vec<_> = containers.into_iter().collect();
+        let Some(records) = self.records(containers.iter().copied())? else { return Ok(containers) };
+        let places = containers.iter().map(|id| match records.get(id) {
+            Some(record) => extent_map::places(*id, record),
+            None => vec![*id],
+        });
+        Ok(places.flatten().collect())
+    }
+
+    /// Bytes that containers have now of those that are named; `None`: one that is as it was.
+    pub(crate) fn held_by(&self, named: &[ContainerId]) -> Result<Vec<(ContainerId, Option<u64>)>, RepositoryError> {
+        let records = self.records(named.iter().copied())?.unwrap_or_default();
+        let mut held = Vec::new();
+        for id in named {
+            match records.get(id).and_then(Option::as_ref) {
+                None => held.push((*id, None)),
+                Some(extents) => held.extend(
+                    extents
+                        .0
+                        .iter()
+                        .map(|extent| (extent.to.map_or(*id, |(place, _)| place), Some(u64::from(extent.length)))),
+                ),
+            }
+        }
+        Ok(held)
+    }
+
+    /// Records of extents; `None`: there is no index.
+    pub(crate) fn records(
+        &self,
+        containers: impl IntoIterator<Item = ContainerId>,
+    ) -> Result<Option<Records>, RepositoryError> {
+        let mut wanted: Vec<_> = containers.into_iter().filter(|id| id.kind == ContainerKind::Data).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        if wanted.is_empty() {
+            return Ok(None);
+        }
+        if !self.state.lock().has_looked {
+            self.learn([])?;
+        }
+        for _ in 0..ATTEMPTS {
+            let Some(index) = self.state.lock().index.clone() else { return Ok(None) };
+            match self.runtime.block_on(self.arranged.records(&index.extents, wanted.iter().copied())) {
+                Ok(records) => return Ok(Some(records)),
+                // Runs that this index names may be gone because there is a newer one.
+                Err(error) if error.is_damage() => {
+                    if !self.learn([])? {
+                        return without_index(error, NOT_FOUND).map(|()| None);
+                    }
+                }
+                Err(error) => {
+                    without_index(error, NOT_FOUND)?;
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Tells people, once, that what was not found would be found with an index.
+    fn tell(&self) {
+        if !std::mem::replace(&mut self.state.lock().has_told, true) {
+            self.progress.note(NO_INDEX);
+        }
+    }
+
+    fn newest(&self) -> Result<Option<Arc<Index>>, RepositoryError> {
+        let snapshot = match self.runtime.block_on(IndexSnapshot::newest(&self.repository)) {
+            Ok(newest) => newest.snapshot,
+            Err(error) => return without_index(error, NOT_FOUND).map(|()| None),
+        };
+        if snapshot.number == 0 {
+            return Ok(None);
+        }
+        let io = IndexIo { repository: self.repository.clone(), runtime: self.runtime.clone() };
+        let options = LookupOptions::default();
+        Ok(Some(Arc::new(Index {
+            number: snapshot.number,
+            chunks: TableView::new(io.clone(), &snapshot.manifest.runs, options),
+            containers: TableView::new(io.clone(), &snapshot.manifest.runs, options),
+            extents: TableView::new(io, &snapshot.manifest.runs, options),
+        })))
+    }
+
+    /// Leads chunks on that lie in containers which were not found. Those that the index does not know stay as they are.
+    pub fn lead_on<'a>(&self, chunks: impl IntoIterator<Item = &'a mut ChunkRef>) -> Result<(), RepositoryError> {
+        let mut chunks: Vec<_> = {
+            let state = self.state.lock();
+            chunks.into_iter().filter(|chunk| state.gone.contains(&chunk.container)).collect()
+        };
+        let mut sought: Vec<Sought> = Vec::new();
+        for (number, chunks) in chunks.chunks_mut(self.sought_max).enumerate() {
+            sought.clear();
+            sought.extend(
+                chunks.iter().enumerate().map(|(place, chunk)| Sought::new(chunk, number as u32, place as u32)),
+            );
+            let containers = self.resolve(&mut sought)?;
+            for found in &sought {
+                if let Some((container, offset)) = found.place(&containers) {
+                    let chunk = &mut *chunks[found.at as usize];
+                    (chunk.container, chunk.offset) = (container, offset);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds out where chunks are now, all in one join; they come back in another order. Their places name containers by the
+    /// numbers that are given back.
+    pub fn resolve(&self, sought: &mut [Sought]) -> Result<Found, RepositoryError> {
+        if sought.is_empty() {
+            return Ok(Found::default());
+        }
+        for _ in 0..ATTEMPTS {
+            let Some(index) = self.state.lock().index.clone() else { return Ok(Found::default()) };
+            let (found, damage) = match self.runtime.block_on(self.look_up(&index, sought)) {
+                Ok((found, None)) => return Ok(found),
+                Ok((found, Some(damage))) => (found, damage),
+                Err(error) => (Found::default(), error),
+            };
+            // Runs or containers that this index names may be gone because there is a newer one.
+            if !damage.is_damage() || !self.learn([])? {
+                return without_index(damage, NOT_FOUND).map(|()| found);
+            }
+        }
+        Ok(Found::default())
+    }
+
+    /// See [`Self::resolve`]. What of the index, or of a container, is damaged costs the chunks that it tells of; the first is given back.
+    async fn look_up(&self, index: &Index, sought: &mut [Sought]) -> Result<(Found, Option<IndexError>), IndexError> {
+        self.look_ups.fetch_add(1, Ordering::Relaxed);
+        let mut damage = None;
+        let mut unless_damaged = |error: IndexError| match error.is_damage() {
+            true => {
+                damage.get_or_insert(error);
+                Ok(())
+            }
+            false => Err(error),
+        };
+        sought.sort_unstable_by_key(|chunk| chunk.fingerprint.0);
+        for part in sought.chunks_mut(KEYS_AT_ONCE) {
+            let keys: Vec<_> = part.iter().map(|chunk| ChunkKey::of(&chunk.fingerprint)).collect();
+            let places = match index.chunks.get(&keys).await {
+                Ok(places) => places,
+                Err(error) => unless_damaged(error).map(|()| vec![None; part.len()])?,
+            };
+            for (chunk, place) in part.iter_mut().zip(places) {
+                (chunk.container, chunk.number) = place.map_or((NOWHERE, 0), |place| (place.container, place.chunk));
+            }
+        }
+        sought.sort_unstable_by_key(|chunk| (chunk.container, chunk.number));
+        let known = sought.partition_point(|chunk| chunk.container != NOWHERE);
+        let mut groups: Vec<&mut [Sought]> = sought[..known].chunk_by_mut(|a, b| a.container == b.container).collect();
+        let numbers: Vec<u32> = groups.iter().map(|group| group[0].container).collect();
+        let mut found = Found::default();
+        for (number, facts) in numbers.iter().zip(index.containers.get(&numbers).await?) {
+            // What was retired holds nothing any more, whatever an entry says.
+            if let Some(facts) = facts.filter(|facts| facts.state == ContainerState::Live) {
+                found.0.insert(*number, facts.id);
+            }
+        }
+        let tables = numbers.iter().map(|number| found.0.get(number).copied()).map(|id| async move {
+            match id {
+                Some(id) => self.repository.read_container_index(id).await.map(Some),
+                None => Ok(None),
+            }
+        });
+        // In order, and none is kept longer than it is looked at.
+        let mut tables = futures::stream::iter(tables).buffered(CONCURRENT_READS);
+        for group in &mut groups {
+            let table = match tables.next().await {
+                Some(Ok(table)) => table,
+                Some(Err(error)) => unless_damaged(error.into()).map(|()| None)?,
+                None => None,
+            };
+            self.led.fetch_add(place(group, table.as_ref()), Ordering::Relaxed);
+        }
+        drop(tables);
+        Ok((found, damage))
+    }
+}
+
+/// "The index does not know it", and so its record stays as it is.
+const NOWHERE: u32 = u32::MAX;
+
+/// A chunk that is looked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Sought {
+    fingerprint: Fingerprint,
+    size: u32,
+    /// Whose it is, for who looks for it: two numbers.
+    pub(crate) group: u32,
+    /// The second number, for the caller.
+    pub at: u32,
+    /// Number of its container in the index, or [`NOWHERE`].
+    container: u32,
+    /// Its number in the container, and, when it was found there, its offset.
+    number: u32,
+}
+
+impl Sought {
+    /// A chunk that is not where its record says. `group` and `at` are for the caller.
+    pub fn new(chunk: &ChunkRef, group: u32, at: u32) -> Self {
+        Self { fingerprint: chunk.fingerprint, size: chunk.size, group, at, container: NOWHERE, number: 0 }
+    }
+
+    /// Where it is: container and offset; `None`: nobody knows.
+    pub fn place(&self, found: &Found) -> Option<(ContainerId, u32)> {
+        Some((*found.0.get(&self.container)?, self.number))
+    }
+}
+
+/// Containers in which chunks were found, by their numbers in the index.
+#[derive(Debug, Default)]
+pub struct Found(HashMap<u32, ContainerId>);
+
+/// Sets chunks that the index finds in one container, in the order of their numbers there, to their offsets. Those that its table has
+/// otherwise are nowhere. Says how many are right.
+fn place(chunks: &mut [Sought], table: Option<&ContainerIndex>) -> u64 {
+    let mut there = table.into_iter().flat_map(|table| table.chunk_refs()).zip(0u32..).peekable();
+    let mut right = 0;
+    for chunk in chunks {
+        while there.next_if(|(_, number)| *number < chunk.number).is_some() {}
+        match there.peek() {
+            // An index that is wrong about a place must not make a reader take other bytes for the chunk's.
+            Some((one, number))
+                if *number == chunk.number && one.fingerprint == chunk.fingerprint && one.size == chunk.size =>
+            {
+                chunk.number = one.offset;
+                right += 1;
+            }
+            _ => {
+                if table.is_some() {
+                    tracing::warn!(container = chunk.container, "the index leads to a chunk that is another");
+                }
+                chunk.container = NOWHERE;
+            }
+        }
+    }
+    right
+}
+
+/// An index that cannot be read is as none, which has a consequence; a store that cannot be reached is an error.
+pub fn without_index(error: IndexError, consequence: &'static str) -> Result<(), RepositoryError> {
+    match error {
+        IndexError::Repository(error) | IndexError::NewestUnreadable { source: error } if !error.is_damage() => {
+            Err(error)
+        }
+        error => {
+            tracing::warn!(%error, "the index cannot be read: {consequence}");
+            Ok(())
+        }
+    }
+}

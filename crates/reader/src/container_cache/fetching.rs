@@ -1,0 +1,148 @@
+//! How containers are fetched, as the user says it, and what came of it.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use larder_format::ids::ContainerId;
+use larder_store::container_reader::OpenContainer;
+use parking_lot::Mutex;
+
+use super::future_uses::{Pieces, Unit};
+
+/// Of a job's memory, so many twelfths for containers at hand and on their way.
+const MEMORY_TWELFTHS: usize = 5;
+
+/// Requests ahead when nothing else is said: on a store with 30 ms latency more gain nothing (measured).
+const PREFETCH: usize = 6;
+
+/// How a job that reads fetches containers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FetchOptions {
+    /// Requests under way for what is needed later; 0 asks only for what is needed now.
+    pub prefetch: usize,
+    /// Bytes of containers at hand and on their way; `None` = 5/12 of the job's memory.
+    pub cache_memory: Option<usize>,
+    /// Bytes of the disk tier, for containers that are needed again when there is no memory for them; 0 = none. Only reading in
+    /// stream order needs it.
+    pub cache_disk: u64,
+    /// Folder for temporary files. They have no names, so nothing stays there whatever happens.
+    pub scratch: PathBuf,
+}
+
+impl Default for FetchOptions {
+    fn default() -> Self {
+        Self { prefetch: PREFETCH, cache_memory: None, cache_disk: 0, scratch: std::env::temp_dir() }
+    }
+}
+
+impl FetchOptions {
+    /// Bytes for containers of a job that has `memory`.
+    pub(crate) fn memory(&self, memory: usize) -> usize {
+        self.cache_memory.unwrap_or(memory / 12 * MEMORY_TWELFTHS)
+    }
+}
+
+/// What was fetched of data containers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FetchReport {
+    /// Containers of which something was read, each counted once.
+    pub containers: u64,
+    /// Requests for them.
+    pub requests: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Reads of containers, or of pieces of them, that had been read before.
+    pub again: u64,
+    /// Frames that were read from the disk tier.
+    pub disk_hits: u64,
+    /// Bytes of them.
+    pub disk_read: u64,
+    /// Bytes that were written to the disk tier.
+    pub disk_written: u64,
+    /// Bytes of contents that were made of it.
+    pub used: u64,
+    /// Chunks that were found through the index, because the containers that the version names were retired: one hop each.
+    pub led: u64,
+    /// How often the index was asked for them, many at once.
+    pub look_ups: u64,
+}
+
+impl FetchReport {
+    /// Bytes read for a byte of contents. Compression makes it smaller, bytes that are read and not used larger; 0 when nothing
+    /// was read.
+    pub fn per_byte(&self) -> f64 {
+        if self.used == 0 { 0.0 } else { self.bytes as f64 / self.used as f64 }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    containers: HashSet<ContainerId>,
+    /// Pieces of containers that are read in several.
+    units: HashSet<Unit>,
+}
+
+/// Counts; shared by threads.
+#[derive(Debug, Default)]
+pub struct FetchCounters {
+    seen: Mutex<Seen>,
+    requests: AtomicU64,
+    bytes: AtomicU64,
+    again: AtomicU64,
+    disk_hits: AtomicU64,
+    disk_read: AtomicU64,
+    disk_written: AtomicU64,
+    used: AtomicU64,
+}
+
+impl FetchCounters {
+    /// A container was read from the store.
+    pub fn read(&self, id: ContainerId, container: &OpenContainer) {
+        self.read_unit(Pieces::Whole.unit(id, 0), container);
+    }
+
+    /// A container, or a piece of it, was read from the store.
+    pub(crate) fn read_unit(&self, unit: Unit, container: &OpenContainer) {
+        self.requests.fetch_add(u64::from(container.requests), Ordering::Relaxed);
+        self.bytes.fetch_add(container.bytes_read, Ordering::Relaxed);
+        let mut seen = self.seen.lock();
+        seen.containers.insert(unit.container);
+        if !seen.units.insert(unit) {
+            self.again.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A frame of so many bytes was read from disk.
+    pub(crate) fn disk_hit(&self, bytes: u64) {
+        self.disk_hits.fetch_add(1, Ordering::Relaxed);
+        self.disk_read.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// So many bytes were written to disk.
+    pub(crate) fn disk_written(&self, bytes: u64) {
+        self.disk_written.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// So many bytes of contents were made.
+    pub fn used(&self, bytes: u64) {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The counts so far.
+    pub(crate) fn report(&self) -> FetchReport {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        FetchReport {
+            containers: self.seen.lock().containers.len() as u64,
+            requests: get(&self.requests),
+            bytes: get(&self.bytes),
+            again: get(&self.again),
+            disk_hits: get(&self.disk_hits),
+            disk_read: get(&self.disk_read),
+            disk_written: get(&self.disk_written),
+            used: get(&self.used),
+            led: 0,
+            look_ups: 0,
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Laying versions out again: chunks copied into fresh containers, and recipes written again over them.
+//!
+//! What offline tasks do with contents (SlimStore section V-B, sparse container compaction; rewriting of stale containers).
+//! Everything written belongs to the job of the task; nothing here commits or deletes. Called by the G-node.
+//!
+//! Invariants: a chunk is copied, or a record led to another copy of it, only after its fingerprint was computed again from the
+//! bytes that were read there, so damage is found before another copy is retired for this one; a recipe that was written again
+//! names the same chunks in the same order, only elsewhere.
+
+mod copied_chunks;
+mod copying;
+mod metadata;
+mod multi_writer;
+mod reading;
+mod recipe;
+mod verifying;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use larder_chunking::Fingerprinter;
+use larder_format::ChunkRef;
+use larder_format::compress::Compression;
+use larder_format::ids::{ContainerId, ContainerKind, JobId};
+use larder_format::layout::Layout;
+use larder_format::manifest::Manifest;
+use larder_format::recipe::Recipe;
+use larder_job::JobContext;
+use larder_reader::MetaChunks;
+use larder_store::RepositoryError;
+use larder_writer::{
+    ContainerTotals, Destination, Packer, Pool, PoolHandle, Uploads, Usage, container_table, holdings,
+};
+
+pub use copied_chunks::CopiedChunks;
+pub use verifying::damaged_container;
+
+/// Of a job's memory, one part in so many for chunks on their way from one container to another.
+const BATCH_ONE_IN: usize = 4;
+/// And one in so many for where chunks of the version were copied to.
+const PLACES_ONE_IN: usize = 8;
+
+/// A version could not be rewritten. Nothing that was there before has changed.
+#[derive(Debug, thiserror::Error)]
+pub enum RewriteError {
+    /// The repository failed, or what was to be copied is damaged.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+    /// No thread could be started for compressing.
+    #[error("no thread could be started; is there a limit on threads or memory?")]
+    NoThreads,
+    /// Stopped on request.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Containers that a task wrote, all of them acknowledged by the store.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Written {
+    /// What each of them holds.
+    pub containers: HashMap<ContainerId, ContainerTotals>,
+    /// Bytes of all these objects.
+    pub stored_bytes: u64,
+}
+
+/// A chunk that is found elsewhere from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Move {
+    /// The container it is left in.
+    pub from: ContainerId,
+    /// Where it is now: a copy that was made, or another one that was there.
+    pub to: ChunkRef,
+}
+
+/// What becomes of a chunk of a container that is retired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Placing {
+    /// It is copied, from here.
+    Copy(ChunkRef),
+    /// It is here too, in a container of a version that the task has announced.
+    At(ChunkRef),
+    /// It should be here too, in such a container: it is read there first, and copied when it is not.
+    Shared(ChunkRef),
+    /// It stays where it is.
+    Stay,
+}
+
+/// A version whose recipe was written again.
+#[derive(Debug)]
+pub struct Relaid {
+    data: Recipe,
+    metadata: Recipe,
+    usage: Usage,
+    /// Chunks that were copied, in the order of the stream, each once: as many of the first as are remembered
+    /// ([`ChunkCopier::remembering`]).
+    pub moves: Vec<Move>,
+    /// How many were copied.
+    pub moved_chunks: u64,
+    /// Bytes of what was copied.
+    pub moved_bytes: u64,
+    /// Chunks of which another copy is used from now on.
+    pub shared_chunks: u64,
+    /// Bytes of these.
+    pub shared_bytes: u64,
+}
+
+impl Relaid {
+    /// The version's manifest over its new recipe. `attempt` must be fresh random bytes; `None` when a container is in neither
+    /// table, which damage alone explains.
+    pub fn manifest(self, old: &Manifest, written: &Written, attempt: [u8; 16]) -> Option<Manifest> {
+        self.manifest_beside(old, written, &HashMap::new(), attempt)
+    }
+
+    /// The same, with what is known of containers of other versions that the task has announced.
+    pub fn manifest_beside(
+        self,
+        old: &Manifest,
+        written: &Written,
+        others: &HashMap<ContainerId, ContainerTotals>,
+        attempt: [u8; 16],
+    ) -> Option<Manifest> {
+        let of_old = holdings(&old.containers);
+        let held = |container: &ContainerId| {
+            let fresh = written.containers.get(container).or_else(|| others.get(container));
+            fresh.or_else(|| of_old.get(container)).copied()
+        };
+        let containers = container_table(&self.usage, held)?;
+        let mut summary = old.summary.clone();
+        summary.attempt = attempt;
+        Some(Manifest { summary, data: self.data, metadata: self.metadata, containers })
+    }
+}
+
+/// Writes the containers of one task. See the module header.
+pub struct ChunkCopier {
+    context: JobContext,
+    fingerprinter: Arc<Fingerprinter>,
+    chunks: MetaChunks,
+    uploads: Arc<Uploads>,
+    data: Packer,
+    metadata: Packer,
+    /// Whether chunks are named as the layout `lifecycle` does.
+    has_names: bool,
+    /// Of how many chunks it is remembered where they were copied from and to.
+    moves_max: usize,
+    /// For what memory has no room for.
+    scratch: Option<PathBuf>,
+    /// Metadata containers that recipes leave.
+    left: metadata::Left,
+    /// Beside `data`.
+    lanes: Vec<Packer>,
+    /// Uncompressed bytes that were copied in whole frames.
+    whole_bytes: u64,
+    /// Opens what is read, and seals what is written.
+    threads: PoolHandle,
+    /// Last, so that it ends after those that hand work in.
+    _pool: Pool,
+}
+
+impl std::fmt::Debug for ChunkCopier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ChunkCopier").field("context", &self.context).finish_non_exhaustive()
+    }
+}
+
+impl ChunkCopier {
+    /// Begins to write under the id of a task, which has announced itself.
+    pub fn new(context: &JobContext, job: JobId, compression: Compression) -> Result<Self, RewriteError> {
+        let uploads = Uploads::new(context.repository.clone(), context.runtime.clone());
+        let pool = Pool::new(context, compression);
+        let handle = pool.handle().ok_or(RewriteError::NoThreads)?;
+        let destination = Destination::Store { pool: handle.clone(), uploads: uploads.clone() };
+        let mut data = Packer::new(destination.clone(), ContainerKind::Data, job);
+        data.guess_matter();
+        Ok(Self {
+            context: context.clone(),
+            fingerprinter: Arc::new(Fingerprinter::new(&context.repository.keys().fingerprint)),
+            chunks: MetaChunks::new(context),
+            uploads,
+            data,
+            metadata: Packer::new(destination, ContainerKind::Meta, job),
+            has_names: false,
+            moves_max: usize::MAX,
+            scratch: Some(std::env::temp_dir()),
+            left: metadata::Left::default(),
+            lanes: Vec::new(),
+            whole_bytes: 0,
+            threads: handle,
+            _pool: pool,
+        })
+    }
+
+    /// For versions of which everything moves: where chunks are that memory has no room for is kept in `folder`, and nobody is told what
+    /// was copied from where. They are of this layout from now on.
+    pub fn for_whole_versions(mut self, layout: Layout, folder: Option<PathBuf>) -> Self {
+        (self.moves_max, self.scratch) = (0, folder);
+        self.data = self.data.for_layout(layout);
+        self
+    }
+
+    /// For who wants to know of so many chunks at most, of a version, where they were copied from and to; each takes the bytes of a
+    /// [`Move`]. Else it is all.
+    pub fn remembering(mut self, moves_max: usize) -> Self {
+        self.moves_max = moves_max;
+        self
+    }
+
+    /// Closes the containers, waits until the store has acknowledged all of them, and asks for each once more.
+    pub fn finish(mut self) -> Result<Written, RewriteError> {
+        self.data.close()?;
+        self.close_lanes()?;
+        self.metadata.close()?;
+        self.uploads.wait()?;
+        self.uploads.confirm()?;
+        let containers = self.uploads.stored();
+        Ok(Written { containers, stored_bytes: self.uploads.stored_bytes() })
+    }
+
+    /// The same, numbering data containers from here on: a job that writes twice gives no name twice.
+    pub fn numbered_from(mut self, next: u32) -> Self {
+        self.data.number_from(next);
+        self
+    }
+
+    /// The number that the next data container gets.
+    pub fn next_number(&self) -> u32 {
+        self.data.next_number()
+    }
+
+    /// Bytes, uncompressed, that were copied in whole frames, which nobody had to compress again.
+    pub fn whole_bytes(&self) -> u64 {
+        self.whole_bytes
+    }
+
+    fn batch_bytes(&self) -> usize {
+        self.context.memory / BATCH_ONE_IN
+    }
+
+    fn stop_if_asked(&self) -> Result<(), RewriteError> {
+        if self.context.cancel.is_cancelled() { Err(RewriteError::Interrupted) } else { Ok(()) }
+    }
+}

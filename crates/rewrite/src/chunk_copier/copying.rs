@@ -1,0 +1,127 @@
+//! Copying chunks from container to container: read container by container, written in the order asked for.
+//!
+//! Where all chunks of a frame are asked for one after the other, the frame is copied as it was compressed: opened, decompressed to
+//! prove every chunk in it, and sealed again under its new container's key. Compressing takes most of a copy's time.
+
+use larder_format::ids::ContainerId;
+use larder_format::manifest::Manifest;
+use larder_format::{ChunkRef, names};
+use larder_reader::is_missing;
+use larder_store::RepositoryError;
+
+use super::reading::{Contents, Frame, Wanted};
+use super::{ChunkCopier, RewriteError};
+
+/// Chunks that come one after the other and fit into so many bytes together. One that does not fit alone is alone.
+pub(super) fn batches<T>(
+    chunks: &[T],
+    bytes_max: usize,
+    chunk: impl Fn(&T) -> &ChunkRef,
+) -> impl Iterator<Item = &[T]> {
+    let mut rest = chunks;
+    std::iter::from_fn(move || {
+        let mut bytes = 0usize;
+        let fits = |item: &&T| {
+            bytes = bytes.saturating_add(chunk(item).size as usize);
+            bytes <= bytes_max
+        };
+        let (batch, later) = rest.split_at_checked(rest.iter().take_while(fits).count().max(1))?;
+        rest = later;
+        Some(batch)
+    })
+}
+
+impl ChunkCopier {
+    /// Copies chunks into new data containers, in the order given; says where each of them is now.
+    ///
+    /// Each is checked against its fingerprint first. Reads every container once for so many chunks as memory holds.
+    pub fn copy(&mut self, chunks: &[ChunkRef]) -> Result<Vec<ChunkRef>, RewriteError> {
+        let mut copies = Vec::with_capacity(chunks.len());
+        for named in batches(chunks, self.batch_bytes(), |chunk| chunk) {
+            self.stop_if_asked()?;
+            let mut batch = named.to_vec();
+            self.place(&mut batch)?;
+            let contents = loop {
+                match self.read_batch(&batch, Wanted::Frames) {
+                    // Somebody may have moved it.
+                    Err(RewriteError::Repository(error))
+                        if is_missing(&error) && self.chunks.moved().learn(missing_of(&error))? =>
+                    {
+                        // From where they are named: where they were a moment ago means nothing.
+                        batch.copy_from_slice(named);
+                        self.place(&mut batch)?;
+                    }
+                    contents => break contents?,
+                }
+            };
+            self.write(&batch, contents, &mut copies)?;
+        }
+        Ok(copies)
+    }
+
+    /// Appends what was read to the containers that are open.
+    fn write(
+        &mut self,
+        batch: &[ChunkRef],
+        mut contents: Contents,
+        copies: &mut Vec<ChunkRef>,
+    ) -> Result<(), RewriteError> {
+        let mut place = 0;
+        while let Some(chunk) = batch.get(place) {
+            match contents.frame(place) {
+                Some(Frame { chunks, compressed }) => {
+                    self.whole_bytes += u64::from(compressed.raw_len);
+                    copies.extend(self.data.push_frame(&batch[place..place + chunks], compressed)?);
+                    place += chunks;
+                }
+                None => {
+                    copies.push(self.data.push(chunk.fingerprint, contents.chunk(place, chunk))?);
+                    place += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Chunks are named from now on as this version of the layout `lifecycle` and those like it do.
+    pub fn reads_names(&mut self, manifest: &Manifest) {
+        self.has_names = true;
+        self.chunks.moved().expect(manifest.containers.iter().map(|usage| usage.container));
+    }
+
+    /// Sets chunks to where they are now, as far as that is known.
+    pub(super) fn place(&self, chunks: &mut [ChunkRef]) -> Result<(), RewriteError> {
+        match self.has_names {
+            true => self.chunks.moved().place(chunks)?,
+            false => self.chunks.moved().lead_on(chunks)?,
+        }
+        Ok(())
+    }
+}
+
+/// The container that an error is about.
+fn missing_of(error: &RepositoryError) -> Option<ContainerId> {
+    match error {
+        RepositoryError::Store(error) => names::parse_container(&error.name),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_format::Fingerprint;
+    use larder_format::ids::{ContainerKind, JobId};
+
+    use super::*;
+
+    #[test]
+    fn batches_are_full_and_none_is_empty() {
+        let container = ContainerId { kind: ContainerKind::Data, job: JobId([1; 16]), seq: 0 };
+        let chunk = |size| ChunkRef { fingerprint: Fingerprint([0; 32]), container, offset: 0, size };
+        let chunks = [3, 4, 4, 11, 1, 2, 9, 1].map(chunk);
+        let sizes: Vec<Vec<u32>> =
+            batches(&chunks, 10, |chunk| chunk).map(|batch| batch.iter().map(|chunk| chunk.size).collect()).collect();
+        assert_eq!(sizes, [vec![3, 4], vec![4], vec![11], vec![1, 2], vec![9, 1]]);
+        assert_eq!(batches(&[], 10, |chunk| chunk).count(), 0);
+    }
+}

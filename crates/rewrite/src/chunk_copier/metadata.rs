@@ -1,0 +1,157 @@
+//! Metadata that a version leaves behind when it is rewritten, and the rest of it, which is copied.
+//!
+//! A segment of which chunks move is written again, and what it was before lies dead in a metadata container of which the recipes go
+//! on using the rest: often little, and that for as long as the version lives. So whoever writes recipes again may leave such
+//! containers altogether. What the recipes still use of them is copied as it is: every chunk is read and its fingerprint computed.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use larder_chunking::Fingerprint;
+use larder_format::ids::{ContainerId, ContainerKind};
+use larder_format::manifest::Manifest;
+use larder_format::recipe::Recipe;
+use larder_format::segment::{self, Segment};
+use larder_format::{ChunkRef, DecodeError};
+use larder_reader::{MetaChunks, RecipeReader, damaged};
+use larder_store::RepositoryError;
+use larder_writer::{MetaSink, NodeWriter, Usage, uses_of};
+
+use super::{ChunkCopier, RewriteError};
+
+/// Copies that are remembered: a chunk that comes once more after so many is copied once more.
+const REMEMBERED_MAX: usize = 1 << 16;
+
+/// Containers that are left, and what was copied out of them.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    pub(super) containers: HashSet<ContainerId>,
+    copies: HashMap<Fingerprint, ChunkRef>,
+}
+
+impl Left {
+    pub(super) fn has(&self, container: &ContainerId) -> bool {
+        self.containers.contains(container)
+    }
+
+    /// The nodes of a recipe that may be shared.
+    pub(super) fn staying<'a>(&self, recipe: &'a Recipe) -> Cow<'a, Recipe> {
+        if self.containers.is_empty() {
+            return Cow::Borrowed(recipe);
+        }
+        let nodes = recipe.nodes.iter().filter(|node| !self.has(&node.chunk.container));
+        Cow::Owned(Recipe { nodes: nodes.cloned().collect() })
+    }
+
+    /// Where a metadata chunk is from now on: where it was, or a copy.
+    pub(super) fn lead(
+        &mut self,
+        chunk: ChunkRef,
+        chunks: &MetaChunks,
+        sink: &mut MetaSink<'_>,
+    ) -> Result<ChunkRef, RepositoryError> {
+        if !self.has(&chunk.container) {
+            return Ok(chunk);
+        }
+        if let Some(copy) = self.copies.get(&chunk.fingerprint) {
+            return Ok(*copy);
+        }
+        let bytes = chunks.read(&chunk)?;
+        if sink.fingerprinter.one(&bytes) != chunk.fingerprint {
+            let why = "it does not have its fingerprint";
+            return Err(damaged(&chunk, DecodeError::Invalid { what: "metadata chunk", why }));
+        }
+        let copy = sink.push(chunk.fingerprint, &bytes)?;
+        if self.copies.len() < REMEMBERED_MAX {
+            self.copies.insert(chunk.fingerprint, copy);
+        }
+        Ok(copy)
+    }
+}
+
+impl ChunkCopier {
+    /// The metadata containers of a version of which it will use less than `percent` says of each (of its bytes) once its recipe was
+    /// written again without the data containers that `gives_up` names. About: what a recipe uses twice counts twice.
+    pub fn sparse_metadata(
+        &mut self,
+        manifest: &Manifest,
+        gives_up: impl Fn(&ContainerId) -> bool,
+        percent: impl Fn(&ContainerId) -> u8,
+    ) -> Result<HashSet<ContainerId>, RewriteError> {
+        let of_metadata = |id: &ContainerId| id.kind == ContainerKind::Meta;
+        let usages = manifest.containers.iter().filter(|usage| of_metadata(&usage.container));
+        let mut used: HashMap<ContainerId, u64> =
+            usages.clone().map(|usage| (usage.container, usage.bytes_used)).collect();
+        let mut goes = |chunk: &ChunkRef| {
+            if let Some(used) = used.get_mut(&chunk.container) {
+                *used = used.saturating_sub(u64::from(chunk.size));
+            }
+        };
+        let mut reader = RecipeReader::new(Arc::new(manifest.data.clone()), self.chunks.clone());
+        for (number, node) in manifest.data.nodes.iter().enumerate() {
+            self.stop_if_asked()?;
+            let segments = reader.node(number)?;
+            let moving =
+                segments.segments.iter().filter(|segment| segment.uses.iter().any(|used| gives_up(&used.container)));
+            let mut moves = false;
+            for segment in moving {
+                goes(&segment.chunk);
+                moves = true;
+            }
+            if moves {
+                goes(&node.chunk);
+            }
+        }
+        let is_sparse = |id: &ContainerId, held: u64| {
+            let used = u128::from(used.get(id).copied().unwrap_or(0));
+            used * 100 < u128::from(held) * u128::from(percent(id))
+        };
+        let sparse = usages.filter(|usage| is_sparse(&usage.container, usage.bytes_held));
+        Ok(sparse.map(|usage| usage.container).collect())
+    }
+
+    /// Lets recipes that are written again leave these metadata containers.
+    pub fn leave_metadata(&mut self, containers: HashSet<ContainerId>) {
+        self.left = Left { containers, copies: HashMap::new() };
+    }
+
+    /// Counts what a recipe uses of each container, and writes it again as far as it lies in what is left.
+    pub(super) fn relay_metadata(&mut self, recipe: &Recipe, usage: &mut Usage) -> Result<Recipe, RewriteError> {
+        let mut nodes = NodeWriter::new(Some(&self.left.staying(recipe)));
+        let mut reader = RecipeReader::new(Arc::new(recipe.clone()), self.chunks.clone());
+        let mut added_bytes = 0;
+        for number in 0..reader.segments() {
+            let Some((mut reference, _)) = reader.segment_ref(number)? else { break };
+            let moves = reference.uses.iter().any(|used| self.left.has(&used.container));
+            let contents = if moves { reader.whole_segment(number)? } else { None };
+            let mut sink = MetaSink {
+                packer: &mut self.metadata,
+                fingerprinter: &self.fingerprinter,
+                usage,
+                added_bytes: &mut added_bytes,
+                comparison: None,
+            };
+            match contents {
+                Some(Segment { mut records, superchunks }) => {
+                    for record in &mut records {
+                        record.chunk = self.left.lead(record.chunk, &self.chunks, &mut sink)?;
+                    }
+                    let bytes = segment::encode(&records, &superchunks).map_err(RepositoryError::from)?;
+                    reference.chunk = sink.push(self.fingerprinter.one(&bytes), &bytes)?;
+                    reference.uses = uses_of(&records);
+                }
+                None => reference.chunk = self.left.lead(reference.chunk, &self.chunks, &mut sink)?,
+            }
+            nodes.push(reference, &mut sink)?;
+        }
+        let mut sink = MetaSink {
+            packer: &mut self.metadata,
+            fingerprinter: &self.fingerprinter,
+            usage,
+            added_bytes: &mut added_bytes,
+            comparison: None,
+        };
+        Ok(nodes.finish(&mut sink)?)
+    }
+}

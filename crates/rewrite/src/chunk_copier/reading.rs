@@ -1,0 +1,251 @@
+//! Reading chunks where they are, container by container, and proving each by its fingerprint. Requests are made here, in few at
+//! once; frames are opened and chunks compared by all threads, some frames of one container at a time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use crossbeam_channel::Receiver;
+use futures::StreamExt;
+use larder_chunking::Fingerprinter;
+use larder_format::container::{CompressedFrame, FRAME_TARGET, FrameLocation};
+use larder_format::ids::ContainerId;
+use larder_format::{ChunkRef, DecodeError, names};
+use larder_store::container_reader::OpenContainer;
+use larder_store::{Repository, RepositoryError};
+use larder_writer::Worker;
+
+use super::{ChunkCopier, RewriteError};
+
+/// Containers read at once.
+const CONCURRENT_READS: usize = 4;
+/// Frames that a thread opens at a time: so many that they have these bytes, uncompressed.
+const PIECE_BYTES: u32 = 2 * FRAME_TARGET as u32;
+/// Pieces for each thread that wait to be opened: each holds on to what was read of its container, so few do.
+const PIECES_AHEAD: usize = 2;
+
+/// Bytes of a frame, uncompressed, that is copied as it is.
+const WHOLE_FRAME_MIN: u32 = (FRAME_TARGET / 2) as u32;
+const WHOLE_FRAME_MAX: u32 = 2 * FRAME_TARGET as u32;
+
+/// What becomes of chunks that are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// It was only to be seen whether they are right.
+    Nothing,
+    /// Their bytes.
+    Bytes,
+    /// The same, or the frames that hold them and nothing else, as they were compressed.
+    Frames,
+}
+
+/// Chunks that were read, all of them what they should be.
+#[derive(Debug)]
+pub(super) struct Contents {
+    pieces: Vec<Vec<u8>>,
+    /// By place in the batch: in which of the pieces, and where in it.
+    starts: Vec<(usize, usize)>,
+    /// By the place of their first chunk. What is in them is not in the pieces.
+    frames: BTreeMap<usize, Frame>,
+}
+
+/// A frame of which all chunks are wanted, one after the other.
+#[derive(Debug)]
+pub(super) struct Frame {
+    pub(super) chunks: usize,
+    pub(super) compressed: CompressedFrame,
+}
+
+impl Contents {
+    /// The bytes of the chunk at this place in the batch.
+    pub(super) fn chunk(&self, place: usize, chunk: &ChunkRef) -> &[u8] {
+        let (piece, start) = self.starts[place];
+        &self.pieces[piece][start..][..chunk.size as usize]
+    }
+
+    /// The frame that begins with the chunk at this place, if it is to be copied as it is. It is given once.
+    pub(super) fn frame(&mut self, place: usize) -> Option<Frame> {
+        self.frames.remove(&place)
+    }
+
+    fn take(&mut self, opened: Opened) {
+        for (place, start) in opened.starts {
+            self.starts[place] = (self.pieces.len(), start);
+        }
+        self.pieces.push(opened.bytes);
+        self.frames.extend(opened.frames);
+    }
+}
+
+impl ChunkCopier {
+    /// Reads these chunks, and computes their fingerprints again.
+    pub(super) fn read_batch(&self, batch: &[ChunkRef], wanted: Wanted) -> Result<Contents, RewriteError> {
+        let mut by_container: BTreeMap<ContainerId, Vec<usize>> = BTreeMap::new();
+        for (place, chunk) in batch.iter().enumerate() {
+            by_container.entry(chunk.container).or_default().push(place);
+        }
+        for places in by_container.values_mut() {
+            places.sort_unstable_by_key(|place| (batch[*place].offset, *place));
+        }
+        let mut contents = Contents { pieces: Vec::new(), starts: vec![(0, 0); batch.len()], frames: BTreeMap::new() };
+        let repository = &self.context.repository;
+        let reads = by_container.iter().map(|(id, places)| {
+            let ranges: Vec<Range<u32>> = places.iter().map(|place| range_of(&batch[*place])).collect();
+            async move { repository.read_container_frames(*id, &ranges).await }
+        });
+        let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
+        let mut opening = VecDeque::new();
+        let opened = |opening: &mut VecDeque<Receiver<_>>| match opening.pop_front() {
+            Some(piece) => Ok(Some(piece.recv().map_err(|_| RewriteError::NoThreads)??)),
+            None => Ok::<_, RewriteError>(None),
+        };
+        for places in by_container.values() {
+            let Some(container) = self.context.runtime.block_on(reads.next()) else { break };
+            let container = Arc::new(container?);
+            let mut places = places.as_slice();
+            while !places.is_empty() {
+                opening.push_back(self.open(Piece::cut_off(&container, batch, &mut places, wanted)?));
+                if opening.len() > self.threads.threads() * PIECES_AHEAD
+                    && let Some(opened) = opened(&mut opening)?
+                {
+                    contents.take(opened);
+                }
+            }
+        }
+        while let Some(opened) = opened(&mut opening)? {
+            contents.take(opened);
+        }
+        Ok(contents)
+    }
+
+    /// Has a thread open it.
+    fn open(&self, piece: Piece) -> Receiver<Result<Opened, RepositoryError>> {
+        let (sender, receiver) = crossbeam_channel::bounded(1);
+        let (repository, fingerprinter) = (self.context.repository.clone(), self.fingerprinter.clone());
+        // Nobody waits for it any more when another one was damaged.
+        self.threads.normal(move |worker| drop(sender.send(piece.open(worker, &repository, &fingerprinter))));
+        receiver
+    }
+}
+
+/// Some frames of a container, and what is wanted of them.
+struct Piece {
+    container: Arc<OpenContainer>,
+    /// Each with the number of chunks in it.
+    frames: Vec<(FrameLocation, usize)>,
+    /// With their places in the batch, as they lie in the container.
+    chunks: Vec<(usize, ChunkRef)>,
+    wanted: Wanted,
+}
+
+/// What became of it.
+#[derive(Default)]
+struct Opened {
+    bytes: Vec<u8>,
+    /// Places in the batch, and where in `bytes` these chunks are.
+    starts: Vec<(usize, usize)>,
+    frames: Vec<(usize, Frame)>,
+}
+
+impl Piece {
+    /// Takes the first frames off `places`, which are sorted by where they are in the container.
+    fn cut_off(
+        container: &Arc<OpenContainer>,
+        batch: &[ChunkRef],
+        places: &mut &[usize],
+        wanted: Wanted,
+    ) -> Result<Self, RepositoryError> {
+        let mut piece = Self { container: container.clone(), frames: Vec::new(), chunks: Vec::new(), wanted };
+        let mut bytes = 0u32;
+        while bytes < PIECE_BYTES
+            && let Some(first) = places.first()
+        {
+            let chunk = &batch[*first];
+            let frame = container.index.frame_at(chunk.offset);
+            let frame = *frame.ok_or_else(|| damaged(chunk, "it lies outside of its container"))?;
+            let end = frame.payload_range().end;
+            let (here, rest) = places.split_at(places.partition_point(|place| batch[*place].offset < end));
+            piece.chunks.extend(here.iter().map(|place| (*place, batch[*place])));
+            piece.frames.push((frame, here.len()));
+            bytes = bytes.saturating_add(frame.entry.raw_len);
+            *places = rest;
+        }
+        Ok(piece)
+    }
+
+    fn open(
+        self,
+        worker: &mut Worker,
+        repository: &Repository,
+        fingerprinter: &Fingerprinter,
+    ) -> Result<Opened, RepositoryError> {
+        let mut opened = Opened::default();
+        let mut chunks = self.chunks.as_slice();
+        for (frame, count) in &self.frames {
+            let (here, rest) = chunks.split_at(*count);
+            chunks = rest;
+            self.container.unseal_frame(repository, frame, &mut worker.compressed)?;
+            worker.raw.resize(frame.entry.raw_len as usize, 0);
+            let codec = frame.entry.codec;
+            let decompressed = worker.decompressor.decompress_into(codec, &worker.compressed, &mut worker.raw);
+            decompressed.map_err(|source| {
+                let name = names::container(self.container.index.id);
+                RepositoryError::Damaged { name, source }
+            })?;
+            for (_, chunk) in here {
+                if fingerprinter.one(bytes_of(&worker.raw, frame, chunk)?) != chunk.fingerprint {
+                    return Err(damaged(chunk, "the bytes there have another fingerprint"));
+                }
+            }
+            match (self.wanted, here.first()) {
+                (Wanted::Frames, Some((first, _))) if is_whole(here, frame) => {
+                    // All that these bytes decompress to has just been proved right, so they are right for the copy.
+                    let bytes = worker.compressed.clone();
+                    let compressed = CompressedFrame { codec, raw_len: frame.entry.raw_len, bytes };
+                    opened.frames.push((*first, Frame { chunks: here.len(), compressed }));
+                }
+                (Wanted::Nothing, _) => {}
+                _ => {
+                    opened.bytes.reserve_exact(here.iter().map(|(_, chunk)| chunk.size as usize).sum());
+                    for (place, chunk) in here {
+                        opened.starts.push((*place, opened.bytes.len()));
+                        opened.bytes.extend_from_slice(bytes_of(&worker.raw, frame, chunk)?);
+                    }
+                }
+            }
+        }
+        Ok(opened)
+    }
+}
+
+fn range_of(chunk: &ChunkRef) -> Range<u32> {
+    chunk.offset..chunk.offset.saturating_add(chunk.size)
+}
+
+fn bytes_of<'a>(raw: &'a [u8], frame: &FrameLocation, chunk: &ChunkRef) -> Result<&'a [u8], RepositoryError> {
+    let from = (chunk.offset - frame.payload_offset) as usize;
+    let bytes = raw.get(from..from + chunk.size as usize);
+    bytes.ok_or_else(|| damaged(chunk, "it lies across the border of a frame"))
+}
+
+/// Whether a frame is worth keeping as it is: the chunks of it that are wanted are all of it, in its order and with nothing between.
+fn is_whole(chunks: &[(usize, ChunkRef)], frame: &FrameLocation) -> bool {
+    // Smaller ones are put together, or frames would become smaller with every move.
+    if !(WHOLE_FRAME_MIN..=WHOLE_FRAME_MAX).contains(&frame.entry.raw_len) {
+        return false;
+    }
+    let (mut next, mut after) = (frame.payload_offset, None);
+    for (place, chunk) in chunks {
+        if chunk.offset != next || after.is_some_and(|after| after != *place) {
+            return false;
+        }
+        next = range_of(chunk).end;
+        after = Some(*place + 1);
+    }
+    next == frame.payload_range().end
+}
+
+fn damaged(chunk: &ChunkRef, why: &'static str) -> RepositoryError {
+    let source = DecodeError::Invalid { what: "chunk record", why };
+    RepositoryError::Damaged { name: names::container(chunk.container), source }
+}

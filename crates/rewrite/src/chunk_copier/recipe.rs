@@ -1,0 +1,224 @@
+//! Writing a version's recipe again, with the chunks of some containers elsewhere: copied, or where there is another copy.
+//!
+//! Segments of which nothing lies in these containers are shared with the old recipe, and so are nodes of which every segment is, unless
+//! they lie in metadata containers that are left as well (`metadata`).
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use larder_chunking::Fingerprint;
+use larder_format::ChunkRef;
+use larder_format::ids::ContainerId;
+use larder_format::layout::Layout;
+use larder_format::manifest::Manifest;
+use larder_format::recipe::SegmentRef;
+use larder_format::segment::{self, Segment};
+use larder_reader::RecipeReader;
+use larder_writer::{MetaSink, NodeWriter, Usage, uses_of};
+
+use super::{ChunkCopier, CopiedChunks, Move, PLACES_ONE_IN, Placing, Relaid, RewriteError};
+
+/// Segments that wait for the copies of their chunks.
+const WAITING_SEGMENTS: usize = 1024;
+/// What a record of one that waits takes of the memory for batches.
+const WAITING_RECORD: usize = 256;
+
+/// A segment that is written when the chunks before it are copied.
+struct Waiting {
+    reference: SegmentRef,
+    /// Its records, when some of them move.
+    contents: Option<Segment>,
+}
+
+/// One recipe being written again.
+struct Rewriting {
+    nodes: NodeWriter,
+    usage: Usage,
+    waiting: Vec<Waiting>,
+    /// Chunks to be copied for those that wait, in stream order.
+    wanted: Vec<ChunkRef>,
+    /// Chunks for those that wait of which there is another copy, and that copy.
+    shared: Vec<(ChunkRef, ChunkRef)>,
+    /// Bytes of both, and of the records of what waits.
+    waiting_bytes: usize,
+    /// Where the chunks of what waits are that were copied or are shared; nothing yet if that is done with the next batch. By
+    /// fingerprint: of several copies that are left one is enough.
+    batch: HashMap<Fingerprint, Option<ChunkRef>>,
+    /// Where those of all batches before are.
+    places: CopiedChunks,
+    moves: Vec<Move>,
+    moved_chunks: u64,
+    moved_bytes: u64,
+    shared_chunks: u64,
+    shared_bytes: u64,
+}
+
+impl ChunkCopier {
+    /// Copies what a version uses of the containers for which `gives_up` says so, in the order of its stream, and writes its
+    /// recipe over the copies. Memory: that of the context, and what it [remembers](Self::remembering) of chunks that move.
+    pub fn relay(
+        &mut self,
+        manifest: &Manifest,
+        gives_up: impl Fn(&ContainerId) -> bool,
+    ) -> Result<Relaid, RewriteError> {
+        self.relay_to(manifest, gives_up, |chunk| Placing::Copy(*chunk))
+    }
+
+    /// The same, but a chunk that `elsewhere` finds in a container that is not retired is not copied: the recipe leads to that
+    /// other copy, once it was read and has the chunk's fingerprint.
+    pub fn relay_sharing(
+        &mut self,
+        manifest: &Manifest,
+        gives_up: impl Fn(&ContainerId) -> bool,
+        elsewhere: impl Fn(&ChunkRef) -> Option<ChunkRef>,
+    ) -> Result<Relaid, RewriteError> {
+        let gives_up = &gives_up;
+        self.relay_to(manifest, gives_up, |chunk| match elsewhere(chunk).filter(|other| !gives_up(&other.container)) {
+            Some(other) => Placing::Shared(other),
+            None => Placing::Copy(*chunk),
+        })
+    }
+
+    /// The same, where not every chunk of these containers is copied from where it is.
+    pub(crate) fn relay_to(
+        &mut self,
+        manifest: &Manifest,
+        gives_up: impl Fn(&ContainerId) -> bool,
+        place: impl Fn(&ChunkRef) -> Placing,
+    ) -> Result<Relaid, RewriteError> {
+        let mut rewriting = Rewriting {
+            nodes: NodeWriter::new(Some(&self.left.staying(&manifest.data))),
+            usage: Usage::new(),
+            waiting: Vec::new(),
+            wanted: Vec::new(),
+            shared: Vec::new(),
+            waiting_bytes: 0,
+            batch: HashMap::new(),
+            places: CopiedChunks::new(self.context.memory / PLACES_ONE_IN, self.scratch.clone()),
+            moves: Vec::new(),
+            moved_chunks: 0,
+            moved_bytes: 0,
+            shared_chunks: 0,
+            shared_bytes: 0,
+        };
+        if manifest.summary.layout == Layout::Lifecycle {
+            self.reads_names(manifest);
+        }
+        let known: HashSet<_> = manifest.containers.iter().map(|usage| usage.container).collect();
+        // Where the index leads to is not this version's: it may be retired in its turn.
+        let leaves = |container: &ContainerId| gives_up(container) || !known.contains(container);
+        let mut reader = RecipeReader::new(Arc::new(manifest.data.clone()), self.chunks.clone());
+        for number in 0..reader.segments() {
+            self.stop_if_asked()?;
+            let Some((reference, _)) = reader.segment_ref(number)? else { break };
+            let moves = reference.uses.iter().any(|used| gives_up(&used.container));
+            let contents = if moves { reader.whole_segment(number)? } else { None };
+            rewriting.waiting_bytes += contents.as_ref().map_or(0, |segment| segment.records.len() * WAITING_RECORD);
+            for record in contents.iter().flat_map(|segment| &segment.records) {
+                if leaves(&record.chunk.container) {
+                    rewriting.place(record.chunk, || place(&record.chunk));
+                }
+            }
+            rewriting.waiting.push(Waiting { reference, contents });
+            if rewriting.waiting_bytes >= self.batch_bytes() || rewriting.waiting.len() >= WAITING_SEGMENTS {
+                self.flush(&mut rewriting, &leaves)?;
+            }
+        }
+        self.flush(&mut rewriting, &leaves)?;
+        let Rewriting { nodes, mut usage, moves, moved_chunks, moved_bytes, shared_chunks, shared_bytes, .. } =
+            rewriting;
+        let mut added_bytes = 0;
+        let mut sink = MetaSink {
+            packer: &mut self.metadata,
+            fingerprinter: &self.fingerprinter,
+            usage: &mut usage,
+            added_bytes: &mut added_bytes,
+            comparison: None,
+        };
+        let data = nodes.finish(&mut sink)?;
+        let metadata = self.relay_metadata(&manifest.metadata, &mut usage)?;
+        Ok(Relaid { data, metadata, usage, moves, moved_chunks, moved_bytes, shared_chunks, shared_bytes })
+    }
+
+    /// Copies what is wanted, then writes the segments that wait for it.
+    fn flush(&mut self, rewriting: &mut Rewriting, leaves: &impl Fn(&ContainerId) -> bool) -> Result<(), RewriteError> {
+        let mut others: Vec<_> = rewriting.shared.iter().map(|(_, other)| *other).collect();
+        self.place(&mut others)?;
+        let unreadable = self.unreadable_among(&others)?;
+        for ((chunk, other), place) in rewriting.shared.drain(..).zip(others) {
+            if !unreadable.contains(&place.container) {
+                rewriting.batch.insert(chunk.fingerprint, Some(other));
+                rewriting.places.insert(other);
+                rewriting.shared_chunks += 1;
+                rewriting.shared_bytes += u64::from(chunk.size);
+            } else {
+                rewriting.wanted.push(chunk);
+            }
+        }
+        let copies = self.copy(&rewriting.wanted)?;
+        for (from, to) in rewriting.wanted.drain(..).zip(copies) {
+            rewriting.batch.insert(from.fingerprint, Some(to));
+            rewriting.places.insert(to);
+            rewriting.moved_bytes += u64::from(to.size);
+            rewriting.moved_chunks += 1;
+            if rewriting.moves.len() < self.moves_max {
+                rewriting.moves.push(Move { from: from.container, to });
+            }
+        }
+        rewriting.waiting_bytes = 0;
+        let mut added_bytes = 0;
+        for Waiting { mut reference, contents } in rewriting.waiting.drain(..) {
+            let mut sink = MetaSink {
+                packer: &mut self.metadata,
+                fingerprinter: &self.fingerprinter,
+                usage: &mut rewriting.usage,
+                added_bytes: &mut added_bytes,
+                comparison: None,
+            };
+            if let Some(mut contents) = contents {
+                for record in contents.records.iter_mut().filter(|record| leaves(&record.chunk.container)) {
+                    if let Some(Some(place)) = rewriting.batch.get(&record.chunk.fingerprint) {
+                        record.chunk = *place;
+                    }
+                }
+                // What its bytes are has not changed, so its samples, its proof and its superchunks hold.
+                let Segment { records, superchunks } = &contents;
+                let bytes = segment::encode(records, superchunks).map_err(larder_store::RepositoryError::from)?;
+                let fingerprint = self.fingerprinter.one(&bytes);
+                reference.chunk = sink.push(fingerprint, &bytes)?;
+                reference.uses = uses_of(&contents.records);
+            } else {
+                reference.chunk = self.left.lead(reference.chunk, &self.chunks, &mut sink)?;
+            }
+            rewriting.nodes.push(reference, &mut sink)?;
+        }
+        rewriting.batch.clear();
+        Ok(())
+    }
+}
+
+impl Rewriting {
+    fn place(&mut self, chunk: ChunkRef, placing: impl FnOnce() -> Placing) {
+        let std::collections::hash_map::Entry::Vacant(place) = self.batch.entry(chunk.fingerprint) else { return };
+        if let Some(there) = self.places.get(&chunk.fingerprint) {
+            place.insert(Some(there));
+            return;
+        }
+        match placing() {
+            Placing::Copy(from) => {
+                place.insert(None);
+                self.wanted.push(from);
+            }
+            Placing::Shared(other) => {
+                place.insert(None);
+                self.shared.push((chunk, other));
+            }
+            Placing::At(there) => {
+                place.insert(Some(there));
+                return;
+            }
+            Placing::Stay => return,
+        }
+        self.waiting_bytes += chunk.size as usize;
+    }
+}
