@@ -94,12 +94,11 @@ impl From<RepositoryError> for Failure {
             RepositoryError::AlreadyARepository { .. } => {
                 (Exit::Failed, Some("nothing was changed; it can be used as it is"))
             }
-            RepositoryError::ConfigMissing { .. } => (
-                Exit::Damage,
-                Some("nothing was changed; `larder key import` with the paper key restores access and config"),
-            ),
+            RepositoryError::ConfigMissing { .. } => {
+                (Exit::Damage, Some("nothing was changed; `larder key import` with the paper key restores access"))
+            }
             RepositoryError::ConfigUnusable { .. } => {
-                (Exit::Damage, Some("put config back from a copy, or use the paper key (`larder key import`)"))
+                (Exit::Damage, Some("use the paper key (`larder key import`), or put the object back from a copy"))
             }
             RepositoryError::WrongPassword { .. } => (Exit::WrongKey, None),
             RepositoryError::NoKeys => (Exit::WrongKey, None),
@@ -110,7 +109,7 @@ impl From<RepositoryError> for Failure {
                     (Exit::Failed, Some(newer))
                 }
                 _ if name == names::CONFIG => {
-                    (Exit::Damage, Some("put the object back from a copy, or use the paper key (`larder key import`)"))
+                    (Exit::Damage, Some("use the paper key (`larder key import`), or put the object back from a copy"))
                 }
                 _ if name.starts_with(names::KEYS) => (
                     Exit::Damage,
@@ -184,6 +183,8 @@ impl From<&StoreError> for Failure {
             StoreErrorKind::Damaged | StoreErrorKind::TooLarge | StoreErrorKind::Unreadable => {
                 (Exit::Damage, "`larder check` names every snapshot and file that needs it")
             }
+            // The error itself says which variables are missing.
+            _ if error.op == StoreOp::Open && chain(error).contains("no credentials: set ") => (Exit::Unreachable, ""),
             _ if error.op == StoreOp::Open && !names_variable(error) => {
                 (Exit::Unreachable, credentials_of(&error.name))
             }
@@ -271,7 +272,7 @@ impl From<PinError> for Failure {
             }
             PinError::Unclear { name } => {
                 Self::new(Exit::Failed, format!("{name} cannot be read, and it may say that the snapshot is pinned"))
-                    .advise("`larder pin` or `larder unpin` says what holds from now on")
+                    .advise("`larder pin` or `larder unpin` replaces it")
             }
             PinError::Contended => Self::new(Exit::Busy, "somebody else changes the pin of this snapshot all the time")
                 .advise("run the command again"),
@@ -299,12 +300,12 @@ impl From<PassError> for Failure {
             PassError::Index(error) => error.into(),
             PassError::UnreadableManifest { id, .. } => {
                 let advice = format!(
-                    "`larder check` says who needs it: remove the object if nobody does, else put it back, or give the snapshot up with `larder forget {id}`"
+                    "`larder check` says who needs it: remove the object if nobody does, else put it back, or remove the snapshot with `larder forget {id}`"
                 );
                 Self::of(Exit::Damage, &error).advise(advice)
             }
             PassError::LostManifest { .. } => Self::of(Exit::Damage, &error)
-                .advise("put the object back from a copy, or give the snapshot up with `larder repair index`"),
+                .advise("put the object back from a copy, or drop the snapshot with `larder repair index`"),
             PassError::UnreadableLease { .. } => Self::of(Exit::Damage, &error)
                 .advise("when no backup or restore is running, remove that object and run the command again"),
             PassError::WrongListing { .. } => Self::of(Exit::Unreachable, &error).advise("nothing was changed; run the command again"),

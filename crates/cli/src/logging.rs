@@ -1,17 +1,26 @@
 //! What goes on inside: off unless asked for, because everything a user must know comes as an error or a warning of its own.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::panic::PanicHookInfo;
 use std::sync::Mutex;
 
+use larder_job::{Clock, SystemClock};
+use serde_json::{Map, Value, json};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 use crate::args::Global;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::time;
 
 /// Starts to write down what goes on, as the options say.
 pub(crate) fn start(global: &Global, out: &Output) -> Result<(), Failure> {
@@ -39,6 +48,11 @@ pub(crate) fn start(global: &Global, out: &Output) -> Result<(), Failure> {
             })?;
             builder.with_ansi(false).with_writer(Mutex::new(file)).try_init()
         }
+        // Programs read standard error line by line, and every line of it is JSON.
+        None if out.is_json() => {
+            let out = out.clone();
+            builder.event_format(JsonLines).with_writer(move || BesideProgress(out.clone())).try_init()
+        }
         None => {
             let (out, is_terminal) = (out.clone(), out.stderr_is_terminal());
             builder.with_ansi(is_terminal).with_writer(move || BesideProgress(out.clone())).try_init()
@@ -47,6 +61,71 @@ pub(crate) fn start(global: &Global, out: &Output) -> Result<(), Failure> {
     // Only a test could have started it before.
     drop(started);
     Ok(())
+}
+
+/// Events as messages of `--json`.
+struct JsonLines;
+
+impl<S, N> FormatEvent<S, N> for JsonLines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        writeln!(writer, "{}", message(event))
+    }
+}
+
+fn message(event: &Event<'_>) -> Value {
+    let mut fields = Fields::default();
+    event.record(&mut fields);
+    let Fields { message, others } = fields;
+    json!({
+        "message_type": "log",
+        "time": time::rfc3339(SystemClock.now_ms()),
+        "level": event.metadata().level().as_str().to_ascii_lowercase(),
+        "target": event.metadata().target(),
+        "message": message,
+        "fields": others,
+    })
+}
+
+/// What an event says.
+#[derive(Default)]
+struct Fields {
+    message: String,
+    others: Map<String, Value>,
+}
+
+impl Fields {
+    fn put(&mut self, field: &Field, value: Value) {
+        match (field.name(), value) {
+            ("message", Value::String(text)) => self.message = text,
+            (name, value) => drop(self.others.insert(name.to_owned(), value)),
+        }
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.put(field, json!(format!("{value:?}")));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, json!(value));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, json!(value));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, json!(value));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, json!(value));
+    }
 }
 
 /// Standard error, with what stands on a terminal's last lines taken away meanwhile.

@@ -75,7 +75,8 @@ impl PasswordSource {
             Self::File(path.into())
         } else if let Some(command) = variable(command) {
             Self::Command(command)
-        } else if variable(plain).is_some() {
+        } else if std::env::var_os(plain).is_some() {
+            // Set and empty is an error of its own: a script has lost the password.
             Self::Variable(plain)
         } else {
             Self::Prompt

@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use larder_format::lease::Pin;
+use larder_format::manifest::Summary;
 use larder_store::Repository;
 use larder_store::catalog::{Catalog, DamagedVersion, Filter, RefError, Version};
 use larder_store::forget_marks::FaultyObject;
@@ -73,6 +74,8 @@ pub(crate) struct Versions {
     damaged: Vec<DamagedVersion>,
     faulty: Vec<FaultyObject>,
     has_unreadable: bool,
+    /// The filter as it was written; empty without one.
+    filter: String,
 }
 
 impl Versions {
@@ -89,7 +92,8 @@ impl Versions {
             let series = |name: &str| larder_format::names::parse_version(name).map(|(series, ..)| series);
             damaged.retain(|version| series(&version.name).is_none_or(|series| wanted.contains(&series)));
         }
-        Ok(Self { admitted, others, damaged, faulty: catalog.faulty, has_unreadable })
+        let filter = filter_text(args);
+        Ok(Self { admitted, others, damaged, faulty: catalog.faulty, has_unreadable, filter })
     }
 
     /// All that can be read, whatever the filter says, oldest first.
@@ -180,9 +184,42 @@ impl Versions {
                 let message = format!("snapshot {} cannot be read: {}", damaged.id.short(), chain(&damaged.error));
                 Failure::new(Exit::Damage, message).advise("the others can: `larder snapshots` lists them")
             }
-            _ => error.into(),
+            _ => self.named(text, error),
         }
     }
+
+    /// Says which filter was in the way.
+    fn named(&self, text: &str, error: RefError) -> Failure {
+        let is_filtered = !self.filter.is_empty() && text.starts_with("latest");
+        match error {
+            RefError::NotFound { .. } if is_filtered => {
+                Failure::new(Exit::Failed, format!("no snapshot fits {text:?} with {}", self.filter))
+                    .advise("`larder snapshots` lists what there is")
+            }
+            error => error.into(),
+        }
+    }
+
+    /// Nothing fits the filter.
+    pub(crate) fn nothing_fits(&self) -> Failure {
+        let with = if self.filter.is_empty() { String::new() } else { format!(" {}", self.filter) };
+        Failure::new(Exit::Failed, format!("no snapshot fits{with}")).advise("`larder snapshots` lists what there is")
+    }
+}
+
+/// A snapshot as messages name it: `snapshot 1a2b3c4d of series host:/home`.
+pub(crate) fn shown(summary: &Summary) -> String {
+    format!("snapshot {} of series {}", summary.id.short(), safe(&summary.series))
+}
+
+/// The options of a filter, as they were written.
+pub(crate) fn filter_text(args: &FilterArgs) -> String {
+    let quoted = |text: &str| if text.is_empty() { "''".to_owned() } else { safe(text) };
+    let of = |option: &str, values: &[String]| -> Vec<String> {
+        values.iter().map(|value| format!("--{option} {}", quoted(value))).collect()
+    };
+    let paths: Vec<String> = args.path.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+    [of("host", &args.host), of("tag", &args.tag), of("path", &paths), of("series", &args.series)].concat().join(" ")
 }
 
 /// The path named with the snapshot and, or, after it.
@@ -212,5 +249,17 @@ mod tests {
     fn tags_are_separated_by_commas() {
         assert_eq!(split_tags("a, b,,c "), ["a", "b", "c"]);
         assert!(split_tags("").is_empty());
+    }
+
+    #[test]
+    fn a_filter_is_named_as_it_was_written() {
+        let args = FilterArgs {
+            host: vec!["web".to_owned()],
+            tag: vec![String::new()],
+            path: vec!["/home".into()],
+            series: Vec::new(),
+        };
+        assert_eq!(filter_text(&args), "--host web --tag '' --path /home");
+        assert_eq!(filter_text(&FilterArgs::default()), "");
     }
 }

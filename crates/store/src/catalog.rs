@@ -81,7 +81,7 @@ pub(crate) struct Listed {
 pub struct Filter {
     /// Any of these hosts; empty = all.
     pub hosts: Vec<String>,
-    /// Any of these sets of tags, of which a version must have all; empty = all.
+    /// Any of these sets of tags, of which a version must have all; a set without tags means versions without tags. Empty = all.
     pub tags: Vec<Vec<String>>,
     /// All of these paths among the backed up ones; empty = all.
     pub paths: Vec<Vec<u8>>,
@@ -96,8 +96,12 @@ impl Filter {
         any(&self.hosts, &summary.host)
             && any(&self.series, &summary.series)
             && self.paths.iter().all(|path| summary.paths.contains(path))
-            && (self.tags.is_empty() || self.tags.iter().any(|all| all.iter().all(|tag| summary.tags.contains(tag))))
+            && (self.tags.is_empty() || self.tags.iter().any(|wanted| has_tags(wanted, &summary.tags)))
     }
+}
+
+fn has_tags(wanted: &[String], tags: &[String]) -> bool {
+    if wanted.is_empty() { tags.is_empty() } else { wanted.iter().all(|tag| tags.contains(tag)) }
 }
 
 /// A reference that names no version, or several.

@@ -37,6 +37,9 @@ use self::root::Root;
 use crate::error::{ShortRead, StoreError, StoreErrorKind, StoreOp};
 use crate::layer::{Call, Created, Layer, Listing, ReadRange, Reply, Request, WrongSize};
 
+/// The pieces in which a limit on downloads counts what was read.
+const PIECE: usize = 64 << 10;
+
 /// A repository in a folder.
 #[derive(Debug, Clone)]
 pub(crate) struct LocalFolder {
@@ -65,9 +68,17 @@ impl Layer for LocalFolder {
     async fn call(&self, call: &Call) -> Result<Reply, StoreError> {
         let inner = self.inner.clone();
         let asked = call.clone();
-        blocking(move || inner.answer(&asked))
+        let reply = blocking(move || inner.answer(&asked))
             .await
-            .unwrap_or_else(|lost| Err(call.error(StoreErrorKind::Other).because(lost)))
+            .unwrap_or_else(|lost| Err(call.error(StoreErrorKind::Other).because(lost)))?;
+        // A folder may lie on another machine: the limit on downloads holds here too.
+        if let (Reply::Bytes { bytes, .. }, Some(_)) = (&reply, &call.download) {
+            // A piece waits for the ones before it: in one piece, a whole container would go past the limit.
+            for piece in bytes.chunks(PIECE) {
+                call.received(piece.len()).await;
+            }
+        }
+        Ok(reply)
     }
 
     fn list(&self, folder: &str, after: Option<&str>) -> Listing {

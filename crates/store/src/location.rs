@@ -4,6 +4,7 @@
 //! |-----------------------------------------|------------------------------------------------------|
 //! | `/path`, `./path`, `path`               | a local folder                                       |
 //! | `file:///path`                          | a local folder                                       |
+//! | `local:/path`, `local:path`             | a local folder, as restic writes it                  |
 //! | `s3://bucket/prefix`                    | S3; endpoint and region from `AWS_*`                 |
 //! | `s3:https://host[:port]/bucket/prefix`  | an S3-compatible server (`s3:http://` for plain HTTP) |
 //! | `s3:host[:port]/bucket/prefix`          | the same, over HTTPS                                 |
@@ -55,7 +56,7 @@ pub enum Location {
 
 /// The forms that a location may have, for messages.
 pub const LOCATION_FORMS: &str = "/path, ./path, file:///path, s3://bucket/prefix, s3:https://host[:port]/bucket/prefix, \
-                                  azure://container/prefix, gs://bucket/prefix, memory:";
+                                  azure://container/prefix, gs://bucket/prefix";
 
 /// A location that cannot be understood, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -145,6 +146,8 @@ fn parse(text: &str) -> Result<Location, LocationProblem> {
     };
     match scheme.to_ascii_lowercase().as_str() {
         "file" => parse_file_url(text),
+        "local" if rest.is_empty() => Err(LocationProblem::Missing { text: text.to_owned(), what: "path" }),
+        "local" => parse_path(rest),
         "s3" => parse_s3(text, rest),
         "azure" | "az" => {
             parse_bucket(text, rest, "container").map(|(container, prefix)| Location::Azure { container, prefix })
@@ -297,6 +300,8 @@ mod tests {
             ("azure://box/p", Location::Azure { container: "box".into(), prefix: "p".into() }),
             ("az://box", Location::Azure { container: "box".into(), prefix: String::new() }),
             ("gs://bucket/p", Location::Gcs { bucket: "bucket".into(), prefix: "p".into() }),
+            ("local:/srv/backup", local("/srv/backup")),
+            ("local:backup", local("backup")),
             ("memory:", Location::Memory),
         ] {
             assert_eq!(text.parse(), Ok(location), "{text}");
@@ -310,6 +315,7 @@ mod tests {
             ("sftp:user@host:/x", "\"sftp:\" are not known"),
             ("https://host/bucket", "\"https:\" are not known"),
             ("s3:", "no host"),
+            ("local:", "no path"),
             ("s3://", "no bucket"),
             ("s3:host", "no bucket"),
             ("s3:https://host/", "no bucket"),

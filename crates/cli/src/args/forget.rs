@@ -144,16 +144,16 @@ fn parse_group_by(text: &str) -> Result<GroupBy, String> {
     Ok(by)
 }
 
-/// Keep snapshots from being forgotten.
+/// Protect snapshots from `forget`.
 ///
-/// A pinned snapshot stays whatever a policy says, until it is unpinned. Pins are shown by `larder snapshots`.
+/// No policy forgets a pinned snapshot. `larder snapshots` shows which snapshots are pinned.
 #[derive(Debug, Args)]
 pub(crate) struct PinArgs {
-    /// Which (latest, latest~2, an id or its beginning)
+    /// Snapshots (latest, latest~2, or an id prefix)
     #[arg(value_name = "SNAPSHOT", required = true)]
     pub(crate) ids: Vec<String>,
 
-    /// Why, for whoever wonders later
+    /// Record the reason, which is shown when somebody tries to forget the snapshot
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) reason: String,
 
@@ -162,10 +162,12 @@ pub(crate) struct PinArgs {
     pub(crate) filter: FilterArgs,
 }
 
-/// Let pinned snapshots be forgotten again.
+/// Remove the protection of `pin`.
+///
+/// Policies and `larder forget` can forget these snapshots again.
 #[derive(Debug, Args)]
 pub(crate) struct UnpinArgs {
-    /// Which (latest, latest~2, an id or its beginning)
+    /// Snapshots (latest, latest~2, or an id prefix)
     #[arg(value_name = "SNAPSHOT", required = true)]
     pub(crate) ids: Vec<String>,
 

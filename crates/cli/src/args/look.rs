@@ -16,7 +16,7 @@ pub(crate) struct FilterArgs {
     #[arg(short = 'H', long, value_name = "NAME", help_heading = "Filters")]
     pub(crate) host: Vec<String>,
 
-    /// Only snapshots with all of these tags; may be repeated for alternatives
+    /// Only snapshots with all of these tags; may be repeated for alternatives; '' means snapshots without tags
     #[arg(long, value_name = "TAG[,TAG…]", help_heading = "Filters")]
     pub(crate) tag: Vec<String>,
 
@@ -31,8 +31,8 @@ pub(crate) struct FilterArgs {
 
 /// List the snapshots.
 ///
-/// SIZE is the size of the restored files. ADDED is the compressed size of new data. SHARED is the size of data that the repository
-/// already had. FREE is the space that forgetting this snapshot alone would free, in whole containers.
+/// SIZE is the size of the restored files. ADDED is the size of new data, and STORED its compressed size. FREE is the space that
+/// forgetting this snapshot alone would free, in whole containers. A narrow terminal shows fewer columns.
 #[derive(Debug, Args)]
 pub(crate) struct SnapshotsArgs {
     /// Snapshots (latest, latest~2, or an id prefix)
@@ -43,8 +43,8 @@ pub(crate) struct SnapshotsArgs {
     #[arg(long, value_name = "N")]
     pub(crate) latest: Option<usize>,
 
-    /// For fingers that know restic: the table is compact as it is
-    #[arg(short = 'c', long, hide = true)]
+    /// Leave out the tags and the sizes of new data
+    #[arg(short = 'c', long)]
     pub(crate) compact: bool,
 
     /// Do not compute FREE, which reads every manifest

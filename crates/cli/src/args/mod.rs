@@ -66,10 +66,26 @@ pub(crate) fn command() -> clap::Command {
         let more =
             format!("See `larder help {}` for details, and `larder --help` for the global options.", verb.get_name());
         let examples = examples::of(verb.get_name());
-        let more_at_length = format!("{examples}See `larder --help` for the exit codes.");
+        let codes = exit_codes(verb.get_name());
+        let more_at_length = format!("{examples}{codes}See `larder --help` for the exit codes.");
         let verb = verb.after_help(short.unwrap_or_else(|| more.into()));
         verb.after_long_help(long.unwrap_or_else(|| more_at_length.into()))
     })
+}
+
+/// The exit codes of a verb that scripts should know, besides 0 and failures.
+fn exit_codes(verb: &str) -> &'static str {
+    match verb {
+        "backup" => {
+            "Exit code 3: the snapshot was saved, but some items could not be read.\n\
+             Exit code 13: the snapshot was saved, but objects of earlier snapshots are missing or damaged.\n"
+        }
+        "optimize" => {
+            "Exit code 3: some objects could not be deleted, or some snapshots could not be rewritten.\n\
+             Exit code 13: damage was found.\n"
+        }
+        _ => "",
+    }
 }
 
 /// The same command line, for which variables count for nothing.

@@ -72,7 +72,7 @@ pub(crate) struct SetSeriesArgs {
     pub(crate) which: WhichSeries,
 
     /// Layout of new series: standard, or lifecycle
-    #[arg(long, value_name = "LAYOUT", required_unless_present_any = ["holes", "arrange_every"])]
+    #[arg(long, value_name = "LAYOUT")]
     pub(crate) layout: Option<Layout>,
 
     /// Layout `lifecycle`: rewrite a container when more than this percentage of it is holes, which are bytes with another lifetime

@@ -87,6 +87,9 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
     } else {
         ended.print(&app.out)?
     }
+    if args.stdin && report.statistics.logical_bytes == 0 {
+        app.out.warn("standard input was empty");
+    }
     Ok(match () {
         () if !report.missing.is_empty() || report.may_miss_more => Exit::Damage,
         () if ended.errors > 0 => Exit::Partly,
@@ -181,8 +184,10 @@ impl Ended<'_> {
             out.info(format!("Others: {others:>9} links, devices, FIFOs"))?;
         }
         let (added, stored) = (sizes::show(statistics.added_bytes), sizes::show(statistics.stored_bytes));
-        let would = if self.args.dry_run { "Would add" } else { "Added" };
-        out.info(format!("{would} to the repository: {added} ({stored} stored)"))?;
+        out.info(match self.args.dry_run {
+            true => format!("Would add to the repository: {added}, before compression"),
+            false => format!("Added to the repository: {added} ({stored} stored)"),
+        })?;
         if let Some(permille) = statistics.skip_permille.filter(|permille| *permille > 0) {
             let share = sizes::percent_of_thousand(permille);
             out.info(format!("{share} of what the newest snapshot does not have is in the one before it"))?;

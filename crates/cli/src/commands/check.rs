@@ -35,7 +35,7 @@ pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
         (false, None) => ReadData::None,
     };
     if found.is_empty() && !is_everything {
-        return Err(Failure::new(Exit::Failed, "no snapshot fits").advise("`larder snapshots` lists what there is"));
+        return Err(versions.nothing_fits());
     }
     let chosen = if is_everything { Vec::new() } else { found.iter().map(Version::id).collect() };
     let options = CheckOptions { read_data, versions: chosen };
@@ -364,27 +364,27 @@ const ADVICE_DAMAGE: [&str; 5] = [
 ];
 
 /// What to do about manifests that are lost.
-const ADVICE_MANIFEST: &str = "Without its manifest nothing is left of a snapshot. `larder forget ID` gives it up, or `larder repair index` where the manifest is missing; until then passes may refuse to delete.";
+const ADVICE_MANIFEST: &str = "Without its manifest nothing is left of a snapshot. `larder forget ID` removes it, or `larder repair index` where the manifest is missing. Until then passes may refuse to delete.";
 
 /// What to do about containers of which only other parts are needed.
-const ADVICE_CONTAINER: &str = "Leave the containers where they are: what snapshots need of them is whole. They go when nothing needs them any more.";
+const ADVICE_CONTAINER: &str = "Leave the containers where they are: what snapshots need of them is whole. A pass deletes them when no snapshot uses them.";
 
 /// What to do about what is no key.
 const ADVICE_KEY: &str = "`larder key remove ID` removes what is no key.";
 
 /// What to do about pins.
 const ADVICE_PIN: &str =
-    "`larder pin ID` or `larder unpin ID` says what holds from now on; until then the snapshot cannot be forgotten.";
+    "`larder pin ID` or `larder unpin ID` replaces it. Until then the snapshot cannot be forgotten.";
 
 /// What to do about settings.
-const ADVICE_SETTINGS: &str = "`larder series show SERIES` (or --default) shows what holds without the settings that cannot be read, `larder series set` says what holds from now on.";
+const ADVICE_SETTINGS: &str = "`larder series show SERIES` (or --default) shows what holds without the settings that cannot be read, `larder series set` replaces them.";
 
 /// What to do about leases, marks and generations that nothing needs.
 const ADVICE_HARMLESS: &str = "Objects that no snapshot needs may keep passes (`larder optimize`) from deleting; when no backup or restore is running, remove them by hand.";
 
 /// What to do about an index that is wrong or cannot be read.
 const ADVICE_INDEX: &str =
-    "`larder repair index` rebuilds the index from snapshots and containers; backups and restores do without it.";
+    "`larder repair index` rebuilds the index from snapshots and containers. Backups and restores work without it.";
 
 fn damage_json(damage: &Damage) -> Value {
     let affected: Vec<_> = damage

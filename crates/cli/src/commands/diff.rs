@@ -23,15 +23,14 @@ pub(super) fn run(app: &App, args: &DiffArgs) -> Result<Exit, Failure> {
     let new = Side { reader: VersionReader::open(&context, &new)?, top: to.path.unwrap_or_default() };
     for side in [&old, &new] {
         if !side.top.is_empty() && side.reader.entry(&side.top)?.is_none() {
-            let message = format!("snapshot {} has no {}", side.id().short(), absolute(&side.top));
+            let message = format!("{} has no {}", refs::shown(&side.reader.manifest().summary), absolute(&side.top));
             return Err(Failure::new(Exit::Failed, message));
         }
     }
     if !app.out.is_json() {
         app.out.info(format!("comparing {} with {}:", old.id().short(), new.id().short()))?;
-        app.out.info("")?;
     }
-    let mut printer = Printer { app, args, totals: Totals::default() };
+    let mut printer = Printer { app, args, totals: Totals::default(), any: false };
     diff((&old.reader, &old.top), (&new.reader, &new.top), |name, old, new, change| {
         printer.change(name, (old, new), change)
     })?;
@@ -80,12 +79,16 @@ struct Totals {
     added: Counts,
     removed: Counts,
     changed_files: u64,
+    /// Sizes of the changed files, in the old snapshot and in the new one.
+    changed_bytes: (u64, u64),
 }
 
 struct Printer<'a> {
     app: &'a App,
     args: &'a DiffArgs,
     totals: Totals,
+    /// Whether a line was printed.
+    any: bool,
 }
 
 impl Printer<'_> {
@@ -101,8 +104,8 @@ impl Printer<'_> {
             Change::Metadata => "U",
             Change::Content => {
                 self.totals.changed_files += 1;
-                self.totals.removed.bytes += old.map_or(0, Entry::size);
-                self.totals.added.bytes += new.map_or(0, Entry::size);
+                self.totals.changed_bytes.0 += old.map_or(0, Entry::size);
+                self.totals.changed_bytes.1 += new.map_or(0, Entry::size);
                 "M"
             }
             Change::Type | Change::Added | Change::Removed => {
@@ -121,7 +124,7 @@ impl Printer<'_> {
         }
     }
 
-    fn line(&self, modifier: &str, name: &[u8], entry: &Entry) -> Result<(), Failure> {
+    fn line(&mut self, modifier: &str, name: &[u8], entry: &Entry) -> Result<(), Failure> {
         let slash = if entry.kind == EntryKind::Directory { "/" } else { "" };
         if self.app.out.is_json() {
             let mut object = Map::new();
@@ -130,11 +133,15 @@ impl Printer<'_> {
             object.insert("modifier".to_owned(), json!(modifier));
             return self.app.out.json(&object);
         }
+        if !self.any {
+            self.any = true;
+            self.app.out.info("")?;
+        }
         self.app.out.line(format!("{modifier:<4} {}{slash}", absolute(name)))
     }
 
     fn end(&self, old: &Side, new: &Side) -> Result<(), Failure> {
-        let Totals { added, removed, changed_files } = &self.totals;
+        let Totals { added, removed, changed_files, changed_bytes: (before, after) } = &self.totals;
         let out = &self.app.out;
         if out.is_json() {
             return out.json(&json!({
@@ -142,15 +149,20 @@ impl Printer<'_> {
                 "source_snapshot": old.id().to_string(),
                 "target_snapshot": new.id().to_string(),
                 "changed_files": changed_files,
+                "changed": {"files": changed_files, "bytes_before": before, "bytes_after": after},
                 "added": added.json(),
                 "removed": removed.json(),
             }));
+        }
+        if !self.any {
+            return out.info("no differences");
         }
         out.info("")?;
         out.info(format!("Files:  {:>9} new, {:>9} removed, {changed_files:>9} changed", added.files, removed.files))?;
         out.info(format!("Dirs:   {:>9} new, {:>9} removed", added.dirs, removed.dirs))?;
         out.info(format!("Others: {:>9} new, {:>9} removed", added.others, removed.others))?;
-        out.info(format!("  Added:   {}", sizes::show(added.bytes)))?;
-        out.info(format!("  Removed: {}", sizes::show(removed.bytes)))
+        out.info(format!("  New files:     {}", sizes::show(added.bytes)))?;
+        out.info(format!("  Removed files: {}", sizes::show(removed.bytes)))?;
+        out.info(format!("  Changed files: {}, before {}", sizes::show(*after), sizes::show(*before)))
     }
 }

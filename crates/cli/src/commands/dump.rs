@@ -101,7 +101,7 @@ impl Write for Interruptible {
 fn is_folder(reader: &VersionReader, path: &[u8]) -> Result<bool, Failure> {
     let refuse = |why: String| Err(Failure::new(Exit::Failed, why).advise("`larder ls` shows what the snapshot has"));
     match reader.entry(path)?.map(|entry| entry.kind) {
-        None => refuse(format!("the snapshot has no {}", absolute(path))),
+        None => refuse(format!("{} has no {}", refs::shown(&reader.manifest().summary), absolute(path))),
         Some(EntryKind::Directory) => Ok(true),
         Some(EntryKind::File { .. } | EntryKind::HardLink { .. }) => Ok(false),
         Some(other) => refuse(format!("{} is neither a file nor a folder but a {}", absolute(path), kind_word(&other))),
@@ -118,7 +118,10 @@ fn dump(reader: &VersionReader, path: &[u8], archive: Option<DumpFormat>, out: &
                 copy(content, out, &entry.path).map(drop)
             })?;
             if !found {
-                return Err(Failure::new(Exit::Failed, format!("the snapshot has no content of {}", absolute(path))));
+                return Err(Failure::new(
+                    Exit::Failed,
+                    format!("{} has no content of {}", refs::shown(&reader.manifest().summary), absolute(path)),
+                ));
             }
         }
         Some(DumpFormat::Tar) => tar::write(reader, path, out)?,

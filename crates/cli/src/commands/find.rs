@@ -14,7 +14,7 @@ use crate::args::FindArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::entries::{long_line, node};
-use crate::output::{absolute, safe};
+use crate::output::{absolute, cut, safe};
 use crate::refs::Versions;
 use crate::time;
 
@@ -112,7 +112,10 @@ impl Printer<'_> {
             if self.versions > 0 {
                 out.info("")?;
             }
-            out.info(format!("in snapshot {id} of {} ({series}):", time::show(version.summary.time_ms)))?;
+            let when = time::show(version.summary.time_ms);
+            // The rest of the line has 46 characters; a path is a result, which is never cut.
+            let series = cut(&series, out.width().map_or(usize::MAX, |width| width.saturating_sub(46)));
+            out.info(format!("in snapshot {id} of {when} ({series}):"))?;
         }
         out.line(if self.args.long { long_line(entry) } else { absolute(&entry.path) })
     }

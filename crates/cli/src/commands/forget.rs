@@ -20,7 +20,7 @@ use crate::args::{FilterArgs, ForgetArgs};
 use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{Align, Table, absolute, safe, summary};
+use crate::output::{Align, Table, absolute, names_host, safe, summary};
 use crate::refs::{Versions, split_tags};
 use crate::{sizes, time};
 
@@ -301,12 +301,12 @@ fn json_of(group: &JudgedGroup, chosen: &Chosen, free: Option<Value>, refused: &
 }
 
 fn print_table(app: &App, versions: &[&Judged], with_reasons: bool) -> Result<(), Failure> {
-    let mut columns = vec![("ID", Align::Left), ("Time", Align::Left), ("Host", Align::Left), ("Tags", Align::Left)];
+    let mut columns = vec![("ID", Align::Left), ("Time", Align::Left), ("Host", Align::Cut), ("Tags", Align::Cut)];
     if with_reasons {
-        columns.push(("Reasons", Align::Left));
+        columns.push(("Reasons", Align::Cut));
     }
-    columns.extend([("Series", Align::Left), ("Size", Align::Right)]);
-    let mut table = Table::new(&columns);
+    columns.extend([("Series", Align::Cut), ("Size", Align::Right)]);
+    let mut table = Table::new(&columns).optional(&["Tags", "Size", "Host"]);
     for judged in versions {
         let summary = &judged.version.summary;
         let mut row =
@@ -317,7 +317,13 @@ fn print_table(app: &App, versions: &[&Judged], with_reasons: bool) -> Result<()
         row.extend([safe(&summary.series), sizes::show(summary.statistics.logical_bytes)]);
         table.row(row);
     }
-    table.lines().iter().try_for_each(|line| app.out.info(line))
+    if versions.iter().all(|judged| names_host(&judged.version.summary)) {
+        table.leave_out("Host");
+    }
+    if versions.iter().all(|judged| judged.version.summary.tags.is_empty()) {
+        table.leave_out("Tags");
+    }
+    if app.out.is_quiet() { Ok(()) } else { app.out.table(table) }
 }
 
 fn reason_text(reason: &Reason) -> String {

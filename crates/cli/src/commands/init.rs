@@ -53,8 +53,12 @@ pub(super) fn run(app: &App, args: &InitArgs) -> Result<Exit, Failure> {
     if app.out.is_json() {
         app.out.json(&json!({"message_type": "initialized", "id": id, "repository": location.to_string()}))?;
     } else {
-        app.out.info(format!("repository {id} made at {location}"))?;
-        app.out.info("Without its password nothing in it can be read, by anyone. `larder key export` prints a paper key: keep one.")?;
+        app.out.info(format!("repository {id} created at {location}"))?;
+        app.out.info(if password.is_empty() {
+            "It has no password: anyone who can read its objects can read everything in it."
+        } else {
+            "Without the password nobody can read the data. `larder key export` prints a paper key: keep one."
+        })?;
     }
     Ok(Exit::Done)
 }

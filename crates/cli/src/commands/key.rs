@@ -1,7 +1,7 @@
 //! `larder key`: passwords and the paper key.
 
 use std::fs::OpenOptions;
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ fn list(app: &App) -> Result<(), Failure> {
         return app.out.json(&keys);
     }
     let mut table =
-        Table::new(&[(" ID", Align::Left), ("User", Align::Left), ("Host", Align::Left), ("Created", Align::Left)]);
+        Table::new(&[(" ID", Align::Left), ("User", Align::Cut), ("Host", Align::Cut), ("Created", Align::Left)]);
     for key in &keys {
         if key.is_foreign {
             let id = key.id;
@@ -78,7 +78,7 @@ fn list(app: &App) -> Result<(), Failure> {
         let created = time::show(key.fields.created_ms);
         table.row(vec![format!("{mark}{}", key.id), safe(&key.fields.user), safe(&key.fields.host), created]);
     }
-    table.lines().iter().try_for_each(|line| app.out.line(line))
+    app.out.table(table)
 }
 
 fn add(app: &App, new: &NewKey) -> Result<(), Failure> {
@@ -204,7 +204,10 @@ fn read_paper(app: &App, path: Option<&Path>) -> Result<Zeroizing<String>, Failu
     let read = match path.filter(|path| *path != Path::new("-")) {
         Some(path) => std::fs::File::open(path).and_then(|file| file.take(PAPER_MAX).read_to_string(&mut text)),
         None => {
-            app.out.remark("type or paste the six lines of the paper key, then press Ctrl-D:");
+            // A pipe needs no prompt.
+            if io::stdin().is_terminal() {
+                app.out.remark("type or paste the six lines of the paper key, then press Ctrl-D:");
+            }
             io::stdin().lock().take(PAPER_MAX).read_to_string(&mut text)
         }
     };

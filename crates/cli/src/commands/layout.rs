@@ -203,7 +203,7 @@ impl Picture {
     fn print(&self, app: &App) -> Result<(), Failure> {
         app.out.line(format!("Series {}, layout {}: {}", safe(&self.series), Layout::Lifecycle, self.progress()))?;
         app.out.line("")?;
-        let print = |table: Table| table.lines().iter().try_for_each(|line| app.out.line(line));
+        let print = |table: Table| app.out.table(table);
         print(self.snapshots_table())?;
         app.out.line("")?;
         app.out.line("Categories, by first and last snapshot (bytes of data, uncompressed):")?;
@@ -226,7 +226,8 @@ impl Picture {
             ("Data", Align::Right),
             ("Containers", Align::Right),
             ("Skipped", Align::Right),
-        ]);
+        ])
+        .optional(&["Skipped", "Containers"]);
         for shown in &self.versions {
             let or_unknown = |text: Option<String>| text.unwrap_or_else(|| "?".to_owned());
             table.row(vec![

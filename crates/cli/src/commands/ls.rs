@@ -63,7 +63,7 @@ fn list_below(app: &App, args: &LsArgs, reader: &VersionReader, path: &[u8]) -> 
     if any {
         return Ok(());
     }
-    let message = format!("the snapshot has no {}", absolute(path));
+    let message = format!("{} has no {}", refs::shown(&reader.manifest().summary), absolute(path));
     Err(Failure::new(Exit::Failed, message).advise("`larder find` looks for it in all snapshots"))
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use larder_lnode::restore::Selection;
-use larder_lnode::{RestoreOptions, RestoreReport, restore};
+use larder_lnode::{RestoreError, RestoreOptions, RestoreReport, restore};
 use larder_source::target::{Overwrite, OwnerMode, Target, TargetOptions};
 use larder_source::{PathMatcher, PathText, Verdict};
 use larder_store::StoreStats;
@@ -41,10 +41,18 @@ pub(super) fn run(app: &App, args: &RestoreArgs) -> Result<Exit, Failure> {
     };
     let of = format!("{} of {}", version.id().short(), time::show(version.summary.time_ms));
     app.out.info(format!("restoring {of} into {}", PathText(args.target.as_os_str().as_encoded_bytes())))?;
-    let mut meter = Meter::start(MeterKind::Restore, &app.out);
+    let mut meter = Meter::start_as(MeterKind::Restore, args.dry_run, &app.out);
     let context = app.context(opened.repository.clone(), meter.progress());
     let result = restore(&context, &version, &target, &options);
     meter.stop();
+    let result = result.map_err(|error| match error {
+        RestoreError::NoSuchPath { path } => {
+            let message = format!("{} has no {}", refs::shown(&version.summary), absolute(&path));
+            Failure::new(Exit::Failed, message)
+                .advise("`larder ls` or `larder find` shows what it has; paths begin with /")
+        }
+        error => error.into(),
+    });
     let ended = Ended {
         args,
         version: &version,
@@ -129,8 +137,8 @@ impl Selection for Wanted {
 }
 
 /// What is said of items that the snapshot does not have.
-const DELETED: &str = "that the snapshot does not have, deleted";
-const DELETES: &str = "that the snapshot does not have would be deleted";
+const DELETED: &str = "deleted, because the snapshot does not have them";
+const DELETES: &str = "would be deleted, because the snapshot does not have them";
 
 /// Everything there is to say at the end.
 struct Ended<'a> {

@@ -233,13 +233,14 @@ fn list(app: &App) -> Result<(), Failure> {
         app.out.json(&all.iter().map(Known::json).collect::<Vec<_>>())?;
     } else {
         let mut table = Table::new(&[
-            ("Series", Align::Left),
+            ("Series", Align::Cut),
             ("Layout", Align::Left),
             ("Snapshots", Align::Right),
             ("Newest", Align::Left),
             ("Size", Align::Right),
-            ("Added", Align::Right),
-        ]);
+            ("Stored", Align::Right),
+        ])
+        .optional(&["Layout", "Stored"]);
         for known in &all {
             let newest = known.newest_by_time();
             let size = newest.map(|version| sizes::show(version.summary.statistics.logical_bytes));
@@ -259,7 +260,7 @@ fn list(app: &App) -> Result<(), Failure> {
         if all.is_empty() {
             app.out.info("no series")?;
         } else {
-            table.lines().iter().try_for_each(|line| app.out.line(line))?;
+            app.out.table(table)?;
         }
         let Settings { layout, holes_percent, arrange_every } = Settings::of(&SeriesSettings::default(), &default);
         let arranged = format!("holes up to {holes_percent} %, arranged after every {arrange_every}");
@@ -312,7 +313,7 @@ fn show_text(app: &App, known: &Known) -> Result<(), Failure> {
         let summary = &newest.summary;
         let (id, when) = (newest.id().short(), time::show(summary.time_ms));
         lines.push(format!("Newest     {id} of {when}, {}", sizes::show(summary.statistics.logical_bytes)));
-        lines.push(format!("Added      {} by all of them", sizes::show(known.added())));
+        lines.push(format!("Stored     {} by all of them", sizes::show(known.added())));
         if let Some(permille) = known.skip_permille() {
             let share = sizes::percent_of_thousand(permille);
             lines.push(format!("Skipped    {share} of what its base does not have was in the snapshot before that"));
@@ -344,6 +345,9 @@ fn show_default(app: &App, set: &SeriesSettings) -> Result<(), Failure> {
 }
 
 fn set(app: &App, args: &SetSeriesArgs) -> Result<(), Failure> {
+    if args.layout.is_none() && args.holes.is_none() && args.arrange_every.is_none() {
+        return Err(Failure::usage("no setting was given").advise("use --layout, --holes or --arrange-every"));
+    }
     let opened = app.open()?;
     let repository = &opened.repository;
     let series = args.which.series.as_deref();

@@ -14,7 +14,7 @@ use crate::app::App;
 use crate::args::{GroupBy, SnapshotsArgs};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{Align, Table, absolute, safe, summary};
+use crate::output::{Align, Table, absolute, names_host, safe, summary};
 
 use super::reclaimable::Free;
 use crate::refs::Versions;
@@ -37,9 +37,9 @@ pub(super) fn run(app: &App, args: &SnapshotsArgs) -> Result<Exit, Failure> {
     };
     let known = Known { pinned, free };
     if args.group_by.is_empty() {
-        print_list(app, &found, &known)?;
+        print_list(app, &found, &known, args.compact)?;
     } else {
-        print_groups(app, &found, &by, &known)?;
+        print_groups(app, &found, &by, &known, args.compact)?;
     }
     versions.warn_of_damage(app);
     Ok(Exit::Done)
@@ -106,7 +106,7 @@ fn newest_of_each(versions: Vec<Version>, by: &[GroupBy], count: usize) -> Vec<V
     kept
 }
 
-fn print_list(app: &App, versions: &[Version], known: &Known) -> Result<(), Failure> {
+fn print_list(app: &App, versions: &[Version], known: &Known, is_compact: bool) -> Result<(), Failure> {
     if app.out.is_json() {
         let all: Vec<_> = versions.iter().map(|version| known.json(version)).collect();
         return app.out.json(&all);
@@ -114,11 +114,17 @@ fn print_list(app: &App, versions: &[Version], known: &Known) -> Result<(), Fail
     if versions.is_empty() {
         return app.out.info("no snapshots");
     }
-    print_table(app, versions, known)?;
+    print_table(app, versions, known, is_compact)?;
     app.out.info(sizes::count(versions.len() as u64, "snapshot"))
 }
 
-fn print_groups(app: &App, versions: &[Version], by: &[GroupBy], known: &Known) -> Result<(), Failure> {
+fn print_groups(
+    app: &App,
+    versions: &[Version],
+    by: &[GroupBy],
+    known: &Known,
+    is_compact: bool,
+) -> Result<(), Failure> {
     let mut groups: BTreeMap<GroupKey, Vec<Version>> = BTreeMap::new();
     for version in versions {
         groups.entry(group_key(version, by)).or_default().push(version.clone());
@@ -142,29 +148,32 @@ fn print_groups(app: &App, versions: &[Version], by: &[GroupBy], known: &Known) 
     for (key, versions) in &groups {
         let key: Vec<_> = key.iter().map(|(name, values)| format!("{name} [{}]", safe(&values.join(", ")))).collect();
         app.out.line(format!("snapshots of {}:", key.join(", ")))?;
-        print_table(app, versions, known)?;
+        print_table(app, versions, known, is_compact)?;
         app.out.line(sizes::count(versions.len() as u64, "snapshot"))?;
         app.out.line("")?;
     }
     Ok(())
 }
 
-fn print_table(app: &App, versions: &[Version], known: &Known) -> Result<(), Failure> {
+/// The columns that a narrow terminal leaves out, in this order, and that a compact table does not have.
+const OPTIONAL: [&str; 4] = ["Stored", "Added", "Tags", "Host"];
+
+fn print_table(app: &App, versions: &[Version], known: &Known, is_compact: bool) -> Result<(), Failure> {
     let mut columns = vec![
         ("ID", Align::Left),
         ("Time", Align::Left),
-        ("Host", Align::Left),
-        ("Tags", Align::Left),
-        ("Series", Align::Left),
+        ("Host", Align::Cut),
+        ("Tags", Align::Cut),
+        ("Series", Align::Cut),
         ("Size", Align::Right),
         ("Added", Align::Right),
-        ("Shared", Align::Right),
+        ("Stored", Align::Right),
     ];
     let is_pinned = |version: &Version| known.pinned.contains_key(&pin_of(version));
     let any_pinned = versions.iter().any(is_pinned);
     columns.extend(known.free.as_ref().map(|_| ("Free", Align::Right)));
     columns.extend(any_pinned.then_some(("Pin", Align::Left)));
-    let mut table = Table::new(&columns);
+    let mut table = Table::new(&columns).optional(&OPTIONAL);
     for version in versions {
         let summary = &version.summary;
         let statistics = &summary.statistics;
@@ -175,12 +184,22 @@ fn print_table(app: &App, versions: &[Version], known: &Known) -> Result<(), Fai
             safe(&summary.tags.join(",")),
             safe(&summary.series),
             sizes::show(statistics.logical_bytes),
+            sizes::show(statistics.added_bytes),
             sizes::show(statistics.stored_bytes),
-            sizes::show(summary::shared(statistics)),
         ];
         row.extend(known.free.as_ref().map(|_| known.free(version).map_or_else(|| "?".to_owned(), sizes::show)));
         row.extend(any_pinned.then(|| if is_pinned(version) { "pinned".to_owned() } else { String::new() }));
         table.row(row);
     }
-    table.lines().iter().try_for_each(|line| app.out.line(line))
+    if versions.iter().all(|version| names_host(&version.summary)) {
+        table.leave_out("Host");
+    }
+    if versions.iter().all(|version| version.summary.tags.is_empty()) {
+        table.leave_out("Tags");
+    }
+    if is_compact {
+        // The host stays where no series names it: without it two snapshots would look the same.
+        OPTIONAL.into_iter().filter(|head| *head != "Host").for_each(|head| table.leave_out(head));
+    }
+    app.out.table(table)
 }

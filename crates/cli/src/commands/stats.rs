@@ -30,7 +30,7 @@ pub(super) fn run(app: &App, args: &StatsArgs) -> Result<Exit, Failure> {
     let mut groups = Vec::new();
     if let Some(by) = args.by {
         let named = grouped(&found, by);
-        let lists: Vec<&[Version]> = named.values().map(Vec::as_slice).collect();
+        let lists: Vec<&[Version]> = named.iter().map(|(_, versions)| versions.as_slice()).collect();
         // A version may have several tags.
         let all_free = match &free {
             Some(free) if by != StatsBy::Tag => free.of_groups(app, &context, &lists)?,
@@ -94,13 +94,18 @@ fn layouts(versions: &[Version]) -> Vec<&'static str> {
     all.into_iter().map(Layout::name).collect()
 }
 
-fn grouped(versions: &[Version], by: StatsBy) -> BTreeMap<String, Vec<Version>> {
+/// Snapshots in the order of time, everything else by name.
+fn grouped(versions: &[Version], by: StatsBy) -> Vec<(String, Vec<Version>)> {
+    if by == StatsBy::Snapshot {
+        let mut versions = versions.to_vec();
+        versions.sort_by_key(|version| (version.summary.time_ms, version.id()));
+        return versions.into_iter().map(|version| (version.id().short(), vec![version])).collect();
+    }
     let mut groups: BTreeMap<String, Vec<Version>> = BTreeMap::new();
     for version in versions {
         let summary = &version.summary;
         let names = match by {
-            StatsBy::Snapshot => vec![version.id().short()],
-            StatsBy::Series => vec![summary.series.clone()],
+            StatsBy::Series | StatsBy::Snapshot => vec![summary.series.clone()],
             StatsBy::Host => vec![summary.host.clone()],
             StatsBy::Tag => summary.tags.clone(),
         };
@@ -108,7 +113,7 @@ fn grouped(versions: &[Version], by: StatsBy) -> BTreeMap<String, Vec<Version>> 
             groups.entry(name).or_default().push(version.clone());
         }
     }
-    groups
+    groups.into_iter().collect()
 }
 
 fn json_of(stats: &RepositoryStats) -> Map<String, Value> {
@@ -174,7 +179,10 @@ fn ratio(whole: u64, part: u64) -> Option<f64> {
 
 fn print_total(app: &App, stats: &RepositoryStats, layouts: &[&str], free: Option<u64>) -> Result<(), Failure> {
     let stored = stats.stored_data_bytes + stats.stored_meta_bytes;
-    let times = |ratio: Option<f64>| ratio.map_or_else(String::new, |ratio| format!("   {ratio:.2} to 1"));
+    // Less than one means that containers hold data of other snapshots, which is no ratio of these.
+    let times = |ratio: Option<f64>| {
+        ratio.filter(|ratio| *ratio >= 1.0).map_or_else(String::new, |ratio| format!(", {ratio:.2} to 1"))
+    };
     let lines = [
         format!(
             "Snapshots   {:>12}   {}{}",
@@ -185,13 +193,17 @@ fn print_total(app: &App, stats: &RepositoryStats, layouts: &[&str], free: Optio
                 layouts => format!(", layout {}", layouts.join(" and ")),
             }
         ),
-        format!("Logical     {:>12}", sizes::show(stats.logical_bytes)),
+        format!("Logical     {:>12}   restored files", sizes::show(stats.logical_bytes)),
         format!(
-            "Unique      {:>12}{}",
+            "Unique      {:>12}   in whole containers, uncompressed{}",
             sizes::show(stats.unique_bytes),
             times(ratio(stats.logical_bytes, stats.unique_bytes))
         ),
-        format!("Stored      {:>12}{}", sizes::show(stored), times(ratio(stats.unique_bytes, stored))),
+        format!(
+            "Stored      {:>12}   in whole containers{}",
+            sizes::show(stored),
+            times(ratio(stats.unique_bytes, stored))
+        ),
         format!("  data      {:>12}", sizes::show(stats.stored_data_bytes)),
         format!(
             "  metadata  {:>12}   {}",
@@ -223,7 +235,7 @@ fn print_history(app: &App, history: &History) -> Result<(), Failure> {
 
 fn print_groups(app: &App, groups: &[Group]) -> Result<(), Failure> {
     let mut table = Table::new(&[
-        ("Name", Align::Left),
+        ("Name", Align::Cut),
         ("Layout", Align::Left),
         ("Snapshots", Align::Right),
         ("Files", Align::Right),
@@ -231,7 +243,8 @@ fn print_groups(app: &App, groups: &[Group]) -> Result<(), Failure> {
         ("Unique", Align::Right),
         ("Stored", Align::Right),
         ("Free", Align::Right),
-    ]);
+    ])
+    .optional(&["Layout", "Files", "Unique"]);
     for Group { name, stats, free, layouts } in groups {
         table.row(vec![
             safe(name),
@@ -244,5 +257,8 @@ fn print_groups(app: &App, groups: &[Group]) -> Result<(), Failure> {
             free.map_or_else(|| "?".to_owned(), sizes::show),
         ]);
     }
-    table.lines().iter().try_for_each(|line| app.out.line(line))
+    if groups.iter().all(|group| group.layouts == [Layout::Standard.name()]) {
+        table.leave_out("Layout");
+    }
+    app.out.table(table)
 }

@@ -12,6 +12,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::Arc;
 
 use indicatif::ProgressBar;
+use larder_format::manifest::Summary;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::json;
@@ -20,7 +21,10 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 
 pub(crate) use progress::{Meter, MeterKind};
-pub(crate) use table::{Align, Table};
+pub(crate) use table::{Align, Table, cut};
+
+/// Width of a terminal that does not tell it.
+const WIDTH_DEFAULT: usize = 80;
 
 /// Where a command writes to. Clones write to the same place.
 #[derive(Clone)]
@@ -79,6 +83,18 @@ impl Output {
     /// Whether a person watches standard output.
     pub(crate) fn stdout_is_terminal(&self) -> bool {
         self.0.stdout_is_terminal
+    }
+
+    /// Characters that a line of a table may have: as the terminal is wide, else as `COLUMNS` says. A pipe has no limit.
+    pub(crate) fn width(&self) -> Option<usize> {
+        let of_terminal = || rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
+        let terminal = self.0.stdout_is_terminal.then(of_terminal).flatten();
+        width_of(self.0.stdout_is_terminal, terminal, std::env::var("COLUMNS").ok().as_deref())
+    }
+
+    /// A table, for people.
+    pub(crate) fn table(&self, table: Table) -> Result<(), Failure> {
+        table.lines(self.width()).iter().try_for_each(|line| self.line(line))
     }
 
     /// A line of what was asked for.
@@ -191,6 +207,13 @@ impl Output {
     }
 }
 
+/// How wide a table may be.
+fn width_of(is_terminal: bool, terminal: Option<usize>, columns: Option<&str>) -> Option<usize> {
+    let columns = || columns.and_then(|columns| columns.trim().parse::<usize>().ok()).filter(|columns| *columns > 0);
+    let default = || is_terminal.then_some(WIDTH_DEFAULT);
+    terminal.filter(|columns| *columns > 0).or_else(columns).or_else(default)
+}
+
 /// Standard output for bytes.
 pub(crate) struct StdoutBytes<'a> {
     stdout: parking_lot::MutexGuard<'a, BufWriter<io::Stdout>>,
@@ -228,11 +251,30 @@ pub(crate) fn safe(text: &str) -> String {
     larder_source::PathText(text.as_bytes()).to_string()
 }
 
+/// Whether the name of a version's series says its host.
+pub(crate) fn names_host(summary: &Summary) -> bool {
+    summary.series.strip_prefix(&summary.host).is_some_and(|rest| rest.starts_with(':'))
+}
+
 /// A path of a version as people see it: absolute, one line.
 pub(crate) fn absolute(path: &[u8]) -> String {
     if path.starts_with(b"/") {
         larder_source::PathText(path).to_string()
     } else {
         format!("/{}", larder_source::PathText(path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_as_wide_as_the_terminal() {
+        assert_eq!(width_of(true, Some(120), Some("60")), Some(120));
+        assert_eq!(width_of(true, Some(0), Some("60")), Some(60));
+        assert_eq!(width_of(true, None, Some("x")), Some(80));
+        assert_eq!(width_of(false, None, Some("60")), Some(60));
+        assert_eq!(width_of(false, None, None), None);
     }
 }

@@ -50,6 +50,7 @@ pub(crate) struct Meter {
 /// What the job's threads count.
 struct Counts {
     kind: MeterKind,
+    is_dry_run: bool,
     out: Output,
     started: Instant,
     files_total: AtomicU64,
@@ -72,8 +73,14 @@ impl std::fmt::Debug for Meter {
 impl Meter {
     /// Starts to measure and to show.
     pub(crate) fn start(kind: MeterKind, out: &Output) -> Self {
+        Self::start_as(kind, false, out)
+    }
+
+    /// The same, for a job that may only say what it would do.
+    pub(crate) fn start_as(kind: MeterKind, is_dry_run: bool, out: &Output) -> Self {
         let counts = Arc::new(Counts {
             kind,
+            is_dry_run,
             out: out.clone(),
             started: Instant::now(),
             files_total: AtomicU64::new(0),
@@ -214,8 +221,9 @@ impl Counts {
         let current = self.current.lock();
         Moment {
             elapsed: self.started.elapsed(),
-            files_total: get(&self.files_total),
-            bytes_total,
+            files_total: get(&self.files_total).max(get(&self.files_done)),
+            // Some jobs find more to do than they announced.
+            bytes_total: bytes_total.max(bytes_done),
             total_is_known,
             files_done: get(&self.files_done),
             bytes_done,
@@ -281,7 +289,7 @@ impl Progress for Counts {
             let item = json!({"message_type": "verbose_status", "action": action, "item": path, "data_size": bytes});
             drop(self.out.json(&item));
         } else {
-            drop(self.out.line(format!("{fate:<10}  {path}, {}", sizes::show(bytes))));
+            drop(self.out.line(item_line(fate, &path, bytes, self.is_dry_run)));
         }
     }
 
@@ -293,9 +301,43 @@ impl Progress for Counts {
     }
 }
 
+/// What is said of one item. How large a deleted one was, nobody asked the file system.
+fn item_line(fate: &str, path: &str, bytes: u64, is_dry_run: bool) -> String {
+    let would = match fate {
+        "restored" => "would restore",
+        "deleted" => "would delete",
+        other => other,
+    };
+    let (shown, width) = if is_dry_run { (would, 13) } else { (fate, 10) };
+    match fate {
+        "deleted" => format!("{shown:<width$}  {path}"),
+        _ => format!("{shown:<width$}  {path}, {}", sizes::show(bytes)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_dry_run_says_what_it_would_do() {
+        assert_eq!(item_line("restored", "/a", 2, true), "would restore  /a, 2 B");
+        assert_eq!(item_line("deleted", "/a", 0, true), "would delete   /a");
+        assert_eq!(item_line("restored", "/a", 2, false), "restored    /a, 2 B");
+        assert_eq!(item_line("up to date", "/a", 2, true), "up to date     /a, 2 B");
+    }
+
+    #[test]
+    fn no_more_is_done_than_there_is() {
+        let mut meter = Meter::start(MeterKind::Repair, &Output::new(false, true, 0));
+        let progress = meter.progress();
+        progress.expect(1, 10);
+        progress.done(2, 30);
+        meter.stop();
+        let status = meter.counts.moment(&mut Rate::new(Instant::now())).json(MeterKind::Repair);
+        assert_eq!((&status["bytes_done"], &status["total_bytes"]), (&json!(30), &json!(30)));
+        assert_eq!((&status["files_done"], &status["total_files"]), (&json!(2), &json!(2)));
+    }
 
     #[test]
     fn counts_of_all_threads_come_together() {

@@ -408,3 +408,13 @@ fn a_renamed_series_finds_its_data_and_says_where() {
         play.larder(["backup", "source", "--parent", &first, "--json", "--series", "asked"]).ok().messages("summary");
     assert_eq!((&asked[0]["bases"][0]["why"], &asked[0]["read_bytes"]), (&json!("asked"), &json!(0)));
 }
+
+#[test]
+fn an_empty_standard_input_is_worth_a_warning() {
+    let play = Play::with_repository();
+    play.larder_with_stdin(["backup", "--stdin"], b"").ok().says("warning: standard input was empty");
+    let ran = play.larder_with_stdin(["backup", "--stdin"], b"x").ok();
+    assert!(!ran.stderr.contains("was empty"), "{}", ran.stderr);
+    let text = play.larder_with_stdin(["backup", "--stdin", "--dry-run"], b"more").ok().text();
+    assert!(text.contains("Would add to the repository: ") && !text.contains("stored"), "{text}");
+}

@@ -220,3 +220,33 @@ fn too_few_threads_are_an_error_that_says_so() {
     assert!(refused > 0);
     play.larder(["check", "--threads", "100000"]).code(2).says("--threads");
 }
+
+#[test]
+fn log_messages_of_json_are_json() {
+    let play = Play::with_repository();
+    play.write("source/file", "x");
+    let ran = play.larder(["backup", "source", "--json", "-vvv"]).ok();
+    // Every line of standard error is read as JSON here.
+    let logged = ran.errors("log");
+    assert!(!logged.is_empty(), "{}", ran.stderr);
+    logged.iter().for_each(|message| schema::check("log", message));
+}
+
+#[test]
+fn help_names_the_exit_codes_that_scripts_want() {
+    let play = Play::new();
+    let help = |verb: &str| play.larder([verb, "--help"]).ok().text();
+    assert!(help("backup").contains("Exit code 13: "));
+    assert!(help("optimize").contains("Exit code 3: ") && help("optimize").contains("Exit code 13: "));
+    assert!(help("pin").starts_with("Protect snapshots from `forget`"), "{}", help("pin"));
+}
+
+#[test]
+fn downloads_from_a_folder_keep_the_limit() {
+    let play = Play::with_repository();
+    play.write("source/file", larder_testkit::data::random(1, 3_000_000));
+    play.backup(["source"]);
+    let started = std::time::Instant::now();
+    play.larder(["check", "--read-data", "--limit-download", "1MiB"]).ok();
+    assert!(started.elapsed() > std::time::Duration::from_secs(1), "{:?}", started.elapsed());
+}

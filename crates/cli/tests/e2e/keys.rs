@@ -78,6 +78,13 @@ fn the_paper_key_restores_access_without_the_keys() {
     let typed_file = play.write("typed", typed);
     crate::support::run(command.arg(typed_file).env("LARDER_NEW_PASSWORD", "from paper")).ok();
     assert!(opens(&play, "from paper") && !opens(&play, crate::support::PASSWORD));
+
+    // A pipe needs no prompt.
+    let mut command = play.command(["key", "import", "--insecure-kdf"]);
+    command.env("LARDER_NEW_PASSWORD", "piped").stdin(std::fs::File::open(&file).expect("there"));
+    let ran = crate::support::run(&mut command).ok();
+    assert!(!ran.stderr.contains("Ctrl-D"), "{}", ran.stderr);
+    assert!(opens(&play, "piped"));
 }
 
 #[test]

@@ -55,6 +55,63 @@ fn snapshots_are_listed_filtered_and_grouped() {
     play.larder(["snapshots", "nothing"]).code(1).says("no snapshot fits");
 }
 
+/// Goal: tables fit a terminal of 80 columns. Method: a long series, a long host and long tags, and every command with a table.
+#[test]
+fn no_line_of_a_table_is_longer_than_the_terminal() {
+    let play = Play::with_repository();
+    let folder = "source/with/a/long/path/that/no/narrow/terminal/has/room/for/in/one/line/beside/other/columns";
+    play.write(format!("{folder}/file"), larder_testkit::data::random(1, 3_000_000));
+    let tags = "daily,weekly,monthly,quarterly,yearly,before-the-migration,after-the-migration";
+    play.backup([folder, "--tag", tags]);
+    play.backup([folder, "--series", "named", "-H", "a-host-with-quite-a-long-name.example.com"]);
+    play.larder(["pin", "latest"]).ok();
+    for line in [
+        &["snapshots"][..],
+        &["snapshots", "--compact"],
+        &["snapshots", "--group-by", "host"],
+        &["stats"],
+        &["stats", "--by", "series"],
+        &["stats", "--by", "tag"],
+        &["stats", "--by", "snapshot"],
+        &["series", "list"],
+        &["key", "list"],
+        &["forget", "--keep-last", "1", "--keep-daily", "7", "--keep-weekly", "5", "--keep-tag", "daily", "--dry-run"],
+    ] {
+        let mut command = play.command(line);
+        let ran = crate::support::Ran::from(command.env("COLUMNS", "80").output().expect("it ends")).ok();
+        let is_heading = |line: &str| line.ends_with(':');
+        let long: Vec<_> =
+            ran.lines().into_iter().filter(|line| line.chars().count() > 80 && !is_heading(line)).collect();
+        assert!(long.is_empty(), "{line:?}: {long:#?}");
+    }
+    let heads = |args: &[&str]| play.larder(args).ok().lines()[0].clone();
+    let all = heads(&["snapshots"]);
+    assert!(["Host", "Tags", "Added", "Stored"].iter().all(|head| all.contains(head)), "{all}");
+    let compact = heads(&["snapshots", "--compact"]);
+    assert!(!["Tags", "Added", "Stored"].iter().any(|head| compact.contains(head)), "{compact}");
+    assert!(compact.contains("Host"), "only one series names its host: {compact}");
+    let one = heads(&["snapshots", "--tag", "daily", "--compact"]);
+    assert!(!one.contains("Host"), "the series says the host: {one}");
+}
+
+#[test]
+fn filters_that_select_nothing_are_named() {
+    let play = two_versions();
+    let untagged = play.backup(["source"]);
+    let found = play.larder(["snapshots", "--json", "--tag", ""]).ok().json();
+    assert_eq!(found.as_array().expect("an array").len(), 1);
+    assert_eq!(found[0]["id"], untagged.as_str());
+    play.larder(["ls", "latest", "--tag", "third", "--host", "x"])
+        .code(1)
+        .says("no snapshot fits \"latest\" with --host x --tag third");
+    play.larder(["check", "--tag", "third"]).code(1).says("no snapshot fits --tag third");
+    let source = play.path("source").display().to_string();
+    let series = format!("of series testhost:{source} has no /absent");
+    play.larder(["ls", "latest:/absent"]).code(1).says(&series);
+    play.larder(["dump", "latest:/absent"]).code(1).says(&series);
+    play.larder(["restore", "latest:/absent", "--target", "back"]).code(1).says(&series);
+}
+
 #[test]
 fn contents_are_listed() {
     let play = two_versions();
@@ -132,8 +189,12 @@ fn differences_are_those_that_were_made() {
     let statistics = ran.messages("statistics").pop().expect("statistics");
     schema::check("diff_statistics", &statistics);
     assert_eq!(statistics["changed_files"], 2);
+    assert_eq!(statistics["changed"], json!({"files": 2, "bytes_before": 6, "bytes_after": 8}));
+    assert_eq!((&statistics["added"]["bytes"], &statistics["removed"]["bytes"]), (&json!(3), &json!(2)));
     assert!(play.larder(["diff", "-q", "latest", "latest"]).ok().lines().is_empty());
-    play.larder(["diff", "latest:/absent", "latest"]).code(1).says("/absent");
+    let lines = play.larder(["diff", "latest", "latest"]).ok().lines();
+    assert_eq!(lines[1..], ["no differences"], "{lines:?}");
+    play.larder(["diff", "latest:/absent", "latest"]).code(1).says("of series").says("has no /absent");
 }
 
 #[test]
@@ -167,6 +228,13 @@ fn statistics_add_up() {
     assert_eq!(by["groups"][0]["name"], "first");
     assert!(play.larder(["stats", "--by", "series"]).ok().text().contains("testhost:"));
     assert_eq!(play.larder(["stats", "--json", "latest"]).ok().json()["snapshots_count"], 1);
+    // An older time than that of the first two comes first, whatever its id.
+    let oldest = play.backup(["source", "--time", "2001-01-01 00:00:00"]);
+    let by = play.larder(["stats", "--json", "--by", "snapshot"]).ok().json();
+    let names: Vec<_> = by["groups"].as_array().expect("an array").iter().map(|group| &group["name"]).collect();
+    let all = play.larder(["snapshots", "--json"]).ok().json();
+    let expected: Vec<_> = all.as_array().expect("an array").iter().map(|snapshot| &snapshot["short_id"]).collect();
+    assert_eq!((names, all[0]["id"].as_str()), (expected, Some(oldest.as_str())));
 }
 
 #[test]

@@ -99,6 +99,10 @@ fn what_exists_is_treated_as_asked() {
     let dry = play.larder(["restore", &root, "--target", "back", "--delete", "--dry-run", "--json"]).ok();
     assert_eq!(dry.messages("summary")[0]["dry_run"], true);
     assert_eq!(tree::look(&play.path("back")), before);
+    let lines = play.larder(["restore", &root, "--target", "back", "--delete", "--dry-run", "-v"]).ok().lines();
+    let has = |start: &str| lines.iter().any(|line| line.starts_with(start));
+    assert!(has("would restore  ") && has("would delete   "), "{lines:#?}");
+    assert!(!has("restored") && !has("deleted"), "{lines:#?}");
     play.larder(["restore", &root, "--target", "back", "--overwrite", "if-changed"]).ok();
     assert_eq!((read("back/a").as_str(), play.path("back/extra").exists()), ("from the backup", true));
     let ran = play.larder(["restore", &root, "--target", "back", "--delete", "--json"]).ok();

@@ -25,6 +25,12 @@ fn layout_of(play: &Play, id: &str) -> Value {
 }
 
 #[test]
+fn a_setting_must_be_given() {
+    let play = Play::with_repository();
+    play.larder(["series", "set", "s"]).code(2).says("no setting was given").says("--holes");
+}
+
+#[test]
 fn a_new_series_has_the_layout_that_is_asked_for_else_set_else_standard() {
     let play = Play::with_repository();
     play.write("source/file", "content");

@@ -15,6 +15,36 @@ fn init_makes_a_repository_that_the_password_opens() {
 }
 
 #[test]
+fn init_says_what_the_password_is_for() {
+    let play = Play::new();
+    let text = play.larder(["init", "--insecure-kdf"]).ok().text();
+    assert!(text.contains("Without the password nobody can read the data"), "{text}");
+    let play = Play::new();
+    let text = play.larder(["init", "--insecure-kdf", "--insecure-no-password"]).ok().text();
+    assert!(text.contains("It has no password") && !text.contains("Without"), "{text}");
+}
+
+#[test]
+fn locations_are_offered_and_taken_as_users_write_them() {
+    let play = Play::with_repository();
+    let location = format!("local:{}", play.repository().display());
+    play.larder(["snapshots", "--repo", &location]).ok();
+    let ran = play.larder(["snapshots", "--repo", "sftp:host:/x"]).code(2).says("accepted are /path");
+    assert!(!ran.stderr.contains("memory:"), "{}", ran.stderr);
+}
+
+#[test]
+fn missing_credentials_are_said_once() {
+    let play = Play::new();
+    let mut command = play.command(["snapshots", "--repo", "s3:https://localhost:1/bucket"]);
+    for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"] {
+        command.env_remove(name);
+    }
+    let ran = run(command.env("HOME", play.path("home"))).code(15).says("no credentials: set AWS_ACCESS_KEY_ID");
+    assert_eq!(ran.stderr.matches("AWS_ACCESS_KEY_ID").count(), 1, "{}", ran.stderr);
+}
+
+#[test]
 fn a_second_init_changes_nothing() {
     let play = Play::with_repository();
     let before = play.objects();
@@ -70,7 +100,8 @@ fn passwords_come_from_the_first_source_given() {
     assert_eq!(run(&[], &["--password-command", "exit 1"]), 12);
     assert_eq!(run(&[], &["--password-file", right, "--password-command", &echo]), 2);
     assert_eq!(run(&[], &[]), 12, "there is no terminal to ask on");
-    assert_eq!(run(&[("LARDER_PASSWORD", "")], &[]), 12, "empty counts as not given");
+    let mut empty = play.command(["snapshots"]);
+    crate::support::run(empty.env("LARDER_PASSWORD", "")).code(12).says("the password is empty").in_two_lines();
 }
 
 #[test]

@@ -52,6 +52,9 @@ pub(super) fn print(report: &PassReport, out: &Output) -> Result<(), Failure> {
     let (snapshots, containers) = (sizes::count(*versions, "snapshot"), sizes::count(*reclaimed, "container"));
     let (bytes, moved) = (sizes::show(retired_bytes.0), sizes::show(moved_bytes.0));
     let stored = sizes::show(written_bytes.0);
+    if *reclaimed == 0 {
+        return out.info(format!("arranged {snapshots}"));
+    }
     out.info(format!(
         "arranged {snapshots}: retired {containers} ({bytes}), moved {moved} of them into volumes ({stored} stored)"
     ))

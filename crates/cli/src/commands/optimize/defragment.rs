@@ -38,6 +38,8 @@ pub(super) struct DefragmentReport {
     overtaken: u64,
     /// Whether it ended before everything was done, because it was told to or had no more time.
     pub(super) was_stopped: bool,
+    /// Whether it was known that something was left then.
+    has_left: bool,
     /// The generations that it made.
     pub(super) generations: Vec<(Pin, u32)>,
 }
@@ -85,7 +87,9 @@ impl<'a> Compaction<'a> {
             }
             let mut compactor = Defragmenter::new(&self.context, &self.options);
             for plan in &plans.plans {
-                if self.must_stop() || !self.compact(&mut compactor, plan)? {
+                let must_stop = self.must_stop();
+                self.report.has_left |= must_stop;
+                if must_stop || !self.compact(&mut compactor, plan)? {
                     return Ok(has_done || self.report.snapshots > before);
                 }
             }
@@ -140,6 +144,7 @@ impl<'a> Compaction<'a> {
                 }
                 Err(DefragmentError::ChunkCopier(RewriteError::Interrupted)) => {
                     report.was_stopped = true;
+                    report.has_left = true;
                     return Ok(false);
                 }
                 Err(error) => {
@@ -196,8 +201,10 @@ impl DefragmentReport {
     }
 
     pub(super) fn print(&self, out: &Output, prices: &Prices) -> Result<(), Failure> {
-        if self.was_stopped {
+        if self.has_left {
             out.info("no time was left to rewrite all snapshots; the next pass continues")?;
+        } else if self.was_stopped {
+            out.info("the time limit was reached before all snapshots were examined; the next pass continues")?;
         }
         if self.is_empty() {
             return Ok(());

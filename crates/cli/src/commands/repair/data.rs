@@ -70,7 +70,7 @@ fn print(app: &App, args: &RepairDataArgs, report: &HealReport) -> Result<(), Fa
     out.info(found)?;
     let is_healed = |version: &HealedVersion| version.outcome == HealOutcome::Healed;
     if report.versions.iter().any(is_healed) {
-        out.info("what nothing needs any more of what is damaged goes with the next pass (`larder optimize`)")?;
+        out.info("the next pass (`larder optimize`) deletes damaged objects that no snapshot uses")?;
     }
     if !report.versions.iter().all(HealedVersion::is_whole) && !args.dry_run {
         out.line("Not everything was put back; `larder check` names what is still lost, `larder repair snapshots` saves what is left.")?;

@@ -128,10 +128,10 @@ fn outcome(version: &SalvagedVersion) -> String {
         SalvageOutcome::Planned => format!("would be saved: {losses}"),
         SalvageOutcome::SavedBefore(id) => format!("was saved as {} before", id.short()),
         SalvageOutcome::NothingLost => "no file suffers from the damage; nothing to save".to_owned(),
-        SalvageOutcome::NothingLeft => "nothing of it is left; `larder forget` gives it up".to_owned(),
+        SalvageOutcome::NothingLeft => "nothing of it is left; `larder forget` removes it".to_owned(),
         SalvageOutcome::Forgotten => "it was forgotten during the repair".to_owned(),
         SalvageOutcome::Unreadable(why) => {
-            format!("cannot be saved: {}; `larder forget {}` gives it up", safe(why), version.id)
+            format!("cannot be saved: {}; `larder forget {}` removes it", safe(why), version.id)
         }
     }
 }

@@ -65,7 +65,10 @@ impl Moment {
         if self.bytes_total > self.bytes_done {
             text.push_str(&format!(" of {}", sizes::show(self.bytes_total)));
         }
-        text.push_str(&format!("  {}", sizes::count(self.files_done, "item")));
+        // A check counts bytes only.
+        if self.files_total + self.files_done > 0 {
+            text.push_str(&format!("  {}", sizes::count(self.files_done, "item")));
+        }
         if self.files_total > self.files_done {
             text.push_str(&format!(" of {}", self.files_total));
         }

@@ -69,6 +69,7 @@ impl Play {
         command
             .args(args)
             .current_dir(self.dir.path())
+            .env_remove("COLUMNS")
             .env("LARDER_REPOSITORY", self.repository())
             .env("LARDER_PASSWORD", PASSWORD)
             .env("LARDER_HOST", "testhost")
