@@ -26,7 +26,7 @@ use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::layout::Layout;
 use larder_format::manifest::Manifest;
 use larder_format::recipe::Recipe;
-use larder_job::JobContext;
+use larder_job::{Cancel, JobContext};
 use larder_reader::MetaChunks;
 use larder_store::RepositoryError;
 use larder_writer::{
@@ -167,7 +167,7 @@ impl std::fmt::Debug for ChunkCopier {
 impl ChunkCopier {
     /// Begins to write under the id of a task, which has announced itself.
     pub fn new(context: &JobContext, job: JobId, compression: Compression) -> Result<Self, RewriteError> {
-        let uploads = Uploads::new(context.repository.clone(), context.runtime.clone());
+        let uploads = Uploads::new(context.repository.clone(), context.runtime.clone(), Cancel::default());
         let pool = Pool::new(context, compression);
         let handle = pool.handle().ok_or(RewriteError::NoThreads)?;
         let destination = Destination::Store { pool: handle.clone(), uploads: uploads.clone() };

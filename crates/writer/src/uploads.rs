@@ -48,6 +48,8 @@ struct State {
 pub struct Uploads {
     repository: Repository,
     runtime: IndexRuntime,
+    /// Asked by those who wait.
+    cancel: Cancel,
     state: Mutex<State>,
     changed: Condvar,
     /// Who waits in turns with everybody else.
@@ -67,11 +69,12 @@ impl Drop for StopUploads {
 }
 
 impl Uploads {
-    /// An empty account for the uploads of one job.
-    pub fn new(repository: Repository, runtime: IndexRuntime) -> Arc<Self> {
+    /// An empty account for the uploads of one job. Once `cancel` is asked, waiting for room fails.
+    pub fn new(repository: Repository, runtime: IndexRuntime, cancel: Cancel) -> Arc<Self> {
         Arc::new(Self {
             repository,
             runtime,
+            cancel,
             state: Mutex::default(),
             changed: Condvar::new(),
             waiting: AtomicWaker::new(),
@@ -105,10 +108,14 @@ impl Uploads {
         self.waiting.wake();
     }
 
-    /// Waits for room for `bytes` more, then takes it; fails when an upload has failed.
+    /// Waits for room for `bytes` more, then takes it; fails when an upload has failed, or when the job is to stop.
     pub(crate) fn take(&self, bytes: usize) -> Result<(), RepositoryError> {
-        let mut state = self.until(|state| state.waiting + bytes <= WAITING_MAX || state.failure.is_some());
+        let has_room = |state: &State| state.waiting + bytes <= WAITING_MAX;
+        let mut state = self.until(|state| has_room(state) || state.failure.is_some() || self.cancel.is_cancelled());
         fail_if_failed(&mut state)?;
+        if !has_room(&state) {
+            return Err(ended_error().into());
+        }
         state.waiting += bytes;
         Ok(())
     }
@@ -175,10 +182,10 @@ impl Uploads {
     }
 
     /// As [`Self::wait`], until somebody asks to stop. Says whether every container is acknowledged and nobody asked.
-    pub fn wait_unless(&self, cancel: &Cancel) -> Result<bool, RepositoryError> {
+    pub fn wait_unless_cancelled(&self) -> Result<bool, RepositoryError> {
         let is_over = |state: &State| state.open_containers == 0 || state.failure.is_some();
-        fail_if_failed(&mut self.until(|state| is_over(state) || cancel.is_cancelled()))?;
-        Ok(!cancel.is_cancelled())
+        fail_if_failed(&mut self.until(|state| is_over(state) || self.cancel.is_cancelled()))?;
+        Ok(!self.cancel.is_cancelled())
     }
 
     /// Asks the store for each stored container by name, past the cache: for a task that replaces what others lean on. A store that says
@@ -214,8 +221,12 @@ impl Uploads {
 }
 
 fn stopped_error(id: ContainerId) -> StoreError {
+    StoreError { name: names::container(id), ..ended_error() }
+}
+
+fn ended_error() -> StoreError {
     let source = Some("the job has ended".into());
-    StoreError { op: StoreOp::Create, name: names::container(id), kind: StoreErrorKind::Other, source }
+    StoreError { op: StoreOp::Create, name: names::DATA.to_owned(), kind: StoreErrorKind::Other, source }
 }
 
 fn other_size(name: String, expected: u64, got: u64) -> RepositoryError {

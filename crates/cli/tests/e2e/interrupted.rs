@@ -92,7 +92,7 @@ fn optimize_tells_the_space_of_a_killed_backup_and_how_to_free_it() {
     child.kill().expect("it runs");
     child.wait().expect("it ends");
     let told = play.larder(["optimize"]).ok().text();
-    assert!(told.contains("has not ended") && told.contains("--dead-after 1s --min-age 0"), "{told}");
+    assert!(told.contains("has not ended") && told.contains("--dead-after 15m --min-age 0"), "{told}");
     let summary = play.larder(["optimize", "--json"]).ok().json();
     let uploads = &summary["open_uploads"][0];
     assert!(uploads["bytes"].as_u64() > Some(0) && uploads["heartbeat_ms"].as_u64() > Some(0), "{summary}");

@@ -177,8 +177,8 @@ pub(super) struct Proposal {
     unknown: Vec<ContainerId>,
     /// Jobs that live leases adopt.
     adopted: HashSet<JobId>,
-    /// What backups uploaded that are not settled: how many containers, and their bytes.
-    uploads: BTreeMap<JobId, (u64, u64)>,
+    /// What backups uploaded that are not settled and that nobody is known to need, with their bytes.
+    uploads: BTreeMap<ContainerId, u64>,
     /// Containers that retained versions need and that are not there, although nobody could have deleted them. Of what was not listed
     /// nothing is known.
     missing: HashSet<ContainerId>,
@@ -204,12 +204,10 @@ impl Proposal {
         let listed = std::mem::take(&mut before.containers);
         let unknown =
             listed.iter().map(|container| container.id).filter(|id| before.unknown.contains(&id.job)).collect();
-        let mut uploads: BTreeMap<JobId, (u64, u64)> = BTreeMap::new();
-        let is_backup = |job: &JobId| leases.live.get(job).is_some_and(|lease| lease.kind == JobKind::Backup);
-        for container in listed.iter().filter(|container| is_backup(&container.id.job)) {
-            let (containers, bytes) = uploads.entry(container.id.job).or_default();
-            (*containers, *bytes) = (*containers + 1, *bytes + container.bytes);
-        }
+        let is_open = |job: &JobId| leases.live.get(job).is_some_and(|lease| lease.kind == JobKind::Backup);
+        let uploads =
+            listed.iter().filter(|container| is_open(&container.id.job) && !adopted.contains(&container.id.job));
+        let uploads = uploads.map(|container| (container.id, container.bytes)).collect();
         let doomed = Doomed::new(listed, |id| is_over(&id.job) && !adopted.contains(&id.job));
         let (retained, holding) = (BTreeSet::new(), BTreeMap::new());
         let (missing, late) = (HashSet::new(), HashSet::new());
@@ -219,12 +217,15 @@ impl Proposal {
 
     /// What backups uploaded that run, or were killed, and did not say that they ended.
     pub(super) fn open_uploads(&self) -> Vec<OpenUploads> {
-        let is_open = |job: &JobId| !self.before.settled.contains(job);
-        let uploads = self.uploads.iter().filter(|(job, _)| is_open(job)).filter_map(|(job, (containers, bytes))| {
-            let lease = self.leases.live.get(job).filter(|lease| lease.ended != Some(true))?;
-            let renewed_ms = self.leases.jobs.get(job)?.renewed_ms;
-            let (containers, bytes) = (*containers, ByteCount(*bytes));
-            Some(OpenUploads { job: *job, host: lease.host.clone(), containers, bytes, renewed_ms })
+        let mut of_jobs: BTreeMap<JobId, (u64, u64)> = BTreeMap::new();
+        for (id, size) in self.uploads.iter().filter(|(id, _)| !self.before.settled.contains(&id.job)) {
+            let (containers, bytes) = of_jobs.entry(id.job).or_default();
+            (*containers, *bytes) = (*containers + 1, *bytes + size);
+        }
+        let uploads = of_jobs.into_iter().filter_map(|(job, (containers, bytes))| {
+            let lease = self.leases.live.get(&job).filter(|lease| lease.ended != Some(true))?;
+            let renewed_ms = self.leases.jobs.get(&job)?.renewed_ms;
+            Some(OpenUploads { job, host: lease.host.clone(), containers, bytes: ByteCount(bytes), renewed_ms })
         });
         uploads.collect()
     }
@@ -247,6 +248,7 @@ impl Proposal {
 
     /// To be called before versions are read: which of the listed containers the index has.
     pub(super) fn note_recorded(&mut self, has_record: impl Fn(&ContainerId) -> bool) {
+        self.uploads.retain(|id, _| !has_record(id));
         self.doomed.note_recorded(has_record);
     }
 
@@ -278,6 +280,7 @@ impl Proposal {
     /// Containers that retained versions use.
     pub(super) fn keep(&mut self, containers: impl IntoIterator<Item = ContainerId>) {
         for container in containers {
+            self.uploads.remove(&container);
             let was_listed = self.before.is_listed_whole || self.before.unknown.contains(&container.job);
             let is_gone = !self.doomed.strike(&container) && was_listed && self.is_free(&container);
             if is_gone && !self.late.contains(&container) {

@@ -1,5 +1,6 @@
 //! Deletes what was decided. The decision is published, and stays true whoever carries it out, how often and when.
 
+use std::collections::HashSet;
 use std::error::Error;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -9,7 +10,9 @@ use futures::StreamExt;
 use larder_format::ids::{ByteCount, JobId};
 use larder_format::names::{self, LeaseObject};
 use larder_store::rules::Rule;
+use larder_store::survey::ListedContainer;
 use larder_store::{Repository, RepositoryError, StoreError, StoreErrorKind};
+use parking_lot::Mutex;
 
 use super::decide::{Decision, Removal};
 use super::report::{Done, PassReport, Undeleted};
@@ -17,7 +20,9 @@ use super::report::{Done, PassReport, Undeleted};
 /// Deletions under way at once.
 const CONCURRENT_DELETIONS: usize = 32;
 
-/// After this many refusals without any deletion the rest is not tried: these credentials may not delete.
+/// After this many refusals without any deletion, containers of a job that had one are not tried, nor objects of other kinds.
+///
+/// Credentials that may not delete are told with few requests, and locked containers of one job do not keep those of others.
 const REFUSALS_MAX: usize = 64;
 
 /// What a pass could not delete.
@@ -27,6 +32,8 @@ struct Failed {
     has_deleted: bool,
     /// Refusals, as long as nothing was deleted.
     in_vain: Arc<AtomicUsize>,
+    /// Jobs of containers that the store refused to delete, as long as nothing was deleted.
+    locked: Arc<Mutex<HashSet<JobId>>>,
     /// The first deletion that the store refused.
     refused: Option<StoreError>,
 }
@@ -35,6 +42,11 @@ impl Failed {
     /// An object was deleted.
     fn deleted(&mut self) {
         self.has_deleted = true;
+        self.in_vain.store(0, Ordering::Relaxed);
+    }
+
+    /// Objects of another kind are tried.
+    fn begin(&self) {
         self.in_vain.store(0, Ordering::Relaxed);
     }
 
@@ -103,13 +115,19 @@ async fn delete_all(
 ) -> Result<ControlFlow<()>, RepositoryError> {
     let store = repository.store();
     let in_vain = failed.in_vain.clone();
-    let stop = || stop() || in_vain.load(Ordering::Relaxed) >= REFUSALS_MAX;
-    let containers =
-        decision.containers.into_iter().take_while(|_| !stop()).map(|container| async move {
-            store.delete(&names::container(container.id)).await.map(|()| container.bytes)
-        });
+    let locked = failed.locked.clone();
+    let is_refused = || in_vain.load(Ordering::Relaxed) >= REFUSALS_MAX;
+    let may_go = |container: &ListedContainer| !is_refused() || !locked.lock().contains(&container.id.job);
+    let containers = decision.containers.into_iter().take_while(|_| !stop()).filter(may_go);
+    let containers = containers.map(|container| async move {
+        let deleted = store.delete(&names::container(container.id)).await;
+        (container.id.job, deleted.map(|()| container.bytes))
+    });
     let mut containers = futures::stream::iter(containers).buffer_unordered(CONCURRENT_DELETIONS);
-    while let Some(deleted) = containers.next().await {
+    while let Some((job, deleted)) = containers.next().await {
+        if deleted.is_err() {
+            locked.lock().insert(job);
+        }
         match deleted {
             Ok(bytes) => {
                 failed.deleted();
@@ -119,6 +137,8 @@ async fn delete_all(
             Err(error) => failed.note(error.into())?,
         }
     }
+    failed.begin();
+    let stop = || stop() || is_refused();
     let removals = decision.removals.into_iter().take_while(|_| !stop());
     let removals = removals.map(|(job, removal)| remove(repository, job, removal));
     let mut removals = futures::stream::iter(removals).buffer_unordered(CONCURRENT_DELETIONS);
@@ -132,6 +152,7 @@ async fn delete_all(
             Err(error) => failed.note(error)?,
         }
     }
+    failed.begin();
     let generations = decision.superseded.into_iter();
     let generations = generations.map(|(pin, generation)| names::version(pin.series, pin.job, generation));
     let runs = decision.runs.into_iter().map(|(id, _)| names::run(id));

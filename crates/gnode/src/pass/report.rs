@@ -77,7 +77,7 @@ pub struct AbortedJob {
     pub has_ended: bool,
 }
 
-/// The uploads of a backup that has no end yet: it runs, or its process was killed.
+/// Uploads that no snapshot needs, of a backup that has no end yet: it runs, or its process was killed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenUploads {
     /// The backup.
@@ -234,8 +234,10 @@ impl PassReport {
             // It tried again what the first one could not delete.
             self.undeleted = next.undeleted;
         }
-        (self.kept, self.live_jobs, self.missing_containers) = (next.kept, next.live_jobs, next.missing_containers);
-        (self.waiting, self.open_uploads) = (next.waiting, next.open_uploads);
+        if next.outcome != Outcome::Lost {
+            (self.kept, self.live_jobs, self.missing_containers) = (next.kept, next.live_jobs, next.missing_containers);
+            (self.waiting, self.open_uploads) = (next.waiting, next.open_uploads);
+        }
         self
     }
 

@@ -9,7 +9,7 @@ use crate::support::*;
 use larder_format::ids::JobId;
 use larder_format::names;
 use larder_gnode::forget::pin_of;
-use larder_gnode::pass::{PassError, PassOptions};
+use larder_gnode::pass::{PassError, PassOptions, PassReport};
 use larder_store::rules::Rule;
 use larder_testkit::{Failure, Fault, OpKind, Times, When};
 
@@ -145,6 +145,25 @@ fn a_failed_backup_gives_its_space_back() {
     // Asked for at once.
     let at_once = scene.pass().unwrap();
     assert_eq!((at_once.plan.fenced.len(), at_once.waiting.containers), (1, 0));
+}
+
+/// What another backup took over of a killed one is needed: only the rest waits for the killed one.
+#[test]
+fn uploads_that_a_version_uses_are_not_those_of_a_killed_backup() {
+    let patient = PassOptions { dead_after: Duration::from_secs(86_400_000), ..pass_options() };
+    let scene = Scene::new();
+    scene.version("a", 0);
+    scene.pass().unwrap();
+    failed_backup(&scene, "a", 1);
+    scene.as_if_killed();
+    let bytes = |report: &PassReport| report.open_uploads.iter().map(|uploads| uploads.bytes.0).sum::<u64>();
+    let before = bytes(&scene.fork().pass_with(&patient).unwrap());
+    let adopting = scene.backup(&scene.context(), "a").unwrap();
+    assert_eq!(adopting.adopted.len(), 1);
+    for _ in 0..3 {
+        let report = scene.pass_with(&patient).unwrap();
+        assert!(bytes(&report) < before / 4, "{report:?}, {before} before");
+    }
 }
 
 /// A version that is forgotten before any pass knew it is no interrupted job: its space comes back at once.

@@ -303,3 +303,31 @@ fn settings_that_others_took_the_place_of_go_with_a_pass() {
     let holds = scene.runtime.block_on(repository.settings(repository.keys().series_key("a"))).unwrap();
     assert_eq!(holds.holes_percent, 3);
 }
+
+/// A folder of one job that is locked does not keep the space of others.
+#[test]
+fn many_locked_containers_of_one_job_do_not_keep_those_of_others() {
+    let scene = Scene::new();
+    let small = scene.repository(scene.memory.store()).with_container_payload(1024);
+    scene.write("a", 0);
+    std::fs::write(scene.source("a").join("more"), larder_testkit::data::random(77, 300_000)).unwrap();
+    let locked = scene.backup(&scene.context_of(small), "a").unwrap().version.unwrap().id;
+    let free = scene.version("b", 0);
+    scene.version("c", 0);
+    scene.pass().unwrap();
+    scene.forget(locked);
+    scene.forget(free);
+    let left = |job| {
+        let listed = scene.runtime.block_on(scene.context().repository.list_containers()).unwrap();
+        listed.iter().filter(|container| container.id.job == job).count()
+    };
+    let count = left(locked);
+    assert!(count > 70, "{count}");
+    let (store, faults) = FaultStore::new(scene.memory.store());
+    let folder = format!("data/{locked}");
+    faults.add(When::kind(OpKind::Delete).path(&folder), Fault::FailBefore(Failure::Status(403)), Times::Always);
+    let surroundings = scene.surroundings(scene.repository(store));
+    let report = scene.runtime.block_on(pass::run(&surroundings, &pass_options())).unwrap();
+    assert!(report.undeleted.len() > 64, "{report:?}");
+    assert_eq!(left(free), 0);
+}

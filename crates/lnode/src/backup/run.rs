@@ -299,10 +299,13 @@ fn run(
         Sampled::Stream { .. } => SourceKind::Stream,
     };
     let bases = open_bases(context, announced, source)?;
-    let uploads = Uploads::new(repository.clone(), context.runtime.clone());
+    let uploads = Uploads::new(repository.clone(), context.runtime.clone(), context.cancel.clone());
     let _stop = StopUploads(uploads.clone());
-    let streams = pipeline(context, input, options, job, started_ms, cutting, announced, &bases, &uploads)?;
-    if !uploads.wait_unless(&context.cancel)? {
+    let streams = pipeline(context, input, options, job, started_ms, cutting, announced, &bases, &uploads);
+    // Whoever waits for room is told that the job has ended, and not why.
+    let streams =
+        streams.map_err(|error| if context.cancel.is_cancelled() { BackupError::Interrupted } else { error })?;
+    if !uploads.wait_unless_cancelled()? {
         return Err(BackupError::Interrupted);
     }
     let mut statistics = streams.statistics.clone();

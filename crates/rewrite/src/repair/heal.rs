@@ -28,7 +28,7 @@ use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::jobs::CommitError;
 use larder_store::repository::random;
-use larder_writer::{Cutting, Destination, Packer, Pool, Uploads};
+use larder_writer::{Cutting, Destination, Packer, Pool, StopUploads, Uploads};
 
 use super::RepairError;
 use super::sharing::PutBack;
@@ -143,8 +143,8 @@ pub fn heal(context: &JobContext, source: Walk, options: &HealOptions) -> Result
     let keeper = if options.dry_run { None } else { Some(Keeper::open(context, &healable)?) };
     let result = healing.run(source, keeper.as_ref().map(|keeper| keeper.job), &healable, &mut report);
     if let Some(keeper) = keeper {
-        // It never commits, so it is over in any case; what it uploaded is garbage from here on.
-        keeper.lease.end(Ending::Closed(Done::nothing()));
+        // It never commits, so it is over in any case; what it uploaded is garbage from here on. After an error uploads may be under way.
+        keeper.lease.end(if result.is_ok() { Ending::Closed(Done::nothing()) } else { Ending::Ended });
     }
     result.map(|()| report)
 }
@@ -233,7 +233,8 @@ impl Healing<'_> {
         let context = self.context;
         let repository = &context.repository;
         let cutting = Cutting::new(repository.config(), repository.keys()).ok_or(RepairError::NoThreads)?;
-        let uploads = Uploads::new(repository.clone(), context.runtime.clone());
+        let uploads = Uploads::new(repository.clone(), context.runtime.clone(), context.cancel.clone());
+        let _stop = StopUploads(uploads.clone());
         let pool = Pool::new(context, self.options.compression);
         let destination = match job {
             Some(_) => {
@@ -252,7 +253,7 @@ impl Healing<'_> {
             Ok(if missing == 0 { GoOn::No } else { GoOn::Yes })
         })?;
         packer.close()?;
-        if uploads.wait_unless(&context.cancel)? { Ok(()) } else { Err(RepairError::Interrupted) }
+        if uploads.wait_unless_cancelled()? { Ok(()) } else { Err(RepairError::Interrupted) }
     }
 
     /// Heals one version.

@@ -26,7 +26,7 @@ use larder_store::catalog::Version;
 use larder_store::jobs::CommitError;
 use larder_store::repository::random;
 use larder_store::{Created, RepositoryError};
-use larder_writer::{ContainerTotals, Destination, Pool, Uploads, container_table, holdings};
+use larder_writer::{ContainerTotals, Destination, Pool, StopUploads, Uploads, container_table, holdings};
 
 use super::holes::{Holed, without};
 use super::rewriting::{Rewriting, Rewritten};
@@ -238,7 +238,8 @@ fn save_announced(
         return Ok((SalvageOutcome::Unreadable(why), None));
     };
     let old = context.runtime.block_on(repository.manifest(&newest))?;
-    let uploads = Uploads::new(repository.clone(), context.runtime.clone());
+    let uploads = Uploads::new(repository.clone(), context.runtime.clone(), context.cancel.clone());
+    let _stop = StopUploads(uploads.clone());
     let pool = Pool::new(context, options.compression);
     let handle = pool.handle().ok_or(RepairError::NoThreads)?;
     let destination = Destination::Store { pool: handle, uploads: uploads.clone() };
@@ -246,7 +247,7 @@ fn save_announced(
         Ok(rewritten) => rewritten,
         Err(outcome) => return Ok((outcome, None)),
     };
-    if !uploads.wait_unless(&context.cancel)? {
+    if !uploads.wait_unless_cancelled()? {
         return Err(RepairError::Interrupted);
     }
     drop(pool);

@@ -273,7 +273,7 @@ fn print_open(report: &PassReport, args: &PassArgs, out: &Output) -> Result<(), 
             "a backup on {host} has not ended: {containers} ({bytes}); it is aborted if it shows no heartbeat until {until}"
         ))?;
         out.info(
-            "if it was killed, `--dead-after 1s --min-age 0` frees its space now; never use that while backups run",
+            "if it was killed, `--dead-after 15m --min-age 0` frees its space 15 minutes after its last heartbeat",
         )?;
     }
     Ok(())
