@@ -1,7 +1,7 @@
 //! Version manifests: the object that makes a version exist, and the mark that an unfinished job will never have one.
 //!
 //! `versions/<series>/<job>/0` is the job's commit register, created once if absent: either the job's manifest (magic
-//! `LMAN`) or the mark that it was retired (magic `LABT`, an empty part). Later generations hold the same content laid out
+//! `LMAN`) or the mark that it was aborted (magic `LABT`, an empty part). Later generations hold the same content laid out
 //! elsewhere. Both are sealed objects (`seal.rs`).
 //!
 //! A manifest has two parts, so that a listing reads only the first few hundred bytes of each:

@@ -1,6 +1,6 @@
 //! How much of the repository each version has to itself, by the container tables of the manifests. Of containers that were retired
 //! the index says where their chunks are: these count in their place. What is arranged is counted by
-//! [`categories`](larder_lifecycle::lifecycle_map) to the byte.
+//! [`lifecycle_map`](larder_lifecycle::lifecycle_map) to the byte.
 //!
 //! Memory is bounded by the caller's budget, not by the number of containers: when the table of containers outgrows it, the half
 //! with one more bit of a hash is set aside and counted by reading the manifests once more. Reading them is what this costs.
@@ -66,7 +66,7 @@ impl Part {
 }
 
 /// The share of each of `count` groups of versions, in about `memory` bytes: `groups` says of each version in which of them it is. The
-/// data of versions in the layout `lifecycle`, which [`categories`](larder_lifecycle::lifecycle_map) count, is not in it.
+/// data of versions in the layout `lifecycle`, which [`lifecycle_map`](larder_lifecycle::lifecycle_map) count, is not in it.
 pub async fn exclusive_bytes(
     repository: &Repository,
     versions: &[Version],

@@ -11,7 +11,7 @@
 //! * [`exclusive_bytes`]: how much each version has to itself.
 //! * [`retention`]: which versions of a series a policy keeps. A pure decision.
 //!
-//! Passes and repairs share what the index knows of versions and containers (`ledger`, `lifespans`) and how its tables are read and
+//! Passes and repairs share what the index knows of versions and containers (`known_versions`, `lifespans`) and how its tables are read and
 //! written (`tables`).
 //!
 //! Any number of L-nodes and G-nodes may work on one repository at once; `docs/concurrency.md` says why that is safe.

@@ -4,7 +4,7 @@
 //! `execute` reads each of these containers once and writes them, in any order, to all places; no cache is needed (SlimStore
 //! section V). A container that several windows need is read once by each. Directories are made in order before, links after, times last.
 //!
-//! Old content of a file is compared with the recipe first (`existing`): chunks that are right are neither fetched nor
+//! Old content of a file is compared with the recipe first (`compare_existing`): chunks that are right are neither fetched nor
 //! written. Damage costs the files that need what is damaged, each of which is named; the rest is restored.
 
 mod afterwards;

@@ -5,7 +5,7 @@
 //! A version that lies where it says never needs the index.
 //!
 //! Recipes of the layout `lifecycle` name chunks and do not say where they are: the newest index is read first, and its records of
-//! extents turn names into places ([`Moved::place`], `arranged`). What is not found there is looked for as above: in a newer index if
+//! extents turn names into places ([`Moved::place`], `extent_map`). What is not found there is looked for as above: in a newer index if
 //! there is one, else by its fingerprint.
 //!
 //! Many chunks are looked for at once ([`Moved::resolve`]): sorted by fingerprint, in one join with the table of chunks, and then

@@ -1,4 +1,4 @@
-//! File contents in stream order, for pipes and comparisons: chunks from the containers that `vision` has at hand.
+//! File contents in stream order, for pipes and comparisons: chunks from the containers that `container_cache` has at hand.
 //!
 //! Restores to disk do not come here: they go by container (`restore/`).
 

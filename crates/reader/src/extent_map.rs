@@ -1,14 +1,14 @@
 //! Where chunks of versions of the layout `lifecycle` are: the index's records of extents, and what they say of chunks as recipes
 //! name them (`docs/lifecycle.md`).
 //!
-//! `moved` asks here for every segment that is read. The records of all containers that a version names are read at once, with
+//! `chunk_resolver` asks here for every segment that is read. The records of all containers that a version names are read at once, with
 //! the first question, so that no container is asked for where it is not any more.
 //!
 //! Invariants
 //! * Records are kept by container, within the bytes that were given; what has no room is read again by its key. Nothing is kept by chunk.
 //! * What is kept is of one index; with another one all of it is forgotten.
 //!
-//! Not here: which index that is, and what is done about chunks of which no record says anything (`moved`).
+//! Not here: which index that is, and what is done about chunks of which no record says anything (`chunk_resolver`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

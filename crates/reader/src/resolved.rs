@@ -7,7 +7,7 @@
 //!
 //! Shared by the readers of one version. What is kept is of one state of [`Moved`]; when that changes all of it is forgotten.
 //!
-//! Not here: asking the index (`moved`), reading segments (`recipe_reader`).
+//! Not here: asking the index (`chunk_resolver`), reading segments (`recipe_reader`).
 
 use std::collections::HashMap;
 use std::ops::Range;

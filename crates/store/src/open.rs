@@ -1,7 +1,7 @@
 //! From a location to a transport: which client, with which credentials, from which variables.
 //!
 //! Every cloud client gets the same treatment: its own retries and its own time limit are off (both are ours, see
-//! `retry` and `patience`), plain HTTP is spoken only where the user has written `http://`, objects are deleted one by
+//! `retry` and `stall_timeout`), plain HTTP is spoken only where the user has written `http://`, objects are deleted one by
 //! one (the bulk call is missing on some S3 servers), and payloads are signed, so a server notices a damaged upload.
 
 mod aws;

@@ -1,6 +1,6 @@
 //! Waiting for a store: it is said when it takes long, and it ends at once when somebody asks.
 //!
-//! `patience` reports attempts without progress here, `retry` failed attempts, and both ask whether waiting has been ended. What was
+//! `stall_timeout` reports attempts without progress here, `retry` failed attempts, and both ask whether waiting has been ended. What was
 //! said once is not repeated for a while; that the store answers again is said too.
 //!
 //! After the end a request is still sent, so that a job can say that it ended, but it has to be answered within a second. The first

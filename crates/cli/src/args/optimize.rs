@@ -143,7 +143,7 @@ impl PassArgs {
         self.wants(TaskName::Arrange).then(|| ArrangeOptions { all, compression, ..ArrangeOptions::default() })
     }
 
-    /// What a pass may retire after so many bytes were copied for other tasks.
+    /// What a pass may retire once other tasks have copied this many bytes.
     fn reclaim(&self, global: &Global, copied: u64) -> Option<ReclaimOptions> {
         let exact = match (self.task.is_empty(), self.task.contains(&TaskName::Exact)) {
             (true, _) => Exact::WhenWorth,

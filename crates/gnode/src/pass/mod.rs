@@ -6,16 +6,16 @@
 //!
 //! * `survey`: steps 2 to 5, what is there, seen in the right order.
 //! * `asked`: what is asked for by name before a listing that lacks something is believed.
-//! * `lost`: an index that was lost is rebuilt first.
-//! * `scope`: which containers have to be listed.
+//! * `lost_index`: an index that was lost is rebuilt first.
+//! * `listing_scope`: which containers have to be listed.
 //! * `decide`: step 6, from what was seen and nothing else. Pure.
 //! * `by_name`: what a listing lacks is asked for by its name.
-//! * `search`: when what no version needs is looked for.
-//! * `prepare`: steps 2 to 6 in one go; `run`: the whole, from the lease to the end.
-//! * `carry_out`: step 7, deletions in the right order.
+//! * `exact_trigger`: when what no version needs is looked for.
+//! * `plan`: steps 2 to 6 in one go; `run`: the whole, from the lease to the end.
+//! * `delete`: step 7, deletions in the right order.
 //! * [`cost`]: what it takes and gives, in requests and money.
 //!
-//! Not here: what the index knows of versions and containers (`ledger`, `lifespans`); how tables of the index are read and written
+//! Not here: what the index knows of versions and containers (`known_versions`, `lifespans`); how tables of the index are read and written
 //! (`tables`); which versions are forgotten (`forget`, `retention`).
 
 mod asked;

@@ -1,4 +1,4 @@
-//! Which containers may be retired, and which of them chunks may be led to. What the rules of `docs/concurrency.md` say of
+//! Which containers may be retired, and which of them chunks may be redirected to. What the rules of `docs/concurrency.md` say of
 //! containers is decided here, from what the pass saw and what the index says.
 
 use std::collections::HashSet;
@@ -126,7 +126,7 @@ pub(super) struct Eligibility {
 }
 
 impl Eligibility {
-    /// Reads the table of containers as the draft has it. What is distrusted is neither retired nor led to.
+    /// Reads the table of containers as the draft has it. What cannot be trusted is neither retired nor a redirect target.
     pub(super) fn read(
         pass: &IndexPass,
         draft: &Draft<'_>,

@@ -1,7 +1,7 @@
 //! Reading what is led to, and copying what has no other copy. Changes nothing that anybody knows of: new containers belong to the
 //! pass, and count when its index does.
 //!
-//! Containers are gone over by rising numbers, so whoever [follows](ChunkFate::Follows) another comes after it: whatever was carried when
+//! Containers are read by rising numbers, so one that [moves with](ChunkFate::MovedWith) another comes after it: whatever was carried when
 //! time is up can go by itself. One container at least is, or short passes would begin again for ever.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};

@@ -7,20 +7,20 @@
 //! delete the container; readers of the versions that name it find its chunks through the index, one hop. Called by a pass, in the
 //! draft of its index, after the chunks of new containers are listed.
 //!
-//! * `eligibility`: which containers may be retired, and which may be led to. The rules of "What tasks that move chunks must obey"
+//! * `eligibility`: which containers may be retired, and which may be redirect targets. The rules of "What tasks that move chunks must obey"
 //!   (`docs/concurrency.md`) are kept there.
-//! * `groups`: every chunk with all its copies.
-//! * `needed`: every chunk that retained versions name, for exact collection.
-//! * `choose`: how much of each container is of no use, and which are worth it.
+//! * `copies`: every chunk with all its copies.
+//! * `mark`: every chunk that retained versions name, for exact collection.
+//! * `select`: how much of each container is of no use, and which are worth it.
 //! * `chunk_fates`: of each chunk of a container that goes, where it is found from then on.
-//! * `carry`: copies are read and checked, and made.
+//! * `evacuate`: copies are read and checked, and made.
 //! * `tables`: what changes in the index.
 //!
 //! Invariants
 //! * A chunk that a retained version needs has, at every moment, a copy that was read and had its fingerprint, in a container that
 //!   the index keeps as long as the version.
 //! * Whatever a record of a container that was retired forwards to is there, and is none that was retired (`OneHop`).
-//! * What cannot be read is neither retired nor led to.
+//! * What cannot be read is neither retired nor a redirect target.
 
 mod chunk_fates;
 pub(crate) mod copies;

@@ -160,7 +160,7 @@ fn it_is_cut_off_at_any_operation_and_goes_on() {
     }
 }
 
-/// A series of which the index was rebuilt is put in order within its layout, and whoever is cut off goes on.
+/// A series of which the index was rebuilt is put in order within its layout, and a pass that is cut off goes on.
 #[test]
 fn order_that_was_lost_is_made_anew_and_cut_off_at_any_operation() {
     let scene = scene(Layout::Lifecycle);

@@ -7,11 +7,11 @@
 //! * `series`: what the index knows of one series: its containers, and the records of their extents.
 //! * `references`: which stretches of containers new versions use.
 //! * `classify`: until when each stretch is needed. Pure.
-//! * `choose`: which containers are worth retiring. Pure.
-//! * `carry`: copies what is still needed of those, volume by volume.
+//! * `select`: which containers are worth retiring. Pure.
+//! * `evacuate`: copies what is still needed of those, volume by volume.
 //! * `plan`: what of this would be done, for a dry run; changes nothing.
-//! * `disorder`: which series an index that was rebuilt keeps from being arranged.
-//! * `settle`: what the table of containers says then.
+//! * `needs_rebuild`: which series an index that was rebuilt keeps from being arranged.
+//! * `publish_extents`: what the table of containers says then.
 //!
 //! Invariants
 //! * An extent that a retained version uses, or a version that was not arranged yet, has bytes that are there and were read, with their
