@@ -12,6 +12,7 @@
 #   Google's limit of one change a second for each name does not bite: Larder never changes an object.
 source "$(dirname "$0")/common.sh"
 source "$(dirname "$0")/round.sh"
+source "$(dirname "$0")/servers.sh"
 cached=${LARDER_CI_CACHE:-$HOME/.cache/larder-ci}
 
 # front PORT EMULATOR_PORT OPTION...: see cloud_front.py.

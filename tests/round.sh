@@ -2,21 +2,6 @@
 #
 #   validated                every promise of the store, tried out beside the repository
 #   round SOURCE             init, backups, check, restores, forget; SOURCE is a tree, and is changed
-#
-# and what servers are started with:
-#
-#   free_port                prints one
-#   reachable PORT           waits until somebody listens there
-
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
-
-reachable() {
-    for _ in $(seq 600); do
-        (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null && return
-        sleep 0.1
-    done
-    fail "nobody listens at port $1"
-}
 
 validated() { "$larder" validate-store "$LARDER_REPOSITORY-validate"; }
 

@@ -7,17 +7,9 @@ source "$(dirname "$0")/common.sh"
 source "$(dirname "$0")/round.sh"
 source "$(dirname "$0")/storm.sh"
 source "$(dirname "$0")/append_only.sh"
-minio=$(command -v minio || echo "${GOBIN:-$HOME/.cache/larder-ci/bin}/minio")
-[ -x "$minio" ] || fail "no minio binary; go install github.com/minio/minio@latest"
-port=$(free_port)
-export MINIO_ROOT_USER=larder MINIO_ROOT_PASSWORD=larder-secret
-"$minio" server "$work/minio" --address "127.0.0.1:$port" --quiet > "$work/minio.log" 2>&1 & server=$!
-cleanup+=("kill $server")
-mkdir -p "$work/minio/test"
-reachable "$port"
-export AWS_ACCESS_KEY_ID=larder AWS_SECRET_ACCESS_KEY=larder-secret AWS_REGION=us-east-1
+source "$(dirname "$0")/servers.sh"
+start_minio
 export LARDER_TEST_S3=s3:http://127.0.0.1:$port/test
-sleep 1
 cargo test --quiet --manifest-path "$root/Cargo.toml" --workspace --test conformance
 
 export LARDER_REPOSITORY=s3:http://127.0.0.1:$port/test/repository

@@ -7,6 +7,7 @@
 mod aws;
 mod azure;
 mod gcs;
+mod roots;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -131,12 +132,13 @@ pub(crate) fn transport(
 }
 
 /// The part of the settings that all HTTP clients share.
-fn client(options: &StoreOptions) -> ClientOptions {
-    ClientOptions::new()
+fn client(options: &StoreOptions, env: &Environment) -> ClientOptions {
+    let client = ClientOptions::new()
         .with_user_agent(object_store::HeaderValue::from_static(concat!("larder/", env!("CARGO_PKG_VERSION"))))
         .with_timeout_disabled()
         .with_connect_timeout(options.attempt_timeout.min(std::time::Duration::from_secs(10)))
-        .with_pool_max_idle_per_host(options.concurrency.get())
+        .with_pool_max_idle_per_host(options.concurrency.get());
+    roots::with_authorities(client, env)
 }
 
 /// Whether an address is plain HTTP. Whoever writes `http://` means it: contents are sealed anyway.

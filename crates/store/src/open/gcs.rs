@@ -40,7 +40,7 @@ pub(super) fn builder(bucket: &str, options: &StoreOptions, env: &Environment) -
         // Whatever it is, an emulator takes it; without one, the machine's metadata service would be asked.
         builder = builder.with_bearer_token("emulator");
     }
-    let mut client = super::client(options);
+    let mut client = super::client(options, env);
     if let Some(base) = base {
         client = client.with_allow_http(speaks_http(&base));
         builder = builder.with_base_url(base.trim_end_matches('/'));
