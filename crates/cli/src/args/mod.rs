@@ -17,7 +17,7 @@ mod restore;
 mod series;
 mod tools;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 pub(crate) use backup::BackupArgs;
 pub(crate) use fetch::FetchArgs;
@@ -61,7 +61,8 @@ pub(crate) struct Cli {
 
 /// The command line. `-h` of a verb is short: it shows what is its own.
 pub(crate) fn command() -> clap::Command {
-    Cli::command().mut_subcommands(|verb| {
+    let larder = Cli::command().mut_subcommand("forget", of_prune_at_length);
+    larder.mut_subcommands(|verb| {
         let (short, long) = (verb.get_after_help().cloned(), verb.get_after_long_help().cloned());
         let more =
             format!("See `larder help {}` for details, and `larder --help` for the global options.", verb.get_name());
@@ -70,6 +71,14 @@ pub(crate) fn command() -> clap::Command {
         let more_at_length = format!("{examples}{codes}See `larder --help` for the exit codes.");
         let verb = verb.after_help(short.unwrap_or_else(|| more.into()));
         verb.after_long_help(long.unwrap_or_else(|| more_at_length.into()))
+    })
+}
+
+/// Options of the pass that `forget --prune` runs have their own heading, and only `--help` shows them.
+fn of_prune_at_length(forget: clap::Command) -> clap::Command {
+    let pass = PassArgs::augment_args(clap::Command::new("pass"));
+    pass.get_arguments().fold(forget, |forget, option| {
+        forget.mut_arg(option.get_id(), |arg| arg.hide_short_help(true).help_heading("Options of --prune"))
     })
 }
 
