@@ -20,6 +20,7 @@ mod tools;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 pub(crate) use backup::BackupArgs;
+pub(crate) use examples::examples;
 pub(crate) use fetch::FetchArgs;
 pub(crate) use forget::{ForgetArgs, PinArgs, UnpinArgs};
 pub(crate) use global::Global;
@@ -83,7 +84,7 @@ fn of_prune_at_length(forget: clap::Command) -> clap::Command {
 }
 
 /// The exit codes of a verb that scripts should know, besides 0 and failures.
-fn exit_codes(verb: &str) -> &'static str {
+pub(crate) fn exit_codes(verb: &str) -> &'static str {
     match verb {
         "backup" => {
             "Exit code 3: the snapshot was saved, but some items could not be read.\n\
