@@ -150,7 +150,7 @@ class Attack:
             return ["forget", *prune, *(snapshot["id"] for snapshot in chosen)]
         if kind == "optimize":
             more = [[], [], ["--list-all"], ["--dead-after", "1s"], ["--task", "exact"], ["--task", "arrange"], ["--task", "defragment"],
-                    ["--max-unused", "0"], ["--max-duration", "1s"], ["--memory", "8M"]]
+                    ["--max-unused", "0"], ["--max-duration", "1s"], ["--memory", "16M"]]
             return ["optimize", *self.rng.choice(more)]
         if kind == "convert":
             return ["series", "convert", name, "--layout", self.rng.choice(["standard", "lifecycle"])]

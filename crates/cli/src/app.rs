@@ -30,15 +30,8 @@ use crate::signals::Interrupts;
 /// How often a person may try a password.
 const PROMPTS: usize = 3;
 
-/// Memory for caches, for containers read ahead, for plans and for finding duplicates when nothing else is said: with buffers
-/// and the program itself, every command stays under 200 MB.
-const MEMORY_DEFAULT: u64 = 96 << 20;
-
 /// Disk space for containers of a remote repository that are needed again.
 const CACHE_DISK_DEFAULT: u64 = 1 << 30;
-
-/// Less would make every job crawl.
-const MEMORY_MIN: u64 = 16 << 20;
 
 /// Threads that read and write files of a local repository. The heap keeps what each of them has freed of containers for that
 /// thread, so more than a disk has use for would only cost memory: with eight a dump takes half as much again.
@@ -214,7 +207,7 @@ impl App {
             runtime: self.runtime().handle().into(),
             clock: Arc::new(SystemClock),
             threads: self.threads(),
-            memory: self.memory(),
+            memory: self.global.memory(),
             renew_every: RENEW_EVERY,
             cancel: self.interrupts.job_begins(),
             progress,
@@ -229,7 +222,7 @@ impl App {
             runtime: self.runtime().handle().into(),
             clock: Arc::new(SystemClock),
             threads: self.threads(),
-            memory: self.memory(),
+            memory: self.global.memory(),
             renew_every: RENEW_EVERY,
             cancel: Cancel::default(),
             progress: Arc::new(Remarks(self.out.clone())),
@@ -242,7 +235,6 @@ impl App {
         let is_near = matches!(environment::location(&self.global)?, Location::Local(_) | Location::Memory);
         let mut options = FetchOptions::default();
         options.prefetch = args.prefetch.unwrap_or(options.prefetch);
-        options.cache_memory = args.cache_memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         let cache = environment::cache_dir(&self.global);
         // A local repository is a disk already. Without a cache folder there is only the one for temporary files, which often is
         // memory: that is used only when asked for.
@@ -262,12 +254,6 @@ impl App {
     pub(crate) fn threads(&self) -> std::num::NonZeroUsize {
         let all = || std::thread::available_parallelism().unwrap_or(std::num::NonZeroUsize::MIN);
         self.global.threads.unwrap_or_else(all)
-    }
-
-    /// Bytes for caches and for finding duplicates.
-    pub(crate) fn memory(&self) -> usize {
-        let bytes = self.global.memory_limit.unwrap_or(MEMORY_DEFAULT).max(MEMORY_MIN);
-        usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 
     /// How new data is compressed.

@@ -72,11 +72,11 @@ pub(crate) fn s3(settings: &Settings, programs: &Programs) -> anyhow::Result<()>
     }
     for (way, address) in ways {
         let mut table = Table::new(["requests ahead, memory", "MB/s", "seconds", "CPU seconds"]);
-        for memory in [None, Some("1GiB")] {
+        for memory in [None, Some("2.4GiB")] {
             for threads in [0, 1, 6] {
                 remove(&cache)?;
                 let mut command = ahead(tool(address).dump("tables", &source), threads);
-                command.args(memory.iter().flat_map(|memory| ["--cache-memory", memory]));
+                command.args(memory.iter().flat_map(|memory| ["--memory", memory]));
                 let used = run(command)?;
                 table.row([
                     format!("{threads}, {}", memory.unwrap_or("default")),

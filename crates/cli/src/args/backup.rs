@@ -110,7 +110,7 @@ pub(crate) struct BackupArgs {
     pub(crate) parent: Option<OsString>,
 
     /// Do not search other series for similar snapshots when the series is new
-    #[arg(long, help_heading = "Change detection")]
+    #[arg(long, hide = true)]
     pub(crate) no_similar: bool,
 
     /// Layout of a new series: standard, or lifecycle [default: as `larder series set` says]
@@ -132,7 +132,7 @@ pub(crate) struct BackupArgs {
     pub(crate) paranoid: bool,
 
     /// Merge chunks that stay duplicate together for this number of snapshots; 0 disables this
-    #[arg(long, value_name = "N", default_value_t = 5, help_heading = "Change detection")]
+    #[arg(long, value_name = "N", default_value_t = 5, hide = true)]
     pub(crate) merge_after: usize,
 
     /// Ignore ctime when looking for changed files

@@ -1,7 +1,10 @@
 //! Examples of each verb, for `--help` and the manual pages.
 
-/// Command lines of a verb, each with the reason for it; none for verbs that explain themselves.
-const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
+/// A command line, and the reason for it.
+type Example = (&'static str, &'static str);
+
+/// Examples of each verb. Those of verbs below a verb are among its own.
+const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "init",
         &[
@@ -97,6 +100,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "series",
         &[
             ("larder series list", "List all series"),
+            ("larder series show vm-images", "Show one series and its settings"),
             ("larder series set vm-images --layout lifecycle", "Choose the layout of a new series"),
             ("larder series convert vm-images --layout lifecycle", "Convert an existing series"),
         ],
@@ -115,23 +119,58 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "repair",
         &[
             ("larder repair --from /home --dry-run", "Show what could be restored from files that still exist"),
-            ("larder repair index", "Rebuild the index"),
+            ("larder repair data --from /home --from /old/home", "Restore lost contents from two folders"),
             ("larder repair snapshots", "Save the undamaged parts of damaged snapshots"),
+            ("larder repair index", "Rebuild the index"),
+            ("larder repair config", "Restore config from the copy in a key"),
         ],
     ),
     (
         "key",
-        &[("larder key add", "Add a password"), ("larder key export --output paper-key.txt", "Save the paper key")],
+        &[
+            ("larder key list", "List the keys"),
+            ("larder key add", "Add a password"),
+            ("larder key passwd --new-password-file new.txt", "Change the password without a prompt"),
+            ("larder key remove 1a2b", "Remove a password"),
+            ("larder key export --output paper-key.txt", "Save the paper key"),
+            ("larder key import paper-key.txt", "Restore access with the paper key"),
+        ],
     ),
     ("validate-store", &[("larder validate-store s3://bucket/test", "Test a bucket before its first use")]),
+    ("unlock", &[("larder unlock", "Succeed, for scripts of other programs")]),
+    (
+        "cat",
+        &[
+            ("larder cat config", "Show the settings of the repository"),
+            ("larder cat manifest 1a2b3c4d", "Show the manifest of a snapshot"),
+        ],
+    ),
+    ("completions", &[("larder completions bash > ~/.local/share/bash-completion/completions/larder", "Set up bash")]),
+    ("man", &[("larder man /usr/local/share/man/man1", "Write a manual page for each verb")]),
+    ("version", &[("larder version --json", "Show the version as JSON")]),
 ];
 
-/// The examples of a verb as `--help` shows them; empty if it has none.
+/// Examples of the program as a whole.
+const FIRST_STEPS: &[Example] = &[
+    ("larder init", "Create the repository that LARDER_REPOSITORY names"),
+    ("larder backup /home", "Store a snapshot"),
+    ("larder restore latest --target /tmp/restored", "Restore the newest snapshot"),
+];
+
+/// The examples of a verb, or of a verb below a verb, such as `["key", "add"]`. An empty path is the program itself.
+pub(crate) fn examples(path: &[&str]) -> Vec<Example> {
+    let Some(verb) = path.first() else { return FIRST_STEPS.to_vec() };
+    let all = EXAMPLES.iter().find(|(name, _)| name == verb).map_or(&[][..], |(_, examples)| *examples);
+    let start = path.join(" ");
+    let is_of = |line: &str| line.split_once("larder ").is_some_and(|(_, rest)| rest.starts_with(&start));
+    // Options may stand before a verb, and nothing stands between a verb and one below it.
+    all.iter().filter(|(line, _)| path.len() == 1 || is_of(line)).copied().collect()
+}
+
+/// The examples of a verb as `--help` shows them.
 pub(super) fn of(verb: &str) -> String {
-    let found = EXAMPLES.iter().find(|(name, _)| *name == verb);
-    let Some((_, examples)) = found else { return String::new() };
     let mut text = String::from("Examples:\n");
-    for (command, why) in *examples {
+    for (command, why) in examples(&[verb]) {
         text.push_str(&format!("  # {why}\n  {command}\n"));
     }
     text.push('\n');
@@ -150,7 +189,7 @@ mod tests {
             assert!(command().find_subcommand(verb).is_some(), "{verb}");
             for (line, _) in *examples {
                 let line = line.rsplit_once("| larder").map_or((*line).to_owned(), |(_, rest)| format!("larder{rest}"));
-                let line = line.split(" | ").next().unwrap_or_default();
+                let line = line.split(['|', '>']).next().unwrap_or_default();
                 let words = line.split_whitespace().map(|word| word.trim_matches('\''));
                 // A word with blanks in quotes is cut here; the verb takes the rest for more words.
                 let words: Vec<_> = match line.contains("--reason") {
@@ -163,8 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn a_verb_without_examples_has_none() {
-        assert_eq!(of("version"), "");
-        assert!(of("backup").starts_with("Examples:\n  # "));
+    fn every_verb_has_examples() {
+        let larder = command();
+        for verb in larder.get_subcommands() {
+            assert!(of(verb.get_name()).starts_with("Examples:\n  # "), "{}", verb.get_name());
+            for below in verb.get_subcommands() {
+                let path = [verb.get_name(), below.get_name()];
+                assert!(!examples(&path).is_empty(), "{path:?}");
+            }
+        }
     }
 }

@@ -12,10 +12,6 @@ pub(crate) struct FetchArgs {
     #[arg(long, value_name = "N")]
     pub(crate) prefetch: Option<usize>,
 
-    /// Memory for fetched containers [default: 5/12 of --memory-limit]
-    #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
-    pub(crate) cache_memory: Option<u64>,
-
     /// Disk space for parts of containers that do not fit into memory, in the cache folder or the folder for temporary files; 0 uses
     /// none [default: 1GiB; none for a local repository or without a cache]
     #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]

@@ -46,23 +46,23 @@ pub(crate) struct ForgetArgs {
     pub(crate) keep_within: Option<Period>,
 
     /// Keep the newest of each hour within this time before the newest snapshot
-    #[arg(long, value_name = "PERIOD", help_heading = "Policy")]
+    #[arg(hide_short_help = true, long, value_name = "PERIOD", help_heading = "Policy")]
     pub(crate) keep_within_hourly: Option<Period>,
 
     /// Keep the newest of each day within this time
-    #[arg(long, value_name = "PERIOD", help_heading = "Policy")]
+    #[arg(hide_short_help = true, long, value_name = "PERIOD", help_heading = "Policy")]
     pub(crate) keep_within_daily: Option<Period>,
 
     /// Keep the newest of each week within this time
-    #[arg(long, value_name = "PERIOD", help_heading = "Policy")]
+    #[arg(hide_short_help = true, long, value_name = "PERIOD", help_heading = "Policy")]
     pub(crate) keep_within_weekly: Option<Period>,
 
     /// Keep the newest of each month within this time
-    #[arg(long, value_name = "PERIOD", help_heading = "Policy")]
+    #[arg(hide_short_help = true, long, value_name = "PERIOD", help_heading = "Policy")]
     pub(crate) keep_within_monthly: Option<Period>,
 
     /// Keep the newest of each year within this time
-    #[arg(long, value_name = "PERIOD", help_heading = "Policy")]
+    #[arg(hide_short_help = true, long, value_name = "PERIOD", help_heading = "Policy")]
     pub(crate) keep_within_yearly: Option<Period>,
 
     /// Keep snapshots with all of these tags; may be repeated for alternatives
@@ -70,7 +70,7 @@ pub(crate) struct ForgetArgs {
     pub(crate) keep_tag: Vec<String>,
 
     /// Keep this snapshot; may be repeated
-    #[arg(long, value_name = "SNAPSHOT", help_heading = "Policy")]
+    #[arg(hide_short_help = true, long, value_name = "SNAPSHOT", help_heading = "Policy")]
     pub(crate) keep_id: Vec<String>,
 
     /// Keep the newest snapshots whose containers together take no more than this
@@ -94,7 +94,7 @@ pub(crate) struct ForgetArgs {
     pub(crate) pass: PassArgs,
 
     /// Allow a policy to forget all snapshots of a group
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     pub(crate) unsafe_allow_remove_all: bool,
 
     /// Which snapshots the policy is about

@@ -89,9 +89,9 @@ pub(crate) struct Global {
     )]
     pub(crate) threads: Option<NonZeroUsize>,
 
-    /// Memory for caches, read-ahead, plans and duplicate detection
-    #[arg(hide_short_help = true, long, value_name = "SIZE", global = true, env = "LARDER_MEMORY_LIMIT", value_parser = sizes::parse_bytes, hide_env_values = true)]
-    pub(crate) memory_limit: Option<u64>,
+    /// Memory for caches, read-ahead, plans, duplicate detection and index tables, at least 16M [default: 96M]
+    #[arg(hide_short_help = true, long, alias = "memory-limit", value_name = "SIZE", global = true, env = "LARDER_MEMORY", value_parser = parse_memory, hide_env_values = true)]
+    pub(crate) memory: Option<u64>,
 
     /// Compression of new data: auto, off, fastest, better, max, or zstd:N with N from -7 to 22
     #[arg(hide_short_help = true, long, value_name = "MODE", global = true, env = "LARDER_COMPRESSION", value_parser = parse_compression, hide_env_values = true, allow_hyphen_values = true)]
@@ -121,11 +121,33 @@ pub(crate) struct Global {
     pub(crate) log_level: Option<String>,
 }
 
+/// Memory of a command without `--memory`. With buffers and the program itself, every command stays under 200 MB.
+const MEMORY_DEFAULT: u64 = 96 << 20;
+
+/// Every command is slow with less, and passes cannot merge tables with less than half of it.
+const MEMORY_MIN: u64 = 16 << 20;
+
 impl Global {
+    /// Bytes of memory for caches, plans and duplicate detection.
+    pub(crate) fn memory(&self) -> usize {
+        usize::try_from(self.memory.unwrap_or(MEMORY_DEFAULT)).unwrap_or(usize::MAX)
+    }
+
+    /// The part of it that a pass uses for the tables of the index, in bytes.
+    pub(crate) fn table_memory(&self) -> usize {
+        self.memory() / 2
+    }
+
     /// How new data is compressed.
     pub(crate) fn compression(&self) -> Compression {
         self.compression.unwrap_or(Compression::DEFAULT)
     }
+}
+
+/// Reads an amount of memory that suffices for every command.
+fn parse_memory(text: &str) -> Result<u64, String> {
+    let bytes = sizes::parse_bytes(text)?;
+    if bytes < MEMORY_MIN { Err(format!("at least {} are needed", sizes::show(MEMORY_MIN))) } else { Ok(bytes) }
 }
 
 /// Reads a compression mode.
@@ -147,6 +169,19 @@ fn parse_compression(text: &str) -> Result<Compression, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use larder_gnode::pass::{MEMORY_DEFAULT as TABLES_DEFAULT, MEMORY_MIN as TABLES_MIN};
+
+    #[test]
+    fn memory_is_enough_or_refused() {
+        assert_eq!(["16M", "1.5G", "16777216"].map(|text| parse_memory(text).is_ok()), [true; 3]);
+        assert_eq!(["16777215", "16MB", "1M", "0", "much"].map(|text| parse_memory(text).is_ok()), [false; 5]);
+    }
+
+    /// Half of the memory is what passes need and are made for.
+    #[test]
+    fn tables_have_half_of_the_memory() {
+        assert_eq!((MEMORY_DEFAULT / 2, MEMORY_MIN / 2), (TABLES_DEFAULT as u64, TABLES_MIN as u64));
+    }
 
     #[test]
     fn compression_modes() {

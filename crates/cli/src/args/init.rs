@@ -12,7 +12,7 @@ use crate::sizes;
 #[derive(Debug, Args)]
 pub(crate) struct InitArgs {
     /// Chunking algorithm; the default suits nearly all data
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, hide = true)]
     pub(crate) chunker: Option<ChunkerName>,
 
     /// Average chunk size; smaller chunks find more duplicates and need more metadata

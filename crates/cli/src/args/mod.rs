@@ -17,9 +17,10 @@ mod restore;
 mod series;
 mod tools;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 pub(crate) use backup::BackupArgs;
+pub(crate) use examples::examples;
 pub(crate) use fetch::FetchArgs;
 pub(crate) use forget::{ForgetArgs, PinArgs, UnpinArgs};
 pub(crate) use global::Global;
@@ -61,7 +62,8 @@ pub(crate) struct Cli {
 
 /// The command line. `-h` of a verb is short: it shows what is its own.
 pub(crate) fn command() -> clap::Command {
-    Cli::command().mut_subcommands(|verb| {
+    let larder = Cli::command().mut_subcommand("forget", of_prune_at_length);
+    larder.mut_subcommands(|verb| {
         let (short, long) = (verb.get_after_help().cloned(), verb.get_after_long_help().cloned());
         let more =
             format!("See `larder help {}` for details, and `larder --help` for the global options.", verb.get_name());
@@ -73,8 +75,16 @@ pub(crate) fn command() -> clap::Command {
     })
 }
 
+/// Options of the pass that `forget --prune` runs have their own heading, and only `--help` shows them.
+fn of_prune_at_length(forget: clap::Command) -> clap::Command {
+    let pass = PassArgs::augment_args(clap::Command::new("pass"));
+    pass.get_arguments().fold(forget, |forget, option| {
+        forget.mut_arg(option.get_id(), |arg| arg.hide_short_help(true).help_heading("Options of --prune"))
+    })
+}
+
 /// The exit codes of a verb that scripts should know, besides 0 and failures.
-fn exit_codes(verb: &str) -> &'static str {
+pub(crate) fn exit_codes(verb: &str) -> &'static str {
     match verb {
         "backup" => {
             "Exit code 3: the snapshot was saved, but some items could not be read.\n\

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use larder_gnode::defragment::DefragmentOptions;
 use larder_gnode::pass::cost::Prices;
-use larder_gnode::pass::{Listing, MEMORY_MIN, PassOptions};
+use larder_gnode::pass::{Listing, PassOptions};
 use larder_gnode::reclaim::{Exact, ReclaimOptions, Unused};
 use larder_lifecycle::arrange::ArrangeOptions;
 
@@ -47,12 +47,8 @@ pub(crate) struct PassArgs {
     #[arg(long, value_name = "SIZE", value_parser = sizes::parse_bytes)]
     pub(crate) max_rewrite: Option<u64>,
 
-    /// Memory for the tables of the index, at least 8M; more memory makes passes over many snapshots faster
-    #[arg(long, value_name = "SIZE", value_parser = parse_memory, default_value = "48M")]
-    pub(crate) memory: u64,
-
     /// List all containers, to also find objects that an eventually consistent storage showed late
-    #[arg(long)]
+    #[arg(long, hide = true)]
     pub(crate) list_all: bool,
 
     /// Retire containers, the worst first, until at most this share of the data is unused (5 or 5%; 0 leaves none). By default, a
@@ -123,7 +119,7 @@ impl PassArgs {
             dead_after: self.dead_after,
             min_age: self.min_age,
             max_duration: self.max_duration,
-            memory: usize::try_from(self.memory).unwrap_or(usize::MAX),
+            memory: global.table_memory(),
             listing: if self.list_all { Listing::Whole } else { Listing::Auto },
             reclaim: self.reclaim(global, copied),
             arrange: self.arrange(global),
@@ -167,12 +163,6 @@ fn parse_percent(text: &str) -> Result<f64, String> {
     percent.ok_or_else(|| format!("{text:?} is not a share such as 5% or 0"))
 }
 
-fn parse_memory(text: &str) -> Result<u64, String> {
-    let bytes = sizes::parse_bytes(text)?;
-    let least = MEMORY_MIN as u64;
-    if bytes < least { Err(format!("a pass needs at least {}", sizes::show(least))) } else { Ok(bytes) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,12 +194,6 @@ mod tests {
             ReclaimOptions { exact: Exact::Always, compression: Compression::Off, ..ReclaimOptions::default() };
         assert_eq!(said.reclaim.expect("wanted"), ReclaimOptions { max_rewrite: Some(10 << 10), ..expected });
         assert_eq!(said.arrange, None);
-    }
-
-    #[test]
-    fn memory_is_enough_or_refused() {
-        assert_eq!(["8M", "1.5G", "8388608"].map(|text| parse_memory(text).is_ok()), [true; 3]);
-        assert_eq!(["8388607", "8MB", "1M", "0", "much"].map(|text| parse_memory(text).is_ok()), [false; 5]);
     }
 
     #[test]

@@ -79,14 +79,14 @@ pub(crate) struct SetSeriesArgs {
     /// [default: 20]
     ///
     /// Fewer holes make restores read less, and passes move more. 0 is the layout of MFDedup's paper.
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    #[arg(long, hide = true, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(crate) holes: Option<u8>,
 
     /// Layout `lifecycle`: arrange containers after this number of snapshots [default: 1]
     ///
     /// Until then, passes only record unused bytes, so that forgetting frees what it says. Larger numbers move less data, and restores
     /// read more. `larder optimize --task arrange` arranges at once.
-    #[arg(long, value_name = "SNAPSHOTS", value_parser = clap::value_parser!(u8).range(1..))]
+    #[arg(long, hide = true, value_name = "SNAPSHOTS", value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) arrange_every: Option<u8>,
 }
 

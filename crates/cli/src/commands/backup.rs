@@ -55,7 +55,7 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
         merge_after: NonZeroUsize::new(args.merge_after),
         find_similar: !args.no_similar,
         layout,
-        index_memory: app.memory() / 2,
+        index_memory: app.global.memory() / 2,
         scratch: app.scratch(),
     };
     if options.series.is_empty() {

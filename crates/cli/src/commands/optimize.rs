@@ -75,7 +75,15 @@ pub(super) fn make(
     let requests = repository.store().stats();
     let planning = if dry_run { Requests::between(&before, &requests) } else { Requests::default() };
     let keeps_versions = repository.store().keeps_versions();
-    Ok(Made { report, compacted: compaction.report, elapsed: started.elapsed(), planning, requests, keeps_versions })
+    Ok(Made {
+        report,
+        compacted: compaction.report,
+        elapsed: started.elapsed(),
+        table_memory: app.global.table_memory() as u64,
+        planning,
+        requests,
+        keeps_versions,
+    })
 }
 
 /// Makes a pass of the collector in the time that is left; tries again when others are faster.

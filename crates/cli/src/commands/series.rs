@@ -346,7 +346,7 @@ fn show_default(app: &App, set: &SeriesSettings) -> Result<(), Failure> {
 
 fn set(app: &App, args: &SetSeriesArgs) -> Result<(), Failure> {
     if args.layout.is_none() && args.holes.is_none() && args.arrange_every.is_none() {
-        return Err(Failure::usage("no setting was given").advise("use --layout, --holes or --arrange-every"));
+        return Err(Failure::usage("no setting was given").advise("use --layout"));
     }
     let opened = app.open()?;
     let repository = &opened.repository;

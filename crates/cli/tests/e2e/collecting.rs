@@ -34,8 +34,8 @@ fn space_is_free_when_the_pass_ends() {
     let text = play.larder(["optimize", "-n", "--prices", "creates=0,reads=0,deletes=1000,storage=0"]).ok().text();
     assert!(text.contains("would index 2 new snapshots with 4 containers"), "{text}");
     assert!(text.contains("would delete 4 containers") && text.contains("saves 0.0000 per month"), "{text}");
-    play.larder(["optimize", "--memory", "7M"]).code(2).says("at least 8.0 MiB");
-    let done = play.larder(["optimize", "--memory", "8M", "--json"]).ok().json();
+    play.larder(["optimize", "--memory", "15M"]).code(2).says("at least 16.0 MiB");
+    let done = play.larder(["optimize", "--memory", "16M", "--json"]).ok().json();
     schema::check("optimize_summary", &done);
     assert_eq!((&done["outcome"], &done["index"]), (&"done".into(), &1.into()));
     // Only of a dry run the requests are counted apart that it takes to find out.

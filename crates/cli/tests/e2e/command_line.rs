@@ -110,6 +110,43 @@ fn short_help_is_short() {
         assert!(help.contains("larder --help") && help.contains("--repo") && !help.contains("--log-level"), "{help}");
         assert!(play.larder([verb, "--help"]).ok().text().contains("--log-level"));
     }
+    let help = play.larder(["forget", "-h"]).ok().text();
+    assert!(help.lines().count() < 50, "{help}");
+    assert!(help.contains("--keep-daily") && help.contains("--prune") && !help.contains("--min-age"), "{help}");
+    assert!(play.larder(["forget", "--help"]).ok().text().contains("--min-age"));
+}
+
+/// Settings for experiments are not shown, and they work.
+#[test]
+fn settings_for_experiments_are_hidden() {
+    let play = Play::with_repository();
+    play.write("source/a", "a");
+    for (verb, option) in [
+        (&["init"][..], "--chunker"),
+        (&["backup"], "--merge-after"),
+        (&["backup"], "--no-similar"),
+        (&["series", "set"], "--holes"),
+        (&["series", "set"], "--arrange-every"),
+        (&["optimize"], "--list-all"),
+    ] {
+        let help = play.larder([verb, &["--help"]].concat()).ok().text();
+        assert!(!help.lines().any(|line| line.trim_start().starts_with(option)), "{help}");
+    }
+    play.larder(["backup", "source", "--no-similar", "--merge-after", "2"]).ok();
+    play.larder(["optimize", "--list-all"]).ok();
+    play.larder(["init", "--repo", "fixed", "--chunker", "fixed", "--insecure-kdf"]).ok();
+}
+
+#[test]
+fn one_option_is_about_memory() {
+    let play = Play::with_repository();
+    play.write("source/a", "a");
+    play.larder(["backup", "source", "--memory", "32M"]).ok();
+    for verb in [&["snapshots"][..], &["optimize", "--dry-run"], &["dump", "latest"]] {
+        play.larder([verb, &["--memory-limit", "16MiB"]].concat()).ok();
+        play.larder([verb, &["--memory", "1M"]].concat()).code(2).says("at least 16.0 MiB");
+    }
+    crate::support::run(play.command(["snapshots"]).env("LARDER_MEMORY", "1M")).code(2).says("at least 16.0 MiB");
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn layout_of(play: &Play, id: &str) -> Value {
 #[test]
 fn a_setting_must_be_given() {
     let play = Play::with_repository();
-    play.larder(["series", "set", "s"]).code(2).says("no setting was given").says("--holes");
+    play.larder(["series", "set", "s"]).code(2).says("no setting was given").says("--layout");
 }
 
 #[test]

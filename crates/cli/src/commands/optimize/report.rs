@@ -21,6 +21,8 @@ pub(in crate::commands) struct Made {
     pub(in crate::commands) report: PassReport,
     pub(super) compacted: DefragmentReport,
     pub(super) elapsed: Duration,
+    /// Bytes of memory for the tables of the index.
+    pub(super) table_memory: u64,
     /// What a dry run took to find everything out.
     pub(super) planning: Requests,
     pub(super) requests: StoreStats,
@@ -151,11 +153,9 @@ impl Made {
         }
         print_waiting(&self.report, out)?;
         print_open(&self.report, args, out)?;
-        if self.report.table_bytes > args.memory {
-            let (table, memory) = (sizes::show(self.report.table_bytes), sizes::show(args.memory));
-            out.warn(&format!(
-                "the table of containers took about {table} of memory, beside the {memory} that --memory says"
-            ));
+        if self.report.table_bytes > self.table_memory {
+            let table = sizes::show(self.report.table_bytes);
+            out.warn(&format!("the table of containers took about {table} of memory, in addition to --memory"));
         }
         for name in reclaim::names(&self.report.unlisted) {
             out.warn(&format!("{name} cannot be read and is not in the index; `larder check --read-data` says more"));
