@@ -22,7 +22,7 @@ use larder_store::{
 use crate::args::{FetchArgs, Global};
 use crate::environment;
 use crate::exit::Exit;
-use crate::failure::{Failure, chain, is_clock};
+use crate::failure::{Failure, chain};
 use crate::output::Output;
 use crate::password::{Password, PasswordSource};
 use crate::signals::Interrupts;
@@ -186,7 +186,7 @@ impl App {
     fn not_opened(&self, error: RepositoryError) -> Failure {
         // What has words of its own keeps them.
         let is_place = matches!(&error, RepositoryError::Store(error)
-        if error.name == names::CONFIG && !is_clock(error) && !matches!(
+        if error.name == names::CONFIG && !error.is_wrong_clock() && !matches!(
             error.kind,
             StoreErrorKind::NoConnection | StoreErrorKind::NoBucket | StoreErrorKind::Foreign
         ));

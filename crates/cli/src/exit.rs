@@ -1,6 +1,9 @@
 //! The one table of exit codes: the code, `--help`, the reference of the guide and the tests all read it from here.
+//! Errors have kinds; this is the only place that gives a kind its code.
 //!
 //! Scripts are told: a code that is not in the table is a failure.
+
+use larder_format::ErrorKind;
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +48,23 @@ impl Exit {
     }
 }
 
+impl From<ErrorKind> for Exit {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Precondition | ErrorKind::Resource | ErrorKind::Bug => Self::Failed,
+            ErrorKind::BadRequest => Self::Usage,
+            ErrorKind::NoRepository => Self::NoRepository,
+            ErrorKind::LostRace => Self::Busy,
+            ErrorKind::BadKey => Self::WrongKey,
+            ErrorKind::Damaged => Self::Damage,
+            ErrorKind::DeleteDenied => Self::Refused,
+            ErrorKind::Retry | ErrorKind::Unusable => Self::Unreachable,
+            ErrorKind::Full => Self::Full,
+            ErrorKind::Interrupted => Self::Interrupted,
+        }
+    }
+}
+
 /// The table as `--help` and the manual pages show it.
 pub(crate) fn help() -> String {
     let mut text = String::from("Exit codes:\n");
@@ -63,6 +83,30 @@ mod tests {
     fn codes_rise_and_are_those_that_scripts_know() {
         let codes: Vec<_> = TABLE.iter().map(|(exit, _)| exit.code()).collect();
         assert_eq!(codes, [0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16, 130, 141]);
+    }
+
+    #[test]
+    fn every_kind_has_the_code_that_the_reference_documents() {
+        let reference = include_str!("../../../docs/guide/reference.md");
+        let documented = |code: i32| {
+            let row = reference.lines().find_map(|line| line.strip_prefix(&format!("| {code} | ")));
+            row.and_then(|row| row.strip_suffix(" |")).unwrap_or_default().to_owned()
+        };
+        for kind in ErrorKind::ALL {
+            let meaning = match kind {
+                ErrorKind::Precondition | ErrorKind::Resource | ErrorKind::Bug => "failed",
+                ErrorKind::BadRequest => "the command line is wrong",
+                ErrorKind::NoRepository => "there is no repository at this place",
+                ErrorKind::LostRace => "busy, or aborted by a pass that took this run for dead",
+                ErrorKind::BadKey => "wrong password or key, or none to be had",
+                ErrorKind::Damaged => "damage or a mismatch was found",
+                ErrorKind::DeleteDenied => "the storage refuses to delete (append-only)",
+                ErrorKind::Retry | ErrorKind::Unusable => "the storage or its credentials cannot be used",
+                ErrorKind::Full => "no space left, or a quota or budget is used up",
+                ErrorKind::Interrupted => "interrupted",
+            };
+            assert_eq!(documented(Exit::from(kind).code()), meaning, "{kind:?}");
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod patterns;
 mod refs;
 mod signals;
 mod sizes;
+mod text;
 mod thread_limit;
 mod time;
 

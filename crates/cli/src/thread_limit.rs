@@ -9,7 +9,8 @@ use std::num::NonZeroUsize;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use crate::exit::Exit;
+use larder_format::ErrorKind;
+
 use crate::failure::Failure;
 
 /// Threads beside those that compute: two for requests, two for files of a local repository, and those for signals, progress, the
@@ -28,7 +29,7 @@ pub(crate) fn check(threads: NonZeroUsize) -> Result<(), Failure> {
     let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let count = OTHERS.saturating_add(processors).saturating_add(threads.get().saturating_mul(2));
     start_at_once(count).map_err(|error| {
-        Failure::of(Exit::Failed, &error)
+        Failure::of(ErrorKind::Resource, &error)
             .while_doing(&format!("cannot start {count} threads"))
             .advise("raise the limit on processes (`ulimit -u`, or pids of the container), or use fewer with --threads")
     })

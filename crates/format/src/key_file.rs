@@ -29,6 +29,7 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use self::memory::Blocks;
+use crate::ErrorKind;
 use crate::cbor;
 use crate::ids::{KeyId, RepositoryId};
 use crate::seal::{MasterKey, Sealer, TAG_LEN};
@@ -140,6 +141,16 @@ pub enum UnwrapError {
     /// The key object itself is not readable.
     #[error(transparent)]
     Damaged(#[from] DecodeError),
+}
+
+impl UnwrapError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::WrongPassword => ErrorKind::BadKey,
+            Self::Damaged(error) => error.kind(),
+        }
+    }
 }
 
 /// What a password gives in one context.
@@ -299,6 +310,15 @@ pub enum PaperError {
         /// Counted from 1.
         line: usize,
     },
+}
+
+impl PaperError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Lines { .. } | Self::Line { .. } => ErrorKind::BadKey,
+        }
+    }
 }
 
 /// Reads a paper key; case, spaces, dashes and empty lines do not matter, and 0, 1, 8 are read as O, I, B.

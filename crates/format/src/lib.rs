@@ -11,6 +11,7 @@ pub mod compress;
 pub mod config;
 pub mod container;
 pub mod entry;
+mod error_kind;
 pub mod extents;
 pub mod ids;
 pub mod index_manifest;
@@ -34,5 +35,6 @@ pub mod sketch;
 mod wire;
 
 pub use container::ChunkRef;
+pub use error_kind::ErrorKind;
 pub use larder_chunking::Fingerprint;
 pub use wire::{DecodeError, EncodeError};

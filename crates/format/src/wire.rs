@@ -2,6 +2,8 @@
 //!
 //! Lengths and counts are checked against the bytes that are present before anything is allocated for them.
 
+use crate::ErrorKind;
+
 /// Why bytes are not what they should be. The store's name of the object is added by whoever read it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
@@ -52,6 +54,17 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            // A newer program reads it.
+            Self::UnsupportedVersion { .. } | Self::UnknownFeature { .. } => ErrorKind::Precondition,
+            Self::Truncated { .. } | Self::BadMagic { .. } | Self::Invalid { .. } | Self::NotAuthentic { .. } => {
+                ErrorKind::Damaged
+            }
+        }
+    }
+
     pub(crate) const fn invalid(what: &'static str, why: &'static str) -> Self {
         Self::Invalid { what, why }
     }
@@ -69,6 +82,11 @@ pub struct EncodeError {
 }
 
 impl EncodeError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        ErrorKind::Bug
+    }
+
     pub(crate) const fn new(what: &'static str, why: &'static str) -> Self {
         Self { what, why }
     }

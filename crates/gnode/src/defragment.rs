@@ -30,6 +30,7 @@ mod sharing;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
+use larder_format::ErrorKind;
 use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, JobId};
 use larder_format::lease::{Done, JobKind, Lease};
@@ -144,6 +145,17 @@ pub enum DefragmentError {
     /// Copying failed.
     #[error(transparent)]
     ChunkCopier(#[from] RewriteError),
+}
+
+impl DefragmentError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Repository(error) => error.kind(),
+            Self::Index(error) => error.kind(),
+            Self::ChunkCopier(error) => error.kind(),
+        }
+    }
 }
 
 /// Plans for all newest versions.

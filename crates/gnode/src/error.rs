@@ -1,5 +1,6 @@
 //! Why a pass did not come to its end.
 
+use larder_format::ErrorKind;
 use larder_format::ids::JobId;
 use larder_index::IndexError;
 use larder_rewrite::chunk_copier::RewriteError;
@@ -63,12 +64,36 @@ pub enum PassError {
     /// No thread could be started for compressing.
     #[error("no thread could be started; is there a limit on threads or memory?")]
     NoThreads,
+    /// A worker thread ended by itself: a bug.
+    #[error("a worker thread ended unexpectedly")]
+    WorkerDied,
     /// The index cannot be read, or its next number not be had.
     #[error(transparent)]
     Index(#[from] IndexError),
     /// The repository failed.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
+}
+
+impl PassError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::UnreadableManifest { .. }
+            | Self::LostManifest { .. }
+            | Self::UnreadableLease { .. }
+            | Self::TooMuchUnread { .. }
+            | Self::LostIndex => ErrorKind::Damaged,
+            Self::WrongListing { .. } => ErrorKind::Retry,
+            Self::Overtaken => ErrorKind::LostRace,
+            Self::Interrupted => ErrorKind::Interrupted,
+            Self::UnknownTables => ErrorKind::Precondition,
+            Self::NoThreads => ErrorKind::Resource,
+            Self::WorkerDied => ErrorKind::Bug,
+            Self::Index(error) => error.kind(),
+            Self::Repository(error) => error.kind(),
+        }
+    }
 }
 
 impl From<StoreError> for PassError {
@@ -84,6 +109,7 @@ impl From<ReclaimError> for PassError {
             ReclaimError::ChunkCopier(RewriteError::Repository(error)) => error.into(),
             ReclaimError::ChunkCopier(RewriteError::Interrupted) => Self::Interrupted,
             ReclaimError::ChunkCopier(RewriteError::NoThreads) => Self::NoThreads,
+            ReclaimError::ChunkCopier(RewriteError::WorkerDied) => Self::WorkerDied,
         }
     }
 }

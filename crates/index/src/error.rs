@@ -2,7 +2,7 @@
 
 use larder_format::ids::{JobId, RunId};
 use larder_format::index_manifest::Table;
-use larder_format::{DecodeError, EncodeError, names};
+use larder_format::{DecodeError, EncodeError, ErrorKind, names};
 use larder_store::{RepositoryError, StoreError};
 
 /// A failure of the index.
@@ -113,6 +113,18 @@ impl IndexError {
     pub fn container_numbers_exhausted() -> Self {
         let why = "the numbers of containers are used up";
         RepositoryError::Unstorable(EncodeError { what: "number of a container in the index", why }).into()
+    }
+
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Repository(error) | Self::NewestUnreadable { source: error } => error.kind(),
+            Self::NewestLost { .. } | Self::WrongRecord { .. } | Self::Hidden { .. } => ErrorKind::Damaged,
+            Self::Unstable { .. } => ErrorKind::LostRace,
+            Self::NumbersExhausted { .. } => ErrorKind::Precondition,
+            Self::TooManyRuns { .. } | Self::Spill { .. } | Self::SpillDamaged { .. } => ErrorKind::Resource,
+            Self::NoPartition { .. } => ErrorKind::Bug,
+        }
     }
 
     /// Whether this is about the bytes of an object, damaged or missing, and not about reaching the store.

@@ -20,13 +20,13 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 
-use larder_format::ChunkRef;
 use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::layout::Layout;
 use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::Manifest;
 use larder_format::sketch::Sketch;
+use larder_format::{ChunkRef, ErrorKind};
 use larder_index::IndexError;
 use larder_job::{Ending, JobContext, LeaseKeeper};
 use larder_reader::{References, look_at};
@@ -92,6 +92,18 @@ pub enum ConvertError {
     /// The index, which says what is not in order, cannot be read.
     #[error(transparent)]
     Index(#[from] IndexError),
+}
+
+impl ConvertError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NoSuchSeries { .. } => ErrorKind::Precondition,
+            Self::Repository(error) => error.kind(),
+            Self::ChunkCopier(error) => error.kind(),
+            Self::Index(error) => error.kind(),
+        }
+    }
 }
 
 /// Converts all versions of a series. In `scratch` are temporary files for what memory has no room for; without it chunks may be

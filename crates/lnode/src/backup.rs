@@ -37,6 +37,7 @@ use std::io::Read;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use larder_format::ErrorKind;
 use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, JobId};
 use larder_format::layout::Layout;
@@ -206,6 +207,9 @@ pub enum BackupError {
     /// None of the paths could be read at all: a version of nothing helps nobody.
     #[error("nothing could be read: no version was made")]
     NothingRead,
+    /// A thread of the pipeline could not be started.
+    #[error("no thread could be started; is there a limit on threads or memory? No version was made")]
+    NoThreads,
     /// A thread of the pipeline ended by itself: a bug.
     #[error("a worker thread ended unexpectedly; no version was made")]
     WorkerDied,
@@ -238,6 +242,20 @@ pub enum BackupError {
     /// The repository failed.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
+}
+
+impl BackupError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Interrupted => ErrorKind::Interrupted,
+            Self::Input { .. } | Self::NoThreads => ErrorKind::Resource,
+            Self::NothingRead | Self::NoSuchBase { .. } | Self::UnsharedBase { .. } => ErrorKind::Precondition,
+            Self::WorkerDied => ErrorKind::Bug,
+            Self::Commit(error) => error.kind(),
+            Self::Repository(error) => error.kind(),
+        }
+    }
 }
 
 /// Batches and blocks that may be on their way to the sequencer: enough to keep every core busy, few enough for memory.

@@ -16,6 +16,7 @@ mod run;
 
 pub use run::restore;
 
+use larder_format::ErrorKind;
 use larder_source::target::TargetError;
 use larder_store::RepositoryError;
 
@@ -103,6 +104,18 @@ pub enum RestoreError {
     /// The repository failed.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
+}
+
+impl RestoreError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Interrupted => ErrorKind::Interrupted,
+            Self::NoSuchPath { .. } | Self::Forgotten { .. } => ErrorKind::Precondition,
+            Self::Target(error) => error.kind(),
+            Self::Repository(error) => error.kind(),
+        }
+    }
 }
 
 impl From<larder_reader::ReadError> for RestoreError {

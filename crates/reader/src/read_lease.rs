@@ -7,6 +7,7 @@
 //!
 //! Called by restore, check and dump. Not here: which versions are read, and what is done about damage.
 
+use larder_format::ErrorKind;
 use larder_format::ids::JobId;
 use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::{MANIFEST_MAX, Manifest, Register};
@@ -29,6 +30,16 @@ pub enum ReadError {
     /// The repository failed.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
+}
+
+impl ReadError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Forgotten { .. } => ErrorKind::Precondition,
+            Self::Repository(error) => error.kind(),
+        }
+    }
 }
 
 /// How a lease and the looks after it name a version.

@@ -20,6 +20,7 @@ pub use run::check;
 pub(crate) use run::{Examined, examine};
 pub(crate) use structure::BadContainer;
 
+use larder_format::ErrorKind;
 use larder_format::ids::JobId;
 use larder_store::RepositoryError;
 
@@ -108,4 +109,14 @@ pub enum CheckError {
     /// The store failed.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
+}
+
+impl CheckError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Interrupted => ErrorKind::Interrupted,
+            Self::Repository(error) => error.kind(),
+        }
+    }
 }

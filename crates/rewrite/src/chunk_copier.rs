@@ -20,12 +20,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use larder_chunking::Fingerprinter;
-use larder_format::ChunkRef;
 use larder_format::compress::Compression;
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::layout::Layout;
 use larder_format::manifest::Manifest;
 use larder_format::recipe::Recipe;
+use larder_format::{ChunkRef, ErrorKind};
 use larder_job::{Cancel, JobContext};
 use larder_reader::MetaChunks;
 use larder_store::RepositoryError;
@@ -50,9 +50,24 @@ pub enum RewriteError {
     /// No thread could be started for compressing.
     #[error("no thread could be started; is there a limit on threads or memory?")]
     NoThreads,
+    /// A worker thread ended by itself: a bug.
+    #[error("a worker thread ended unexpectedly")]
+    WorkerDied,
     /// Stopped on request.
     #[error("interrupted")]
     Interrupted,
+}
+
+impl RewriteError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Repository(error) => error.kind(),
+            Self::NoThreads => ErrorKind::Resource,
+            Self::WorkerDied => ErrorKind::Bug,
+            Self::Interrupted => ErrorKind::Interrupted,
+        }
+    }
 }
 
 /// Containers that a task wrote, all of them acknowledged by the store.
@@ -168,8 +183,8 @@ impl ChunkCopier {
     /// Begins to write under the id of a task, which has announced itself.
     pub fn new(context: &JobContext, job: JobId, compression: Compression) -> Result<Self, RewriteError> {
         let uploads = Uploads::new(context.repository.clone(), context.runtime.clone(), Cancel::default());
-        let pool = Pool::new(context, compression);
-        let handle = pool.handle().ok_or(RewriteError::NoThreads)?;
+        let pool = Pool::new(context, compression).map_err(|_| RewriteError::NoThreads)?;
+        let handle = pool.handle().ok_or(RewriteError::WorkerDied)?;
         let destination = Destination::Store { pool: handle.clone(), uploads: uploads.clone() };
         let mut data = Packer::new(destination.clone(), ContainerKind::Data, job);
         data.guess_matter();

@@ -19,6 +19,7 @@ mod sharing;
 pub use heal::{HealOptions, HealOutcome, HealReport, HealedVersion, heal};
 pub use salvage::{Losses, SalvageOptions, SalvageOutcome, SalvageReport, SalvagedVersion, replaced, salvage};
 
+use larder_format::ErrorKind;
 use larder_lnode::backup::BackupError;
 use larder_store::RepositoryError;
 
@@ -37,9 +38,24 @@ pub enum RepairError {
     /// No thread could be started.
     #[error("no thread could be started; is there a limit on threads or memory?")]
     NoThreads,
+    /// A worker thread ended by itself: a bug.
+    #[error("a worker thread ended unexpectedly")]
+    WorkerDied,
     /// The repository failed.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
+}
+
+impl RepairError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Interrupted => ErrorKind::Interrupted,
+            Self::NoThreads => ErrorKind::Resource,
+            Self::WorkerDied => ErrorKind::Bug,
+            Self::Repository(error) => error.kind(),
+        }
+    }
 }
 
 impl From<CheckError> for RepairError {
@@ -56,6 +72,7 @@ impl From<RewriteError> for RepairError {
         match error {
             RewriteError::Interrupted => Self::Interrupted,
             RewriteError::NoThreads => Self::NoThreads,
+            RewriteError::WorkerDied => Self::WorkerDied,
             RewriteError::Repository(error) => Self::Repository(error),
         }
     }
@@ -66,8 +83,9 @@ impl From<BackupError> for RepairError {
         match error {
             BackupError::Interrupted => Self::Interrupted,
             BackupError::Repository(error) => Self::Repository(error),
+            BackupError::NoThreads => Self::NoThreads,
             // The front of the pipeline alone neither commits nor has a base.
-            _ => Self::NoThreads,
+            _ => Self::WorkerDied,
         }
     }
 }

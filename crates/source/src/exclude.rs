@@ -9,6 +9,7 @@
 
 use std::fmt;
 
+use larder_format::ErrorKind;
 use regex::bytes::{RegexSet, RegexSetBuilder};
 use rustix::fs::{FileType, Mode, OFlags, openat};
 use rustix::io::{Errno, pread};
@@ -53,6 +54,15 @@ pub enum PatternError {
         /// What the compiler said.
         source: Box<regex::Error>,
     },
+}
+
+impl PatternError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Empty | Self::Malformed { .. } | Self::TooLarge { .. } => ErrorKind::BadRequest,
+        }
+    }
 }
 
 /// What a list of patterns says about a path.
@@ -243,6 +253,13 @@ pub struct TagFile {
 pub struct TagFileError {
     /// What was given.
     pub given: Vec<u8>,
+}
+
+impl TagFileError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        ErrorKind::BadRequest
+    }
 }
 
 impl TagFile {

@@ -8,6 +8,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
+use larder_format::ErrorKind;
 use regex::bytes::Regex;
 use thiserror::Error;
 
@@ -72,6 +73,20 @@ pub enum ListError {
         /// The line.
         name: Vec<u8>,
     },
+}
+
+impl ListError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Read { .. } => ErrorKind::Resource,
+            Self::Empty { .. }
+            | Self::CutOff { .. }
+            | Self::EmptyName { .. }
+            | Self::Pattern { .. }
+            | Self::Nul { .. } => ErrorKind::Precondition,
+        }
+    }
 }
 
 /// What a list names.

@@ -1,5 +1,6 @@
 //! Reads files of patterns (`--exclude-file`): one a line, `#` comments, environment variables.
 
+use larder_format::ErrorKind;
 use thiserror::Error;
 
 use crate::path_text::PathText;
@@ -21,6 +22,15 @@ pub enum PatternFileError {
         /// Counted from 1.
         line: usize,
     },
+}
+
+impl PatternFileError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::UnsetVariable { .. } | Self::BadVariable { .. } => ErrorKind::BadRequest,
+        }
+    }
 }
 
 /// The patterns in `contents`, with `$NAME` and `${NAME}` replaced by what `variable` gives.

@@ -5,6 +5,7 @@
 //! stays in the plan all the same, so that the walk can report it when it turns out not to exist, and can enter it when it lies
 //! on another file system.
 
+use larder_format::ErrorKind;
 use thiserror::Error;
 
 use crate::path_text::PathText;
@@ -30,6 +31,15 @@ pub enum RootsError {
         /// The folder as given.
         path: Vec<u8>,
     },
+}
+
+impl RootsError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Empty | Self::EmptyPath | Self::Nul { .. } | Self::RelativeBase { .. } => ErrorKind::BadRequest,
+        }
+    }
 }
 
 /// The paths to walk, and the folders that lead to them.

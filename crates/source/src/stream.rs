@@ -14,6 +14,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
+use larder_format::ErrorKind;
 use larder_format::entry::{Entry, EntryKind, Timestamp};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, getgid, getuid, pidfd_open, pidfd_send_signal};
@@ -40,6 +41,13 @@ pub const STREAM_NAME: &[u8] = b"stdin";
 pub struct StreamNameError {
     /// The name as given.
     pub name: Vec<u8>,
+}
+
+impl StreamNameError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        ErrorKind::BadRequest
+    }
 }
 
 /// The entries of a stream of `size` bytes called `name`: the folders of the name, then the file, in the order of a version.
@@ -111,6 +119,16 @@ pub enum CommandError {
 fn last_words(lines: &[Vec<u8>]) -> String {
     let shown: Vec<String> = lines.iter().map(|line| PathText(line).to_string()).collect();
     if shown.is_empty() { String::new() } else { format!(": {}", shown.join(" / ")) }
+}
+
+impl CommandError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Empty | Self::Failed { .. } => ErrorKind::Precondition,
+            Self::Start { .. } | Self::Wait { .. } => ErrorKind::Resource,
+        }
+    }
 }
 
 /// The standard output of a running command.

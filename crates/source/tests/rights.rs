@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use larder_format::entry::{EntryKind, Xattr};
-use larder_source::target::{DirDecision, KeptReason, NodeDecision, NoteKind, Overwrite, PutDecision, TargetErrorKind};
+use larder_source::target::{DirDecision, KeptReason, NodeDecision, NoteKind, Overwrite, PutDecision, TargetCause};
 use support::*;
 
 /// A user and group number that own nothing.
@@ -155,12 +155,12 @@ fn a_place_without_permission_is_an_error_of_that_path() {
         target.begin_file(&file("etc/larder-test", 1)).map(|_| ()).expect_err("not allowed"),
         target.make_dir(&dir("etc/larder-test")).map(|_| ()).expect_err("not allowed"),
     ] {
-        assert_eq!(error.kind(), TargetErrorKind::Denied, "{error}");
+        assert_eq!(error.cause(), TargetCause::Denied, "{error}");
         assert!(error.path().is_some());
         assert!(error.to_string().contains("larder-test"), "{error}");
     }
     let error =
         larder_source::target::Target::open(std::path::Path::new("/etc/larder-test"), place.plain().options().clone())
             .expect_err("not allowed");
-    assert_eq!(error.kind(), TargetErrorKind::Denied);
+    assert_eq!(error.cause(), TargetCause::Denied);
 }

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use futures::StreamExt;
+use larder_format::ErrorKind;
 use larder_format::ids::{JobId, SeriesKey};
 use larder_format::lease::Pin;
 use larder_format::manifest::{HEAD_GUESS, Head, MANIFEST_MAX, Manifest, Register, Summary};
@@ -121,6 +122,15 @@ pub enum RefError {
         /// How many.
         count: usize,
     },
+}
+
+impl RefError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NotFound { .. } | Self::Ambiguous { .. } => ErrorKind::Precondition,
+        }
+    }
 }
 
 impl Catalog {

@@ -11,6 +11,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use larder_format::ErrorKind;
 use rustix::io::Errno;
 
 /// What was being done.
@@ -151,6 +152,39 @@ impl StoreError {
     pub(crate) fn because(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
+    }
+
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        use StoreErrorKind as Kind;
+        match self.kind {
+            Kind::NotFound if matches!(self.op, StoreOp::Read | StoreOp::Size) => ErrorKind::Damaged,
+            Kind::PermissionDenied if self.op == StoreOp::Delete && !self.is_wrong_clock() => ErrorKind::DeleteDenied,
+            Kind::AlreadyExists => ErrorKind::LostRace,
+            Kind::Full => ErrorKind::Full,
+            Kind::Throttled | Kind::Unreachable | Kind::Foreign => ErrorKind::Retry,
+            Kind::Damaged | Kind::TooLarge | Kind::Unreadable => ErrorKind::Damaged,
+            Kind::Interrupted => ErrorKind::Interrupted,
+            Kind::NotFound
+            | Kind::PermissionDenied
+            | Kind::ReadOnly
+            | Kind::NoConnection
+            | Kind::NoBucket
+            | Kind::Unconditional
+            | Kind::Invalid
+            | Kind::Other => ErrorKind::Unusable,
+        }
+    }
+
+    /// What the server said, if it was a server that refused.
+    pub fn server_failure(&self) -> Option<&ServerFailure> {
+        self.source.as_deref().and_then(|source| source.downcast_ref())
+    }
+
+    /// Whether the server refused because the clock of this machine is wrong.
+    pub fn is_wrong_clock(&self) -> bool {
+        self.server_failure()
+            .is_some_and(|failure| matches!(failure.code.as_str(), "RequestTimeTooSkewed" | "RequestExpired"))
     }
 
     /// Whether the same request may succeed later without anybody doing anything. A create that failed so may have

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
+use larder_format::ErrorKind;
 use larder_format::ids::{JobId, SeriesKey};
 use larder_format::lease::{Done, JobKind, LEASE_MAX, Lease, Pin};
 use larder_format::manifest::{MANIFEST_MAX, Manifest, Register};
@@ -41,6 +42,16 @@ pub enum CommitError {
     /// The repository failed.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
+}
+
+impl CommitError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Fenced => ErrorKind::LostRace,
+            Self::Repository(error) => error.kind(),
+        }
+    }
 }
 
 /// An open lease. Renewing and closing are the owner's business; dropping it leaves it to expire.

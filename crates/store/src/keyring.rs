@@ -3,12 +3,11 @@
 //! Removing a key or changing a password does not change the master key: who has it (or had the old password and a copy of
 //! `keys/`) still reads everything. `docs/threat-model.md` says what to do after a leak.
 
-use larder_format::DecodeError;
 use larder_format::config::UnverifiedConfig;
 use larder_format::ids::KeyId;
 use larder_format::key_file::{self, KEY_MAX, KeyFields, PaperError};
-use larder_format::names;
 use larder_format::seal::Keys;
+use larder_format::{DecodeError, ErrorKind, names};
 use subtle::ConstantTimeEq;
 
 use crate::config::{estimated, genuine_copy, is_replaceable, read_config};
@@ -180,6 +179,16 @@ pub enum ImportError {
     /// The repository refuses it.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
+}
+
+impl ImportError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Paper(error) => error.kind(),
+            Self::Repository(error) => error.kind(),
+        }
+    }
 }
 
 /// Opens a repository with a paper key, also when `config` is missing or damaged: with the copy in a key, or else with what the

@@ -50,7 +50,7 @@ pub use counters::StoreStats;
 pub use error::{Oversized, ServerFailure, ShortRead, StoreError, StoreErrorKind, StoreOp};
 pub use layer::{Created, Listed};
 pub use location::{LOCATION_FORMS, Location, LocationError, LocationProblem};
-pub use open::Environment;
+pub use open::{Environment, names_variable};
 pub use options::{CacheOptions, StoreOptions};
 pub use repository::{Repository, RepositoryError};
 pub use store::Store;

@@ -20,6 +20,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use larder_format::ErrorKind;
 use url::{Host, Url};
 
 /// Where a repository lies. Displays as it is written; shows no secrets because it has none.
@@ -64,6 +65,13 @@ pub const LOCATION_FORMS: &str = "/path, ./path, file:///path, s3://bucket/prefi
 pub struct LocationError {
     /// What is wrong with it.
     pub problem: LocationProblem,
+}
+
+impl LocationError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        ErrorKind::BadRequest
+    }
 }
 
 /// What is wrong with a location.

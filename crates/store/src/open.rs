@@ -86,6 +86,21 @@ enum OpenProblem {
     NoCertificate { path: String },
 }
 
+/// Whether an error of opening names the variable that is missing or wrong. Advice about credentials would add nothing.
+pub fn names_variable(error: &StoreError) -> bool {
+    let problem = error.source.as_deref().and_then(|source| source.downcast_ref());
+    problem.is_some_and(|problem| match problem {
+        OpenProblem::NoCredentials
+        | OpenProblem::NoAzureCredentials
+        | OpenProblem::CaBundle { .. }
+        | OpenProblem::NoCertificate { .. } => true,
+        OpenProblem::ConnectionString
+        | OpenProblem::HalfCredentials { .. }
+        | OpenProblem::NoProfile { .. }
+        | OpenProblem::Unreadable { .. } => false,
+    })
+}
+
 /// Makes the transport for a location, which sets `keeps_versions` once it knows. Sends nothing.
 pub(crate) fn transport(
     location: &Location,

@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 
 use futures::StreamExt;
+use larder_format::ErrorKind;
 use larder_format::lease::Pin;
 use larder_format::mark::{Forgotten, MARK_MAX};
 use larder_format::names;
@@ -59,6 +60,17 @@ pub enum PinError {
     /// The repository failed.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
+}
+
+impl PinError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Pinned { .. } | Self::Unclear { .. } | Self::Forgotten { .. } | Self::Gone => ErrorKind::Precondition,
+            Self::Contended => ErrorKind::LostRace,
+            Self::Repository(error) => error.kind(),
+        }
+    }
 }
 
 /// What the entries of one version say.

@@ -13,7 +13,7 @@ use larder_format::config::{Config, UnverifiedConfig};
 use larder_format::ids::KeyId;
 use larder_format::key_file::{self, KeyFields, UnwrapError};
 use larder_format::seal::{Keys, MasterKey};
-use larder_format::{DecodeError, EncodeError, names};
+use larder_format::{DecodeError, EncodeError, ErrorKind, names};
 
 pub use crate::config::read_config;
 use crate::config::{Candidate, Candidates, candidates, first_object, genuine_copy, is_replaceable};
@@ -115,6 +115,20 @@ impl RepositoryError {
     pub(crate) fn damaged(name: impl Into<String>) -> impl FnOnce(DecodeError) -> Self {
         let name = name.into();
         move |source| Self::Damaged { name, source }
+    }
+
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NotARepository { .. } => ErrorKind::NoRepository,
+            Self::AlreadyARepository { .. } | Self::CannotRemoveKey { .. } => ErrorKind::Precondition,
+            Self::ConfigMissing { .. } | Self::ConfigUnusable { .. } => ErrorKind::Damaged,
+            Self::WrongPassword { .. } | Self::NoKeys | Self::ForeignPaperKey => ErrorKind::BadKey,
+            Self::Damaged { source, .. } => source.kind(),
+            Self::Unstorable(error) => error.kind(),
+            Self::Store(error) => error.kind(),
+            Self::Random { .. } => ErrorKind::Resource,
+        }
     }
 
     /// Whether this is about the bytes of one object (damaged or missing), not about reaching the store.

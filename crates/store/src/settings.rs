@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 
 use futures::StreamExt;
+use larder_format::ErrorKind;
 use larder_format::ids::{SeriesKey, SettingsOf};
 use larder_format::layout::Layout;
 use larder_format::names;
@@ -80,6 +81,16 @@ pub enum SettingsError {
     /// The repository failed.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
+}
+
+impl SettingsError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Contended => ErrorKind::LostRace,
+            Self::Repository(error) => error.kind(),
+        }
+    }
 }
 
 /// An entry that does not open, damaged or planted. It does not count.

@@ -7,11 +7,13 @@
 //! * [`Memory`] is a store whose whole state can be copied, looked at and damaged behind everybody's back.
 //! * [`data`] and [`tree`] make bytes and folders that are the same for the same seed, everywhere.
 //! * [`sim`] runs many actors over one faulty store in virtual time, the same for the same seed.
+//! * [`assert_kinds`] says what kind of failure each variant of an error is.
 //! * [`canned`] is an HTTP server that gives prepared answers, for the edges of a client library.
 
 pub mod canned;
 pub mod data;
 mod fault;
+mod kinds;
 mod lie;
 mod memory;
 mod plan;

@@ -5,6 +5,7 @@
 //!
 //! In turns with everything else (`larder_index::Executor::Stepped`) there are no threads: work is done where it is handed in.
 
+use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -66,11 +67,14 @@ impl std::fmt::Debug for PoolHandle {
 
 impl Pool {
     /// Starts as many threads as the context says. In turns with everything else, none is started.
-    pub fn new(context: &JobContext, compression: Compression) -> Self {
+    ///
+    /// # Errors
+    /// The operating system starts no thread at all.
+    pub fn new(context: &JobContext, compression: Compression) -> io::Result<Self> {
         if context.runtime.is_in_turns() {
             let worker = Worker::new(compression);
             let handle = PoolHandle { workers: Workers::Own(Arc::new(Mutex::new(worker))), threads: 1 };
-            return Self { handle: Some(handle), threads: Vec::new() };
+            return Ok(Self { handle: Some(handle), threads: Vec::new() });
         }
         let (urgent, urgent_jobs) = unbounded();
         let (normal, normal_jobs) = unbounded();
@@ -80,10 +84,15 @@ impl Pool {
                 .name(format!("backup-{number}"))
                 .spawn(move || work(&urgent_jobs, &normal_jobs, compression))
         });
-        // A thread that cannot be started leaves fewer; with none at all the caller's receive fails and is reported.
-        let threads = threads.filter_map(Result::ok).collect();
+        let (threads, failed): (Vec<_>, Vec<_>) = threads.partition(Result::is_ok);
+        let threads: Vec<_> = threads.into_iter().flatten().collect();
+        // A thread that cannot be started leaves fewer. With none at all, work would never be done.
+        match failed.into_iter().find_map(Result::err) {
+            Some(error) if threads.is_empty() => return Err(error),
+            _ => {}
+        }
         let handle = PoolHandle { workers: Workers::Threads { urgent, normal }, threads: context.threads.get() };
-        Self { handle: Some(handle), threads }
+        Ok(Self { handle: Some(handle), threads })
     }
 
     /// `None` after the pool was closed.

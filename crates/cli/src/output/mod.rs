@@ -23,6 +23,8 @@ use crate::failure::Failure;
 pub(crate) use progress::{Meter, MeterKind};
 pub(crate) use table::{Align, Table, cut};
 
+pub(crate) use crate::text::{absolute, safe};
+
 /// Width of a terminal that does not tell it.
 const WIDTH_DEFAULT: usize = 80;
 
@@ -246,23 +248,9 @@ fn to_json(value: &impl Serialize) -> String {
         .unwrap_or_else(|error| format!("{{\"message_type\":\"error\",\"error\":{{\"message\":\"{error}\"}}}}"))
 }
 
-/// Text of others (names of series, hosts, tags) made safe for a terminal and for one line.
-pub(crate) fn safe(text: &str) -> String {
-    larder_source::PathText(text.as_bytes()).to_string()
-}
-
 /// Whether the name of a version's series says its host.
 pub(crate) fn names_host(summary: &Summary) -> bool {
     summary.series.strip_prefix(&summary.host).is_some_and(|rest| rest.starts_with(':'))
-}
-
-/// A path of a version as people see it: absolute, one line.
-pub(crate) fn absolute(path: &[u8]) -> String {
-    if path.starts_with(b"/") {
-        larder_source::PathText(path).to_string()
-    } else {
-        format!("/{}", larder_source::PathText(path))
-    }
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ mod tables;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use larder_format::ErrorKind;
 use larder_format::compress::Compression;
 use larder_format::ids::{ByteCount, ContainerId, JobId};
 use larder_format::index_manifest::Table;
@@ -190,6 +191,16 @@ pub enum ReclaimError {
     /// Copying failed.
     #[error(transparent)]
     ChunkCopier(#[from] RewriteError),
+}
+
+impl ReclaimError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Index(error) => error.kind(),
+            Self::ChunkCopier(error) => error.kind(),
+        }
+    }
 }
 
 impl From<ArrangeError> for ReclaimError {

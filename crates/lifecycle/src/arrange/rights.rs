@@ -1,5 +1,6 @@
 //! Why a series was not arranged, and what arranging asks of the pass that runs it.
 
+use larder_format::ErrorKind;
 use larder_format::ids::ContainerId;
 use larder_format::index_tables::ContainerFacts;
 use larder_index::IndexError;
@@ -15,6 +16,16 @@ pub enum ArrangeError {
     /// Copying failed.
     #[error(transparent)]
     ChunkCopier(#[from] RewriteError),
+}
+
+impl ArrangeError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Index(error) => error.kind(),
+            Self::ChunkCopier(error) => error.kind(),
+        }
+    }
 }
 
 impl From<RepositoryError> for ArrangeError {

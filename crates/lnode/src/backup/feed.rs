@@ -94,7 +94,7 @@ impl<T: Send + 'static> Feeding<T> {
             return Ok(Self::Done(feed()));
         }
         let thread = std::thread::Builder::new().name("feed".to_owned()).spawn(feed);
-        thread.map(Self::Beside).map_err(|_| BackupError::WorkerDied)
+        thread.map(Self::Beside).map_err(|_| BackupError::NoThreads)
     }
 
     /// Waits for its end.

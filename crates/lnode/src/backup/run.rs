@@ -401,7 +401,7 @@ fn pipeline(
     uploads: &Arc<Uploads>,
 ) -> Result<Streams, BackupError> {
     let repository = &context.repository;
-    let pool = Pool::new(context, options.compression);
+    let pool = Pool::new(context, options.compression).map_err(|_| BackupError::NoThreads)?;
     let handle = pool.handle().ok_or(BackupError::WorkerDied)?;
     let destination = match options.dry_run {
         true => Destination::Nowhere,

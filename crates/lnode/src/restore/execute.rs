@@ -10,7 +10,7 @@ use larder_format::entry::{Entry, EntryKind};
 use larder_format::ids::ContainerId;
 use larder_job::{JobContext, Problem};
 use larder_reader::{FetchCounters, Reading, is_missing, read_plan};
-use larder_source::target::{FileDecision, FileWriter, PutDecision, Target, TargetError, TargetErrorKind};
+use larder_source::target::{FileDecision, FileWriter, PutDecision, Target, TargetCause, TargetError};
 use larder_store::container_reader::OpenContainer;
 use larder_store::{Repository, RepositoryError};
 use parking_lot::Mutex;
@@ -465,7 +465,7 @@ impl Execution<'_> {
         match result {
             Ok(()) => Ok(()),
             Err(error) if is_fatal(&error) => Err(error.into()),
-            Err(error) if error.kind() == TargetErrorKind::Damaged => {
+            Err(error) if error.cause() == TargetCause::Damaged => {
                 self.lose_file(task, &with_causes(&error));
                 Ok(())
             }
@@ -490,7 +490,7 @@ pub(super) fn expect_damage(reading: &Reading, error: RepositoryError) -> Result
 
 /// Whether going on makes no sense: no space, or the whole target is in trouble.
 pub(super) fn is_fatal(error: &TargetError) -> bool {
-    matches!(error.kind(), TargetErrorKind::Full | TargetErrorKind::Unusable)
+    matches!(error.cause(), TargetCause::Full | TargetCause::Unusable)
 }
 
 /// An error with its causes on one line.

@@ -8,9 +8,7 @@ use larder_format::layout::Layout;
 use larder_job::JobContext;
 use larder_reader::{EntriesBelow, PlacedEntry, Reading, RecordCursor, VersionReader, is_missing, read_plan};
 use larder_source::PathText;
-use larder_source::target::{
-    DirDecision, LinkDecision, NodeDecision, PutDecision, Target, TargetError, TargetErrorKind,
-};
+use larder_source::target::{DirDecision, LinkDecision, NodeDecision, PutDecision, Target, TargetCause, TargetError};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
@@ -295,7 +293,7 @@ impl<'a> Restore<'a> {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(error) if is_fatal(&error) => Err(error.into()),
-            Err(error) if error.kind() == TargetErrorKind::Damaged => {
+            Err(error) if error.cause() == TargetCause::Damaged => {
                 self.execution().damage(path, &with_causes(&error));
                 Ok(None)
             }

@@ -96,7 +96,7 @@ impl ChunkCopier {
         let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
         let mut opening = VecDeque::new();
         let opened = |opening: &mut VecDeque<Receiver<_>>| match opening.pop_front() {
-            Some(piece) => Ok(Some(piece.recv().map_err(|_| RewriteError::NoThreads)??)),
+            Some(piece) => Ok(Some(piece.recv().map_err(|_| RewriteError::WorkerDied)??)),
             None => Ok::<_, RewriteError>(None),
         };
         for places in by_container.values() {

@@ -232,13 +232,13 @@ impl Healing<'_> {
     fn find(&mut self, source: Walk, job: Option<JobId>) -> Result<(), RepairError> {
         let context = self.context;
         let repository = &context.repository;
-        let cutting = Cutting::new(repository.config(), repository.keys()).ok_or(RepairError::NoThreads)?;
+        let cutting = Cutting::new(repository.config(), repository.keys()).ok_or(RepairError::WorkerDied)?;
         let uploads = Uploads::new(repository.clone(), context.runtime.clone(), context.cancel.clone());
         let _stop = StopUploads(uploads.clone());
-        let pool = Pool::new(context, self.options.compression);
+        let pool = Pool::new(context, self.options.compression).map_err(|_| RepairError::NoThreads)?;
         let destination = match job {
             Some(_) => {
-                Destination::Store { pool: pool.handle().ok_or(RepairError::NoThreads)?, uploads: uploads.clone() }
+                Destination::Store { pool: pool.handle().ok_or(RepairError::WorkerDied)?, uploads: uploads.clone() }
             }
             None => Destination::Nowhere,
         };

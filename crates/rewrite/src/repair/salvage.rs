@@ -240,8 +240,8 @@ fn save_announced(
     let old = context.runtime.block_on(repository.manifest(&newest))?;
     let uploads = Uploads::new(repository.clone(), context.runtime.clone(), context.cancel.clone());
     let _stop = StopUploads(uploads.clone());
-    let pool = Pool::new(context, options.compression);
-    let handle = pool.handle().ok_or(RepairError::NoThreads)?;
+    let pool = Pool::new(context, options.compression).map_err(|_| RepairError::NoThreads)?;
+    let handle = pool.handle().ok_or(RepairError::WorkerDied)?;
     let destination = Destination::Store { pool: handle, uploads: uploads.clone() };
     let rewritten = match rewrite(context, job, old.clone(), bad, destination, losses)? {
         Ok(rewritten) => rewritten,

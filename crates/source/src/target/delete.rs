@@ -6,7 +6,7 @@ use larder_format::entry::is_valid_path;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
-use super::error::{TargetError, TargetErrorKind};
+use super::error::{TargetCause, TargetError};
 use super::folders::{Folder, Missing};
 use super::metadata;
 use super::notes::NoteKind;
@@ -86,7 +86,7 @@ impl Inner {
             Err(Errno::NOENT) => Ok(false),
             Err(errno) => {
                 let error = TargetError::step("delete", path)(errno);
-                if error.kind() == TargetErrorKind::Unusable {
+                if error.cause() == TargetCause::Unusable {
                     return Err(error);
                 }
                 self.notes.add(NoteKind::NotDeleted, path, || match errno {

@@ -1,4 +1,4 @@
-//! What can go wrong with the data of a restore, as facts, and what the caller should do about it.
+//! What can go wrong with the data of a restore, as facts, and how a restore goes on after it.
 //!
 //! Problems with metadata alone (an owner that may not be set, an attribute the file system does not know) are not errors:
 //! they go to [`super::Notes`].
@@ -6,6 +6,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use larder_format::ErrorKind;
 use rustix::io::Errno;
 
 use crate::PathText;
@@ -74,9 +75,9 @@ pub enum TargetError {
     },
 }
 
-/// What the caller should do about a [`TargetError`].
+/// The cause of a [`TargetError`], which decides how a restore goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TargetErrorKind {
+pub enum TargetCause {
     /// No space or quota left: stop, more would fail as well. Running the restore again continues.
     Full,
     /// The target is read-only, gone or its disk fails: stop.
@@ -94,19 +95,30 @@ pub enum TargetErrorKind {
 }
 
 impl TargetError {
-    /// What the caller should do.
-    pub fn kind(&self) -> TargetErrorKind {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self.cause() {
+            TargetCause::Full => ErrorKind::Full,
+            TargetCause::Unusable | TargetCause::Denied | TargetCause::Path => ErrorKind::Resource,
+            TargetCause::Unsafe => ErrorKind::Precondition,
+            TargetCause::Damaged => ErrorKind::Damaged,
+            TargetCause::Bug => ErrorKind::Bug,
+        }
+    }
+
+    /// How a restore goes on.
+    pub fn cause(&self) -> TargetCause {
         match self {
-            Self::Root { source, .. } => match kind_of(source) {
-                TargetErrorKind::Full => TargetErrorKind::Full,
-                TargetErrorKind::Denied => TargetErrorKind::Denied,
-                _ => TargetErrorKind::Unusable,
+            Self::Root { source, .. } => match cause_of(source) {
+                TargetCause::Full => TargetCause::Full,
+                TargetCause::Denied => TargetCause::Denied,
+                _ => TargetCause::Unusable,
             },
-            Self::Io { source, .. } => kind_of(source),
-            Self::NotBelowFolder { .. } | Self::Swapped { .. } => TargetErrorKind::Unsafe,
-            Self::BadEntry { .. } => TargetErrorKind::Damaged,
-            Self::Incomplete { .. } => TargetErrorKind::Path,
-            Self::Misuse { .. } => TargetErrorKind::Bug,
+            Self::Io { source, .. } => cause_of(source),
+            Self::NotBelowFolder { .. } | Self::Swapped { .. } => TargetCause::Unsafe,
+            Self::BadEntry { .. } => TargetCause::Damaged,
+            Self::Incomplete { .. } => TargetCause::Path,
+            Self::Misuse { .. } => TargetCause::Bug,
         }
     }
 
@@ -129,12 +141,12 @@ impl TargetError {
     }
 }
 
-fn kind_of(source: &io::Error) -> TargetErrorKind {
+fn cause_of(source: &io::Error) -> TargetCause {
     match Errno::from_io_error(source) {
-        Some(Errno::NOSPC | Errno::DQUOT) => TargetErrorKind::Full,
-        Some(Errno::ROFS | Errno::IO | Errno::NODEV | Errno::NXIO | Errno::STALE) => TargetErrorKind::Unusable,
-        Some(Errno::ACCESS | Errno::PERM) => TargetErrorKind::Denied,
-        Some(Errno::LOOP) => TargetErrorKind::Unsafe,
-        _ => TargetErrorKind::Path,
+        Some(Errno::NOSPC | Errno::DQUOT) => TargetCause::Full,
+        Some(Errno::ROFS | Errno::IO | Errno::NODEV | Errno::NXIO | Errno::STALE) => TargetCause::Unusable,
+        Some(Errno::ACCESS | Errno::PERM) => TargetCause::Denied,
+        Some(Errno::LOOP) => TargetCause::Unsafe,
+        _ => TargetCause::Path,
     }
 }

@@ -62,7 +62,7 @@ use pending::PendingDirs;
 use policy::Circumstances;
 
 pub use directory::DirDecision;
-pub use error::{TargetError, TargetErrorKind};
+pub use error::{TargetCause, TargetError};
 pub use file::{FileDecision, FileWriter, PutDecision};
 pub use links::LinkDecision;
 pub use node::NodeDecision;

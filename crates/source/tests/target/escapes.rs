@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::support::*;
 use larder_source::target::{
-    DirDecision, FileDecision, KeptReason, LinkDecision, NodeDecision, NoteKind, Overwrite, PutDecision, TargetError,
-    TargetErrorKind,
+    DirDecision, FileDecision, KeptReason, LinkDecision, NodeDecision, NoteKind, Overwrite, PutDecision, TargetCause,
+    TargetError,
 };
 
 #[test]
@@ -20,7 +20,7 @@ fn a_link_of_the_version_is_not_written_through() {
         let below = format!("{name}/b");
         let refused = |error: TargetError| {
             assert!(matches!(error, TargetError::NotBelowFolder { .. }), "{error}");
-            assert_eq!(error.kind(), TargetErrorKind::Unsafe);
+            assert_eq!(error.cause(), TargetCause::Unsafe);
         };
         refused(target.put_file(&file(&below, 1), b"x").expect_err("through a link"));
         refused(target.begin_file(&file(&below, 1)).expect_err("through a link"));
@@ -79,7 +79,7 @@ fn paths_that_could_leave_the_target_are_refused() {
     let target = place.plain();
     for path in ["", "/etc/x", "../outside/x", "a/../../outside/x", "a//b", "./a", "a/", "a\0b"] {
         let error = target.put_file(&file(path, 1), b"x").expect_err(path);
-        assert_eq!(error.kind(), TargetErrorKind::Damaged, "{path:?}");
+        assert_eq!(error.cause(), TargetCause::Damaged, "{path:?}");
         assert!(target.make_dir(&dir(path)).is_err());
         assert!(target.make_node(&symlink(path, "x")).is_err());
         assert!(target.make_link(&hard_link(path, "x")).is_err());

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use crate::support::*;
 use larder_source::target::{
-    FileDecision, KeptReason, NoteKind, Overwrite, PutDecision, TargetError, TargetErrorKind, TargetOptions,
+    FileDecision, KeptReason, NoteKind, Overwrite, PutDecision, TargetCause, TargetError, TargetOptions,
 };
 
 #[test]
@@ -316,7 +316,7 @@ fn missing_bytes_are_an_error_and_not_a_hole() {
     writer.write_at(50, &[2; 50]).expect("still open");
     writer.finish(&entry).expect("finished");
     let error = writer.write_at(0, &[3; 10]).expect_err("it is finished");
-    assert_eq!(error.kind(), TargetErrorKind::Bug);
+    assert_eq!(error.cause(), TargetCause::Bug);
     assert!(target.put_file(&entry, &[1; 99]).is_err());
 }
 
@@ -328,7 +328,7 @@ fn content_beyond_the_size_is_refused() {
     let writer = begin(&target, &entry);
     for (offset, length) in [(100, 1), (0, 101), (u64::MAX, 2), (u64::MAX - 1, 1)] {
         let error = writer.write_at(offset, &vec![1; length]).expect_err("outside the file");
-        assert_eq!(error.kind(), TargetErrorKind::Damaged);
+        assert_eq!(error.cause(), TargetCause::Damaged);
     }
     assert!(writer.keep(0, 1).is_err(), "there is no old content");
 }
@@ -340,10 +340,10 @@ fn damaged_extents_are_refused() {
     let bad: [&[(u64, u64)]; 5] = [&[(0, 0)], &[(5, 6)], &[(0, 5), (4, 2)], &[(5, 1), (0, 1)], &[(u64::MAX, 2)]];
     for extents in bad {
         let error = target.begin_file(&sparse_file("f", 10, extents)).expect_err("damaged");
-        assert_eq!(error.kind(), TargetErrorKind::Damaged, "{extents:?}");
+        assert_eq!(error.cause(), TargetCause::Damaged, "{extents:?}");
     }
     let error = target.begin_file(&sparse_file("f", u64::MAX, &[])).expect_err("no file is that large");
-    assert_eq!(error.kind(), TargetErrorKind::Damaged);
+    assert_eq!(error.cause(), TargetCause::Damaged);
     assert!(!place.path("f").exists());
 }
 

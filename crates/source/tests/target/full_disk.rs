@@ -6,9 +6,7 @@ use std::process::Command;
 
 use crate::support::*;
 use larder_format::entry::Entry;
-use larder_source::target::{
-    FileDecision, Overwrite, PutDecision, Target, TargetError, TargetErrorKind, TargetOptions,
-};
+use larder_source::target::{FileDecision, Overwrite, PutDecision, Target, TargetCause, TargetError, TargetOptions};
 
 /// A small file system of its own, gone at the end.
 struct Small {
@@ -47,7 +45,7 @@ impl Drop for Small {
 }
 
 fn is_full(error: &TargetError, entry: &Entry) {
-    assert_eq!(error.kind(), TargetErrorKind::Full, "{error}");
+    assert_eq!(error.cause(), TargetCause::Full, "{error}");
     let name = String::from_utf8_lossy(&entry.path).into_owned();
     assert!(error.to_string().contains(&name), "{error}");
     let source = std::error::Error::source(error).expect("the system's word").to_string();
@@ -135,9 +133,9 @@ fn a_read_only_target_is_unusable() {
         target.make_dir(&dir("d")).map(|_| ()).expect_err("read-only"),
         target.delete_extra(b"", &[] as &[&[u8]], |_| ()).map(|_| ()).expect_err("read-only"),
     ] {
-        assert_eq!(error.kind(), TargetErrorKind::Unusable, "{error}");
+        assert_eq!(error.cause(), TargetCause::Unusable, "{error}");
     }
     let root = small.path.join("below");
     let error = Target::open(&root, TargetOptions::default()).expect_err("read-only");
-    assert_eq!(error.kind(), TargetErrorKind::Unusable);
+    assert_eq!(error.cause(), TargetCause::Unusable);
 }

@@ -149,9 +149,8 @@ fn command(app: &App, args: &BackupArgs) -> Result<Source, Failure> {
     let path = stream_path(args)?;
     let out = app.out.clone();
     let on_stderr = move |line: &[u8]| out.remark(&format!("command: {}", PathText(line)));
-    let failed = |error| Failure::of(Exit::Failed, &error).advise("no snapshot was made");
-    let started = CommandStream::start(&args.paths, on_stderr).map_err(failed)?;
-    let stopper = started.stopper().map_err(failed)?;
+    let started = CommandStream::start(&args.paths, on_stderr)?;
+    let stopper = started.stopper()?;
     app.interrupts.on_cancel(move || stopper.stop());
     stream(path, Box::new(CommandOutput(Some(started))), None)
 }
@@ -230,8 +229,7 @@ fn tree(app: &App, args: &BackupArgs) -> Result<Source, Failure> {
 }
 
 fn listed(app: &App, list: &Path, format: ListFormat, base: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
-    let listed = read_list(list.as_os_str().as_bytes(), format, io::stdin().lock(), base)
-        .map_err(|error| Failure::of(Exit::Failed, &error).advise("no snapshot was made"))?;
+    let listed = read_list(list.as_os_str().as_bytes(), format, io::stdin().lock(), base)?;
     for pattern in &listed.unmatched {
         app.out.warn(&format!("{} in {} matches nothing", PathText(pattern), list.display()));
     }

@@ -1,0 +1,180 @@
+//! Failures of jobs: backups, restores, checks, repairs and passes, and advice about them.
+
+use larder_format::ErrorKind;
+use larder_gnode::defragment::DefragmentError;
+use larder_gnode::pass::PassError;
+use larder_index::IndexError;
+use larder_lifecycle::convert_layout::ConvertError;
+use larder_lnode::{BackupError, RestoreError};
+use larder_reader::ReadError;
+use larder_rewrite::check::CheckError;
+use larder_rewrite::chunk_copier::RewriteError;
+use larder_rewrite::repair::RepairError;
+use larder_source::target::TargetError;
+
+use super::Failure;
+use crate::text::absolute;
+
+/// What to do when a snapshot went away while it was being read.
+const FORGOTTEN: &str = "nothing is damaged; `larder snapshots` lists what there is";
+
+impl From<PassError> for Failure {
+    fn from(error: PassError) -> Self {
+        match error {
+            PassError::Repository(error) => error.into(),
+            PassError::Index(error) => error.into(),
+            PassError::UnreadableManifest { id, .. } => {
+                let advice = format!(
+                    "`larder check` says who needs it: remove the object if nobody does, else put it back, \
+                     or remove the snapshot with `larder forget {id}`"
+                );
+                Self::of(error.kind(), &error).advise(advice)
+            }
+            error => {
+                let failure = Self::of(error.kind(), &error);
+                match advice_on_pass(&error) {
+                    Some(advice) => failure.advise(advice),
+                    None => failure,
+                }
+            }
+        }
+    }
+}
+
+fn advice_on_pass(error: &PassError) -> Option<&'static str> {
+    match error {
+        PassError::LostManifest { .. } => {
+            Some("put the object back from a copy, or drop the snapshot with `larder repair index`")
+        }
+        PassError::UnreadableLease { .. } => {
+            Some("when no backup or restore is running, remove that object and run the command again")
+        }
+        PassError::WrongListing { .. } => Some("nothing was changed; run the command again"),
+        PassError::TooMuchUnread { .. } => Some("`larder check` names them"),
+        PassError::Overtaken => Some("run the command again"),
+        PassError::Interrupted => Some("nothing was deleted"),
+        PassError::LostIndex => Some(
+            "`larder optimize` rebuilds it from snapshots and containers first; `larder repair index` does only that",
+        ),
+        PassError::UnknownTables => Some("update this program"),
+        _ => None,
+    }
+}
+
+impl From<IndexError> for Failure {
+    fn from(error: IndexError) -> Self {
+        match error {
+            // A pass itself reports other damage that it finds.
+            IndexError::Repository(_) if error.kind() == ErrorKind::Damaged => {
+                Self::of(error.kind(), &error).advise("`larder repair index` rebuilds the index")
+            }
+            IndexError::Repository(error) => error.into(),
+            IndexError::NewestLost { .. } => {
+                Self::of(error.kind(), &error).advise("`larder optimize` and `larder repair index` rebuild it")
+            }
+            IndexError::Unstable { .. } => Self::of(error.kind(), &error).advise("run the command again"),
+            error => Self::of(error.kind(), &error),
+        }
+    }
+}
+
+impl From<RewriteError> for Failure {
+    fn from(error: RewriteError) -> Self {
+        match error {
+            RewriteError::Repository(error) => error.into(),
+            error => Self::of(error.kind(), &error),
+        }
+    }
+}
+
+impl From<DefragmentError> for Failure {
+    fn from(error: DefragmentError) -> Self {
+        match error {
+            DefragmentError::Repository(error) => error.into(),
+            DefragmentError::Index(error) => error.into(),
+            DefragmentError::ChunkCopier(error) => error.into(),
+        }
+    }
+}
+
+impl From<ConvertError> for Failure {
+    fn from(error: ConvertError) -> Self {
+        match error {
+            ConvertError::NoSuchSeries { .. } => {
+                Self::of(error.kind(), &error).advise("`larder series list` shows the series")
+            }
+            ConvertError::Repository(error) => error.into(),
+            ConvertError::Index(error) => error.into(),
+            ConvertError::ChunkCopier(error) => error.into(),
+        }
+    }
+}
+
+impl From<BackupError> for Failure {
+    fn from(error: BackupError) -> Self {
+        let kind = error.kind();
+        match error {
+            BackupError::Commit(error) => error.into(),
+            BackupError::Repository(error) => error.into(),
+            BackupError::NoSuchBase { id } => Self::new(kind, format!("there is no snapshot {id} to compare with"))
+                .advise("`larder snapshots` lists what there is"),
+            BackupError::NothingRead => Self::new(kind, "nothing could be read: no snapshot was made"),
+            BackupError::UnsharedBase { .. } => {
+                Self::of(kind, &error).advise("leave --parent out, or name a snapshot of the same series")
+            }
+            BackupError::Input { .. } => Self::of(kind, &error).advise("no snapshot was made"),
+            error => Self::of(kind, &error),
+        }
+    }
+}
+
+impl From<ReadError> for Failure {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Repository(error) => error.into(),
+            ReadError::Forgotten { .. } => Self::of(error.kind(), &error).advise(FORGOTTEN),
+        }
+    }
+}
+
+impl From<RestoreError> for Failure {
+    fn from(error: RestoreError) -> Self {
+        let kind = error.kind();
+        match error {
+            RestoreError::Repository(error) => error.into(),
+            RestoreError::Target(error) => error.into(),
+            RestoreError::Interrupted => Self::of(kind, &error),
+            RestoreError::NoSuchPath { path } => Self::new(kind, format!("the snapshot has no {}", absolute(&path)))
+                .advise("`larder ls` or `larder find` shows what it has; paths begin with /"),
+            RestoreError::Forgotten { .. } => Self::of(kind, &error).advise(FORGOTTEN),
+        }
+    }
+}
+
+impl From<TargetError> for Failure {
+    fn from(error: TargetError) -> Self {
+        let failure = Self::of(error.kind(), &error);
+        match error.kind() {
+            ErrorKind::Full => failure.advise("make room and run the restore again, it continues"),
+            _ => failure,
+        }
+    }
+}
+
+impl From<CheckError> for Failure {
+    fn from(error: CheckError) -> Self {
+        match error {
+            CheckError::Repository(error) => error.into(),
+            CheckError::Interrupted => Self::of(error.kind(), &error),
+        }
+    }
+}
+
+impl From<RepairError> for Failure {
+    fn from(error: RepairError) -> Self {
+        match error {
+            RepairError::Repository(error) => error.into(),
+            error => Self::of(error.kind(), &error),
+        }
+    }
+}

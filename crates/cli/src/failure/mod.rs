@@ -1,0 +1,83 @@
+//! [`Failure`]: why a command stops, in one or two lines, with its exit code.
+//!
+//! Errors of the crates below say their kind, and `exit` has the code of each kind. The modules here add advice: `store` for
+//! a repository and its storage, `jobs` for what runs on it, `source` for what a person asked to read.
+
+mod jobs;
+mod source;
+mod store;
+
+use std::error::Error;
+
+use crate::exit::Exit;
+
+/// Why a command stops: what, on which object or file, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// How the process ends.
+    pub(crate) exit: Exit,
+    /// What happened, one line.
+    pub(crate) message: String,
+    /// What to do, one line.
+    pub(crate) advice: Option<String>,
+}
+
+impl Failure {
+    /// A failure in words of the command line itself.
+    pub(crate) fn new(exit: impl Into<Exit>, message: impl Into<String>) -> Self {
+        Self { exit: exit.into(), message: message.into(), advice: None }
+    }
+
+    /// The command line asks for something that makes no sense.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    /// A failure in the words of an error and its sources.
+    pub(crate) fn of(exit: impl Into<Exit>, error: &(dyn Error + 'static)) -> Self {
+        Self::new(exit, chain(error))
+    }
+
+    /// Adds what to do.
+    pub(crate) fn advise(self, advice: impl Into<String>) -> Self {
+        Self { advice: Some(advice.into()), ..self }
+    }
+
+    /// Puts words before the message: what was being done.
+    pub(crate) fn while_doing(mut self, what: &str) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+}
+
+/// An error and its sources in one line. Sources that the text above them already repeats are left out.
+pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        let source = error.to_string();
+        if !source.is_empty() && !text.contains(&source) {
+            text.push_str(": ");
+            text.push_str(&source);
+        }
+        next = error.source();
+    }
+    text.replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_lnode::BackupError;
+    use larder_store::{RepositoryError, StoreError, StoreErrorKind, StoreOp};
+
+    #[test]
+    fn a_message_is_one_line_and_says_nothing_twice() {
+        let inner = std::io::Error::other("disk\non fire");
+        let source: Option<Box<dyn Error + Send + Sync>> = Some(Box::new(inner));
+        let error = StoreError { op: StoreOp::Read, name: "x".to_owned(), kind: StoreErrorKind::Other, source };
+        assert_eq!(chain(&error), "cannot read x: it failed: disk on fire");
+        let wrapped = BackupError::from(RepositoryError::from(error));
+        assert_eq!(chain(&wrapped), "cannot read x: it failed: disk on fire");
+    }
+}

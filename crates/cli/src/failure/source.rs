@@ -1,0 +1,43 @@
+//! Failures of what a person asked to read: paths, patterns, lists and commands. Their own words say everything.
+
+use larder_source::exclude::TagFileError;
+use larder_source::pattern_file::PatternFileError;
+use larder_source::{CommandError, ListError, PatternError, RootsError};
+
+use super::Failure;
+
+impl From<RootsError> for Failure {
+    fn from(error: RootsError) -> Self {
+        Self::of(error.kind(), &error)
+    }
+}
+
+impl From<PatternError> for Failure {
+    fn from(error: PatternError) -> Self {
+        Self::of(error.kind(), &error)
+    }
+}
+
+impl From<PatternFileError> for Failure {
+    fn from(error: PatternFileError) -> Self {
+        Self::of(error.kind(), &error)
+    }
+}
+
+impl From<TagFileError> for Failure {
+    fn from(error: TagFileError) -> Self {
+        Self::of(error.kind(), &error)
+    }
+}
+
+impl From<ListError> for Failure {
+    fn from(error: ListError) -> Self {
+        Self::of(error.kind(), &error).advise("no snapshot was made")
+    }
+}
+
+impl From<CommandError> for Failure {
+    fn from(error: CommandError) -> Self {
+        Self::of(error.kind(), &error).advise("no snapshot was made")
+    }
+}
