@@ -17,6 +17,7 @@ mod comparison;
 mod feed;
 mod filters;
 mod job_chunks;
+mod layout_policy;
 mod overflow;
 mod prediction;
 mod proof_prefetch;

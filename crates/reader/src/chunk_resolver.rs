@@ -14,6 +14,7 @@
 //! Shared by all readers of one job. Not here: which chunks are looked for together (`resolved`), and what is done about chunks that
 //! the index does not know either; their records stay as they are, and whoever reads them finds nothing once more.
 
+mod by_layout;
 mod survey;
 
 use std::collections::{HashMap, HashSet};
@@ -32,6 +33,9 @@ use larder_store::{Repository, RepositoryError};
 use parking_lot::Mutex;
 
 use crate::extent_map::{self, Arranged, Records};
+
+pub use by_layout::ReadingOrder;
+pub(crate) use by_layout::{ChunkResolver, Sum, by_extents, of_version, recorded};
 
 /// Of a job's memory, one part in so many for records of extents.
 const EXTENTS_ONE_IN: usize = 16;

@@ -8,7 +8,6 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use larder_format::ids::{ContainerId, ContainerKind};
-use larder_format::layout::Layout;
 use larder_format::manifest::Manifest;
 use larder_format::names;
 use larder_job::JobContext;
@@ -34,14 +33,11 @@ pub struct Missing {
 pub fn missing_containers(context: &JobContext, manifest: &Manifest) -> Result<Missing, RepositoryError> {
     // What is learned here about moved chunks is for this question alone: a backup takes records over as they are named.
     let chunks = MetaChunks::new(context).for_reading(manifest);
-    let look = Look { context, manifest, chunks };
-    match manifest.summary.layout {
-        Layout::Standard => look.standard(),
-        Layout::Lifecycle => look.lifecycle(),
-    }
+    chunks.missing(&Look { context, manifest, chunks: chunks.clone() })
 }
 
-struct Look<'a> {
+/// The look for what a version misses.
+pub(crate) struct Look<'a> {
     context: &'a JobContext,
     manifest: &'a Manifest,
     chunks: MetaChunks,
@@ -62,7 +58,8 @@ impl Look<'_> {
         self.context.runtime.block_on(self.context.repository.absent_containers(sized))
     }
 
-    fn standard(&self) -> Result<Missing, RepositoryError> {
+    /// When recipes record the places of chunks.
+    pub(crate) fn recorded(&self) -> Result<Missing, RepositoryError> {
         let mut missing = Missing::of(self.absent(self.named(ContainerKind::Meta))?);
         let data = self.absent(self.named(ContainerKind::Data))?;
         if data.is_empty() {
@@ -86,7 +83,8 @@ impl Look<'_> {
         Ok(missing)
     }
 
-    fn lifecycle(&self) -> Result<Missing, RepositoryError> {
+    /// When recipes name chunks, and extents say where they are.
+    pub(crate) fn by_extents(&self) -> Result<Missing, RepositoryError> {
         let mut missing = Missing::of(self.absent(self.named(ContainerKind::Meta))?);
         let named: Vec<ContainerId> = self.named(ContainerKind::Data).collect();
         let mut lost = BTreeSet::new();

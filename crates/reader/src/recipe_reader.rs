@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, bounded};
 use larder_format::ids::ContainerId;
-use larder_format::layout::Layout;
-use larder_format::manifest::Manifest;
+use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_format::recipe::{Recipe, SegmentRef, decode_node};
 use larder_format::segment::{self, ChunkRecord, Segment};
 use larder_format::{ChunkRef, Fingerprint, names};
@@ -18,7 +17,9 @@ use larder_store::RepositoryError;
 use larder_store::chunk_reader::ChunkReader;
 use lru::LruCache;
 
-use crate::chunk_resolver::{Moved, Sought};
+use crate::chunk_resolver::{self, ChunkResolver, Moved, ReadingOrder, Sought};
+use crate::container_cache::read_plan::Sizes;
+use crate::missing::{Look, Missing};
 use crate::resolved::{Resolved, SegmentNumber};
 
 /// Of a job's memory, one part in so many for sealed metadata containers.
@@ -34,8 +35,8 @@ pub struct MetaChunks {
     runtime: IndexRuntime,
     reader: Arc<ChunkReader>,
     moved: Arc<Moved>,
-    /// Whether recipes name chunks, and segments are to say where they are (the layout `lifecycle`).
-    is_placed: bool,
+    /// How the recipes that are read lead to chunks.
+    resolver: Arc<dyn ChunkResolver>,
 }
 
 impl MetaChunks {
@@ -44,26 +45,29 @@ impl MetaChunks {
         let part = |one_in| NonZeroUsize::new(context.memory / one_in).unwrap_or(NonZeroUsize::MIN);
         let reader = ChunkReader::new(context.repository.clone(), part(CONTAINERS_ONE_IN), part(FRAMES_ONE_IN));
         let moved = Arc::new(Moved::new(context));
-        Self { runtime: context.runtime.clone(), reader: Arc::new(reader), moved, is_placed: false }
+        let resolver = chunk_resolver::recorded(&moved);
+        Self { runtime: context.runtime.clone(), reader: Arc::new(reader), moved, resolver }
     }
 
     /// The same, for a version that is to be read: what segments have of it will be where it is.
     pub fn for_reading(&self, manifest: &Manifest) -> Self {
-        let is_placed = manifest.summary.layout == Layout::Lifecycle;
-        if is_placed {
-            self.moved.expect(manifest.containers.iter().map(|usage| usage.container));
-        }
-        Self { is_placed, ..self.clone() }
+        Self { resolver: chunk_resolver::of_version(manifest, &self.moved), ..self.clone() }
+    }
+
+    /// The same, for chunks that are named as by this version and others whose recipes only name chunks, whatever its own do.
+    pub fn for_names(&self, manifest: &Manifest) -> Self {
+        Self { resolver: chunk_resolver::by_extents(manifest, &self.moved), ..self.clone() }
     }
 
     /// The same, with chunks as recipes have them.
     pub(crate) fn as_named(&self) -> Self {
-        Self { is_placed: false, ..self.clone() }
+        Self { resolver: chunk_resolver::recorded(&self.moved), ..self.clone() }
     }
 
     /// The same knowledge of places, with caches that are empty.
     pub fn emptied(&self, context: &larder_job::JobContext) -> Self {
-        Self { moved: self.moved.clone(), ..Self::new(context) }
+        let resolver = chunk_resolver::recorded(&self.moved);
+        Self { moved: self.moved.clone(), resolver, ..Self::new(context) }
     }
 
     /// Whether anything of containers that recipes name may lie in one of these ones. What was led on by its fingerprint may lie anywhere.
@@ -74,12 +78,59 @@ impl MetaChunks {
     ) -> Result<bool, RepositoryError> {
         let named: Vec<_> = named.collect();
         let is_near = |id: &ContainerId| is_one(id) || self.moved.is_gone(id);
-        Ok(named.iter().any(is_near) || (self.is_placed && self.moved.places(named)?.iter().any(is_near)))
+        Ok(named.iter().any(is_near) || self.resolver.other_places(named)?.iter().any(is_near))
     }
 
-    /// Whether segments say where chunks are that recipes only name.
-    pub fn is_placed(&self) -> bool {
-        self.is_placed
+    /// Whether a container, as the recipes name it, is an object that holds the chunks. Else it only names them.
+    pub fn is_object(&self, container: &ContainerId) -> bool {
+        self.resolver.is_object(container)
+    }
+
+    /// The containers in the table of a version that is read, in two lists: the objects that it reads, and those that only name
+    /// chunks, which lie where the index says.
+    pub fn objects_and_names<'m>(&self, manifest: &'m Manifest) -> (Vec<&'m ContainerUsage>, Vec<&'m ContainerUsage>) {
+        manifest.containers.iter().partition(|usage| self.is_object(&usage.container))
+    }
+
+    /// Sets chunks as recipes have them to their places, by what is known. Those of retired containers are redirected.
+    pub fn locate_all(&self, chunks: &mut [ChunkRef]) -> Result<(), RepositoryError> {
+        self.resolver.place(&mut chunks.iter_mut())?;
+        self.moved.lead_on(chunks)
+    }
+
+    /// Sets a chunk as a recipe has it to the place from which it can be read.
+    pub fn locate(&self, chunk: &mut ChunkRef) -> Result<(), RepositoryError> {
+        self.resolver.locate(chunk)
+    }
+
+    /// A chunk was not at the place that [`Self::locate`] gave. Says whether it may give another one now.
+    pub fn relocates(&self, missed: &ChunkRef) -> Result<bool, RepositoryError> {
+        self.resolver.relocates(missed)
+    }
+
+    /// The order in which containers that are used in the order of a stream are best read.
+    pub(crate) fn reading_order(&self) -> ReadingOrder {
+        self.resolver.reading_order()
+    }
+
+    /// How large containers are that a version names, and those where its chunks were moved to.
+    pub(crate) fn sizes(&self, manifest: &Manifest) -> Sizes {
+        Sizes::of(manifest, |sum| self.resolver.full_container(sum))
+    }
+
+    /// Bytes on disk that count as room for whole containers, of those that the cache may take.
+    pub(crate) fn disk_for_whole(&self, cache_disk: u64) -> u64 {
+        self.resolver.disk_for_whole(cache_disk)
+    }
+
+    /// Whether any record of a segment may lie in a container that is gone, by its row in the recipe node.
+    pub(crate) fn may_have_gone(&self, row: &SegmentRef) -> bool {
+        self.resolver.may_have_gone(row)
+    }
+
+    /// Which containers that the version needs are missing.
+    pub(crate) fn missing(&self, look: &Look<'_>) -> Result<Missing, RepositoryError> {
+        self.resolver.missing(look)
     }
 
     /// What is known of chunks that are not where records say.
@@ -231,7 +282,7 @@ impl RecipeReader {
         let Some((reference, _)) = self.segment_ref(segment)? else { return Ok(None) };
         let mut whole = read_segment(&self.chunks, &reference)?;
         if let Some(resolved) = self.resolved.clone()
-            && self.has_gone(&reference, &whole)
+            && self.chunks.resolver.has_gone(&reference, &whole.records)
         {
             let records = &mut whole.records;
             if !resolved.apply(segment, self.chunks.moved.changes(), records) {
@@ -269,15 +320,6 @@ impl RecipeReader {
         }
     }
 
-    /// Whether any record of a segment lies in a container that is gone.
-    fn has_gone(&self, reference: &SegmentRef, segment: &Segment) -> bool {
-        let moved = &self.chunks.moved;
-        match self.chunks.is_placed {
-            true => moved.has_gone() && segment.records.iter().any(|record| moved.is_gone(&record.chunk.container)),
-            false => reference.uses.iter().any(|used| moved.is_gone(&used.container)),
-        }
-    }
-
     /// Finds out where chunks of a segment are whose containers are gone, together with those of segments that will be read after it.
     fn resolve(&mut self, resolved: &Resolved, first: SegmentNumber) -> Result<(), RepositoryError> {
         let moved = self.chunks.moved.clone();
@@ -292,7 +334,7 @@ impl RecipeReader {
                 Ok(Some((reference, _))) if !segments.is_empty() && sought.len() + reference.chunks as usize > most => {
                     break 'all;
                 }
-                Ok(Some((reference, _))) if self.may_have_gone(&reference) => read_segment(&self.chunks, &reference),
+                Ok(Some((reference, _))) if self.chunks.may_have_gone(&reference) => read_segment(&self.chunks, &reference),
                 Ok(_) => {
                     segments.push(number);
                     continue;
@@ -314,11 +356,6 @@ impl RecipeReader {
         let found = moved.resolve(&mut sought)?;
         resolved.put(moved.changes(), most, &segments, &mut sought, &found);
         Ok(())
-    }
-
-    /// Whether any record of a segment may lie in a container that is gone.
-    fn may_have_gone(&self, reference: &SegmentRef) -> bool {
-        self.chunks.is_placed || reference.uses.iter().any(|used| self.chunks.moved.is_gone(&used.container))
     }
 
     /// The records of a segment that a node of this stream lists.
@@ -367,9 +404,7 @@ impl RecipeReader {
 fn read_segment(chunks: &MetaChunks, reference: &SegmentRef) -> Result<Segment, RepositoryError> {
     let bytes = chunks.read(&reference.chunk)?;
     let mut segment = segment::decode(&bytes).map_err(|source| damaged(&reference.chunk, source))?;
-    if chunks.is_placed {
-        chunks.moved.arrange(segment.records.iter_mut().map(|record| &mut record.chunk))?;
-    }
+    chunks.resolver.place(&mut segment.records.iter_mut().map(|record| &mut record.chunk))?;
     let records = &segment.records;
     let total: u64 = records.iter().map(|record| u64::from(record.chunk.size)).sum();
     if total != reference.bytes || records.len() != reference.chunks as usize {

@@ -48,10 +48,9 @@ pub fn stats(context: &JobContext, versions: &[Version]) -> Result<RepositorySta
         stats.logical_bytes += counted.logical_bytes;
         let manifest = context.runtime.block_on(context.repository.manifest(version))?;
         let chunks = places.get_or_insert_with(|| MetaChunks::new(context)).for_reading(&manifest);
-        let is_named = |usage: &&ContainerUsage| chunks.is_placed() && usage.container.kind == ContainerKind::Data;
-        let (of_names, of_places): (Vec<&ContainerUsage>, Vec<_>) = manifest.containers.iter().partition(is_named);
-        used.extend(of_places.into_iter().map(|usage| (usage.container, *usage)));
-        named.extend(of_names.into_iter().map(|usage| (usage.container, *usage)));
+        let (objects, names) = chunks.objects_and_names(&manifest);
+        used.extend(objects.into_iter().map(|usage| (usage.container, *usage)));
+        named.extend(names.into_iter().map(|usage| (usage.container, *usage)));
     }
     let objects = context.runtime.block_on(context.repository.store().list(""))?;
     let arranged = match &places {

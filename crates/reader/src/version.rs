@@ -12,6 +12,8 @@ use larder_job::JobContext;
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
+use crate::chunk_resolver::ReadingOrder;
+use crate::container_cache::read_plan::Sizes;
 use crate::container_cache::{FetchCounters, FetchOptions, FetchReport};
 use crate::entries::{Entries, EntriesBelow, PlacedEntry};
 use crate::read_lease::{ReadError, Reading};
@@ -85,6 +87,16 @@ impl VersionReader {
     /// The manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// How large the containers are that the version names, and those where its chunks were moved to.
+    pub fn sizes(&self) -> Sizes {
+        self.chunks.sizes(&self.manifest)
+    }
+
+    /// The order in which containers that are used in the order of the stream are best read.
+    pub fn reading_order(&self) -> ReadingOrder {
+        self.chunks.reading_order()
     }
 
     /// All entries in path order. Ends after the first error: what follows it has no known place.

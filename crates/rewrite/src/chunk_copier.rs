@@ -155,8 +155,8 @@ pub struct ChunkCopier {
     uploads: Arc<Uploads>,
     data: Packer,
     metadata: Packer,
-    /// Whether chunks are named as the layout `lifecycle` does.
-    has_names: bool,
+    /// How chunks are named that are copied; `None`: by their places.
+    names: Option<MetaChunks>,
     /// Of how many chunks it is remembered where they were copied from and to.
     moves_max: usize,
     /// For what memory has no room for.
@@ -195,7 +195,7 @@ impl ChunkCopier {
             uploads,
             data,
             metadata: Packer::new(destination, ContainerKind::Meta, job),
-            has_names: false,
+            names: None,
             moves_max: usize::MAX,
             scratch: Some(std::env::temp_dir()),
             left: metadata::Left::default(),

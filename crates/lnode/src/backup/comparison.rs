@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 
 use bytes::Bytes;
 use larder_dedup::chain::{Chunk, Filter, Verdict};
-use larder_format::ids::{ContainerKind, JobId};
+use larder_format::ids::JobId;
 use larder_format::segment::ChunkRecord;
 use larder_format::{ChunkRef, Fingerprint};
 use larder_index::IndexRuntime;
@@ -37,15 +37,11 @@ impl ByteComparison {
     }
 
     fn stored(&self, chunk: &ChunkRef) -> Result<Bytes, RepositoryError> {
-        let may_be_elsewhere = self.chunks.is_placed() && chunk.container.kind == ContainerKind::Data;
         loop {
             let mut chunk = *chunk;
-            if may_be_elsewhere {
-                self.chunks.moved().place([&mut chunk])?;
-            }
+            self.chunks.locate(&mut chunk)?;
             match self.runtime.block_on(self.reader.read(&chunk)) {
-                Err(error)
-                    if may_be_elsewhere && is_missing(&error) && self.chunks.moved().learn([chunk.container])? => {}
+                Err(error) if is_missing(&error) && self.chunks.relocates(&chunk)? => {}
                 read => return read,
             }
         }

@@ -3,22 +3,14 @@
 use std::path::PathBuf;
 
 use larder_dedup::chain::{Chunk, Filter, Verdict};
-use larder_dedup::{GroupFilter, NeighbourIndex, NewFile};
+use larder_dedup::{GroupFilter, NewFile};
 use larder_format::recipe::SegmentRef;
 use larder_format::segment::ChunkRecord;
 use larder_job::scratch;
 use larder_store::RepositoryError;
 
 use super::bases::BaseSegments;
-
-/// Which of the chunks are found that were there before.
-#[derive(Debug, Clone)]
-pub(super) enum Finding {
-    /// Those that come in runs, when memory is short: whatever else comes back is stored again, and shared by a pass.
-    Sampled,
-    /// All (layout `lifecycle`): no pass looks for others. What memory has no room for is in files in this folder.
-    Exact(Option<PathBuf>),
-}
+use super::layout_policy::LayoutPolicy;
 
 /// Gives files in a folder, as long as there is one.
 pub(super) fn files_in(folder: Option<PathBuf>) -> NewFile {
@@ -68,18 +60,15 @@ pub(super) struct BaseFilters {
 
 impl BaseFilters {
     /// Filters that take about `budget` bytes of memory together; `None` when there is no base.
-    pub(super) fn new(bases: Vec<BaseSegments>, budget: usize, finding: &Finding) -> Option<Self> {
+    pub(super) fn new(
+        bases: Vec<BaseSegments>,
+        budget: usize,
+        policy: &dyn LayoutPolicy,
+        scratch: &Option<PathBuf>,
+    ) -> Option<Self> {
         let share = budget.checked_div(bases.len())?;
-        let new = |segments| {
-            let filter = match finding {
-                Finding::Sampled => GroupFilter::new(segments, share),
-                Finding::Exact(scratch) => {
-                    GroupFilter::exact(segments, NeighbourIndex::new(share / 2, files_in(scratch.clone())), share / 2)
-                }
-            };
-            BaseFilter { filter: Some(filter) }
-        };
-        let in_order = matches!(finding, Finding::Exact(_));
+        let new = |segments| BaseFilter { filter: Some(policy.base_filter(segments, share, scratch)) };
+        let in_order = policy.asks_in_order();
         Some(Self { bases: bases.into_iter().map(new).collect(), in_order, last: 0, found_last: false })
     }
 

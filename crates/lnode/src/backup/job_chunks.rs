@@ -6,13 +6,14 @@
 use std::path::PathBuf;
 
 use larder_dedup::chain::Filter;
-use larder_dedup::{Bloom, GroupFilter, GrowingIndex, OlderChunks, OwnChunks};
+use larder_dedup::{Bloom, GroupFilter, OlderChunks, OwnChunks};
 use larder_format::ids::JobId;
 use larder_store::RepositoryError;
 
 use super::bases::OrphanedContainers;
 use super::comparison::ByteComparison;
-use super::filters::{BaseFilters, Finding, files_in};
+use super::filters::BaseFilters;
+use super::layout_policy::LayoutPolicy;
 use super::overflow::Overflow;
 
 /// The filters of what this job has stored itself.
@@ -27,16 +28,10 @@ pub(super) struct Own {
 impl Own {
     /// Filters that take about `budget` bytes of memory together. Of 12 MiB, the default, the newest
     /// 60,000 chunks are found in memory and another 590,000 exactly in the file; of still more, those that come in runs.
-    pub(super) fn new(budget: usize, scratch: Option<PathBuf>, job: JobId, finding: &Finding) -> Self {
+    pub(super) fn new(budget: usize, scratch: Option<PathBuf>, job: JobId, policy: &dyn LayoutPolicy) -> Self {
         let twelfths = |count| budget / 12 * count;
-        let overflow = Overflow::new(scratch, job);
-        let older = match finding {
-            Finding::Sampled => OlderChunks::new(overflow, twelfths(6), twelfths(2)),
-            Finding::Exact(scratch) => {
-                let index = GrowingIndex::new(twelfths(6), files_in(scratch.clone()));
-                OlderChunks::exact(overflow, index, twelfths(2))
-            }
-        };
+        let overflow = Overflow::new(scratch.clone(), job);
+        let older = policy.older_chunks(overflow, twelfths(6), twelfths(2), &scratch);
         Self { bloom: Bloom::new(twelfths(1)), newest: OwnChunks::new(twelfths(3)), older }
     }
 

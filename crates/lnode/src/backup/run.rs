@@ -8,11 +8,9 @@ use std::sync::Arc;
 use crossbeam_channel::{bounded, unbounded};
 use larder_format::entry::{Timestamp, path_order};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
-use larder_format::layout::Layout;
 use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::{ContainerUsage, Manifest, SourceKind, Statistics, Summary};
 use larder_format::recipe::Recipe;
-use larder_format::sketch::Sketch;
 use larder_job::{Ending, JobContext, LeaseKeeper};
 use larder_reader::{Entries, MetaChunks, Missing, RecipeReader, missing_containers};
 use larder_store::RepositoryError;
@@ -25,7 +23,7 @@ use super::bases::OrphanedContainers;
 use super::compare::{Comparison, Rules};
 use super::comparison::ByteComparison;
 use super::feed::{Feeder, Feeding};
-use super::filters::Finding;
+use super::layout_policy::{self, LayoutPolicy};
 use super::prediction::{Predictor, Track};
 use super::root_coverage::Wanted;
 use super::sequence::{BaseReaders, Parts, Sequencer, Streams};
@@ -43,10 +41,10 @@ pub fn backup(context: &JobContext, input: Input, options: &BackupOptions) -> Re
     let started_ms = context.clock.now_ms();
     let job = JobId::new(started_ms, random(repository.entropy())?);
     let cutting = Cutting::new(repository.config(), repository.keys()).ok_or(BackupError::WorkerDied)?;
-    let Bases { candidates, before, merge_before, layout, input } = find_bases(context, options, job, input, &cutting)?;
+    let Bases { candidates, before, merge_before, policy, input } = find_bases(context, options, job, input, &cutting)?;
     let announced = match options.dry_run {
-        true => Announced { bases: candidates, adopts: Vec::new(), before, merge_before, layout, keeper: None },
-        false => Announced { before, merge_before, ..announce(context, options, job, candidates, layout)? },
+        true => Announced { bases: candidates, adopts: Vec::new(), before, merge_before, policy, keeper: None },
+        false => Announced { before, merge_before, ..announce(context, options, job, candidates, policy)? },
     };
     let result = run(context, input, options, job, started_ms, &cutting, &announced);
     // The lease of a job that failed stays open: that is what tells the next run where its uploads are.
@@ -69,10 +67,6 @@ impl Candidate {
     }
 }
 
-/// In the layout `lifecycle`, so many versions before the base serve as bases too when too much is lost without them. Releases of
-/// several lines, taken in turn, find in the third what the line had before; a fourth was worth nothing on any set that was measured.
-const BASES_MORE: usize = 2;
-
 /// What the job may build on: checked to be there *after* the lease that pins it was written.
 struct Announced {
     bases: Vec<Candidate>,
@@ -81,7 +75,7 @@ struct Announced {
     before: Option<Version>,
     /// Chunks born before this version have stayed duplicate long enough to be merged.
     merge_before: Option<JobId>,
-    layout: Layout,
+    policy: &'static dyn LayoutPolicy,
     keeper: Option<LeaseKeeper>,
 }
 
@@ -94,7 +88,7 @@ struct Bases {
     /// The version before which chunks must have been born to be merged.
     merge_before: Option<JobId>,
     /// How the series lies in containers.
-    layout: Layout,
+    policy: &'static dyn LayoutPolicy,
     input: Sampled,
 }
 
@@ -117,10 +111,8 @@ fn find_bases(
     catalog.versions.sort_by_key(|version| std::cmp::Reverse(version.id()));
     let of_series = catalog.versions.iter().filter(|version| version.summary.series == options.series);
     // A chunk that this version finds again is duplicate once more than there are versions since it was born.
-    let layout = of_series.clone().next().map_or(options.layout, |newest| newest.summary.layout);
-    // In the layout `lifecycle` what lies together now may be torn apart.
-    let merge_after = options.merge_after.filter(|_| layout == Layout::Standard);
-    let merge_before = merge_after.and_then(|times| match times.get() {
+    let policy = layout_policy::of(of_series.clone().next().map_or(options.layout, |newest| newest.summary.layout));
+    let merge_before = policy.merge_after(options).and_then(|times| match times.get() {
         1 => Some(job),
         times => of_series.map(Version::id).nth(times - 2),
     });
@@ -128,14 +120,13 @@ fn find_bases(
     let own = match options.base {
         Some(id) => {
             let version = versions.find(|version| version.id() == id).ok_or(BackupError::NoSuchBase { id })?;
-            expect_shared(&version.summary, &options.series, layout)?;
+            expect_shared(&version.summary, &options.series, policy)?;
             Some(Candidate { version, why: WhyBase::Asked })
         }
         None => versions.next().map(|version| Candidate { version, why: WhyBase::Newest }),
     };
-    if own.is_some() || !options.find_similar || layout != Layout::Standard {
-        let mut older =
-            versions.take(if options.base.is_none() && layout == Layout::Lifecycle { BASES_MORE } else { 0 });
+    if own.is_some() || !policy.finds_similar(options) {
+        let mut older = versions.take(if options.base.is_none() { policy.bases_before() } else { 0 });
         let before = older.next();
         let mut candidates: Vec<_> = own.into_iter().collect();
         // What the newest lost, or the one before, says what is to be expected.
@@ -149,17 +140,16 @@ fn find_bases(
             }
             false => before,
         };
-        return Ok(Bases { candidates, before, merge_before, layout, input: Sampled::untouched(input) });
+        return Ok(Bases { candidates, before, merge_before, policy, input: Sampled::untouched(input) });
     }
     let (similar, input) = find_similar(context, input, cutting)?;
     let similar = similar.into_iter().map(|version| Candidate { version, why: WhyBase::Similar });
-    Ok(Bases { candidates: similar.collect(), before: None, merge_before, layout, input })
+    Ok(Bases { candidates: similar.collect(), before: None, merge_before, policy, input })
 }
 
 /// An error when a version that was asked for has no chunks that one of this series may share.
-fn expect_shared(base: &Summary, series: &str, layout: Layout) -> Result<(), BackupError> {
-    let is_shared = base.layout == layout && (layout == Layout::Standard || base.series == series);
-    if is_shared {
+fn expect_shared(base: &Summary, series: &str, policy: &dyn LayoutPolicy) -> Result<(), BackupError> {
+    if base.layout == policy.layout() && policy.shares_with(base, series) {
         return Ok(());
     }
     Err(BackupError::UnsharedBase {
@@ -167,7 +157,7 @@ fn expect_shared(base: &Summary, series: &str, layout: Layout) -> Result<(), Bac
         series: base.series.clone(),
         layout: base.layout,
         wanted: series.to_owned(),
-        wanted_layout: layout,
+        wanted_layout: policy.layout(),
     })
 }
 
@@ -176,7 +166,7 @@ fn announce(
     options: &BackupOptions,
     job: JobId,
     mut candidates: Vec<Candidate>,
-    layout: Layout,
+    policy: &'static dyn LayoutPolicy,
 ) -> Result<Announced, BackupError> {
     let repository = &context.repository;
     let series = repository.keys().series_key(&options.series);
@@ -184,13 +174,13 @@ fn announce(
     let mut adopts: Vec<_> = unfinished
         .into_iter()
         .filter(|other| other.lease.kind == JobKind::Backup && other.lease.series == options.series)
-        .filter(|other| other.lease.layout == Some(layout) || !repository.keeps(Rule::OneLayout))
+        .filter(|other| other.lease.layout == Some(policy.layout()) || !repository.keeps(Rule::OneLayout))
         .map(|other| Pin { series, job: other.job })
         .collect();
     let lease = Lease {
         pins: candidates.iter().map(Candidate::pin).collect(),
         adopts: adopts.clone(),
-        layout: Some(layout),
+        layout: Some(policy.layout()),
         ..context.lease(JobKind::Backup, &options.series)
     };
     let mut keeper = None;
@@ -233,7 +223,7 @@ fn announce(
         Some(keeper) => keeper,
         None => LeaseKeeper::open(context, job, lease)?,
     });
-    Ok(Announced { bases, adopts, before: None, merge_before: None, layout, keeper })
+    Ok(Announced { bases, adopts, before: None, merge_before: None, policy, keeper })
 }
 
 /// A base whose manifest was read.
@@ -335,8 +325,7 @@ fn run(
     let containers = table(&streams, &bases, &uploads)?;
     let followed = bases.first().filter(|base| base.is_followed).map(|base| &base.manifest);
     let sketch = streams.sketcher.finish(followed.map(|base| (&base.summary.sketch, base.data.bytes())));
-    // Nobody else builds on what is of the layout `lifecycle`.
-    let sketch = if announced.layout == Layout::Standard { sketch } else { Sketch::default() };
+    let sketch = announced.policy.sketch_for_others(sketch);
     let mut tags = options.tags.clone();
     tags.sort();
     tags.dedup();
@@ -356,7 +345,7 @@ fn run(
         statistics: report.statistics.clone(),
         attempt: random(repository.entropy())?,
         sketch,
-        layout: announced.layout,
+        layout: announced.policy.layout(),
         more_bases: report.bases.iter().skip(1).map(|base| base.id).collect(),
     };
     let manifest = Manifest { summary: summary.clone(), data: streams.data, metadata: streams.metadata, containers };
@@ -408,16 +397,9 @@ fn pipeline(
         false => Destination::Store { pool: handle.clone(), uploads: uploads.clone() },
     };
     let chunks = MetaChunks::new(context);
-    let mut skips = None;
-    if announced.layout == Layout::Lifecycle {
-        skips = match &announced.before {
-            Some(before) => before_base(context, before, &chunks)?.map(Skips::measured),
-            None => bases.iter().any(|base| base.why == WhyBase::Before).then(Skips::counted),
-        };
-    }
-    let finding = match announced.layout {
-        Layout::Standard => Finding::Sampled,
-        Layout::Lifecycle => Finding::Exact(options.scratch.clone()),
+    let skips = match &announced.before {
+        Some(before) => before_base(context, before, &chunks)?.map(Skips::measured),
+        None => bases.iter().any(|base| base.why == WhyBase::Before).then(Skips::counted),
     };
     let recipes: Vec<_> = bases
         .iter()
@@ -463,7 +445,7 @@ fn pipeline(
         ignore_inode: options.ignore_inode,
         base_started_ms,
     };
-    let data_packer = Packer::new(destination.clone(), ContainerKind::Data, job).for_layout(announced.layout);
+    let data_packer = Packer::new(destination.clone(), ContainerKind::Data, job).for_layout(announced.policy.layout());
     let mut sequencer = Sequencer::new(Parts {
         job,
         cutting: cutting.clone(),
@@ -478,7 +460,7 @@ fn pipeline(
         }),
         index_memory: options.index_memory,
         scratch: options.scratch.clone(),
-        finding,
+        policy: announced.policy,
         skips,
         merge_before: announced.merge_before,
         wanted: Wanted::new(&options.paths),

@@ -31,7 +31,8 @@ use super::bases::{BaseSegments, OrphanedContainers};
 use super::batch::{self, BatchDone, Ready};
 use super::comparison::ByteComparison;
 use super::feed::{Fate, Fed};
-use super::filters::{BaseFilters, Finding};
+use super::filters::BaseFilters;
+use super::layout_policy::LayoutPolicy;
 use super::job_chunks::{Own, data_filters, metadata_filters};
 use super::prediction::{Sighting, Track};
 use super::root_coverage::Wanted;
@@ -54,7 +55,7 @@ pub(super) struct Parts {
     pub(super) index_memory: usize,
     /// Folder for what that has no room for.
     pub(super) scratch: Option<PathBuf>,
-    pub(super) finding: Finding,
+    pub(super) policy: &'static dyn LayoutPolicy,
     /// Measures what is found in no base and was there before.
     pub(super) skips: Option<Skips>,
     /// Runs of chunks born before this version become superchunks.
@@ -128,7 +129,7 @@ pub(super) struct Sequencer {
 
 impl Sequencer {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { bases, index_memory, finding, .. } = parts;
+        let Parts { bases, index_memory, policy, .. } = parts;
         let whole = bases.first().filter(|base| base.missing.is_empty());
         let data = RecipeWriter::new(whole.map(|base| base.data.recipe()));
         let metadata = RecipeWriter::new(whole.map(|base| base.metadata.recipe()));
@@ -145,9 +146,9 @@ impl Sequencer {
             data,
             metadata,
             blocks: BlockBuilder::new(),
-            data_base: BaseFilters::new(data_bases, index_memory / 2, &finding),
-            meta_base: BaseFilters::new(meta_bases, index_memory / 8, &finding),
-            own: Own::new(index_memory / 4, parts.scratch, parts.job, &finding),
+            data_base: BaseFilters::new(data_bases, index_memory / 2, policy, &parts.scratch),
+            meta_base: BaseFilters::new(meta_bases, index_memory / 8, policy, &parts.scratch),
+            own: Own::new(index_memory / 4, parts.scratch, parts.job, policy),
             orphans: parts.orphans.map(|orphans| GroupFilter::new(orphans, index_memory / 8)),
             comparison: parts.comparison,
             skips: parts.skips,

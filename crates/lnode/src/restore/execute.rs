@@ -9,7 +9,7 @@ use larder_format::compress::Decompressor;
 use larder_format::entry::{Entry, EntryKind};
 use larder_format::ids::ContainerId;
 use larder_job::{JobContext, Problem};
-use larder_reader::{FetchCounters, Reading, is_missing, read_plan};
+use larder_reader::{FetchCounters, Reading, ReadingOrder, is_missing, read_plan};
 use larder_source::target::{FileDecision, FileWriter, PutDecision, Target, TargetCause, TargetError};
 use larder_store::container_reader::OpenContainer;
 use larder_store::{Repository, RepositoryError};
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::RestoreError;
-use super::plan::{FileTask, Order, Progressing, Run, Window};
+use super::plan::{FileTask, Progressing, Run, Window};
 
 /// Counters that threads share.
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ pub(super) struct Execution<'a> {
     /// How large containers are: tells which are used sparsely, and what memory they take.
     pub(super) sizes: &'a read_plan::Sizes,
     /// In which order containers are read.
-    pub(super) order: Order,
+    pub(super) order: ReadingOrder,
     /// Requests under way; 0: one, and only when what came before is written out.
     pub(super) prefetch: usize,
     /// Counts what is read.

@@ -11,7 +11,7 @@ use larder_chunking::Fingerprinter;
 use larder_format::ChunkRef;
 use larder_format::entry::Entry;
 use larder_format::ids::ContainerId;
-use larder_reader::RecordCursor;
+use larder_reader::{ReadingOrder, RecordCursor};
 use larder_source::target::{FileWriter, TargetError};
 use larder_store::RepositoryError;
 use parking_lot::Mutex;
@@ -106,15 +106,6 @@ pub(super) enum PlanError {
     /// The target failed.
     #[error(transparent)]
     Target(#[from] TargetError),
-}
-
-/// The order in which the containers of a window are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
-    /// As the stream uses them first.
-    OfUse,
-    /// As they were written: what was arranged lies in the order of its categories, and a slow disk reads forward.
-    OfContainers,
 }
 
 /// See the module header.
@@ -239,9 +230,10 @@ impl Window {
     }
 
     /// Brings the runs into the order in which they are carried out: by container, then by place.
-    pub(super) fn sort(&mut self, order: Order) {
-        if order == Order::OfContainers && !self.containers.is_sorted() {
-            self.containers.sort_unstable();
+    pub(super) fn sort(&mut self, order: ReadingOrder) {
+        let used = self.containers.clone();
+        order(&mut self.containers);
+        if self.containers != used {
             let before = std::mem::take(&mut self.numbers);
             self.numbers = self.containers.iter().zip(0..).map(|(id, number)| (*id, number)).collect();
             let mut numbers = vec![0; self.containers.len()];

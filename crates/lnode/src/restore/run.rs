@@ -4,9 +4,8 @@ use std::sync::atomic::Ordering;
 
 use larder_chunking::Fingerprinter;
 use larder_format::entry::{Entry, EntryKind};
-use larder_format::layout::Layout;
 use larder_job::JobContext;
-use larder_reader::{EntriesBelow, PlacedEntry, Reading, RecordCursor, VersionReader, is_missing, read_plan};
+use larder_reader::{EntriesBelow, PlacedEntry, Reading, ReadingOrder, RecordCursor, VersionReader, is_missing, read_plan};
 use larder_source::PathText;
 use larder_source::target::{DirDecision, LinkDecision, NodeDecision, PutDecision, Target, TargetCause, TargetError};
 use larder_store::RepositoryError;
@@ -16,7 +15,7 @@ use super::afterwards::is_below;
 use super::budget::Budget;
 use super::compare_existing::Existing;
 use super::execute::{Counters, Execution, Missing, add, expect_damage, is_fatal, with_causes};
-use super::plan::{FileTask, Order, PlanError, Progressing, Run, Wanted, Window};
+use super::plan::{FileTask, PlanError, Progressing, Run, Wanted, Window};
 use super::{RestoreError, RestoreOptions, RestoreReport};
 
 /// Restores a version, or a part of it, into a target.
@@ -60,7 +59,7 @@ pub(super) struct Restore<'a> {
     pub(super) root: Root,
     counters: Counters,
     sizes: read_plan::Sizes,
-    order: Order,
+    order: ReadingOrder,
     budget: Budget,
     window: Window,
     /// The newest folder that was made and does not lie in another one that was: nothing lies below it yet.
@@ -116,12 +115,7 @@ impl<'a> Restore<'a> {
             }
         };
         let root = Root { subpath, strip };
-        let sizes = read_plan::Sizes::of(reader.manifest());
-        // Arranged containers are as the disk has them, one behind the other.
-        let order = match reader.manifest().summary.layout {
-            Layout::Standard => Order::OfUse,
-            Layout::Lifecycle => Order::OfContainers,
-        };
+        let (sizes, order) = (reader.sizes(), reader.reading_order());
         Ok(Self {
             context,
             reading,

@@ -146,7 +146,6 @@ impl Uses {
         folder: &Path,
     ) -> Result<Self, RepositoryError> {
         let chunks = recipe.chunks().clone();
-        let needs_records = chunks.is_placed() || pieces != Pieces::Whole;
         let mut builder = Builder::new(touches_max, folder);
         let nodes = recipe.recipe().nodes.len();
         for number in (0..nodes).rev() {
@@ -167,8 +166,7 @@ impl Uses {
                 if !segments.contains(&this) {
                     continue;
                 }
-                let is_gone = || segment.uses.iter().any(|used| chunks.moved().is_gone(&used.container));
-                if !needs_records && !is_gone() {
+                if pieces == Pieces::Whole && !chunks.may_have_gone(segment) {
                     for used in segment.uses.iter().rev() {
                         builder.push(this, numbers.of(Pieces::Whole.unit(used.container, 0)), used.bytes);
                     }

@@ -6,11 +6,12 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use larder_format::container::{CONTAINER_TARGET, FRAME_TARGET, LIFECYCLE_PAYLOAD, PAYLOAD_TARGET_MAX, TAIL_GUESS};
+use larder_format::container::{FRAME_TARGET, TAIL_GUESS};
 use larder_format::ids::{ContainerId, ContainerKind};
-use larder_format::layout::Layout;
 use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_store::container_reader::GAP_MAX;
+
+use crate::chunk_resolver::Sum;
 
 /// What data containers hold: as the manifest says, and of others, where chunks were moved to, as much as a full one holds that
 /// compresses like those. Who has to know better must ask the store, which costs more than it saves.
@@ -36,26 +37,12 @@ impl Measure {
 }
 
 impl Sizes {
-    /// What a manifest tells.
-    pub fn of(manifest: &Manifest) -> Self {
+    /// What a manifest tells. `full` gives the size of a full container.
+    pub(crate) fn of(manifest: &Manifest, full: impl FnOnce(Sum) -> Measure) -> Self {
         let data = manifest.containers.iter().filter(|usage| usage.container.kind == ContainerKind::Data);
         let known: HashMap<_, _> = data.map(|usage| (usage.container, Measure::of(usage))).collect();
         let sum = |of: fn(&Measure) -> u64| known.values().map(|held| u128::from(of(held))).sum::<u128>();
-        let (payload, object) = (sum(|measure| measure.payload), sum(|measure| measure.object));
-        let scaled = |bytes: u64, by: u128, of: u128| {
-            (u128::from(bytes) * by).checked_div(of).map_or(bytes, |scaled| scaled as u64)
-        };
-        let typical = match manifest.summary.layout {
-            Layout::Standard => {
-                let object_bytes = CONTAINER_TARGET as u64;
-                let full = scaled(object_bytes, payload, object).clamp(object_bytes, PAYLOAD_TARGET_MAX as u64);
-                Measure { payload: full, object: object_bytes }
-            }
-            Layout::Lifecycle => {
-                let full = LIFECYCLE_PAYLOAD as u64;
-                Measure { payload: full, object: scaled(full, object, payload) }
-            }
-        };
+        let typical = full(Sum { payload: sum(|measure| measure.payload), object: sum(|measure| measure.object) });
         Self { known, typical }
     }
 

@@ -93,8 +93,8 @@ impl Containers {
         Self {
             repository: context.repository.clone(),
             runtime: context.runtime.clone(),
+            sizes: recipe.chunks().sizes(manifest),
             recipe,
-            sizes: Sizes::of(manifest),
             pieces: Pieces::Whole,
             numbers: Numbers::default(),
             schedule: Schedule::new(Uses::default(), limits),
@@ -170,7 +170,7 @@ impl Containers {
     fn fits(&self, at_once: u64, pieces: Pieces) -> bool {
         let memory = self.options.memory(self.memory) as u64;
         let Measure { payload, object } = self.sizes.typical();
-        let disk = if self.recipe.chunks().is_placed() { 0 } else { self.options.cache_disk };
+        let disk = self.recipe.chunks().disk_for_whole(self.options.cache_disk);
         let (bytes, room) = match pieces {
             Pieces::Whole => (object, memory.saturating_add(disk)),
             Pieces::Of(bytes) => {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use larder_format::container::ContainerIndex;
 use larder_format::ids::{ContainerId, ContainerKind};
-use larder_format::manifest::Manifest;
+use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_format::metadata::decode_block;
 use larder_format::recipe::{Recipe, SegmentRef, decode_node};
 use larder_format::segment::{self, ChunkRecord};
@@ -157,40 +157,46 @@ impl<'a> Structure<'a> {
     /// Looks at one version.
     pub(super) fn version(&mut self, manifest: &Manifest) -> Result<(), CheckError> {
         self.chunks = self.chunks.for_reading(manifest);
+        let (objects, names) = self.chunks.objects_and_names(manifest);
         // What is not there may have been moved. Metadata is not.
         let listed = &self.listed;
-        let missing = manifest.containers.iter().map(|usage| usage.container);
+        let missing = objects.iter().map(|usage| usage.container);
         let missing = missing.filter(|id| id.kind == ContainerKind::Data && !listed.contains_key(id));
-        let is_placed = self.chunks.is_placed();
-        let missing = missing.filter(|_| !is_placed);
         let mut missing = missing.filter(|id| !self.chunks.moved().is_gone(id)).peekable();
         if missing.peek().is_some() {
             self.chunks.moved().learn(missing)?;
         }
-        for usage in &manifest.containers {
+        for usage in objects {
             let id = usage.container;
-            // Of what is only named the records tell which containers are used.
-            let is_name = self.chunks.is_placed() && id.kind == ContainerKind::Data;
-            if is_name && !self.listed.contains_key(&id) || self.chunks.moved().is_gone(&id) {
-                continue;
+            if !self.chunks.moved().is_gone(&id) && self.used.insert(id) {
+                self.container(usage)?;
             }
-            if !is_name && !self.used.insert(id) {
-                continue;
-            }
-            // It may be newer than the list.
-            let size = if self.is_there(id)? { self.listed.get(&id) } else { None };
-            match size {
-                None => self.found_bad(id, "it is missing", None),
-                Some(size) if *size != usage.object_bytes => {
-                    let why = format!("it has {size} bytes instead of {}", usage.object_bytes);
-                    self.found_bad(id, why, None);
-                }
-                Some(_) => {}
+        }
+        // The records tell which containers are used of those that are only named.
+        for usage in names {
+            let id = usage.container;
+            if self.listed.contains_key(&id) && !self.chunks.moved().is_gone(&id) {
+                self.container(usage)?;
             }
         }
         let whole = [(&manifest.data, ContainerKind::Data), (&manifest.metadata, ContainerKind::Meta)];
         for (recipe, kind) in whole {
             self.recipe(recipe, kind)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a container is there, and has the size that the manifest says. It may be newer than the list.
+    fn container(&mut self, usage: &ContainerUsage) -> Result<(), CheckError> {
+        let id = usage.container;
+        let size = if self.is_there(id)? { self.listed.get(&id) } else { None };
+        match size {
+            None => self.found_bad(id, "it is missing", None),
+            Some(size) if *size != usage.object_bytes => {
+                let why = format!("it has {size} bytes instead of {}", usage.object_bytes);
+                self.found_bad(id, why, None);
+            }
+            Some(_) => {}
         }
         Ok(())
     }
@@ -254,24 +260,21 @@ impl<'a> Structure<'a> {
     fn segment(&mut self, reference: &SegmentRef, kind: ContainerKind) -> Result<(), CheckError> {
         let chunk = &reference.chunk;
         let Some(bytes) = self.read(chunk)? else { return Ok(()) };
-        let mut records = match segment::decode(&bytes) {
-            Ok(segment) => segment.records,
+        let (mut records, mut names): (Vec<ChunkRecord>, Vec<_>) = match segment::decode(&bytes) {
+            Ok(segment) => segment.records.into_iter().partition(|record| self.chunks.is_object(&record.chunk.container)),
             Err(error) => {
                 self.found_bad(chunk.container, error.to_string(), Some(range(chunk)));
                 return Ok(());
             }
         };
-        match self.chunks.is_placed() && kind == ContainerKind::Data {
-            true => self.place(&mut records)?,
-            false => {
-                let moved = self.chunks.moved();
-                let away = records.extract_if(.., |record| moved.is_gone(&record.chunk.container));
-                let found = &self.found;
-                let away = away.map(|record| record.chunk).filter(|chunk| !found.contains(&found_chunk(chunk)));
-                self.moved_away.extend(away);
-                self.find_moved(self.moved_away_max)?;
-            }
-        }
+        let moved = self.chunks.moved();
+        let away = records.extract_if(.., |record| moved.is_gone(&record.chunk.container));
+        let found = &self.found;
+        let away = away.map(|record| record.chunk).filter(|chunk| !found.contains(&found_chunk(chunk)));
+        self.moved_away.extend(away);
+        self.find_moved(self.moved_away_max)?;
+        self.place(&mut names)?;
+        records.append(&mut names);
         records.iter().try_for_each(|record| self.record(&record.chunk))?;
         if kind == ContainerKind::Meta {
             let stretch = self.blocks(&records)?;

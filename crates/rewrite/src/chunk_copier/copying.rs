@@ -85,17 +85,12 @@ impl ChunkCopier {
 
     /// Chunks are named from now on as this version of the layout `lifecycle` and those like it do.
     pub fn reads_names(&mut self, manifest: &Manifest) {
-        self.has_names = true;
-        self.chunks.moved().expect(manifest.containers.iter().map(|usage| usage.container));
+        self.names = Some(self.chunks.for_names(manifest));
     }
 
     /// Sets chunks to where they are now, as far as that is known.
     pub(super) fn place(&self, chunks: &mut [ChunkRef]) -> Result<(), RewriteError> {
-        match self.has_names {
-            true => self.chunks.moved().place(chunks)?,
-            false => self.chunks.moved().lead_on(chunks)?,
-        }
-        Ok(())
+        Ok(self.names.as_ref().unwrap_or(&self.chunks).locate_all(chunks)?)
     }
 }
 

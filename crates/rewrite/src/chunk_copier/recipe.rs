@@ -9,7 +9,6 @@ use std::sync::Arc;
 use larder_chunking::Fingerprint;
 use larder_format::ChunkRef;
 use larder_format::ids::ContainerId;
-use larder_format::layout::Layout;
 use larder_format::manifest::Manifest;
 use larder_format::recipe::SegmentRef;
 use larder_format::segment::{self, Segment};
@@ -101,9 +100,7 @@ impl ChunkCopier {
             shared_chunks: 0,
             shared_bytes: 0,
         };
-        if manifest.summary.layout == Layout::Lifecycle {
-            self.reads_names(manifest);
-        }
+        self.names.get_or_insert_with(|| self.chunks.for_reading(manifest));
         let known: HashSet<_> = manifest.containers.iter().map(|usage| usage.container).collect();
         // Where the index leads to is not this version's: it may be retired in its turn.
         let leaves = |container: &ContainerId| gives_up(container) || !known.contains(container);

@@ -410,9 +410,7 @@ impl Places {
     /// Where a chunk is; `None`: that cannot be found out.
     fn of(&self, chunk: &ChunkRef) -> Option<ChunkRef> {
         let mut place = *chunk;
-        if self.chunks.is_placed() {
-            self.chunks.moved().place([&mut place]).ok()?;
-        }
+        self.chunks.locate(&mut place).ok()?;
         Some(place)
     }
 }

@@ -1,0 +1,172 @@
+//! What a backup does otherwise in each layout: chosen once for a job, by [`of`].
+//!
+//! `standard` shares chunks between all series, and a pass finds what a backup has missed. `lifecycle` shares them within a
+//! series only, and no pass looks for more, so that a backup has to find all duplicates by itself.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use larder_dedup::{GroupFilter, GrowingIndex, NeighbourIndex, OlderChunks};
+use larder_format::layout::Layout;
+use larder_format::manifest::Summary;
+use larder_format::sketch::Sketch;
+
+use super::BackupOptions;
+use super::bases::BaseSegments;
+use super::filters::files_in;
+use super::overflow::Overflow;
+
+/// See the module header.
+pub(super) trait LayoutPolicy: fmt::Debug + Send + Sync {
+    /// The layout that the version records.
+    fn layout(&self) -> Layout;
+
+    /// After how many versions equal chunks are merged to superchunks.
+    fn merge_after(&self, options: &BackupOptions) -> Option<NonZeroUsize>;
+
+    /// Whether a series without versions looks for similar versions of others.
+    fn finds_similar(&self, options: &BackupOptions) -> bool;
+
+    /// How many versions before the newest may serve as bases too.
+    fn bases_before(&self) -> usize;
+
+    /// Whether a version of `series` may share chunks with a base of this layout.
+    fn shares_with(&self, base: &Summary, series: &str) -> bool;
+
+    /// What the version says of its chunks to backups of other series.
+    fn sketch_for_others(&self, sketch: Sketch) -> Sketch;
+
+    /// The filter for the chunks of a base, in about `budget` bytes of memory.
+    fn base_filter(
+        &self,
+        segments: BaseSegments,
+        budget: usize,
+        scratch: &Option<PathBuf>,
+    ) -> GroupFilter<BaseSegments>;
+
+    /// Whether the first base is always asked first, so that what several have is named as it has it.
+    fn asks_in_order(&self) -> bool;
+
+    /// The filter for chunks that the job has stored itself and that left its memory. `index` and `loaded` are bytes.
+    fn older_chunks(
+        &self,
+        overflow: Overflow,
+        index: usize,
+        loaded: usize,
+        scratch: &Option<PathBuf>,
+    ) -> OlderChunks<Overflow>;
+}
+
+/// The policy of a layout.
+pub(super) fn of(layout: Layout) -> &'static dyn LayoutPolicy {
+    match layout {
+        Layout::Standard => &Standard,
+        Layout::Lifecycle => &Lifecycle,
+    }
+}
+
+#[derive(Debug)]
+struct Standard;
+
+impl LayoutPolicy for Standard {
+    fn layout(&self) -> Layout {
+        Layout::Standard
+    }
+
+    fn merge_after(&self, options: &BackupOptions) -> Option<NonZeroUsize> {
+        options.merge_after
+    }
+
+    fn finds_similar(&self, options: &BackupOptions) -> bool {
+        options.find_similar
+    }
+
+    fn bases_before(&self) -> usize {
+        0
+    }
+
+    fn shares_with(&self, _: &Summary, _: &str) -> bool {
+        true
+    }
+
+    fn sketch_for_others(&self, sketch: Sketch) -> Sketch {
+        sketch
+    }
+
+    /// Finds chunks that come in runs, when memory is short. Others are stored again, and shared by a pass.
+    fn base_filter(&self, segments: BaseSegments, budget: usize, _: &Option<PathBuf>) -> GroupFilter<BaseSegments> {
+        GroupFilter::new(segments, budget)
+    }
+
+    fn asks_in_order(&self) -> bool {
+        false
+    }
+
+    fn older_chunks(
+        &self,
+        overflow: Overflow,
+        index: usize,
+        loaded: usize,
+        _: &Option<PathBuf>,
+    ) -> OlderChunks<Overflow> {
+        OlderChunks::new(overflow, index, loaded)
+    }
+}
+
+#[derive(Debug)]
+struct Lifecycle;
+
+impl LayoutPolicy for Lifecycle {
+    fn layout(&self) -> Layout {
+        Layout::Lifecycle
+    }
+
+    /// Never: chunks that lie together now may be separated later.
+    fn merge_after(&self, _: &BackupOptions) -> Option<NonZeroUsize> {
+        None
+    }
+
+    fn finds_similar(&self, _: &BackupOptions) -> bool {
+        false
+    }
+
+    /// Two, when too much is lost without them. Releases of several lines, taken in turn, find in the third what the line had
+    /// before; a fourth was worth nothing on any set that was measured.
+    fn bases_before(&self) -> usize {
+        2
+    }
+
+    fn shares_with(&self, base: &Summary, series: &str) -> bool {
+        base.series == series
+    }
+
+    /// Nothing: no other series builds on it.
+    fn sketch_for_others(&self, _: Sketch) -> Sketch {
+        Sketch::default()
+    }
+
+    /// Finds all chunks. The index that memory has no room for is in files.
+    fn base_filter(
+        &self,
+        segments: BaseSegments,
+        budget: usize,
+        scratch: &Option<PathBuf>,
+    ) -> GroupFilter<BaseSegments> {
+        GroupFilter::exact(segments, NeighbourIndex::new(budget / 2, files_in(scratch.clone())), budget / 2)
+    }
+
+    fn asks_in_order(&self) -> bool {
+        true
+    }
+
+    fn older_chunks(
+        &self,
+        overflow: Overflow,
+        index: usize,
+        loaded: usize,
+        scratch: &Option<PathBuf>,
+    ) -> OlderChunks<Overflow> {
+        OlderChunks::exact(overflow, GrowingIndex::new(index, files_in(scratch.clone())), loaded)
+    }
+}
