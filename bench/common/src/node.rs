@@ -23,8 +23,8 @@ use larder_format::recipe::decode_node;
 use larder_format::segment;
 use larder_gnode::defragment::{DefragmentOptions, compact, plans};
 use larder_gnode::forget::pin_of;
-use larder_gnode::pass::{self, PassOptions, PassReport, Surroundings};
-use larder_job::{Cancel, Clock, JobContext, NoProgress};
+use larder_gnode::pass::{self, PassOptions, PassReport};
+use larder_job::{Cancel, Clock, Identity, JobContext, NoProgress};
 use larder_lnode::{BackupOptions, Input, RestoreOptions, backup, restore};
 use larder_reader::FetchReport;
 use larder_source::target::{Target, TargetOptions};
@@ -127,14 +127,14 @@ impl Node {
         let repository = runtime.block_on(Repository::init(store, config, PASSWORD.as_bytes(), fields, entropy))?;
         let context = JobContext {
             repository,
-            runtime: runtime.handle().into(),
+            executor: runtime.handle().into(),
             clock: Arc::new(Ticking(AtomicU64::new(1_600_000_000_000))),
             threads: THREADS,
             memory: MEMORY,
             renew_every: larder_store::jobs::RENEW_EVERY,
             cancel: Cancel::default(),
             progress: Arc::new(NoProgress),
-            host: "bench".to_owned(),
+            identity: Identity { host: "bench".to_owned(), program: "bench".to_owned(), process: 1 },
         };
         Ok(Self { context, runtime })
     }
@@ -182,19 +182,9 @@ impl Node {
     /// # Errors
     /// When the nodes fail.
     pub fn pass(&self, options: &PassOptions) -> anyhow::Result<(PassReport, Cost)> {
-        let clock = self.context.clock.clone();
-        let surroundings = Surroundings {
-            repository: self.context.repository.clone(),
-            now_ms: Arc::new(move || clock.now_ms()),
-            stop: Arc::new(|| false),
-            host: "bench".to_owned(),
-            program: "bench".to_owned(),
-            process: 1,
-            executor: pass::Executor::Threads,
-        };
         // Nobody else works on the repository: what a pass decides to delete need not wait for its age.
         let options = PassOptions { min_age: Duration::ZERO, ..options.clone() };
-        self.measured(|| Ok(self.runtime.block_on(pass::run(&surroundings, &options))?))
+        self.measured(|| Ok(self.runtime.block_on(pass::run(&self.context, &options))?))
     }
 
     fn measured<T>(&self, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<(T, Cost)> {

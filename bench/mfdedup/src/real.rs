@@ -167,7 +167,7 @@ impl Run {
     fn extents(&self) -> anyhow::Result<HashMap<ContainerId, Extents>> {
         let repository = self.node.context.repository.clone();
         let newest = self.node.runtime.block_on(Current::look(&repository))?.base()?;
-        let io = IndexIo { repository, runtime: self.node.runtime.handle().clone().into() };
+        let io = IndexIo { repository, executor: self.node.runtime.handle().clone().into() };
         let table: TableView<ContainerExtents> = TableView::new(io, &newest.manifest.runs, LookupOptions::default());
         let mut extents = HashMap::new();
         for record in table.scan(0..=u64::MAX, 1 << 20) {

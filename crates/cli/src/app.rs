@@ -204,14 +204,14 @@ impl App {
     pub(crate) fn context(&self, repository: Repository, progress: Arc<dyn Progress>) -> JobContext {
         JobContext {
             repository,
-            runtime: self.runtime().handle().into(),
+            executor: self.runtime().handle().into(),
             clock: Arc::new(SystemClock),
             threads: self.threads(),
             memory: self.global.memory(),
             renew_every: RENEW_EVERY,
             cancel: self.interrupts.job_begins(),
             progress,
-            host: environment::host(),
+            identity: environment::identity(),
         }
     }
 
@@ -219,15 +219,20 @@ impl App {
     pub(crate) fn reading(&self, repository: Repository) -> JobContext {
         JobContext {
             repository,
-            runtime: self.runtime().handle().into(),
+            executor: self.runtime().handle().into(),
             clock: Arc::new(SystemClock),
             threads: self.threads(),
             memory: self.global.memory(),
             renew_every: RENEW_EVERY,
             cancel: Cancel::default(),
             progress: Arc::new(Remarks(self.out.clone())),
-            host: environment::host(),
+            identity: environment::identity(),
         }
+    }
+
+    /// What a pass or a repair of the index needs, which `cancel` stops.
+    pub(crate) fn maintaining(&self, repository: &Repository, cancel: &Cancel) -> JobContext {
+        JobContext { cancel: cancel.clone(), ..self.reading(repository.clone()) }
     }
 
     /// How contents are fetched.

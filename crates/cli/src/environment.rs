@@ -1,9 +1,10 @@
-//! What the surroundings say: the location of the repository, host and user, folders.
+//! What the environment says: the location of the repository, host and user, folders.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use larder_job::Identity;
 use larder_source::Owners;
 use larder_store::Location;
 
@@ -46,6 +47,12 @@ pub(crate) fn host() -> String {
     let name = rustix::system::uname();
     let name = name.nodename().to_string_lossy();
     if name.is_empty() { "localhost".to_owned() } else { name.into_owned() }
+}
+
+/// Who does the jobs of this process.
+pub(crate) fn identity() -> Identity {
+    let program = format!("larder {}", env!("CARGO_PKG_VERSION"));
+    Identity { host: host(), program, process: std::process::id() }
 }
 
 /// Name of the user, or its number.

@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("head {:?}", manifest.head);
     manifest.versions.iter().for_each(|version| println!("{version:?}"));
     manifest.queue.iter().for_each(|queued| println!("queued {queued:?}"));
-    let io = IndexIo { repository, runtime: runtime.handle().into() };
+    let io = IndexIo { repository, executor: runtime.handle().into() };
     let containers: TableView<Containers> = TableView::new(io.clone(), &manifest.runs, LookupOptions::default());
     let mut facts: BTreeMap<u32, ContainerFacts> = BTreeMap::new();
     for record in containers.scan(0..=u64::MAX, 1 << 20) {

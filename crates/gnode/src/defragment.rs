@@ -202,7 +202,7 @@ fn find_duplicates(
     let context = &JobContext { repository, ..context.clone() };
     let leaving: HashSet<_> = sparse.iter().flatten().map(|usage| usage.container).collect();
     for attempt in 1..=ATTEMPTS {
-        let found = context.runtime.block_on(Current::look(&context.repository));
+        let found = context.executor.block_on(Current::look(&context.repository));
         let found = found.and_then(Current::base);
         let found = found.and_then(|index| match index.number {
             0 => Ok(Duplicates::default()),
@@ -298,7 +298,7 @@ impl Defragmenter {
         let pins = std::iter::once(&plan.version).chain(&others).map(pin_of).collect();
         let pin = pin_of(&plan.version);
         // The number is chosen before the lease, which has to name it. If it is taken by then, so is the work.
-        let generation = context.runtime.block_on(repository.next_generation(pin))?;
+        let generation = context.executor.block_on(repository.next_generation(pin))?;
         let lease =
             Lease { pins, generation: Some(generation), ..context.lease(JobKind::Task, &plan.version.summary.series) };
         let job = JobId::new(lease.written_ms, random(repository.entropy())?);
@@ -324,11 +324,11 @@ impl Defragmenter {
     ) -> Result<(Defragmented, bool), DefragmentError> {
         let context = &self.context;
         let (repository, pin) = (&context.repository, pin_of(&plan.version));
-        let newest = context.runtime.block_on(look_at(repository, &plan.version))?;
+        let newest = context.executor.block_on(look_at(repository, &plan.version))?;
         let Some(version) = newest.filter(|newest| newest.generation == plan.version.generation) else {
             return Ok((Defragmented::Overtaken, true));
         };
-        let manifest = context.runtime.block_on(repository.manifest(&version))?;
+        let manifest = context.executor.block_on(repository.manifest(&version))?;
         let sharing = Sharing::announced(context, &manifest, others, &plan.duplicates)?;
         let stays = |leave: &&Leave| !sharing.may_leave(leave);
         if plan.leaves.iter().filter(stays).count() == plan.leaves.len() {
@@ -348,7 +348,7 @@ impl Defragmenter {
         let written = match copier.finish() {
             Ok(written) => written,
             // A pass took this task for dead, and its containers with it.
-            Err(_) if context.runtime.block_on(repository.is_fenced(pin, generation)) => {
+            Err(_) if context.executor.block_on(repository.is_fenced(pin, generation)) => {
                 return Ok((Defragmented::Overtaken, true));
             }
             Err(error) => return Err(error.into()),
@@ -371,7 +371,7 @@ impl Defragmenter {
                 why: "its recipe uses containers that its table does not have",
             },
         })?;
-        match context.runtime.block_on(repository.commit_generation(pin.series, &relaid, generation)) {
+        match context.executor.block_on(repository.commit_generation(pin.series, &relaid, generation)) {
             Ok(created) => {
                 self.copied.remember(&plan.version, &moves);
                 Ok((done, created.all_answered))

@@ -3,6 +3,7 @@
 use larder_format::ErrorKind;
 use larder_format::ids::JobId;
 use larder_index::IndexError;
+use larder_job::Cancel;
 use larder_rewrite::chunk_copier::RewriteError;
 use larder_store::{RepositoryError, StoreError};
 
@@ -94,6 +95,11 @@ impl PassError {
             Self::Repository(error) => error.kind(),
         }
     }
+}
+
+/// An error when a pass shall stop that has decided nothing so far.
+pub(crate) fn stop_if_asked(cancel: &Cancel) -> Result<(), PassError> {
+    if cancel.is_cancelled() { Err(PassError::Interrupted) } else { Ok(()) }
 }
 
 impl From<StoreError> for PassError {

@@ -140,7 +140,7 @@ async fn moved(repository: &Repository) -> Result<HashMap<ContainerId, Vec<(Cont
         let mut numbers: Vec<u32> = gone.iter().flat_map(|(_, forwards)| forwards).copied().collect();
         numbers.sort_unstable();
         numbers.dedup();
-        let facts = io.runtime.block_on(table.get(&numbers))?;
+        let facts = io.executor.block_on(table.get(&numbers))?;
         let there: HashMap<u32, (ContainerId, u64)> = numbers
             .into_iter()
             .zip(facts)
@@ -149,7 +149,7 @@ async fn moved(repository: &Repository) -> Result<HashMap<ContainerId, Vec<(Cont
         let of = |forwards: Vec<u32>| forwards.iter().filter_map(|number| there.get(number).copied()).collect();
         Ok::<_, IndexError>(gone.into_iter().map(|(id, forwards)| (id, of(forwards))).collect())
     };
-    Executor::default().run(repository, read).await
+    Executor::threads().run(repository, read).await
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use larder_format::layout::Layout;
 use larder_format::lease::Pin;
 use larder_format::manifest::{ContainerUsage, Register};
 use larder_index::{Containers, IndexError, IndexPass, IndexSnapshot, LookupOptions, TableView};
-use larder_job::{NoProgress, Progress};
+use larder_job::{Cancel, NoProgress, Progress};
 
 use crate::lifespans::{Numbers, is_used};
 
@@ -194,7 +194,7 @@ impl IndexCheck {
 /// Compares an index with everything it speaks of. Memory: the records of all containers, and the pass's. Blocks on the pass's runtime.
 pub fn index_check(pass: &IndexPass, index: &IndexSnapshot) -> Result<IndexCheck, IndexError> {
     // Nobody stops it, so it is never left unfinished.
-    Ok(index_check_watched(pass, index, &NoProgress, &|| false)?.unwrap_or_default())
+    Ok(index_check_watched(pass, index, &NoProgress, &Cancel::default())?.unwrap_or_default())
 }
 
 /// The same, telling how far it is in bytes of containers; `None` when it was asked to stop.
@@ -202,7 +202,7 @@ pub(crate) fn index_check_watched(
     pass: &IndexPass,
     index: &IndexSnapshot,
     progress: &dyn Progress,
-    stop: &dyn Fn() -> bool,
+    cancel: &Cancel,
 ) -> Result<Option<IndexCheck>, IndexError> {
     let mut agreement = IndexCheck::default();
     let table: TableView<Containers> = TableView::new(pass.io.clone(), &index.manifest.runs, LookupOptions::default());
@@ -237,7 +237,7 @@ pub(crate) fn index_check_watched(
     containers.retain(|_, facts| facts.state == ContainerState::Live);
     progress.expect(0, containers.values().map(|facts| facts.object_bytes).sum());
     progress.expectation_is_complete();
-    let finished = copies::compare(pass, index, containers, &needs, &mut agreement, progress, stop)?;
+    let finished = copies::compare(pass, index, containers, &needs, &mut agreement, progress, cancel)?;
     Ok(finished.then_some(agreement))
 }
 
@@ -282,7 +282,7 @@ fn compare_versions(
     containers: &BTreeMap<u32, ContainerFacts>,
     agreement: &mut IndexCheck,
 ) -> Result<(), IndexError> {
-    let (repository, runtime) = (&pass.io.repository, &pass.io.runtime);
+    let (repository, runtime) = (&pass.io.repository, &pass.io.executor);
     let (registers, marks) = runtime.block_on(async {
         let marks = repository.list_marks().await?;
         Ok::<_, IndexError>((repository.list_registers().await?, marks))

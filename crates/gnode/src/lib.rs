@@ -30,5 +30,4 @@ pub mod proof;
 pub mod reclaim;
 pub mod repair;
 pub mod retention;
-mod surroundings;
 mod tables;

@@ -7,15 +7,12 @@
 //! Costs a read for every manifest and every container's tables, a sort of all chunks (on disk beyond the memory of a pass) and some 200
 //! bytes of memory a container.
 
-use std::sync::Arc;
-
 use larder_format::ids::JobId;
 use larder_index::{Current, IndexPass, PassRuns};
-use larder_job::Progress;
+use larder_job::JobContext;
 
 use crate::error::PassError;
 use crate::index_check::{IndexCheck, index_check_watched};
-use crate::surroundings::Surroundings;
 use crate::tables::{IndexWork, Limits, MEMORY_DEFAULT, index_pass};
 
 /// How often a newer index is looked at instead.
@@ -31,26 +28,26 @@ pub struct Proof {
 }
 
 /// Compares the newest index with containers and versions, as the store has them.
-pub async fn prove(surroundings: &Surroundings, progress: Arc<dyn Progress>) -> Result<Proof, PassError> {
-    let repository = surroundings.repository.through(surroundings.repository.store().without_cache());
+pub async fn prove(context: &JobContext) -> Result<Proof, PassError> {
+    let repository = context.repository.through(context.repository.store().without_cache());
     for attempt in 1.. {
         let index = Current::look(&repository).await?.base()?;
         let number = index.number;
         if number == 0 {
             return Ok(Proof::default());
         }
-        let (progress, stop) = (progress.clone(), surroundings.stop.clone());
+        let (progress, cancel) = (context.progress.clone(), context.cancel.clone());
         let limits = Limits::of_memory(MEMORY_DEFAULT);
-        let work = IndexWork { executor: surroundings.executor, repository: &repository, limits };
+        let work = IndexWork { executor: &context.executor, repository: &repository, limits };
         let compared = work
             .run(move |io| {
                 // It writes nothing, so its runs need no name.
                 let pass: IndexPass = index_pass(io, PassRuns::new(JobId([0; 16])), limits);
-                index_check_watched(&pass, &index, &*progress, &*stop)
+                index_check_watched(&pass, &index, &*progress, &cancel)
             })
             .await;
         let is_clean = matches!(&compared, Ok(Some(agreement)) if agreement.count == 0);
-        if !is_clean && !(surroundings.stop)() {
+        if !is_clean && !context.cancel.is_cancelled() {
             let newest = Current::look(&repository).await?.base()?;
             match newest.number != number {
                 true if attempt < ATTEMPTS => continue,

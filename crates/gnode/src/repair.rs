@@ -23,17 +23,16 @@ use larder_format::lease::Pin;
 use larder_format::manifest::{ContainerUsage, Register};
 use larder_format::names;
 use larder_index::{Current, Draft, IndexError, IndexPass, IndexSnapshot, PassRuns, Published, State, Turn, publish};
-use larder_job::renewing;
+use larder_job::{Cancel, JobContext, renewing};
 use larder_store::repository::random;
 use larder_store::rules::Rule;
 use larder_store::survey::SeenLease;
 use larder_store::{Repository, RepositoryError};
 
-use crate::error::PassError;
+use crate::error::{PassError, stop_if_asked};
 use crate::index_check::{IndexCheck, index_check};
 use crate::known_versions::{Contents, Ledger};
-use crate::surroundings::Surroundings;
-use crate::tables::{IndexWork, Limits, MEMORY_DEFAULT, index_pass};
+use crate::tables::{IndexWork, Limits, MEMORY_DEFAULT, copying, index_pass};
 use crate::tables::{WithChunks, discard, with_chunks};
 
 /// Manifests that are read at once.
@@ -68,13 +67,13 @@ pub struct Rebuilt {
 }
 
 /// Makes the index again and publishes it.
-pub async fn rebuild(surroundings: &Surroundings) -> Result<Rebuilt, PassError> {
-    rebuild_within(surroundings, MEMORY_DEFAULT).await
+pub async fn rebuild(context: &JobContext) -> Result<Rebuilt, PassError> {
+    rebuild_within(context, MEMORY_DEFAULT).await
 }
 
 /// The same with so much memory for tables.
-pub(crate) async fn rebuild_within(surroundings: &Surroundings, memory: usize) -> Result<Rebuilt, PassError> {
-    let repository = surroundings.repository.through(surroundings.repository.store().without_cache());
+pub(crate) async fn rebuild_within(context: &JobContext, memory: usize) -> Result<Rebuilt, PassError> {
+    let repository = context.repository.through(context.repository.store().without_cache());
     // The number comes before everything else (`PublishFirst`).
     let current = Current::settle(&repository).await?;
     let claimed = match current.state {
@@ -84,12 +83,12 @@ pub(crate) async fn rebuild_within(surroundings: &Surroundings, memory: usize) -
     };
     let turn = current.turn_of_rebuild(claimed)?;
     let number = turn.number;
-    let lease = surroundings.lease(number);
+    let lease = context.lease_of_task(number);
     let job = JobId::new(lease.written_ms, random(repository.entropy())?);
     let mut open = repository.open_lease(job, lease).await?;
     let mut may_appear = false;
-    let work = rebuild_announced(surroundings, &repository, memory, current.snapshot, &turn, job, &mut may_appear);
-    let rebuilt = renewing(&repository, &mut open, &*surroundings.now_ms, work).await;
+    let work = rebuild_announced(context, &repository, memory, current.snapshot, &turn, job, &mut may_appear);
+    let rebuilt = renewing(&repository, &mut open, &*context.clock, work).await;
     // As long as the index may still come to be created, the lease says what it belongs to.
     if !may_appear {
         match repository.end_task(&open).await {
@@ -117,7 +116,7 @@ async fn highest_claim(repository: &Repository) -> Result<u64, RepositoryError> 
 }
 
 async fn rebuild_announced(
-    surroundings: &Surroundings,
+    context: &JobContext,
     repository: &Repository,
     memory: usize,
     old: IndexSnapshot,
@@ -126,29 +125,28 @@ async fn rebuild_announced(
     may_appear: &mut bool,
 ) -> Result<Rebuilt, PassError> {
     let mut rebuilt = Rebuilt::default();
-    let work = IndexWork { executor: surroundings.executor, repository, limits: Limits::of_memory(memory) };
-    let stop = || if (surroundings.stop)() { Err(PassError::Interrupted) } else { Ok(()) };
+    let work = IndexWork { executor: &context.executor, repository, limits: Limits::of_memory(memory) };
     let base = without_tables(&old.manifest);
     let mut ledger = Ledger::load(work, &base).await?;
-    let named = ingest_versions(repository, &mut ledger, &stop, &mut rebuilt).await?;
+    let named = ingest_versions(repository, &mut ledger, &context.cancel, &mut rebuilt).await?;
     ledger.prune(&|_| true);
     for (layout, containers) in named {
         ledger.ingest_named(&containers, layout).ok_or(PassError::UnknownTables)?;
     }
-    stop()?;
+    stop_if_asked(&context.cancel)?;
     // After the versions, or what a new one uploaded would look as if it were gone.
     let search = moved::look(repository, &mut ledger).await?;
     let gone: HashSet<ContainerId> = search.gone().collect();
     let arranged: HashSet<ContainerId> = search.arranged_gone().collect();
     let is_complete = search.is_complete() && rebuilt.unreadable_versions.is_empty();
     let unread = search.unread()?;
-    stop()?;
+    stop_if_asked(&context.cancel)?;
     let mut written = ledger.write(work, job, &base.manifest).await?;
     let mut manifest = (*base.manifest).clone();
     manifest.head.pass = job;
-    manifest.head.time_ms = (surroundings.now_ms)();
-    manifest.head.host.clone_from(&surroundings.host);
-    manifest.head.program.clone_from(&surroundings.program);
+    manifest.head.time_ms = context.clock.now_ms();
+    manifest.head.host.clone_from(&context.identity.host);
+    manifest.head.program.clone_from(&context.identity.program);
     manifest.head.statistics = PassStatistics {
         containers: written.containers,
         versions_ingested: written.ingested,
@@ -161,8 +159,8 @@ async fn rebuild_announced(
     (manifest.versions, manifest.runs) = (written.versions, written.runs);
     let (ids, sketches) = (written.ids, std::mem::take(&mut written.sketches));
     let first_new = base.manifest.head.next_container;
-    let context = surroundings.context(repository, NonZeroUsize::MIN);
-    let find = move |pass: &IndexPass, draft: &mut Draft<'_>| moved::find(pass, draft, &search, &context);
+    let reading = copying(context, repository, NonZeroUsize::MIN);
+    let find = move |pass: &IndexPass, draft: &mut Draft<'_>| moved::find(pass, draft, &search, &reading);
     let WithChunks { mut manifest, ingested, left_over, then: found } =
         with_chunks(work, ids, manifest, first_new, sketches, find).await?;
     rebuilt.reclaimed = found.reclaimed.len() as u64;
@@ -184,7 +182,7 @@ async fn rebuild_announced(
     rebuilt.different_chunks = ingested.new_chunks;
     rebuilt.unreadable_containers = ingested.unreadable;
     rebuilt.unreadable_containers.retain(|(id, _)| !found.reclaimed.contains(id));
-    stop()?;
+    stop_if_asked(&context.cancel)?;
     *may_appear = true;
     match publish(repository, turn, manifest).await? {
         Published::Won { all_answered, .. } => {
@@ -233,7 +231,7 @@ async fn named_versions(repository: &Repository) -> Result<BTreeSet<Pin>, Reposi
 async fn ingest_versions(
     repository: &Repository,
     ledger: &mut Ledger,
-    stop: &impl Fn() -> Result<(), PassError>,
+    cancel: &Cancel,
     rebuilt: &mut Rebuilt,
 ) -> Result<Vec<Named>, PassError> {
     let named = named_versions(repository).await?;
@@ -278,7 +276,7 @@ async fn ingest_versions(
     let mut reads = futures::stream::iter(reads).buffered(MANIFESTS_AHEAD);
     let mut held = Vec::new();
     while let Some(read) = reads.next().await {
-        stop()?;
+        stop_if_asked(cancel)?;
         let (pin, committed, unreadable) = read?;
         for (at, (generation, contents)) in committed.into_iter().enumerate() {
             if at == 0 && !marks.contains(&pin) {
@@ -295,11 +293,11 @@ async fn ingest_versions(
 }
 
 /// Compares the newest index with containers and versions.
-pub async fn compare(surroundings: &Surroundings) -> Result<(u64, IndexCheck), PassError> {
-    let repository = surroundings.repository.through(surroundings.repository.store().without_cache());
+pub async fn compare(context: &JobContext) -> Result<(u64, IndexCheck), PassError> {
+    let repository = context.repository.through(context.repository.store().without_cache());
     let index = Current::look(&repository).await?.base()?;
     let limits = Limits::of_memory(MEMORY_DEFAULT);
-    let work = IndexWork { executor: surroundings.executor, repository: &repository, limits };
+    let work = IndexWork { executor: &context.executor, repository: &repository, limits };
     let compared = move |io| {
         // It writes nothing, so its runs need no name.
         let pass: IndexPass = index_pass(io, PassRuns::new(JobId([0; 16])), limits);

@@ -7,6 +7,7 @@ use larder_format::ids::{ByteCount, RunId};
 use larder_format::index_manifest::IndexManifest;
 use larder_format::names;
 use larder_index::{Draft, Executor, IndexIo, IndexPass, IndexSnapshot, OBJECT_TARGET, PassRuns};
+use larder_job::{JobContext, NoProgress};
 use larder_store::{Repository, StoreError};
 
 use crate::error::PassError;
@@ -42,6 +43,14 @@ pub(crate) const THREADS_MAX: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 /// Writers that a thread has at most: of chunks and of copies. Each has one object growing and one on its way.
 const OBJECTS_OF_A_THREAD: usize = 4;
 
+/// Bytes of memory for checking and copying chunks, beside the buffers of the threads.
+const COPY_MEMORY: usize = 64 << 20;
+
+/// The context in which a pass reads and writes contents, through this view of its repository.
+pub(crate) fn copying(context: &JobContext, repository: &Repository, threads: NonZeroUsize) -> JobContext {
+    JobContext { threads, memory: COPY_MEMORY, progress: Arc::new(NoProgress), ..context.through(repository) }
+}
+
 /// What work on tables may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
@@ -62,7 +71,7 @@ impl Limits {
 /// What work on tables needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IndexWork<'a> {
-    pub(crate) executor: Executor,
+    pub(crate) executor: &'a Executor,
     pub(crate) repository: &'a Repository,
     pub(crate) limits: Limits,
 }

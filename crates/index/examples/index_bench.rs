@@ -110,7 +110,7 @@ fn open(folder: &Path) -> Result<(tokio::runtime::Runtime, IndexIo), Failure> {
     let fields =
         KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 };
     let repository = runtime.block_on(Repository::init(store, config, b"bench", fields, Arc::new(SystemEntropy)))?;
-    let io = IndexIo { repository, runtime: runtime.handle().into() };
+    let io = IndexIo { repository, executor: runtime.handle().into() };
     Ok((runtime, io))
 }
 

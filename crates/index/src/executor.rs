@@ -31,112 +31,113 @@ use tokio::task::JoinHandle;
 
 use crate::io::IndexIo;
 
-/// Where work runs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Executor {
-    /// On threads of the runtime.
-    #[default]
-    Threads,
-    /// In turns with the task that wants it, one step after the other.
-    Stepped,
-}
-
-impl Executor {
-    /// Does the work, with what it reads and writes through. Called on a runtime.
-    pub async fn run<T: Send + 'static>(
-        self,
-        repository: &Repository,
-        work: impl FnOnce(IndexIo) -> T + Send + 'static,
-    ) -> T {
-        let (handle, repository) = (Handle::current(), repository.clone());
-        match self {
-            Self::Threads => {
-                let work = move || work(IndexIo { repository, runtime: handle.into() });
-                match tokio::task::spawn_blocking(work).await {
-                    Ok(result) => result,
-                    Err(error) => resume_unwind(error.into_panic()),
-                }
-            }
-            Self::Stepped => in_turns(handle, move |runtime| work(IndexIo { repository, runtime })).await,
-        }
-    }
-}
-
-/// What work waits with. Cheap to clone.
+/// Where work runs and what it waits with. Cheap to clone.
 #[derive(Clone)]
-pub struct IndexRuntime(Kind);
+pub struct Executor(Kind);
 
 #[derive(Clone)]
 enum Kind {
+    /// Work runs on threads of the runtime.
     Threads(Handle),
-    Stepped(Arc<Stepped>),
+    /// Work will run in turns with the task that wants it.
+    Stepped(Handle),
+    /// This is work that runs in turns.
+    InTurns(Arc<Stepped>),
 }
 
-impl fmt::Debug for IndexRuntime {
+impl fmt::Debug for Executor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_in_turns() { "IndexRuntime(in turns)" } else { "IndexRuntime(threads)" })
+        f.write_str(if self.is_in_turns() { "Executor(in turns)" } else { "Executor(threads)" })
     }
 }
 
 /// Work on threads that are none of the runtime's, or none on which it polls.
-impl From<Handle> for IndexRuntime {
+impl From<Handle> for Executor {
     fn from(handle: Handle) -> Self {
         Self(Kind::Threads(handle))
     }
 }
 
-impl From<&Handle> for IndexRuntime {
+impl From<&Handle> for Executor {
     fn from(handle: &Handle) -> Self {
         handle.clone().into()
     }
 }
 
-impl From<&IndexRuntime> for IndexRuntime {
-    fn from(runtime: &IndexRuntime) -> Self {
-        runtime.clone()
+impl From<&Executor> for Executor {
+    fn from(executor: &Executor) -> Self {
+        executor.clone()
     }
 }
 
-impl IndexRuntime {
+impl Executor {
+    /// On threads of the runtime on which this is called.
+    pub fn threads() -> Self {
+        Handle::current().into()
+    }
+
+    /// In turns with the task that wants the work, on the runtime on which this is called. Such work waits with the executor
+    /// that [`Self::run`] passes to it.
+    pub fn stepped() -> Self {
+        Self(Kind::Stepped(Handle::current()))
+    }
+
+    /// Does the work, with what it reads and writes through.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        repository: &Repository,
+        work: impl FnOnce(IndexIo) -> T + Send + 'static,
+    ) -> T {
+        let repository = repository.clone();
+        match &self.0 {
+            Kind::Threads(handle) => {
+                let executor = self.clone();
+                let work = move || work(IndexIo { repository, executor });
+                match handle.spawn_blocking(work).await {
+                    Ok(result) => result,
+                    Err(error) => resume_unwind(error.into_panic()),
+                }
+            }
+            Kind::Stepped(_) | Kind::InTurns(_) => {
+                in_turns(self.handle(), move |executor| work(IndexIo { repository, executor })).await
+            }
+        }
+    }
+
     /// Waits for a future. Not to be called where futures are polled.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         match &self.0 {
-            Kind::Threads(handle) => handle.block_on(future),
-            Kind::Stepped(turns) => turns.block_on(future),
+            Kind::Threads(handle) | Kind::Stepped(handle) => handle.block_on(future),
+            Kind::InTurns(turns) => turns.block_on(future),
         }
     }
 
     /// Has a future done beside, whether or not anybody waits for it.
     pub fn detach(&self, future: impl Future<Output = ()> + Send + 'static) {
         match &self.0 {
-            Kind::Threads(handle) => drop(handle.spawn(future)),
-            Kind::Stepped(turns) => turns.beside.lock().push(future.boxed()),
+            Kind::Threads(handle) | Kind::Stepped(handle) => drop(handle.spawn(future)),
+            Kind::InTurns(turns) => turns.beside.lock().push(future.boxed()),
         }
     }
 
     /// The runtime itself, for work that is never done in turns: what is spawned there runs by itself.
     pub fn handle(&self) -> Handle {
         match &self.0 {
-            Kind::Threads(handle) => handle.clone(),
-            Kind::Stepped(turns) => turns.handle.clone(),
+            Kind::Threads(handle) | Kind::Stepped(handle) => handle.clone(),
+            Kind::InTurns(turns) => turns.handle.clone(),
         }
-    }
-
-    /// Where work goes that is begun from here.
-    pub fn executor(&self) -> Executor {
-        if self.is_in_turns() { Executor::Stepped } else { Executor::Threads }
     }
 
     /// Whether nothing may run at the same time: work that could use several threads uses one.
     pub fn is_in_turns(&self) -> bool {
-        matches!(self.0, Kind::Stepped(_))
+        matches!(self.0, Kind::Stepped(_) | Kind::InTurns(_))
     }
 
     /// Has a future done beside.
     pub fn spawn<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Task<T> {
         match &self.0 {
-            Kind::Threads(handle) => Task(TaskKind::Spawned(handle.spawn(future))),
-            Kind::Stepped(turns) => turns.spawn(future),
+            Kind::Threads(handle) | Kind::Stepped(handle) => Task(TaskKind::Spawned(handle.spawn(future))),
+            Kind::InTurns(turns) => turns.spawn(future),
         }
     }
 }
@@ -282,7 +283,7 @@ struct InTurns<T> {
 /// Does work in turns with whoever polls the future.
 fn in_turns<T: Send + 'static>(
     handle: Handle,
-    work: impl FnOnce(IndexRuntime) -> T + Send + 'static,
+    work: impl FnOnce(Executor) -> T + Send + 'static,
 ) -> impl Future<Output = T> {
     let outcome: Outcome<T> = Arc::default();
     let (resume, resumed) = channel();
@@ -296,8 +297,8 @@ fn in_turns<T: Send + 'static>(
             let handle = handle.clone();
             let seat = Mutex::new(Seat { waker, resumed, said: says.clone() });
             let turns = Arc::new(Stepped { handle, seat, beside: Mutex::default() });
-            let runtime = IndexRuntime(Kind::Stepped(turns.clone()));
-            let result = catch_unwind(AssertUnwindSafe(|| work(runtime)));
+            let executor = Executor(Kind::InTurns(turns.clone()));
+            let result = catch_unwind(AssertUnwindSafe(|| work(executor)));
             // What was done beside ends here as well, while it is this thread's turn.
             turns.beside.lock().clear();
             *outcome.lock() = Some(result);
@@ -359,7 +360,7 @@ mod tests {
         let begun = || tokio::time::Instant::now();
         let (sum, took) = on_paused_clock(async move {
             let start = begun();
-            let work = |runtime: IndexRuntime| {
+            let work = |runtime: Executor| {
                 let tasks: Vec<_> = (1..=10).map(|count| runtime.spawn(seconds(count))).collect();
                 let waited = runtime.block_on(seconds(3));
                 tasks.into_iter().map(|task| runtime.block_on(task.join())).sum::<u64>() + waited

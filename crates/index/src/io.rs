@@ -10,7 +10,7 @@ use larder_format::run::{Filter, RunIndex};
 use larder_store::Repository;
 
 use crate::error::{IndexError, damaged};
-use crate::executor::IndexRuntime;
+use crate::executor::Executor;
 use crate::layout::layout_of;
 
 /// The repository, and how to wait for requests to it. Cheap to clone.
@@ -21,7 +21,7 @@ pub struct IndexIo {
     /// The repository.
     pub repository: Repository,
     /// Waits for requests.
-    pub runtime: IndexRuntime,
+    pub executor: Executor,
 }
 
 /// Reads the end of an object: fences and trailer, and if asked for, the filter, in one request.

@@ -32,7 +32,7 @@ pub use compaction::{Compaction, TIER_RATIO};
 pub use current::{Current, State, Turn};
 pub use cursor::Cursor;
 pub use error::IndexError;
-pub use executor::{Executor, IndexRuntime, Task};
+pub use executor::{Executor, Task};
 pub use io::IndexIo;
 pub use layout::layout_of;
 pub use lookup::{LookupCost, LookupOptions, SortedLookup, TableReader};

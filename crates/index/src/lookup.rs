@@ -21,7 +21,7 @@ pub use fetch::LookupOptions;
 pub use stream::SortedLookup;
 
 use crate::error::IndexError;
-use crate::executor::IndexRuntime;
+use crate::executor::Executor;
 use crate::io::OpenedRun;
 use cache::OpenedRuns;
 use fetch::{Fetches, Wanted};
@@ -35,7 +35,7 @@ pub struct TableReader {
     opened: Arc<OpenedRuns>,
     options: LookupOptions,
     /// Has requests done beside; else the runtime that polls a lookup does.
-    runtime: Option<IndexRuntime>,
+    runtime: Option<Executor>,
 }
 
 /// What lookups have cost.
@@ -67,7 +67,7 @@ impl TableReader {
     }
 
     /// The same, with requests done beside by this runtime.
-    pub(crate) fn on(self, runtime: &IndexRuntime) -> Self {
+    pub(crate) fn on(self, runtime: &Executor) -> Self {
         Self { runtime: Some(runtime.clone()), ..self }
     }
 

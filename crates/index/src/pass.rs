@@ -40,7 +40,7 @@ pub struct IndexPass {
 impl IndexPass {
     /// With objects of the usual size. Where nothing may run at the same time, it has one thread.
     pub fn new(io: IndexIo, ids: PassRuns, threads: NonZeroUsize, memory: usize, folder: PathBuf) -> Self {
-        let threads = if io.runtime.is_in_turns() { NonZeroUsize::MIN } else { threads };
+        let threads = if io.executor.is_in_turns() { NonZeroUsize::MIN } else { threads };
         Self { io, ids, threads, memory, folder, object_target: OBJECT_TARGET }
     }
 

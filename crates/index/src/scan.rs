@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use crate::cursor::{BlockCursor, BlockPart, BlockSource, Cursor};
 use crate::error::{IndexError, damaged};
-use crate::executor::{IndexRuntime, Task};
+use crate::executor::{Executor, Task};
 use crate::io::{IndexIo, open_run};
 
 /// How much a scan fetches ahead.
@@ -61,7 +61,7 @@ impl RunScan {
         let runs: Vec<RunRef> = runs.iter().filter_map(clip).collect();
         let (sender, receiver) = mpsc::channel(1);
         let repository = io.repository.clone();
-        let fetching = io.runtime.spawn(async move {
+        let fetching = io.executor.spawn(async move {
             let mut spans = spans(repository, runs, readahead);
             while let Some(span) = spans.next().await {
                 if sender.send(span).await.is_err() {
@@ -69,7 +69,7 @@ impl RunScan {
                 }
             }
         });
-        Self(BlockCursor::new(Spans { runtime: io.runtime.clone(), receiver, span: None, _fetching: fetching }))
+        Self(BlockCursor::new(Spans { runtime: io.executor.clone(), receiver, span: None, _fetching: fetching }))
     }
 }
 
@@ -99,7 +99,7 @@ struct Span {
 }
 
 struct Spans {
-    runtime: IndexRuntime,
+    runtime: Executor,
     receiver: mpsc::Receiver<Result<Span, IndexError>>,
     span: Option<Span>,
     /// Ends when this does.

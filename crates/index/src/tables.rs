@@ -339,7 +339,7 @@ impl<T: TypedTable> TableView<T> {
     /// The table that these runs make; those of other tables are passed over.
     pub fn new(io: IndexIo, runs: &[RunRef], options: LookupOptions) -> Self {
         let runs: Vec<RunRef> = runs.iter().filter(|run| run.table == T::TABLE).copied().collect();
-        let reader = TableReader::new(io.repository.clone(), &runs, options).on(&io.runtime);
+        let reader = TableReader::new(io.repository.clone(), &runs, options).on(&io.executor);
         Self { io, runs, reader, table: PhantomData }
     }
 
@@ -391,7 +391,7 @@ impl<T: TypedTable> TableView<T> {
         memory: usize,
         mut each: impl FnMut(T::Key, Option<&[u8]>, Option<T::Value>) -> Result<(), IndexError>,
     ) -> Result<LookupCost, IndexError> {
-        let mut lookup = SortedLookup::new(self.reader.clone(), self.io.runtime.clone(), memory);
+        let mut lookup = SortedLookup::new(self.reader.clone(), self.io.executor.clone(), memory);
         lookup.join(queries, |key, query, found| {
             let value = found.map(T::decode_value).transpose().map_err(wrong_record::<T>(key))?;
             each(T::decode_key(key).map_err(wrong_record::<T>(key))?, query, value)

@@ -95,7 +95,7 @@ impl<'a> RunWriter<'a> {
         self.settle(UPLOADS - 1)?;
         let (store, name) = (self.io.repository.store().clone(), names::run(finished.run.id));
         let bytes = finished.bytes.into();
-        self.uploads.push_back(self.io.runtime.spawn(async move { store.create(&name, bytes).await }));
+        self.uploads.push_back(self.io.executor.spawn(async move { store.create(&name, bytes).await }));
         self.runs.push(RunRef { age: self.age, ..finished.run });
         Ok(())
     }
@@ -104,7 +104,7 @@ impl<'a> RunWriter<'a> {
     fn settle(&mut self, most: usize) -> Result<(), IndexError> {
         while self.uploads.len() > most {
             let Some(upload) = self.uploads.pop_front() else { break };
-            self.io.runtime.block_on(upload.join())?;
+            self.io.executor.block_on(upload.join())?;
         }
         Ok(())
     }

@@ -1,11 +1,11 @@
-//! What every job of an L-node needs: the repository, a runtime for requests, a clock, a way to stop, a way to be watched.
+//! What every job and every pass needs: the repository, an executor, a clock, a way to stop, a way to be watched, an identity.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use larder_index::IndexRuntime;
+use larder_index::Executor;
 use larder_store::Repository;
 
 /// Reads the time. A parameter, so that tests can set it.
@@ -26,19 +26,51 @@ impl Clock for SystemClock {
     }
 }
 
-/// Asks a running job to stop at the next good place. Clones share the wish.
-#[derive(Debug, Clone, Default)]
-pub struct Cancel(Arc<AtomicBool>);
+/// Asks a running job to stop at the next good place. Clones share the request.
+#[derive(Clone, Default)]
+pub struct Cancel(Arc<CancelState>);
+
+#[derive(Default)]
+struct CancelState {
+    is_cancelled: AtomicBool,
+    deadline: Option<Deadline>,
+}
+
+/// When a job stops at the latest.
+struct Deadline {
+    /// Stops the job as well, and is asked first.
+    outer: Cancel,
+    clock: Arc<dyn Clock>,
+    /// Milliseconds since the epoch.
+    at_ms: u64,
+}
 
 impl Cancel {
-    /// Asks.
-    pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
+    /// A new request that also holds when this one does, and from `at_ms` (milliseconds since the epoch by `clock`) on.
+    pub fn with_deadline(&self, clock: Arc<dyn Clock>, at_ms: u64) -> Self {
+        let deadline = Some(Deadline { outer: self.clone(), clock, at_ms });
+        Self(Arc::new(CancelState { is_cancelled: AtomicBool::new(false), deadline }))
     }
 
-    /// Whether somebody asked.
+    /// Asks the job to stop, and all whose request was derived from this one.
+    pub fn cancel(&self) {
+        self.0.is_cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the job shall stop: somebody asked, or its time is over.
     pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.is_cancelled.load(Ordering::Relaxed)
+            || self
+                .0
+                .deadline
+                .as_ref()
+                .is_some_and(|Deadline { outer, clock, at_ms }| outer.is_cancelled() || clock.now_ms() >= *at_ms)
+    }
+}
+
+impl std::fmt::Debug for Cancel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Cancel").field(&self.0.is_cancelled).finish()
     }
 }
 
@@ -95,14 +127,25 @@ pub struct NoProgress;
 
 impl Progress for NoProgress {}
 
-/// Everything a job needs beside its own options.
+/// Who does a job. Leases and indexes say it to people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// Name of the host.
+    pub host: String,
+    /// Name and version of the program.
+    pub program: String,
+    /// Number of the process.
+    pub process: u32,
+}
+
+/// Everything a job or a pass needs beside its own options.
 #[derive(Clone)]
 pub struct JobContext {
     /// The opened repository.
     pub repository: Repository,
-    /// Runs requests to the store. Jobs must not be run where it polls. What uses threads of its own (backups, restores, reading ahead)
-    /// takes the handle of a multi-thread runtime; laying out again and walking recipes can also be done in turns.
-    pub runtime: IndexRuntime,
+    /// Where work runs and what it waits with. Jobs of L-nodes block on it, so they must not run where it polls. Passes are async and
+    /// give it their work on tables.
+    pub executor: Executor,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// Threads for CPU work.
@@ -116,14 +159,33 @@ pub struct JobContext {
     pub cancel: Cancel,
     /// Watches the job.
     pub progress: Arc<dyn Progress>,
-    /// Name of this host, for leases.
-    pub host: String,
+    /// Who does it.
+    pub identity: Identity,
 }
 
 impl JobContext {
-    /// The same, waiting with this.
-    pub fn on(&self, runtime: &IndexRuntime) -> Self {
-        Self { runtime: runtime.clone(), ..self.clone() }
+    /// The same job, on another executor.
+    pub fn on(&self, executor: &Executor) -> Self {
+        Self { executor: executor.clone(), ..self.clone() }
+    }
+
+    /// The same job, over another view of its repository.
+    pub fn through(&self, repository: &Repository) -> Self {
+        Self { repository: repository.clone(), ..self.clone() }
+    }
+
+    /// The same job, but nobody can stop it: a part of it that has to come to its end.
+    pub fn uninterrupted(&self) -> Self {
+        Self { cancel: Cancel::default(), ..self.clone() }
+    }
+
+    /// The same job, which stops so long after it began.
+    pub fn limited_to(&self, max_duration: Option<Duration>, started_ms: u64) -> Self {
+        let Some(most) = max_duration else { return self.clone() };
+        // A part of a millisecond counts as a whole one.
+        let most_ms = u64::try_from(most.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        let cancel = self.cancel.with_deadline(self.clock.clone(), started_ms.saturating_add(most_ms));
+        Self { cancel, ..self.clone() }
     }
 }
 

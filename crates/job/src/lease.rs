@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use larder_format::ids::JobId;
 use larder_format::lease::{Done, JobKind, Lease};
-use larder_index::{IndexRuntime, Task};
+use larder_index::{Executor, Task};
 use larder_store::jobs::{OpenLease, RENEW_EVERY};
 use larder_store::{Repository, RepositoryError};
 use tokio::sync::oneshot;
@@ -13,6 +13,11 @@ use tokio::sync::oneshot;
 use crate::context::{Clock, JobContext};
 
 impl JobContext {
+    /// The lease of a task that begins now and counts when the index of this number is its own.
+    pub fn lease_of_task(&self, index: u64) -> Lease {
+        Lease { claims: Some(index), ..self.lease(JobKind::Task, "") }
+    }
+
     /// The lease of a job that begins now. It names nothing yet.
     pub fn lease(&self, kind: JobKind, series: &str) -> Lease {
         Lease {
@@ -20,8 +25,8 @@ impl JobContext {
             series: series.to_owned(),
             pins: Vec::new(),
             adopts: Vec::new(),
-            host: self.host.clone(),
-            process: std::process::id(),
+            host: self.identity.host.clone(),
+            process: self.identity.process,
             written_ms: self.clock.now_ms(),
             renew_seconds: u32::try_from(self.renew_every.as_secs()).unwrap_or(u32::MAX).max(1),
             claims: None,
@@ -55,7 +60,7 @@ impl Ending {
 
 /// Renews a lease in the background. Dropped without [`LeaseKeeper::end`] it is renewed no more, and expires.
 pub struct LeaseKeeper {
-    runtime: IndexRuntime,
+    runtime: Executor,
     repository: Repository,
     clock: Arc<dyn Clock>,
     /// Tells the keeper to stop.
@@ -73,7 +78,7 @@ impl std::fmt::Debug for LeaseKeeper {
 impl LeaseKeeper {
     /// Writes the lease of a job that starts now, and renews it as often as it says.
     pub fn open(context: &JobContext, job: JobId, lease: Lease) -> Result<Self, RepositoryError> {
-        let (repository, runtime) = (context.repository.clone(), context.runtime.clone());
+        let (repository, runtime) = (context.repository.clone(), context.executor.clone());
         let every = Duration::from_secs(u64::from(lease.renew_seconds).max(1));
         let open = runtime.block_on(repository.open_lease(job, lease))?;
         let (stop, stopped) = oneshot::channel();
@@ -135,7 +140,7 @@ async fn renew(
 pub async fn renewing<T>(
     repository: &Repository,
     open: &mut OpenLease,
-    now_ms: &(dyn Fn() -> u64 + Send + Sync),
+    clock: &dyn Clock,
     work: impl Future<Output = T>,
 ) -> T {
     tokio::pin!(work);
@@ -144,7 +149,7 @@ pub async fn renewing<T>(
             biased;
             result = &mut work => return result,
             () = tokio::time::sleep(RENEW_EVERY) => {
-                if let Err(error) = repository.renew_lease(open, now_ms()).await {
+                if let Err(error) = repository.renew_lease(open, clock.now_ms()).await {
                     tracing::warn!(%error, "the lease could not be renewed");
                 }
             }

@@ -1,6 +1,7 @@
-//! What every job shares: a repository, a runtime, a clock, a way to stop it and to watch it, its lease, temporary files.
+//! What every job shares: a repository, an executor, a clock, a way to stop it and to watch it, its lease,
+//! temporary files.
 //!
-//! * [`JobContext`]: what a job is given beside its own options.
+//! * [`JobContext`]: what a job or a pass is given beside its own options.
 //! * [`LeaseKeeper`]: opens a job's lease, renews it in the background and closes it; [`renewing`] does so around a future.
 //! * [`scratch`]: temporary files without a name.
 //!
@@ -11,5 +12,5 @@ mod context;
 mod lease;
 pub mod scratch;
 
-pub use context::{Cancel, Clock, JobContext, NoProgress, Problem, Progress, SystemClock};
+pub use context::{Cancel, Clock, Identity, JobContext, NoProgress, Problem, Progress, SystemClock};
 pub use lease::{Ending, LeaseKeeper, renewing};

@@ -118,15 +118,13 @@ pub fn convert(
     let mut converted = Converted::default();
     let mut converter = Converter { context, layout, compression, scratch, before: None, relaid: HashSet::new() };
     let lost = match layout {
-        Layout::Lifecycle => {
-            context.runtime.block_on(disordered_on(context.runtime.executor(), &context.repository))?
-        }
+        Layout::Lifecycle => context.executor.block_on(disordered_on(&context.executor, &context.repository))?,
         Layout::Standard => BTreeMap::new(),
     };
     let lost = lost.get(&context.repository.keys().series_key(series)).cloned().unwrap_or_default();
     for round in 0..ROUNDS_MAX {
         let Catalog { mut versions, damaged, .. } =
-            context.runtime.block_on(context.repository.catalog_of_series(series))?;
+            context.executor.block_on(context.repository.catalog_of_series(series))?;
         if versions.is_empty() && damaged.is_empty() {
             return Err(ConvertError::NoSuchSeries { series: series.to_owned() });
         }
@@ -150,7 +148,7 @@ pub fn convert(
         for version in &versions {
             match is_done(version) {
                 true => {
-                    let manifest = context.runtime.block_on(context.repository.manifest(version));
+                    let manifest = context.executor.block_on(context.repository.manifest(version));
                     converter.share_with(version, manifest)?;
                 }
                 false => {
@@ -205,7 +203,7 @@ impl Converter<'_> {
             if self.relaid.contains(&version.id()) || version.summary.layout != self.layout {
                 continue;
             }
-            let names_any = match self.context.runtime.block_on(self.context.repository.manifest(version)) {
+            let names_any = match self.context.executor.block_on(self.context.repository.manifest(version)) {
                 Ok(manifest) => manifest.containers.iter().any(|usage| lost.contains(&usage.container)),
                 // It stays as it is, and is told when its turn comes.
                 Err(error) if error.is_damage() => true,
@@ -251,10 +249,10 @@ impl Converter<'_> {
     fn convert(&mut self, version: &Version, converted: &mut Converted) -> Result<(), ConvertError> {
         let pin = pin_of(version);
         // The number is chosen before the lease, which has to name it. If it is taken by then, so is the work.
-        let generation = self.context.runtime.block_on(self.context.repository.next_generation(pin))?;
+        let generation = self.context.executor.block_on(self.context.repository.next_generation(pin))?;
         match self.convert_as(version, generation, converted) {
             // A pass took this task for dead, and its containers with it.
-            Err(_) if self.context.runtime.block_on(self.context.repository.is_fenced(pin, generation)) => {
+            Err(_) if self.context.executor.block_on(self.context.repository.is_fenced(pin, generation)) => {
                 converted.overtaken += 1;
                 Ok(())
             }
@@ -298,19 +296,19 @@ impl Converter<'_> {
     ) -> Result<Ending, ConvertError> {
         let (context, pin) = (self.context, pin_of(version));
         let repository = &context.repository;
-        let newest = context.runtime.block_on(look_at(repository, version))?;
+        let newest = context.executor.block_on(look_at(repository, version))?;
         let Some(version) = newest.filter(|newest| newest.generation == version.generation) else {
             converted.overtaken += 1;
             return Ok(Ending::Closed(Done::nothing()));
         };
         // What fails its look is not used.
         if let Some(before) = &self.before {
-            let there = context.runtime.block_on(look_at(repository, &before.version))?;
+            let there = context.executor.block_on(look_at(repository, &before.version))?;
             if there.is_none_or(|there| there.generation != before.version.generation) {
                 self.before = None;
             }
         }
-        let manifest = context.runtime.block_on(repository.manifest(&version))?;
+        let manifest = context.executor.block_on(repository.manifest(&version))?;
         let copier = ChunkCopier::new(context, job, self.compression)?;
         let mut copier = copier.for_whole_versions(self.layout, self.scratch.clone());
         let nothing = HashMap::new();
@@ -334,7 +332,7 @@ impl Converter<'_> {
         relaid.summary.layout = self.layout;
         // Nobody else builds on what is of the layout `lifecycle`.
         relaid.summary.sketch = Sketch::default();
-        let answered = match context.runtime.block_on(repository.commit_generation(pin.series, &relaid, generation)) {
+        let answered = match context.executor.block_on(repository.commit_generation(pin.series, &relaid, generation)) {
             Ok(created) => created.all_answered,
             Err(CommitError::Fenced) => {
                 converted.overtaken += 1;

@@ -27,7 +27,7 @@ use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::index_tables::{ChunkKey, ContainerState};
 use larder_format::{ChunkRef, Fingerprint};
 use larder_index::{Chunks, ContainerExtents, Containers, TableView};
-use larder_index::{IndexError, IndexIo, IndexRuntime, IndexSnapshot, LookupOptions};
+use larder_index::{Executor, IndexError, IndexIo, IndexSnapshot, LookupOptions};
 use larder_job::{JobContext, Progress};
 use larder_store::{Repository, RepositoryError};
 use parking_lot::Mutex;
@@ -61,7 +61,7 @@ const NO_INDEX: &str = "this snapshot's chunks were arranged, and the index, whi
 /// See the module header.
 pub struct Moved {
     repository: Repository,
-    runtime: IndexRuntime,
+    runtime: Executor,
     progress: Arc<dyn Progress>,
     arranged: Arranged,
     /// Chunks that may be looked for together.
@@ -113,7 +113,7 @@ impl Moved {
         };
         Self {
             repository: context.repository.clone(),
-            runtime: context.runtime.clone(),
+            runtime: context.executor.clone(),
             progress: context.progress.clone(),
             arranged: Arranged::new(context.memory / EXTENTS_ONE_IN),
             sought_max: (context.memory / SOUGHT_ONE_IN / SOUGHT_BYTES).max(SOUGHT_MIN),
@@ -297,7 +297,7 @@ impl Moved {
         if snapshot.number == 0 {
             return Ok(None);
         }
-        let io = IndexIo { repository: self.repository.clone(), runtime: self.runtime.clone() };
+        let io = IndexIo { repository: self.repository.clone(), executor: self.runtime.clone() };
         let options = LookupOptions::default();
         Ok(Some(Arc::new(Index {
             number: snapshot.number,

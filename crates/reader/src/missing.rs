@@ -55,7 +55,7 @@ impl Look<'_> {
         let sizes = self.manifest.containers.iter().map(|usage| (usage.container, usage.object_bytes));
         let sizes: HashMap<ContainerId, u64> = sizes.collect();
         let sized = ids.into_iter().map(|id| (id, sizes.get(&id).copied()));
-        self.context.runtime.block_on(self.context.repository.absent_containers(sized))
+        self.context.executor.block_on(self.context.repository.absent_containers(sized))
     }
 
     /// When recipes record the places of chunks.
@@ -114,7 +114,7 @@ impl Look<'_> {
             return Ok(true);
         }
         let store = self.context.repository.store().without_cache();
-        Ok(self.context.runtime.block_on(store.list(names::INDEXED))?.is_empty())
+        Ok(self.context.executor.block_on(store.list(names::INDEXED))?.is_empty())
     }
 
     /// Those of some absent containers in which a chunk of the version lies that the index does not know elsewhere.

@@ -12,7 +12,7 @@ use larder_format::ids::JobId;
 use larder_format::lease::{Done, JobKind, Lease, Pin};
 use larder_format::manifest::{MANIFEST_MAX, Manifest, Register};
 use larder_format::names;
-use larder_index::IndexRuntime;
+use larder_index::Executor;
 use larder_job::{Ending, JobContext, LeaseKeeper};
 use larder_store::catalog::Version;
 use larder_store::repository::random;
@@ -127,7 +127,7 @@ fn open(context: &JobContext, series: &str, pins: Vec<Pin>) -> Result<LeaseKeepe
 #[derive(Debug)]
 pub struct Reading {
     lease: ReadLease,
-    runtime: IndexRuntime,
+    runtime: Executor,
     repository: Repository,
     version: Version,
 }
@@ -138,7 +138,7 @@ impl Reading {
     /// Errors: the version was forgotten, or the repository failed. A lease that the store refuses is no error.
     pub fn begin(context: &JobContext, version: &Version) -> Result<(Self, Manifest), ReadError> {
         let lease = ReadLease::take(context, version.summary.series.clone(), vec![pin_of(version)]);
-        let (runtime, repository) = (context.runtime.clone(), context.repository.clone());
+        let (runtime, repository) = (context.executor.clone(), context.repository.clone());
         let reading = Self { lease, runtime, repository, version: version.clone() };
         match reading.runtime.block_on(look(&reading.repository, version)) {
             Ok(Some(manifest)) => Ok((reading, manifest)),

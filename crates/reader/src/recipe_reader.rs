@@ -12,7 +12,7 @@ use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_format::recipe::{Recipe, SegmentRef, decode_node};
 use larder_format::segment::{self, ChunkRecord, Segment};
 use larder_format::{ChunkRef, Fingerprint, names};
-use larder_index::IndexRuntime;
+use larder_index::Executor;
 use larder_store::RepositoryError;
 use larder_store::chunk_reader::ChunkReader;
 use lru::LruCache;
@@ -32,7 +32,7 @@ const NODE_CACHE: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 /// Reads metadata chunks for plain threads.
 #[derive(Debug, Clone)]
 pub struct MetaChunks {
-    runtime: IndexRuntime,
+    runtime: Executor,
     reader: Arc<ChunkReader>,
     moved: Arc<Moved>,
     /// How the recipes that are read lead to chunks.
@@ -46,7 +46,7 @@ impl MetaChunks {
         let reader = ChunkReader::new(context.repository.clone(), part(CONTAINERS_ONE_IN), part(FRAMES_ONE_IN));
         let moved = Arc::new(Moved::new(context));
         let resolver = chunk_resolver::recorded(&moved);
-        Self { runtime: context.runtime.clone(), reader: Arc::new(reader), moved, resolver }
+        Self { runtime: context.executor.clone(), reader: Arc::new(reader), moved, resolver }
     }
 
     /// The same, for a version that is to be read: what segments have of it will be where it is.
@@ -334,7 +334,9 @@ impl RecipeReader {
                 Ok(Some((reference, _))) if !segments.is_empty() && sought.len() + reference.chunks as usize > most => {
                     break 'all;
                 }
-                Ok(Some((reference, _))) if self.chunks.may_have_gone(&reference) => read_segment(&self.chunks, &reference),
+                Ok(Some((reference, _))) if self.chunks.may_have_gone(&reference) => {
+                    read_segment(&self.chunks, &reference)
+                }
                 Ok(_) => {
                     segments.push(number);
                     continue;

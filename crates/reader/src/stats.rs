@@ -46,13 +46,13 @@ pub fn stats(context: &JobContext, versions: &[Version]) -> Result<RepositorySta
         let counted = &version.summary.statistics;
         stats.files += counted.files_new + counted.files_changed + counted.files_unmodified;
         stats.logical_bytes += counted.logical_bytes;
-        let manifest = context.runtime.block_on(context.repository.manifest(version))?;
+        let manifest = context.executor.block_on(context.repository.manifest(version))?;
         let chunks = places.get_or_insert_with(|| MetaChunks::new(context)).for_reading(&manifest);
         let (objects, names) = chunks.objects_and_names(&manifest);
         used.extend(objects.into_iter().map(|usage| (usage.container, *usage)));
         named.extend(names.into_iter().map(|usage| (usage.container, *usage)));
     }
-    let objects = context.runtime.block_on(context.repository.store().list(""))?;
+    let objects = context.executor.block_on(context.repository.store().list(""))?;
     let arranged = match &places {
         Some(chunks) => arranged(chunks, &named)?,
         None => HashMap::new(),

@@ -36,7 +36,7 @@ pub struct VersionReader {
 impl VersionReader {
     /// Reads the manifest, for looking: nothing is announced.
     pub fn open(context: &JobContext, version: &Version) -> Result<Self, RepositoryError> {
-        Ok(Self::new(context, context.runtime.block_on(context.repository.manifest(version))?))
+        Ok(Self::new(context, context.executor.block_on(context.repository.manifest(version))?))
     }
 
     /// Announces that the version is being read, and opens it.

@@ -182,7 +182,7 @@ impl std::fmt::Debug for ChunkCopier {
 impl ChunkCopier {
     /// Begins to write under the id of a task, which has announced itself.
     pub fn new(context: &JobContext, job: JobId, compression: Compression) -> Result<Self, RewriteError> {
-        let uploads = Uploads::new(context.repository.clone(), context.runtime.clone(), Cancel::default());
+        let uploads = Uploads::new(context.repository.clone(), context.executor.clone(), Cancel::default());
         let pool = Pool::new(context, compression).map_err(|_| RewriteError::NoThreads)?;
         let handle = pool.handle().ok_or(RewriteError::WorkerDied)?;
         let destination = Destination::Store { pool: handle.clone(), uploads: uploads.clone() };

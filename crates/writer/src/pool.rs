@@ -3,7 +3,7 @@
 //! Sealing goes first: it frees memory, reading takes it. Work never waits for anything but the processor and the source,
 //! so a full pool always drains. How much work may wait is bounded by whoever hands it in.
 //!
-//! In turns with everything else (`larder_index::Executor::Stepped`) there are no threads: work is done where it is handed in.
+//! In turns with everything else (`larder_index::Executor::stepped`) there are no threads: work is done where it is handed in.
 
 use std::io;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl Pool {
     /// # Errors
     /// The operating system starts no thread at all.
     pub fn new(context: &JobContext, compression: Compression) -> io::Result<Self> {
-        if context.runtime.is_in_turns() {
+        if context.executor.is_in_turns() {
             let worker = Worker::new(compression);
             let handle = PoolHandle { workers: Workers::Own(Arc::new(Mutex::new(worker))), threads: 1 };
             return Ok(Self { handle: Some(handle), threads: Vec::new() });

@@ -15,7 +15,7 @@ use futures::{StreamExt, TryStreamExt};
 use larder_format::container::PAYLOAD_TARGET_MAX;
 use larder_format::ids::ContainerId;
 use larder_format::names;
-use larder_index::IndexRuntime;
+use larder_index::Executor;
 use larder_job::Cancel;
 use larder_store::rules::Rule;
 use larder_store::{Repository, RepositoryError, StoreError, StoreErrorKind, StoreOp};
@@ -47,7 +47,7 @@ struct State {
 #[derive(Debug)]
 pub struct Uploads {
     repository: Repository,
-    runtime: IndexRuntime,
+    runtime: Executor,
     /// Asked by those who wait.
     cancel: Cancel,
     state: Mutex<State>,
@@ -70,7 +70,7 @@ impl Drop for StopUploads {
 
 impl Uploads {
     /// An empty account for the uploads of one job. Once `cancel` is asked, waiting for room fails.
-    pub fn new(repository: Repository, runtime: IndexRuntime, cancel: Cancel) -> Arc<Self> {
+    pub fn new(repository: Repository, runtime: Executor, cancel: Cancel) -> Arc<Self> {
         Arc::new(Self {
             repository,
             runtime,

@@ -103,7 +103,7 @@ impl Holdings {
     fn reclaimed(&self, node: &Node) -> anyhow::Result<u64> {
         let repository = node.context.repository.clone();
         let index = node.runtime.block_on(Current::look(&repository))?.base()?;
-        let io = IndexIo { repository, runtime: node.runtime.handle().clone().into() };
+        let io = IndexIo { repository, executor: node.runtime.handle().clone().into() };
         let table = TableView::<Containers>::new(io, &index.manifest.runs, LookupOptions::default());
         let mut bytes = 0;
         for record in table.scan(0..=u64::MAX, 1 << 20) {

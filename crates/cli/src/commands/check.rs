@@ -12,7 +12,6 @@ use larder_store::catalog::Version;
 use larder_store::{RepositoryError, StoreStats};
 use serde_json::{Map, Value, json};
 
-use super::optimize::surroundings;
 use crate::app::{App, config_words};
 use crate::args::CheckArgs;
 use crate::exit::Exit;
@@ -102,8 +101,7 @@ impl Index {
 
 /// Compares the index with what is there. One that cannot be read is damage like any other.
 fn prove_index(app: &App, context: &JobContext, report: &mut CheckReport) -> Result<Index, Failure> {
-    let surroundings = surroundings(&context.repository, &context.cancel);
-    match app.block_on(prove(&surroundings, context.progress.clone())) {
+    match app.block_on(prove(context)) {
         Ok(mut proof) => {
             // What snapshots need and cannot be read was named by the check, with who needs it; what they do not need goes with the
             // next pass. The index is none the worse for either.

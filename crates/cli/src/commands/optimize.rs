@@ -6,19 +6,15 @@ mod defragment;
 mod reclaim;
 mod report;
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use larder_gnode::pass::cost::Requests;
-use larder_gnode::pass::{
-    Executor, Outcome, PassError, PassOptions, PassReport, Surroundings, remembering, run as run_pass,
-};
-use larder_job::{Cancel, Clock, SystemClock};
+use larder_gnode::pass::{Outcome, PassError, PassOptions, PassReport, remembering, run as run_pass};
+use larder_job::{Cancel, JobContext};
 use larder_store::Repository;
 
 use crate::app::App;
 use crate::args::{OptimizeArgs, PassArgs, TaskName};
-use crate::environment;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use deadline::Deadline;
@@ -63,13 +59,13 @@ pub(super) fn make(
     let mut report = PassReport::without_pass();
     if [TaskName::Collect, TaskName::Dedup, TaskName::Exact, TaskName::Arrange].into_iter().any(|task| args.wants(task))
     {
-        let surroundings = surroundings(&remembering, cancel);
-        report = pass_once(app, &surroundings, options(compaction.report.bytes()), deadline)?;
+        let context = app.maintaining(&remembering, cancel);
+        report = pass_once(app, &context, options(compaction.report.bytes()), deadline)?;
         // And again when the pass has taken something in: what lies twice shows only then.
         let is_news = matches!(report.outcome, Outcome::Published(_)) && !report.is_unfinished;
         if is_news && args.wants(TaskName::Defragment) && compaction.run()? {
             let copied = compaction.report.bytes() + report.reclaimed.copied_bytes.0;
-            report = report.followed_by(pass_once(app, &surroundings, options(copied), deadline)?);
+            report = report.followed_by(pass_once(app, &context, options(copied), deadline)?);
         }
     }
     let requests = repository.store().stats();
@@ -87,18 +83,13 @@ pub(super) fn make(
 }
 
 /// Makes a pass of the collector in the time that is left; tries again when others are faster.
-fn pass_once(
-    app: &App,
-    surroundings: &Surroundings,
-    options: PassOptions,
-    deadline: Deadline,
-) -> Result<PassReport, Failure> {
+fn pass_once(app: &App, context: &JobContext, options: PassOptions, deadline: Deadline) -> Result<PassReport, Failure> {
     for attempt in 1.. {
         if deadline.is_over() {
             return Ok(PassReport::stopped());
         }
         let options = PassOptions { max_duration: deadline.left(), ..options.clone() };
-        let result = app.block_on(run_pass(surroundings, &options));
+        let result = app.block_on(run_pass(context, &options));
         let is_lost = match &result {
             Ok(report) => report.outcome == Outcome::Lost,
             Err(error) => matches!(error, PassError::Overtaken),
@@ -109,23 +100,9 @@ fn pass_once(
         }
         return match result {
             // Nobody interrupted it: its time was over before it published anything.
-            Err(PassError::Interrupted) if !(surroundings.stop)() => Ok(PassReport::stopped()),
+            Err(PassError::Interrupted) if !context.cancel.is_cancelled() => Ok(PassReport::stopped()),
             result => Ok(result?),
         };
     }
     unreachable!("the last attempt returns")
-}
-
-/// What passes need of the world.
-pub(super) fn surroundings(repository: &Repository, cancel: &Cancel) -> Surroundings {
-    let stop = cancel.clone();
-    Surroundings {
-        repository: repository.clone(),
-        now_ms: Arc::new(|| SystemClock.now_ms()),
-        stop: Arc::new(move || stop.is_cancelled()),
-        host: environment::host(),
-        program: format!("larder {}", env!("CARGO_PKG_VERSION")),
-        process: std::process::id(),
-        executor: Executor::Threads,
-    }
 }

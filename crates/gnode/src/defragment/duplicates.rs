@@ -98,7 +98,7 @@ pub(super) fn find(
     leaving: &HashSet<ContainerId>,
     percent: u8,
 ) -> Result<Duplicates, IndexError> {
-    let io = IndexIo { repository: context.repository.clone(), runtime: context.runtime.clone() };
+    let io = IndexIo { repository: context.repository.clone(), executor: context.executor.clone() };
     let mut tables = Tables { io, index, memory: context.memory / 4, numbers: Vec::new(), kept: None };
     let mut duplicates = Duplicates { index: index.number, ..Duplicates::default() };
     let mut used = tables.used(uses, &mut duplicates.reclaimed)?;
@@ -295,7 +295,7 @@ fn drop_into(
     });
     let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
     let mut shared: HashMap<(u32, u32), u64> = HashMap::new();
-    while let Some((number, id, group, table)) = context.runtime.block_on(reads.next()) {
+    while let Some((number, id, group, table)) = context.executor.block_on(reads.next()) {
         let table = match table {
             Ok(table) => table,
             Err(error) if error.is_damage() => {

@@ -34,12 +34,12 @@ impl Newest {
 pub(super) fn newest(context: &JobContext) -> Result<(Vec<Newest>, Vec<Version>), RepositoryError> {
     let repository = &context.repository;
     let (mut all, mut unreadable) = (Vec::new(), Vec::new());
-    for version in context.runtime.block_on(repository.newest_of_every_series())? {
+    for version in context.executor.block_on(repository.newest_of_every_series())? {
         // What is of the layout `lifecycle` is arranged.
         if version.summary.layout != Layout::Standard {
             continue;
         }
-        match context.runtime.block_on(repository.manifest(&version)) {
+        match context.executor.block_on(repository.manifest(&version)) {
             Ok(manifest) => all.push(Newest::new(&version, &manifest)),
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "a version cannot be read and is not compacted");

@@ -41,8 +41,8 @@ impl Sharing {
         sharing.add(own);
         for other in others {
             // What fails its look is not used.
-            let Some(newest) = context.runtime.block_on(look_at(&context.repository, other))? else { continue };
-            match context.runtime.block_on(context.repository.manifest(&newest)) {
+            let Some(newest) = context.executor.block_on(look_at(&context.repository, other))? else { continue };
+            match context.executor.block_on(context.repository.manifest(&newest)) {
                 Ok(manifest) => sharing.add(&manifest),
                 Err(error) if error.is_damage() => {
                     tracing::warn!(%error, "a version cannot be read and nothing is shared with it");
@@ -50,7 +50,7 @@ impl Sharing {
                 Err(error) => return Err(error),
             }
         }
-        match context.runtime.block_on(retired_since(context, duplicates)) {
+        match context.executor.block_on(retired_since(context, duplicates)) {
             Ok(reclaimed) => sharing.reclaimed = reclaimed,
             Err(IndexError::Repository(error) | IndexError::NewestUnreadable { source: error })
                 if !error.is_damage() =>
@@ -96,7 +96,7 @@ async fn retired_since(context: &JobContext, duplicates: &Duplicates) -> Result<
     if index.number == duplicates.index {
         return Ok(reclaimed);
     }
-    let io = IndexIo { repository: context.repository.clone(), runtime: context.runtime.clone() };
+    let io = IndexIo { repository: context.repository.clone(), executor: context.executor.clone() };
     let table: TableView<Containers> = TableView::new(io, &index.manifest.runs, LookupOptions::default());
     let numbers: Vec<u32> = duplicates.numbers().iter().map(|(number, _)| *number).collect();
     for ((_, id), facts) in duplicates.numbers().iter().zip(table.get(&numbers).await?) {

@@ -10,7 +10,7 @@ use larder_index::{
     Changes, Chunks, Copies, Cursor, IndexError, IndexPass, IndexSnapshot, LookupOptions, Records, Sorted, TableView,
     TypedTable,
 };
-use larder_job::Progress;
+use larder_job::{Cancel, Progress};
 use larder_store::RepositoryError;
 
 use super::{IndexCheck, IndexFinding, Needs};
@@ -27,11 +27,11 @@ pub(super) fn compare(
     needs: &Needs,
     agreement: &mut IndexCheck,
     progress: &dyn Progress,
-    stop: &dyn Fn() -> bool,
+    cancel: &Cancel,
 ) -> Result<bool, IndexError> {
     let runs = &index.manifest.runs;
     let mut unreadable = Vec::new();
-    let Some(actual) = collect(pass, &containers, needs, agreement, progress, stop, &mut unreadable)? else {
+    let Some(actual) = collect(pass, &containers, needs, agreement, progress, cancel, &mut unreadable)? else {
         return Ok(false);
     };
     // That such a container is unreadable was told; what the index says of its chunks may well be so.
@@ -71,7 +71,7 @@ fn collect(
     needs: &Needs,
     agreement: &mut IndexCheck,
     progress: &dyn Progress,
-    stop: &dyn Fn() -> bool,
+    cancel: &Cancel,
     unreadable: &mut Vec<u32>,
 ) -> Result<Option<Records<Copies, Sorted>>, IndexError> {
     let mut actual: Changes<Copies> = Changes::new(&pass.io, pass.memory / 2, &pass.folder)?;
@@ -80,8 +80,8 @@ fn collect(
         .iter()
         .map(|(number, facts)| async move { (*number, facts, repository.read_container_index(facts.id).await) });
     let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
-    while let Some((number, facts, read)) = pass.io.runtime.block_on(reads.next()) {
-        if stop() {
+    while let Some((number, facts, read)) = pass.io.executor.block_on(reads.next()) {
+        if cancel.is_cancelled() {
             return Ok(None);
         }
         progress.done(0, facts.object_bytes);

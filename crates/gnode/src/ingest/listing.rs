@@ -61,7 +61,7 @@ fn collect(
     let reads =
         containers.iter().map(|(number, id)| async move { (*number, *id, repository.read_container_index(*id).await) });
     let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
-    while let Some((number, id, read)) = pass.io.runtime.block_on(reads.next()) {
+    while let Some((number, id, read)) = pass.io.executor.block_on(reads.next()) {
         let index = match read {
             Ok(index) => index,
             Err(error) if error.is_damage() => {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures::StreamExt;
 use larder_format::ids::{ByteCount, JobId};
 use larder_format::names::{self, LeaseObject};
+use larder_job::Cancel;
 use larder_store::rules::Rule;
 use larder_store::survey::ListedContainer;
 use larder_store::{Repository, RepositoryError, StoreError, StoreErrorKind};
@@ -88,17 +89,17 @@ fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// Carries out a decision. `stop` is asked between objects; says whether everything was tried.
+/// Carries out a decision. `cancel` is asked between objects; says whether everything was tried.
 ///
 /// What cannot be deleted is left to the next pass, and named in the report. An error when the store refuses to delete anything.
 pub(super) async fn carry_out(
     repository: &Repository,
     decision: Decision,
-    stop: &(dyn Fn() -> bool + Sync),
+    cancel: &Cancel,
     report: &mut PassReport,
 ) -> Result<ControlFlow<()>, RepositoryError> {
     let mut failed = Failed::default();
-    let end = delete_all(repository, decision, stop, &mut report.done, &mut failed).await;
+    let end = delete_all(repository, decision, cancel, &mut report.done, &mut failed).await;
     if let Some(refused) = failed.refused.filter(|_| !failed.has_deleted) {
         return Err(refused.into());
     }
@@ -109,7 +110,7 @@ pub(super) async fn carry_out(
 async fn delete_all(
     repository: &Repository,
     decision: Decision,
-    stop: &(dyn Fn() -> bool + Sync),
+    cancel: &Cancel,
     done: &mut Done,
     failed: &mut Failed,
 ) -> Result<ControlFlow<()>, RepositoryError> {
@@ -118,7 +119,7 @@ async fn delete_all(
     let locked = failed.locked.clone();
     let is_refused = || in_vain.load(Ordering::Relaxed) >= REFUSALS_MAX;
     let may_go = |container: &ListedContainer| !is_refused() || !locked.lock().contains(&container.id.job);
-    let containers = decision.containers.into_iter().take_while(|_| !stop()).filter(may_go);
+    let containers = decision.containers.into_iter().take_while(|_| !cancel.is_cancelled()).filter(may_go);
     let containers = containers.map(|container| async move {
         let deleted = store.delete(&names::container(container.id)).await;
         (container.id.job, deleted.map(|()| container.bytes))
@@ -138,7 +139,7 @@ async fn delete_all(
         }
     }
     failed.begin();
-    let stop = || stop() || is_refused();
+    let stop = || cancel.is_cancelled() || is_refused();
     let removals = decision.removals.into_iter().take_while(|_| !stop());
     let removals = removals.map(|(job, removal)| remove(repository, job, removal));
     let mut removals = futures::stream::iter(removals).buffer_unordered(CONCURRENT_DELETIONS);

@@ -6,13 +6,13 @@
 //! `repair index` does, which keeps all copies, and goes on from there.
 
 use larder_index::{Current, State};
+use larder_job::JobContext;
 use larder_store::Repository;
 use larder_store::rules::Rule;
 
 use super::options::PassOptions;
 use crate::error::PassError;
 use crate::repair::rebuild_within;
-use crate::surroundings::{Surroundings, stop};
 
 /// What a pass begins with.
 pub(super) struct Beginning {
@@ -23,10 +23,9 @@ pub(super) struct Beginning {
 
 /// The index that counts, rebuilt if it was lost. It is marked then (`MarkedBeforeRemoval`).
 pub(super) async fn begin(
-    surroundings: &Surroundings,
+    context: &JobContext,
     options: &PassOptions,
     repository: &Repository,
-    started_ms: u64,
 ) -> Result<Beginning, PassError> {
     let mut current = match options.dry_run {
         true => Current::look(repository).await?,
@@ -48,8 +47,7 @@ pub(super) async fn begin(
         }
         _ => tracing::warn!("the index is missing; it is rebuilt from snapshots and containers first"),
     }
-    let within = Surroundings { stop: stop(surroundings, options.max_duration, started_ms), ..surroundings.clone() };
-    let rebuilt = rebuild_within(&within, options.memory).await?.number;
+    let rebuilt = rebuild_within(context, options.memory).await?.number;
     let current = Current::settle(repository).await?;
     if is_lost(repository, &current).await? {
         return Err(PassError::Overtaken);

@@ -34,9 +34,7 @@ mod run;
 mod survey;
 
 pub use crate::error::PassError;
-pub use crate::surroundings::Surroundings;
 pub use crate::tables::{MEMORY_DEFAULT, MEMORY_MIN, remembering};
-pub use larder_index::Executor;
 pub use listing_scope::Listing;
 pub use options::PassOptions;
 pub use report::{AbortedJob, Done, Kept, OpenUploads, Outcome, PassReport, Plan, Undeleted, WaitingSpace};

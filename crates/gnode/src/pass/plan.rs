@@ -14,9 +14,10 @@ use super::exact_trigger::Search;
 use super::report::{Done, Kept, Outcome, PassReport, Plan};
 use super::run::Pass;
 use super::survey::Survey;
-use crate::error::PassError;
+use crate::error::{PassError, stop_if_asked};
 use crate::known_versions::{Ledger, run_ids};
 use crate::reclaim::{ReclaimReport, RetentionView, Work};
+use crate::tables::copying;
 
 /// What steps 2 to 6 gave.
 pub(super) struct Decided {
@@ -34,7 +35,7 @@ pub(super) struct Decided {
 impl Pass<'_> {
     /// Steps 2 to 6 without the publication: what may go.
     pub(super) async fn decide(&self) -> Result<Decided, PassError> {
-        let stop = || if self.should_stop() { Err(PassError::Interrupted) } else { Ok(()) };
+        let cancel = &self.context.cancel;
         let manifest = &self.base.manifest;
         let survey = Survey {
             repository: &self.repository,
@@ -45,12 +46,12 @@ impl Pass<'_> {
             listing: self.options.listing,
             dead_after: self.options.dead_after,
             min_age: self.options.min_age,
-            now_ms: (self.surroundings.now_ms)(),
+            now_ms: self.context.clock.now_ms(),
             is_dry: self.options.dry_run,
         };
-        stop()?;
+        stop_if_asked(cancel)?;
         let (mut before, fenced) = survey.before_leases().await?;
-        stop()?;
+        stop_if_asked(cancel)?;
         let mut leases = survey.leases(&before).await?;
         survey.look_late(&mut before).await?;
         let registers = match self.repository.keeps(Rule::LeasesBeforeVersions) {
@@ -59,7 +60,7 @@ impl Pass<'_> {
         };
         leases.break_rules(&self.repository);
         let mut proposal = Proposal::new(before, leases);
-        stop()?;
+        stop_if_asked(cancel)?;
         let mut ledger = Ledger::load(self.index_work(), &self.base).await?;
         proposal.note_recorded(|container| ledger.has_record(container));
         let manifests_read = survey.versions(&registers, &mut ledger, &mut proposal).await?;
@@ -150,12 +151,11 @@ impl Pass<'_> {
         let is_exact = self.search(ledger).is_wanted(options.exact);
         Some(Work {
             options,
-            context: self.surroundings.context(&self.repository, self.options.threads),
+            context: copying(self.context, &self.repository, self.options.threads),
             job: self.job.unwrap_or(self.base.manifest.head.pass),
             rights,
             walks: is_exact.then(|| ledger.walked(self.base.manifest.head.rebuilt.is_some())),
             next_number: 0,
-            stop: self.stop(),
         })
     }
 
@@ -190,11 +190,10 @@ impl Pass<'_> {
         }
         Ok(Some(arrange::Work {
             options,
-            context: self.surroundings.context(&self.repository, self.options.threads),
+            context: copying(self.context, &self.repository, self.options.threads),
             job: self.job.unwrap_or(self.base.manifest.head.pass),
             rights: Box::new(self.rights(ledger, proposal)),
             series,
-            stop: self.stop(),
         }))
     }
 

@@ -2,13 +2,12 @@
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use larder_format::ids::{JobId, RunId};
 use larder_format::index_manifest::{Doomed, IndexManifest, PassStatistics, Queued, Reason};
 use larder_format::lease::{Done, Pin};
 use larder_index::{Current, Draft, IndexPass, IndexSnapshot, PassRuns, Published, Turn, publish};
-use larder_job::renewing;
+use larder_job::{JobContext, renewing};
 use larder_lifecycle::arrange::{arrange, plan as plan_arranging};
 use larder_store::Repository;
 use larder_store::repository::random;
@@ -21,29 +20,27 @@ use super::lost_index::{Beginning, begin};
 use super::options::PassOptions;
 use super::plan::Decided;
 use super::report::{Outcome, PassReport, Plan};
-use crate::error::PassError;
+use crate::error::{PassError, stop_if_asked};
 use crate::known_versions::{Written, run_ids};
 use crate::reclaim::{Exact, ReclaimError, Work, plan, reclaim};
-use crate::surroundings::{Surroundings, is_late, stop};
 use crate::tables::{IndexWork, Limits, WithChunks, beside_tails, discard, index_pass, remembering, with_chunks};
 
 /// Makes a pass.
-pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<PassReport, PassError> {
+pub async fn run(context: &JobContext, options: &PassOptions) -> Result<PassReport, PassError> {
     // A pass decides by what listings lack: one that lacks what cannot be examined is no listing.
-    let store = surroundings.repository.store().listing_strictly();
-    let surroundings = &Surroundings { repository: surroundings.repository.through(store), ..surroundings.clone() };
-    let started_ms = (surroundings.now_ms)();
-    let before = surroundings.repository.store().stats();
-    let repository = remembering(&surroundings.repository, options.memory);
+    let strict = context.repository.through(context.repository.store().listing_strictly());
+    let context = &context.through(&strict).limited_to(options.max_duration, context.clock.now_ms());
+    let before = strict.store().stats();
+    let repository = remembering(&strict, options.memory);
     let repository = repository.through(repository.store().without_cache());
     // Step 1: the number comes before everything else (`PublishFirst`).
-    let Beginning { mut current, rebuilt } = begin(surroundings, options, &repository, started_ms).await?;
+    let Beginning { mut current, rebuilt } = begin(context, options, &repository).await?;
     let turn = current.turn()?;
     let index = (std::mem::take(&mut current.numbers), std::mem::take(&mut current.runs));
     let marks = std::mem::take(&mut current.marks);
     let base = current.base()?;
     let mut pass = Pass {
-        surroundings,
+        context,
         options,
         repository,
         base,
@@ -51,7 +48,6 @@ pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<P
         marks,
         number: turn.number,
         turn,
-        started_ms,
         job: None,
         leave_lease: false,
         may_leave_containers: false,
@@ -59,7 +55,7 @@ pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<P
     if options.dry_run {
         let looked = pass.look().await;
         let report = pass.or_overtaken(looked).await?;
-        let planning = Requests::between(&before, &surroundings.repository.store().stats());
+        let planning = Requests::between(&before, &strict.store().stats());
         return Ok(PassReport { planning, ..report });
     }
     let report = announced(&mut pass).await?;
@@ -68,13 +64,13 @@ pub async fn run(surroundings: &Surroundings, options: &PassOptions) -> Result<P
 
 /// Makes a pass as a job with a lease.
 async fn announced(pass: &mut Pass<'_>) -> Result<PassReport, PassError> {
-    let surroundings = pass.surroundings;
-    let lease = surroundings.lease(pass.number);
+    let context = pass.context;
+    let lease = context.lease_of_task(pass.number);
     let job = JobId::new(lease.written_ms, random(pass.repository.entropy())?);
     let repository = pass.repository.clone();
     let mut open = repository.open_lease(job, lease).await?;
     pass.job = Some(job);
-    let result = renewing(&repository, &mut open, &*surroundings.now_ms, pass.collect()).await;
+    let result = renewing(&repository, &mut open, &*context.clock, pass.collect()).await;
     let result = pass.or_overtaken(result).await;
     let result = pass.unless_overtaken(result).await;
     if !pass.leave_lease {
@@ -94,7 +90,8 @@ async fn announced(pass: &mut Pass<'_>) -> Result<PassReport, PassError> {
 
 /// A pass that is under way.
 pub(super) struct Pass<'a> {
-    pub(super) surroundings: &'a Surroundings,
+    /// It asks to stop when the time of the pass is over.
+    pub(super) context: &'a JobContext,
     pub(super) options: &'a PassOptions,
     pub(super) repository: Repository,
     pub(super) base: IndexSnapshot,
@@ -105,7 +102,6 @@ pub(super) struct Pass<'a> {
     pub(super) number: u64,
     /// The same number, with what was known when it was taken.
     turn: Turn,
-    pub(super) started_ms: u64,
     pub(super) job: Option<JobId>,
     /// Whether the index may still come to be created: until that is settled the lease says what it belongs to.
     leave_lease: bool,
@@ -117,17 +113,7 @@ impl Pass<'_> {
     pub(super) fn index_work(&self) -> IndexWork<'_> {
         let memory = beside_tails(self.options.memory);
         let limits = Limits { memory, threads: self.options.threads };
-        IndexWork { executor: self.surroundings.executor, repository: &self.repository, limits }
-    }
-
-    pub(super) fn should_stop(&self) -> bool {
-        let now_ms = (self.surroundings.now_ms)();
-        (self.surroundings.stop)() || is_late(now_ms, self.started_ms, self.options.max_duration)
-    }
-
-    /// [`Self::should_stop`], for whoever outlives the pass.
-    pub(super) fn stop(&self) -> Arc<dyn Fn() -> bool + Send + Sync> {
-        stop(self.surroundings, self.options.max_duration, self.started_ms)
+        IndexWork { executor: &self.context.executor, repository: &self.repository, limits }
     }
 
     /// What would be done.
@@ -189,9 +175,7 @@ impl Pass<'_> {
             report.outcome = Outcome::Nothing;
             return Ok(report);
         }
-        if self.should_stop() {
-            return Err(PassError::Interrupted);
-        }
+        stop_if_asked(&self.context.cancel)?;
         let job = self.job.unwrap_or(self.base.manifest.head.pass);
         let search = self.search(&ledger);
         let mut written = ledger.write(self.index_work(), job, &self.base.manifest).await?;
@@ -263,8 +247,7 @@ impl Pass<'_> {
             }
         }
         discard(&self.repository, left_over).await?;
-        let stop = || self.should_stop();
-        let end = carry_out(&self.repository, decision, &stop, &mut report).await?;
+        let end = carry_out(&self.repository, decision, &self.context.cancel, &mut report).await?;
         report.is_unfinished |= end == ControlFlow::Break(());
         Ok(report)
     }
@@ -273,9 +256,9 @@ impl Pass<'_> {
     fn next_manifest(&self, decision: &Decision, plan: &Plan, written: Written) -> IndexManifest {
         let mut manifest = (*self.base.manifest).clone();
         manifest.head.pass = self.job.unwrap_or(manifest.head.pass);
-        manifest.head.time_ms = (self.surroundings.now_ms)();
-        manifest.head.host.clone_from(&self.surroundings.host);
-        manifest.head.program.clone_from(&self.surroundings.program);
+        manifest.head.time_ms = self.context.clock.now_ms();
+        manifest.head.host.clone_from(&self.context.identity.host);
+        manifest.head.program.clone_from(&self.context.identity.program);
         manifest.head.statistics = PassStatistics {
             chunks: manifest.head.statistics.chunks,
             containers: written.containers,

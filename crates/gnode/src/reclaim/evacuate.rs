@@ -70,8 +70,8 @@ pub(super) fn carry(
     });
     let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
     let mut was_stopped = false;
-    while let Some((number, candidate, read)) = pass.io.runtime.block_on(reads.next()) {
-        if (work.stop)() && !carrying.carried.forwards.is_empty() {
+    while let Some((number, candidate, read)) = pass.io.executor.block_on(reads.next()) {
+        if work.context.cancel.is_cancelled() && !carrying.carried.forwards.is_empty() {
             was_stopped = true;
             break;
         }
@@ -171,7 +171,7 @@ impl Carrying<'_> {
         let mut numbers: Vec<u32> = led.iter().map(|(_, place, _)| place.container).collect();
         numbers.dedup();
         let table = self.draft.view::<Containers>(LookupOptions::default());
-        let facts = self.pass.io.runtime.block_on(table.get(&numbers))?;
+        let facts = self.pass.io.executor.block_on(table.get(&numbers))?;
         let ids: HashMap<u32, ContainerId> =
             numbers.iter().zip(facts).filter_map(|(number, facts)| Some((*number, facts?.id))).collect();
         let repository = &self.pass.io.repository;
@@ -181,7 +181,7 @@ impl Carrying<'_> {
         });
         let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
         let mut all = Vec::with_capacity(led.len());
-        while let Some((id, of_one, index)) = self.pass.io.runtime.block_on(reads.next()) {
+        while let Some((id, of_one, index)) = self.pass.io.executor.block_on(reads.next()) {
             let index = match index {
                 Ok(index) => index,
                 Err(error) if error.is_damage() => {

@@ -19,9 +19,9 @@ pub(super) const KEYS: RecordLayout = RecordLayout { key_len: 20, value: ValueWi
 pub(super) fn needed(pass: &IndexPass, work: &Work, walks: &[(Pin, u32)]) -> Result<Option<Sorted>, ReclaimError> {
     let repository = &pass.io.repository;
     let mut keys = Sorter::new(repository, KEYS, pass.memory / 2, &pass.folder)?;
-    let mut references = References::new(&work.context.on(&pass.io.runtime));
+    let mut references = References::new(&work.context.on(&pass.io.executor));
     for (version, generation) in walks {
-        let manifest = match pass.io.runtime.block_on(repository.read_register(*version, *generation)) {
+        let manifest = match pass.io.executor.block_on(repository.read_register(*version, *generation)) {
             Ok(Some(Register::Committed(manifest))) => manifest,
             Ok(Some(Register::Aborted)) => continue,
             // Another pass was faster, and this one will not publish anything.
@@ -33,7 +33,7 @@ pub(super) fn needed(pass: &IndexPass, work: &Work, walks: &[(Pin, u32)]) -> Res
             Err(error) => return Err(error.into()),
         };
         let walked = references.visit(&manifest, |chunk| {
-            if (work.stop)() {
+            if work.context.cancel.is_cancelled() {
                 return Err(ReclaimError::ChunkCopier(RewriteError::Interrupted));
             }
             Ok(keys.push(&ChunkKey::of(&chunk.fingerprint).0, Some(&[]))?)

@@ -31,7 +31,6 @@ mod select;
 mod tables;
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use larder_format::ErrorKind;
 use larder_format::compress::Compression;
@@ -221,7 +220,7 @@ impl From<RepositoryError> for ReclaimError {
 /// All that is to be known for it.
 pub(crate) struct Work {
     pub(crate) options: ReclaimOptions,
-    /// For reading and writing contents.
+    /// For reading and writing contents. Whether it is to stop is asked often.
     pub(crate) context: JobContext,
     /// The pass, to which new containers belong.
     pub(crate) job: JobId,
@@ -230,7 +229,6 @@ pub(crate) struct Work {
     pub(crate) walks: Option<Vec<(Pin, u32)>>,
     /// The number that the pass's next container gets.
     pub(crate) next_number: u32,
-    pub(crate) stop: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
 /// What is worth retiring. Changes nothing.
@@ -279,7 +277,8 @@ pub(crate) fn reclaim(pass: &IndexPass, draft: &mut Draft<'_>, work: &Work) -> R
         let mut writing = match copier.take() {
             Some(copier) => copier,
             None => {
-                let context = work.context.on(&pass.io.runtime);
+                // To stop is decided between containers.
+                let context = work.context.on(&pass.io.executor).uninterrupted();
                 ChunkCopier::new(&context, work.job, work.options.compression)?.numbered_from(work.next_number)
             }
         };

@@ -151,7 +151,7 @@ pub(super) fn find(
     search: &Search,
     context: &JobContext,
 ) -> Result<Found, ReclaimError> {
-    let (wanted, is_complete) = wanted(pass, search, &context.on(&pass.io.runtime))?;
+    let (wanted, is_complete) = wanted(pass, search, &context.on(&pass.io.executor))?;
     let mut wanted = wanted.finish()?;
     let mut has_wanted = wanted.advance()?;
     let mut known = Numbers::default();
@@ -218,7 +218,7 @@ fn wanted(pass: &IndexPass, search: &Search, context: &JobContext) -> Result<(So
     let number_of = |id: &ContainerId| search.gone.get(id).or_else(|| in_place.get(id));
     let mut references = References::new(context);
     for (version, generation) in &search.counting {
-        let read = context.runtime.block_on(pass.io.repository.read_register(*version, *generation))?;
+        let read = context.executor.block_on(pass.io.repository.read_register(*version, *generation))?;
         let Some(Register::Committed(manifest)) = read else { continue };
         if !manifest.containers.iter().any(|usage| number_of(&usage.container).is_some()) {
             continue;

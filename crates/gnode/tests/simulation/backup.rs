@@ -4,7 +4,7 @@ use std::io::Cursor;
 
 use larder_format::compress::Compression;
 use larder_format::layout::Layout;
-use larder_gnode::pass::Executor;
+use larder_index::Executor;
 use larder_lnode::{BackupError, BackupOptions, Input, WhyBase, backup as real_backup};
 use larder_store::jobs::CommitError;
 
@@ -51,10 +51,10 @@ pub async fn backup(node: &Node) -> Result<(), Stop> {
     };
     let size = node.one_in(2).then_some(bytes.len() as u64);
     let context = node.fickle_context();
-    let done = Executor::Stepped
+    let done = Executor::stepped()
         .run(&node.repository, move |io| {
             let input = Input::Stream { path: FILE.to_vec(), reader: Box::new(Cursor::new(bytes)), size };
-            real_backup(&context.on(&io.runtime), input, &options)
+            real_backup(&context.on(&io.executor), input, &options)
         })
         .await;
     match done {

@@ -5,7 +5,7 @@
 //! in the end a pass leaves no garbage.
 //!
 //! Everything that is under test is real: backups, restores, dumps, forgetting, passes with all their tasks, compactions,
-//! conversions and rebuilds of the index. They run in turns (`Executor::Stepped`): each waits only for its requests, and the scheduler
+//! conversions and rebuilds of the index. They run in turns (`Executor::stepped`): each waits only for its requests, and the scheduler
 //! decides from the seed what becomes of them. So one seed is one run. What versions must hold is looked up by a small reader of its
 //! own (`reading`, `moved`), which takes nothing for granted that the real one does.
 //!

@@ -1,8 +1,9 @@
 //! What G-nodes do in the simulation: real passes, rebuilds, compactions, conversions and forgetting, in turns with everything else.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use larder_format::compress::Compression;
@@ -13,21 +14,23 @@ use larder_format::mark::Forgotten;
 use larder_gnode::defragment::{DefragmentOptions, Defragmented, Defragmenter, plans};
 use larder_gnode::forget::carry_out;
 use larder_gnode::index_check::IndexFinding;
-use larder_gnode::pass::{Executor, Listing, Outcome, PassError, PassOptions, Surroundings};
+use larder_gnode::pass::{Listing, Outcome, PassError, PassOptions};
 use larder_gnode::reclaim::{Exact, ReclaimOptions, ReclaimReport, Unused};
 use larder_gnode::repair::{compare, rebuild as real_rebuild};
-use larder_index::IndexSnapshot;
+use larder_index::{Executor, IndexSnapshot};
+use larder_job::{Cancel, Clock, Identity, JobContext, NoProgress};
 use larder_lifecycle::arrange::{ArrangeOptions, Arranged};
 use larder_lifecycle::convert_layout::{ConvertError, convert as real_convert};
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
+use larder_store::jobs::RENEW_EVERY;
 use larder_store::survey::SeenLease;
 use larder_testkit::data::Rng;
 use parking_lot::Mutex;
 
 use crate::backup::SERIES;
 use crate::moved::is_rebuilt;
-use crate::node::{Node, Stop};
+use crate::node::{MEMORY, Node, Stop, Ticking};
 use crate::situation::PATIENT;
 
 /// How a pass finds out that a job is dead.
@@ -39,25 +42,39 @@ pub enum Death {
     Certain,
 }
 
-fn surroundings(node: &Node, death: Death) -> Surroundings {
-    let dice = Mutex::new(Rng::new(node.rng().next_u64()));
-    let clock = AtomicU64::new(node.now_ms());
-    Surroundings {
+/// Time is over now and then, at any look at it.
+struct Dice(Mutex<Rng>);
+
+impl Clock for Dice {
+    fn now_ms(&self) -> u64 {
+        u64::from(self.0.lock().one_in(300))
+    }
+}
+
+/// What passes are given.
+fn context(node: &Node, death: Death) -> JobContext {
+    let dice = Dice(Mutex::new(Rng::new(node.rng().next_u64())));
+    JobContext {
         repository: node.repository.clone(),
-        now_ms: Arc::new(move || clock.fetch_add(1000, Ordering::Relaxed)),
-        // Interrupted now and then, at any place where it asks.
-        stop: Arc::new(move || death == Death::Guessed && dice.lock().one_in(300)),
-        host: "collector".to_owned(),
-        program: "simulation".to_owned(),
-        process: 1,
-        executor: Executor::Stepped,
+        executor: Executor::stepped(),
+        clock: Arc::new(Ticking(AtomicU64::new(node.now_ms()))),
+        threads: NonZeroUsize::MIN,
+        memory: MEMORY,
+        renew_every: RENEW_EVERY,
+        // A pass may be interrupted wherever it asks.
+        cancel: match death {
+            Death::Guessed => Cancel::default().with_deadline(Arc::new(dice), 1),
+            Death::Certain => Cancel::default(),
+        },
+        progress: Arc::new(NoProgress),
+        identity: Identity { host: "collector".to_owned(), program: "simulation".to_owned(), process: 1 },
     }
 }
 
 /// Whether the index says of containers and versions what is so.
 pub async fn index_agrees(node: &Node) -> Result<(), String> {
-    let surroundings = surroundings(node, Death::Certain);
-    let (number, agreement) = compare(&surroundings).await.map_err(|error| error.to_string())?;
+    let context = context(node, Death::Certain);
+    let (number, agreement) = compare(&context).await.map_err(|error| error.to_string())?;
     // What a rebuild does not find whole it does not call retired, also where nobody but a lease needs what is lost of it. Whether
     // versions restore is asked by others.
     let is_rebuilt = is_rebuilt(&node.repository).await.map_err(|error| error.to_string())?;
@@ -132,7 +149,7 @@ fn options(node: &Node, death: Death, seconds: u64) -> PassOptions {
 
 /// One pass, which may move chunks or not.
 pub async fn collect(node: &Node, death: Death, moves: bool) -> Result<(), Stop> {
-    let surroundings = surroundings(node, death);
+    let context = context(node, death);
     let seconds = match death {
         Death::Certain => 0,
         Death::Guessed => node.pick(node.habits.dead_after),
@@ -142,7 +159,7 @@ pub async fn collect(node: &Node, death: Death, moves: bool) -> Result<(), Stop>
         (options.reclaim, options.arrange) = (None, None);
     }
     let _impatient = (seconds < PATIENT).then(|| node.ledger.impatient());
-    let report = match larder_gnode::pass::run(&surroundings, &options).await {
+    let report = match larder_gnode::pass::run(&context, &options).await {
         Ok(report) => report,
         // Nothing is damaged here, so an object that does not open was never whole. The store may answer too slowly for a pass to read one.
         Err(
@@ -187,7 +204,7 @@ pub async fn collect(node: &Node, death: Death, moves: bool) -> Result<(), Stop>
 
 /// `repair index`.
 pub async fn rebuild(node: &Node, death: Death) -> Result<(), Stop> {
-    let rebuilt = real_rebuild(&surroundings(node, death)).await?;
+    let rebuilt = real_rebuild(&context(node, death)).await?;
     // It also looks for what leases of dead jobs name, which may be gone: whether versions are whole is asked by others.
     node.ledger.add("chunks that a rebuild misses", rebuilt.lost_chunks);
     node.ledger.add("rebuilt", u64::from(rebuilt.number.is_some()));
@@ -205,12 +222,12 @@ pub async fn compact(node: &Node) -> Result<(), Stop> {
         compression: Compression::Off,
     };
     let (context, most) = (node.context(), 1 + node.below(3));
-    let work = move |context: &larder_job::JobContext| {
+    let work = move |context: &JobContext| {
         let found = plans(context, &options)?.plans;
         let mut compactor = Defragmenter::new(context, &options);
         found.iter().take(most).map(|plan| compactor.compact(plan)).collect::<Result<Vec<_>, _>>()
     };
-    let compacted = Executor::Stepped.run(&node.repository, move |io| work(&context.on(&io.runtime))).await?;
+    let compacted = Executor::stepped().run(&node.repository, move |io| work(&context.on(&io.executor))).await?;
     for compacted in compacted {
         match compacted {
             Defragmented::Done { shared_chunks, .. } => {
@@ -228,8 +245,10 @@ pub async fn convert(node: &Node) -> Result<(), Stop> {
     let series = SERIES[node.below(SERIES.len())];
     let layout = node.pick(&[Layout::Standard, Layout::Lifecycle]);
     let context = node.context();
-    let done = Executor::Stepped
-        .run(&node.repository, move |io| real_convert(&context.on(&io.runtime), series, layout, Compression::Off, None))
+    let done = Executor::stepped()
+        .run(&node.repository, move |io| {
+            real_convert(&context.on(&io.executor), series, layout, Compression::Off, None)
+        })
         .await;
     match done {
         Ok(done) => {

@@ -42,7 +42,7 @@ pub async fn reclaimed(repository: &Repository) -> Result<ReclaimReport, IndexEr
         });
         Ok(led.collect())
     };
-    Executor::Stepped.run(repository, read).await
+    Executor::stepped().run(repository, read).await
 }
 
 /// Whether the newest index was ever rebuilt: then it keeps all copies of what is needed (`RebuiltKeepsCopies`).
@@ -66,7 +66,7 @@ pub async fn names(repository: &Repository) -> Result<Names, IndexError> {
         }
         Ok(names)
     };
-    Executor::Stepped.run(repository, read).await
+    Executor::stepped().run(repository, read).await
 }
 
 /// The containers that have categories of a retained version, by the newest index. Such a version need not have use for all of it: what
@@ -92,7 +92,7 @@ pub async fn of_categories(repository: &Repository) -> Result<BTreeSet<Container
         }
         Ok(kept)
     };
-    Executor::Stepped.run(repository, read).await
+    Executor::stepped().run(repository, read).await
 }
 
 /// Where a name leads; `None`: nowhere, because nobody needed it.
@@ -110,7 +110,7 @@ async fn find(repository: &Repository, chunk: &ChunkRef) -> Result<Option<ChunkR
         let runs = &newest.manifest.runs;
         let chunks: TableView<Chunks> = TableView::new(io.clone(), runs, LookupOptions::default());
         let containers: TableView<Containers> = TableView::new(io.clone(), runs, LookupOptions::default());
-        io.runtime.block_on(async {
+        io.executor.block_on(async {
             let Some(place) = chunks.get(&[ChunkKey::of(&fingerprint)]).await?.pop().flatten() else { return Ok(None) };
             let facts = containers.get(&[place.container]).await?.pop().flatten();
             let Some(facts) = facts.filter(|facts| facts.state == ContainerState::Live) else { return Ok(None) };
@@ -119,7 +119,7 @@ async fn find(repository: &Repository, chunk: &ChunkRef) -> Result<Option<ChunkR
             Ok(there.filter(|there| there.fingerprint == fingerprint))
         })
     };
-    Executor::Stepped.run(repository, look).await
+    Executor::stepped().run(repository, look).await
 }
 
 /// How often the index is asked again, because what it said was overtaken.

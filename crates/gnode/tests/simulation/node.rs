@@ -11,7 +11,7 @@ use larder_format::config::Config;
 use larder_format::ids::RepositoryId;
 use larder_format::names;
 use larder_format::seal::{Keys, MasterKey};
-use larder_job::{Cancel, Clock, JobContext, NoProgress, Progress};
+use larder_job::{Cancel, Clock, Identity, JobContext, NoProgress, Progress};
 use larder_store::jobs::RENEW_EVERY;
 use larder_store::repository::Entropy;
 use larder_store::rules::Rule;
@@ -30,7 +30,7 @@ const MASTER: [u8; 32] = [9; 32];
 /// Payload of a container: few chunks, so that there are many containers.
 const PAYLOAD: usize = 2 * BLOCK as usize;
 /// Bytes of memory for a job that reads.
-const MEMORY: usize = 4 << 20;
+pub const MEMORY: usize = 4 << 20;
 
 #[derive(Debug)]
 struct Dice(Mutex<Rng>);
@@ -104,14 +104,14 @@ impl Node {
     pub fn context(&self) -> JobContext {
         JobContext {
             repository: self.repository.clone(),
-            runtime: tokio::runtime::Handle::current().into(),
+            executor: tokio::runtime::Handle::current().into(),
             clock: Arc::new(Ticking(AtomicU64::new(self.now_ms()))),
             threads: NonZeroUsize::MIN,
             memory: MEMORY,
             renew_every: if self.one_in(4) { Duration::from_secs(5) } else { RENEW_EVERY },
             cancel: Cancel::default(),
             progress: Arc::new(NoProgress),
-            host: "node".to_owned(),
+            identity: Identity { host: "node".to_owned(), program: "simulation".to_owned(), process: 1 },
         }
     }
 
@@ -158,7 +158,7 @@ impl Node {
 }
 
 /// Moves on by a second at every look.
-struct Ticking(AtomicU64);
+pub struct Ticking(pub AtomicU64);
 
 impl Clock for Ticking {
     fn now_ms(&self) -> u64 {

@@ -7,7 +7,7 @@ use larder_format::container::ChunkRef;
 use larder_format::manifest::Manifest;
 use larder_format::recipe::{Recipe, SegmentRef, decode_node};
 use larder_format::segment::{self, ChunkRecord};
-use larder_gnode::pass::Executor;
+use larder_index::Executor;
 use larder_lnode::{RestoreError, RestoreOptions, restore as real_restore};
 use larder_reader::{ReadError, VersionReader};
 use larder_source::target::{Target, TargetOptions};
@@ -95,9 +95,9 @@ pub async fn read(node: &Node) -> Result<(), Stop> {
     let (context, notes) = node.noted_context();
     let id = version.id();
     let is_dumped = node.one_in(2);
-    let read = Executor::Stepped
+    let read = Executor::stepped()
         .run(&node.repository, move |io| {
-            let context = context.on(&io.runtime);
+            let context = context.on(&io.executor);
             if is_dumped { dump(&context, &version) } else { restore_file(&context, &version) }
         })
         .await?;

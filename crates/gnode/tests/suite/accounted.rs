@@ -56,7 +56,7 @@ fn without_the_rule_a_hidden_register_costs_the_version() {
     let repository = scene.repository(scene.memory.store()).without_rule(Rule::CommittedAccounted);
     scene
         .runtime
-        .block_on(larder_gnode::pass::run(&surroundings(repository), &pass_options()))
+        .block_on(larder_gnode::pass::run(&scene.context_of(repository), &pass_options()))
         .expect("nothing stops it");
     put_back(&scene, &name, &bytes);
     let version = scene.versions().into_iter().find(|version| names::version(version.series, version.id(), 0) == name);
@@ -107,7 +107,7 @@ fn what_no_index_ever_had_waits_for_its_age() {
     let at_once = PassOptions { min_age: Duration::ZERO, ..day.clone() };
     assert_eq!(scene.fork().pass_with(&at_once).unwrap().waiting.containers, 0);
     let repository = scene.repository(scene.memory.store()).without_rule(Rule::OldEnough);
-    scene.runtime.block_on(larder_gnode::pass::run(&surroundings(repository), &day)).unwrap();
+    scene.runtime.block_on(larder_gnode::pass::run(&scene.context_of(repository), &day)).unwrap();
     scene.is_clean("without the rule it is gone at once");
 }
 
@@ -189,7 +189,7 @@ fn an_abort_mark_that_the_store_lost_fences_nobody() {
     let (context, faults) = scene.faulty(&scene.memory);
     faults.add(When::kind(OpKind::Put).path("versions/"), Fault::FailBefore(Failure::Status(412)), Times::Always);
     let before = scene.garbage();
-    let report = scene.runtime.block_on(larder_gnode::pass::run(&surroundings(context.repository), &pass_options()));
+    let report = scene.runtime.block_on(larder_gnode::pass::run(&context, &pass_options()));
     let report = report.unwrap();
     assert_eq!(report.plan.fenced, []);
     let data = |names: std::collections::BTreeSet<String>| {

@@ -49,10 +49,9 @@ fn a_client_that_may_only_create_does_everything_but_a_pass() {
         let refused = scene.runtime.block_on(store.put_opts(&path, "garbage".into(), options)).unwrap_err();
         assert!(matches!(refused, Error::PermissionDenied { .. } | Error::AlreadyExists { .. }), "{refused}");
     }
-    let refused = scene.runtime.block_on(pass::run(
-        &surroundings(context.repository.clone()),
-        &PassOptions { min_age: std::time::Duration::ZERO, ..PassOptions::default() },
-    ));
+    let refused = scene
+        .runtime
+        .block_on(pass::run(&context, &PassOptions { min_age: std::time::Duration::ZERO, ..PassOptions::default() }));
     match refused.unwrap_err() {
         PassError::Repository(RepositoryError::Store(error)) => {
             assert_eq!((error.op, error.kind), (StoreOp::Delete, StoreErrorKind::PermissionDenied));
@@ -82,12 +81,9 @@ fn nothing_is_ever_overwritten() {
     let first = versions(&context)[0].id();
     scene.runtime.block_on(async {
         forget(&context.repository, first).await;
-        pass::run(
-            &surroundings(context.repository.clone()),
-            &PassOptions { min_age: std::time::Duration::ZERO, ..PassOptions::default() },
-        )
-        .await
-        .unwrap();
+        pass::run(&context, &PassOptions { min_age: std::time::Duration::ZERO, ..PassOptions::default() })
+            .await
+            .unwrap();
     });
     assert!(between.count() > 50);
     scene.is_clean("after the pass");

@@ -36,7 +36,7 @@ pub(crate) fn scene() -> (Scene, [JobId; 4], [u64; 60]) {
 }
 
 fn run(scene: &Scene, store: std::sync::Arc<Between>, options: &PassOptions) -> Result<PassReport, PassError> {
-    scene.runtime.handle().block_on(pass::run(&surroundings(scene.repository(store)), options))
+    scene.runtime.handle().block_on(pass::run(&scene.context_at(store), options))
 }
 
 /// Reading it (M7) is in `mfdedup_pitfalls.rs`.

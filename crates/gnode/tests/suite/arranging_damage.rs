@@ -13,7 +13,8 @@ use larder_format::compress::{Compression, Compressor};
 use larder_format::container::{ContainerBuilder, seal_frame};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::names;
-use larder_gnode::pass::{self, Outcome, PassError, PassOptions, PassReport, Surroundings};
+use larder_gnode::pass::{self, Outcome, PassError, PassOptions, PassReport};
+use larder_job::{Clock, JobContext};
 
 fn every(of: u64, every: usize, shift: usize, mut before: [u64; 60]) -> [u64; 60] {
     (0..60).filter(|place| (place + shift).is_multiple_of(every)).for_each(|place| before[place] = of);
@@ -157,24 +158,35 @@ fn a_series_with_a_damaged_recipe_stays_as_it_is_and_others_are_arranged() {
     }
 }
 
+const START_MS: u64 = 4_100_000_000_000;
+
+/// Moves by a millisecond at every look.
+struct Counts(Arc<AtomicU64>);
+
+impl Clock for Counts {
+    fn now_ms(&self) -> u64 {
+        START_MS + self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
 /// Told to stop when it asks for the n-th time; 0: never. Says how often it asked.
 fn stopped(scene: &Scene, at: u64, late: bool) -> (Result<PassReport, PassError>, u64) {
     let asked = Arc::new(AtomicU64::new(0));
     let counter = asked.clone();
-    let base = surroundings(scene.repository(scene.memory.store()));
-    let (surroundings, options) = match late {
+    let (base, counts) = (scene.context(), Arc::new(Counts(counter)));
+    let at_ms = if at > 0 { at } else { START_MS };
+    let (context, options) = match late {
         // Its time is over at its n-th look at the clock.
         true => {
-            let now_ms = Arc::new(move || 4_100_000_000_000 + counter.fetch_add(1, Ordering::Relaxed));
-            let most = (at > 0).then(|| Duration::from_millis(at));
-            (Surroundings { now_ms, ..base }, PassOptions { max_duration: most, ..arranging(0.0) })
+            let options = PassOptions { max_duration: Some(Duration::from_millis(at_ms)), ..arranging(0.0) };
+            (JobContext { clock: counts, ..base }, options)
         }
         false => {
-            let stop = Arc::new(move || counter.fetch_add(1, Ordering::Relaxed) + 1 >= at && at > 0);
-            (Surroundings { stop, ..base }, arranging(0.0))
+            let cancel = base.cancel.with_deadline(counts, START_MS + at_ms - 1);
+            (JobContext { cancel, ..base }, arranging(0.0))
         }
     };
-    let result = scene.runtime.block_on(pass::run(&surroundings, &options));
+    let result = scene.runtime.block_on(pass::run(&context, &options));
     (result, asked.load(Ordering::Relaxed))
 }
 

@@ -27,7 +27,7 @@ fn forget_and_collect(scene: &Scene, only: Option<&'static str>, dead_after: Dur
                 forget(&repository, version.id()).await;
             }
         }
-        pass::run(&surroundings(repository), &options).await.unwrap();
+        pass::run(&scene.context_of(repository), &options).await.unwrap();
     });
 }
 
@@ -228,7 +228,7 @@ fn of_two_passes_at_once_one_does_the_work() {
         |scene| forget_and_collect(scene, Some("b"), Duration::from_secs(1 << 30)),
         |scene, store| {
             let repository = scene.repository(store);
-            scene.runtime.block_on(pass::run(&surroundings(repository), &pass_options()))
+            scene.runtime.block_on(pass::run(&scene.context_of(repository), &pass_options()))
         },
         |scene, result, at| {
             match result {
@@ -265,7 +265,7 @@ fn a_backup_at_any_moment_of_a_pass_is_whole() {
         |scene| drop(scene.backup(&scene.context(), "a").unwrap()),
         |scene, store| {
             let repository = scene.repository(store);
-            scene.runtime.block_on(pass::run(&surroundings(repository), &pass_options()))
+            scene.runtime.block_on(pass::run(&scene.context_of(repository), &pass_options()))
         },
         |scene, result, at| {
             result.unwrap_or_else(|error| panic!("{at}: {error}"));
@@ -333,7 +333,7 @@ fn a_compaction_at_any_moment_of_a_pass_is_whole() {
         },
         |scene, store| {
             let repository = scene.repository(store);
-            scene.runtime.block_on(pass::run(&surroundings(repository), &pass_options()))
+            scene.runtime.block_on(pass::run(&scene.context_of(repository), &pass_options()))
         },
         |scene, result, at| {
             result.unwrap_or_else(|error| panic!("{at}: {error}"));

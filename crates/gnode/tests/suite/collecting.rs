@@ -47,8 +47,8 @@ fn what_cannot_be_deleted_is_left_to_the_next_pass() {
         let (store, faults) = FaultStore::new(scene.memory.store());
         let path = if what == "versions/" { what.to_owned() } else { format!("{what}{gone}") };
         faults.add(When::kind(OpKind::Delete).path(&path), Fault::FailBefore(Failure::Status(403)), Times::Always);
-        let surroundings = surroundings(scene.repository(store));
-        let pass = || scene.runtime.block_on(pass::run(&surroundings, &pass_options())).unwrap();
+        let context = scene.context_at(store);
+        let pass = || scene.runtime.block_on(pass::run(&context, &pass_options())).unwrap();
         let report = pass();
         assert!(matches!(report.outcome, Outcome::Published(_)), "{what}: {report:?}");
         // Another pass at once would be refused the same: a daemon waits for its time.
@@ -326,8 +326,8 @@ fn many_locked_containers_of_one_job_do_not_keep_those_of_others() {
     let (store, faults) = FaultStore::new(scene.memory.store());
     let folder = format!("data/{locked}");
     faults.add(When::kind(OpKind::Delete).path(&folder), Fault::FailBefore(Failure::Status(403)), Times::Always);
-    let surroundings = scene.surroundings(scene.repository(store));
-    let report = scene.runtime.block_on(pass::run(&surroundings, &pass_options())).unwrap();
+    let context = scene.context_at(store);
+    let report = scene.runtime.block_on(pass::run(&context, &pass_options())).unwrap();
     assert!(report.undeleted.len() > 64, "{report:?}");
     assert_eq!(left(free), 0);
 }

@@ -54,7 +54,7 @@ fn a_pass_cut_at_any_operation_loses_nothing_and_the_next_one_finishes() {
         if let Some((n, stop)) = cut {
             faults.stop_at(opened + n, stop);
         }
-        let result = scene.runtime.block_on(pass::run(&surroundings(context.repository), &options));
+        let result = scene.runtime.block_on(pass::run(&context, &options));
         (result, faults.count() - opened)
     };
     let undisturbed = scene.fork();
@@ -94,11 +94,11 @@ fn a_full_or_read_only_store_is_told_and_nothing_is_lost() {
     let expected = scene.contents();
     let (context, faults) = scene.faulty(&scene.memory);
     faults.read_only(true);
-    let refused = scene.runtime.block_on(pass::run(&surroundings(context.repository.clone()), &pass_options()));
+    let refused = scene.runtime.block_on(pass::run(&context, &pass_options()));
     assert!(refused.unwrap_err().to_string().contains("read-only"));
     faults.clear();
     faults.space(0);
-    let refused = scene.runtime.block_on(pass::run(&surroundings(context.repository), &pass_options()));
+    let refused = scene.runtime.block_on(pass::run(&context, &pass_options()));
     assert!(refused.is_err());
     assert_eq!(scene.contents(), expected);
 }

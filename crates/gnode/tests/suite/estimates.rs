@@ -16,7 +16,7 @@ fn options(exact: Exact) -> PassOptions {
 fn counted(scene: &Scene, options: &PassOptions) -> (PassReport, Requests) {
     let repository = scene.repository(scene.memory.store());
     let before = repository.store().stats();
-    let report = scene.runtime.block_on(run(&surroundings(repository.clone()), options)).unwrap();
+    let report = scene.runtime.block_on(run(&scene.context_of(repository.clone()), options)).unwrap();
     (report, Requests::between(&before, &repository.store().stats()))
 }
 

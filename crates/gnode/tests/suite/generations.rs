@@ -204,7 +204,7 @@ fn generations_below_the_one_that_holds_are_removed() {
         |scene, store| {
             let options =
                 PassOptions { dead_after: NEVER, min_age: std::time::Duration::ZERO, ..PassOptions::default() };
-            scene.runtime.handle().block_on(pass::run(&surroundings(scene.repository(store)), &options))
+            scene.runtime.handle().block_on(pass::run(&scene.context_at(store), &options))
         },
         |scene, result, at| {
             result.unwrap_or_else(|error| panic!("{at}: {error}"));
@@ -344,7 +344,7 @@ fn what_a_new_generation_leaves_stays_for_jobs_that_a_pass_does_not_see() {
         },
         |scene, store| {
             let options = PassOptions { dead_after: NEVER, ..pass_options() };
-            scene.runtime.handle().block_on(pass::run(&surroundings(scene.repository(store)), &options))
+            scene.runtime.handle().block_on(pass::run(&scene.context_at(store), &options))
         },
         |scene, result, at| {
             result.unwrap_or_else(|error| panic!("{at}: {error}"));
@@ -396,7 +396,7 @@ fn a_pass_meets_a_compaction_at_any_of_its_steps() {
         },
         |scene, store| {
             let options = PassOptions { dead_after: NEVER, ..pass_options() };
-            scene.runtime.handle().block_on(pass::run(&surroundings(scene.repository(store)), &options))
+            scene.runtime.handle().block_on(pass::run(&scene.context_at(store), &options))
         },
         |scene, result, at| {
             result.unwrap_or_else(|error| panic!("{at}: {error}"));

@@ -21,8 +21,7 @@ use proptest::prelude::*;
 
 impl Scene {
     fn index_check(&self) -> IndexCheck {
-        let surroundings = surroundings(self.repository(self.memory.store()));
-        self.runtime.block_on(repair::compare(&surroundings)).unwrap().1
+        self.runtime.block_on(repair::compare(&self.context())).unwrap().1
     }
 
     /// Nothing is wrong, and nothing is missing; says what was compared.
@@ -39,7 +38,7 @@ impl Scene {
     }
 
     fn io(&self) -> IndexIo {
-        IndexIo { repository: self.repository(self.memory.store()), runtime: self.runtime.handle().into() }
+        IndexIo { repository: self.repository(self.memory.store()), executor: self.runtime.handle().into() }
     }
 
     fn index_pass(&self) -> IndexPass {
@@ -172,7 +171,7 @@ fn a_pass_costs_what_is_new() {
     scene.version("a", 20);
     let (context, faults) = scene.faulty(&scene.memory);
     let opened = faults.count() as usize;
-    scene.runtime.block_on(pass::run(&surroundings(context.repository), &pass_options())).unwrap();
+    scene.runtime.block_on(pass::run(&context, &pass_options())).unwrap();
     let log = faults.log().split_off(opened);
     let count = |kind, prefix: &str| log.iter().filter(|op| op.kind == kind && op.path.starts_with(prefix)).count();
     let new = scene.records::<Containers>().len() - before;
@@ -197,7 +196,7 @@ fn a_rebuild_that_is_cut_off_harms_nothing() {
         if let Some((n, stop)) = cut {
             faults.stop_at(opened + n, stop);
         }
-        let result = scene.runtime.block_on(repair::rebuild(&surroundings(context.repository)));
+        let result = scene.runtime.block_on(repair::rebuild(&context));
         (result, faults.count() - opened)
     };
     let (undisturbed, operations) = run(&scene.fork(), None);
@@ -475,7 +474,7 @@ fn what_could_not_be_read_once_is_taken_in_by_the_next_pass() {
     let run_with_faults = |times| {
         let (context, faults) = scene.faulty(&scene.memory);
         faults.add(When::kind(OpKind::Get).path("data/"), Fault::FailBefore(Failure::Status(404)), times);
-        scene.runtime.block_on(pass::run(&surroundings(context.repository), &options)).unwrap()
+        scene.runtime.block_on(pass::run(&context, &options)).unwrap()
     };
     let report = run_with_faults(Times::Always);
     assert_eq!((report.outcome, report.unlisted.len()), (Outcome::Published(1), 3));

@@ -89,7 +89,7 @@ fn passes(scene: &Scene, without: Option<Rule>, dead_after: Duration) -> PassRep
     };
     let options =
         PassOptions { dead_after, reclaim: thorough(larder_gnode::reclaim::Exact::Always).reclaim, ..thoroughly() };
-    scene.runtime.handle().block_on(pass::run(&surroundings(repository), &options)).unwrap()
+    scene.runtime.handle().block_on(pass::run(&scene.context_of(repository), &options)).unwrap()
 }
 
 #[test]

@@ -10,10 +10,10 @@ use crate::support::*;
 use larder_format::ids::{ContainerId, JobId};
 use larder_format::lease::{JobKind, Lease};
 use larder_format::names;
-use larder_gnode::pass::{Outcome, PassError, PassOptions, Surroundings, run};
+use larder_gnode::pass::{Outcome, PassError, PassOptions, run};
 use larder_gnode::reclaim::Exact;
 use larder_index::{Current, Published, publish};
-use larder_job::{Clock, SystemClock};
+use larder_job::{JobContext, SystemClock};
 use larder_testkit::{Fault, OpKind, Stop, Times, When};
 
 /// Containers that were retired and whose deletes the store has not applied yet.
@@ -138,7 +138,7 @@ fn a_pass_that_heals_may_be_cut_anywhere() {
         let (context, faults) = cut.faulty(&cut.memory);
         faults.stop_at(faults.count() + operations, Stop::After);
         let options = thorough(Exact::Always);
-        let is_over = cut.runtime.block_on(run(&surroundings(context.repository), &options)).is_ok();
+        let is_over = cut.runtime.block_on(run(&context, &options)).is_ok();
         late.apply(&cut);
         cut.optimize(Exact::Always);
         // An index that was rebuilt when all was in its place does not lead to what went since.
@@ -205,7 +205,7 @@ fn a_first_index_that_is_on_its_way_is_not_lost() {
     let slowly = Fault::Delay(Duration::from_secs(1));
     faults.add(When::kind(OpKind::Put).path(&names::index(1)), slowly, Times::Always);
     // By the time of the store, or whoever holds the lease would be considered dead.
-    let at = |repository| Surroundings { now_ms: Arc::new(|| SystemClock.now_ms()), ..surroundings(repository) };
+    let at = |repository| JobContext { clock: Arc::new(SystemClock), ..scene.context_of(repository) };
     let (first, second) = (at(context.repository), at(scene.repository(scene.memory.store())));
     let options = thorough(Exact::Always);
     let (first, second) = scene.runtime.block_on(async { tokio::join!(run(&first, &options), run(&second, &options)) });
@@ -233,10 +233,7 @@ fn a_first_pass_cut_at_any_operation_leaves_nothing_for_good() {
         if let Some((n, stop)) = cut {
             faults.stop_at(opened + n, stop);
         }
-        (
-            scene.runtime.block_on(run(&surroundings(context.repository), &thorough(Exact::Always))),
-            faults.count() - opened,
-        )
+        (scene.runtime.block_on(run(&context, &thorough(Exact::Always))), faults.count() - opened)
     };
     let (_, operations) = run(&scene.fork(), None);
     for n in 0..operations {

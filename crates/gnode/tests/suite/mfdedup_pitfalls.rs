@@ -63,7 +63,7 @@ fn m2_a_pass_cut_at_any_operation_loses_nothing_and_the_next_one_arranges() {
         if let Some((n, stop)) = cut {
             faults.stop_at(opened + n, stop);
         }
-        let result = scene.runtime.block_on(pass::run(&surroundings(context.repository), &arranging(0.0)));
+        let result = scene.runtime.block_on(pass::run(&context, &arranging(0.0)));
         (result, faults.count() - opened)
     };
     let undisturbed = scene.fork();

@@ -126,8 +126,7 @@ fn costs(stage: &Stage, scene: &Scene, lie: &Told, did: Did) -> Vec<String> {
 impl Scene {
     /// Rebuilds the index over an honest store, and says whether that worked.
     fn rebuild_index(&self) -> bool {
-        let surroundings = surroundings(self.repository(self.memory.store()));
-        self.runtime.block_on(repair::rebuild(&surroundings)).is_ok()
+        self.runtime.block_on(repair::rebuild(&self.context())).is_ok()
     }
 }
 

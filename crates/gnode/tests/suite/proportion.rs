@@ -21,8 +21,7 @@ fn counted(scene: &Scene) -> (PassReport, Vec<Op>) {
         reclaim: Some(ReclaimOptions { exact: Exact::Never, ..ReclaimOptions::default() }),
         ..pass_options()
     };
-    let surroundings = surroundings(context.repository);
-    let report = scene.runtime.block_on(pass::run(&surroundings, &options)).unwrap();
+    let report = scene.runtime.block_on(pass::run(&context, &options)).unwrap();
     (report, faults.log().split_off(opened))
 }
 

@@ -23,7 +23,7 @@ fn collects() -> PassOptions {
 fn collect_without(scene: &Scene, rule: Option<Rule>) -> PassReport {
     let repository = scene.repository(scene.memory.store());
     let repository = rule.map_or(repository.clone(), |rule| repository.without_rule(rule));
-    scene.runtime.block_on(run(&surroundings(repository), &collects())).unwrap()
+    scene.runtime.block_on(run(&scene.context_of(repository), &collects())).unwrap()
 }
 
 /// Chunks of the first version are in the container of the second, which is also returned, and its own is gone.
@@ -83,7 +83,7 @@ fn without_both_rules_a_reader_loses_its_version() {
             true => repository,
             false => repository.without_rule(Rule::RebuildAsksLeases),
         };
-        scene.runtime.block_on(rebuild(&surroundings(repository))).unwrap();
+        scene.runtime.block_on(rebuild(&scene.context_of(repository))).unwrap();
         let without = (!stops).then_some(Rule::MissingStops);
         for _ in 0..2 {
             assert_eq!(collect_without(&scene, without).missing_containers > 0, !asks_leases);
@@ -185,14 +185,14 @@ fn a_listing_that_lacks_containers_is_refused() {
             faults.add(When::kind(OpKind::List).path(below.trim_end_matches('/')), Fault::Stale(1000), Times::First(1))
         };
         lie();
-        let rebuilt = scene.runtime.block_on(rebuild(&surroundings(context.repository.clone())));
+        let rebuilt = scene.runtime.block_on(rebuild(&context));
         match below == names::DATA {
             true => assert!(matches!(rebuilt, Err(PassError::WrongListing { .. })), "{rebuilt:?}"),
             // Metadata is moved nowhere, so a rebuild does not ask for it.
             false => assert!(rebuilt.is_ok()),
         }
         lie();
-        let pass = scene.runtime.block_on(run(&surroundings(context.repository.clone()), &collects()));
+        let pass = scene.runtime.block_on(run(&context, &collects()));
         assert!(matches!(pass, Err(PassError::WrongListing { .. })), "{below}: {pass:?}");
         for _ in 0..3 {
             assert_eq!(collect_without(&scene, None).missing_containers, 0);
@@ -221,7 +221,7 @@ fn a_listing_that_lacks_where_chunks_went_is_repeated() {
     // Newest versions are named and asked for, so that the listing would be refused; here nothing else is named.
     let newer: Vec<JobId> = scene.versions().iter().map(|version| version.id()).filter(|id| *id != first).collect();
     newer.into_iter().for_each(|id| scene.forget(id));
-    let rebuilt = scene.runtime.block_on(rebuild(&surroundings(context.repository))).unwrap();
+    let rebuilt = scene.runtime.block_on(rebuild(&context)).unwrap();
     assert_eq!((rebuilt.reclaimed, rebuilt.lost_chunks), (1, 0));
     for _ in 0..2 {
         collect_without(&scene, None);
@@ -255,8 +255,9 @@ fn a_retired_container_stays_while_what_it_forwards_to_is_missing() {
         let repository = if holds { repository } else { repository.without_rule(Rule::ForwardsThere) };
         // What was taken in before is not listed, so that only the forward leads there.
         let options = PassOptions { reclaim: None, ..pass_options() };
-        let reports: Vec<_> =
-            (0..2).map(|_| scene.runtime.block_on(run(&surroundings(repository.clone()), &options)).unwrap()).collect();
+        let reports: Vec<_> = (0..2)
+            .map(|_| scene.runtime.block_on(run(&scene.context_of(repository.clone()), &options)).unwrap())
+            .collect();
         assert_eq!(scene.is_there(own), holds);
         assert_eq!(reports[0].missing_containers > 0, holds);
         if holds {
@@ -287,7 +288,7 @@ fn what_a_rebuild_could_not_read_is_kept() {
         Fault::FailBefore(Failure::Status(404)),
         Times::Always,
     );
-    let rebuilt = scene.runtime.block_on(rebuild(&surroundings(context.repository))).unwrap();
+    let rebuilt = scene.runtime.block_on(rebuild(&context)).unwrap();
     assert_eq!(rebuilt.lost_chunks, 0);
     for _ in 0..3 {
         assert_eq!(collect_without(&scene, None).missing_containers, 0);

@@ -37,7 +37,7 @@ fn scene() -> (Scene, [JobId; 3]) {
 }
 
 fn run(scene: &Scene, store: std::sync::Arc<Between>, options: &PassOptions) -> Result<PassReport, PassError> {
-    scene.runtime.handle().block_on(pass::run(&surroundings(scene.repository(store)), options))
+    scene.runtime.handle().block_on(pass::run(&scene.context_at(store), options))
 }
 
 fn version(scene: &Scene, id: JobId) -> Version {
@@ -66,7 +66,7 @@ fn a_pass_cut_at_any_operation_loses_nothing_and_the_next_one_gives_up() {
         if let Some((n, stop)) = cut {
             faults.stop_at(opened + n, stop);
         }
-        let result = scene.runtime.block_on(pass::run(&surroundings(context.repository), &thorough(Exact::Always)));
+        let result = scene.runtime.block_on(pass::run(&context, &thorough(Exact::Always)));
         (result, faults.count() - opened)
     };
     let undisturbed = scene.fork();

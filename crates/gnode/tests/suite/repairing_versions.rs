@@ -252,7 +252,7 @@ fn what_is_forgotten_and_collected_meanwhile_takes_nothing_with_it() {
                 let options = PassOptions { dead_after, ..pass_options() };
                 scene.runtime.handle().block_on(async {
                     forget(&repository, newest).await;
-                    pass::run(&surroundings(repository), &options).await.unwrap();
+                    pass::run(&scene.context_of(repository), &options).await.unwrap();
                 });
             },
             |scene: &Scene, store| damaged.heal(&scene.context_at(store)),

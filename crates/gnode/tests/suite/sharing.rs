@@ -411,7 +411,7 @@ fn a_pass_meets_a_compaction_that_shares() {
             |scene, store| {
                 let options =
                     PassOptions { dead_after: NEVER, min_age: std::time::Duration::ZERO, ..PassOptions::default() };
-                scene.runtime.handle().block_on(pass::run(&surroundings(scene.repository(store)), &options))
+                scene.runtime.handle().block_on(pass::run(&scene.context_at(store), &options))
             },
             |scene, result, at| {
                 result.unwrap_or_else(|error| panic!("{at}: {error}"));
@@ -522,7 +522,7 @@ fn an_index_that_lags_or_is_damaged_does_no_harm() {
 fn publish_changed(scene: &Scene, change: impl FnOnce(&IndexPass, &mut Draft<'_>)) {
     let repository = scene.repository(scene.memory.store());
     let base = scene.runtime.block_on(IndexSnapshot::newest(&repository)).unwrap().snapshot;
-    let io = IndexIo { repository: repository.clone(), runtime: scene.runtime.handle().into() };
+    let io = IndexIo { repository: repository.clone(), executor: scene.runtime.handle().into() };
     let ids = PassRuns::new(JobId::new(1, [base.number as u8; 10]));
     let pass = IndexPass::new(io, ids, 2.try_into().unwrap(), 4 << 20, scene.dir.path().to_owned());
     let mut draft = Draft::new(&pass, &base);

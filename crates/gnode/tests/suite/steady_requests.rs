@@ -46,7 +46,7 @@ fn optimize(scene: &Scene) -> (PassReport, Vec<Op>) {
         plans.iter().for_each(|plan| assert!(compactor.compact(plan).is_ok()));
         !plans.is_empty()
     };
-    let pass = || scene.runtime.block_on(pass::run(&surroundings(remembering.clone()), &pass_options())).unwrap();
+    let pass = || scene.runtime.block_on(pass::run(&scene.context_of(remembering.clone()), &pass_options())).unwrap();
     compact();
     let mut report = pass();
     if matches!(report.outcome, Outcome::Published(_)) && compact() {
@@ -114,8 +114,7 @@ fn oldest_goes(scene: &Scene, oldest: &Version) -> Vec<Op> {
     let opened = faults.count() as usize;
     let mark = Forgotten { time_ms: 0, host: String::new(), reason: "test".to_owned() };
     scene.runtime.block_on(context.repository.forget(pin_of(oldest), &mark)).unwrap();
-    let surroundings = surroundings(context.repository);
-    let report = scene.runtime.block_on(pass::run(&surroundings, &pass_options())).unwrap();
+    let report = scene.runtime.block_on(pass::run(&context, &pass_options())).unwrap();
     let log = faults.log().split_off(opened);
     assert!(report.done.containers > 0 && scene.data_bytes() < before, "{report:?}");
     assert_eq!((report.arranged.moved_chunks, report.arranged.written), (0, 0), "{report:?}");

@@ -81,7 +81,7 @@ fn forget(scene: &Scene, ids: &[JobId], has_skipped: bool, at: &str) -> (usize, 
     let retained = retained(scene);
     let (context, faults) = scene.faulty(&scene.memory);
     let opened = faults.count() as usize;
-    scene.runtime.block_on(pass::run(&surroundings(context.repository), &arranging(0.0))).unwrap();
+    scene.runtime.block_on(pass::run(&context, &arranging(0.0))).unwrap();
     let log = faults.log().split_off(opened);
     let [created, read, deleted] = [OpKind::Put, OpKind::Get, OpKind::Delete].map(|kind| of_kind(&log, kind));
 

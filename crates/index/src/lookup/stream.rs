@@ -3,7 +3,7 @@
 use super::{LookupCost, TableReader};
 use crate::cursor::Cursor;
 use crate::error::IndexError;
-use crate::executor::IndexRuntime;
+use crate::executor::Executor;
 
 /// Bytes that a key of a batch takes beside itself and its value: what the lookup keeps of it.
 const KEY_OVERHEAD: usize = 64;
@@ -14,7 +14,7 @@ const BATCH_MAX: usize = 1 << 16;
 #[derive(Debug)]
 pub struct SortedLookup {
     reader: TableReader,
-    runtime: IndexRuntime,
+    runtime: Executor,
     batch: usize,
     /// What it has cost so far.
     pub cost: LookupCost,
@@ -22,7 +22,7 @@ pub struct SortedLookup {
 
 impl SortedLookup {
     /// Lookups with at most `budget` bytes for keys and what is found, beside what the reader takes by its options.
-    pub fn new(reader: TableReader, runtime: impl Into<IndexRuntime>, budget: usize) -> Self {
+    pub fn new(reader: TableReader, runtime: impl Into<Executor>, budget: usize) -> Self {
         let runtime = runtime.into();
         let batch = (budget / (KEY_OVERHEAD + 64)).clamp(1, BATCH_MAX);
         Self { reader, runtime, batch, cost: LookupCost::default() }

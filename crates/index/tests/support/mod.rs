@@ -186,7 +186,7 @@ impl Engine {
     }
 
     fn of(runtime: tokio::runtime::Runtime, repository: Repository, memory: Memory, faults: Faults) -> Self {
-        let io = IndexIo { repository, runtime: runtime.handle().into() };
+        let io = IndexIo { repository, executor: runtime.handle().into() };
         let folder = tempfile::tempdir().expect("temporary folder");
         let threads = NonZeroUsize::new(2).expect("not 0");
         let ids = PassRuns::new(PASS);

@@ -112,7 +112,7 @@ impl Tables {
         if let Some(table) = self.cache.get(&container) {
             return Ok(table.clone());
         }
-        match pass.io.runtime.block_on(pass.io.repository.read_container_index(container)) {
+        match pass.io.executor.block_on(pass.io.repository.read_container_index(container)) {
             Ok(index) => {
                 let table: Arc<Vec<ChunkRef>> = Arc::new(index.chunk_refs().collect());
                 self.cache.put(container, table.clone());
@@ -170,7 +170,7 @@ struct Moving {
 
 impl Round<'_> {
     fn name(&mut self, name: &Known, extents: Extents) -> Result<(), Cut> {
-        if (self.work.stop)() {
+        if self.work.context.cancel.is_cancelled() {
             return Err(Cut::Stopped);
         }
         let mut all = Vec::with_capacity(extents.0.len());

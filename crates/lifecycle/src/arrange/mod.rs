@@ -33,7 +33,6 @@ mod select;
 mod series;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::Arc;
 
 use larder_format::compress::Compression;
 use larder_format::ids::{ByteCount, ContainerId, JobId, SeriesKey};
@@ -191,7 +190,7 @@ impl Unarranged {
 pub struct Work {
     /// How it is done.
     pub options: ArrangeOptions,
-    /// For reading and writing contents.
+    /// For reading and writing contents. Whether it is to stop is asked often.
     pub context: JobContext,
     /// The pass, to which new containers belong.
     pub job: JobId,
@@ -199,8 +198,6 @@ pub struct Work {
     pub rights: Box<dyn ContainerRights>,
     /// The series to arrange.
     pub series: Vec<Unarranged>,
-    /// Whether to come to an end. Asked often.
-    pub stop: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
 /// Arranges what is to be arranged, and changes the draft. The containers of [`Arranged`] may be deleted as soon as the draft is
@@ -210,7 +207,7 @@ pub fn arrange(pass: &IndexPass, draft: &mut Draft<'_>, work: &Work) -> Result<A
     let mut copier = None;
     let mut settling = BTreeMap::new();
     for series in &work.series {
-        if (work.stop)() {
+        if work.context.cancel.is_cancelled() {
             arranged.was_stopped = true;
             break;
         }
@@ -287,7 +284,9 @@ fn arrange_series(
         let writing = match copier {
             Some(copier) => copier,
             None => {
-                copier.insert(ChunkCopier::new(&work.context.on(&pass.io.runtime), work.job, work.options.compression)?)
+                // To stop is decided between extents.
+                let context = work.context.on(&pass.io.executor).uninterrupted();
+                copier.insert(ChunkCopier::new(&context, work.job, work.options.compression)?)
             }
         };
         match evacuate::carry(pass, draft, work, &series, &chosen, writing, arranged)? {

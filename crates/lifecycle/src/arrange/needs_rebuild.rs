@@ -24,12 +24,12 @@ pub(super) fn is_disordered(number: u32, facts: &ContainerFacts, rebuilt: u32) -
 /// Of each series that is not arranged for that reason the containers because of which. Reads the newest index, and its table of
 /// containers only if that index was ever rebuilt.
 pub async fn disordered(repository: &Repository) -> Result<BTreeMap<SeriesKey, HashSet<ContainerId>>, IndexError> {
-    disordered_on(Executor::default(), repository).await
+    disordered_on(&Executor::threads(), repository).await
 }
 
 /// The same, reading the table there.
 pub(crate) async fn disordered_on(
-    executor: Executor,
+    executor: &Executor,
     repository: &Repository,
 ) -> Result<BTreeMap<SeriesKey, HashSet<ContainerId>>, IndexError> {
     let snapshot = IndexSnapshot::newest(repository).await?.snapshot;

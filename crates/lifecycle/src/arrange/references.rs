@@ -85,7 +85,7 @@ pub(super) fn references(pass: &IndexPass, work: &Work, unarranged: &Unarranged)
     let mut sorter = Sorter::new(repository, USES, pass.memory / 2, &pass.folder)?;
     for version in unarranged.versions.iter().filter(|version| !version.is_arranged) {
         let pin = Pin { series: version.series, job: version.job };
-        let manifest = match pass.io.runtime.block_on(repository.read_register(pin, version.generation)) {
+        let manifest = match pass.io.executor.block_on(repository.read_register(pin, version.generation)) {
             Ok(Some(Register::Committed(manifest))) => manifest,
             Ok(Some(Register::Aborted) | None) => return Ok(References::Overtaken),
             Err(error) if error.is_damage() => {
@@ -96,8 +96,8 @@ pub(super) fn references(pass: &IndexPass, work: &Work, unarranged: &Unarranged)
         };
         let mut stretch: Option<(ContainerId, Use)> = None;
         let mut push = |stretch: (ContainerId, Use)| sorter.push(&encode(&stretch), Some(&[]));
-        let walked = larder_reader::References::new(&work.context.on(&pass.io.runtime)).visit(&manifest, |chunk| {
-            if (work.stop)() {
+        let walked = larder_reader::References::new(&work.context.on(&pass.io.executor)).visit(&manifest, |chunk| {
+            if work.context.cancel.is_cancelled() {
                 return Err(interrupted());
             }
             match &mut stretch {

@@ -136,7 +136,7 @@ impl Series {
         let table = draft.view::<ContainerExtents>(LookupOptions::default());
         for batch in names.chunks(BATCH) {
             let keys: Vec<ContainerId> = batch.iter().map(|known| known.facts.id).collect();
-            let records = pass.io.runtime.block_on(table.get(&keys))?;
+            let records = pass.io.executor.block_on(table.get(&keys))?;
             for (known, record) in batch.iter().zip(records) {
                 each(known, record.unwrap_or_else(|| as_written(known)))?;
             }

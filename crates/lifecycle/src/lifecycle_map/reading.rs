@@ -70,14 +70,14 @@ async fn read_tables(
         let table: TableView<ContainerExtents> = TableView::new(io.clone(), &runs, LookupOptions::default());
         for draft in all.values_mut() {
             for names in draft.names().chunks(BATCH) {
-                for (name, extents) in names.iter().zip(io.runtime.block_on(table.get(names))?) {
+                for (name, extents) in names.iter().zip(io.executor.block_on(table.get(names))?) {
                     draft.extents(name, extents.as_ref());
                 }
             }
         }
         Ok(all)
     };
-    Executor::default().run(repository, read).await
+    Executor::threads().run(repository, read).await
 }
 
 /// The series of these versions, with what the manifest of the index says about them, and of versions that it does not know their own

@@ -9,7 +9,7 @@ use larder_dedup::{AHEAD_MAX, Group, LoadGroup, NoteGroups, sample};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::names;
 use larder_format::segment::ChunkRecord;
-use larder_index::IndexRuntime;
+use larder_index::Executor;
 use larder_reader::RecipeReader;
 use larder_store::{Repository, RepositoryError};
 use larder_writer::ContainerTotals;
@@ -148,7 +148,7 @@ impl BaseSegments {
 #[derive(Debug)]
 pub(super) struct OrphanedContainers {
     repository: Repository,
-    runtime: IndexRuntime,
+    runtime: Executor,
     /// The job that takes them over: for its series their chunks are born with it.
     job: JobId,
     containers: Vec<ContainerId>,
@@ -159,7 +159,7 @@ impl OrphanedContainers {
     /// Lists what `jobs` have uploaded.
     pub(super) fn list(
         repository: &Repository,
-        runtime: &IndexRuntime,
+        runtime: &Executor,
         job: JobId,
         jobs: &[JobId],
     ) -> Result<Self, RepositoryError> {

@@ -11,7 +11,7 @@ use larder_dedup::chain::{Chunk, Filter, Verdict};
 use larder_format::ids::JobId;
 use larder_format::segment::ChunkRecord;
 use larder_format::{ChunkRef, Fingerprint};
-use larder_index::IndexRuntime;
+use larder_index::Executor;
 use larder_reader::{MetaChunks, is_missing};
 use larder_store::chunk_reader::ChunkReader;
 use larder_store::{Repository, RepositoryError};
@@ -24,14 +24,14 @@ const CACHE: NonZeroUsize = NonZeroUsize::new(32 << 20).expect("not zero");
 #[derive(Debug)]
 pub(super) struct ByteComparison {
     reader: ChunkReader,
-    runtime: IndexRuntime,
+    runtime: Executor,
     job: JobId,
     /// Tells where chunks are that records only name.
     chunks: MetaChunks,
 }
 
 impl ByteComparison {
-    pub(super) fn new(repository: &Repository, runtime: IndexRuntime, job: JobId, chunks: MetaChunks) -> Self {
+    pub(super) fn new(repository: &Repository, runtime: Executor, job: JobId, chunks: MetaChunks) -> Self {
         let reader = ChunkReader::new(repository.through(repository.store().without_cache()), CACHE, CACHE);
         Self { reader, runtime, job, chunks }
     }

@@ -90,7 +90,7 @@ pub(super) enum Feeding<T> {
 
 impl<T: Send + 'static> Feeding<T> {
     pub(super) fn begin(context: &JobContext, feed: impl FnOnce() -> T + Send + 'static) -> Result<Self, BackupError> {
-        if context.runtime.is_in_turns() {
+        if context.executor.is_in_turns() {
             return Ok(Self::Done(feed()));
         }
         let thread = std::thread::Builder::new().name("feed".to_owned()).spawn(feed);

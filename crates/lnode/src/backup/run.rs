@@ -101,8 +101,8 @@ fn find_bases(
 ) -> Result<Bases, BackupError> {
     let repository = &context.repository;
     let mut catalog = match options.base {
-        Some(_) => context.runtime.block_on(repository.catalog())?,
-        None => context.runtime.block_on(repository.catalog_of_series(&options.series))?,
+        Some(_) => context.executor.block_on(repository.catalog())?,
+        None => context.executor.block_on(repository.catalog_of_series(&options.series))?,
     };
     for damaged in &catalog.damaged {
         tracing::warn!(object = %damaged.name, error = %damaged.error, "a version cannot be read and is not built on");
@@ -170,7 +170,7 @@ fn announce(
 ) -> Result<Announced, BackupError> {
     let repository = &context.repository;
     let series = repository.keys().series_key(&options.series);
-    let unfinished = context.runtime.block_on(repository.unfinished_jobs())?;
+    let unfinished = context.executor.block_on(repository.unfinished_jobs())?;
     let mut adopts: Vec<_> = unfinished
         .into_iter()
         .filter(|other| other.lease.kind == JobKind::Backup && other.lease.series == options.series)
@@ -188,7 +188,7 @@ fn announce(
         keeper = Some(LeaseKeeper::open(context, job, lease.clone())?);
     }
     // Only now: what was there before the lease was written may have been retired meanwhile, what is there now stays.
-    let checked = context.runtime.block_on(async {
+    let checked = context.executor.block_on(async {
         let mut bases = Vec::new();
         for Candidate { version, why } in candidates.drain(..) {
             if !repository.is_retained(Pin { series: version.series, job: version.id() }).await? {
@@ -257,7 +257,7 @@ impl OpenBase {
 fn open_bases(context: &JobContext, announced: &Announced, source: SourceKind) -> Result<Vec<OpenBase>, BackupError> {
     let mut bases = Vec::new();
     for candidate in &announced.bases {
-        match context.runtime.block_on(context.repository.manifest(&candidate.version)) {
+        match context.executor.block_on(context.repository.manifest(&candidate.version)) {
             Ok(manifest) => {
                 let why = candidate.why;
                 let Missing { named, absent, is_unknown } = missing_containers(context, &manifest)?;
@@ -289,7 +289,7 @@ fn run(
         Sampled::Stream { .. } => SourceKind::Stream,
     };
     let bases = open_bases(context, announced, source)?;
-    let uploads = Uploads::new(repository.clone(), context.runtime.clone(), context.cancel.clone());
+    let uploads = Uploads::new(repository.clone(), context.executor.clone(), context.cancel.clone());
     let _stop = StopUploads(uploads.clone());
     let streams = pipeline(context, input, options, job, started_ms, cutting, announced, &bases, &uploads);
     // Whoever waits for room is told that the job has ended, and not why.
@@ -354,10 +354,10 @@ fn run(
     if !repository.keeps(Rule::CloseLast) {
         let mark = done.encode(repository.keys(), job, random(repository.entropy())?).map_err(RepositoryError::from)?;
         let name = larder_format::names::lease_done(job);
-        let created = context.runtime.block_on(repository.store().create(&name, mark.into()));
+        let created = context.executor.block_on(repository.store().create(&name, mark.into()));
         created.map_err(RepositoryError::from)?;
     }
-    let created = context.runtime.block_on(repository.commit(series, &manifest))?;
+    let created = context.executor.block_on(repository.commit(series, &manifest))?;
     report.version = Some(summary);
     let is_answered = created.all_answered || !repository.keeps(Rule::CloseOnlyAnswered);
     Ok((report, Ending::closed_if(is_answered, done)))
@@ -417,10 +417,10 @@ fn pipeline(
     let entries = files.map(|(_, (_, metadata))| Entries::new(metadata.clone(), chunks.clone()));
     let base_started_ms = files.map_or(0, |(base, _)| base.manifest.summary.started_ms);
     let dead: Vec<_> = announced.adopts.iter().map(|pin| pin.job).collect();
-    let orphans = OrphanedContainers::list(repository, &context.runtime, job, &dead)?;
+    let orphans = OrphanedContainers::list(repository, &context.executor, job, &dead)?;
     let (spare, spares) = unbounded();
     // In turns everything is fed before anything of it is sequenced.
-    let (out, fed) = if context.runtime.is_in_turns() { unbounded() } else { bounded(IN_FLIGHT) };
+    let (out, fed) = if context.executor.is_in_turns() { unbounded() } else { bounded(IN_FLIGHT) };
     let track = Track::default();
     // Who distrusts fingerprints will not trust a MAC.
     let run_mac = cutting.run_mac.clone().filter(|_| !options.paranoid);
@@ -456,7 +456,7 @@ fn pipeline(
         orphans: (!orphans.is_empty()).then_some(orphans),
         comparison: options.paranoid.then(|| {
             let chunks = bases.iter().fold(chunks.clone(), |chunks, base| chunks.for_reading(&base.manifest));
-            ByteComparison::new(repository, context.runtime.clone(), job, chunks)
+            ByteComparison::new(repository, context.executor.clone(), job, chunks)
         }),
         index_memory: options.index_memory,
         scratch: options.scratch.clone(),
@@ -508,7 +508,7 @@ fn before_base(
     before: &Version,
     chunks: &MetaChunks,
 ) -> Result<Option<RecipeReader>, RepositoryError> {
-    match context.runtime.block_on(context.repository.manifest(before)) {
+    match context.executor.block_on(context.repository.manifest(before)) {
         Ok(manifest) => Ok(Some(RecipeReader::new(Arc::new(manifest.data), chunks.clone()))),
         Err(error) if error.is_damage() => {
             tracing::warn!(%error, "the version before the base cannot be read; skip duplicates are not measured");

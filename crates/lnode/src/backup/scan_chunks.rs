@@ -38,7 +38,7 @@ pub fn collect(
     show: &mut Show<'_>,
 ) -> Result<(), BackupError> {
     let (spare, spares) = unbounded();
-    let (out, fed) = if context.runtime.is_in_turns() { unbounded() } else { bounded(IN_FLIGHT) };
+    let (out, fed) = if context.executor.is_in_turns() { unbounded() } else { bounded(IN_FLIGHT) };
     let feeder = Feeder {
         pool: pool.handle().ok_or(BackupError::WorkerDied)?,
         cutting: cutting.clone(),

@@ -53,7 +53,7 @@ pub(super) fn find_similar(
     input: Input,
     cutting: &Cutting,
 ) -> Result<(Vec<Version>, Sampled), RepositoryError> {
-    let mut series = context.runtime.block_on(context.repository.list_series())?;
+    let mut series = context.executor.block_on(context.repository.list_series())?;
     if series.is_empty() {
         return Ok((Vec::new(), Sampled::untouched(input)));
     }
@@ -65,7 +65,7 @@ pub(super) fn find_similar(
         }
     };
     similar_series::narrow(context, &sketch, &mut series)?;
-    let mut versions = context.runtime.block_on(context.repository.newest_of(series))?;
+    let mut versions = context.executor.block_on(context.repository.newest_of(series))?;
     versions.retain(|version| !version.summary.sketch.is_empty());
     // Of equals the newest comes first.
     versions.sort_by_key(|version| std::cmp::Reverse(version.id()));

@@ -24,7 +24,7 @@ pub(super) fn narrow(context: &JobContext, stream: &Sketch, series: &mut ListedS
     if series.len() <= ALL_MAX {
         return Ok(());
     }
-    match context.runtime.block_on(shared(context, stream)) {
+    match context.executor.block_on(shared(context, stream)) {
         Ok(Some(Known { newest, likely })) => {
             series.retain(|version| {
                 newest.get(&version.series).is_none_or(|known| *known != version) || likely.contains(&version.series)
@@ -59,7 +59,7 @@ async fn shared(context: &JobContext, stream: &Sketch) -> Result<Option<Known>, 
             numbers.insert(row.series, row.number);
         }
     }
-    let io = IndexIo { repository: repository.clone(), runtime: context.runtime.clone() };
+    let io = IndexIo { repository: repository.clone(), executor: context.executor.clone() };
     let streams: TableView<Streams> = TableView::new(io, &snapshot.manifest.runs, LookupOptions::default());
     let mut counts: HashMap<SeriesKey, usize> = HashMap::new();
     for (key, number) in streams.streams_of(stream.samples()).await? {

@@ -115,7 +115,7 @@ impl Execution<'_> {
             return self.pretend(window).map(|()| None);
         }
         let spans = spans(window);
-        if self.context.runtime.is_in_turns() {
+        if self.context.executor.is_in_turns() {
             return self.run_in_turns(window, &spans, stops);
         }
         // Bounded by the memory that every container on its way holds.
@@ -149,7 +149,7 @@ impl Execution<'_> {
                 break;
             }
             asked.count.fetch_add(1, Ordering::Relaxed);
-            let container = self.context.runtime.block_on(read(&self.context.repository, id, ranges));
+            let container = self.context.executor.block_on(read(&self.context.repository, id, ranges));
             let Ok(permit) = memory.clone().try_acquire_owned() else { break };
             let (out, fetches) = unbounded();
             let _ = out.send(Fetched { number, container, _memory: permit, _turn: None });
@@ -221,7 +221,7 @@ impl Execution<'_> {
         let memory = Arc::new(Semaphore::new(units_max as usize));
         let turns = Arc::new(Semaphore::new(self.prefetch.max(1)));
         let is_ahead = self.prefetch > 0;
-        self.context.runtime.handle().spawn(async move {
+        self.context.executor.handle().spawn(async move {
             for (number, id, ranges, units) in tasks {
                 let Ok(permit) = memory.clone().acquire_many_owned(units).await else { return };
                 let Ok(turn) = turns.clone().acquire_owned().await else { return };

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use larder_chunking::Fingerprinter;
 use larder_format::entry::{Entry, EntryKind};
 use larder_job::JobContext;
-use larder_reader::{EntriesBelow, PlacedEntry, Reading, ReadingOrder, RecordCursor, VersionReader, is_missing, read_plan};
+use larder_reader::{
+    EntriesBelow, PlacedEntry, Reading, ReadingOrder, RecordCursor, VersionReader, is_missing, read_plan,
+};
 use larder_source::PathText;
 use larder_source::target::{DirDecision, LinkDecision, NodeDecision, PutDecision, Target, TargetCause, TargetError};
 use larder_store::RepositoryError;

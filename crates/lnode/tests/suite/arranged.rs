@@ -312,7 +312,7 @@ fn damage_to_a_volume_is_named_with_the_versions_that_need_it() {
     let oldest = scene.arranger.chunks.values().find(|known| known.last == 0).unwrap().now.container;
     let newest =
         scene.arranger.chunks.values().find(|known| known.last == 2 && known.first == 0).unwrap().now.container;
-    let runtime = scene.context.runtime.clone();
+    let runtime = scene.context.executor.clone();
     for (victim, suffering) in [(oldest, vec![0]), (newest, vec![0, 1, 2])] {
         let name = names::container(victim);
         let whole = runtime.block_on(scene.context.repository.store().get_up_to(&name, u64::MAX)).unwrap();
@@ -362,7 +362,7 @@ fn what_a_volume_has_lost_is_put_back_from_files_that_have_it() {
     let all = scene.arranger.chunks.values().filter(|known| known.last == 2 && known.first == 0);
     let victim = names::container(all.clone().next().unwrap().now.container);
     let damage = |bytes: &mut Vec<u8>| bytes[1000] ^= 1;
-    assert!(scene.context.runtime.block_on(scene.memory.change(&victim, damage)));
+    assert!(scene.context.executor.block_on(scene.memory.change(&victim, damage)));
     let before = scene.restore(0, &FetchOptions::default()).1;
     assert!(before.damaged > 0);
     let roots = Roots::new([scene.source().as_os_str().as_bytes()], b"/").unwrap();
@@ -386,7 +386,7 @@ fn what_a_volume_has_lost_is_put_back_from_files_that_have_it() {
         let context = &scene.context;
         let named = data_containers(context);
         let known: BTreeSet<_> = scene.arranger.chunks.values().map(|known| known.now.container).collect();
-        let index = |id| context.runtime.block_on(context.repository.read_container_index(id)).unwrap();
+        let index = |id| context.executor.block_on(context.repository.read_container_index(id)).unwrap();
         named.difference(&known).map(|id| u64::from(index(*id).payload_len)).sum()
     };
     // The keeper's copies of what was lost, and one container's worth for the versions.
@@ -406,7 +406,7 @@ fn statistics_are_of_where_things_are() {
         assert!(after.unique_bytes >= after.logical_bytes - 40_000, "{after:?}");
     }
     let all = stats(&scene.context, &scene.versions()).unwrap();
-    let listed = scene.context.runtime.block_on(scene.context.repository.store().list(names::DATA)).unwrap();
+    let listed = scene.context.executor.block_on(scene.context.repository.store().list(names::DATA)).unwrap();
     assert_eq!(all.stored_data_bytes, listed.iter().map(|object| object.size).sum::<u64>());
     let chunks = scene.arranger.chunks.values().map(|known| u64::from(known.chunk.size)).sum::<u64>();
     assert_eq!(all.unique_bytes, chunks);
@@ -422,11 +422,11 @@ fn damaged_records_lose_what_they_lead_to_and_nothing_else() {
     files.insert("new".into(), data::random(5, 100_000));
     scene.back_up(files);
     let context = &scene.context;
-    let runs = context.runtime.block_on(context.repository.store().list(names::RUNS)).unwrap();
+    let runs = context.executor.block_on(context.repository.store().list(names::RUNS)).unwrap();
     assert!(!runs.is_empty());
     for run in &runs {
         let middle = (run.size / 2) as usize;
-        assert!(context.runtime.block_on(scene.memory.change(&run.name, |bytes| bytes[middle] ^= 1)));
+        assert!(context.executor.block_on(scene.memory.change(&run.name, |bytes| bytes[middle] ^= 1)));
     }
     let (restored, report) = scene.restore(2, &FetchOptions::default());
     assert!(report.damaged > 0 && restored["new"] == scene.history[2]["new"], "{report:?}");
@@ -435,7 +435,7 @@ fn damaged_records_lose_what_they_lead_to_and_nothing_else() {
     assert!(!scene.check().damages.is_empty());
     for run in &runs {
         let middle = (run.size / 2) as usize;
-        scene.context.runtime.block_on(scene.memory.change(&run.name, |bytes| bytes[middle] ^= 1));
+        scene.context.executor.block_on(scene.memory.change(&run.name, |bytes| bytes[middle] ^= 1));
     }
     scene.assert_all_readable();
 }
@@ -445,8 +445,8 @@ fn without_an_index_people_are_told_what_to_do() {
     let mut scene = Scene::new(2, 3 << 20);
     scene.arrange(everything);
     let context = &scene.context;
-    for object in context.runtime.block_on(context.repository.store().list(names::INDEX)).unwrap() {
-        context.runtime.block_on(context.repository.store().delete(&object.name)).unwrap();
+    for object in context.executor.block_on(context.repository.store().list(names::INDEX)).unwrap() {
+        context.executor.block_on(context.repository.store().delete(&object.name)).unwrap();
     }
     let report = scene.check();
     assert!(!report.damages.is_empty());

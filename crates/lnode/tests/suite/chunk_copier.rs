@@ -62,7 +62,7 @@ fn relay(context: &JobContext, version: &Version, gives_up: &HashSet<ContainerId
     assert_eq!(new.metadata, old.metadata);
     assert!(new.containers.iter().all(|usage| !gives_up.contains(&usage.container)));
     let generation = version.generation + 1;
-    context.runtime.block_on(context.repository.commit_generation(version.series, &new, generation)).unwrap();
+    context.executor.block_on(context.repository.commit_generation(version.series, &new, generation)).unwrap();
     (bytes, moves)
 }
 
@@ -177,7 +177,7 @@ fn damage_is_not_copied() {
 
 /// All chunks of a data container, in its order.
 fn chunks_of(context: &JobContext, container: ContainerId) -> Vec<ChunkRef> {
-    context.runtime.block_on(context.repository.read_container_index(container)).unwrap().chunk_refs().collect()
+    context.executor.block_on(context.repository.read_container_index(container)).unwrap().chunk_refs().collect()
 }
 
 /// Copies that compress nothing: what is small all the same was copied as it was compressed.
@@ -204,7 +204,7 @@ fn frames_of_which_everything_is_wanted_are_copied_as_they_are() {
     let written = copier.finish().unwrap();
     assert!(written.stored_bytes * 10 < stored * 18, "{} for {stored}", written.stored_bytes);
     let new = relaid.manifest(&old, &written, [1; 16]).unwrap();
-    context.runtime.block_on(context.repository.commit_generation(newest.series, &new, 1)).unwrap();
+    context.executor.block_on(context.repository.commit_generation(newest.series, &new, 1)).unwrap();
     assert!(setup.restores(&context, &versions(&context).pop().unwrap()) == before);
     check(&context);
 
@@ -230,7 +230,7 @@ fn frames_of_which_everything_is_wanted_are_copied_as_they_are() {
 fn read_all(context: &JobContext, chunks: &[ChunkRef]) -> Vec<Bytes> {
     let bytes = NonZeroUsize::new(64 << 20).unwrap();
     let reader = ChunkReader::new(context.repository.clone(), bytes, bytes);
-    chunks.iter().map(|chunk| context.runtime.block_on(reader.read(chunk)).unwrap()).collect()
+    chunks.iter().map(|chunk| context.executor.block_on(reader.read(chunk)).unwrap()).collect()
 }
 
 /// A frame that opens and decompresses, with other bytes in it than its table says: it would get a good seal for nothing.
@@ -243,7 +243,7 @@ fn a_frame_is_copied_only_when_every_chunk_in_it_is_right() {
     let newest = versions(&context).pop().unwrap();
     let victim = *sparse(&context, &newest, 101).iter().min().unwrap();
     let (repository, keys) = (&context.repository, context.repository.keys());
-    let container = context.runtime.block_on(repository.read_container(victim)).unwrap();
+    let container = context.executor.block_on(repository.read_container(victim)).unwrap();
     let mut forged = ContainerBuilder::new(victim);
     let (mut compressor, mut decompressor) = (Compressor::new(Compression::DEFAULT), Decompressor::new());
     for frame in container.index.frames() {
@@ -256,7 +256,7 @@ fn a_frame_is_copied_only_when_every_chunk_in_it_is_right() {
         forged.push_frame(&seal_frame(keys, victim, frame.number, &raw, &mut compressor).unwrap());
     }
     let forged = forged.finish(keys, &container.index.chunks).unwrap();
-    context.runtime.block_on(async {
+    context.executor.block_on(async {
         repository.store().delete(&names::container(victim)).await.unwrap();
         repository.store().create(&names::container(victim), forged.into()).await.unwrap();
     });

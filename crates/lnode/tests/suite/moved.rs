@@ -64,15 +64,15 @@ fn data_containers(context: &JobContext, version: &Version) -> Vec<ContainerId> 
 /// the containers.
 fn move_away(context: &JobContext, containers: &[ContainerId], forgets: Option<usize>) {
     let job = JobId::new(context.clock.now_ms(), [8; 10]);
-    let read = |id: &ContainerId| context.runtime.block_on(context.repository.read_container_index(*id)).unwrap();
+    let read = |id: &ContainerId| context.executor.block_on(context.repository.read_container_index(*id)).unwrap();
     let chunks: Vec<ChunkRef> = containers.iter().flat_map(|id| read(id).chunk_refs().collect::<Vec<_>>()).collect();
     let mut copier = ChunkCopier::new(context, job, Compression::DEFAULT).unwrap();
     copier.copy(&chunks).unwrap();
     let written = copier.finish().unwrap();
 
     let folder = tempfile::tempdir().unwrap();
-    let io = IndexIo { repository: context.repository.clone(), runtime: context.runtime.clone() };
-    let current = context.runtime.block_on(Current::settle(&context.repository)).unwrap();
+    let io = IndexIo { repository: context.repository.clone(), executor: context.executor.clone() };
+    let current = context.executor.block_on(Current::settle(&context.repository)).unwrap();
     let turn = current.turn().unwrap();
     let threads = context.threads;
     let pass = IndexPass::new(io, PassRuns::new(job), threads, 1 << 20, folder.path().to_owned());
@@ -104,10 +104,10 @@ fn move_away(context: &JobContext, containers: &[ContainerId], forgets: Option<u
     draft.apply(places).unwrap();
     draft.apply(facts).unwrap();
     draft.manifest.head.pass = job;
-    let published = context.runtime.block_on(publish(&context.repository, &turn, draft.manifest)).unwrap();
+    let published = context.executor.block_on(publish(&context.repository, &turn, draft.manifest)).unwrap();
     assert!(matches!(published, Published::Won { .. }));
     for id in containers {
-        context.runtime.block_on(context.repository.store().delete(&names::container(*id))).unwrap();
+        context.executor.block_on(context.repository.store().delete(&names::container(*id))).unwrap();
     }
 }
 
@@ -153,7 +153,7 @@ fn chunks_that_were_moved_are_found_by_every_reader() {
     assert_readable(&setup, &context, &version);
     // All of it, some of it for the second time: still one hop.
     let job = containers[1].job;
-    let listed = context.runtime.block_on(context.repository.store().list(names::DATA)).unwrap();
+    let listed = context.executor.block_on(context.repository.store().list(names::DATA)).unwrap();
     let all: Vec<_> = listed.iter().filter_map(|object| names::parse_container(&object.name)).collect();
     assert!(all.iter().any(|id| id.job != job));
     move_away(&context, &all, None);
@@ -171,11 +171,11 @@ fn chunks_that_were_moved_are_found_by_every_reader() {
     let relaid = copier.relay(&old, |id| all.contains(id) || containers.contains(id)).unwrap();
     let written = copier.finish().unwrap();
     let manifest = relaid.manifest(&old, &written, [2; 16]).unwrap();
-    context.runtime.block_on(context.repository.commit_generation(newest.series, &manifest, 1)).unwrap();
+    context.executor.block_on(context.repository.commit_generation(newest.series, &manifest, 1)).unwrap();
     let newest = versions(&context).pop().unwrap();
     assert_eq!(newest.generation, 1);
-    for object in context.runtime.block_on(context.repository.store().list(names::INDEX)).unwrap() {
-        context.runtime.block_on(context.repository.store().delete(&object.name)).unwrap();
+    for object in context.executor.block_on(context.repository.store().list(names::INDEX)).unwrap() {
+        context.executor.block_on(context.repository.store().delete(&object.name)).unwrap();
     }
     let target = tempfile::tempdir_in(setup.dir.path()).unwrap();
     restore(&context, &newest, &setup.source(), target.path()).unwrap();
@@ -215,7 +215,7 @@ fn without_an_index_what_is_missing_is_damage() {
     let context = setup.context();
     let version = versions(&context).pop().unwrap();
     let container = data_containers(&context, &version)[0];
-    context.runtime.block_on(context.repository.store().delete(&names::container(container))).unwrap();
+    context.executor.block_on(context.repository.store().delete(&names::container(container))).unwrap();
     let report = check(&context);
     assert_eq!(report.damages.len(), 1);
     assert_eq!(report.damages[0].why, "it is missing");

@@ -72,7 +72,7 @@ fn are_pages(chunks: &[(u32, Fingerprint)]) -> bool {
 fn chunks_of(context: &JobContext, recipe: &Recipe) -> Vec<(u32, Fingerprint)> {
     let cache = NonZeroUsize::new(64 << 20).unwrap();
     let reader = ChunkReader::new(context.repository.clone(), cache, cache);
-    let read = |chunk: &larder_format::ChunkRef| context.runtime.block_on(reader.read(chunk)).unwrap();
+    let read = |chunk: &larder_format::ChunkRef| context.executor.block_on(reader.read(chunk)).unwrap();
     let nodes = recipe.nodes.iter().flat_map(|node| decode_node(&read(&node.chunk)).unwrap());
     let records = nodes.flat_map(|row| segment::decode(&read(&row.chunk)).unwrap().records);
     records.map(|record| (record.chunk.size, record.chunk.fingerprint)).collect()
@@ -85,7 +85,7 @@ fn store_file(context: &JobContext, series: &str, file: &Path, bytes: &[u8]) -> 
     let report = larder_lnode::backup(context, walk(file), &options).unwrap();
     let id = report.version.unwrap().id;
     let version = versions(context).into_iter().find(|version| version.id() == id).unwrap();
-    let manifest = context.runtime.block_on(context.repository.manifest(&version)).unwrap();
+    let manifest = context.executor.block_on(context.repository.manifest(&version)).unwrap();
     (chunks_of(context, &manifest.data), report.statistics)
 }
 
@@ -109,7 +109,7 @@ fn store_merging(
     let report = larder_lnode::backup(context, input, &options).unwrap();
     let id = report.version.unwrap().id;
     let version = versions(context).into_iter().find(|version| version.id() == id).unwrap();
-    let manifest = context.runtime.block_on(context.repository.manifest(&version)).unwrap();
+    let manifest = context.executor.block_on(context.repository.manifest(&version)).unwrap();
     let mut restored = Vec::new();
     larder_reader::VersionReader::open(context, &version)
         .unwrap()

@@ -163,11 +163,11 @@ fn a_long_read_renews_its_lease_and_then_closes_it() {
     while renewals() < 3 {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let open = scene.context.runtime.block_on(scene.context.repository.unfinished_jobs()).unwrap();
+    let open = scene.context.executor.block_on(scene.context.repository.unfinished_jobs()).unwrap();
     assert_eq!(open.len(), 1);
     assert_eq!(open[0].lease.pins.iter().map(|pin| pin.job).collect::<Vec<_>>(), [scene.version.id()]);
     reading.end();
-    assert!(scene.context.runtime.block_on(scene.context.repository.unfinished_jobs()).unwrap().is_empty());
+    assert!(scene.context.executor.block_on(scene.context.repository.unfinished_jobs()).unwrap().is_empty());
     let after = scene.leases();
     std::thread::sleep(Duration::from_millis(30));
     assert_eq!(scene.leases(), after, "nothing is renewed after the end");

@@ -53,7 +53,7 @@ fn forget(context: &JobContext, report: &BackupReport) {
     let version = versions(context).into_iter().find(|version| version.id() == id).unwrap();
     let pin = larder_format::lease::Pin { series: version.series, job: id };
     let mark = Forgotten { time_ms: 0, host: String::new(), reason: String::new() };
-    context.runtime.block_on(context.repository.forget(pin, &mark)).unwrap();
+    context.executor.block_on(context.repository.forget(pin, &mark)).unwrap();
 }
 
 #[test]

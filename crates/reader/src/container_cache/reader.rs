@@ -14,7 +14,7 @@ use larder_format::container::{ContainerIndex, FRAME_TARGET, open_frame};
 use larder_format::ids::ContainerId;
 use larder_format::manifest::Manifest;
 use larder_format::segment::ChunkRecord;
-use larder_index::{IndexRuntime, Task};
+use larder_index::{Executor, Task};
 use larder_job::JobContext;
 use larder_store::container_reader::OpenContainer;
 use larder_store::{Repository, RepositoryError};
@@ -53,7 +53,7 @@ struct Coming(Task<Result<OpenContainer, RepositoryError>>);
 /// See the module header.
 pub(crate) struct Containers {
     repository: Repository,
-    runtime: IndexRuntime,
+    runtime: Executor,
     recipe: RecipeReader,
     sizes: Sizes,
     /// How containers are divided.
@@ -92,7 +92,7 @@ impl Containers {
         let limits = Limits { memory: options.memory(context.memory) as u64, disk: options.cache_disk };
         Self {
             repository: context.repository.clone(),
-            runtime: context.runtime.clone(),
+            runtime: context.executor.clone(),
             sizes: recipe.chunks().sizes(manifest),
             recipe,
             pieces: Pieces::Whole,

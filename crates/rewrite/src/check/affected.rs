@@ -24,7 +24,7 @@ pub(super) fn trace(
     bad: &Bad,
 ) -> Result<BTreeMap<ContainerId, AffectedVersion>, CheckError> {
     let mut affected = BTreeMap::new();
-    let reader = match context.runtime.block_on(context.repository.manifest(version)) {
+    let reader = match context.executor.block_on(context.repository.manifest(version)) {
         Ok(manifest) => VersionReader::knowing(context, manifest, chunks),
         // It was read a moment ago: whoever looks again sees that it is forgotten.
         Err(error) if is_missing(&error) => return Ok(everything(version, bad)),

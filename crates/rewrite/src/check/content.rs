@@ -101,7 +101,7 @@ pub(super) fn read(context: &JobContext, chosen: &[(ContainerId, u64)]) -> Resul
     // Twice as many as cores, because half of them wait for the store, but no more containers than there is memory for.
     let largest = chosen.iter().map(|(_, size)| *size as usize).max().unwrap_or(0).max(CONTAINER_TARGET);
     let containers_max = (context.memory / CONTAINERS_ONE_IN / largest).max(1);
-    if context.runtime.is_in_turns() {
+    if context.executor.is_in_turns() {
         work();
     } else {
         std::thread::scope(|scope| {
@@ -141,7 +141,7 @@ impl<'a> Worker<'a> {
     /// What is bad about a container, if anything is.
     fn container(&mut self, id: ContainerId) -> Result<Option<BadContainer>, RepositoryError> {
         let repository = &self.context.repository;
-        let container = match self.context.runtime.block_on(repository.read_container(id)) {
+        let container = match self.context.executor.block_on(repository.read_container(id)) {
             Ok(container) => container,
             Err(error) if error.is_damage() => {
                 return Ok(Some(BadContainer {

@@ -33,7 +33,7 @@ pub fn check(context: &JobContext, options: &CheckOptions) -> Result<CheckReport
 pub(crate) fn examine(context: &JobContext, options: &CheckOptions) -> Result<Examined, CheckError> {
     let store = context.repository.store().without_cache();
     let context = &JobContext { repository: context.repository.through(store), ..context.clone() };
-    let catalog = context.runtime.block_on(context.repository.catalog())?;
+    let catalog = context.executor.block_on(context.repository.catalog())?;
     let chosen = |id| options.versions.is_empty() || options.versions.contains(&id);
     let versions: Vec<Version> = catalog.versions.into_iter().filter(|version| chosen(version.id())).collect();
     let damaged: Vec<_> = catalog.damaged.into_iter().filter(|damaged| chosen(damaged.id)).collect();
@@ -70,7 +70,7 @@ fn look_once<'a>(
         if context.cancel.is_cancelled() {
             return Err(CheckError::Interrupted);
         }
-        match context.runtime.block_on(look(&context.repository, version)) {
+        match context.executor.block_on(look(&context.repository, version)) {
             Ok(Some(manifest)) => {
                 structure.version(&manifest)?;
                 readable.push(version.clone());
@@ -155,7 +155,7 @@ fn run(
         for version in &readable {
             let hurt = affected::trace(context, &structure.chunks, version, &bad)?;
             // What nobody needs any more may go: a check without a lease, or one whose lease was considered dead, sees it go.
-            if !hurt.is_empty() && context.runtime.block_on(look(&context.repository, version))?.is_none() {
+            if !hurt.is_empty() && context.executor.block_on(look(&context.repository, version))?.is_none() {
                 report.forgotten.push(version.id());
                 explained.extend(hurt.into_keys());
                 continue;
@@ -185,22 +185,22 @@ fn faulty(
     let chosen = |id| options.versions.is_empty() || options.versions.contains(&id);
     found.extend(of_versions.into_iter().filter(|object| chosen(object.job)).map(|object| (object.name, object.error)));
     if options.versions.is_empty() {
-        let leases = context.runtime.block_on(context.repository.faulty_leases())?;
+        let leases = context.executor.block_on(context.repository.faulty_leases())?;
         found.extend(leases.into_iter().map(|object| (object.name, object.error)));
-        for pin in context.runtime.block_on(context.repository.list_pins())?.into_keys() {
-            let line = context.runtime.block_on(context.repository.pin_line(pin))?;
+        for pin in context.executor.block_on(context.repository.list_pins())?.into_keys() {
+            let line = context.executor.block_on(context.repository.pin_line(pin))?;
             found.extend(line.faulty.into_iter().map(|object| (object.name, object.error)));
         }
-        let settings = context.runtime.block_on(context.repository.faulty_settings())?;
+        let settings = context.executor.block_on(context.repository.faulty_settings())?;
         found.extend(settings.into_iter().map(|entry| (entry.name, entry.error)));
-        let keys = context.runtime.block_on(context.repository.list_keys())?;
+        let keys = context.executor.block_on(context.repository.list_keys())?;
         found.extend(keys.unreadable.into_iter().map(|key| (names::key(key.id), key.error)));
     }
     let damage =
         |(object, error): (String, RepositoryError)| Damage { object, why: reason(&error), affected: Vec::new() };
     let mut damages: Vec<Damage> = found.into_iter().map(damage).collect();
     if options.versions.is_empty() {
-        for lost in context.runtime.block_on(context.repository.lost_registers())? {
+        for lost in context.executor.block_on(context.repository.lost_registers())? {
             let why = format!("it is missing, although {} says that the snapshot was committed", lost.because);
             damages.push(unreadable_manifest(&lost.name, lost.version.job, why));
         }

@@ -89,7 +89,7 @@ impl<'a> Structure<'a> {
     pub(super) fn new(context: &'a JobContext) -> Result<Self, CheckError> {
         let mut listed = HashMap::new();
         for prefix in [names::DATA, names::META] {
-            let objects = context.runtime.block_on(context.repository.store().list(prefix));
+            let objects = context.executor.block_on(context.repository.store().list(prefix));
             for object in objects.map_err(RepositoryError::from)? {
                 if let Some(id) = names::parse_container(&object.name) {
                     listed.insert(id, object.size);
@@ -261,7 +261,9 @@ impl<'a> Structure<'a> {
         let chunk = &reference.chunk;
         let Some(bytes) = self.read(chunk)? else { return Ok(()) };
         let (mut records, mut names): (Vec<ChunkRecord>, Vec<_>) = match segment::decode(&bytes) {
-            Ok(segment) => segment.records.into_iter().partition(|record| self.chunks.is_object(&record.chunk.container)),
+            Ok(segment) => {
+                segment.records.into_iter().partition(|record| self.chunks.is_object(&record.chunk.container))
+            }
             Err(error) => {
                 self.found_bad(chunk.container, error.to_string(), Some(range(chunk)));
                 return Ok(());
@@ -390,7 +392,7 @@ impl<'a> Structure<'a> {
         if self.listed.contains_key(&id) || self.bad.contains_key(&id) {
             return Ok(self.listed.contains_key(&id));
         }
-        match self.context.runtime.block_on(self.context.repository.read_container_index(id)) {
+        match self.context.executor.block_on(self.context.repository.read_container_index(id)) {
             Ok(index) => drop(self.listed.insert(id, index.object_len)),
             Err(error) if is_missing(&error) => return Ok(false),
             Err(error) if error.is_damage() => drop(self.listed.insert(id, 0)),
@@ -430,7 +432,7 @@ impl<'a> Structure<'a> {
         if let Some(known) = self.indexes.get(&id) {
             return Ok(known);
         }
-        let read = self.context.runtime.block_on(self.context.repository.read_container_index(id));
+        let read = self.context.executor.block_on(self.context.repository.read_container_index(id));
         let index = match read {
             Ok(container) => {
                 self.tables_checked.insert(id);

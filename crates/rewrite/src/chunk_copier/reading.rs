@@ -100,7 +100,7 @@ impl ChunkCopier {
             None => Ok::<_, RewriteError>(None),
         };
         for places in by_container.values() {
-            let Some(container) = self.context.runtime.block_on(reads.next()) else { break };
+            let Some(container) = self.context.executor.block_on(reads.next()) else { break };
             let container = Arc::new(container?);
             let mut places = places.as_slice();
             while !places.is_empty() {

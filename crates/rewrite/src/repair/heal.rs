@@ -192,7 +192,7 @@ impl Healing<'_> {
 
     /// Wants what a version lost, if nothing but chunks of its data is lost.
     fn want(&mut self, version: &Version) -> Result<Wanting, RepairError> {
-        let Some(manifest) = self.context.runtime.block_on(look(&self.context.repository, version))? else {
+        let Some(manifest) = self.context.executor.block_on(look(&self.context.repository, version))? else {
             return Ok(Wanting::Forgotten);
         };
         let reader = VersionReader::new(self.context, manifest);
@@ -233,7 +233,7 @@ impl Healing<'_> {
         let context = self.context;
         let repository = &context.repository;
         let cutting = Cutting::new(repository.config(), repository.keys()).ok_or(RepairError::WorkerDied)?;
-        let uploads = Uploads::new(repository.clone(), context.runtime.clone(), context.cancel.clone());
+        let uploads = Uploads::new(repository.clone(), context.executor.clone(), context.cancel.clone());
         let _stop = StopUploads(uploads.clone());
         let pool = Pool::new(context, self.options.compression).map_err(|_| RepairError::NoThreads)?;
         let destination = match job {
@@ -258,7 +258,7 @@ impl Healing<'_> {
 
     /// Heals one version.
     fn version(&mut self, version: &Version, healed: &mut HealedVersion) -> Result<(), RepairError> {
-        let Some(manifest) = self.context.runtime.block_on(look(&self.context.repository, version))? else {
+        let Some(manifest) = self.context.executor.block_on(look(&self.context.repository, version))? else {
             healed.outcome = HealOutcome::Overtaken;
             return Ok(());
         };
@@ -281,11 +281,11 @@ impl Healing<'_> {
         }
         let (repository, pin) = (&self.context.repository, pin_of(version));
         // The number is chosen before the lease, which has to name it. If it is taken by then, so is the work.
-        let generation = self.context.runtime.block_on(repository.next_generation(pin))?;
+        let generation = self.context.executor.block_on(repository.next_generation(pin))?;
         healed.outcome = match self.announce(version, &owners, generation) {
             // A pass took this task for dead, and its containers with it.
             Ok(HealOutcome::Beyond(_)) | Err(_)
-                if self.context.runtime.block_on(repository.is_fenced(pin, generation)) =>
+                if self.context.executor.block_on(repository.is_fenced(pin, generation)) =>
             {
                 HealOutcome::Overtaken
             }
@@ -345,7 +345,7 @@ impl Healing<'_> {
     ) -> Result<(HealOutcome, bool), RepairError> {
         let context = self.context;
         let repository = &context.repository;
-        let newest = context.runtime.block_on(async {
+        let newest = context.executor.block_on(async {
             if !repository.is_retained(task.pin).await? {
                 return Ok(None);
             }
@@ -355,7 +355,7 @@ impl Healing<'_> {
         let Some(newest) = newest.filter(|newest| newest.generation == version.generation) else {
             return Ok((HealOutcome::Overtaken, true));
         };
-        let old = context.runtime.block_on(repository.manifest(&newest))?;
+        let old = context.executor.block_on(repository.manifest(&newest))?;
         let shared = self.put_back.look(context, version, owners)?;
         let places = self.places(&old)?;
         let mut copier = ChunkCopier::new(context, task.job, self.options.compression)?;
@@ -388,7 +388,7 @@ impl Healing<'_> {
             let why = "its recipe uses containers that its table does not have".to_owned();
             return Ok((HealOutcome::Beyond(why), true));
         };
-        match context.runtime.block_on(repository.commit_generation(task.pin.series, &new, task.generation)) {
+        match context.executor.block_on(repository.commit_generation(task.pin.series, &new, task.generation)) {
             Ok(created) => {
                 self.put_back.add(version, moved);
                 Ok((HealOutcome::Healed, created.all_answered))

@@ -114,7 +114,7 @@ pub fn salvage(context: &JobContext, options: &SalvageOptions) -> Result<Salvage
     let context = &JobContext { repository: context.repository.through(store), ..context.clone() };
     let wanted = CheckOptions { read_data: options.read_data, versions: options.versions.clone() };
     let Examined { report, bad, readable } = examine(context, &wanted)?;
-    let all = context.runtime.block_on(context.repository.catalog())?.versions;
+    let all = context.executor.block_on(context.repository.catalog())?.versions;
     let mut affected: BTreeMap<JobId, String> = BTreeMap::new();
     for version in report.damages.iter().flat_map(|damage| &damage.affected) {
         affected.entry(version.id).or_insert_with(|| version.series.clone());
@@ -194,7 +194,7 @@ fn save(
     let pin = pin_of(version);
     if options.dry_run {
         let lease = ReadLease::take(context, version.summary.series.clone(), vec![pin]);
-        let outcome = match context.runtime.block_on(look(repository, version)) {
+        let outcome = match context.executor.block_on(look(repository, version)) {
             Ok(Some(manifest)) => rewrite(context, version.id(), manifest, bad, Destination::Nowhere, losses)
                 .map(|rewritten| rewritten.map_or_else(|outcome| outcome, |_| SalvageOutcome::Planned)),
             Ok(None) => Ok(SalvageOutcome::Forgotten),
@@ -227,7 +227,7 @@ fn save_announced(
 ) -> Result<(SalvageOutcome, Option<Created>), RepairError> {
     let repository = &context.repository;
     // Only now, after the lease: what is there now stays.
-    let newest = context.runtime.block_on(async {
+    let newest = context.executor.block_on(async {
         if !repository.is_retained(pin_of(version)).await? {
             return Ok(None);
         }
@@ -237,8 +237,8 @@ fn save_announced(
         let why = "it was forgotten meanwhile, or its first manifest cannot be read".to_owned();
         return Ok((SalvageOutcome::Unreadable(why), None));
     };
-    let old = context.runtime.block_on(repository.manifest(&newest))?;
-    let uploads = Uploads::new(repository.clone(), context.runtime.clone(), context.cancel.clone());
+    let old = context.executor.block_on(repository.manifest(&newest))?;
+    let uploads = Uploads::new(repository.clone(), context.executor.clone(), context.cancel.clone());
     let _stop = StopUploads(uploads.clone());
     let pool = Pool::new(context, options.compression).map_err(|_| RepairError::NoThreads)?;
     let handle = pool.handle().ok_or(RepairError::WorkerDied)?;
@@ -257,7 +257,7 @@ fn save_announced(
         let why = "its recipe uses containers that its table does not have".to_owned();
         return Ok((SalvageOutcome::Unreadable(why), None));
     };
-    match context.runtime.block_on(repository.commit(version.series, &manifest)) {
+    match context.executor.block_on(repository.commit(version.series, &manifest)) {
         Ok(created) => Ok((SalvageOutcome::Saved(job), Some(created))),
         Err(CommitError::Fenced) => {
             Ok((SalvageOutcome::Unreadable("this repair was taken for dead while it ran; run it again".into()), None))

@@ -68,7 +68,7 @@ impl PutBack {
         let mut shared = Shared { chunks: &self.chunks, sharers: sharers(of), held: HashMap::new() };
         for owner in owners {
             let version = &self.owners[*owner];
-            let manifest = context.runtime.block_on(newest_manifest(context, version))?;
+            let manifest = context.executor.block_on(newest_manifest(context, version))?;
             shared.held.extend(manifest.iter().flat_map(|manifest| holdings(&manifest.containers)));
         }
         Ok(shared)

@@ -6,7 +6,6 @@ use larder_store::Repository;
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
-use crate::commands::optimize::surroundings;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{safe, summary};
@@ -21,7 +20,7 @@ const SHOWN: usize = 20;
 pub(super) fn compare_index(app: &App) -> Result<Exit, Failure> {
     let repository = app.open()?.repository;
     let cancel = app.interrupts.job_begins();
-    let (number, agreement) = app.block_on(compare(&surroundings(&repository, &cancel)))?;
+    let (number, agreement) = app.block_on(compare(&app.maintaining(&repository, &cancel)))?;
     let IndexCheck { versions, not_ingested, containers, chunks, different_chunks, count, ref disagreements, .. } =
         agreement;
     if app.out.is_json() {
@@ -55,7 +54,7 @@ pub(super) fn rebuild_index(app: &App) -> Result<Exit, Failure> {
     let cancel = app.interrupts.job_begins();
     let mut attempts = 0;
     let rebuilt = loop {
-        let rebuilt = app.block_on(rebuild(&surroundings(&repository, &cancel)))?;
+        let rebuilt = app.block_on(rebuild(&app.maintaining(&repository, &cancel)))?;
         attempts += 1;
         if rebuilt.number.is_some() || attempts == TRIES {
             break rebuilt;

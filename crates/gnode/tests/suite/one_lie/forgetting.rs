@@ -22,7 +22,7 @@ fn forget_by(context: &JobContext, policy: &Policy) {
         now_ms: context.clock.now_ms(),
         memory: 1 << 20,
     };
-    let decided = context.runtime.block_on(async {
+    let decided = context.executor.block_on(async {
         let catalog = repository.catalog().await?;
         let pinned = repository.pinned().await?;
         decide(repository, &question, catalog.versions, &pinned).await
@@ -34,7 +34,7 @@ fn forget_by(context: &JobContext, policy: &Policy) {
     }
     let gone = groups.iter().flat_map(|group| &group.versions).filter(|judged| !judged.is_kept());
     let marks = gone.map(|judged| (pin_of(&judged.version), stage::mark())).collect();
-    context.runtime.block_on(carry_out(repository, marks));
+    context.executor.block_on(carry_out(repository, marks));
 }
 
 /// Versions a1 to a6, of which the newest and one between are forgotten, and one is pinned.
@@ -96,7 +96,7 @@ fn pins() {
     let pin = pin_of(&version);
     tell_every_lie(&stage, |scene, context| {
         let mut did = Did::default();
-        let is_told = context.runtime.block_on(context.repository.pin(pin, 2, "host", "test")).is_ok();
+        let is_told = context.executor.block_on(context.repository.pin(pin, 2, "host", "test")).is_ok();
         let honest = scene.context().repository;
         if is_told && scene.runtime.block_on(honest.forget(pin, &stage::mark())).is_ok() {
             did.wrong.push("a version that was said to be pinned could be forgotten".to_owned());
@@ -107,7 +107,7 @@ fn pins() {
     let repository = stage.scene.context().repository;
     stage.scene.runtime.block_on(repository.pin(pin, 2, "host", "test")).unwrap();
     tell_every_lie(&stage, |scene, context| {
-        let _ = context.runtime.block_on(context.repository.forget(pin, &stage::mark()));
+        let _ = context.executor.block_on(context.repository.forget(pin, &stage::mark()));
         let is_marked = scene.marked().contains(&pin.job);
         Did {
             wrong: is_marked.then(|| "a pinned version is forgotten".to_owned()).into_iter().collect(),
@@ -137,14 +137,14 @@ fn keys() {
         Did { wrong: wrong.into_iter().collect(), ..Did::default() }
     };
     tell_every_lie(&stage, |scene, context| {
-        let _ = context.runtime.block_on(context.repository.change_password(PASSWORD, b"another", fields()));
+        let _ = context.executor.block_on(context.repository.change_password(PASSWORD, b"another", fields()));
         opens(scene, &[PASSWORD, b"another"])
     });
     tell_every_lie(&stage, |scene, context| {
         let repository = scene.context().repository;
         let only = scene.runtime.block_on(repository.list_keys()).unwrap().keys[0].id;
-        let _ = context.runtime.block_on(context.repository.remove_key(only));
-        let _ = context.runtime.block_on(context.repository.add_key(b"second", fields()));
+        let _ = context.executor.block_on(context.repository.remove_key(only));
+        let _ = context.executor.block_on(context.repository.add_key(b"second", fields()));
         opens(scene, &[PASSWORD, b"second"])
     });
 }

@@ -10,7 +10,7 @@ pub(super) const LAYOUTS: [Layout; 2] = [Layout::Standard, Layout::Lifecycle];
 
 fn run(context: &JobContext, options: &PassOptions) -> Did {
     // It may fail.
-    let _ = context.runtime.block_on(pass::run(&surroundings(context.repository.clone()), options));
+    let _ = context.executor.block_on(pass::run(context, options));
     Did::default()
 }
 

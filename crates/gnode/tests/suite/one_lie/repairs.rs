@@ -11,7 +11,7 @@ use super::passes::LAYOUTS;
 use super::*;
 
 fn rebuild(context: &JobContext) -> Did {
-    let _ = context.runtime.block_on(repair::rebuild(&surroundings(context.repository.clone())));
+    let _ = context.executor.block_on(repair::rebuild(context));
     Did::default()
 }
 
@@ -36,7 +36,7 @@ fn a_pass_whose_index_is_lost() {
     stage.scene.lose_index();
     tell_every_lie(&stage, |_, context| {
         let options = PassOptions { dead_after: PassOptions::default().dead_after, ..eager() };
-        let _ = context.runtime.block_on(larder_gnode::pass::run(&surroundings(context.repository.clone()), &options));
+        let _ = context.executor.block_on(larder_gnode::pass::run(context, &options));
         Did::default()
     });
 }
@@ -84,7 +84,7 @@ fn damaged_snapshots_replaced() {
             let found = versions(&scene.context());
             let gone = found.iter().filter(|version| replaced.contains(&version.id()));
             let marks = gone.map(|version| (pin_of(version), stage::mark())).collect();
-            context.runtime.block_on(carry_out(&context.repository, marks));
+            context.executor.block_on(carry_out(&context.repository, marks));
             for id in scene.marked().difference(&before) {
                 if stage.whole.contains_key(id) {
                     did.wrong.push(format!("snapshot {id}, which is whole, was forgotten"));

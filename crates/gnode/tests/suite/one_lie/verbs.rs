@@ -56,7 +56,7 @@ fn checks() {
     let stage = Stage::grown(Layout::Standard).with_a_running_backup(Layout::Standard);
     tell_every_lie(&stage, |_, context| {
         let _ = check(context, &CheckOptions { read_data: ReadData::All, ..CheckOptions::default() });
-        let _ = context.runtime.block_on(repair::compare(&surroundings(context.repository.clone())));
+        let _ = context.executor.block_on(repair::compare(context));
         Did::default()
     });
 }

@@ -11,7 +11,7 @@ use larder_gnode::repair;
 use larder_reader::References;
 use larder_store::RepositoryError;
 
-use super::{Scene, surroundings, versions};
+use super::{Scene, versions};
 
 /// Everything that is of any use goes.
 pub fn thorough(exact: Exact) -> PassOptions {
@@ -45,13 +45,12 @@ impl Scene {
     }
 
     pub fn rebuild(&self) -> repair::Rebuilt {
-        self.runtime.block_on(repair::rebuild(&surroundings(self.repository(self.memory.store())))).unwrap()
+        self.runtime.block_on(repair::rebuild(&self.context())).unwrap()
     }
 
     /// How the index is wrong.
     pub fn disagreements(&self) -> Vec<IndexFinding> {
-        let surroundings = surroundings(self.repository(self.memory.store()));
-        self.runtime.block_on(repair::compare(&surroundings)).unwrap().1.disagreements
+        self.runtime.block_on(repair::compare(&self.context())).unwrap().1.disagreements
     }
 
     #[track_caller]

@@ -135,7 +135,7 @@ impl Scene {
     pub fn extents(&self) -> BTreeMap<ContainerId, Extents> {
         let repository = self.repository(self.memory.store());
         let newest = self.runtime.block_on(IndexSnapshot::newest(&repository)).unwrap().snapshot;
-        let io = IndexIo { repository, runtime: self.runtime.handle().into() };
+        let io = IndexIo { repository, executor: self.runtime.handle().into() };
         let table: TableView<ContainerExtents> = TableView::new(io, &newest.manifest.runs, LookupOptions::default());
         table.scan(0..=u64::MAX, 1 << 20).map(|record| record.unwrap()).map(|(id, of)| (id, of.unwrap())).collect()
     }

@@ -33,9 +33,9 @@ use larder_format::lease::{Done, JobKind, Lease};
 use larder_format::mark::Forgotten;
 use larder_format::names;
 use larder_gnode::forget::pin_of;
-use larder_gnode::pass::{self, Executor, Listing, PassError, PassOptions, PassReport, Surroundings};
+use larder_gnode::pass::{self, Listing, PassError, PassOptions, PassReport};
 use larder_index::{Containers, IndexIo, IndexSnapshot, LookupOptions, TableView};
-use larder_job::{Cancel, Clock, Ending, JobContext, LeaseKeeper, NoProgress};
+use larder_job::{Cancel, Clock, Ending, Identity, JobContext, LeaseKeeper, NoProgress};
 use larder_lnode::{BackupError, BackupOptions, BackupReport, Input};
 use larder_reader::{ReadError, VersionReader};
 use larder_rewrite::chunk_copier::ChunkCopier;
@@ -120,14 +120,14 @@ impl Scene {
     pub fn context_of(&self, repository: Repository) -> JobContext {
         JobContext {
             repository,
-            runtime: self.runtime.handle().into(),
+            executor: self.runtime.handle().into(),
             clock: Arc::new(Ticking),
             threads: NonZeroUsize::new(2).unwrap(),
             memory: 32 << 20,
             renew_every: larder_store::jobs::RENEW_EVERY,
             cancel: Cancel::default(),
             progress: Arc::new(NoProgress),
-            host: "host".to_owned(),
+            identity: Identity { host: "host".to_owned(), program: "test".to_owned(), process: 1 },
         }
     }
 
@@ -166,16 +166,12 @@ impl Scene {
         self.backup(&self.context(), series).unwrap().version.unwrap().id
     }
 
-    pub fn surroundings(&self, repository: Repository) -> Surroundings {
-        surroundings(repository)
-    }
-
     pub fn pass(&self) -> Result<PassReport, PassError> {
-        self.runtime.block_on(pass::run(&surroundings(self.repository(self.memory.store())), &pass_options()))
+        self.runtime.block_on(pass::run(&self.context(), &pass_options()))
     }
 
     pub fn pass_with(&self, options: &PassOptions) -> Result<PassReport, PassError> {
-        self.runtime.block_on(pass::run(&surroundings(self.repository(self.memory.store())), options))
+        self.runtime.block_on(pass::run(&self.context(), options))
     }
 
     pub fn versions(&self) -> Vec<Version> {
@@ -212,7 +208,7 @@ impl Scene {
     pub fn facts(&self) -> BTreeMap<u32, ContainerFacts> {
         let repository = self.repository(self.memory.store());
         let newest = self.runtime.block_on(IndexSnapshot::newest(&repository)).unwrap().snapshot;
-        let io = IndexIo { repository, runtime: self.runtime.handle().into() };
+        let io = IndexIo { repository, executor: self.runtime.handle().into() };
         let table: TableView<Containers> = TableView::new(io, &newest.manifest.runs, LookupOptions::default());
         let records = table.scan(0..=u64::MAX, 1 << 20).map(|record| record.unwrap());
         records.map(|(number, facts)| (number, facts.unwrap())).collect()
@@ -281,18 +277,6 @@ pub fn pass_options() -> PassOptions {
     PassOptions { listing: Listing::New, min_age: Duration::ZERO, ..PassOptions::default() }
 }
 
-pub fn surroundings(repository: Repository) -> Surroundings {
-    Surroundings {
-        repository,
-        now_ms: Arc::new(|| Ticking.now_ms()),
-        stop: Arc::new(|| false),
-        host: "g".to_owned(),
-        program: "test".to_owned(),
-        process: 1,
-        executor: Executor::Threads,
-    }
-}
-
 pub async fn forget(repository: &Repository, id: JobId) {
     let catalog = repository.catalog().await.unwrap();
     let Some(version) = catalog.versions.iter().find(|version| version.id() == id) else { return };
@@ -301,7 +285,7 @@ pub async fn forget(repository: &Repository, id: JobId) {
 }
 
 pub fn versions(context: &JobContext) -> Vec<Version> {
-    context.runtime.block_on(context.repository.catalog()).unwrap().versions
+    context.executor.block_on(context.repository.catalog()).unwrap().versions
 }
 
 pub fn contents(context: &JobContext) -> BTreeMap<JobId, Contents> {
@@ -378,7 +362,7 @@ pub fn relay_all(context: &JobContext, version: &Version) {
 pub fn relay(context: &JobContext, version: &Version, leaves: impl Fn(&ContainerId) -> bool) {
     let manifest = VersionReader::open(context, version).unwrap().manifest().clone();
     let pin = pin_of(version);
-    let generation = context.runtime.block_on(context.repository.next_generation(pin)).unwrap();
+    let generation = context.executor.block_on(context.repository.next_generation(pin)).unwrap();
     let lease = Lease {
         pins: vec![pin],
         generation: Some(generation),
@@ -390,6 +374,6 @@ pub fn relay(context: &JobContext, version: &Version, leaves: impl Fn(&Container
     let relaid = copier.relay(&manifest, leaves).unwrap();
     let written = copier.finish().unwrap();
     let relaid = relaid.manifest(&manifest, &written, [3; 16]).unwrap();
-    context.runtime.block_on(context.repository.commit_generation(version.series, &relaid, generation)).unwrap();
+    context.executor.block_on(context.repository.commit_generation(version.series, &relaid, generation)).unwrap();
     keeper.end(Ending::Closed(Done::committed_generation(pin, generation)));
 }

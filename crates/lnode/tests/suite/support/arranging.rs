@@ -82,7 +82,7 @@ impl Arranger {
         self.publish(context, newest, |_| true);
         let after: BTreeSet<ContainerId> = self.chunks.values().map(|known| known.now.container).collect();
         for id in before.difference(&after) {
-            context.runtime.block_on(context.repository.store().delete(&names::container(*id))).unwrap();
+            context.executor.block_on(context.repository.store().delete(&names::container(*id))).unwrap();
         }
         written
     }
@@ -90,8 +90,8 @@ impl Arranger {
     /// Publishes the records of extents that say where everything is, of those chunks that the index is to have.
     pub fn publish(&self, context: &JobContext, newest: usize, has: impl Fn(&Known) -> bool) {
         let folder = tempfile::tempdir().unwrap();
-        let io = IndexIo { repository: context.repository.clone(), runtime: (&context.runtime).into() };
-        let found = context.runtime.block_on(Current::settle(&context.repository)).unwrap();
+        let io = IndexIo { repository: context.repository.clone(), executor: (&context.executor).into() };
+        let found = context.executor.block_on(Current::settle(&context.repository)).unwrap();
         let (turn, job) = (found.turn().unwrap(), JobId::new(context.clock.now_ms(), [9; 10]));
         let pass = IndexPass::new(io, PassRuns::new(job), context.threads, 1 << 20, folder.path().to_owned());
         let mut draft = Draft::new(&pass, &found.base().unwrap());
@@ -112,14 +112,14 @@ impl Arranger {
         }
         draft.apply(changes).unwrap();
         draft.manifest.head.pass = job;
-        let published = context.runtime.block_on(publish(&context.repository, &turn, draft.manifest)).unwrap();
+        let published = context.executor.block_on(publish(&context.repository, &turn, draft.manifest)).unwrap();
         assert!(matches!(published, Published::Won { .. }));
     }
 }
 
 /// The data containers that there are.
 pub fn data_containers(context: &JobContext) -> BTreeSet<ContainerId> {
-    let listed = context.runtime.block_on(context.repository.store().list(names::DATA)).unwrap();
+    let listed = context.executor.block_on(context.repository.store().list(names::DATA)).unwrap();
     let ids = listed.iter().filter_map(|object| names::parse_container(&object.name));
     ids.filter(|id| id.kind == ContainerKind::Data).collect()
 }

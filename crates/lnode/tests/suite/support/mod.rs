@@ -19,7 +19,7 @@ use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::config::Config;
 use larder_format::ids::RepositoryId;
 use larder_format::key_file::{KdfCost, KeyFields};
-use larder_job::{Cancel, Clock, JobContext, NoProgress, Problem, Progress};
+use larder_job::{Cancel, Clock, Identity, JobContext, NoProgress, Problem, Progress};
 use larder_lnode::{BackupError, BackupOptions, BackupReport, Input, RestoreError, RestoreOptions, RestoreReport};
 use larder_source::target::{Target, TargetOptions};
 use larder_source::{Roots, Walk, WalkOptions};
@@ -75,14 +75,14 @@ pub fn local(path: &Path) -> Store {
 pub fn context(runtime: &tokio::runtime::Runtime, repository: Repository) -> JobContext {
     JobContext {
         repository,
-        runtime: runtime.handle().into(),
+        executor: runtime.handle().into(),
         clock: clock(),
         threads: NonZeroUsize::new(2).unwrap(),
         memory: 32 << 20,
         renew_every: larder_store::jobs::RENEW_EVERY,
         cancel: Cancel::default(),
         progress: Arc::new(NoProgress),
-        host: "host".to_owned(),
+        identity: Identity { host: "host".to_owned(), program: "test".to_owned(), process: 1 },
     }
 }
 
@@ -114,7 +114,7 @@ pub fn backup(context: &JobContext, path: &Path) -> Result<BackupReport, BackupE
 }
 
 pub fn versions(context: &JobContext) -> Vec<Version> {
-    context.runtime.block_on(context.repository.catalog()).unwrap().versions
+    context.executor.block_on(context.repository.catalog()).unwrap().versions
 }
 
 /// Restores the folder `source` of a version into `target`.
