@@ -23,7 +23,7 @@ use larder_format::lease::Pin;
 use larder_format::manifest::{ContainerUsage, Register};
 use larder_format::names;
 use larder_index::{Current, Draft, IndexError, IndexPass, IndexSnapshot, PassRuns, Published, State, Turn, publish};
-use larder_job::{Cancel, JobContext, renewing};
+use larder_job::{Cancel, Ending, JobContext, LeaseKeeper};
 use larder_store::repository::random;
 use larder_store::rules::Rule;
 use larder_store::survey::SeenLease;
@@ -85,19 +85,14 @@ pub(crate) async fn rebuild_within(context: &JobContext, memory: usize) -> Resul
     let number = turn.number;
     let lease = context.lease_of_task(number);
     let job = JobId::new(lease.written_ms, random(repository.entropy())?);
-    let mut open = repository.open_lease(job, lease).await?;
-    let mut may_appear = false;
-    let work = rebuild_announced(context, &repository, memory, current.snapshot, &turn, job, &mut may_appear);
-    let rebuilt = renewing(&repository, &mut open, &*context.clock, work).await;
-    // As long as the index may still come to be created, the lease says what it belongs to.
-    if !may_appear {
-        match repository.end_task(&open).await {
-            Err(error) if rebuilt.is_ok() => return Err(error.into()),
-            Err(error) => tracing::debug!(%error, "the lease of the rebuild was left behind"),
-            Ok(()) => {}
-        }
-    }
-    rebuilt
+    let context = &context.through(&repository);
+    let work = async {
+        let mut may_appear = false;
+        let rebuilt = rebuild_announced(context, memory, current.snapshot, &turn, job, &mut may_appear).await;
+        // As long as the index may still come to be created, the lease says what it belongs to.
+        (rebuilt, if may_appear { Ending::Open } else { Ending::Removed })
+    };
+    LeaseKeeper::hold(context, job, lease, work).await
 }
 
 /// The highest number that a pass which announced itself, and did not close its lease, would publish.
@@ -117,13 +112,13 @@ async fn highest_claim(repository: &Repository) -> Result<u64, RepositoryError> 
 
 async fn rebuild_announced(
     context: &JobContext,
-    repository: &Repository,
     memory: usize,
     old: IndexSnapshot,
     turn: &Turn,
     job: JobId,
     may_appear: &mut bool,
 ) -> Result<Rebuilt, PassError> {
+    let repository = &context.repository;
     let mut rebuilt = Rebuilt::default();
     let work = IndexWork { executor: &context.executor, repository, limits: Limits::of_memory(memory) };
     let base = without_tables(&old.manifest);

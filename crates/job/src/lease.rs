@@ -6,7 +6,7 @@ use std::time::Duration;
 use larder_format::ids::JobId;
 use larder_format::lease::{Done, JobKind, Lease};
 use larder_index::{Executor, Task};
-use larder_store::jobs::{OpenLease, RENEW_EVERY};
+use larder_store::jobs::OpenLease;
 use larder_store::{Repository, RepositoryError};
 use tokio::sync::oneshot;
 
@@ -45,6 +45,8 @@ const SAY_ENDED: Duration = Duration::from_secs(3);
 pub enum Ending {
     /// It creates nothing any more, and every attempt to create was answered.
     Closed(Done),
+    /// The same, of a task that nobody can adopt and that left nothing to be found: its lease is removed.
+    Removed,
     /// Its process ends without a commit: nothing is created any more but what is under way. Its uploads may be adopted.
     Ended,
     /// An attempt to create may still be under way, or its uploads wait for the next job: the lease is left to expire.
@@ -58,15 +60,15 @@ impl Ending {
     }
 }
 
-/// Renews a lease in the background. Dropped without [`LeaseKeeper::end`] it is renewed no more, and expires.
+/// Keeps the lease of a job: in the background of one that has threads ([`Self::open`]), or around one that is a future
+/// ([`Self::hold`]). Dropped without [`Self::end`] it renews the lease no more, and that expires.
 pub struct LeaseKeeper {
-    runtime: Executor,
+    executor: Executor,
     repository: Repository,
-    clock: Arc<dyn Clock>,
-    /// Tells the keeper to stop.
+    /// Tells the background to stop.
     stop: oneshot::Sender<()>,
     /// Gives the lease back.
-    kept: Task<OpenLease>,
+    kept: Task<KeptLease>,
 }
 
 impl std::fmt::Debug for LeaseKeeper {
@@ -76,30 +78,32 @@ impl std::fmt::Debug for LeaseKeeper {
 }
 
 impl LeaseKeeper {
-    /// Writes the lease of a job that starts now, and renews it as often as it says.
+    /// Writes the lease of a job that starts now, and renews it in the background as often as it says.
+    ///
+    /// # Errors
+    /// The lease cannot be written.
     pub fn open(context: &JobContext, job: JobId, lease: Lease) -> Result<Self, RepositoryError> {
-        let (repository, runtime) = (context.repository.clone(), context.executor.clone());
-        let every = Duration::from_secs(u64::from(lease.renew_seconds).max(1));
-        let open = runtime.block_on(repository.open_lease(job, lease))?;
-        let (stop, stopped) = oneshot::channel();
-        let kept = runtime.spawn(renew(repository.clone(), context.clock.clone(), every, open, stopped));
-        Ok(Self { runtime, repository, clock: context.clock.clone(), stop, kept })
+        let (repository, executor) = (context.repository.clone(), context.executor.clone());
+        let mut kept = executor.block_on(KeptLease::open(context, job, lease))?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let kept = executor.spawn(async move {
+            // A renewal that is under way must not delay the end of the job. Abandoning it does no harm.
+            tokio::select! {
+                biased;
+                _ = stopped => {}
+                () = kept.renew_during(std::future::pending()) => {}
+            }
+            kept
+        });
+        Ok(Self { executor, repository, stop, kept })
     }
 
     /// The job is over.
     pub fn end(mut self, ending: Ending) {
         let _ = self.stop.send(());
-        let closed = self.runtime.block_on(async {
+        let closed = self.executor.block_on(async {
             match self.kept.finished().await {
-                Some(mut lease) => match ending {
-                    Ending::Closed(done) => self.repository.close_lease(&lease, done).await,
-                    Ending::Ended => {
-                        // Somebody waits for the end, and the store may be what failed.
-                        let ended = self.repository.end_lease(&mut lease, self.clock.now_ms());
-                        tokio::time::timeout(SAY_ENDED, ended).await.unwrap_or(Ok(()))
-                    }
-                    Ending::Open => Ok(()),
-                },
+                Some(kept) => kept.end(ending).await,
                 // Cancelled together with its runtime.
                 None => Ok(()),
             }
@@ -108,51 +112,73 @@ impl LeaseKeeper {
             tracing::warn!(%error, "the lease could not be closed; it will expire");
         }
     }
-}
 
-async fn renew(
-    repository: Repository,
-    clock: std::sync::Arc<dyn Clock>,
-    every: Duration,
-    mut lease: OpenLease,
-    mut stopped: oneshot::Receiver<()>,
-) -> OpenLease {
-    loop {
-        tokio::select! {
-            biased;
-            _ = &mut stopped => return lease,
-            () = tokio::time::sleep(every) => {}
-        }
-        // Waiting for the store must not keep the end of the job waiting. A renewal that fails or is abandoned is nobody's
-        // concern: the next is soon, and expiry takes several of them.
-        tokio::select! {
-            biased;
-            _ = &mut stopped => return lease,
-            renewed = repository.renew_lease(&mut lease, clock.now_ms()) => if let Err(error) = renewed {
-                tracing::warn!(%error, "the lease could not be renewed");
+    /// Holds a lease while `work` is done, in the task that polls it: `work` does not proceed during a renewal, so that all of it
+    /// happens in one order. `work` also says how the lease ends.
+    ///
+    /// # Errors
+    /// Those of `work`; else the lease cannot be written or closed.
+    pub async fn hold<T, E: From<RepositoryError>>(
+        context: &JobContext,
+        job: JobId,
+        lease: Lease,
+        work: impl Future<Output = (Result<T, E>, Ending)>,
+    ) -> Result<T, E> {
+        let mut kept = KeptLease::open(context, job, lease).await?;
+        let (result, ending) = kept.renew_during(work).await;
+        match kept.end(ending).await {
+            Err(error) if result.is_ok() => return Err(error.into()),
+            Err(error) => {
+                tracing::debug!(%error, "the lease of a task that failed could not be closed; it will expire")
             }
+            Ok(()) => {}
         }
+        result
     }
 }
 
-/// Renews a lease every [`RENEW_EVERY`] while `work` is done. `work` does not proceed during a renewal. A renewal that fails is logged;
-/// the next one tries again.
-pub async fn renewing<T>(
-    repository: &Repository,
-    open: &mut OpenLease,
-    clock: &dyn Clock,
-    work: impl Future<Output = T>,
-) -> T {
-    tokio::pin!(work);
-    loop {
-        tokio::select! {
-            biased;
-            result = &mut work => return result,
-            () = tokio::time::sleep(RENEW_EVERY) => {
-                if let Err(error) = repository.renew_lease(open, clock.now_ms()).await {
-                    tracing::warn!(%error, "the lease could not be renewed");
+/// An open lease, and all that it takes to renew and to close it.
+struct KeptLease {
+    repository: Repository,
+    clock: Arc<dyn Clock>,
+    every: Duration,
+    open: OpenLease,
+}
+
+impl KeptLease {
+    async fn open(context: &JobContext, job: JobId, lease: Lease) -> Result<Self, RepositoryError> {
+        let every = Duration::from_secs(u64::from(lease.renew_seconds).max(1));
+        let open = context.repository.open_lease(job, lease).await?;
+        Ok(Self { repository: context.repository.clone(), clock: context.clock.clone(), every, open })
+    }
+
+    /// Renews the lease again and again until `work` is done. A renewal that fails does no harm: the next is soon, and expiry takes
+    /// several of them.
+    async fn renew_during<T>(&mut self, work: impl Future<Output = T>) -> T {
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                result = &mut work => return result,
+                () = tokio::time::sleep(self.every) => {
+                    if let Err(error) = self.repository.renew_lease(&mut self.open, self.clock.now_ms()).await {
+                        tracing::warn!(%error, "the lease could not be renewed");
+                    }
                 }
             }
+        }
+    }
+
+    async fn end(mut self, ending: Ending) -> Result<(), RepositoryError> {
+        match ending {
+            Ending::Closed(done) => self.repository.close_lease(&self.open, done).await,
+            Ending::Removed => self.repository.end_task(&self.open).await,
+            Ending::Ended => {
+                // Somebody waits for the end, and the store may be what failed.
+                let ended = self.repository.end_lease(&mut self.open, self.clock.now_ms());
+                tokio::time::timeout(SAY_ENDED, ended).await.unwrap_or(Ok(()))
+            }
+            Ending::Open => Ok(()),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! temporary files.
 //!
 //! * [`JobContext`]: what a job or a pass is given beside its own options.
-//! * [`LeaseKeeper`]: opens a job's lease, renews it in the background and closes it; [`renewing`] does so around a future.
+//! * [`LeaseKeeper`]: opens a job's lease, renews it in the background or around a future, and closes it.
 //! * [`scratch`]: temporary files without a name.
 //!
 //! The executor is [`larder_index::Executor`], because the index needs it too. This crate never reads or writes versions, and
@@ -13,4 +13,4 @@ mod lease;
 pub mod scratch;
 
 pub use context::{Cancel, Clock, Identity, JobContext, NoProgress, Problem, Progress, SystemClock};
-pub use lease::{Ending, LeaseKeeper, renewing};
+pub use lease::{Ending, LeaseKeeper};

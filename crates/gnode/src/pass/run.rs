@@ -7,7 +7,7 @@ use larder_format::ids::{JobId, RunId};
 use larder_format::index_manifest::{Doomed, IndexManifest, PassStatistics, Queued, Reason};
 use larder_format::lease::{Done, Pin};
 use larder_index::{Current, Draft, IndexPass, IndexSnapshot, PassRuns, Published, Turn, publish};
-use larder_job::{JobContext, renewing};
+use larder_job::{Ending, JobContext, LeaseKeeper};
 use larder_lifecycle::arrange::{arrange, plan as plan_arranging};
 use larder_store::Repository;
 use larder_store::repository::random;
@@ -67,25 +67,21 @@ async fn announced(pass: &mut Pass<'_>) -> Result<PassReport, PassError> {
     let context = pass.context;
     let lease = context.lease_of_task(pass.number);
     let job = JobId::new(lease.written_ms, random(pass.repository.entropy())?);
-    let repository = pass.repository.clone();
-    let mut open = repository.open_lease(job, lease).await?;
     pass.job = Some(job);
-    let result = renewing(&repository, &mut open, &*context.clock, pass.collect()).await;
-    let result = pass.or_overtaken(result).await;
-    let result = pass.unless_overtaken(result).await;
-    if !pass.leave_lease {
-        // Containers that it wrote and that no index has are found by its lease.
-        let ended = match pass.may_leave_containers {
-            true => repository.close_lease(&open, Done::task_over()).await,
-            false => repository.end_task(&open).await,
+    let context = context.through(&pass.repository);
+    let work = async {
+        let result = pass.collect().await;
+        let result = pass.or_overtaken(result).await;
+        let result = pass.unless_overtaken(result).await;
+        let ending = match (pass.leave_lease, pass.may_leave_containers) {
+            (true, _) => Ending::Open,
+            // Containers that it wrote and that no index has are found by its lease.
+            (false, true) => Ending::Closed(Done::task_over()),
+            (false, false) => Ending::Removed,
         };
-        match ended {
-            Err(error) if result.is_ok() => return Err(error.into()),
-            Err(error) => tracing::debug!(%error, "the lease of the pass was left behind"),
-            Ok(()) => {}
-        }
-    }
-    result
+        (result, ending)
+    };
+    LeaseKeeper::hold(&context, job, lease, work).await
 }
 
 /// A pass that is under way.
