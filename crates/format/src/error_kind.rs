@@ -6,7 +6,8 @@
 pub enum ErrorKind {
     /// The store gave no usable answer. The same request may succeed later, without any change.
     Retry,
-    /// The store, its bucket or the credentials for it cannot be used until somebody changes one of them.
+    /// The store, its bucket or the credentials for it cannot be used until somebody changes one of
+    /// them.
     Unusable,
     /// The credentials do not allow to delete.
     DeleteDenied,
@@ -22,7 +23,8 @@ pub enum ErrorKind {
     BadKey,
     /// An argument has no meaning, whatever the repository contains.
     BadRequest,
-    /// A valid request that cannot be met: its subject does not exist, is protected, or was written by a newer program.
+    /// A valid request that cannot be met: its subject does not exist, is protected, or was written
+    /// by a newer program.
     Precondition,
     /// Threads, memory, local files or numbers ran out, or this machine cannot use them.
     Resource,
