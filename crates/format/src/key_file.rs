@@ -150,7 +150,7 @@ pub enum UnwrapError {
 }
 
 impl UnwrapError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::WrongPassword => ErrorKind::BadKey,
@@ -159,7 +159,7 @@ impl UnwrapError {
     }
 }
 
-/// What a password gives in one context.
+/// The result of a password in one context.
 struct Derived {
     sealer: Sealer,
     commitment: [u8; COMMITMENT_LEN],
@@ -320,7 +320,7 @@ pub enum PaperError {
 }
 
 impl PaperError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Lines { .. } | Self::Line { .. } => ErrorKind::BadKey,

@@ -6,8 +6,7 @@
 
 use crate::ErrorKind;
 
-/// Why bytes are not what they should be. The store's name of the object is added by whoever read
-/// it.
+/// Why bytes are not valid. The reader adds the object's name in the store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The bytes end inside a structure.
@@ -58,7 +57,7 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             // A newer program reads it.
@@ -86,7 +85,7 @@ pub struct EncodeError {
 }
 
 impl EncodeError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         ErrorKind::Bug
     }
