@@ -1,4 +1,5 @@
-//! Listing a local folder in the byte order of object names, with memory for one folder at each depth.
+//! Listing a local folder in the byte order of object names, with memory for one folder at each
+//! depth.
 //!
 //! | entry                                            | what the listing yields                                     |
 //! |--------------------------------------------------|-------------------------------------------------------------|
@@ -8,7 +9,8 @@
 //! | folder, link, pipe or device in an object's place | the same                                                   |
 //! | folder that cannot be read, link to a folder     | the same with the folder's name and a slash                 |
 //!
-//! After such an error the listing goes on. Links are followed only for first-level folders ([`super::root`]).
+//! After such an error the listing goes on. Links are followed only for first-level folders
+//! ([`super::root`]).
 
 use std::collections::VecDeque;
 use std::ffi::CStr;
@@ -82,7 +84,7 @@ struct Level {
 #[derive(Debug)]
 struct Entry {
     name: String,
-    /// What lies there, if that is neither a file nor a folder to go into.
+    /// The entry, if it is neither a file nor a folder to enter.
     wrong: Option<FileType>,
 }
 
@@ -151,7 +153,7 @@ impl Walk {
         for entry in Dir::read_from(folder)? {
             match entry {
                 Ok(entry) => entries.extend(self.entry(folder, name, entry.file_name(), entry.file_type())?),
-                // What was read so far is there all the same.
+                // The entries read so far exist nevertheless.
                 Err(Errno::NOENT) => break,
                 Err(errno) => {
                     error = Some(errno);
@@ -193,7 +195,7 @@ impl Walk {
     }
 }
 
-/// Whether objects may lie below this name: it is one of the repository's folders.
+/// Whether objects may be below this name: it is one of the repository's folders.
 fn may_hold_objects(name: &str) -> bool {
     const ID: &str = "00000000000000000000000000000000";
     let below = [format!("{name}/0"), format!("{name}/{ID}"), format!("{name}/{ID}/0"), format!("{name}/{ID}/{ID}/0")];
