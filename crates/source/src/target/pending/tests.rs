@@ -1,4 +1,4 @@
-//! What is pending of folders comes back as it was put, last first, in few bytes.
+//! Pending folders are returned as they were put, last first, in few bytes.
 
 use proptest::prelude::*;
 
