@@ -564,7 +564,7 @@ fn has_its_data(entry: &Entry, folder: &Folder, name: &[u8]) -> Result<bool, Tar
     Ok(fd.is_ok_and(|fd| layout.runs().all(|run| sparse::is_data(fd.as_fd(), run))))
 }
 
-/// The initial metadata of a new file in this directory.
+/// The initial attributes of a new file in this directory.
 fn attributes_in(folder: &Folder) -> Attributes {
     if folder.gives_acl { Attributes::Unknown } else { Attributes::Fresh }
 }
