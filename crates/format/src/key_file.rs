@@ -58,7 +58,7 @@ pub struct KdfCost {
     /// Passes over that memory.
     #[n(1)]
     pub passes: u32,
-    /// Parallelism: argon2's lanes, each of which may run on a thread.
+    /// Argon2's parallelism: the number of threads that may work.
     #[n(2)]
     pub lanes: u32,
 }
