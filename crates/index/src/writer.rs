@@ -15,8 +15,9 @@ use crate::executor::Task;
 use crate::io::IndexIo;
 use crate::layout::layout_of;
 
-/// Size at which an object of a run is closed. Smaller costs requests and rows of the manifest; larger costs memory of writers, who
-/// have one object growing, one on its way, and the filter of the first being made.
+/// Size at which an object of a run is closed. Smaller costs requests and rows of the manifest.
+/// Larger costs memory of writers, which have one object growing, one on its way, and the filter of
+/// the first being made.
 pub const OBJECT_TARGET: ByteCount = ByteCount::mib(4);
 
 /// Uploads of one writer that may be under way while the next object fills.
@@ -100,7 +101,7 @@ impl<'a> RunWriter<'a> {
         Ok(())
     }
 
-    /// Waits until at most so many uploads are under way.
+    /// Waits until at most this number of uploads is under way.
     fn settle(&mut self, most: usize) -> Result<(), IndexError> {
         while self.uploads.len() > most {
             let Some(upload) = self.uploads.pop_front() else { break };
