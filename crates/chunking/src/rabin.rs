@@ -32,8 +32,8 @@ pub(crate) struct Rabin {
 }
 
 struct Tables {
-    /// By the 8 bits that a shift pushes beyond the degree: what takes them away and adds their
-    /// remainder.
+    /// By the 8 bits that a shift pushes beyond the degree: the value that removes them and adds
+    /// their remainder.
     reduce: [u64; 256],
     /// By the byte that leaves the window: its contribution to the hash.
     leave: [u64; 256],

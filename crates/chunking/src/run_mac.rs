@@ -1,7 +1,7 @@
 //! A keyed MAC over a run of chunks: proves that a region is unchanged, without cutting or
 //! fingerprinting its chunks.
 //!
-//! A fingerprint is a name: it must be found among all others, by anybody, for as long as the
+//! A fingerprint is an identity: any reader must find it among all others, for as long as the
 //! repository lives. To see that one region still equals the one in the base, less is enough: a MAC
 //! that is kept beside the region's record. AEGIS-128X4 computes it at the speed at which memory is
 //! read, five times faster than fingerprints.

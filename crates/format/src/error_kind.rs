@@ -1,4 +1,4 @@
-//! [`ErrorKind`]: what a caller can do about a failure. Every error type of the workspace that
+//! [`ErrorKind`]: how a caller can react to a failure. Every error type of the workspace that
 //! reaches the command line has a method `kind`, next to its variants. Only the command line knows
 //! which exit code a kind has.
 

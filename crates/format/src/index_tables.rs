@@ -110,7 +110,7 @@ impl CopyKey {
 /// The key of a sample of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamKey {
-    /// The sample: the first 8 bytes of a chunk's fingerprint, or what sketches are made of.
+    /// The sample: the first 8 bytes of a chunk's fingerprint, as in sketches.
     pub sample: u64,
     /// The series in which it was seen.
     pub series: SeriesKey,
@@ -141,8 +141,8 @@ pub enum ContainerState {
     Live,
     /// Its deletion is decided and may be under way.
     Queued,
-    /// It was retired with the index that says so first, and anybody may delete it at any time. Its
-    /// record stays while versions name it, to keep the containers that have its chunks now.
+    /// It was retired with the index that says so first, and any program may delete it at any time.
+    /// Its record stays while versions name it, to keep the containers that have its chunks now.
     Gone,
     /// As [`Self::Gone`], in the layout `lifecycle`. The record of its extents has the present
     /// places of its bytes, and the containers there have lifespans of their own.

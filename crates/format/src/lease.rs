@@ -120,7 +120,7 @@ pub enum Outcome {
     /// It committed nothing: no version needs the objects that it created.
     #[n(1)]
     Nothing,
-    /// It has no register: the index says what of its work counts.
+    /// It has no register: the index says which part of its work counts.
     #[n(2)]
     TaskOver,
 }

@@ -139,7 +139,7 @@ pub struct Summary {
     /// The version it was deduplicated against first.
     #[n(2)]
     pub base: Option<JobId>,
-    /// Time of the version, milliseconds since the epoch: when it began, or what `--time` said.
+    /// Time of the version, milliseconds since the epoch: its begin, or the value of `--time`.
     #[n(3)]
     pub time_ms: u64,
     /// When the backup began.
@@ -148,7 +148,7 @@ pub struct Summary {
     /// When the backup committed.
     #[n(5)]
     pub ended_ms: u64,
-    /// Host it was made on, or what `--host` said.
+    /// Host on which it was made, or the value of `--host`.
     #[n(6)]
     pub host: String,
     /// User who made it.

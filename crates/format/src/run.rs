@@ -95,8 +95,8 @@ impl RecordLayout {
     }
 }
 
-/// The first 8 bytes of a key as a big-endian number, a shorter key padded with zeros: what ranges
-/// of runs are made of.
+/// The first 8 bytes of a key as a big-endian number, a shorter key padded with zeros: the unit of
+/// ranges of runs.
 pub fn prefix(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
         Some(head) => u64::from_be_bytes(*head),

@@ -9,8 +9,8 @@
 //! * An index that a listing lacks is asked for by name, and looked for in a second listing, before
 //!   it counts as lost.
 //! * [`Current::settle`] leaves the index that it found marked. [`Current::look`] changes nothing.
-//! * An object that does not open and is far above all that do was planted: no pass has come so
-//!   far.
+//! * An object that does not open and is far above all that do was planted: no pass has reached
+//!   that number.
 
 use std::collections::BTreeSet;
 

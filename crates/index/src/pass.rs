@@ -123,7 +123,7 @@ impl<'a> Draft<'a> {
         TableView::new(self.pass.io.clone(), self.manifest.runs_of(T::TABLE), options)
     }
 
-    /// Merges what should be merged of a table now, by size. Whether anything was.
+    /// Merges runs of a table now, by size. Whether anything was.
     pub fn compact(&mut self, table: Table) -> Result<bool, IndexError> {
         match Compaction::plan(self.manifest.runs_of(table)) {
             Some(plan) => self.carry_out(table, &plan, 0..=u64::MAX).map(|()| true),

@@ -1,5 +1,5 @@
-//! The tables with their types: what keys and values mean, and views that read, change and join
-//! them.
+//! The tables with their types: the meaning of keys and values, and views that read, change and
+//! join them.
 //!
 //! | table          | key                            | value                                             |
 //! |----------------|--------------------------------|---------------------------------------------------|

@@ -65,7 +65,7 @@ impl<'a> RunWriter<'a> {
 
     /// Adds a record; `None` is a tombstone. Keys rise.
     pub fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), IndexError> {
-        // Ranges of objects are told apart by prefixes, so keys with one prefix stay together.
+        // Ranges of objects are distinguished by prefixes, so keys with one prefix stay together.
         if self.builder.as_ref().is_some_and(|b| b.len() >= self.target.0 && b.last_prefix() != prefix(key)) {
             self.close()?;
         }

@@ -2,7 +2,7 @@
 //!
 //! Patterns have the same meaning as in restic. `/a/b` is anchored at the root of the file system,
 //! and `a/b` matches anywhere. A pattern matches a path when it matches it or one of the folders
-//! above it. A leading `!` takes back what earlier patterns of the same list matched; the last
+//! above it. A leading `!` includes again what earlier patterns of the same list matched; the last
 //! matching pattern wins. A folder that is left out is not entered. So nothing inside can be
 //! included again unless the folder itself is (`/home/u/*` and then `!/home/u/keep` works, because
 //! the second matches all below `keep`).

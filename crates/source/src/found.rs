@@ -82,8 +82,8 @@ impl Found {
     }
 
     /// Reads the extended attributes by name, for everything that is not going to be opened.
-    /// Returns what could not be read. (A hard link has those of the entry it points to and needs
-    /// none.)
+    /// Returns the errors of attributes that could not be read. (A hard link has those of the entry
+    /// it points to and needs none.)
     pub fn complete(&mut self) -> Vec<XattrError> {
         let place = Place::Name { directory: &self.directory, name: self.name(), follow: self.follow };
         let attributes = xattrs::read(&place, &self.entry.path);
@@ -92,7 +92,8 @@ impl Found {
     }
 
     /// Reads the extended attributes of the opened file: cheaper than [`Found::complete`], and
-    /// certain to be those of the file whose contents are read. Returns what could not be read.
+    /// certain to be those of the file whose contents are read. Returns the errors of attributes
+    /// that could not be read.
     pub fn complete_from(&mut self, reader: &FileReader) -> Vec<XattrError> {
         let attributes = xattrs::read(&Place::Open(reader.as_fd()), &self.entry.path);
         self.entry.xattrs = attributes.found;

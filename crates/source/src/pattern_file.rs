@@ -33,7 +33,7 @@ impl PatternFileError {
     }
 }
 
-/// The patterns in `contents`, with `$NAME` and `${NAME}` replaced by what `variable` gives.
+/// The patterns in `contents`, with `$NAME` and `${NAME}` replaced by the results of `variable`.
 ///
 /// Space around a line does not count, lines that are empty or begin with `#` are skipped, `$$` is
 /// a dollar sign.

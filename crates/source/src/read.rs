@@ -1,4 +1,4 @@
-//! Reads one file, holes left out, and says honestly what happened to it meanwhile.
+//! Reads one file, holes left out, and reports all changes to it meanwhile.
 //!
 //! The backup pipeline opens a [`FileReader`] through [`Found::open`], reads until 0, and calls
 //! [`FileReader::finish`]. This makes the entry agree with the delivered bytes and tells how the
@@ -285,7 +285,7 @@ impl FileReader {
         is_plain.then(|| Elsewhere { file: self.file.clone(), size: self.opened.size })
     }
 
-    /// Goes on behind the next `bytes`: they were read by way of [`Self::elsewhere`] and count as
+    /// Continues behind the next `bytes`: they were read by way of [`Self::elsewhere`] and count as
     /// delivered.
     pub fn pass(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.run.length, "no more can be passed than was to come");

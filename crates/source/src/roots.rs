@@ -1,4 +1,4 @@
-//! The paths a backup was asked for, made into one plan of what to visit.
+//! The requested paths of a backup, made into one plan of the walk.
 //!
 //! A version's root is `/`. Every root is made absolute and cleaned by its text alone: `..` removes
 //! the component before it, as a shell's `cd` does, and no symlink is looked at. A path given

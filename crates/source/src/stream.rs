@@ -223,7 +223,7 @@ impl Read for CommandStream {
 impl Drop for CommandStream {
     fn drop(&mut self) {
         if !self.is_finished {
-            // It may have ended by itself; waiting for it is what matters, or it stays as a zombie.
+            // It may have ended by itself; it must be waited for, or it stays as a zombie.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }

@@ -7,9 +7,9 @@
 //! Everything is done relative to open directories. Paths may be longer than the kernel's limit,
 //! renames above the walk do not disturb it, and below a root no symlink is ever followed. (A root
 //! that is a symlink is an entry of that kind. Folders *above* a root are followed and recorded as
-//! directories, since that is what their path meant.) Memory holds the names of the directories
-//! along the current path, and hard-link groups with names still to come. At most
-//! [`OPEN_DIRECTORIES_MAX`] directories are held open, plus those that [`Found`] values keep.
+//! directories, since their path means that.) Memory holds the names of the directories along the
+//! current path, and hard-link groups with names still to come. At most [`OPEN_DIRECTORIES_MAX`]
+//! directories are held open, plus those that [`Found`] values keep.
 //!
 //! The walk is an iterator without threads of its own; it never fails as a whole.
 

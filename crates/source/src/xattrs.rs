@@ -48,7 +48,7 @@ pub enum XattrError {
     },
 }
 
-/// The attributes, sorted by name, and what could not be read of them.
+/// The attributes, sorted by name, and those that could not be read.
 #[derive(Debug, Default)]
 pub(crate) struct Attributes {
     pub(crate) found: Vec<Xattr>,
@@ -63,7 +63,7 @@ pub(crate) enum Place<'a> {
     Name { directory: &'a Directory, name: &'a [u8], follow: Follow },
 }
 
-/// Reads all attributes of what `place` stands for; `path` is for the messages.
+/// Reads all attributes of the entry behind `place`; `path` is for the messages.
 pub(crate) fn read(place: &Place<'_>, path: &[u8]) -> Attributes {
     let source = Source::of(place, path);
     let mut buffer = Vec::with_capacity(LENGTH_USUAL);

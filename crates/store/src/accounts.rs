@@ -1,5 +1,5 @@
-//! Whether what says that a version was committed is still accounted for: a closing mark that names
-//! a register, or a pin (`CommittedAccounted` of `docs/concurrency.md`).
+//! Whether every proof that a version was committed is accounted for: a closing mark that names a
+//! register, or a pin (`CommittedAccounted` of `docs/concurrency.md`).
 //!
 //! A listing may lack the register, so it is asked for by name. It may be gone for a reason: a pass
 //! removes the register before the closing mark, and the forget mark last. Anything else is damage.

@@ -61,8 +61,7 @@ pub struct Catalog {
     pub versions: Vec<Version>,
     /// Versions none of whose manifests could be read.
     pub damaged: Vec<DamagedVersion>,
-    /// Marks and generations that are not what their names say, by name. They hide none of the
-    /// versions.
+    /// Marks and generations that do not open, by name. They hide none of the versions.
     pub faulty: Vec<FaultyObject>,
 }
 

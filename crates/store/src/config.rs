@@ -1,4 +1,4 @@
-//! The object `config`, and what stands in for it when it is missing or damaged.
+//! The object `config`, and its replacement when it is missing or damaged.
 //!
 //! | `config`                      | taken instead                                                          |
 //! |-------------------------------|------------------------------------------------------------------------|
@@ -54,8 +54,8 @@ pub async fn find_config(store: &Store) -> Result<(), RepositoryError> {
     }
 }
 
-/// Whether a copy may stand in for a configuration that was not read for this reason. One that
-/// claims a newer format may be right, and an older copy must not hide its requirements.
+/// Whether a copy may replace a configuration that was not read for this reason. One that claims a
+/// newer format may be right, and an older copy must not hide its requirements.
 pub(crate) fn is_replaceable(error: &RepositoryError) -> bool {
     let is_newer = |source: &DecodeError| {
         matches!(source, DecodeError::UnsupportedVersion { .. } | DecodeError::UnknownFeature { .. })
@@ -172,14 +172,14 @@ pub(crate) async fn estimated(
 }
 
 impl Repository {
-    /// Why the object `config` is not the one in use: it is missing or damaged, and a copy stands
-    /// in for it.
+    /// Why the object `config` is not the one in use: it is missing or damaged, and a copy replaces
+    /// it.
     pub fn config_problem(&self) -> Option<&RepositoryError> {
         self.config_problem.as_deref()
     }
 
-    /// Creates `config` again from what stands in for it; a damaged one is deleted first. Whether
-    /// anything was to be done.
+    /// Creates `config` again from its copy; a damaged one is deleted first. Whether anything was
+    /// to be done.
     pub async fn restore_config(&self) -> Result<bool, RepositoryError> {
         let Some(problem) = &self.config_problem else { return Ok(false) };
         if !matches!(**problem, RepositoryError::NotARepository { .. }) {

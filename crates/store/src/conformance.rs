@@ -1,7 +1,7 @@
 //! Checks that a store keeps the promises Larder rests on, against a user's own store or a test's.
 //!
 //! `larder validate-store` runs this, and so do the tests of every transport. Each check names the
-//! guarantee, and what Larder loses on a store without it. All objects are below one folder of
+//! guarantee, and the loss that Larder may have without it. All objects are below one folder of
 //! their own and are deleted at the end, also after a failure. A run that is killed leaves that
 //! folder behind.
 

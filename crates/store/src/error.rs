@@ -74,8 +74,7 @@ pub enum StoreErrorKind {
     Foreign,
     /// Bytes are missing: a body shorter than announced, or an object shorter than it must be.
     Damaged,
-    /// The object is larger than any of its kind may be: it is not what its name says, and was not
-    /// read.
+    /// The object is larger than any of its kind may be: it is not of this kind, and was not read.
     TooLarge,
     /// This one object cannot be read, also when repeated: a bad sector, a damaged file system, or
     /// something other than a file in its place. Other objects can.
@@ -93,7 +92,7 @@ pub enum StoreErrorKind {
 }
 
 impl StoreErrorKind {
-    /// Whether the same request may succeed later without anybody doing anything.
+    /// Whether the same request may succeed later without intervention.
     pub fn is_retryable(self) -> bool {
         matches!(self, Self::Throttled | Self::Unreachable | Self::NoConnection | Self::Foreign | Self::Damaged)
     }
@@ -123,7 +122,7 @@ impl fmt::Display for StoreErrorKind {
     }
 }
 
-/// A request to the store that failed: what, on which object, and why.
+/// A request to the store that failed: operation, object and reason.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {op} {name}: {kind}{}", Why(.kind, .source.as_deref()))]
 pub struct StoreError {
@@ -137,7 +136,7 @@ pub struct StoreError {
     pub source: Option<Box<dyn Error + Send + Sync>>,
 }
 
-/// Why an object is unreadable: commands go on past it and say no more than this line.
+/// Why an object is unreadable: commands print this line and continue.
 struct Why<'a>(&'a StoreErrorKind, Option<&'a (dyn Error + Send + Sync)>);
 
 impl fmt::Display for Why<'_> {
@@ -194,8 +193,8 @@ impl StoreError {
             .is_some_and(|failure| matches!(failure.code.as_str(), "RequestTimeTooSkewed" | "RequestExpired"))
     }
 
-    /// Whether the same request may succeed later without anybody doing anything. A create that
-    /// failed so may have taken effect all the same.
+    /// Whether the same request may succeed later without intervention. A create that failed so may
+    /// have taken effect all the same.
     pub fn is_retryable(&self) -> bool {
         self.kind.is_retryable()
     }
@@ -234,7 +233,7 @@ impl StoreError {
     }
 
     /// Whether this is about one entry that a listing cannot examine: an object, or a folder (with
-    /// a slash at its end). The listing goes on after it.
+    /// a slash at its end). The listing continues after it.
     pub(crate) fn is_unlisted(&self) -> bool {
         self.op == StoreOp::List && self.kind == StoreErrorKind::Unreadable
     }

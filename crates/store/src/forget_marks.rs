@@ -1,12 +1,11 @@
-//! Marks: objects that say something by being there, and what becomes of objects that only pretend
-//! to.
+//! Marks: objects whose existence has a meaning, and the treatment of planted ones.
 //!
 //! Any client that may create objects can take a name. So a taken name proves nothing. The object
 //! counts only if it opens, because its key follows from its name. An object that does not open is
 //! a [`FaultyObject`], to be shown to people.
 //!
-//! The safe assumption depends on the caller. A listing goes on as if an unreadable mark were not
-//! there, because otherwise anyone could hide versions. It reads through the cache. There, a copy
+//! The safe assumption depends on the caller. A listing continues as if an unreadable mark did not
+//! exist, because otherwise anyone could hide versions. It reads through the cache. There, a copy
 //! of a planted object that was removed since may be in the place of the genuine one. So an object
 //! that does not open is fetched again from the store. A job that would *build* on the subject of
 //! the mark (`jobs.rs`) does without it. The mark may have been whole when another program read it
@@ -20,8 +19,8 @@ use larder_format::{DecodeError, names};
 use crate::repository::{Repository, RepositoryError, random};
 use crate::{Store, StoreErrorKind};
 
-/// An object that is not what its name says, damaged or planted, and that takes nothing away from
-/// the versions there are.
+/// A damaged or planted object that does not open, and that takes nothing away from the existing
+/// versions.
 #[derive(Debug)]
 pub struct FaultyObject {
     /// Its name.

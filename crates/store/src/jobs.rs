@@ -1,5 +1,5 @@
-//! Leases and the commit register: how a job announces itself, builds only on what stays, and
-//! commits.
+//! Leases and the commit register: how a job announces itself, builds only on objects that stay,
+//! and commits.
 //!
 //! The order of steps is the protocol of `docs/concurrency.md`, checked by a model in
 //! `crates/lnode/tests`:
@@ -117,7 +117,7 @@ impl Repository {
             let (name, bytes) = (names::lease(open.job, open.renewal), Bytes::from(bytes));
             let created = self.store.create(&name, bytes.clone()).await;
             let is_taken = created.as_ref().is_err_and(|error| error.kind == StoreErrorKind::AlreadyExists);
-            // Number 0 is what adoption looks at, and no other object may stand for it.
+            // Adoption looks at number 0, and no other object may replace it.
             if is_taken && open.renewal > 0 && open.renewal < last {
                 open.renewal += 1;
                 continue;
@@ -219,7 +219,7 @@ impl Repository {
         }
         match self.register(pin).await {
             Ok(register) => Ok(matches!(register, Some(Register::Committed(())))),
-            // Nothing can be built on what cannot be read; `check` reports it.
+            // Nothing can be built on an unreadable object; `check` reports it.
             Err(error) if error.is_of_object() => Ok(false),
             Err(error) => Err(error),
         }
@@ -300,8 +300,8 @@ impl Repository {
         Ok(unfinished)
     }
 
-    /// Leases and closing marks that are not what their names say, by name: for `check`. Of each
-    /// job the renewals are read from the highest down to the first that opens.
+    /// Leases and closing marks that do not open, by name: for `check`. Of each job the renewals
+    /// are read from the highest down to the first that opens.
     pub async fn faulty_leases(&self) -> Result<Vec<FaultyObject>, RepositoryError> {
         let jobs = self.announced_jobs().await?;
         let reads = jobs.into_iter().map(|(job, announced)| self.look_at_job(job, announced));

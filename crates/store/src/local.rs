@@ -7,8 +7,8 @@
 //! * A name shows either no file or a complete one. Files are written without a name and linked in
 //!   when they are on disk, and a link never replaces one.
 //! * When a create has returned, the object survives power loss: file, folder and every folder
-//!   above it are synced. A delete that has returned stays one, because the order of deletions is
-//!   part of what keeps collection safe.
+//!   above it are synced. A delete that has returned is final, because safe collection depends on
+//!   the order of deletions.
 //! * No link below the folder is followed, except a first-level one of root or the caller
 //!   ([`root`]).
 //! * One entry that cannot be examined does not end a listing ([`walk`]): it is named, and the

@@ -14,7 +14,7 @@ pub(crate) fn is_valid(name: &str) -> bool {
     name.len() <= NAME_MAX && name.split('/').all(is_valid_segment)
 }
 
-/// Whether `segment` may stand between two slashes of a name.
+/// Whether `segment` may be between two slashes of a name.
 pub(crate) fn is_valid_segment(segment: &str) -> bool {
     !segment.is_empty()
         && !segment.starts_with('.')

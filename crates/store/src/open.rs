@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(opened("s3:https://far.example/bucket", &profile("work")), Ok(()));
         let error = opened("s3:https://far.example/bucket", &profile("empty")).expect_err("no key");
         assert!(error.contains("profile \"empty\" has no access key"), "{error}");
-        // The default profile is not asked for, so one that is not whole is as good as none.
+        // The user did not ask for the default profile, so an incomplete one counts as none.
         let error = opened("s3:https://far.example/bucket", &Environment::from([("HOME", home)])).expect_err("no key");
         assert!(error.contains("no credentials"), "{error}");
         let error = opened("s3:https://far.example/bucket", &Environment::from([("AWS_PROFILE", "work")]));

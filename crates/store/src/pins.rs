@@ -3,15 +3,15 @@
 //! Numbered entries (`larder_format::pinning`) say whether a version is pinned, and the highest
 //! that opens counts. Every change is a create-if-absent of the next number, after reading those
 //! there are. Of two changes at once one wins, and the other reads again. Forgetting is a change
-//! like the others, the last one there is; only who holds it makes the mark. Whatever fails in
+//! like the others, but always the last one. Only its winner makes the mark. Whatever fails in
 //! between, a version is never pinned and marked at once:
 //! * a pin that exists makes forgetting fail before the mark;
 //! * forgetting that exists makes a pin fail, also when the mark does not exist yet or never will.
 //!   Forgetting again finishes it.
 //!
-//! Anybody may put entries there that do not open. They pin nothing and hide nothing, but nothing
-//! acts against what they may have said. A version with one above its last entry is not forgotten
-//! before another entry states the intention.
+//! Any client may put entries there that do not open. They pin nothing and hide nothing, but may
+//! have been real entries. A version with one above its last entry is not forgotten before another
+//! entry states the intention.
 
 use std::collections::BTreeMap;
 
@@ -109,7 +109,7 @@ impl Repository {
         let entry = PinEntry { state: PinState::Pinned, time_ms, host: host.to_owned(), reason: reason.to_owned() };
         self.change_pin(version, &entry).await?;
         // A pass removes the entries of a forgotten version after its register and before its mark,
-        // and then the line is as good as new. Its contents have no meaning.
+        // and then the numbers are free again. Its contents have no meaning.
         let store = self.store.without_cache();
         let is_there = exists(&store, &names::version(version.series, version.job, 0)).await;
         if is_there.map_err(RepositoryError::from)? { Ok(()) } else { Err(PinError::Gone) }
@@ -189,8 +189,7 @@ impl Repository {
         self.read_pin_line(version, numbers).await
     }
 
-    /// The state of every version that must not be forgotten. Entries that do not open are told in
-    /// the log.
+    /// The state of every version that must not be forgotten. Entries that do not open are logged.
     pub async fn pinned(&self) -> Result<BTreeMap<Pin, PinLine>, RepositoryError> {
         let mut lines: BTreeMap<Pin, Vec<u32>> = BTreeMap::new();
         for object in self.store.without_cache().list(names::PINS).await? {

@@ -46,7 +46,7 @@ pub enum RepositoryError {
         /// One of the objects.
         name: String,
     },
-    /// The object `config` is of no use, and a copy of it stands in.
+    /// The object `config` cannot be used, and a copy of it replaces it.
     #[error("{reason}")]
     ConfigUnusable {
         /// The reason.
@@ -59,7 +59,7 @@ pub enum RepositoryError {
         keys: usize,
         /// How many objects are no readable keys.
         unreadable: usize,
-        /// How many were not tried, because there are more than anybody needs.
+        /// Number of keys that were not tried, because there are too many.
         untried: usize,
     },
     /// The repository has a configuration but no readable key.
@@ -366,7 +366,7 @@ impl Repository {
         }
     }
 
-    /// A repository whose `config` is missing or damaged, with what stands in for it.
+    /// A repository whose `config` is missing or damaged, with the replacement.
     pub(crate) fn in_place_of_config(
         store: Store,
         master: MasterKey,

@@ -1,4 +1,4 @@
-//! Repeats what failed for a passing reason, until a deadline, and finds out what became of
+//! Repeats requests that failed for a passing reason, until a deadline, and finds the outcome of
 //! creates.
 //!
 //! | what an attempt to create met | and before it                         | means                                        |
@@ -95,8 +95,8 @@ impl Retry {
                 Some(_) => return (Err(error.interrupted()), open_attempts),
                 None => return (Err(error), open_attempts),
             }
-            // Also after "come back later", which a gateway may say for a server that goes on with
-            // the request.
+            // Also after "come back later", which a gateway may say for a server that continues
+            // with the request.
             open_attempts += 1;
         }
     }
@@ -258,7 +258,7 @@ struct Resumed {
     retry: Retry,
     folder: String,
     listing: Option<Listing>,
-    /// The last name passed on, after which an ordered listing goes on.
+    /// The last name passed on, after which an ordered listing continues.
     after: Option<String>,
     /// Every name passed on, where the store's order is not known.
     seen: Option<HashSet<String>>,
@@ -287,7 +287,7 @@ impl Resumed {
                         None => continue,
                     }
                 }
-                // One entry that cannot be examined: the listing goes on after it.
+                // One entry that cannot be examined: the listing continues after it.
                 Some(Err(error)) if error.is_unlisted() => return Some(Err(error)),
                 Some(Err(error)) => error,
             };

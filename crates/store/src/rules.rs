@@ -107,7 +107,7 @@ pub enum Rule {
     RetireNotAdopted,
     /// A container with users in both layouts is never arranged or retired.
     LayoutsApart,
-    /// A version that references a retired container keeps what its chunks were redirected to.
+    /// A version that references a retired container keeps the redirect targets of its chunks.
     RedirectIsReference,
     /// So does a version that is committed after the redirect was published.
     LaterReferencesInherit,

@@ -151,8 +151,8 @@ impl Repository {
         Ok(self.settings_lines().await?.into_values().flat_map(|line| line.faulty).collect())
     }
 
-    /// Names of entries that mean nothing any more, because a higher one of their line opens. They
-    /// may be deleted at any time, by anybody. Entries above it that do not open stay: a program of
+    /// Names of entries that mean nothing any more, because a higher one of their line opens. Any
+    /// program may delete them at any time. Entries above it that do not open stay: a program of
     /// another version may read them.
     pub async fn superseded_settings(&self) -> Result<Vec<String>, RepositoryError> {
         let lines = self.settings_lines().await?.into_iter();

@@ -72,7 +72,7 @@ impl Watch {
     }
 }
 
-/// The layer that ends what hangs.
+/// The layer that ends stalled requests.
 #[derive(Debug)]
 pub(crate) struct Patience {
     pub(crate) inner: Arc<dyn Layer>,

@@ -136,8 +136,8 @@ impl Store {
     }
 
     /// The same store with a cache of this repository's metadata, if the options ask for one.
-    /// Clones made before go on without it. `repository` is the repository's id: two repositories
-    /// must never share cached objects.
+    /// Clones made before continue without it. `repository` is the repository's id: two
+    /// repositories must never share cached objects.
     #[must_use]
     pub fn with_cache_of(&self, repository: RepositoryId) -> Self {
         let Some(options) = &self.cache else { return self.clone() };
@@ -165,9 +165,9 @@ impl Store {
         Self { top: Arc::new(Tails::new(self.top.clone(), kept)), uncached, remembers_tails: true, ..self.clone() }
     }
 
-    /// The same store, whose listings go on past entries that cannot be examined and note them
-    /// here. An object among them is listed nevertheless, with no bytes, so that reading it gives
-    /// the reason. Of a folder nothing is listed.
+    /// The same store, whose listings skip entries that cannot be examined and note them here. An
+    /// object among them is listed nevertheless, with no bytes, so that reading it gives the
+    /// reason. Of a folder nothing is listed.
     ///
     /// For readers, checks and repairs. A caller that decides by what a listing lacks must not use
     /// it.
@@ -274,7 +274,7 @@ impl Store {
                 return Ok(bytes);
             }
             tracing::warn!(object = name, bytes = bytes.len(), "the body is not what it should be, reading it again");
-            // Who plants many objects that are none shall not make everybody wait for each.
+            // An attacker who plants many false objects must not cause a wait for each.
             let is_usual = self.unsound.load(Ordering::Relaxed) >= UNSOUND_WAITED_FOR;
             if !self.waiting.sleep(if is_usual { Duration::ZERO } else { pause }).await {
                 return Err(StoreError::new(StoreOp::Read, name, StoreErrorKind::Interrupted));
@@ -360,7 +360,7 @@ impl Store {
         }
     }
 
-    /// Deletes an object. One that is not there is as good as deleted.
+    /// Deletes an object. A missing one counts as deleted.
     pub async fn delete(&self, name: &str) -> Result<(), StoreError> {
         self.call(name, Request::Delete).await.map(drop)
     }

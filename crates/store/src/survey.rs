@@ -144,8 +144,8 @@ impl Repository {
         Ok(jobs)
     }
 
-    /// Lists everything below `jobs/` twice: what either listing shows counts (`AskedTwice`). A job
-    /// that began after the first listing has an unknown name, so it cannot be asked for.
+    /// Lists everything below `jobs/` twice: an entry in either listing counts (`AskedTwice`). A
+    /// job that began after the first listing has an unknown name, so it cannot be asked for.
     pub async fn list_jobs_twice(&self) -> Result<BTreeMap<JobId, ListedJob>, RepositoryError> {
         let mut jobs = self.list_jobs().await?;
         if self.keeps(Rule::AskedTwice) {
@@ -275,8 +275,8 @@ impl Repository {
             Ok(None) => Ok(Fenced::No),
             Ok(Some(Register::Aborted)) => Ok(Fenced::Aborted),
             Ok(Some(Register::Committed(_))) => Ok(Fenced::Taken),
-            // Something is there, and keeps the job from committing. The reader of the versions is
-            // told of it.
+            // Something is there, and keeps the job from committing. The code that reads the
+            // versions reports it.
             Err(error) if error.is_of_object() => Ok(Fenced::Taken),
             Err(error) => Err(error),
         }

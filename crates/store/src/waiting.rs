@@ -75,8 +75,8 @@ impl Waiting {
         self.raise(Ended::Soon);
     }
 
-    /// From now on `listener` is told, in a line for people, when the store is silent or fails for
-    /// seconds, and when it answers again.
+    /// From now on `listener` gets a line for people when the store is silent or fails for seconds,
+    /// and when it answers again.
     pub fn on_silence(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
         *self.0.listener.lock() = Some(Box::new(listener));
     }
@@ -170,7 +170,7 @@ impl Following {
         }
     }
 
-    /// Resolves when what [`limit`](Self::limit) returned last has changed.
+    /// Resolves when the last result of [`limit`](Self::limit) has changed.
     pub(crate) async fn changes(&mut self) {
         if self.0.changed().await.is_err() {
             // No one is left who could end anything.

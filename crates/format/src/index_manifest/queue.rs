@@ -53,7 +53,7 @@ pub enum Reason {
     /// Its needed chunks have other copies, to which this index redirects. It may go as soon as the
     /// index is published: who still reads it looks again.
     Moved,
-    /// Something newer stands in its place: a generation, a run, an index.
+    /// A newer object replaces it: a generation, a run, an index.
     Superseded,
 }
 

@@ -71,7 +71,7 @@ mod tests {
     use argon2::{Algorithm, Argon2, Params, Version};
 
     /// Guards against: memory that is too short, is not zero, or is misaligned. Any of it would
-    /// open no key of anybody.
+    /// make all keys unreadable.
     #[test]
     fn a_derivation_is_the_same_in_any_memory() {
         for (memory_kib, lanes) in [(4 << 10, 1), ((4 << 10) + 17, 4), (8 << 10, 3)] {

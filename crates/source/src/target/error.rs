@@ -77,21 +77,21 @@ pub enum TargetError {
     },
 }
 
-/// The cause of a [`TargetError`], which decides how a restore goes on.
+/// The cause of a [`TargetError`], which decides how a restore continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TargetCause {
     /// No space or quota left: stop, more would fail as well. Running the restore again continues.
     Full,
     /// The target is read-only, gone or its disk fails: stop.
     Unusable,
-    /// Rights are missing for this path: report it and go on.
+    /// Rights are missing for this path: report it and continue.
     Denied,
     /// Another program changes the target, or links in it point elsewhere: report the path and
     /// continue.
     Unsafe,
-    /// The version is damaged here: report the path and go on.
+    /// The version is damaged here: report the path and continue.
     Damaged,
-    /// Any other trouble with this one path: report it and go on.
+    /// Any other trouble with this one path: report it and continue.
     Path,
     /// A mistake in the calling code.
     Bug,
@@ -109,7 +109,7 @@ impl TargetError {
         }
     }
 
-    /// How a restore goes on.
+    /// How a restore continues.
     pub fn cause(&self) -> TargetCause {
         match self {
             Self::Root { source, .. } => match cause_of(source) {

@@ -157,7 +157,7 @@ impl FileWriter {
         }
     }
 
-    /// Writes nothing; finds out what would have to be written over `over`.
+    /// Writes nothing; finds the writes over `over` that would be needed.
     fn dry(target: &Target, entry: &Entry, over: Option<&Stat>) -> Self {
         let mut writer = Self::new(target, entry, over.map(|found| found.id));
         writer.existing = over.map_or(0, |found| found.size);

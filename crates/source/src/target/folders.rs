@@ -175,7 +175,7 @@ impl Folders {
         self.by_component.store(true, Ordering::Relaxed);
     }
 
-    /// The open directory nearest above `path`, and what remains of the path from there.
+    /// The open directory nearest above `path`, and the rest of the path from there.
     fn nearest<'p>(&self, cache: &mut Cache, path: &'p [u8]) -> (Arc<Folder>, &'p [u8]) {
         let mut end = path.len();
         while let Some(slash) = path[..end].iter().rposition(|byte| *byte == b'/') {

@@ -1,4 +1,4 @@
-//! Where a version is restored: makes what its entries describe below one folder, with all their
+//! The target of a restore: creates the entries of a version below one folder, with all their
 //! metadata.
 //!
 //! The restore pipeline opens one [`Target`] and uses it from all its threads. In order:

@@ -1,4 +1,4 @@
-//! Collects what could not be restored exactly, in bounded memory.
+//! Collects inexact restores, in bounded memory.
 //!
 //! A restore without root's rights fails to set the owner of every single file. One line with a
 //! count and a few examples says enough. All restore threads add to one collector.

@@ -45,8 +45,8 @@ pub(super) struct Waiting {
 }
 
 impl Target {
-    /// Brings files that were written over to disk and ends them. Gives back those that could not
-    /// be ended, now or before; an error of its own is that nothing could be brought to disk.
+    /// Syncs overwritten files and finishes them. Returns those that could not be finished, now or
+    /// before; an error of its own means that nothing could be synced.
     pub fn finish_overwritten(&self) -> Result<Vec<(Vec<u8>, TargetError)>, TargetError> {
         let files = std::mem::take(&mut self.inner.waiting().files);
         self.inner.end_all(files)?;

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 
 use super::error::TargetError;
 
-/// Zeros are left out in whole blocks of this size, aligned in the file: what file systems can keep
-/// as a hole.
+/// Zeros are left out in whole blocks of this size, aligned in the file: file systems can keep
+/// these as a hole.
 const BLOCK: usize = 4096;
 
 /// A regular file's size and stored runs, checked: rising, not overlapping, not empty, within the

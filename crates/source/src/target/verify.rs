@@ -183,7 +183,7 @@ impl Target {
 }
 
 impl Inner {
-    /// Compares what only one kind has. `false`: it is of another type.
+    /// Compares the facts that only one kind has. `false`: it is of another type.
     fn compare_kind(
         &self,
         entry: &Entry,

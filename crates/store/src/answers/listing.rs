@@ -35,7 +35,7 @@ pub(super) struct Asked {
 /// Why an answer is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ListingProblem {
-    /// Another document, or none: what gateways and failing servers send.
+    /// Another document, or none, as from gateways and failing servers.
     #[error("the answer to a listing is no listing: it begins with {start:?}; is this {server}?")]
     Foreign {
         /// Its first characters.

@@ -1,4 +1,4 @@
-//! Finds out what kind of failure a client library or the operating system reports.
+//! Finds the kind of a failure that a client library or the operating system reports.
 //!
 //! `object_store` hides the HTTP status in the text of an error type that it does not export. It
 //! turns statuses into variants by rules that are too coarse for us. A conflict under way becomes a
@@ -181,7 +181,7 @@ impl Findings {
         }
     }
 
-    /// Whether the server said that something stands against it, and not what.
+    /// Whether the server reported a conflict, of any kind.
     pub(super) fn is_conflict(&self) -> bool {
         self.server.as_ref().is_some_and(|server| matches!(server.status, 409 | 412))
     }
@@ -291,7 +291,7 @@ fn parse_status(text: &str) -> Option<ServerFailure> {
     Some(ServerFailure { status, code, message })
 }
 
-/// Reads what Azure says of one part of a batch: the library deletes in batches, ours are of one.
+/// Reads Azure's answer to one part of a batch: the library deletes in batches, ours are of one.
 fn parse_batch_part(text: &str) -> Option<ServerFailure> {
     let (_, rest) = text.split_once("Bulk delete request failed ")?;
     let (said, code) = rest.rsplit_once(" (code: ")?;

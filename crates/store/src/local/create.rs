@@ -63,7 +63,7 @@ impl Creator {
     /// Creates the object, durably, unless its name is taken.
     pub(super) fn create(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let (parent, file_name) = split(name);
-        // Only to spare the writing of what cannot be linked; the link decides.
+        // Only to save the writing of a file that cannot be linked; the link decides.
         let folder = self.root.folder(parent);
         if folder.is_ok_and(|folder| rustix::fs::statat(folder, file_name, AtFlags::SYMLINK_NOFOLLOW).is_ok()) {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -104,8 +104,8 @@ impl Creator {
         self.staging.create(&self.buffers, &staging, folder, file_name, bytes)
     }
 
-    /// Deletes the object, durably. One that is not there is as good as deleted. A link is removed
-    /// itself, never its target.
+    /// Deletes the object, durably. A missing one counts as deleted. A link is removed itself,
+    /// never its target.
     pub(super) fn delete(&self, name: &str) -> io::Result<()> {
         let (parent, file_name) = split(name);
         let folder = match self.root.folder(parent) {

@@ -106,7 +106,7 @@ fn publish(staging: &OwnedFd, staged: &str, file: &File, target: &OwnedFd, name:
 /// How a file is opened that may have been left.
 const LEFT: OFlags = OFlags::WRONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
-/// Removes what crashed writers left. Failures are left to the next one.
+/// Removes the files of crashed writers. Failures are left to the next one.
 fn sweep(staging: &OwnedFd) {
     let Ok(entries) = Dir::read_from(staging) else { return };
     for entry in entries.flatten() {

@@ -9,7 +9,7 @@
 //! | folder, link, pipe or device in an object's place | the same                                                   |
 //! | folder that cannot be read, link to a folder     | the same with the folder's name and a slash                 |
 //!
-//! After such an error the listing goes on. Links are followed only for first-level folders
+//! After such an error the listing continues. Links are followed only for first-level folders
 //! ([`super::root`]).
 
 use std::collections::VecDeque;
@@ -59,7 +59,7 @@ pub(super) fn list(root: Arc<Root>, folder: &str, after: Option<&str>) -> Listin
     batches.flat_map(|batch: Vec<Item>| stream::iter(batch)).boxed()
 }
 
-/// An object, or what cannot be examined.
+/// An object, or an entry that cannot be examined.
 type Item = Result<Listed, StoreError>;
 
 /// A walk that can be left and taken up again.
@@ -188,7 +188,7 @@ impl Walk {
             FileType::RegularFile => Some(Entry { name, wrong: None }),
             wrong if is_object => Some(Entry { name, wrong: Some(wrong) }),
             FileType::Directory if self.open.len() < DEPTH_MAX => Some(Entry { name: name + "/", wrong: None }),
-            // Opened as a folder: one of root or of the caller is followed, others are told.
+            // Opened as a folder: one of root or of the caller is followed, others are reported.
             FileType::Symlink if may_hold_objects(&name) => Some(Entry { name: name + "/", wrong: None }),
             _ => None,
         })
@@ -223,7 +223,7 @@ fn listed(name: String, stat: &Stat) -> Result<Option<Listed>, StoreError> {
     }
 }
 
-/// The error of one entry; what says something of the whole store ends the listing.
+/// The error of one entry; an error of the whole store ends the listing.
 fn of_entry(name: &str, error: impl Into<io::Error>) -> io::Result<StoreError> {
     let error: io::Error = error.into();
     let raw = error.raw_os_error();

@@ -101,7 +101,7 @@ mod tests {
         assert!(buffers.kept() <= 1, "buffers pile up");
     }
 
-    /// Guards against: a failure that is hidden by going on in the other way.
+    /// Guards against: a failure that is hidden by continuing in the other way.
     #[test]
     fn real_failures_are_told() {
         let bytes = bytes(DIRECT_MIN + 17);

@@ -1,5 +1,4 @@
-//! Credentials and address of S3, from the variables and files that everybody else's tools read as
-//! well.
+//! Credentials and address of S3, from the variables and files that other tools read as well.
 //!
 //! Keys come from `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`. Otherwise, they come from the
 //! profile named by `AWS_PROFILE` (else `default`) in `~/.aws/credentials`. Otherwise, on Amazon's

@@ -1,5 +1,5 @@
-//! Account, credentials and address of Azure Blob Storage, from the variables that everybody else's
-//! tools read as well.
+//! Account, credentials and address of Azure Blob Storage, from the variables that other tools read
+//! as well.
 //!
 //! | what       | named by (the first that is set counts)                                                              |
 //! |------------|------------------------------------------------------------------------------------------------------|

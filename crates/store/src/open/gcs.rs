@@ -1,5 +1,5 @@
-//! Credentials and address of Google Cloud Storage, from the variables that everybody else's tools
-//! read as well.
+//! Credentials and address of Google Cloud Storage, from the variables that other tools read as
+//! well.
 //!
 //! | what        | named by (the first that is set counts)                                                              |
 //! |-------------|-------------------------------------------------------------------------------------------------------|

@@ -32,7 +32,7 @@ const SIBLINGS: usize = 3;
 impl Retry {
     /// Reads or looks up one object, and finds out whose fault it is if that fails.
     pub(super) async fn look(&self, call: &Call) -> Result<Reply, StoreError> {
-        // The first object that anybody reads stands for the store.
+        // The first object that is read stands for the store.
         if !self.tells_apart || &*call.name == names::CONFIG {
             return self.persist(call, self.deadline).await.0;
         }
