@@ -10,7 +10,7 @@ Code blocks and inline code are no sentences; a cell of a table is. A covered fi
 - a line of more than 100 columns outside of tables and long links;
 - a link that leads nowhere, or inline code with the name of a file, test or rule that does not exist;
 - an old word for something that has a standard one.
-Keys and descriptions of JSON schemas, and help texts, must not have the old words either.
+Keys and descriptions of JSON schemas, help texts, and comments of some crates must not have the old words either.
 Messages quoted in docs/guide/troubleshooting.md must be in the source.
 docs/dependencies.md must name every direct dependency, and only those. Standard library only.
 """
@@ -40,8 +40,10 @@ FORBIDDEN = [
     r"given_up", r"GiveUp\w*", r"settle[sd]?", r"gone over", r"to and fro", r"lies", r"has its turn",
     r"led", r"compactions?", r"preferred", r"nobody needs", r"patience",
 ]
-# Terms of one page. "Settled" is a term of the protocol, by which rules of the model are named.
-ALLOWED = {"docs/concurrency.md": {"settled"}}
+# Terms of some files: a settled job is one of the protocol, and vector registers have lanes.
+ALLOWED = {"docs/concurrency.md": {"settled"}, "crates/store": {"settled"}, "crates/chunking": {"lanes"}}
+# Crates whose comments are checked for columns and old words.
+COMMENTS = ["chunking", "format", "source", "store"]
 OPENERS = re.compile(r"^(?:What|Whoever|Of which|Whatever)\b(?!.*\?$)")
 
 
@@ -202,6 +204,16 @@ def problems(path):
         yield from ((start, problem) for problem in bad_sentences(paragraph))
 
 
+def comment_problems(path):
+    allowed = ALLOWED.get("/".join(path.relative_to(ROOT).parts[:2]), frozenset())
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        comment = re.match(r"\s*//[/!]?(.*)", line)
+        if comment and len(line) > COLUMNS_MAX and not comment[1].lstrip().startswith("|"):
+            yield number, f"{len(line)} columns"
+        if comment:
+            yield from ((number, word) for word in old_words(re.sub(r"`[^`]*`", "", comment[1]), allowed))
+
+
 def schema_texts(schema):
     """Keys and fixed values of a JSON schema, and its titles and descriptions: (text, whether it is prose)."""
     if isinstance(schema, list):
@@ -339,6 +351,8 @@ def main():
     schemas = sorted(ROOT.glob("docs/json/*.json"))
     found = [(f"{path.relative_to(ROOT)}:{line}", problem) for path in files for line, problem in sorted(problems(path))]
     found += [(path.relative_to(ROOT), problem) for path in schemas for problem in schema_problems(path)]
+    code = [path for crate in COMMENTS for path in sorted(ROOT.glob(f"crates/{crate}/src/**/*.rs"))]
+    found += [(f"{path.relative_to(ROOT)}:{line}", problem) for path in code for line, problem in comment_problems(path)]
     found += [(f"docs/guide/troubleshooting.md:{line}", problem) for line, problem in messages_without_source()]
     found += [("docs/dependencies.md", problem) for problem in against_manifests()]
     if args.larder:
@@ -346,7 +360,7 @@ def main():
         found += [("help", problem) for problem in help_problems(args.larder)]
     for place, problem in found:
         print(f"{place}: {problem}")
-    print(f"{len(files)} files and {len(schemas)} schemas checked, {len(found)} problems")
+    print(f"{len(files)} pages, {len(schemas)} schemas and {len(code)} sources checked, {len(found)} problems")
     return 1 if found else 0
 
 

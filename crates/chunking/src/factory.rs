@@ -7,8 +7,8 @@ use crate::mincdc::MinCdc;
 use crate::params::{Algorithm, ChunkerParams, ParamsError};
 use crate::rabin::Rabin;
 
-/// Makes the chunker for these parameters. `seed` is secret and belongs to the repository: without it nobody can tell
-/// from chunk sizes which known file was stored.
+/// Makes the chunker for these parameters. `seed` is secret and belongs to the repository: without
+/// it, chunk sizes do not reveal which known file was stored.
 ///
 /// # Errors
 /// When the parameters are not valid.

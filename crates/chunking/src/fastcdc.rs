@@ -1,13 +1,15 @@
 //! FastCDC: a gear hash decides, with normalised chunking.
 //!
-//! The hash of a place is the sum of the last 64 bytes' gear values, the byte k places back shifted left by k bits; a
-//! place is a cut when the hash is below a threshold. Up to the normal point the threshold is a fourth of the plain one,
-//! beyond it four times that (normalisation level 2): lengths gather around the mean, and fewer cuts are forced by max.
+//! The hash of a place is the sum of the last 64 bytes' gear values, with the byte k places back
+//! shifted left by k bits. A place is a cut when the hash is below a threshold. Up to the normal
+//! point, the threshold is a fourth of the plain one, beyond it four times that (normalisation
+//! level 2). So lengths gather around the mean, and max forces fewer cuts.
 //!
-//! It differs from the published algorithm in three ways. The hash is warmed up over the 64 bytes before min, so whether
-//! a place qualifies depends on the same 64 bytes in every chunk and can be tested without scanning. Thresholds instead
-//! of bit masks: any mean is possible, not only powers of two, and all 64 bits take part. The normal point lies at 13/16
-//! of the mean, where the mean of random data becomes what was asked for (with min a quarter of it).
+//! It differs from the published algorithm in three ways. The hash is warmed up over the 64 bytes
+//! before min. So a place depends on the same 64 bytes in every chunk and can be tested without
+//! scanning. Thresholds instead of bit masks: any mean is possible, not only powers of two, and all
+//! 64 bits take part. The normal point is at 13/16 of the mean. With it, the mean of random data is
+//! the requested one (with min a quarter of it).
 //!
 //! Used for comparison with the papers; MinCDC is faster and finds more.
 
@@ -38,8 +40,9 @@ impl FastCdc {
         let gear = Box::new(std::array::from_fn(|_| {
             loop {
                 let value = stream.next_u64();
-                // A run of one byte value hashes to the negated gear value everywhere. It must never qualify, or such a
-                // run (the commonest of all repetitions) would be cut into min-sized chunks.
+                // A run of one byte value hashes to the negated gear value everywhere. It must
+                // never qualify, or such a run (the commonest of all repetitions) would be cut into
+                // min-sized chunks.
                 if value.wrapping_neg() >= loose {
                     break value;
                 }
@@ -76,7 +79,8 @@ impl Chunker for FastCdc {
         if hash < self.threshold(min) {
             return min;
         }
-        // A candidate of length L is tested once byte L-1 is in the hash; lengths below `normal` come first.
+        // A candidate of length L is tested once byte L-1 is in the hash; lengths below `normal`
+        // come first.
         let middle = self.normal.clamp(min, last + 1) - 1;
         let middle = middle.max(min);
         for (offset, &byte) in data[min..middle].iter().enumerate() {

@@ -4,8 +4,8 @@ use std::fmt;
 
 /// Keyed identity of a chunk: BLAKE3 in keyed mode over the chunk's bytes, 256 bits.
 ///
-/// Two chunks with the same fingerprint are the same chunk; nothing compares bytes afterwards. Without the repository's
-/// key nobody can compute the fingerprint of a known file and look for it.
+/// Two chunks with the same fingerprint are the same chunk; nothing compares bytes afterwards.
+/// Without the repository's key, the fingerprint of a known file cannot be computed and looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(pub [u8; 32]);
 

@@ -1,9 +1,9 @@
 //! Computes fingerprints: one chunk at a time, or a batch across vector lanes.
 //!
-//! BLAKE3 fills the lanes of a vector register with the 1 KiB leaves of one message. A chunk of 4 KiB has four leaves for
-//! sixteen lanes, so hashed alone it runs at a third of the speed of a long message. [`Fingerprinter::many`] fills the
-//! lanes with leaves of different chunks instead. The values are the same: BLAKE3 in keyed mode, as `blake3::keyed_hash`
-//! computes it.
+//! BLAKE3 fills the lanes of a vector register with the 1 KiB leaves of one message. A chunk of 4
+//! KiB has four leaves for sixteen lanes, so hashed alone it runs at a third of the speed of a long
+//! message. [`Fingerprinter::many`] fills the lanes with leaves of different chunks instead. The
+//! values are the same: BLAKE3 in keyed mode, as `blake3::keyed_hash` computes it.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -28,7 +28,8 @@ pub struct Fingerprinter {
 /// How batches are hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kernel {
-    /// Every chunk alone, by the `blake3` crate. Where registers hold four words, a chunk of 4 KiB fills them by itself.
+    /// Every chunk alone, by the `blake3` crate. Where registers hold four words, a chunk of 4 KiB
+    /// fills them by itself.
     OneByOne,
     /// Eight lanes.
     #[cfg(target_arch = "x86_64")]
@@ -66,9 +67,9 @@ impl Fingerprinter {
         Fingerprint(*blake3::keyed_hash(&self.key, chunk).as_bytes())
     }
 
-    /// Appends the fingerprints of the chunks that lie back to back in `data`, in their order.
+    /// Appends the fingerprints of the adjacent chunks in `data`, in their order.
     ///
-    /// The more chunks a call has, the fuller are the lanes; from about 1 MiB on nothing is gained.
+    /// With more chunks in a call, more lanes are used; above about 1 MiB there is no gain.
     ///
     /// # Panics
     /// When the lengths add up to more than `data` holds.

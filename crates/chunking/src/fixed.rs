@@ -1,4 +1,5 @@
-//! Cuts of one length, for streams that change in place: databases made of pages, disk images, block devices.
+//! Cuts of one length, for streams that change in place: databases made of pages, disk images,
+//! block devices.
 
 use crate::chunker::Chunker;
 use crate::params::ChunkerParams;

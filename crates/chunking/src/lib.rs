@@ -1,19 +1,23 @@
-//! Cutting streams into chunks and naming chunks by a keyed fingerprint. No I/O, no clock, no randomness.
+//! Cutting streams into chunks and naming chunks by a keyed fingerprint. No I/O, no clock, no
+//! randomness.
 //!
-//! What flows in: slices of a stream, and keys that the repository derives. What flows out: chunk lengths and
-//! [`Fingerprint`]s. A reader of a stream asks [`page_size`] once for the head of the stream, builds a [`Chunker`] from
-//! [`ChunkerParams`], cuts buffer after buffer with [`Chunker::cut_all`], and names the pieces with a [`Fingerprinter`].
+//! Input: slices of a stream, and keys that the repository derives. Output: chunk lengths and
+//! [`Fingerprint`]s. A reader of a stream asks [`page_size`] once for the head of the stream and
+//! builds a [`Chunker`] from [`ChunkerParams`]. It cuts buffer after buffer with
+//! [`Chunker::cut_all`], and fingerprints the chunks with a [`Fingerprinter`].
 //!
 //! Two promises hold the rest of the system together:
 //!
-//! * **A cut depends only on the chunk's start, the content behind it, the parameters and the seed.** No state is
-//!   carried over a cut, so equal content is cut equally wherever it lies, and skipping ahead to a predicted cut gives
-//!   the same boundaries as scanning.
-//! * **Every kernel gives the same answer.** Each vector kernel equals one scalar reference bit for bit; [`self_test`]
-//!   proves it again at every start of the program, because a machine that cuts differently finds no duplicates and one
-//!   that hashes differently writes names nobody else can verify.
+//! * **A cut depends only on the chunk's start, the content behind it, the parameters and the
+//!   seed.** No state crosses a cut, so equal content is cut equally at any place, and skipping
+//!   ahead to a predicted cut gives the same boundaries as scanning.
+//! * **Every kernel gives the same answer.** Each vector kernel equals one scalar reference bit for
+//!   bit, and [`self_test`] proves it again at every start of the program. A machine that cuts
+//!   differently finds no duplicates. One that hashes differently writes fingerprints that no other
+//!   machine can verify.
 //!
-//! Cut points and fingerprints are part of the format: golden files in `tests/golden` hold them fixed.
+//! Cut points and fingerprints are part of the format: golden files in `tests/golden` hold them
+//! fixed.
 //!
 //! Depends on no other crate of this project.
 

@@ -1,25 +1,29 @@
-//! Which algorithm cuts, and between which sizes: the part of chunking that is stored in a repository's configuration.
+//! Which algorithm cuts, and between which sizes: the part of chunking that is stored in a
+//! repository's configuration.
 //!
-//! `format` stores the code of the algorithm and the three sizes; they are validated on the way in and on the way out,
-//! so every [`crate::Chunker`] that exists has parameters its kernels can rely on.
+//! `format` stores the code of the algorithm and the three sizes. They are validated on the way in
+//! and on the way out, so every [`crate::Chunker`] has parameters on which its kernels can rely.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Least `min` of any parameters. The windows of all algorithms (4, 64 and 64 bytes) lie inside the shortest chunk, so
-/// that no cut depends on bytes before its chunk.
+/// Least `min` of any parameters. The windows of all algorithms (4, 64 and 64 bytes) are inside the
+/// shortest chunk, so no cut depends on bytes before its chunk.
 pub const CHUNK_MIN: u32 = 64;
 
-/// Greatest `max` of any parameters. A reader must hold this much of a stream at once, and a container several of them.
+/// Greatest `max` of any parameters. A reader must hold this much of a stream at once, and a
+/// container several of them.
 pub const CHUNK_MAX: u32 = 8 << 20;
 
-/// Mean length of chunks unless a repository says otherwise (bytes): `docs/decisions/0002-chunk-size.md` has the measurements.
+/// Mean length of chunks unless a repository says otherwise (bytes):
+/// `docs/decisions/0002-chunk-size.md` has the measurements.
 pub const DEFAULT_AVERAGE: u32 = 4 << 10;
 
 /// How a stream is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// The cut lies behind the four bytes with the smallest keyed hash between min and max. The default.
+    /// The cut is behind the four bytes with the smallest keyed hash between min and max. The
+    /// default.
     MinCdc,
     /// Gear hash with normalised chunking, as most peers use it.
     FastCdc,
@@ -44,7 +48,8 @@ impl Algorithm {
         }
     }
 
-    /// Inverse of [`Algorithm::to_code`]; `None` for a number that no version of this program has written.
+    /// Inverse of [`Algorithm::to_code`]; `None` for a number that no version of this program has
+    /// written.
     #[must_use]
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {
@@ -95,7 +100,8 @@ pub struct ChunkerParams {
     pub algorithm: Algorithm,
     /// No chunk but the last of a stream is shorter.
     pub min: u32,
-    /// Mean length on data without structure. MinCDC's mean follows from `min` and `max` alone; there it only informs.
+    /// Mean length on data without structure. MinCDC's mean follows from `min` and `max` alone;
+    /// there it only informs.
     pub average: u32,
     /// No chunk is longer. For `Fixed` all three are equal.
     pub max: u32,
@@ -104,9 +110,10 @@ pub struct ChunkerParams {
 impl ChunkerParams {
     /// The bounds that suit the algorithm at this mean.
     ///
-    /// MinCDC: half to one and a half, which gives even chunks and its mean by construction. FastCDC and Rabin: their
-    /// lengths are spread geometrically, so the bounds are wide (a quarter, and four or eight times the mean), or too
-    /// many cuts would be forced by the bound instead of the content. The result is not validated yet.
+    /// MinCDC: half to one and a half, which gives even chunks and its mean by construction. The
+    /// lengths of FastCDC and Rabin are spread geometrically. So the bounds are wide (a quarter,
+    /// and four or eight times the mean); otherwise, the bound instead of the content would force
+    /// too many cuts. The result is not validated yet.
     #[must_use]
     pub const fn with_average(algorithm: Algorithm, average: u32) -> Self {
         let (min, max) = match algorithm {
@@ -144,7 +151,7 @@ pub enum ParamsError {
     /// The minimum would not hold the algorithms' windows.
     #[error("minimum chunk of {min} bytes is below {least}")]
     TooShort {
-        /// What was asked.
+        /// The requested value.
         min: u32,
         /// The least that is allowed.
         least: u32,
@@ -152,7 +159,7 @@ pub enum ParamsError {
     /// A chunk could be longer than the rest of the system holds.
     #[error("maximum chunk of {max} bytes is above {most}")]
     TooLong {
-        /// What was asked.
+        /// The requested value.
         max: u32,
         /// The most that is allowed.
         most: u32,
@@ -162,11 +169,11 @@ pub enum ParamsError {
     Order {
         /// Fixed wants three equal sizes, the others rising ones.
         algorithm: Algorithm,
-        /// What was asked.
+        /// The requested value.
         min: u32,
-        /// What was asked.
+        /// The requested value.
         average: u32,
-        /// What was asked.
+        /// The requested value.
         max: u32,
     },
 }

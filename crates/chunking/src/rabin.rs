@@ -1,14 +1,16 @@
 //! Rabin chunking: the remainder of the last 64 bytes modulo a secret polynomial decides.
 //!
-//! Bytes are polynomials over the field of two elements; the hash of a place is the remainder of the 64 bytes before it
-//! modulo an irreducible polynomial of degree 53, kept up to date with two tables. A place is a cut when the remainder
-//! lies in the top `1/(average - min)` of all remainders. The top and not the bottom: the remainder of zeros is zero, and
-//! a run of zeros must not be cut at every min.
+//! Bytes are polynomials over the field of two elements. The hash of a place is the remainder of
+//! the 64 bytes before it modulo an irreducible polynomial of degree 53. Two tables keep it up to
+//! date. A place is a cut when the remainder is in the top `1/(average - min)` of all remainders.
+//! The top and not the bottom: the remainder of zeros is zero, and a run of zeros must not be cut
+//! at every min.
 //!
-//! The polynomial is drawn from the seed. The hash of a place depends on the same 64 bytes in every chunk, because min
-//! holds a whole window.
+//! The polynomial is drawn from the seed. The hash of a place depends on the same 64 bytes in every
+//! chunk, because min holds a whole window.
 //!
-//! Used for comparison with the papers, where it is the standard; it is some thirty times slower than MinCDC.
+//! Used for comparison with the papers, where it is the standard; it is some thirty times slower
+//! than MinCDC.
 
 use crate::chunker::Chunker;
 use crate::params::ChunkerParams;
@@ -17,8 +19,8 @@ use crate::seed::SeedStream;
 /// Bytes that a hash depends on.
 const WINDOW: usize = 64;
 
-/// Degree of the polynomial. Prime, which makes the test for irreducibility short; and small enough that a remainder
-/// shifted by a byte still fits a word.
+/// Degree of the polynomial. Prime, which makes the test for irreducibility short; and small enough
+/// that a remainder shifted by a byte still fits a word.
 const DEGREE: u32 = 53;
 const _: () = assert!(DEGREE + 8 <= u64::BITS);
 
@@ -30,7 +32,8 @@ pub(crate) struct Rabin {
 }
 
 struct Tables {
-    /// By the 8 bits that a shift pushes beyond the degree: what takes them away and adds their remainder.
+    /// By the 8 bits that a shift pushes beyond the degree: the value that removes them and adds
+    /// their remainder.
     reduce: [u64; 256],
     /// By the byte that leaves the window: its contribution to the hash.
     leave: [u64; 256],
@@ -44,7 +47,8 @@ impl Rabin {
         loop {
             let polynomial = irreducible(&mut stream);
             let tables = Tables::new(polynomial);
-            // A run of one byte value has one hash everywhere. If it qualified, such a run would be cut at every min.
+            // A run of one byte value has one hash everywhere. If it qualified, such a run would be
+            // cut at every min.
             let runs_qualify = (0..=255).any(|byte| tables.hash(&[byte; WINDOW]) >= threshold);
             if !runs_qualify {
                 break Self { params, threshold, tables: Box::new(tables) };
@@ -123,8 +127,8 @@ fn irreducible(stream: &mut SeedStream) -> u64 {
     }
 }
 
-/// Rabin's test. Since the degree is prime, a polynomial is irreducible when it has no root (0 or 1) and
-/// x^(2^degree) = x modulo it.
+/// Rabin's test. Since the degree is prime, a polynomial is irreducible when it has no root (0 or
+/// 1) and x^(2^degree) = x modulo it.
 fn is_irreducible(polynomial: u64) -> bool {
     const X: u64 = 2;
     let has_root = polynomial & 1 == 0 || polynomial.count_ones().is_multiple_of(2);

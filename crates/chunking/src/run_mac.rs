@@ -1,12 +1,15 @@
-//! A keyed MAC over a run of chunks: proves that a region is what it was, without cutting or naming its chunks.
+//! A keyed MAC over a run of chunks: proves that a region is unchanged, without cutting or
+//! fingerprinting its chunks.
 //!
-//! A fingerprint is a name: it must be found among all others, by anybody, for as long as the repository lives. To see that one
-//! region still equals the one in the base, less is enough: a MAC that is kept beside the region's record. AEGIS-128X4 computes it
-//! at the speed at which memory is read, five times faster than fingerprints.
+//! A fingerprint is an identity: any reader must find it among all others, for as long as the
+//! repository lives. To see that one region still equals the one in the base, less is enough: a MAC
+//! that is kept beside the region's record. AEGIS-128X4 computes it at the speed at which memory is
+//! read, five times faster than fingerprints.
 //!
-//! The MAC's rules: its key must be used for nothing else, least of all for encryption, and the tags stay secret: they are sealed
-//! with the recipes they belong to. Then nobody without the key can make two regions with equal tags better than by guessing, one
-//! chance in 2^128 for each, and many messages may be authenticated under one key without a nonce for each.
+//! The MAC has rules. Its key must be used for nothing else, least of all for encryption. The tags
+//! stay secret: they are sealed with their recipes. Then an attacker without the key can make two
+//! regions with equal tags only by guessing, with one chance in 2^128 for each. Many messages may
+//! be authenticated under one key without a nonce for each.
 
 use aegis::aegis128x4::Aegis128X4Mac;
 use zeroize::{Zeroize, ZeroizeOnDrop};
@@ -49,7 +52,8 @@ impl RunMac {
         self.0.finalize()
     }
 
-    /// Whether this machine computes it in hardware. Where it does not, fingerprints are faster, and nothing should rely on tags.
+    /// Whether this machine computes it in hardware. Where it does not, fingerprints are faster,
+    /// and nothing should rely on tags.
     #[must_use]
     pub fn is_fast() -> bool {
         #[cfg(target_arch = "x86_64")]
@@ -72,8 +76,8 @@ mod tests {
         mac.finish()
     }
 
-    /// The vector of the specification (AEGISMAC-128X4) has a nonce of its own, ours is zero: the value here was computed once
-    /// and guards the format against a library that changes.
+    /// The vector of the specification (AEGISMAC-128X4) has a nonce of its own; ours is zero. The
+    /// value here was computed once and guards the format against changes of the library.
     #[test]
     fn the_tag_is_that_of_the_format() {
         let data: Vec<u8> = (0..1000_u32).map(|n| n as u8).collect();

@@ -1,7 +1,7 @@
 //! Turns a repository's chunking seed into the constants of one algorithm.
 
-/// An endless keyed stream of pseudo-random words. Each algorithm names its own, so that learning the constants of one
-/// says nothing about another's.
+/// An endless keyed stream of pseudo-random words. Each algorithm names its own, so that learning
+/// the constants of one says nothing about another's.
 pub(crate) struct SeedStream(blake3::OutputReader);
 
 impl SeedStream {

@@ -1,8 +1,10 @@
-//! A quick proof, at every start of the program, that this machine computes what every other machine computes.
+//! A quick proof, at every start of the program, that this machine computes the same as every other
+//! machine.
 //!
-//! A kernel that is wrong on one processor (a compiler's mistake, an emulator's, a broken machine) would not fail: it
-//! would cut elsewhere and find no duplicates, or name chunks so that nobody else can verify them. Every kernel that
-//! this machine may use is therefore compared with its reference before anything is written.
+//! A kernel may be wrong on one processor: a compiler's mistake, an emulator's, a broken machine.
+//! It would not fail. It would cut elsewhere and find no duplicates, or compute fingerprints that
+//! no other machine can verify. Every kernel that this machine may use is therefore compared with
+//! its reference before anything is written.
 
 use crate::fingerprint::Fingerprint;
 use crate::fingerprinter::{self, Fingerprinter};
@@ -11,7 +13,8 @@ use crate::mincdc::kernel::{HashParams, Kernel};
 /// Bytes that are hashed and searched. The whole test is meant to cost well under two milliseconds.
 const DATA: usize = 48 << 10;
 
-/// Lengths of chunks, repeated until the data is used up: whole leaves and tails of many lengths, one to nine leaves.
+/// Lengths of chunks, repeated until the data is used up: whole leaves and tails of many lengths,
+/// one to nine leaves.
 const LENGTHS: [u32; 12] = [4096, 1, 1024, 3000, 64, 2049, 5555, 1023, 8193, 65, 1025, 6144];
 
 /// A kernel of this machine disagrees with the reference. Nothing may be written.
@@ -39,7 +42,8 @@ pub enum SelfTestError {
     },
 }
 
-/// Compares every kernel that this machine runs with its reference. Takes less than two milliseconds.
+/// Compares every kernel that this machine runs with its reference. Takes less than two
+/// milliseconds.
 ///
 /// # Errors
 /// The first disagreement; the program must not write to any repository then.
@@ -52,7 +56,8 @@ pub fn self_test() -> Result<(), SelfTestError> {
 fn cuts(data: &[u8]) -> Result<(), SelfTestError> {
     let hash = HashParams { multiplier: 0x9e37_79b1, addend: 0x7f4a_7c15 };
     let run = [0x20; 700];
-    // Windows of all sizes around a group, at changing alignments; one as long as a real one; and ties throughout.
+    // Windows of all sizes around a group, at changing alignments; one as long as a real one; and
+    // ties throughout.
     let short = (0..300).map(|extra| &data[extra..2 * extra + 4]);
     for window in short.chain([&data[1..8193], &run]) {
         let expected = Kernel::Scalar.last_smallest(window, hash);

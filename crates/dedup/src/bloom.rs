@@ -1,7 +1,9 @@
-//! A bloom filter in front of what the job has stored: most new chunks are known to be new by one line of the processor's cache.
+//! A bloom filter before the look-ups in the job's stored chunks: most new chunks are known to be
+//! new by one line of the processor's cache.
 //!
-//! Each chunk sets eight bits of one block of 512. Memory is fixed: beyond [`Bloom::capacity`] more and more chunks that are new have to be
-//! looked for after all, which costs their look-ups and nothing else. It never says of a stored chunk that it is not.
+//! Each chunk sets eight bits of one block of 512. Memory is fixed: beyond [`Bloom::capacity`],
+//! more and more new chunks have to be looked up nevertheless, which only costs these look-ups. It
+//! never says of a stored chunk that it is not.
 
 use larder_format::segment::ChunkRecord;
 
@@ -10,7 +12,8 @@ use crate::sampled_index::sample;
 
 /// Words of a block, which is a line of the cache.
 const BLOCK_WORDS: usize = 8;
-/// Bits of memory for a chunk: with eight of them set, about two new chunks in a hundred are looked for.
+/// Bits of memory for a chunk: with eight of them set, about two new chunks in a hundred are looked
+/// for.
 const BITS_A_CHUNK: usize = 10;
 
 /// See the module header.
@@ -93,7 +96,7 @@ mod tests {
             let mut bloom = Bloom::new(budget);
             stored.iter().for_each(|sample| bloom.insert(*sample));
             prop_assert!(stored.iter().all(|sample| bloom.may_have(*sample)));
-            // Samples that differ in one bit, wherever that is.
+            // Samples that differ in one bit, at any position.
             let mut one = Bloom::new(4096);
             one.insert(77);
             let others = (0..64).filter(|bit| one.may_have(77 ^ (1 << bit))).count();

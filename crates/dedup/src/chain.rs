@@ -1,5 +1,5 @@
-//! The filter chain: is a chunk known? Asked of one filter after the other, until the answer cannot get better (dedupv1 section
-//! III-B).
+//! The filter chain: is a chunk known? Asked of one filter after the other, until the answer cannot
+//! get better (dedupv1 section III-B).
 //!
 //! | verdict | meaning | what follows |
 //! |---|---|---|
@@ -8,13 +8,14 @@
 //! | [`Verdict::WeakMaybe`] | not ruled out | the next filter |
 //! | [`Verdict::NonExisting`] | ruled out | nothing: the chunk is new |
 //!
-//! A chunk that comes out as new and is stored is shown to all filters a second time, so that those with a memory take it up. A
-//! mode of Larder is a list of filters; the filters know nothing of one another.
+//! A chunk that is found to be new and is stored is shown to all filters a second time, so that
+//! those with a memory add it. A mode of Larder is a list of filters; the filters know nothing of
+//! one another.
 
 use larder_format::Fingerprint;
 use larder_format::segment::ChunkRecord;
 
-/// What is asked about.
+/// The chunk of the question.
 #[derive(Debug, Clone, Copy)]
 pub struct Chunk<'a> {
     /// Its name.
@@ -31,7 +32,7 @@ impl Chunk<'_> {
     }
 }
 
-/// What a filter says of a chunk.
+/// The answer of a filter about a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It is stored there, for certain.
@@ -46,10 +47,11 @@ pub enum Verdict {
 
 /// One way of finding out whether a chunk is known.
 pub trait Filter<E> {
-    /// Judges a chunk, of which an earlier filter may have found `found`.
+    /// Judges a chunk, for which an earlier filter may have found `found`.
     fn check(&mut self, chunk: &Chunk<'_>, found: Option<&ChunkRecord>) -> Result<Verdict, E>;
 
-    /// Whether it can answer [`Verdict::Existing`], and is worth asking after a [`Verdict::StrongMaybe`].
+    /// Whether it can answer [`Verdict::Existing`], and is worth asking after a
+    /// [`Verdict::StrongMaybe`].
     fn can_be_certain(&self) -> bool {
         false
     }
@@ -104,7 +106,7 @@ mod tests {
         }
     }
 
-    /// Says what it is told to, and counts.
+    /// Gives the prescribed answers, and counts.
     struct Told {
         verdict: Verdict,
         certain: bool,
@@ -149,7 +151,8 @@ mod tests {
         use Verdict::{Existing, NonExisting, StrongMaybe, WeakMaybe};
         // A bloom filter rules out.
         assert_eq!(run(&[NonExisting, StrongMaybe(record(1))]), (vec![1, 0], None));
-        // Bloom, block index that misses, chunk index that hits, byte comparison: the example of dedupv1.
+        // Bloom, block index that misses, chunk index that hits, byte comparison: the example of
+        // dedupv1.
         assert_eq!(
             run(&[WeakMaybe, WeakMaybe, StrongMaybe(record(1)), Existing(record(1))]),
             (vec![1, 1, 1, 1], Some(record(1)))

@@ -1,30 +1,34 @@
-//! Cutting with history: where a chunk was seen before, what followed it then is what to expect now.
+//! Cutting with history: if a chunk was seen before, its followers then are expected now.
 //!
-//! After a duplicate, the record behind it predicts the length and the fingerprint of the next chunk. [`HistoryCutter`] jumps
-//! there, looks whether a cut is possible at that place, and hashes; when the fingerprint is the expected one, the chunk is cut and
-//! found without a scan and without a look-up (SlimStore section IV-B). Whole runs are predicted and hashed at once, so that the
-//! lanes of the fingerprinter stay full. When a prediction fails, ordinary cutting goes on **from that chunk's start**.
+//! After a duplicate, the record behind it predicts the length and the fingerprint of the next
+//! chunk. [`HistoryCutter`] jumps there, checks whether a cut is possible at that place, and
+//! hashes. If the fingerprint is the expected one, the chunk is cut and found without a scan and
+//! without a look-up (SlimStore section IV-B). Whole runs are predicted and hashed at once, so that
+//! the lanes of the fingerprinter stay full. When a prediction fails, ordinary cutting goes on
+//! **from that chunk's start**.
 //!
-//! Invariant: the cuts are those that the chunker makes alone, for every stream and every history of chunks that the same chunker
-//! has cut. It holds because a cut depends on nothing before its chunk; the tests compare.
+//! Invariant: the cuts are those that the chunker makes alone, for every stream and every history
+//! of chunks that the same chunker has cut. It holds because a cut depends on nothing before its
+//! chunk; the tests compare.
 
 use larder_chunking::{Chunker, Fingerprint, Fingerprinter, StreamEnd};
 use larder_format::segment::ChunkRecord;
 
 use crate::group_filter::{GroupFilter, LoadGroup};
 
-/// What a stream may repeat.
+/// The data that a stream may repeat.
 pub trait History {
-    /// What can go wrong.
+    /// The errors of reading.
     type Error;
 
-    /// Puts the records that are expected next into `run`, at most `most`. None when nothing is expected.
+    /// Puts the records that are expected next into `run`, at most `most`. None when nothing is
+    /// expected.
     fn expect(&mut self, most: usize, run: &mut Vec<ChunkRecord>) -> Result<(), Self::Error>;
 
     /// The first `count` of them have come, or something in their place.
     fn pass(&mut self, count: usize);
 
-    /// Looks for a chunk. When it is found, what follows it is expected next.
+    /// Looks for a chunk. When it is found, its followers are expected next.
     fn find(&mut self, fingerprint: &Fingerprint, size: u32) -> Result<Option<ChunkRecord>, Self::Error>;
 }
 
@@ -56,7 +60,7 @@ pub struct Cut {
     pub known: Option<ChunkRecord>,
 }
 
-/// What prediction did.
+/// Results of prediction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Skips {
     /// Chunks that were as predicted.
@@ -73,7 +77,8 @@ pub struct Skips {
 const RUN_MIN: usize = 16;
 /// The longest: beyond, nothing is gained, and a miss wastes more.
 const RUN_MAX: usize = 256;
-/// Chunks cut in the ordinary way before the history is asked again: few at first, since most changes are small.
+/// Chunks cut in the ordinary way before the history is asked again: few at first, since most
+/// changes are small.
 const PLAIN_MIN: usize = 2;
 /// The same when nothing was found for a while.
 const PLAIN_MAX: usize = 16;
@@ -117,11 +122,11 @@ impl std::fmt::Debug for Tools<'_> {
     }
 }
 
-/// What is left to cut.
+/// The bytes still to cut.
 #[derive(Clone, Copy)]
 struct Rest<'a> {
     data: &'a [u8],
-    /// With so many bytes a cut is decided.
+    /// With this number of bytes, a cut is decided.
     decided: usize,
     /// No chunk begins here or behind.
     stop: usize,
@@ -134,14 +139,14 @@ impl HistoryCutter {
         Self::default()
     }
 
-    /// What prediction did so far.
+    /// Results of prediction so far.
     #[must_use]
     pub fn skips(&self) -> Skips {
         self.skips
     }
 
-    /// Cuts as many whole chunks as `data` decides, as [`Chunker::cut_until`] does, and looks each up in `history`. Appends to
-    /// `cuts`; returns the bytes they cover.
+    /// Cuts as many whole chunks as `data` decides, as [`Chunker::cut_until`] does, and looks each
+    /// up in `history`. Appends to `cuts`; returns the bytes they cover.
     pub fn cut<H: History>(
         &mut self,
         tools: Tools<'_>,
@@ -168,7 +173,8 @@ impl HistoryCutter {
         Ok(at)
     }
 
-    /// Fills `lengths` with the expected lengths that are possible here; returns the bytes they cover.
+    /// Fills `lengths` with the expected lengths that are possible here; returns the bytes they
+    /// cover.
     fn predict(&mut self, tools: Tools<'_>, rest: Rest<'_>) -> usize {
         self.lengths.clear();
         let mut at = 0;
@@ -187,7 +193,8 @@ impl HistoryCutter {
         at
     }
 
-    /// Names the predicted run and compares. Ends behind the first chunk that is cut elsewhere than predicted.
+    /// Names the predicted run and compares. Ends behind the first chunk that is cut elsewhere than
+    /// predicted.
     fn compare<H: History>(
         &mut self,
         tools: Tools<'_>,
@@ -219,7 +226,8 @@ impl HistoryCutter {
             cuts.push(Cut { length: cut as u32, fingerprint, known });
             at += cut;
             if in_place && known.is_none() {
-                // Changed in place: what follows may well be as before, and is named already.
+                // Changed in place: the following data may well be unchanged, and is fingerprinted
+                // already.
                 history.pass(1);
                 continue;
             }

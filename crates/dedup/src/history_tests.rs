@@ -1,4 +1,5 @@
-//! Cutting with a history gives the cuts that cutting without gives, whatever the history, and finds what it can.
+//! Cutting with any history gives the same cuts as cutting without, and finds the duplicates that
+//! it can.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -79,7 +80,7 @@ fn with_history(algorithm: Algorithm, base: Base, data: &[u8], piece: usize) -> 
     (cuts, cutter.skips())
 }
 
-/// Bytes with structure: random stretches, runs of one byte, and repetitions of what came before.
+/// Bytes with structure: random stretches, runs of one byte, and repetitions of earlier bytes.
 fn stretches() -> impl Strategy<Value = Vec<u8>> {
     let stretch = prop_oneof![
         4 => proptest::collection::vec(any::<u8>(), 0..3000),
@@ -89,7 +90,7 @@ fn stretches() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(stretch, 0..8).prop_map(|stretches| stretches.concat())
 }
 
-/// An edit: at this place, so many bytes are replaced by these.
+/// An edit: at this place, this number of bytes is replaced by these.
 fn edit(data: &mut Vec<u8>, (place, removed, inserted): (proptest::sample::Index, usize, Vec<u8>)) {
     if data.is_empty() {
         data.extend(inserted);
@@ -115,7 +116,7 @@ proptest! {
             let removed = if same_length { inserted.len() } else { removed };
             edit(&mut data, (place, removed, inserted));
         }
-        // What ended the base ends nothing when something follows.
+        // The end of the base is no end of a chunk when more data follows.
         data.extend(appended);
         for algorithm in Algorithm::ALL {
             let chunker = make(algorithm);
@@ -134,7 +135,8 @@ proptest! {
     }
 }
 
-/// Goal: history saves the scan. Method: a stream of random bytes, unchanged and then with one page in fifty replaced in place.
+/// Goal: history saves the scan. Method: a stream of random bytes, unchanged and then with one page
+/// in fifty replaced in place.
 #[test]
 fn what_repeats_is_not_scanned() {
     let mut data = vec![0; 2 << 20];

@@ -1,8 +1,10 @@
 //! The chunks that the running job has stored itself: duplicates within one version.
 //!
-//! [`OwnChunks`] knows the newest ones exactly, in memory. When it is full the oldest leave, a group at a time, and [`OlderChunks`] takes them:
-//! the groups go wherever a [`KeepGroups`] puts them, and a [`SampledIndex`](crate::SampledIndex) finds them again; exactly as long as
-//! it has room, and after that by what was stored beside them. What is not found is stored again, and found by the G-node later.
+//! [`OwnChunks`] knows the newest ones exactly, in memory. When it is full, the oldest leave, a
+//! group at a time, and [`OlderChunks`] takes them. A [`KeepGroups`] stores the groups, and a
+//! [`SampledIndex`](crate::SampledIndex) finds them again. It is exact as long as it has room, and
+//! after that it finds chunks by others stored beside them. A chunk that is not found is stored
+//! again, and the G-node finds it later.
 
 use larder_format::Fingerprint;
 use larder_format::container::ChunkRef;
@@ -70,7 +72,8 @@ impl OwnChunks {
         }
     }
 
-    /// Remembers a chunk that was just stored. All must be of one job and kind; others are not remembered.
+    /// Remembers a chunk that was just stored. All must be of one job and kind; others are not
+    /// remembered.
     pub fn insert(&mut self, chunk: ChunkRef) {
         let ContainerId { kind, job, seq } = chunk.container;
         let first = *self.container.get_or_insert(chunk.container);
@@ -94,7 +97,8 @@ impl OwnChunks {
         self.table[place] = slot as u32 + 1;
     }
 
-    /// The chunks that had to leave, if any have since this was asked last: [`OWN_GROUP`] of them, in the order in which they came.
+    /// The chunks that had to leave, if any have since this was asked last: [`OWN_GROUP`] of them,
+    /// in the order in which they came.
     pub fn take_leaving(&mut self) -> Option<Vec<ChunkRecord>> {
         (!self.leaving.is_empty()).then(|| std::mem::take(&mut self.leaving))
     }
@@ -112,7 +116,8 @@ impl OwnChunks {
         }
     }
 
-    /// Takes a chunk out of the table; those behind it move up, so that no search ends before it should.
+    /// Takes a chunk out of the table; those behind it move up, so that no search ends before it
+    /// should.
     fn forget(&mut self, slot: usize) {
         let mut free = self.home(&self.ring[slot].fingerprint);
         while self.table[free] != slot as u32 + 1 {
@@ -150,7 +155,7 @@ impl<E> Filter<E> for OwnChunks {
     fn check(&mut self, chunk: &Chunk<'_>, _: Option<&ChunkRecord>) -> Result<Verdict, E> {
         let found = self.find(chunk.fingerprint).filter(|found| found.size == chunk.size());
         Ok(found.map_or(Verdict::WeakMaybe, |found| {
-            // Whatever this job has stored itself is born with it.
+            // Chunks that this job has stored itself are born with it.
             Verdict::StrongMaybe(ChunkRecord { chunk: found, born: found.container.job })
         }))
     }
@@ -192,7 +197,7 @@ impl<K: KeepGroups> OlderChunks<K> {
         Ok(())
     }
 
-    /// What it holds in memory.
+    /// The size of its contents in memory.
     pub fn held(&self) -> Held {
         self.filter.held()
     }

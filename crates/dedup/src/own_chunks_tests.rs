@@ -96,7 +96,8 @@ impl Job {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// With room for the index nothing that was stored is ever stored again, in memory or not, and nothing else is found.
+    /// With room for the index nothing that was stored is ever stored again, in memory or not, and
+    /// nothing else is found.
     #[test]
     fn everything_stored_is_found_and_nothing_else(
         stream in prop::collection::vec(prop_oneof![3 => 0u32..100_000, 1 => 0u32..3000], 0..9000),
@@ -116,8 +117,8 @@ proptest! {
     }
 }
 
-/// Goal: memory does not follow what a job stores, and what it stored is still found. Method: 50 million new chunks through small
-/// budgets, some looked for again in runs.
+/// Goal: memory does not follow the job's stored data, and stored chunks are still found. Method:
+/// 50 million new chunks through small budgets, some looked for again in runs.
 #[test]
 fn fifty_million_new_chunks_take_no_more_memory_than_the_budgets() {
     // In the dev profile a tenth of it is enough to see whether memory follows.

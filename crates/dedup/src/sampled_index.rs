@@ -1,7 +1,9 @@
-//! An index from fingerprints to groups that is exact while it fits its budget and thins itself out when it does not.
+//! An index from fingerprints to groups that is exact while it fits its budget and thins itself out
+//! when it does not.
 //!
-//! A lost sample costs missed duplicates, never correctness. Fingerprints are uniform, so keeping those with k zero bits
-//! keeps one in 2^k of every neighbourhood: a group of n chunks is still found as long as about n / 2^k of them are left.
+//! A lost sample costs missed duplicates, never correctness. Fingerprints are uniform, so keeping
+//! those with k zero bits keeps one in 2^k of every neighbourhood. A group of n chunks is still
+//! found as long as about n / 2^k of them are left.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -36,7 +38,7 @@ impl Hasher for SampleHasher {
 
 pub(crate) type SampleMap<V> = HashMap<u64, V, BuildHasherDefault<SampleHasher>>;
 
-/// Takes notes of which group a chunk is in.
+/// Notes which group a chunk is in.
 pub trait NoteGroups {
     /// Entries that can be noted without losing any.
     fn capacity(&self) -> u64;
@@ -54,8 +56,8 @@ const PLACES_MIN: usize = 64;
 
 /// See the module header.
 ///
-/// An open table. 40 bits of a sample are kept: of absent chunks one in a million is taken for another, which costs a group that is
-/// loaded for nothing.
+/// An open table. 40 bits of a sample are kept. So one in a million absent chunks matches another,
+/// which costs loading a group for nothing.
 #[derive(Debug)]
 pub struct SampledIndex {
     places: Vec<Entry>,
@@ -91,9 +93,10 @@ impl SampledIndex {
         if sample.trailing_zeros() < self.zero_bits {
             return;
         }
-        // Groups of that many segments are hundreds of terabytes; what is not noted is stored again.
+        // Groups of that many segments are hundreds of terabytes; a chunk that is not noted is
+        // stored again.
         let Some(number) = u64::from(group).checked_add(1).filter(|number| *number <= GROUP_MASK) else { return };
-        // What is known already needs no room.
+        // A known sample needs no room.
         if self.taken >= fill_max(self.places.len()) && self.get(sample).is_some() {
             return;
         }
@@ -122,7 +125,8 @@ impl SampledIndex {
         }
     }
 
-    /// The place of the entry with this sample, or the free one where it would be. There always is a free one.
+    /// The place of the entry with this sample, or the free one where it would be. There always is
+    /// a free one.
     fn find(&self, wanted: Entry) -> Result<usize, usize> {
         // The high bits are uniform, also where sampling has fixed the low ones.
         let mut place = ((u128::from(wanted) * self.places.len() as u128) >> 64) as usize;
@@ -163,7 +167,7 @@ impl NoteGroups for SampledIndex {
     }
 }
 
-/// A fuller table would have to be searched too long for what is not there.
+/// In a fuller table, the search for absent samples would take too long.
 fn fill_max(places: usize) -> usize {
     places / 4 * 3
 }
@@ -209,7 +213,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Against a map: whatever is kept is what was noted first, and nothing is lost before the table is full.
+        /// Against a map: the first note of each kept sample is kept, and nothing is lost before
+        /// the table is full.
         #[test]
         fn it_is_a_map_that_forgets(
             notes in proptest::collection::vec((0u64..3000, 0u32..50), 0..3000),

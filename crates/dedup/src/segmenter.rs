@@ -1,8 +1,10 @@
-//! Where segments and recipe nodes end: by content, so that a change in one place leaves all others as they were.
+//! Where segments and recipe nodes end: by content, so that a change in one place leaves all others
+//! as they were.
 //!
-//! A segment ends behind a chunk whose fingerprint says so, once it is long enough; versions that share a run of chunks
-//! therefore agree on its segments, however far into the stream it has moved. The rules are not part of the format: a reader
-//! takes segments as they come; a writer that cuts otherwise finds fewer of them shared.
+//! A segment ends behind a chunk whose fingerprint says so, once it is long enough. So versions
+//! that share a run of chunks agree on its segments, even if the run has moved far in the stream.
+//! The rules are not part of the format: a reader takes segments as they come; a writer that cuts
+//! otherwise finds fewer of them shared.
 
 use larder_format::Fingerprint;
 use larder_format::recipe::NODE_SEGMENTS_MAX;
@@ -12,9 +14,10 @@ use crate::sampled_index::sample;
 
 /// A segment is not ended by content below this (bytes of data).
 const SEGMENT_MIN: u64 = 1 << 20;
-/// Beyond [`SEGMENT_MIN`] one chunk in this many ends it: with chunks of 4 KiB, 2 MiB a segment on average.
+/// Beyond [`SEGMENT_MIN`] one chunk in this many ends it: with chunks of 4 KiB, 2 MiB a segment on
+/// average.
 const SEGMENT_CUT_ONE_IN: u64 = 256;
-/// A segment ends here whatever its content (bytes of data).
+/// A segment ends here with any content (bytes of data).
 const SEGMENT_MAX: u64 = 8 << 20;
 /// Or here (records), for streams of tiny files.
 const SEGMENT_RECORDS_MAX: usize = 8192;
@@ -29,7 +32,8 @@ const SAMPLE_ZERO_BITS: u32 = 6;
 /// Samples kept of one segment at most.
 const SAMPLES_MAX: usize = 64;
 
-/// Bits that decide cuts lie apart from those that decide samples, or every segment would end with a sample.
+/// Bits that decide cuts are apart from those that decide samples. Otherwise, every segment would
+/// end with a sample.
 fn cut_bits(fingerprint: &Fingerprint) -> u64 {
     sample(fingerprint) >> 40
 }
@@ -97,12 +101,13 @@ impl NodeCutter {
 /// Of how many chunks one is sampled.
 pub const SAMPLED_ONE_IN: u64 = 1 << SAMPLE_ZERO_BITS;
 
-/// Whether a chunk with this sample is among the sampled ones of its segment, wherever it lies.
+/// Whether a chunk with this sample is among the sampled ones of its segment, at any place.
 pub fn is_sampled(sample: u64) -> bool {
     sample.trailing_zeros() >= SAMPLE_ZERO_BITS
 }
 
-/// The fingerprints by which a segment can be found again: the sampled ones, and at least the least of all.
+/// The fingerprints by which a segment can be found again: the sampled ones, and at least the least
+/// of all.
 pub fn samples_of(records: &[ChunkRecord]) -> Vec<u64> {
     let all = || records.iter().map(|record| sample(&record.chunk.fingerprint));
     let mut samples: Vec<_> = all().filter(|sample| is_sampled(*sample)).take(SAMPLES_MAX).collect();

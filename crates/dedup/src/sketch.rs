@@ -1,7 +1,9 @@
-//! Similar streams: sketches made while a stream is backed up, and the choice of those that a new stream resembles.
+//! Similar streams: sketches made while a stream is backed up, and the choice of those that a new
+//! stream resembles.
 //!
-//! [`Sketcher`] samples the head of a stream by the values of its fingerprints; [`choose`] compares such a sketch with those of
-//! the newest versions of other series (SlimStore section IV-A, step 1). A wrong choice costs misses, never correctness.
+//! [`Sketcher`] samples the head of a stream by the values of its fingerprints. [`choose`] compares
+//! such a sketch with those of the newest versions of other series (SlimStore section IV-A, step
+//! 1). A wrong choice costs misses, never correctness.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +15,13 @@ use crate::sampled_index::sample;
 /// Bytes of a stream whose chunks are sampled. Chunks behind them are not looked at.
 pub const SKETCH_HEAD: u64 = 64 << 20;
 
-/// Chunks of which a sketch is worth keeping: whoever has fewer has nothing to gain.
+/// Minimum number of chunks for a sketch: with fewer, there is nothing to gain.
 const CHUNKS_MIN: u64 = 2;
 
-/// Of so many samples one must be shared for two streams to count as similar.
+/// One of this number of samples must be shared for two streams to count as similar.
 const SHARED_ONE_IN: usize = 16;
-/// With so many samples to compare, a single one that is shared (a page of zeros) proves nothing.
+/// With at least this number of samples to compare, a single shared one (a page of zeros) proves
+/// nothing.
 const COINCIDENCE_MIN: usize = 8;
 
 /// Makes the sketch of a stream from its chunks in order.
@@ -44,13 +47,14 @@ impl Sketcher {
         Self::default()
     }
 
-    /// The next chunk of the stream; `base_offset` is where the base's stream has it, if it was taken over from there.
+    /// The next chunk of the stream; `base_offset` is where the base's stream has it, if it was
+    /// taken over from there.
     pub fn chunk(&mut self, fingerprint: &Fingerprint, size: u32, base_offset: Option<u64>) {
         self.note(std::iter::once(sample(fingerprint)), u64::from(size), 1, base_offset);
     }
 
-    /// The next chunks of the stream, taken over unseen from `base_offset` of the base's; of their fingerprints only these
-    /// samples are known.
+    /// The next chunks of the stream, taken over unseen from `base_offset` of the base's; of their
+    /// fingerprints only these samples are known.
     pub fn unseen(&mut self, samples: &[u64], bytes: u64, chunks: u32, base_offset: u64) {
         self.note(samples.iter().copied(), bytes, u64::from(chunks), Some(base_offset));
     }
@@ -67,8 +71,8 @@ impl Sketcher {
         self.chunks += chunks;
     }
 
-    /// The sketch. When the whole head is the base's, so is the sketch: of what was not seen it knows more. `base` is its sketch
-    /// and the length of its stream in bytes.
+    /// The sketch. When the whole head is the base's, so is the sketch: it knows more of the unseen
+    /// data. `base` is its sketch and the length of its stream in bytes.
     pub fn finish(self, base: Option<(&Sketch, u64)>) -> Sketch {
         if self.chunks < CHUNKS_MIN {
             return Sketch::default();
@@ -84,8 +88,8 @@ impl Sketcher {
     }
 }
 
-/// Chooses at most `most` of the candidates that together share most with `stream`, the best first; of equals the first given.
-/// Who adds nothing to those before it is not chosen.
+/// Chooses at most `most` of the candidates that together share most with `stream`, the best first;
+/// of equals the first given. Who adds nothing to those before it is not chosen.
 pub fn choose(stream: &Sketch, candidates: &[&Sketch], most: usize) -> Vec<usize> {
     let mut wanted: BTreeSet<u64> = stream.samples().iter().copied().collect();
     let mut chosen = Vec::new();
@@ -139,7 +143,7 @@ mod tests {
         assert_eq!(sketch(0..100).samples().len(), 100);
         let large = sketch(0..16_384);
         assert_eq!(large.samples().len(), SKETCH_SAMPLES_MAX);
-        // Where the chunks lie makes no difference, and what comes behind the head neither.
+        // Neither the places of chunks nor the data behind the head makes a difference.
         assert_eq!(sketch((0..16_384).rev()), large);
         assert_eq!(sketch(0..100_000), large);
     }
@@ -154,7 +158,7 @@ mod tests {
             sketcher.finish(Some((&base, length)))
         };
         assert_eq!(unseen([0, length / 2], length / 2), base);
-        // Moved, or not all of it: what the segments tell.
+        // Moved, or not all of it: the samples of the segments.
         let told = Sketch::new(vec![64, 128]);
         assert_eq!(unseen([length / 2, 0], length / 2), told);
         assert_eq!(unseen([0, length / 4], length / 4), told);
@@ -171,7 +175,7 @@ mod tests {
         assert_eq!(choose(&stream, &[&other, &rest, &most, &same], 1), [2]);
         assert_eq!(choose(&stream, &[&other, &Sketch::default()], 3), [0; 0]);
         assert_eq!(choose(&Sketch::default(), &[&most], 3), [0; 0]);
-        // A page that everybody has makes nobody similar.
+        // A page that all have makes none similar.
         assert_eq!(choose(&sketch((0..100).chain([7777])), &[&sketch((500..600).chain([7777]))], 3), [0; 0]);
     }
 

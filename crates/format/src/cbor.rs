@@ -1,4 +1,5 @@
-//! Records whose fields grow over the years are CBOR maps with numbered fields: readers skip fields they do not know.
+//! Records whose fields grow over the years are CBOR maps with numbered fields: readers skip fields
+//! they do not know.
 
 use crate::wire::DecodeError;
 

@@ -23,7 +23,7 @@ impl Codec {
     }
 }
 
-/// What a writer does with frames before it seals them. Every reader reads every choice.
+/// How a writer treats frames before it seals them. Every reader reads every choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     /// Store raw.
@@ -33,16 +33,18 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// zstd level 1: four fifths of a first backup's CPU time, see `docs/decisions/0003-compression.md`.
+    /// zstd level 1: four fifths of a first backup's CPU time, see
+    /// `docs/decisions/0003-compression.md`.
     pub const DEFAULT: Self = Self::Zstd(1);
 }
 
-/// What frames are made of, where it is known: level 1 is tuned for it (`docs/decisions/0003-compression.md`).
+/// The content of frames, where it is known: level 1 is tuned for it
+/// (`docs/decisions/0003-compression.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentHint {
     /// Anything.
     Any,
-    /// Pages of a database: what repeats is near, short and everywhere.
+    /// Pages of a database: repeats are near, short and everywhere.
     Pages,
 }
 
@@ -53,8 +55,9 @@ impl ContentHint {
         match self {
             // 0 is the level's own.
             Self::Any => [HashLog(15), WindowLog(0), TargetLength(0), LiteralCompressionMode(ParamSwitch::Auto)],
-            // With windows below 2^19 zstd takes another loop, which does not branch on what it cannot foresee. In steps of more
-            // than two it would leave literals as they are, as the negative levels do.
+            // With windows below 2^19, zstd takes another loop without unforeseeable branches. In
+            // steps of more than two it would leave literals as they are, as the negative levels
+            // do.
             Self::Pages => [HashLog(16), WindowLog(18), TargetLength(2), LiteralCompressionMode(ParamSwitch::Enable)],
         }
     }
@@ -63,7 +66,7 @@ impl ContentHint {
 /// A reusable compression context. One a thread.
 pub struct Compressor {
     zstd: Option<zstd::bulk::Compressor<'static>>,
-    /// What level 1 is tuned for now; `None` at other levels, which are zstd's own.
+    /// The content for which level 1 is tuned now; `None` at other levels, which are zstd's own.
     tuned: Option<ContentHint>,
 }
 
@@ -85,7 +88,7 @@ impl Compressor {
         compressor
     }
 
-    /// The next frames are made of this. A matter of speed and size alone: whoever is wrong loses some of either.
+    /// The next frames are made of this. A wrong hint only costs speed or size.
     pub fn expect(&mut self, matter: ContentHint) {
         if self.tuned.is_some_and(|tuned| tuned != matter) {
             self.set(matter);
@@ -177,7 +180,7 @@ mod tests {
                 assert!(back == raw, "{compression:?} {matter:?}");
                 sizes.push(stored.len());
             }
-            // Tuning comes and goes with what is expected, and only the default level is tuned.
+            // Tuning comes and goes with the expected content, and only the default level is tuned.
             assert_eq!(sizes[..2], sizes[2..]);
             assert_eq!(sizes[0] != sizes[1], compression == Compression::DEFAULT, "{compression:?}: {sizes:?}");
         }

@@ -1,4 +1,5 @@
-//! The repository's configuration: what all its writers must agree on. Authenticated, not secret.
+//! The repository's configuration: the parameters that all its writers must agree on.
+//! Authenticated, not secret.
 //!
 //! | offset | size | field   | meaning                                                            |
 //! |-------:|-----:|---------|--------------------------------------------------------------------|
@@ -8,8 +9,8 @@
 //! |      8 |    … | fields  | CBOR map, [`Config`]                                               |
 //! | end-32 |   32 | mac     | keyed BLAKE3 over everything before; key derived from the master key |
 //!
-//! Anyone can read it, so a program without the password can say "this is a Larder repository of a newer format". Nobody
-//! may *act* on it before [`UnverifiedConfig::verify`].
+//! Anyone can read it, so a program without the password can say "this is a Larder repository of a
+//! newer format". It must not be *used* before [`UnverifiedConfig::verify`].
 
 use larder_chunking::{Algorithm, ChunkerParams};
 use minicbor::{Decode, Encode};
@@ -57,7 +58,7 @@ struct Fields {
     chunk_max: u32,
     #[n(6)]
     page_cuts: bool,
-    /// Names of what a program must know to touch this repository; none exist yet.
+    /// Names of features that a program must know to touch this repository; none exist yet.
     #[n(7)]
     required: Vec<String>,
 }
@@ -124,17 +125,18 @@ impl UnverifiedConfig {
         Ok(Self { config, authenticated: authenticated.to_vec(), mac: *mac })
     }
 
-    /// The repository this claims to be: needed to unwrap the master key, which then proves or refutes the claim.
+    /// The repository this claims to be: needed to unwrap the master key, which then proves or
+    /// refutes the claim.
     pub fn claimed_repository(&self) -> RepositoryId {
         self.config.repository
     }
 
-    /// Whether both were made as one configuration, of which one may have been damaged since.
+    /// Whether both were made as one configuration and one may have been damaged since.
     pub fn is_twin_of(&self, other: &Self) -> bool {
         self.mac == other.mac || self.config.repository == other.config.repository
     }
 
-    /// Proves that whoever wrote the configuration had the master key.
+    /// Proves that the writer of the configuration had the master key.
     pub fn verify(self, keys: &Keys) -> Result<Config, DecodeError> {
         let genuine = keys.config_mac(&self.authenticated).ct_eq(&self.mac);
         if bool::from(genuine) { Ok(self.config) } else { Err(DecodeError::NotAuthentic { what: WHAT }) }

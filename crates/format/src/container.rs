@@ -19,9 +19,10 @@
 //! |     16 |    4 | payload_len     | bytes of all chunks, uncompressed          |
 //! |     20 |    8 | object_len      | bytes of the whole object                  |
 //!
-//! The payload is the chunks back to back, so a chunk's offset is the sum of the sizes before it; an offset in a chunk
-//! record is an offset in the payload. A frame holds whole chunks, so one chunk needs one frame. The directory is at the
-//! end: the writer streams, and one read of the tail finds everything.
+//! The payload is the chunks back to back, so a chunk's offset is the sum of the sizes before it.
+//! An offset in a chunk record is an offset in the payload. A frame holds whole chunks, so one
+//! chunk needs one frame. The directory is at the end: the writer streams, and one read of the tail
+//! finds everything.
 //!
 //! Frames instead of single chunks are compressed because small chunks then shrink like large ones
 //! (`docs/decisions/0003-compression.md`).
@@ -37,28 +38,34 @@ pub use write::{CompressedFrame, ContainerBuilder, SealedFrame, seal_compressed,
 use crate::Fingerprint;
 use crate::ids::ContainerId;
 
-/// Payload bytes at which a writer closes a frame. Just above 256 KiB zstd's fast levels get other parameters and are a tenth
-/// faster; larger frames gain little more and cost what is opened for a single chunk (`docs/decisions/0003-compression.md`).
+/// Payload bytes at which a writer closes a frame. Just above 256 KiB, zstd's fast levels get other
+/// parameters and are a tenth faster. Larger frames gain little more, and more data must be opened
+/// for a single chunk (`docs/decisions/0003-compression.md`).
 pub const FRAME_TARGET: usize = 512 << 10;
 
-/// Most payload bytes one frame may declare: bounds what a reader allocates for a damaged or forged table.
+/// Most payload bytes that one frame may declare. It bounds the allocation of a reader for a
+/// damaged or forged table.
 pub const FRAME_MAX: usize = 64 << 20;
 
-/// Sealed object bytes at which a writer closes a container. Smaller costs requests, larger costs rewrites of sparse ones.
+/// Sealed object bytes at which a writer closes a container. Smaller costs requests, larger costs
+/// rewrites of sparse ones.
 pub const CONTAINER_TARGET: usize = 8 << 20;
 
 /// Payload bytes at which a writer closes a container however well it compresses.
 pub const PAYLOAD_TARGET_MAX: usize = 4 * CONTAINER_TARGET;
 
-/// Payload bytes of a container of the layout `lifecycle`: of those that arranging fills, of which many are open at once, exactly, and of
-/// others at least. Larger ones are read with fewer seeks, and are retired as much (`docs/decisions/0006-arranging-in-merges.md`).
+/// Payload bytes of a container of the layout `lifecycle`. It is exact for containers that
+/// arranging fills, because many of these are open at once. Others have at least as many. Larger
+/// ones are read with fewer seeks, and are retired as much
+/// (`docs/decisions/0006-arranging-in-merges.md`).
 pub const LIFECYCLE_PAYLOAD: usize = 2 * CONTAINER_TARGET;
 const _: () = assert!(LIFECYCLE_PAYLOAD <= PAYLOAD_TARGET_MAX);
 
 /// Most payload bytes a container may declare.
 pub const PAYLOAD_MAX: u32 = 1 << 30;
 
-/// Most bytes of a container's object: a full payload that does not compress, in small chunks, and its tables.
+/// Most bytes of a container's object: a full payload that does not compress, in small chunks, and
+/// its tables.
 pub const OBJECT_MAX: u64 = 2 << 30;
 
 const VERSION: u8 = 1;
@@ -72,7 +79,7 @@ const CHUNKS: u64 = 1 << 32;
 const FRAMES: u64 = (1 << 32) + 1;
 const TRAILER: u64 = (1 << 32) + 2;
 
-/// Where a chunk lies and what it is: the unit that segments, recipe nodes and manifests are made of.
+/// A chunk and its place: the unit of segments, recipe nodes and manifests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ChunkRef {
     /// Identity of the chunk's bytes.

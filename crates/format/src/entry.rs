@@ -1,8 +1,9 @@
-//! One entry of the metadata stream: what is known of a file, directory, link or device.
+//! One entry of the metadata stream: all known facts of a file, directory, link or device.
 //!
-//! Paths are bytes, relative to the root of the version, components joined by `/`, with no leading or trailing slash, no
-//! empty, `.` or `..` component. Entries of a version are sorted by [`path_order`], so a directory comes directly before what it
-//! holds and two versions can be merged in one pass with constant memory.
+//! Paths are bytes, relative to the root of the version, with components joined by `/`. They have
+//! no leading or trailing slash, and no empty, `.` or `..` component. Entries of a version are
+//! sorted by [`path_order`]. So a directory comes directly before its contents, and two versions
+//! can be merged in one pass with constant memory.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -25,7 +26,8 @@ pub struct Extent {
     pub length: u64,
 }
 
-/// An extended attribute. POSIX ACLs and file capabilities are stored as the attributes the kernel shows them as.
+/// An extended attribute. POSIX ACLs and file capabilities are stored as the attributes the kernel
+/// shows them as.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Xattr {
     /// Full name with its namespace, for instance `user.mime_type`.
@@ -34,15 +36,15 @@ pub struct Xattr {
     pub value: Vec<u8>,
 }
 
-/// What an entry is, with the facts only that kind has.
+/// The kind of an entry, with the facts that only this kind has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryKind {
     /// A regular file with contents of its own in the data stream.
     File {
         /// Logical size in bytes, holes included.
         size: u64,
-        /// `None`: no holes, all `size` bytes are stored. `Some`: only these runs are stored, one after the other, in
-        /// rising order and without overlap.
+        /// `None`: no holes, all `size` bytes are stored. `Some`: only these runs are stored, one
+        /// after the other, in rising order and without overlap.
         extents: Option<Vec<Extent>>,
     },
     /// A directory.
@@ -80,7 +82,7 @@ pub enum EntryKind {
 pub struct Entry {
     /// See the module header.
     pub path: Vec<u8>,
-    /// What it is.
+    /// Its kind.
     pub kind: EntryKind,
     /// Permission bits, set-id and sticky included (`st_mode & 0o7777`).
     pub mode: u32,
@@ -123,9 +125,11 @@ impl Entry {
     }
 }
 
-/// The order of entries in a version: a walk in depth first order with siblings by the bytes of their names.
+/// The order of entries in a version: a walk in depth first order with siblings by the bytes of
+/// their names.
 ///
-/// Comparing the bytes with `/` below every other byte is the same order, because names hold neither `/` nor NUL.
+/// Comparing the bytes with `/` below every other byte is the same order, because names hold
+/// neither `/` nor NUL.
 pub fn path_order(a: &[u8], b: &[u8]) -> Ordering {
     let rank = |byte: &u8| if *byte == b'/' { 0 } else { *byte };
     a.iter().map(rank).cmp(b.iter().map(rank))

@@ -1,12 +1,14 @@
-//! [`ErrorKind`]: what a caller can do about a failure. Every error type of the workspace that reaches the command line has
-//! a method `kind`, next to its variants. Only the command line knows which exit code a kind has.
+//! [`ErrorKind`]: how a caller can react to a failure. Every error type of the workspace that
+//! reaches the command line has a method `kind`, next to its variants. Only the command line knows
+//! which exit code a kind has.
 
-/// What a caller can do about a failure.
+/// How a caller can react to a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// The store gave no usable answer. The same request may succeed later, without any change.
     Retry,
-    /// The store, its bucket or the credentials for it cannot be used until somebody changes one of them.
+    /// The store, its bucket or the credentials for it cannot be used until a person changes one of
+    /// them.
     Unusable,
     /// The credentials do not allow to delete.
     DeleteDenied,
@@ -20,9 +22,10 @@ pub enum ErrorKind {
     NoRepository,
     /// The password or the key does not open the repository.
     BadKey,
-    /// An argument has no meaning, whatever the repository contains.
+    /// An argument has no meaning, independent of the contents of the repository.
     BadRequest,
-    /// A valid request that cannot be met: its subject does not exist, is protected, or was written by a newer program.
+    /// A valid request that cannot be met: its subject does not exist, is protected, or was written
+    /// by a newer program.
     Precondition,
     /// Threads, memory, local files or numbers ran out, or this machine cannot use them.
     Resource,

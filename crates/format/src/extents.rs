@@ -1,10 +1,13 @@
-//! Where the bytes of a container of a `lifecycle` series are, and until when they are needed (MFDedup sections 3.2 and 3.3).
+//! Where the bytes of a container of a `lifecycle` series are, and until when they are needed
+//! (MFDedup sections 3.2 and 3.3).
 //!
-//! Recipes name chunks by the container in which they were stored first and by their offset there; that never changes. What the G-node
-//! arranges moves below these names: of each container whose chunks are not all used by the newest version any more, the index
-//! has one record, by the container's id. It lists *extents*, stretches of chunks of its payload, each with the last version that
-//! uses it and with the place where its bytes are now. So a place in a category is computed, and not stored for each chunk. The
-//! category of an extent is the pair of the first version that used the container and of the last version that uses the extent.
+//! Recipes name chunks by the container in which they were stored first and by their offset there;
+//! that never changes. Arranging moves data below these names. The index has one record for each
+//! container whose chunks the newest version no longer uses completely, by the container's id. It
+//! lists *extents*: stretches of chunks of its payload. Each has the last version that uses it and
+//! the present place of its bytes. So a place in a category is computed, and not stored for each
+//! chunk. The category of an extent is the pair of the first version that used the container and of
+//! the last version that uses the extent.
 //!
 //! | field      | size   | meaning                                                                                   |
 //! |------------|-------:|-------------------------------------------------------------------------------------------|
@@ -17,8 +20,8 @@
 //! | · where    | varint | 0: where it was; else the number of a place, plus 1, and                                  |
 //! | · · offset | varint | where it begins in that container's payload                                               |
 //!
-//! What lies in no extent is needed by no version. Keys: 1 byte of kind (0 data, 1 metadata), 16 bytes of job, sequence (4 bytes
-//! big-endian).
+//! Bytes in no extent are needed by no version. Keys: 1 byte of kind (0 data, 1 metadata), 16 bytes
+//! of job, sequence (4 bytes big-endian).
 
 use crate::ids::{ContainerId, ContainerKind, JobId};
 use crate::places::{Places, PlacesWriter};
@@ -59,7 +62,8 @@ pub struct Extent {
     pub length: u32,
     /// Number of the last version that uses them; `None`: the newest that was arranged.
     pub last: Option<u32>,
-    /// In which container they are, and where they begin in its payload; `None`: still where they were stored first.
+    /// In which container they are, and where they begin in its payload; `None`: still where they
+    /// were stored first.
     pub to: Option<(ContainerId, u32)>,
 }
 
@@ -70,7 +74,7 @@ impl Extent {
     }
 }
 
-/// What is needed of a container, in order. See the module header.
+/// The needed parts of a container, in order. See the module header.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Extents(pub Vec<Extent>);
 
@@ -82,7 +86,7 @@ impl Extents {
         (from.checked_add(length)? <= extent.end()).then_some(extent)
     }
 
-    /// Where bytes are now that lay there; `None` when no version needs them, or they are no chunk.
+    /// Present place of these bytes; `None` when no version needs them, or they are no chunk.
     pub fn place(&self, container: ContainerId, from: u32, length: u32) -> Option<(ContainerId, u32)> {
         let extent = self.of(from, length)?;
         Some(match extent.to {
@@ -91,7 +95,8 @@ impl Extents {
         })
     }
 
-    /// Appends an extent behind all others, to the one before where they are neighbours here and there.
+    /// Appends an extent behind all others, to the one before where they are neighbours here and
+    /// there.
     pub fn push(&mut self, extent: Extent) {
         if let Some(before) = self.0.last_mut() {
             let follows = match (before.to, extent.to) {
@@ -159,7 +164,7 @@ impl Extents {
         reader.finish()?;
         let extents = Self(extents);
         extents.check()?;
-        // What is read is spelled in one way: no place that is not used, and none out of turn.
+        // A record has one valid encoding: no unused place, and none out of order.
         let mut again = Vec::with_capacity(bytes.len());
         if extents.encode(&mut again).is_err() || again != bytes {
             return Err(DecodeError::invalid(WHAT, "its places are not in order of their use"));

@@ -1,6 +1,7 @@
 //! Names of things: jobs, containers, series, repositories; and units.
 //!
-//! A job's id is a UUIDv7 so that listings sort roughly by time for people; nothing safe depends on that order.
+//! A job's id is a UUIDv7 so that listings sort roughly by time for people; nothing safe depends on
+//! that order.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,9 +26,9 @@ impl ByteCount {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a valid {what}")]
 pub struct InvalidId {
-    /// What was expected: "job id", "series key", ...
+    /// The expected kind: "job id", "series key", ...
     pub what: &'static str,
-    /// What was found, shortened by nobody: ids are short.
+    /// The text that was found, in full: ids are short.
     pub text: String,
 }
 
@@ -87,11 +88,12 @@ macro_rules! hex_id {
 }
 
 hex_id!(
-    /// One run of a job; also the id of the version it commits, and the prefix of every container it writes.
+    /// One run of a job; also the id of the version it commits, and the prefix of every container
+    /// it writes.
     JobId, 16, "job id"
 );
 hex_id!(
-    /// Keyed hash of a series name: what object keys carry instead of the name.
+    /// Keyed hash of a series name, which object keys have instead of the name.
     SeriesKey, 16, "series key"
 );
 hex_id!(
@@ -104,12 +106,14 @@ hex_id!(
 );
 
 impl JobId {
-    /// The id's first 8 hex digits would repeat within a minute, so people are shown the random tail's last 8 instead.
+    /// The id's first 8 hex digits would repeat within a minute, so people are shown the random
+    /// tail's last 8 instead.
     pub fn short(&self) -> String {
         data_encoding::HEXLOWER.encode(&self.0[12..])
     }
 
-    /// Builds a version-7 UUID from a time and random bytes; both are the caller's, nothing here reads a clock.
+    /// Builds a version-7 UUID from a time and random bytes; both are the caller's, nothing here
+    /// reads a clock.
     pub fn new(unix_ms: u64, random: [u8; 10]) -> Self {
         let mut id = [0u8; 16];
         id[..6].copy_from_slice(&unix_ms.to_be_bytes()[2..]);
@@ -147,7 +151,8 @@ pub struct ContainerId {
     pub seq: u32,
 }
 
-/// An object of a run of the global index: the job of the pass that wrote it and its number within that job.
+/// An object of a run of the global index: the job of the pass that wrote it and its number within
+/// that job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId {
     /// The pass that wrote it.

@@ -1,8 +1,9 @@
-//! Manifests of the global index: which versions it knows, of which runs its tables consist, and what is to be deleted.
+//! Manifests of the global index: its versions, the runs of its tables, and its deletion queue.
 //!
-//! `index/<n>` is a sealed object (`seal.rs`), magic `LIDX`, created once if absent; the highest number is current and number
-//! 0, which has no object, is the empty index. A pass of the G-node counts if and only if the manifest under the number that it
-//! contested names its job. `docs/concurrency.md` says why (`PublishFirst`).
+//! `index/<n>` is a sealed object (`seal.rs`), magic `LIDX`, created once if absent. The highest
+//! number is current. Number 0 has no object and is the empty index. A pass of the G-node counts if
+//! and only if the manifest under the number that it contested names its job. `docs/concurrency.md`
+//! says why (`PublishFirst`).
 //!
 //! | part | content                                                                                          |
 //! |-----:|--------------------------------------------------------------------------------------------------|
@@ -50,7 +51,7 @@ const LIFECYCLE: u8 = 16;
 const ARRANGED: u8 = 32;
 const CARRIED: u8 = 64;
 
-/// What a pass counted. All of it is for people.
+/// Counters of a pass. All of it is for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct PassStatistics {
@@ -96,7 +97,7 @@ pub struct PassStatistics {
     pub bytes_queued: u64,
 }
 
-/// What people, and passes that look at nothing else, see of an index.
+/// The part of an index for people, and for passes that need nothing else.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct IndexHead {
@@ -106,7 +107,8 @@ pub struct IndexHead {
     /// The pass that made it.
     #[n(1)]
     pub pass: JobId,
-    /// Drawn at random for each attempt to publish, so that a pass whose create got no answer can see whether it won.
+    /// Drawn at random for each attempt to publish, so that a pass whose create got no answer can
+    /// see whether it won.
     #[n(2)]
     #[cbor(with = "minicbor::bytes")]
     pub attempt: [u8; 16],
@@ -131,43 +133,49 @@ pub struct IndexHead {
     /// Counters.
     #[n(9)]
     pub statistics: PassStatistics,
-    /// Set by a rebuild: of containers with lower numbers it is not known whether they were retired before, so no chunk is
-    /// ever led to one of them from elsewhere (`RebuiltKeepsCopies`).
+    /// Set by a rebuild. Containers with lower numbers may have been retired before, so no chunk is
+    /// ever redirected to one of them (`RebuiltKeepsCopies`).
     #[n(10)]
     pub rebuilt: Option<u32>,
-    /// Versions that were dropped since what no version needs was last looked for chunk by chunk; `None`: none.
+    /// Versions that were dropped since the last search for single chunks that no version needs;
+    /// `None`: none.
     #[n(11)]
     pub dropped: Option<u64>,
-    /// How many containers versions need that are gone, and of which no index says where their chunks went; `None`: none that is
-    /// known. As long as there are such, containers that no version names are not collected: they may have the chunks.
+    /// Number of missing containers that versions need and for whose chunks no index has a place;
+    /// `None`: none known. While there are any, containers that no version names are not collected:
+    /// they may have the chunks.
     #[n(12)]
     pub missing: Option<u64>,
-    /// The number that the next version had when chunks that no version needs were looked for, and many were left because newest
-    /// versions use their containers. When versions were taken in since, it is worth another look. `None`: few were left.
+    /// The number of the next version at the last search for unneeded chunks, if many were left
+    /// because newest versions use their containers. After versions were ingested, another search
+    /// may pay. `None`: few were left.
     #[n(13)]
     pub left: Option<u32>,
-    /// Containers that the rebuild found missing and whose chunks it searched for in every container: what it did not find is lost for
-    /// good, and need not stop passes. It covers no others (`MissingStops`). `None`: there is none, or not everything was searched.
+    /// Missing containers whose chunks the rebuild searched in every container. Chunks that it did
+    /// not find are lost for good, and need not stop passes. It covers no others (`MissingStops`).
+    /// `None`: there is none, or not everything was searched.
     #[n(14)]
     pub searched: Option<ContainerList>,
-    /// Containers that could not be read when they were taken in, so that their chunks are not listed: the next pass tries again.
-    /// `None`: there is none.
+    /// Containers that could not be read when they were ingested, so their chunks are not listed.
+    /// The next pass tries again. `None`: there is none.
     #[n(15)]
     pub unlisted: Option<ContainerList>,
-    /// Containers that no version names and that the rebuild could not read: they may have what was moved, so nobody deletes them before
-    /// another rebuild has read them (`UnreadKept`). `None`: there is none.
+    /// Containers that no version names and that the rebuild could not read. They may have moved
+    /// chunks, so they stay until another rebuild has read them (`UnreadKept`). `None`: there is
+    /// none.
     #[n(16)]
     pub unread: Option<ContainerList>,
 }
 
-/// What became of a version.
+/// The state of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum VersionState {
     /// It is to be restorable.
     Retained,
     /// A mark says it is forgotten; its containers are not collected yet.
     Forgotten,
-    /// Nothing is kept for it any more. Its row may be left out as soon as nothing in the tables names its number.
+    /// Nothing is kept for it any more. Its row may be left out as soon as nothing in the tables
+    /// names its number.
     Collected,
 }
 
@@ -182,29 +190,32 @@ pub struct IndexedVersion {
     pub job: JobId,
     /// The generation of its manifest that was ingested.
     pub generation: u32,
-    /// What became of it.
+    /// Its state.
     pub state: VersionState,
-    /// How its series lies in containers.
+    /// The layout of its series.
     pub layout: Layout,
-    /// Whether the extents of the layout `lifecycle` say of it what it uses.
+    /// Whether the extents of the layout `lifecycle` include its uses.
     pub is_arranged: bool,
-    /// Whether the pass that arranged it also brought together what had left its containers by then. Not so of versions after which
-    /// that was left for a later pass, and when such a pass was cut off of none of its series.
+    /// Whether the pass that arranged it also moved the data that had left its containers by then.
+    /// False if that was postponed to a later pass. If such a pass was interrupted, false for all
+    /// of its series.
     pub is_carried: bool,
 }
 
-/// The tables of the index. What keys and values are is said by the crate `larder-index`.
+/// The tables of the index. The crate `larder-index` defines keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {
     /// Fingerprint of a chunk to its place.
     Chunks,
-    /// Number of a container to what is known of it.
+    /// Number of a container to its record.
     Containers,
-    /// Id of a container of the layout `lifecycle` to its extents; only of containers that the newest version does not use all of.
+    /// Id of a container of the layout `lifecycle` to its extents; only of containers that the
+    /// newest version does not use all of.
     Extents,
     /// Sampled fingerprints to versions.
     Streams,
-    /// Fingerprint and container to the place of a copy that counts beside the one in [`Table::Chunks`].
+    /// Fingerprint and container to the place of a copy that counts beside the one in
+    /// [`Table::Chunks`].
     Copies,
 }
 
@@ -229,8 +240,9 @@ impl Table {
 
 /// A reference to an object of a run, or to a part of it.
 ///
-/// Of two entries with one key, that in the run of the higher age holds. Of one age there may be several objects; their ranges
-/// are disjoint. A range is of *prefixes*: the first 8 bytes of keys, big-endian, shorter keys padded with zeros.
+/// Of two entries with one key, that in the run of the higher age holds. Of one age there may be
+/// several objects; their ranges are disjoint. A range is of *prefixes*: the first 8 bytes of keys,
+/// big-endian, shorter keys padded with zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunRef {
     /// Which table it is of.
@@ -239,7 +251,8 @@ pub struct RunRef {
     pub age: u64,
     /// The object.
     pub id: RunId,
-    /// Lowest prefix of the keys that count. The object may hold lower ones: they were merged into other runs.
+    /// Lowest prefix of the keys that count. The object may hold lower ones: they were merged into
+    /// other runs.
     pub first: u64,
     /// Highest prefix of the keys that count; the object may hold higher ones.
     pub last: u64,
@@ -258,13 +271,13 @@ pub struct RunRef {
 /// A whole manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexManifest {
-    /// What people see.
+    /// The part for people.
     pub head: IndexHead,
     /// Versions, by rising number.
     pub versions: Vec<IndexedVersion>,
     /// Runs of all tables, by table, age and first prefix; see [`IndexManifest::sort`].
     pub runs: Vec<RunRef>,
-    /// What is to be deleted, in the order in which it was decided.
+    /// Objects to delete, in the order in which it was decided.
     pub queue: Vec<Queued>,
 }
 
@@ -391,7 +404,7 @@ impl IndexManifest {
         Ok(manifest)
     }
 
-    /// What writers and readers insist on.
+    /// Checks of writers and readers.
     fn check(&self) -> Result<(), DecodeError> {
         let invalid = |why| Err(DecodeError::invalid(INDEX.what, why));
         if self.head.number == 0 {
@@ -431,7 +444,8 @@ impl IndexManifest {
 }
 
 impl IndexHead {
-    /// Opens the head from the first bytes of a manifest; says how many it needs when they are too few.
+    /// Opens the head from the first bytes of a manifest; says how many it needs when they are too
+    /// few.
     pub fn decode_head(keys: &Keys, number: u64, bytes: &[u8]) -> Result<Result<Self, u64>, DecodeError> {
         let needed = first_part_end(bytes, INDEX.what)? as u64;
         // Not authenticated yet, so a planted length decides how much is fetched next.

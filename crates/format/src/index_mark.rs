@@ -1,8 +1,9 @@
 //! Marks of the index: which attempt at a number counts.
 //!
-//! `indexed/<n>` is a sealed object (`seal.rs`), magic `LIXM`, one part: a CBOR map, [`IndexMark`]. It is created, if absent, after
-//! `index/<n>`, and nothing that this index decides is carried out before. So the name has one winner: the attempt at number n that
-//! counts, or the word that none does. `docs/concurrency.md` says why (`MarkedBeforeRemoval`, `VoidOrMarked`).
+//! `indexed/<n>` is a sealed object (`seal.rs`), magic `LIXM`, one part: a CBOR map, [`IndexMark`].
+//! It is created, if absent, after `index/<n>`, and no decision of this index is executed before.
+//! So the name has one winner: the attempt at number n that counts, or the word that none does.
+//! `docs/concurrency.md` says why (`MarkedBeforeRemoval`, `VoidOrMarked`).
 //!
 //! | field | content                                                                     |
 //! |------:|-----------------------------------------------------------------------------|
@@ -20,12 +21,12 @@ use crate::wire::{DecodeError, EncodeError};
 
 const MARK: ObjectType = ObjectType { magic: *b"LIXM", version: 1, what: "mark of an index", max_len: MARK_MAX };
 
-/// What a mark says of a number.
+/// The meaning of a mark for its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexMark {
     /// The index with this attempt id counts. When it is not there, it was lost.
     Counts([u8; 16]),
-    /// No index with this number counts, whatever has its name.
+    /// No index with this number counts, even if an object has its name.
     Void,
 }
 

@@ -1,4 +1,4 @@
-//! What the records of the index's tables say.
+//! The records of the index's tables.
 //!
 //! | table      | key                                                        | value                                      |
 //! |------------|------------------------------------------------------------|--------------------------------------------|
@@ -52,7 +52,7 @@ impl AsRef<[u8]> for ChunkKey {
     }
 }
 
-/// Where a chunk lies.
+/// The place of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkPlace {
     /// Number of the container in the index.
@@ -79,7 +79,8 @@ impl ChunkPlace {
     }
 }
 
-/// The key of a copy of a chunk beside the one that the table of chunks has. Copies of one chunk are neighbours.
+/// The key of a copy of a chunk beside the one that the table of chunks has. Copies of one chunk
+/// are neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CopyKey {
     /// The chunk.
@@ -109,7 +110,7 @@ impl CopyKey {
 /// The key of a sample of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamKey {
-    /// The sample: the first 8 bytes of a chunk's fingerprint, or what sketches are made of.
+    /// The sample: the first 8 bytes of a chunk's fingerprint, as in sketches.
     pub sample: u64,
     /// The series in which it was seen.
     pub series: SeriesKey,
@@ -133,18 +134,18 @@ impl StreamKey {
     }
 }
 
-/// What becomes of a container.
+/// The state of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ContainerState {
     /// It is there, and to stay.
     Live,
     /// Its deletion is decided and may be under way.
     Queued,
-    /// It was retired with the index that says so first, and anybody may delete it at any time. Its record stays while versions
-    /// name it, to keep what has its chunks now.
+    /// It was retired with the index that says so first, and any program may delete it at any time.
+    /// Its record stays while versions name it, to keep the containers that have its chunks now.
     Gone,
-    /// As [`Self::Gone`], in the layout `lifecycle`: the record of its extents says where its bytes are now, and the containers that
-    /// have them have lifespans of their own.
+    /// As [`Self::Gone`], in the layout `lifecycle`. The record of its extents has the present
+    /// places of its bytes, and the containers there have lifespans of their own.
     Arranged,
 }
 
@@ -153,7 +154,8 @@ pub enum ContainerState {
 pub struct Lifespan {
     /// Number of the first version that uses it.
     pub first: u32,
-    /// Number of the last one; `None` as long as the newest version of the series that was ingested is one that does.
+    /// Number of the last one; `None` as long as the newest version of the series that was ingested
+    /// is one that does.
     pub last: Option<u32>,
 }
 
@@ -173,14 +175,15 @@ pub struct SeriesLifespans {
     pub lifespans: Vec<Lifespan>,
 }
 
-/// What the index knows of a container.
+/// The record of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerFacts {
     /// Its name.
     pub id: ContainerId,
-    /// What becomes of it.
+    /// Its state.
     pub state: ContainerState,
-    /// The layout of the series that it is of. In the layout `lifecycle` it is of one series, and its chunks are in no other table.
+    /// The layout of the series that it is of. In the layout `lifecycle` it is of one series, and
+    /// its chunks are in no other table.
     pub layout: Layout,
     /// Chunks in it.
     pub chunks: u32,
@@ -188,15 +191,15 @@ pub struct ContainerFacts {
     pub bytes: u64,
     /// Bytes of the object.
     pub object_bytes: u64,
-    /// Chunks of it that were retired, because the index leads to another copy.
+    /// Chunks of it that were retired, because the index redirects to another copy.
     pub retired_chunks: u32,
     /// Bytes of those.
     pub retired_bytes: u64,
     /// Who uses it, by series in rising order.
     pub users: Vec<SeriesLifespans>,
-    /// Numbers of the containers that have copies of its chunks, rising: they are kept as long as versions name this one. Of a
-    /// container that is there only in an index that was rebuilt (`RebuiltKeepsCopies`). Of one that is arranged: those that have
-    /// any of its extents.
+    /// Numbers of the containers that have copies of its chunks, rising: they are kept as long as
+    /// versions name this one. Of a container that is there only in an index that was rebuilt
+    /// (`RebuiltKeepsCopies`). Of one that is arranged: those that have any of its extents.
     pub forwards: Vec<u32>,
 }
 

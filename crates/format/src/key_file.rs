@@ -12,13 +12,15 @@
 //! |      … |   32 | commitment | second half of the keyed hash below                                      |
 //! |      … |   48 | wrapped | master key under AES-256-GCM, part 0; key = first half of the keyed hash below |
 //!
-//! The keyed hash: 64 bytes of BLAKE3's output, keyed with argon2id of the password, over the *context*: everything before the
-//! commitment, then the key's id and the repository's id. The context is the associated data of the sealing as well.
+//! The keyed hash is 64 bytes of BLAKE3's output, keyed with argon2id of the password, over the
+//! *context*. The context is everything before the commitment, then the key's id and the
+//! repository's id. The context is the associated data of the sealing as well.
 //!
-//! AES-GCM alone commits to nothing: a text can be made that opens under any of many keys, and with it a key object that opens
-//! under any of many passwords, so that one look at whether a program goes on tests them all. The commitment is a hash of the
-//! one key and the one context it was made with. It is compared first, and only what it fits is opened: an object that
-//! somebody planted says of one password at most whether it is the one.
+//! AES-GCM alone commits to nothing. An attacker can make a text that opens under many keys, and so
+//! a key object that opens under many passwords. Watching once whether a program continues would
+//! then test them all. The commitment is a hash of the one key and the one context it was made
+//! with. It is compared first, and the wrapped key is opened only if it fits. So a planted object
+//! tests one password at most.
 
 mod memory;
 
@@ -56,19 +58,22 @@ pub struct KdfCost {
     /// Passes over that memory.
     #[n(1)]
     pub passes: u32,
-    /// Lanes, which may run on as many threads.
+    /// Argon2's parallelism: the number of threads that may work.
     #[n(2)]
     pub lanes: u32,
 }
 
 impl KdfCost {
-    /// 64 MiB, 3 passes, 4 lanes: the memory-constrained recommendation of RFC 9106, section 4.
+    /// 64 MiB, 3 passes, parallelism 4: the memory-constrained recommendation of RFC 9106, section
+    /// 4.
     pub const DEFAULT: Self = Self { memory_kib: 64 << 10, passes: 3, lanes: 4 };
     /// As little as argon2id allows. For tests only: no protection.
     pub const TEST: Self = Self { memory_kib: 32, passes: 1, lanes: 4 };
-    /// The most a reader spends on a key, so that a hostile store cannot keep it busy or take all its memory.
+    /// The most a reader spends on a key, so that a hostile store cannot keep it busy or take all
+    /// its memory.
     const MAX: Self = Self { memory_kib: 1 << 20, passes: 64, lanes: 64 };
-    /// The most memory times passes (KiB): bounds the time of one guess to seconds. A gigabyte may be gone through four times.
+    /// The most memory times passes (KiB): bounds the time of one guess to seconds. A gigabyte may
+    /// be gone through four times.
     const WORK_MAX: u64 = 4 << 20;
 
     fn params(self) -> Result<Params, DecodeError> {
@@ -83,7 +88,7 @@ impl KdfCost {
     }
 }
 
-/// What anyone can read of a key.
+/// The public part of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct KeyFields {
@@ -135,7 +140,8 @@ impl Fields {
 /// A password did not open a key, or the key cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnwrapError {
-    /// The password is not the one this key was wrapped with (or the key was forged or damaged: that cannot be told apart).
+    /// The password is not the one this key was wrapped with (or the key was forged or damaged:
+    /// that cannot be told apart).
     #[error("the password does not open this key")]
     WrongPassword,
     /// The key object itself is not readable.
@@ -144,7 +150,7 @@ pub enum UnwrapError {
 }
 
 impl UnwrapError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::WrongPassword => ErrorKind::BadKey,
@@ -153,7 +159,7 @@ impl UnwrapError {
     }
 }
 
-/// What a password gives in one context.
+/// The result of a password in one context.
 struct Derived {
     sealer: Sealer,
     commitment: [u8; COMMITMENT_LEN],
@@ -244,12 +250,12 @@ fn split(bytes: &[u8]) -> Result<(Fields, usize), DecodeError> {
     Ok((fields, bytes.len() - TAIL_LEN))
 }
 
-/// Reads what is not secret. Not authenticated: for display only.
+/// Reads the public part. Not authenticated: for display only.
 pub fn read_fields(bytes: &[u8]) -> Result<KeyFields, DecodeError> {
     split(bytes).map(|(fields, _)| fields.shown())
 }
 
-/// The copy of `config` in a key. Nothing of it may be believed before it is verified with the master key.
+/// The copy of `config` in a key. It must not be trusted before it is verified with the master key.
 pub fn config_copy(bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError> {
     split(bytes).map(|(fields, _)| fields.config.map(Into::into))
 }
@@ -264,7 +270,7 @@ pub fn unwrap(bytes: &[u8], password: &[u8], id: KeyId, repository: RepositoryId
     if !bool::from(derived.commitment.ct_eq(commitment)) {
         return Err(UnwrapError::WrongPassword);
     }
-    // The password is the right one: what does not open now is damaged.
+    // The password is the right one, so a part that does not open now is damaged.
     let mut sealed = Zeroizing::new(wrapped.to_vec());
     let plain = derived.sealer.open(0, &context, &mut sealed, WHAT)?;
     let master: [u8; 32] = (&*plain).try_into().map_err(|_| DecodeError::invalid(WHAT, "its length is wrong"))?;
@@ -273,8 +279,9 @@ pub fn unwrap(bytes: &[u8], password: &[u8], id: KeyId, repository: RepositoryId
 
 /// The paper form of a master key: lines that a person can type back, each with a check of its own.
 ///
-/// Six lines, each 18 base32 letters in groups of six: the next 8 bytes of (repository id ‖ master key) and 3 bytes of a
-/// checksum over the line's number and those bytes, so that a typing error is found in its line.
+/// Six lines, each 18 base32 letters in groups of six: the next 8 bytes of (repository id ‖ master
+/// key) and 3 bytes of checksum. The checksum covers the line's number and those bytes, so a typing
+/// error is found in its line.
 pub fn to_paper(master: &MasterKey, repository: RepositoryId) -> Vec<String> {
     let secret = Zeroizing::new([&repository.0[..], &master.0].concat());
     let line = |(number, bytes): (usize, &[u8])| {
@@ -313,7 +320,7 @@ pub enum PaperError {
 }
 
 impl PaperError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Lines { .. } | Self::Line { .. } => ErrorKind::BadKey,
@@ -321,7 +328,8 @@ impl PaperError {
     }
 }
 
-/// Reads a paper key; case, spaces, dashes and empty lines do not matter, and 0, 1, 8 are read as O, I, B.
+/// Reads a paper key; case, spaces, dashes and empty lines do not matter, and 0, 1, 8 are read as
+/// O, I, B.
 pub fn from_paper(text: &str) -> Result<(MasterKey, RepositoryId), PaperError> {
     let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     if lines.len() != 6 {
@@ -402,7 +410,8 @@ mod tests {
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            // A flipped cost may ask for up to 1 GiB; what matters here is that it is never accepted.
+            // A flipped cost may ask for up to 1 GiB; the test asserts only that it is never
+            // accepted.
             if read_fields(&flipped).is_ok_and(|fields| fields.cost != KdfCost::TEST) {
                 continue;
             }
@@ -413,14 +422,16 @@ mod tests {
         }
     }
 
-    /// Guards against: one key object that opens under many passwords, which AES-GCM alone allows. Its maker can choose the
-    /// wrapped bytes freely, and knows a password, but the commitment fits that one only.
+    /// Guards against: one key object that opens under many passwords, which AES-GCM alone allows.
+    /// Its maker can choose the wrapped bytes freely, and knows a password, but the commitment fits
+    /// that one only.
     #[test]
     fn nothing_is_opened_that_the_commitment_does_not_fit() {
         let (bytes, other) = (wrapped(b"secret"), wrapped(b"other"));
         let at = bytes.len() - TAIL_LEN;
         let mut planted = bytes.clone();
-        // The other password's wrapped bytes open under its key; the commitment is that of the first.
+        // The other password's wrapped bytes open under its key; the commitment is that of the
+        // first.
         planted[at + COMMITMENT_LEN..].copy_from_slice(&other[at + COMMITMENT_LEN..]);
         let open = |bytes: &[u8], password: &[u8]| unwrap(bytes, password, ID, REPOSITORY).map(|master| master.0);
         assert_eq!(open(&planted, b"other"), Err(UnwrapError::WrongPassword));

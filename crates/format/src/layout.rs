@@ -1,4 +1,5 @@
-//! How the chunks of a series lie in containers. Chosen for each series, and recorded in each of its versions.
+//! The layouts of series: where chunks are stored. Chosen for each series, and recorded in each of
+//! its versions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,18 +8,20 @@ use minicbor::decode::{Decoder, Error};
 use minicbor::encode::{self, Encoder, Write};
 use minicbor::{Decode, Encode};
 
-/// How the chunks of a series lie in containers.
+/// The layout of a series: where its chunks are stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Layout {
-    /// A chunk lies where it was stored first, and is shared by all series (SlimStore). Left out where it is stored.
+    /// A chunk stays where it was stored first, and all series share it (SlimStore). Left out where
+    /// it is stored.
     #[default]
     Standard,
-    /// Chunks lie together with those that are of the same versions, and are shared within the series alone (MFDedup).
+    /// Chunks of the same versions are stored together, and shared only within the series
+    /// (MFDedup).
     Lifecycle,
 }
 
 impl Layout {
-    /// What users call it.
+    /// Its name for users.
     pub fn name(self) -> &'static str {
         match self {
             Self::Standard => "standard",
@@ -37,7 +40,7 @@ impl fmt::Display for Layout {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no layout {text:?}: it is standard or lifecycle")]
 pub struct UnknownLayout {
-    /// What was asked for.
+    /// The requested name.
     pub text: String,
 }
 

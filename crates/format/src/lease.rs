@@ -1,8 +1,9 @@
 //! Leases: how a running job announces itself, so that nothing it builds on is deleted under it.
 //!
-//! A lease is a sealed object (`seal.rs`), magic `LLSE`, one part: a CBOR map, [`Lease`]. `jobs/<job>/0` opens it, each
-//! renewal creates the next number, and the job closes it by creating `jobs/<job>/done`: magic `LDON`, version 2, one part: a CBOR
-//! map, [`Done`]. Version 1 of it had an empty part and said nothing more. `docs/concurrency.md` says why this is enough.
+//! A lease is a sealed object (`seal.rs`), magic `LLSE`, one part: a CBOR map, [`Lease`].
+//! `jobs/<job>/0` opens it, and each renewal creates the next number. The job closes it by creating
+//! `jobs/<job>/done`: magic `LDON`, version 2, one part: a CBOR map, [`Done`]. Version 1 of it had
+//! an empty part and said nothing more. `docs/concurrency.md` says why this is enough.
 
 use minicbor::{Decode, Encode};
 
@@ -20,7 +21,7 @@ pub const LEASE_MAX: u64 = 1 << 20;
 const LEASE: ObjectType = ObjectType { magic: *b"LLSE", version: 1, what: "lease", max_len: LEASE_MAX };
 const DONE: ObjectType = ObjectType { magic: *b"LDON", version: 2, what: "closing mark of a lease", max_len: MARK_MAX };
 
-/// What a job does with the repository.
+/// The kinds of jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum JobKind {
@@ -51,13 +52,14 @@ pub struct Pin {
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Lease {
-    /// What it does.
+    /// Its kind.
     #[n(0)]
     pub kind: JobKind,
     /// The series it will commit a version to; for readers the series read, or empty.
     #[n(1)]
     pub series: String,
-    /// Versions that must stay while this lease lives: the base of a backup, what a restore reads.
+    /// Versions that must stay while this lease lives: the base of a backup, or the version that a
+    /// restore reads.
     #[n(2)]
     pub pins: Vec<Pin>,
     /// Dead jobs whose uploaded containers this job takes over; they must stay as well.
@@ -69,25 +71,28 @@ pub struct Lease {
     /// Process number on that host. For people, and to see that a job of this host is dead.
     #[n(5)]
     pub process: u32,
-    /// When this renewal was written, milliseconds since the epoch by the writer's clock. Nothing safe depends on it.
+    /// When this renewal was written, milliseconds since the epoch by the writer's clock. Nothing
+    /// safe depends on it.
     #[n(6)]
     pub written_ms: u64,
     /// Within how many seconds the job means to renew.
     #[n(7)]
     pub renew_seconds: u32,
-    /// Of a task: the number of the index whose creation would make its work count. Once an index with that number or a higher one
-    /// was there, the task is over.
+    /// Of a task: the number of the index whose creation would make its work count. Once an index
+    /// with that number or a higher one was there, the task is over.
     #[n(8)]
     pub claims: Option<u64>,
-    /// Of a task that lays out the version of its first pin again: the generation of that version's manifest whose creation would
-    /// make its work count. Once there is an object of that generation, the task is over.
+    /// For a task that rewrites the version of its first pin: the generation of that version's
+    /// manifest whose creation makes its work count. Once there is an object of that generation,
+    /// the task is over.
     #[n(9)]
     pub generation: Option<u32>,
-    /// How the version that a backup writes lies in containers. A job adopts only jobs whose lease names the layout that it writes
-    /// itself (`OneLayout`); nobody adopts a job whose lease does not say it.
+    /// The layout of the version that a backup writes. A job adopts only jobs whose lease names its
+    /// own layout (`OneLayout`). A job whose lease names none is not adopted.
     #[n(10)]
     pub layout: Option<Layout>,
-    /// Whether the process ended without a commit: it creates nothing any more but what is under way. Its uploads may be adopted.
+    /// Whether the process ended without a commit: it creates nothing any more, except by requests
+    /// under way. Its uploads may be adopted.
     #[n(11)]
     pub ended: Option<bool>,
 }
@@ -112,15 +117,16 @@ pub enum Outcome {
     /// It created the register that [`Done`] names, and that holds a manifest.
     #[n(0)]
     Committed,
-    /// It committed nothing: what it created is needed by nobody.
+    /// It committed nothing: no version needs the objects that it created.
     #[n(1)]
     Nothing,
-    /// It has no register: the index says what of its work counts.
+    /// It has no register: the index says which part of its work counts.
     #[n(2)]
     TaskOver,
 }
 
-/// What a job says last: it creates nothing any more, and how it ended. All absent: closed by a program that wrote version 1.
+/// The last statement of a job: it creates nothing any more, and how it ended. All absent: closed
+/// by a program that wrote version 1.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Done {
@@ -139,7 +145,8 @@ pub struct Done {
     /// Containers below `meta/` that it created.
     #[n(4)]
     pub meta_containers: Option<u32>,
-    /// The version of which it committed a later generation. Absent: the version has the id of the job itself.
+    /// The version that got a later generation from it. Absent: the version has the id of the job
+    /// itself.
     #[n(5)]
     pub version: Option<JobId>,
 }
@@ -184,7 +191,7 @@ impl Done {
         seal_object(keys, &names::lease_done(job), DONE, salt, &[&cbor::encode(self)])
     }
 
-    /// Opens a closing mark: only who has the key can close a lease.
+    /// Opens a closing mark: only a holder of the key can close a lease.
     pub fn decode(keys: &Keys, job: JobId, bytes: &[u8]) -> Result<Self, DecodeError> {
         let (version, parts) = open_object(keys, &names::lease_done(job), DONE, bytes, 1, 1)?;
         match version {

@@ -1,8 +1,9 @@
-//! Every structure that Larder stores, and the keys that seal it. No I/O and no async: bytes in, values out.
+//! Every structure that Larder stores, and the keys that seal it. No I/O and no async: bytes in,
+//! values out.
 //!
-//! The writer, the restorer, the checker and the fuzz targets share these decoders. Each module draws the layout of its
-//! structure directly above the encoder and carries a version byte; a decoder trusts nothing it is given and never
-//! panics. `docs/format.md` explains how the structures hang together.
+//! The writer, the restorer, the checker and the fuzz targets share these decoders. Each module
+//! draws the layout of its structure directly above the encoder, with a version byte. A decoder
+//! trusts no input and never panics. `docs/format.md` explains how the structures hang together.
 //!
 //! Above this crate: `store`. Below: `chunking` (the [`Fingerprint`] type).
 

@@ -1,8 +1,10 @@
-//! Version manifests: the object that makes a version exist, and the mark that an unfinished job will never have one.
+//! Version manifests: the object that makes a version exist, and the mark that an unfinished job
+//! will never have one.
 //!
-//! `versions/<series>/<job>/0` is the job's commit register, created once if absent: either the job's manifest (magic
-//! `LMAN`) or the mark that it was aborted (magic `LABT`, an empty part). Later generations hold the same content laid out
-//! elsewhere. Both are sealed objects (`seal.rs`).
+//! `versions/<series>/<job>/0` is the job's commit register, created once if absent. It is either
+//! the job's manifest (magic `LMAN`) or the mark that it was aborted (magic `LABT`, an empty part).
+//! Later generations hold the same content in other containers. Both are sealed objects
+//! (`seal.rs`).
 //!
 //! A manifest has two parts, so that a listing reads only the first few hundred bytes of each:
 //!
@@ -11,8 +13,9 @@
 //! |    0 | CBOR map, [`Summary`]                                                                                  |
 //! |    1 | version (1 byte: 1), places (`places.rs`), data recipe, metadata recipe (`recipe.rs`), container table |
 //!
-//! Container table: varint count, then per container varint container, varint chunks used, varint bytes used, varint chunks
-//! held, varint bytes held, varint object bytes. "Used" counts references of this version, at most what the container holds.
+//! Container table: varint count, then per container varint container, varint chunks used, varint
+//! bytes used, varint chunks held, varint bytes held, varint object bytes. "Used" counts references
+//! of this version, at most the size of the container.
 
 use minicbor::{Decode, Encode};
 
@@ -29,7 +32,8 @@ use crate::wire::{DecodeError, EncodeError, Put, Reader};
 
 /// Most bytes of a manifest: room for the containers of some 200 TB.
 pub const MANIFEST_MAX: u64 = 1 << 30;
-/// Most bytes of a manifest's header and summary. A writer that records more paths than fit must shorten its list.
+/// Most bytes of a manifest's header and summary. A writer that records more paths than fit must
+/// shorten its list.
 pub const HEAD_MAX: u64 = 8 << 20;
 
 const MANIFEST: ObjectType =
@@ -41,7 +45,7 @@ const PARTS: usize = 2;
 /// Bytes to read of a manifest to have its [`Summary`] in most cases.
 pub const HEAD_GUESS: u64 = 4096;
 
-/// What a version's streams are.
+/// The source of a version's streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum SourceKind {
@@ -53,7 +57,7 @@ pub enum SourceKind {
     Stream,
 }
 
-/// What a backup counted.
+/// Counters of a backup.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Statistics {
@@ -102,7 +106,8 @@ pub struct Statistics {
     /// Files and folders that could not be read, or changed while they were.
     #[n(14)]
     pub errors: u64,
-    /// Chunks that the base predicted and that came: those of segments and superchunks proved by their MAC, and single ones.
+    /// Chunks that the base predicted and that came: those of segments and superchunks proved by
+    /// their MAC, and single ones.
     #[n(15)]
     #[cbor(default)]
     pub predictions_right: u64,
@@ -114,13 +119,14 @@ pub struct Statistics {
     #[n(17)]
     #[cbor(default)]
     pub predicted_bytes: u64,
-    /// Of the bytes of the data stream that the base does not have, so many of a thousand are in the version before the base (skip
-    /// duplicates), by samples. Only in the layout `lifecycle`, and where there is such a version.
+    /// Of a thousand bytes of the data stream that the base lacks, the number that are in the
+    /// version before the base (skip duplicates), by samples. Only in the layout `lifecycle`, and
+    /// where there is such a version.
     #[n(18)]
     pub skip_permille: Option<u32>,
 }
 
-/// What people see of a version without opening its recipes.
+/// The part of a version for people, without its recipes.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Summary {
@@ -133,7 +139,7 @@ pub struct Summary {
     /// The version it was deduplicated against first.
     #[n(2)]
     pub base: Option<JobId>,
-    /// Time of the version, milliseconds since the epoch: when it began, or what `--time` said.
+    /// Time of the version, milliseconds since the epoch: its begin, or the value of `--time`.
     #[n(3)]
     pub time_ms: u64,
     /// When the backup began.
@@ -142,7 +148,7 @@ pub struct Summary {
     /// When the backup committed.
     #[n(5)]
     pub ended_ms: u64,
-    /// Host it was made on, or what `--host` said.
+    /// Host on which it was made, or the value of `--host`.
     #[n(6)]
     pub host: String,
     /// User who made it.
@@ -151,7 +157,7 @@ pub struct Summary {
     /// Tags, sorted.
     #[n(8)]
     pub tags: Vec<String>,
-    /// What was backed up, as the user named it, made absolute.
+    /// The paths of the backup, as the user named them, made absolute.
     #[n(9)]
     #[cbor(with = "paths")]
     pub paths: Vec<Vec<u8>>,
@@ -164,17 +170,19 @@ pub struct Summary {
     /// Counters.
     #[n(12)]
     pub statistics: Statistics,
-    /// Drawn at random for each attempt to commit, so that a writer whose create timed out can see whether it won.
+    /// Drawn at random for each attempt to commit, so that a writer whose create timed out can see
+    /// whether it won.
     #[n(13)]
     #[cbor(with = "minicbor::bytes")]
     pub attempt: [u8; 16],
     /// Samples of the head of the data stream (`sketch.rs`); left out when there are none.
     #[n(14)]
     pub sketch: Sketch,
-    /// How its series lies in containers; left out when it is the standard layout.
+    /// The layout of its series; left out when it is the standard layout.
     #[n(15)]
     pub layout: Layout,
-    /// Further versions that it was deduplicated against, after `base`; left out when there are none.
+    /// Further versions that it was deduplicated against, after `base`; left out when there are
+    /// none.
     #[n(16)]
     #[cbor(default, skip_if = "Vec::is_empty")]
     pub more_bases: Vec<JobId>,
@@ -232,7 +240,7 @@ impl ContainerUsage {
 /// A whole version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
-    /// What people see.
+    /// The part for people.
     pub summary: Summary,
     /// Contents of files, in the order of the entries.
     pub data: Recipe,
@@ -242,7 +250,7 @@ pub struct Manifest {
     pub containers: Vec<ContainerUsage>,
 }
 
-/// What a commit register holds.
+/// The content of a commit register.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Register<T> {
     /// The version was committed.
@@ -331,17 +339,18 @@ fn decode_summary(keys: &Keys, series: SeriesKey, bytes: &[u8], job: JobId) -> R
     Ok(summary)
 }
 
-/// What the head of a register gave.
+/// The result of reading the head of a register.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Head {
     /// The summary, or the abort mark.
     Complete(Register<Box<Summary>>),
-    /// So many bytes of the object are needed.
+    /// This number of bytes of the object is needed.
     Needs(u64),
 }
 
 impl Summary {
-    /// Opens the summary from the first bytes of a register; says how many it needs when they are too few.
+    /// Opens the summary from the first bytes of a register; says how many it needs when they are
+    /// too few.
     pub fn decode_head(
         keys: &Keys,
         series: SeriesKey,
@@ -378,8 +387,8 @@ impl Summary {
     }
 }
 
-/// The mark that nobody will create a generation of a version any more: of generation 0, that its job was aborted; of a later one,
-/// that the task was. `salt` must be fresh random bytes.
+/// The mark that no program will create a generation of a version any more. For generation 0, the
+/// job was aborted; for a later one, the task was. `salt` must be fresh random bytes.
 pub fn encode_aborted(keys: &Keys, series: SeriesKey, job: JobId, generation: u32, salt: [u8; 16]) -> Vec<u8> {
     seal_empty(keys, &names::version(series, job, generation), ABORTED, salt)
 }

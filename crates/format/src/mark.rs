@@ -1,10 +1,11 @@
 //! The mark that a version is forgotten.
 //!
-//! `forgotten/<series>/<job>` is a sealed object (`seal.rs`), magic `LFGT`, one part: a CBOR map, [`Forgotten`]. The name alone
-//! says which version; the key follows from the name, so only who has the master key can hide a version, and only that one.
+//! `forgotten/<series>/<job>` is a sealed object (`seal.rs`), magic `LFGT`, one part: a CBOR map,
+//! [`Forgotten`]. The name alone says which version. The key follows from the name, so only a
+//! holder of the master key can hide a version, and only that one.
 //!
-//! The mark of an aborted job is in `manifest.rs`, because it lies where a manifest would; the closing mark of a lease is in
-//! `lease.rs`.
+//! The mark of an aborted job is in `manifest.rs`, because it has the name of a manifest. The
+//! closing mark of a lease is in `lease.rs`.
 
 use minicbor::{Decode, Encode};
 
@@ -20,7 +21,7 @@ pub const MARK_MAX: u64 = 16 << 10;
 const FORGOTTEN: ObjectType =
     ObjectType { magic: *b"LFGT", version: 1, what: "mark of a forgotten version", max_len: MARK_MAX };
 
-/// What a mark says besides that its version is forgotten. All of it is for people.
+/// The contents of a mark besides the fact that its version is forgotten. All of it is for people.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Forgotten {
@@ -30,7 +31,8 @@ pub struct Forgotten {
     /// On which host.
     #[n(1)]
     pub host: String,
-    /// By whom and why, for instance a user's name and the rule of retention that no longer kept it.
+    /// By whom and why, for instance a user's name and the rule of retention that no longer kept
+    /// it.
     #[n(2)]
     pub reason: String,
 }
@@ -82,7 +84,8 @@ mod tests {
         assert_eq!(Forgotten::decode(&keys(), SERIES, JOB, &golden), Ok(mark()));
     }
 
-    /// Who may only create objects cannot hide a version: not with bytes of their own, nor with any mark there is.
+    /// A client that may only create objects cannot hide a version: not with bytes of its own, nor
+    /// with any existing mark.
     #[test]
     fn a_mark_is_bound_to_its_version_and_its_kind() {
         let opens = |bytes: &[u8]| Forgotten::decode(&keys(), SERIES, JOB, bytes).is_ok();

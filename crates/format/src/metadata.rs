@@ -1,7 +1,9 @@
-//! The metadata stream: entries in blocks. A block is one chunk of the stream and reads without its neighbours.
+//! The metadata stream: entries in blocks. A block is one chunk of the stream and reads without its
+//! neighbours.
 //!
-//! Blocks are cut by content (the hash of a path decides), paths and numbers are relative to the entry before within the
-//! block, and no block says where it lies, so an inserted file changes one block and the others deduplicate.
+//! Blocks are cut by content: the hash of a path decides. Paths and numbers are relative to the
+//! entry before within the block, and no block has its own position. So an inserted file changes
+//! one block and the others deduplicate.
 //!
 //! | field      | size        | meaning                                                                             |
 //! |------------|-------------|-------------------------------------------------------------------------------------|
@@ -11,8 +13,8 @@
 //! | owners     | varint + rows | varint uid, varint gid, user, group; a name is a varint length + 1 and bytes, 0 = unknown |
 //! | rows       | one an entry | see below                                                                          |
 //!
-//! A block whose paths, written out, have [`BLOCK_PATHS_MAX`] bytes before its last entry is refused: shared beginnings would
-//! otherwise let a few kilobytes unfold into gigabytes.
+//! A block is refused if its paths, written out, have [`BLOCK_PATHS_MAX`] bytes before its last
+//! entry. Shared beginnings would otherwise let a few kilobytes unfold into gigabytes.
 //!
 //! A row, in order; "prev" is the entry before in this block, or zeros for the first:
 //!
@@ -42,12 +44,14 @@ const WHAT: &str = "metadata block";
 const BLOCK_MIN: usize = 4 << 10;
 /// A block is closed at this length (bytes), unless one entry alone is longer.
 const BLOCK_MAX: usize = 32 << 10;
-/// A block is closed when its paths, written out, have this many bytes. Only trees of very long paths get there.
+/// A block is closed when its paths, written out, have this many bytes. Only trees of very long
+/// paths get there.
 pub const BLOCK_PATHS_MAX: usize = 1 << 20;
 /// One path in this many may close a block: with about 60 bytes an entry, 12 KiB a block.
 const BLOCK_CUT_ONE_IN: u64 = 128;
 
-/// Bytes of the shortest row: a directory, whose path differs from the one before in at least one byte.
+/// Bytes of the shortest row: a directory, whose path differs from the one before in at least one
+/// byte.
 const ROW_MIN: usize = 9;
 
 const MODE_MAX: u32 = 0o7777;
@@ -72,8 +76,8 @@ pub struct Block {
 
 type OwnerKey = (u32, u32, Option<Arc<str>>, Option<Arc<str>>);
 
-/// Encodes entries into blocks. Takes only what [`decode_block`] gives back: an entry that a reader would refuse makes the whole
-/// block unreadable, and with it files that have nothing to do with it.
+/// Encodes entries into blocks. Takes only entries that [`decode_block`] returns. An entry that a
+/// reader would refuse makes the whole block unreadable, and with it unrelated files.
 #[derive(Debug, Default)]
 pub struct BlockBuilder {
     rows: Vec<u8>,
@@ -96,8 +100,8 @@ impl BlockBuilder {
         Self::default()
     }
 
-    /// Appends the next entry in [`path_order`]; gives the block back when this entry closes it. A refused entry leaves the
-    /// block as it was.
+    /// Appends the next entry in [`path_order`]; gives the block back when this entry closes it. A
+    /// refused entry leaves the block as it was.
     pub fn push(&mut self, entry: &Entry) -> Result<Option<Block>, EncodeError> {
         check_entry(entry)?;
         if path_order(&self.last_path, &entry.path) != Ordering::Less {
@@ -204,7 +208,7 @@ impl BlockBuilder {
     }
 }
 
-/// What [`decode_row`] refuses, apart from what an [`Entry`] cannot say.
+/// The rows that [`decode_row`] refuses, except those that an [`Entry`] cannot express.
 fn check_entry(entry: &Entry) -> Result<(), EncodeError> {
     let refuse = |why| Err(EncodeError::new(WHAT, why));
     if !is_valid_path(&entry.path) {

@@ -1,4 +1,4 @@
-//! Object keys: which object lies where in the bucket. `docs/format.md` draws the whole tree.
+//! Object keys: the place of each object in the bucket. `docs/format.md` draws the whole tree.
 //!
 //! Every key is made here and nowhere else, and parsed by the function beside its maker.
 
@@ -28,7 +28,8 @@ pub const META: &str = "meta/";
 pub const INDEX: &str = "index/";
 /// Prefix of the runs of the global index.
 pub const RUNS: &str = "index/runs/";
-/// Prefix of the marks that say which index counts. Not below [`INDEX`], so that they outlive the loss of that.
+/// Prefix of the marks that say which index counts. Not below [`INDEX`], so that they outlive the
+/// loss of that.
 pub const INDEXED: &str = "indexed/";
 
 /// `keys/<key-id>`
@@ -51,7 +52,7 @@ pub fn lease_done(job: JobId) -> String {
     format!("{JOBS}{job}/done")
 }
 
-/// What an object under `jobs/` is.
+/// The kind of an object under `jobs/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseObject {
     /// The lease or its n-th renewal.
@@ -122,15 +123,15 @@ pub fn parse_pin(name: &str) -> Option<(SeriesKey, JobId, u32)> {
     parts.next().is_none().then_some(found)
 }
 
-/// What stands in place of a series in the names of the repository's own settings. No series is spelled so.
+/// Stands for a series in the names of the repository's own settings. No series is spelled so.
 const DEFAULT: &str = "default";
 
-/// `settings/<series>/<n>` or `settings/default/<n>`: the n-th change of what is set.
+/// `settings/<series>/<n>` or `settings/default/<n>`: the n-th change of the settings.
 pub fn settings(of: SettingsOf, number: u32) -> String {
     format!("{}{number}", settings_of(of))
 }
 
-/// Prefix of all changes of what is set for one series, or for the repository.
+/// Prefix of all changes of the settings of one series, or of the repository.
 pub fn settings_of(of: SettingsOf) -> String {
     match of {
         SettingsOf::Default => format!("{SETTINGS}{DEFAULT}/"),

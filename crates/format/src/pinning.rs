@@ -1,11 +1,13 @@
-//! Whether a version is pinned: a line of entries of which the last one counts.
+//! Whether a version is pinned: numbered entries, of which the last one counts.
 //!
-//! `pins/<series>/<job>/<n>` is a sealed object (`seal.rs`), magic `LPIN`, one part: a CBOR map, [`PinEntry`]. Nothing may be
-//! overwritten, so each change is the next number, created if absent; of two who change at once one wins, and the other looks
-//! again. A version without entries is not pinned.
+//! `pins/<series>/<job>/<n>` is a sealed object (`seal.rs`), magic `LPIN`, one part: a CBOR map,
+//! [`PinEntry`]. Nothing may be overwritten, so each change is the next number, created if absent.
+//! Of two simultaneous changes one wins, and the other looks again. A version without entries is
+//! not pinned.
 //!
-//! Forgetting takes a number of the same line ([`PinState::Forgetting`]) before it makes the mark. After that number no pin
-//! counts, so a version is never pinned and marked at once, whoever was slow or died in between.
+//! Forgetting takes a number of the same line ([`PinState::Forgetting`]) before it makes the mark.
+//! After that number no pin counts. So a version is never pinned and marked at once, even if a
+//! program was slow or died in between.
 
 use minicbor::{Decode, Encode};
 
@@ -18,7 +20,7 @@ use crate::wire::{DecodeError, EncodeError};
 
 const PIN: ObjectType = ObjectType { magic: *b"LPIN", version: 1, what: "pin of a version", max_len: MARK_MAX };
 
-/// What an entry says about its version.
+/// The meaning of an entry for its version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(index_only)]
 pub enum PinState {
@@ -37,7 +39,7 @@ pub enum PinState {
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct PinEntry {
-    /// What holds from here on.
+    /// The state from this entry on.
     #[n(0)]
     pub state: PinState,
     /// When, milliseconds since the epoch by the writer's clock. For people.

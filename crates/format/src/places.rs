@@ -1,11 +1,13 @@
-//! Tables of jobs and containers at the head of a structure, so that its rows name a container by a small number.
+//! Tables of jobs and containers at the head of a structure, so that its rows name a container by a
+//! small number.
 //!
 //! | field      | size        | meaning                                                       |
 //! |------------|-------------|---------------------------------------------------------------|
 //! | jobs       | varint + 16 each | ids of jobs, in order of first use                       |
 //! | containers | varint + rows    | varint job number, varint (sequence << 1 or 1 for `meta`) |
 //!
-//! The order is that of first use, so that equal contents have equal bytes and therefore equal fingerprints.
+//! The order is that of first use, so that equal contents have equal bytes and therefore equal
+//! fingerprints.
 
 use std::collections::HashMap;
 

@@ -1,9 +1,12 @@
-//! Recipes: the list of segments that rebuilds a stream, in two levels so that neither a manifest nor memory grows with it.
+//! Recipes: the list of segments that rebuilds a stream, in two levels so that neither a manifest
+//! nor memory grows with it.
 //!
-//! A version's manifest lists **recipe nodes**; a node lists up to [`NODE_SEGMENTS_MAX`] segments, each with what is known
-//! of it without reading it: its length, a few sampled fingerprints (together they are SlimStore's recipe index), the
-//! containers it uses, and for metadata streams where in the tree it lies. A node is a chunk in a metadata container, cut
-//! by content like a segment, so a version that changes little shares nearly all its nodes.
+//! A version's manifest lists **recipe nodes**, and a node lists up to [`NODE_SEGMENTS_MAX`]
+//! segments. Each row has facts of its segment, known without reading it: its length, a few sampled
+//! fingerprints and the containers that it uses. The fingerprints together are SlimStore's recipe
+//! index. For metadata streams, the row also has the segment's position in the tree. A node is a
+//! chunk in a metadata container, cut by content like a segment. So a version that changes little
+//! shares nearly all its nodes.
 //!
 //! | field    | size         | meaning                                                        |
 //! |----------|--------------|----------------------------------------------------------------|
@@ -12,10 +15,12 @@
 //! | count    | varint       | segments                                                       |
 //! | segments | a row each   | see below                                                      |
 //!
-//! A row: the segment as a chunk (fingerprint 32, varint container, varint offset, varint size), varint stream bytes, varint
-//! chunks, 1 byte sample count and 8 bytes a sample, varint count of uses and for each varint container, varint chunks,
-//! varint bytes; then 0, or 1 and the cover: varint data bytes, varint length and bytes of the first path; then 0, or 1 and the
-//! proof: 16 bytes of MAC, 1 byte cutter, 1 byte count and a varint for each length of the tail.
+//! A row begins with the segment as a chunk (fingerprint 32, varint container, varint offset,
+//! varint size), varint stream bytes and varint chunks. Then follow 1 byte sample count and 8 bytes
+//! a sample, and a varint count of uses. Each use is varint container, varint chunks, varint bytes.
+//! Then 0, or 1 and the cover: varint data bytes, varint length and bytes of the first path. Then
+//! 0, or 1 and the proof: 16 bytes of MAC, 1 byte cutter, 1 byte count and a varint for each length
+//! of the tail.
 
 use crate::Fingerprint;
 use crate::container::ChunkRef;
@@ -25,13 +30,14 @@ use crate::wire::{DecodeError, EncodeError, Put, Reader};
 
 const WHAT: &str = "recipe node";
 
-/// Segments at which a node is closed whatever its content: 8 GiB of data.
+/// Number of segments at which a node is closed whatever its content: 8 GiB of data.
 pub const NODE_SEGMENTS_MAX: usize = 4096;
 
 /// Samples that a segment may have: their count is one byte.
 pub const SAMPLES_MAX: usize = 255;
 
-/// What a segment uses of one container. References are counted, so a chunk that a segment names twice counts twice.
+/// The use of one container by a segment. References are counted, so a chunk that a segment names
+/// twice counts twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContainerUse {
     /// The container.
@@ -42,7 +48,8 @@ pub struct ContainerUse {
     pub bytes: u64,
 }
 
-/// Where a stretch of a metadata stream lies in the version: lets a reader of one path skip all others.
+/// The position of a stretch of a metadata stream in the version: lets a reader of one path skip
+/// all others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cover {
     /// Path of its first entry.
@@ -51,15 +58,17 @@ pub struct Cover {
     pub data_bytes: u64,
 }
 
-/// By what a segment's bytes are recognised without cutting or naming its chunks: a MAC over all of them.
+/// Recognises a segment's bytes without cutting or fingerprinting its chunks: a MAC over all of
+/// them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof {
-    /// The MAC (`larder_chunking::RunMac` under [`crate::seal::Keys::runs`]) over the stream's bytes that the segment describes.
+    /// The MAC (`larder_chunking::RunMac` under [`crate::seal::Keys::runs`]) over the stream's
+    /// bytes that the segment describes.
     pub mac: [u8; 16],
     /// How they were cut: 0 = as the repository's configuration says, 1 = at pages.
     pub cutter: u8,
-    /// Lengths of the last chunks. Where a cut depends on what follows it, equal bytes are cut equally only if these ends are
-    /// confirmed; at most [`TAIL_MAX`].
+    /// Lengths of the last chunks. Where a cut depends on the bytes behind it, equal bytes are cut
+    /// equally only if these ends are confirmed; at most [`TAIL_MAX`].
     pub tail: Vec<u32>,
 }
 
@@ -77,15 +86,15 @@ pub struct SegmentRef {
     pub chunks: u32,
     /// First 8 bytes (little-endian) of sampled fingerprints; at most [`SAMPLES_MAX`].
     pub samples: Vec<u64>,
-    /// Containers that its chunks lie in.
+    /// Containers of its chunks.
     pub uses: Vec<ContainerUse>,
     /// Only in metadata streams.
     pub cover: Option<Cover>,
-    /// Only where the segment lies in one large file.
+    /// Only where the segment is in one large file.
     pub proof: Option<Proof>,
 }
 
-/// What a stretch of a stream adds up to. Readers add these numbers, so none may be too large for that.
+/// The sums of a stretch of a stream. Readers add these numbers, so none may be too large for that.
 #[derive(Debug, Default)]
 struct Sums {
     bytes: u64,
@@ -208,7 +217,8 @@ pub fn encode_node(segments: &[SegmentRef]) -> Result<Vec<u8>, EncodeError> {
     Ok(out)
 }
 
-/// Decodes a node. The sums over its segments are numbers: bytes, chunks and data bytes of covers fit 64 bits.
+/// Decodes a node. The sums over its segments are numbers: bytes, chunks and data bytes of covers
+/// fit 64 bits.
 pub fn decode_node(bytes: &[u8]) -> Result<Vec<SegmentRef>, DecodeError> {
     let mut reader = Reader::new(bytes, WHAT);
     reader.version(1)?;
@@ -400,13 +410,15 @@ pub(crate) mod tests {
         assert!(encode_node(&[segment, most]).is_ok());
     }
 
-    /// Guards against: a reader that adds up what a node says would overflow, and panic or believe a small sum.
+    /// Guards against: a reader that adds up the sums of a node would overflow, and panic or accept
+    /// a small sum.
     #[test]
     fn a_node_whose_sums_are_no_numbers_is_refused() {
         let two = [SegmentRef { bytes: 1 << 62, ..plain_segment() }, SegmentRef { bytes: 1 << 62, ..plain_segment() }];
         let bytes = encode_node(&two).expect("in bounds");
         assert!(decode_node(&bytes).is_ok());
-        // 2^62 as a varint ends in 0x40; 2^63 is one byte longer. Both segments' sizes are made 2^63.
+        // 2^62 as a varint ends in 0x40; 2^63 is one byte longer. Both segments' sizes are made
+        // 2^63.
         let (small, large) = ([&[0x80; 8][..], &[0x40]].concat(), [&[0x80; 9][..], &[0x01]].concat());
         let mut forged = Vec::new();
         let mut rest = &bytes[..];

@@ -1,8 +1,8 @@
 //! Runs of the global index: records sorted by key, in objects of sealed blocks.
 //!
-//! A record is a key and a value, or a key and a tombstone, which says that older runs' records of that key are void. All keys of a run
-//! have one width; values have one width or each their own ([`RecordLayout`]). Keys sort as bytes, so numbers in them are
-//! big-endian.
+//! A record is a key and a value, or a key and a tombstone, which says that older runs' records of
+//! that key are void. All keys of a run have one width; values have one width or each their own
+//! ([`RecordLayout`]). Keys sort as bytes, so numbers in them are big-endian.
 //!
 //! Layout of `index/runs/<job>/<seq>`:
 //!
@@ -26,8 +26,9 @@
 //! |     28 |    4 | sealed bytes of the fences                          |
 //! |     32 |    8 | bytes of the object                                 |
 //!
-//! Each part is sealed by itself (`seal.rs`) with a key that follows from the object's name; the number is the nonce, the magic
-//! the associated data. A run is written front to back; a reader takes the tail, and then only the blocks it needs.
+//! Each part is sealed by itself (`seal.rs`) with a key that follows from the object's name. The
+//! number is the nonce, the magic the associated data. A run is written front to back; a reader
+//! takes the tail, and then only the blocks it needs.
 
 mod block;
 mod build;
@@ -41,7 +42,8 @@ pub use read::RunIndex;
 
 use crate::seal::TAG_LEN;
 
-/// Size of a block before it is sealed at which it is closed. Smaller costs fences, larger costs lookups of single keys.
+/// Size of a block before it is sealed at which it is closed. Smaller costs fences, larger costs
+/// lookups of single keys.
 pub const BLOCK_TARGET: usize = 32 << 10;
 /// Longest value.
 pub const VALUE_MAX: usize = 16 << 20;
@@ -65,13 +67,13 @@ const BLOCK_MAX: usize = BLOCK_TARGET + VALUE_MAX + KEY_MAX + 64;
 /// How wide the values of a run are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ValueWidth {
-    /// All of them so many bytes.
+    /// All of them have this many bytes.
     Fixed(u16),
     /// Each its own, up to [`VALUE_MAX`].
     Variable,
 }
 
-/// What the records of a run look like.
+/// The form of the records of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RecordLayout {
     /// Bytes of a key, 1 to [`KEY_MAX`].
@@ -93,7 +95,8 @@ impl RecordLayout {
     }
 }
 
-/// The first 8 bytes of a key as a big-endian number, a shorter key padded with zeros: what ranges of runs are made of.
+/// The first 8 bytes of a key as a big-endian number, a shorter key padded with zeros: the unit of
+/// ranges of runs.
 pub fn prefix(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
         Some(head) => u64::from_be_bytes(*head),

@@ -1,15 +1,19 @@
-//! The master key, the keys derived from it, and authenticated encryption of small objects and of container parts.
+//! The master key, the keys derived from it, and authenticated encryption of small objects and of
+//! container parts.
 //!
 //! Cipher: AES-256-GCM. No key ever seals two different texts under one nonce:
-//! * a container has a key of its own, derived from its id; its parts are numbered, the number is the nonce. A container's
-//!   id is sealed once, by the job it names, so a resumed run must be a new job;
-//! * an object of a run of the index likewise (`run.rs`);
-//! * every other object has a key derived from its name and 16 random bytes that are stored in front of it.
+//! * a container has a key of its own, derived from its id; its parts are numbered, the number is
+//!   the nonce. A container's id is sealed once, by the job it names, so a resumed run must be a
+//!   new job;
+//! * an object of a run of the index in the same way (`run.rs`);
+//! * every other object has a key derived from its name and 16 random bytes that are stored in
+//!   front of it.
 //!
-//! What is sealed is bound to its place: the object's name goes into the key, so a valid object under another's name does
-//! not open.
+//! A sealed object is bound to its place: the object's name goes into the key, so a valid object
+//! under another's name does not open.
 //!
-//! Layout of a sealed object (lease, version manifest, marks; wrapped keys and the configuration have their own):
+//! Layout of a sealed object (lease, version manifest, marks; wrapped keys and the configuration
+//! have their own):
 //!
 //! | offset | size | field   | meaning                                                        |
 //! |-------:|-----:|---------|----------------------------------------------------------------|
@@ -20,7 +24,8 @@
 //! |      8 |   16 | salt    | random; goes into the key                                      |
 //! |     24 |    … | parts   | each: u32 length, then that many bytes of ciphertext with tag  |
 //!
-//! A part's nonce is its number; the first 24 bytes, the part's number and whether it is the last are its associated data.
+//! A part's nonce is its number; the first 24 bytes, the part's number and whether it is the last
+//! are its associated data.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use zeroize::{Zeroize, ZeroizeOnDrop};
@@ -35,7 +40,8 @@ pub const TAG_LEN: usize = 16;
 const CIPHER_AES_256_GCM: u8 = 1;
 const HEADER_LEN: usize = 24;
 
-/// The secret from which all others of a repository are derived. Whoever has it can read and write everything.
+/// The secret from which all others of a repository are derived. With it, one can read and write
+/// everything.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct MasterKey(pub [u8; 32]);
 
@@ -45,7 +51,8 @@ impl std::fmt::Debug for MasterKey {
     }
 }
 
-/// The keys in daily use, derived from the [`MasterKey`] with BLAKE3's key derivation, one context string each.
+/// The keys in daily use, derived from the [`MasterKey`] with BLAKE3's key derivation, one context
+/// string each.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct Keys {
     /// Keys the chunks' fingerprints.
@@ -83,7 +90,7 @@ impl Keys {
         }
     }
 
-    /// The hash of a series name that object keys carry.
+    /// The hash of a series name in object keys.
     pub fn series_key(&self, name: &str) -> SeriesKey {
         let hash = blake3::keyed_hash(&self.names, name.as_bytes());
         let mut key = [0; 16];
@@ -108,7 +115,7 @@ impl Keys {
 
     fn object(&self, name: &str, salt: &[u8; 16]) -> Sealer {
         let mut hasher = blake3::Hasher::new_keyed(&self.objects);
-        // The salt has a fixed length, so what follows it can only be the name.
+        // The salt has a fixed length, so the rest can only be the name.
         hasher.update(salt).update(name.as_bytes());
         Sealer::new(hasher.finalize().as_bytes())
     }
@@ -152,7 +159,8 @@ impl Sealer {
     }
 }
 
-/// What a sealed object is: its magic, its newest version, its name in errors, and how long it may be.
+/// The kind of a sealed object: its magic, its newest version, its name in errors, and its maximum
+/// length.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ObjectType {
     pub(crate) magic: [u8; 4],
@@ -207,7 +215,8 @@ pub(crate) fn magic(bytes: &[u8], what: &'static str) -> Result<[u8; 4], DecodeE
     bytes.first_chunk().copied().ok_or(DecodeError::Truncated { what })
 }
 
-/// Opens the first `wanted` parts of an object that was sealed with `total` parts. `bytes` may end behind them.
+/// Opens the first `wanted` parts of an object that was sealed with `total` parts. `bytes` may end
+/// behind them.
 pub(crate) fn open_object(
     keys: &Keys,
     name: &str,

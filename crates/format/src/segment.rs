@@ -1,7 +1,8 @@
-//! Segments: runs of chunk records, about 2 MiB of data each, shared by all versions that contain them.
+//! Segments: runs of chunk records, about 2 MiB of data each, shared by all versions that contain
+//! them.
 //!
-//! A segment is itself a chunk in a metadata container. Nothing in it changes when another version takes it over, so an
-//! unchanged stretch of a stream costs no new bytes at all.
+//! A segment is itself a chunk in a metadata container. Nothing in it changes when another version
+//! takes it over, so an unchanged stretch of a stream costs no new bytes at all.
 //!
 //! | field        | size         | meaning                                                                              |
 //! |--------------|--------------|--------------------------------------------------------------------------------------|
@@ -13,13 +14,14 @@
 //! | sizes        | varint each  | only when `even` is 0                                                                |
 //! | fingerprints | 32 each      |                                                                                      |
 //!
-//! `born` is 0 when the chunk was new to the series in the job that wrote its container (by far the most), else 1 + the
-//! number of the job whose version first had it. How long a chunk has stayed duplicate follows from it, so a record never
-//! changes. About 34 bytes a chunk.
+//! `born` is 0 when the chunk was new to the series in the job that wrote its container, which is
+//! the most frequent case. Otherwise, it is 1 + the number of the job whose version first had it.
+//! How long a chunk has stayed duplicate follows from it, so a record never changes. About 34 bytes
+//! a chunk.
 //!
-//! A **superchunk** is a run that has stayed duplicate for many versions (SlimStore section IV-C). It is a view: its chunks are
-//! listed like all others and nothing is stored twice. One MAC over its bytes proves all of it unchanged; when that fails its
-//! chunks are looked at one by one.
+//! A **superchunk** is a run that has stayed duplicate for many versions (SlimStore section IV-C).
+//! It is a view: its chunks are listed like all others and nothing is stored twice. One MAC over
+//! its bytes proves all of it unchanged; when that fails its chunks are looked at one by one.
 
 use crate::Fingerprint;
 use crate::container::ChunkRef;
@@ -35,7 +37,7 @@ const KIND_CONTINUED: u8 = 2;
 /// One chunk of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkRecord {
-    /// What it is and where it lies.
+    /// The chunk and its place.
     pub chunk: ChunkRef,
     /// The version (by its job) that first had this chunk in this series.
     pub born: JobId,
@@ -55,13 +57,13 @@ impl ChunkRecord {
 pub struct Superchunk {
     /// Number of its first record in the segment.
     pub first: usize,
-    /// How many records, wherever they lie.
+    /// Number of records; their chunks may be in any containers.
     pub records: usize,
     /// The MAC (`larder_chunking::RunMac`) over their bytes.
     pub mac: [u8; 16],
 }
 
-/// What a segment holds.
+/// The content of a segment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Segment {
     /// Its records, in stream order.
@@ -70,7 +72,7 @@ pub struct Segment {
     pub superchunks: Vec<Superchunk>,
 }
 
-/// What a row is, beside the records that lie back to back.
+/// The fields of a row, without the places of adjacent records.
 #[derive(Clone, Copy)]
 enum Row<'a> {
     Chunks,

@@ -1,9 +1,11 @@
-//! What is set for a series, or for all that have no settings of their own: a line of entries of which the last one counts.
+//! The settings of a series, or of all series without their own: numbered entries, of which the
+//! last one counts.
 //!
-//! `settings/<series>/<n>` and `settings/default/<n>` are sealed objects (`seal.rs`), magic `LSET`, one part: a CBOR map,
-//! [`SeriesSettings`]. Nothing may be overwritten, so each change is the next number, created if absent, and says all that is set
-//! from then on. The highest that opens counts. Nothing safe depends on settings: they say how new versions are laid out and how much
-//! passes move, and what was stored under others stays as it is.
+//! `settings/<series>/<n>` and `settings/default/<n>` are sealed objects (`seal.rs`), magic `LSET`,
+//! one part: a CBOR map, [`SeriesSettings`]. Nothing may be overwritten, so each change is the next
+//! number, created if absent, and says all that is set from then on. The highest that opens counts.
+//! Safety does not depend on settings. They decide the layout of new versions and how much passes
+//! move. Data stored under others stays as it is.
 
 use minicbor::{Decode, Encode};
 
@@ -17,23 +19,25 @@ use crate::wire::{DecodeError, EncodeError};
 /// Most bytes of an entry.
 pub const SETTINGS_MAX: u64 = 16 << 10;
 
-/// Holes of which an active container of the layout `lifecycle` may have so many in a hundred when nothing is set.
+/// Percentage of holes that an active container of the layout `lifecycle` may have by default.
 pub const HOLES_PERCENT: u8 = 20;
 
-/// After so many versions of the layout `lifecycle` what left their containers is brought together when nothing is set.
+/// Number of versions of the layout `lifecycle` after which containers are retired, by default.
 pub const ARRANGE_EVERY: u8 = 1;
 
 const SETTINGS: ObjectType =
     ObjectType { magic: *b"LSET", version: 1, what: "settings of a series", max_len: SETTINGS_MAX };
 
-/// What is set. What is not holds as elsewhere: of a series as in the repository's, of these as the program has it.
+/// The settings in an entry. Missing ones have defaults: for a series the repository's, for the
+/// repository the program's.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct SeriesSettings {
-    /// How a series that has no version yet will lie in containers.
+    /// The layout of a series that has no version yet.
     #[n(0)]
     pub layout: Option<Layout>,
-    /// Of a hundred bytes of an active container of the layout `lifecycle`, so many may be holes before it is rewritten; at most 100.
+    /// Percentage of holes at which an active container of the layout `lifecycle` is rewritten; at
+    /// most 100.
     #[n(1)]
     pub holes_percent: Option<u8>,
     /// When, milliseconds since the epoch by the writer's clock. For people.
@@ -45,7 +49,8 @@ pub struct SeriesSettings {
     /// Name of the series; empty in the repository's own.
     #[n(4)]
     pub series: String,
-    /// After so many versions of the layout `lifecycle`, at least 1, what left their containers is brought together.
+    /// Number of versions of the layout `lifecycle`, at least 1, after which containers are
+    /// retired.
     #[n(5)]
     pub arrange_every: Option<u8>,
 }

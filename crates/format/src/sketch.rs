@@ -1,9 +1,10 @@
 //! Sketches: a few fingerprints of the head of a stream, by which similar streams find each other.
 //!
-//! A sketch is a CBOR byte string of samples, 8 bytes little-endian each: the first 64 bits of fingerprints. Which chunks are
-//! sampled is decided by their fingerprints alone, those that end in most zero bits first, so two streams that share chunks
-//! share samples, wherever the chunks lie. Nothing depends on a sketch but how much is found to be known already: a reader may
-//! ignore it, and it says nothing about what a version holds.
+//! A sketch is a CBOR byte string of samples, 8 bytes little-endian each: the first 64 bits of
+//! fingerprints. The fingerprints alone decide which chunks are sampled: those that end in most
+//! zero bits first. So two streams that share chunks share samples, wherever the chunks are. A
+//! sketch only affects how many duplicates are found. A reader may ignore it, and it says nothing
+//! about the content of a version.
 
 use minicbor::decode::{Decoder, Error};
 use minicbor::encode::{self, Encoder, Write};
@@ -35,7 +36,8 @@ impl Sketch {
         &self.0
     }
 
-    /// The rank up to which it is complete: samples behind it may have been left out for want of room.
+    /// The rank up to which it is complete: samples behind it may have been left out for lack of
+    /// room.
     pub fn reach(&self) -> u64 {
         match self.0.last() {
             Some(last) if self.0.len() == SKETCH_SAMPLES_MAX => rank(*last),
@@ -44,7 +46,7 @@ impl Sketch {
     }
 }
 
-/// The order in which samples are preferred: those with most zero bits at their end come first.
+/// The order of samples: those with most zero bits at their end come first.
 pub fn rank(sample: u64) -> u64 {
     sample.reverse_bits()
 }

@@ -1,10 +1,12 @@
-//! Little-endian primitives that every binary layout of this crate is written with, and the errors of decoders and encoders.
+//! Little-endian primitives that every binary layout of this crate is written with, and the errors
+//! of decoders and encoders.
 //!
-//! Lengths and counts are checked against the bytes that are present before anything is allocated for them.
+//! Lengths and counts are checked against the bytes that are present before anything is allocated
+//! for them.
 
 use crate::ErrorKind;
 
-/// Why bytes are not what they should be. The store's name of the object is added by whoever read it.
+/// Why bytes are not valid. The reader adds the object's name in the store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The bytes end inside a structure.
@@ -42,10 +44,11 @@ pub enum DecodeError {
     Invalid {
         /// The structure or field.
         what: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
-    /// The authentication tag does not fit: damaged, forged, moved from another place, or sealed with another key.
+    /// The authentication tag does not fit: damaged, forged, moved from another place, or sealed
+    /// with another key.
     #[error("{what} does not authenticate")]
     NotAuthentic {
         /// The structure.
@@ -54,7 +57,7 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             // A newer program reads it.
@@ -70,19 +73,19 @@ impl DecodeError {
     }
 }
 
-/// A value that no decoder of this format would accept, refused before it is stored: a mistake of the program, or a limit of
-/// the format that was reached.
+/// A value that no decoder of this format would accept, refused before it is stored. It is a
+/// mistake of the program, or a limit of the format that was reached.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} cannot be stored: {why}")]
 pub struct EncodeError {
     /// The structure.
     pub what: &'static str,
-    /// What is wrong with it.
+    /// The reason.
     pub why: &'static str,
 }
 
 impl EncodeError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         ErrorKind::Bug
     }
@@ -97,7 +100,7 @@ impl EncodeError {
     }
 }
 
-/// Encoders share the decoders' checks; what those find wrong is then not damage but our own mistake.
+/// Encoders share the decoders' checks; an error is then not damage but our own mistake.
 impl From<DecodeError> for EncodeError {
     fn from(error: DecodeError) -> Self {
         match error {
@@ -215,7 +218,8 @@ impl<'a> Reader<'a> {
             }
             value |= bits << shift;
             if byte & 0x80 == 0 {
-                // One spelling for each number, or equal structures could have different fingerprints.
+                // One spelling for each number, or equal structures could have different
+                // fingerprints.
                 return if byte == 0 && shift != 0 { Err(self.invalid("a number is padded")) } else { Ok(value) };
             }
         }

@@ -1,13 +1,16 @@
-//! Which index counts, for whoever builds on it or deletes on its strength.
+//! Finds the index that counts, for passes that build on it or delete by its decisions.
 //!
-//! An index counts when its mark names its attempt (`mark`). So the highest genuine mark says which index must be there: when it is
-//! not, it was lost, and nobody may take the one before it for the truth. What has the name of an index and does not open is passed
-//! over only after its number was made void (`VoidOrMarked`): its maker may wake, and must not carry anything out then.
+//! An index counts when its mark names its attempt (`mark`). So the highest genuine mark says which
+//! index must exist. If it does not, it was lost, and the one before it must not be used instead.
+//! An object with the name of an index that does not open is skipped only after its number was made
+//! void (`VoidOrMarked`): its maker may wake, and must then execute nothing.
 //!
 //! Invariants (`docs/concurrency.md`, "How a pass publishes")
-//! * What a listing lacks is asked for by name, and looked for in a second listing, before it counts as lost.
+//! * An index that a listing lacks is asked for by name, and looked for in a second listing, before
+//!   it counts as lost.
 //! * [`Current::settle`] leaves the index that it found marked. [`Current::look`] changes nothing.
-//! * Whatever does not open far above all indexes that do was planted: no pass has come so far.
+//! * An object that does not open and is far above all that do was planted: no pass has reached
+//!   that number.
 
 use std::collections::BTreeSet;
 
@@ -20,10 +23,12 @@ use crate::error::IndexError;
 use crate::mark::{Mark, contest, list_marks, read_mark};
 use crate::snapshot::{IndexSnapshot, listed, read};
 
-/// How often listings are repeated when what they named is gone. A pass deletes old manifests once; several in a row mean trouble.
+/// How often listings are repeated when listed objects are gone. A pass deletes old manifests once;
+/// several in a row mean trouble.
 const LISTINGS: u32 = 6;
 
-/// An unreadable mark counts for an index that was lost at most so far above the others. Passes take one number after the other.
+/// An unreadable mark counts for an index that was lost at most so far above the others. Passes
+/// take one number after the other.
 const UNREADABLE_WITHIN: u64 = 1 << 20;
 
 /// Whether the index that counts is there.
@@ -40,15 +45,16 @@ pub enum State {
     Damaged {
         /// Its number.
         number: u64,
-        /// What is wrong with it.
+        /// The reason.
         error: RepositoryError,
     },
 }
 
-/// What a look at indexes and marks found.
+/// The result of a look at indexes and marks.
 #[derive(Debug)]
 pub struct Current {
-    /// The index that counts. When it is lost or damaged, the highest below it that opens; when there is none, the empty one.
+    /// The index that counts. When it is lost or damaged, the highest below it that opens; when
+    /// there is none, the empty one.
     pub snapshot: IndexSnapshot,
     /// Whether it is there.
     pub state: State,
@@ -62,7 +68,7 @@ pub struct Current {
     passed: BTreeSet<u64>,
 }
 
-/// The number that a pass tries to publish under, and what it knew when it took it.
+/// The number under which a pass tries to publish, and its knowledge when it took the number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Turn {
     /// The number.
@@ -75,7 +81,7 @@ pub struct Turn {
     pub(crate) passed: BTreeSet<u64>,
 }
 
-/// What was found under one number.
+/// The objects under one number.
 enum Found {
     Counts(Box<IndexSnapshot>),
     Lost,
@@ -83,7 +89,7 @@ enum Found {
     /// The mark is unreadable, and so is the index, or it is gone.
     Unclear(Option<RepositoryError>),
     Void,
-    /// It was made void just now. What was listed before that may not hold any more.
+    /// It was made void just now. Earlier listings may not hold any more.
     MadeVoid,
     /// It was deleted since the listing.
     Stale,
@@ -95,7 +101,8 @@ impl Current {
         Self::find(repository, false).await
     }
 
-    /// The same for a pass: the index that counts is marked then, and what does not open and has no mark is void.
+    /// The same for a pass. Then the index that counts is marked, and an index that does not open
+    /// and has no mark is void.
     pub async fn settle(repository: &Repository) -> Result<Self, IndexError> {
         Self::find(repository, true).await
     }
@@ -104,7 +111,7 @@ impl Current {
         // A number that was found lost by the listings before.
         let mut lost = None;
         for _ in 0..LISTINGS {
-            // Marks first: whoever removes an index has created a higher mark before.
+            // Marks first: a pass that removes an index has created a higher mark before.
             let marks = list_marks(repository).await?;
             let (numbers, runs) = listed(repository).await?;
             let all: BTreeSet<u64> = marks.iter().chain(&numbers).copied().collect();
@@ -162,7 +169,8 @@ impl Current {
         Err(IndexError::Unstable { attempts: LISTINGS })
     }
 
-    /// The index that counts, for whoever builds on it or deletes on its strength: an error if it is lost or damaged.
+    /// The index that counts, for passes that build on it or delete by its decisions: an error if
+    /// it is lost or damaged.
     pub fn base(self) -> Result<IndexSnapshot, IndexError> {
         match self.state {
             State::Whole => Ok(self.snapshot),
@@ -176,7 +184,8 @@ impl Current {
         self.turn_above(self.snapshot.number, self.snapshot.number)
     }
 
-    /// The number for an index that is built on none, above all that count or may come to, and above `claimed`.
+    /// The number for an index that is built on none, above all that count or may come to, and
+    /// above `claimed`.
     pub fn turn_of_rebuild(&self, claimed: u64) -> Result<Turn, IndexError> {
         let counts = match &self.state {
             State::Whole => self.snapshot.number,
@@ -194,7 +203,7 @@ impl Current {
     }
 }
 
-/// What there is under a number that a listing has.
+/// The object under a number of a listing.
 async fn look_at(repository: &Repository, number: u64, marks: &[u64], may_mark: bool) -> Result<Found, IndexError> {
     let mut mark = match marks.binary_search(&number) {
         Ok(_) => read_mark(repository, number).await?,

@@ -1,4 +1,4 @@
-//! Records in order of their keys, one at a time: what scans, merges and sorters have in common.
+//! Records in order of their keys, one at a time: the common part of scans, merges and sorters.
 
 use larder_format::run::Block;
 

@@ -1,4 +1,4 @@
-//! What can go wrong with the index.
+//! Errors of the index.
 
 use larder_format::ids::{JobId, RunId};
 use larder_format::index_manifest::Table;
@@ -11,14 +11,16 @@ pub enum IndexError {
     /// An object is damaged or missing, or the store failed. The message names the object.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
-    /// The index that counts does not open. Somebody may have acted on it, so nothing is built on an older one.
+    /// The index that counts does not open. A pass may have acted on it, so nothing is built on an
+    /// older one.
     #[error("the newest index cannot be read, and nothing is built on an older one; `repair index` rebuilds it")]
     NewestUnreadable {
-        /// What is wrong with it, and its name.
+        /// The error, and its name.
         #[source]
         source: RepositoryError,
     },
-    /// The index that counts is gone. What it decided may be under way, so nothing is built on an older one.
+    /// The index that counts is gone. Its decisions may be under way, so nothing is built on an
+    /// older one.
     #[error("{} is missing, and its mark says that it counts; `repair index` rebuilds it", names::index(*number))]
     NewestLost {
         /// Its number.
@@ -30,7 +32,7 @@ pub enum IndexError {
         /// How often it was tried.
         attempts: u32,
     },
-    /// There is no number above the highest one in use, which somebody must have planted.
+    /// There is no number above the highest one in use, which must have been planted.
     #[error("index/{highest} leaves no number for the next index; remove it if it is none of yours")]
     NumbersExhausted {
         /// The highest number.
@@ -42,14 +44,15 @@ pub enum IndexError {
         /// The pass.
         job: JobId,
     },
-    /// The value of a record cannot be read, although its run is whole: a mistake of the program that wrote it.
+    /// The value of a record cannot be read, although its run is whole: a mistake of the program
+    /// that wrote it.
     #[error("the index has a wrong record in table {table:?} under {}: {source}", Hex(key))]
     WrongRecord {
         /// Which table.
         table: Table,
         /// Its key.
         key: Vec<u8>,
-        /// What is wrong with it.
+        /// The reason.
         source: DecodeError,
     },
     /// The partitions that a pass works with do not cover all keys: a mistake of the program.
@@ -69,15 +72,15 @@ pub enum IndexError {
     /// A temporary file of a sorter failed.
     #[error("cannot {doing} a temporary file for sorting: {source}")]
     Spill {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
         /// The operating system's words.
         source: std::io::Error,
     },
-    /// A temporary file of a sorter is not what was written to it.
+    /// A temporary file of a sorter has changed since it was written.
     #[error("a temporary file for sorting was damaged while it was in use: {source}")]
     SpillDamaged {
-        /// What is wrong with it.
+        /// The reason.
         source: DecodeError,
     },
 }
@@ -91,7 +94,7 @@ impl std::fmt::Display for Hex<'_> {
     }
 }
 
-/// An object of a run is not what it should be.
+/// An object of a run is not valid.
 pub(crate) fn damaged(id: RunId) -> impl FnOnce(DecodeError) -> IndexError {
     move |source| RepositoryError::Damaged { name: names::run(id), source }.into()
 }
@@ -115,7 +118,7 @@ impl IndexError {
         RepositoryError::Unstorable(EncodeError { what: "number of a container in the index", why }).into()
     }
 
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Repository(error) | Self::NewestUnreadable { source: error } => error.kind(),
@@ -127,7 +130,8 @@ impl IndexError {
         }
     }
 
-    /// Whether this is about the bytes of an object, damaged or missing, and not about reaching the store.
+    /// Whether this is about the bytes of an object, damaged or missing, and not about reaching the
+    /// store.
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Repository(error) | Self::NewestUnreadable { source: error } => error.is_damage(),

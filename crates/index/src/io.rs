@@ -1,4 +1,4 @@
-//! What everything here reads and writes through, and opening the objects of runs.
+//! The common means of reading and writing, and opening the objects of runs.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use crate::layout::layout_of;
 
 /// The repository, and how to wait for requests to it. Cheap to clone.
 ///
-/// What is not async here blocks, and so must not be called on a thread that polls futures ([`Executor`](crate::Executor)).
+/// Functions here that are not async block, and so must not be called on a thread that polls
+/// futures ([`Executor`](crate::Executor)).
 #[derive(Debug, Clone)]
 pub struct IndexIo {
     /// The repository.
@@ -31,7 +32,7 @@ pub(crate) async fn open_run(
     with_filter: bool,
 ) -> Result<(RunIndex, Option<Filter>), IndexError> {
     let filter_bytes = if with_filter { u64::from(run.filter_bytes) } else { 0 };
-    // Asked for as the end of the object, which is what an L-node's cache keeps of runs.
+    // Requested as the end of the object, because an L-node's cache keeps the ends of runs.
     let count = u64::from(run.tail_bytes) + filter_bytes;
     let (tail, object_bytes) = repository.store().get_tail(&names::run(run.id), count).await?;
     if object_bytes != run.object_bytes {
@@ -49,7 +50,7 @@ pub(crate) async fn open_run(
     Ok((index, filter))
 }
 
-/// Makes sense of the end of an object, and sees that it is what the manifest says.
+/// Decodes the end of an object, and checks that it is the one that the manifest names.
 pub(crate) fn decode_run(repository: &Repository, run: &RunRef, tail: &Bytes) -> Result<RunIndex, IndexError> {
     let index = RunIndex::decode(repository.keys(), run.id, tail, run.object_bytes).map_err(damaged(run.id))?;
     let layout = layout_of(run.table);

@@ -1,9 +1,9 @@
-//! What the records of each table look like.
+//! The form of the records of each table.
 
 use larder_format::index_manifest::Table;
 use larder_format::run::{RecordLayout, ValueWidth};
 
-/// Keys and values of a table's records; the typed views say what is in them.
+/// Keys and values of a table's records; the typed views define their contents.
 pub const fn layout_of(table: Table) -> RecordLayout {
     match table {
         Table::Chunks => RecordLayout { key_len: 20, value: ValueWidth::Fixed(8) },

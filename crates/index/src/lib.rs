@@ -1,12 +1,14 @@
-//! The global index: where every chunk of a repository lies, and what is known of every container.
+//! The global index: the place of every chunk of a repository, and the facts of every container.
 //!
-//! It is a storage engine of immutable objects. A numbered manifest ([`IndexSnapshot`]) names the runs of which the tables consist;
-//! a pass of the G-node drafts the next one ([`Draft`]), writing new runs, and publishes it: all its changes appear at once, or none.
+//! It is a storage engine of immutable objects. A numbered manifest ([`IndexSnapshot`]) names the
+//! runs of the tables. A pass of the G-node drafts the next one ([`Draft`]), writes new runs, and
+//! publishes it: all its changes appear at once, or none.
 //!
-//! What flows in: records of fixed or variable width, sorted or not. What flows out: records by key, in order of key, newest
-//! first to win. Nothing here decides what a record means for a version, or what is deleted (`gnode`).
+//! Input: records of fixed or variable width, sorted or not. Output: records by key, in order of
+//! key; the newest wins. The meaning of a record for a version, and all deletions, are in `gnode`.
 //!
-//! Above this crate: `job`, which shares its executor, `gnode`, and `reader` and `lnode` for look-ups. Below: `store`, `format`.
+//! Above this crate: `job`, which shares its executor, `gnode`, and `reader` and `lnode` for
+//! look-ups. Below: `store`, `format`.
 
 mod compaction;
 mod current;

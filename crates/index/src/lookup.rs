@@ -1,9 +1,10 @@
-//! Looking up keys: many at once, sorted, in one pass over what is needed of the runs.
+//! Looking up keys: many at once, sorted, in one pass over the needed parts of the runs.
 //!
-//! The runs are asked newest first, and what one has settled the older ones are not asked for. Of every object filter and
-//! fences are read once and kept while there is room; the filter leaves few keys that are not there, and the fences tell
-//! which blocks the others are in. Those blocks are fetched in spans, ahead of need. So a few keys cost a few requests, and a stream of
-//! sorted keys becomes a merge with the runs ([`SortedLookup`]).
+//! The runs are asked newest first, and older ones are not asked for keys that a newer one has
+//! decided. Of every object, filter and fences are read once and kept while there is room. The
+//! filter leaves few absent keys, and the fences tell which blocks the others are in. Those blocks
+//! are fetched in spans, ahead of need. So a few keys cost a few requests, and a stream of sorted
+//! keys becomes a merge with the runs ([`SortedLookup`]).
 
 mod cache;
 mod fetch;
@@ -26,7 +27,7 @@ use crate::io::OpenedRun;
 use cache::OpenedRuns;
 use fetch::{Fetches, Wanted};
 
-/// Looks up keys in one table of one index. Cheap to clone; clones share what is cached.
+/// Looks up keys in one table of one index. Cheap to clone; clones share the cache.
 #[derive(Debug, Clone)]
 pub struct TableReader {
     repository: Repository,
@@ -38,7 +39,7 @@ pub struct TableReader {
     runtime: Option<Executor>,
 }
 
-/// What lookups have cost.
+/// The cost of lookups.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LookupCost {
     /// Requests for the tails of objects.
@@ -76,10 +77,11 @@ impl TableReader {
         Self::new(repository, index.runs_of(table), options)
     }
 
-    /// Looks up keys, which must not fall. Calls `found` with the place in `keys` and the value of each that is there, in no
-    /// particular order of places.
+    /// Looks up keys, which must not fall. Calls `found` with the place in `keys` and the value of
+    /// each that is there, in no particular order of places.
     ///
-    /// The work between requests is done where this future is polled: some 10 ns a key and 30 µs a block.
+    /// The work between requests is done where this future is polled: some 10 ns a key and 30 µs a
+    /// block.
     pub async fn lookup<K: AsRef<[u8]> + Sync>(
         &self,
         keys: &[K],
@@ -164,7 +166,8 @@ impl TableReader {
         Ok(())
     }
 
-    /// All records whose keys have one of these prefixes (of 8 bytes), which must not fall: by key. Meant for few.
+    /// All records whose keys have one of these prefixes (of 8 bytes), which must not fall: by key.
+    /// Meant for few.
     pub async fn with_prefixes(&self, wanted: &[u64]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, IndexError> {
         debug_assert!(wanted.is_sorted(), "prefixes are sorted");
         let mut records = BTreeMap::new();
@@ -208,7 +211,7 @@ impl TableReader {
     }
 }
 
-/// A key that no newer age has settled.
+/// A key that no newer age has decided.
 #[derive(Debug, Clone, Copy)]
 struct Pending {
     prefix: u64,

@@ -1,8 +1,9 @@
 //! Marks that say which index counts (`larder_format::index_mark`).
 //!
-//! A mark is created after its index, and nothing that the index decides is carried out before. So an index without a mark may be
-//! lost or passed over without harm, and one with a mark is missed when it is gone. The create has one winner: the attempt whose
-//! index counts, or the word that the number is void.
+//! A mark is created after its index, and no decision of the index is executed before. So an index
+//! without a mark may be lost or passed over without harm, and one with a mark is missed when it is
+//! gone. The create has one winner: the attempt whose index counts, or the word that the number is
+//! void.
 
 use larder_format::index_mark::IndexMark;
 use larder_format::mark::MARK_MAX;
@@ -15,7 +16,7 @@ use crate::error::IndexError;
 /// How often a mark is created and read again that is taken and gone in turns.
 const CONTESTS: u32 = 3;
 
-/// What has the name of a mark.
+/// The object with the name of a mark.
 #[derive(Debug)]
 pub(crate) enum Mark {
     /// A mark.
@@ -54,15 +55,17 @@ fn unreadable(error: RepositoryError) -> Mark {
     Mark::Unreadable
 }
 
-/// Creates the mark of a number, if absent, and says what is there then: it is read back, because a store may say that it created what it
-/// did not. An error leaves the outcome open.
+/// Creates the mark of a number, if absent, and returns the present content. It is read back,
+/// because a store may acknowledge a create that it did not apply. An error leaves the outcome
+/// open.
 pub(crate) async fn contest(repository: &Repository, number: u64, wanted: IndexMark) -> Result<Mark, IndexError> {
     let name = names::indexed(number);
     let mut taken = 0;
     for _ in 0..CONTESTS {
         let bytes = wanted.encode(repository.keys(), number, random(repository.entropy())?)?;
         let error = repository.store().create(&name, bytes.into()).await.err();
-        // Of a create without an answer the object tells, unless there is none: then it may still come.
+        // Of a create without an answer the object tells, unless there is none: then it may still
+        // come.
         match (read_mark(repository, number).await?, error) {
             (Some(mark), _) => return Ok(mark),
             (None, Some(error)) if error.kind != StoreErrorKind::AlreadyExists => return Err(error.into()),

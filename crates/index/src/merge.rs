@@ -5,7 +5,7 @@ use larder_format::run::prefix;
 use crate::cursor::Cursor;
 use crate::error::IndexError;
 
-/// What becomes of tombstones.
+/// The treatment of tombstones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tombstones {
     /// They are passed on: there are older runs for which they stand.
@@ -19,19 +19,20 @@ pub enum Tombstones {
 pub struct Merge<C> {
     /// Newest first.
     sources: Vec<C>,
-    /// Sources that have a record, by falling key and then by falling age: the next one is the last.
+    /// Sources that have a record, by falling key and then by falling age: the next one is the
+    /// last.
     order: Vec<(u64, usize)>,
     tombstones: Tombstones,
     has_begun: bool,
 }
 
 impl<C: Cursor> Merge<C> {
-    /// Merges `sources`, of which the first is the newest.
+    /// Merges `sources`, the newest first.
     pub fn new(sources: Vec<C>, tombstones: Tombstones) -> Self {
         Self { sources, order: Vec::new(), tombstones, has_begun: false }
     }
 
-    /// What it was made of, as far as that was moved on.
+    /// Its sources, advanced as far as the merge has read them.
     pub(crate) fn into_sources(self) -> Vec<C> {
         self.sources
     }

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use larder_format::index_manifest::RunRef;
 use parking_lot::Mutex;
 
-/// Cuts the keys of a table into at most `count` ranges of prefixes with about equal numbers of bytes. They cover everything.
-/// Borders are where objects of the largest age begin, so a table of few objects has few partitions.
+/// Cuts the keys of a table into at most `count` ranges of prefixes with about equal numbers of
+/// bytes. They cover everything. Borders are where objects of the largest age begin, so a table of
+/// few objects has few partitions.
 pub fn partitions(runs: &[RunRef], count: NonZeroUsize) -> Vec<RangeInclusive<u64>> {
     let mut bytes_of: BTreeMap<u64, u64> = BTreeMap::new();
     for run in runs {
@@ -34,8 +35,9 @@ pub fn partitions(runs: &[RunRef], count: NonZeroUsize) -> Vec<RangeInclusive<u6
     partitions
 }
 
-/// Does `work` for every item on at most so many threads; the results are in the order of the items. After a failure no
-/// further item is begun, and the failure of the lowest item that failed is returned.
+/// Does `work` for every item on at most this number of threads; the results are in the order of
+/// the items. After a failure no further item is begun, and the failure of the lowest item that
+/// failed is returned.
 pub fn in_parallel<I: Send, T: Send, E: Send>(
     threads: NonZeroUsize,
     items: Vec<I>,

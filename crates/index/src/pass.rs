@@ -1,8 +1,9 @@
-//! What a pass works with, and the index it drafts.
+//! The tools of a pass, and the index that it drafts.
 //!
-//! A pass takes the newest snapshot, changes tables, reads them as they are with its changes, merges runs, and publishes the
-//! manifest. Until then nobody sees anything of it; afterwards everybody sees all of it. What it wrote and does not use any
-//! more, and what the base had and the draft has not, is told by [`Draft::superseded`].
+//! A pass takes the newest snapshot, changes tables, reads them as they are with its changes,
+//! merges runs, and publishes the manifest. Until then, no reader sees anything of it; afterwards,
+//! all see all of it. [`Draft::superseded`] tells which objects the pass wrote and no longer uses,
+//! and which the base had and the draft has not.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -20,16 +21,17 @@ use crate::snapshot::IndexSnapshot;
 use crate::tables::{Changes, PartitionedChanges, TableView, TypedTable};
 use crate::writer::{OBJECT_TARGET, PassRuns, RunWriter};
 
-/// What a pass writes and merges runs with.
+/// The tools by which a pass writes and merges runs.
 #[derive(Debug)]
 pub struct IndexPass {
     /// The repository.
     pub io: IndexIo,
-    /// Names for what it writes; of the job whose lease it holds.
+    /// Names for its objects; of the job whose lease it holds.
     pub ids: PassRuns,
     /// Threads for merges.
     pub threads: NonZeroUsize,
-    /// Bytes of memory that a merge, or the collecting of changes, may take. What is written takes some objects beside.
+    /// Bytes of memory that a merge, or the collecting of changes, may take. Writing takes some
+    /// objects in addition.
     pub memory: usize,
     /// Where temporary files go.
     pub folder: PathBuf,
@@ -67,7 +69,8 @@ impl IndexPass {
 #[derive(Debug)]
 pub struct Draft<'a> {
     pass: &'a IndexPass,
-    /// What will be published. Tables are changed through the draft, everything else is the pass's to set.
+    /// The manifest to publish. Tables are changed through the draft, everything else is the pass's
+    /// to set.
     pub manifest: IndexManifest,
     /// Objects that the base uses or the pass has written.
     known: BTreeSet<RunId>,
@@ -99,7 +102,8 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Makes runs of one age, which are newer than all others, part of the draft. The age is the head's `next_age`.
+    /// Makes runs of one age, which are newer than all others, part of the draft. The age is the
+    /// head's `next_age`.
     pub fn add(&mut self, runs: Vec<RunRef>) {
         if let Some(newest) = runs.iter().map(|run| run.age).max() {
             self.known.extend(runs.iter().map(|run| run.id));
@@ -119,7 +123,7 @@ impl<'a> Draft<'a> {
         TableView::new(self.pass.io.clone(), self.manifest.runs_of(T::TABLE), options)
     }
 
-    /// Merges what should be merged of a table now, by size. Whether anything was.
+    /// Merges runs of a table now, by size. Whether anything was.
     pub fn compact(&mut self, table: Table) -> Result<bool, IndexError> {
         match Compaction::plan(self.manifest.runs_of(table)) {
             Some(plan) => self.carry_out(table, &plan, 0..=u64::MAX).map(|()| true),
@@ -137,13 +141,13 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Objects that the pass has written and the draft does not use: nobody else ever saw them.
+    /// Objects that the pass has written and the draft does not use: no reader ever saw them.
     pub fn intermediate(&self) -> Vec<RunId> {
         self.superseded().into_iter().filter(|id| !self.base.contains(id)).collect()
     }
 
-    /// Objects that the base uses or the pass has written, and the draft does not use: to be queued for deletion. Readers of older
-    /// indexes may still want them.
+    /// Objects that the base uses or the pass has written, and the draft does not use: to be queued
+    /// for deletion. Readers of older indexes may still want them.
     pub fn superseded(&self) -> Vec<RunId> {
         let used: BTreeSet<RunId> = self.manifest.runs.iter().map(|run| run.id).collect();
         self.known.difference(&used).copied().collect()

@@ -1,7 +1,7 @@
 //! Reading the runs of one age from front to back, ahead of need.
 //!
-//! A task beside opens objects and fetches spans of neighbouring blocks; the thread that reads opens one block after
-//! the other. What is held is bounded by [`Readahead`], whatever the sizes of the runs.
+//! A task beside opens objects and fetches spans of neighbouring blocks; the thread that reads
+//! opens one block after the other. [`Readahead`] bounds the memory, for any sizes of the runs.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -30,11 +30,12 @@ pub struct Readahead {
     pub requests: usize,
 }
 
-/// Spans that are held at once beside the requests: in the channel, before it, and the one being read.
+/// Spans that are held at once beside the requests: in the channel, before it, and the one being
+/// read.
 const SPANS_BESIDE: usize = 3;
 
 impl Readahead {
-    /// What `sources` scans can have at once within `budget` bytes of memory, together.
+    /// The read-ahead of `sources` scans at once within `budget` bytes of memory, together.
     pub fn within(budget: usize, sources: usize) -> Self {
         let requests = 2;
         let span = budget / sources.max(1) / (requests + SPANS_BESIDE);
@@ -175,7 +176,7 @@ async fn fetch(
     Ok(Span { run, index, blocks, bytes, from })
 }
 
-/// Cuts the blocks that count into spans of at most so many bytes, or of one block.
+/// Cuts the blocks that count into spans of at most this number of bytes, or of one block.
 fn cut(index: &RunIndex, run: &RunRef, span_bytes: u64) -> Vec<std::ops::Range<usize>> {
     let mut blocks = index.blocks_within(run.first, run.last);
     let mut spans = Vec::new();

@@ -1,8 +1,9 @@
 //! The newest index, for readers.
 //!
-//! Readers take the highest number that opens: an index that lags is good enough for them, and whoever may create objects
-//! takes nothing from them by planting a higher one. Nothing that a void index decided is carried out before there is a higher one,
-//! so readers need not ask for marks. A pass is stricter, and asks which index counts ([`Current`](crate::Current)).
+//! Readers take the highest number that opens. An index that lags is good enough for them, and
+//! planting a higher number takes nothing from them. No decision of a void index is executed before
+//! there is a higher one, so readers need not ask for marks. A pass is stricter, and asks which
+//! index counts ([`Current`](crate::Current)).
 
 use std::sync::Arc;
 
@@ -15,7 +16,8 @@ use larder_store::{Repository, RepositoryError, StoreErrorKind};
 
 use crate::error::IndexError;
 
-/// How often a listing is repeated when what it named is gone. A pass deletes old manifests once; several in a row mean trouble.
+/// How often a listing is repeated when listed objects are gone. A pass deletes old manifests once;
+/// several in a row mean trouble.
 const LISTINGS: u32 = 5;
 
 /// One index as it was published. Cheap to clone; it never changes.
@@ -23,7 +25,7 @@ const LISTINGS: u32 = 5;
 pub struct IndexSnapshot {
     /// Its number; 0 is the empty index.
     pub number: u64,
-    /// What it says. Of the empty index: nothing, with number 0.
+    /// Its contents. Of the empty index: nothing, with number 0.
     pub manifest: Arc<IndexManifest>,
 }
 
@@ -99,18 +101,18 @@ impl IndexSnapshot {
 pub struct FaultyIndex {
     /// Its number.
     pub number: u64,
-    /// What is wrong with it.
+    /// The reason.
     pub error: RepositoryError,
 }
 
-/// What a look at `index/` found.
+/// The result of a look at `index/`.
 #[derive(Debug)]
 pub struct Newest {
     /// The highest that opens, or the empty index.
     pub snapshot: IndexSnapshot,
-    /// The highest number in use, by whatever.
+    /// The highest number in use, by any object.
     pub highest: u64,
-    /// What lies above the snapshot and does not open, from the highest down.
+    /// The objects above the snapshot that do not open, from the highest down.
     pub faulty: Vec<FaultyIndex>,
     /// The numbers of all indexes, rising.
     pub numbers: Vec<u64>,
@@ -138,7 +140,8 @@ pub(crate) async fn read(repository: &Repository, number: u64) -> Result<Option<
     IndexManifest::decode(repository.keys(), number, &bytes).map(Some).map_err(damaged)
 }
 
-/// The attempt id of the manifest with a number; `None` when there is no such object, zeros when it does not open.
+/// The attempt id of the manifest with a number; `None` when there is no such object, zeros when it
+/// does not open.
 pub(crate) async fn attempt_at(repository: &Repository, number: u64) -> Result<Option<[u8; 16]>, IndexError> {
     Ok(match read_head(repository, number).await {
         Ok(head) => head.map(|head| head.attempt),

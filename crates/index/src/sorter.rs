@@ -1,9 +1,9 @@
 //! Sorting records that come in any order, within a memory budget.
 //!
-//! Records are collected in memory; when that is full they are sorted and spilled to a temporary file, and in the end all
-//! files are merged. Of several records with one key the last one pushed holds. A spill is a run of the index like any other
-//! (`larder_format::run`), sealed under a name that is never used in the repository: what lies on disk meanwhile is as
-//! secret as in the store.
+//! Records are collected in memory. When that is full, they are sorted and spilled to a temporary
+//! file, and in the end all files are merged. Of several records with one key the last one pushed
+//! holds. A spill is a run of the index like any other (`larder_format::run`), sealed under a name
+//! that the repository never uses. So data on disk is as secret as in the store.
 
 use std::fs::File;
 use std::io::Write;
@@ -50,7 +50,8 @@ pub struct Sorter {
 }
 
 impl Sorter {
-    /// A sorter that takes about `budget` bytes of memory and puts its temporary files, which have no name, into `folder`.
+    /// A sorter that takes about `budget` bytes of memory and puts its temporary files, which have
+    /// no name, into `folder`.
     pub fn new(
         repository: &Repository,
         layout: RecordLayout,
@@ -224,7 +225,8 @@ struct Buffer {
 
 impl Buffer {
     fn new(layout: RecordLayout, budget: usize) -> Self {
-        // What is not filled is not touched, and so takes no memory. Growing step by step would take twice as much.
+        // The unfilled part is not touched, and so takes no memory. Growing step by step would take
+        // twice as much.
         let value = if let ValueWidth::Fixed(width) = layout.value { usize::from(width) } else { 64 };
         let record = usize::from(layout.key_len) + LEN_BYTES + value;
         let count = budget.min(RESERVE_MAX) / (record + PLACE_BYTES);

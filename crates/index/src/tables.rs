@@ -1,4 +1,5 @@
-//! The tables with their types: what keys and values mean, and views that read, change and join them.
+//! The tables with their types: the meaning of keys and values, and views that read, change and
+//! join them.
 //!
 //! | table          | key                            | value                                             |
 //! |----------------|--------------------------------|---------------------------------------------------|
@@ -32,7 +33,7 @@ use crate::scan::{Readahead, RunScan};
 use crate::sorter::{Sorted, Sorter};
 use crate::writer::{OBJECT_TARGET, PassRuns, RunWriter};
 
-/// What the keys and values of a table are.
+/// The keys and values of a table.
 pub trait TypedTable: Debug {
     /// Which table.
     const TABLE: Table;
@@ -57,7 +58,7 @@ fn array<const N: usize>(bytes: &[u8], what: &'static str) -> Result<[u8; N], De
     bytes.try_into().map_err(|_| DecodeError::Invalid { what, why: "it has another width" })
 }
 
-/// Where every chunk of the repository lies: one entry a chunk, of the copy that counts.
+/// The place of every chunk of the repository: one entry a chunk, of the copy that counts.
 #[derive(Debug)]
 pub enum Chunks {}
 
@@ -85,7 +86,7 @@ impl TypedTable for Chunks {
     }
 }
 
-/// What is known of every container.
+/// The record of every container.
 #[derive(Debug)]
 pub enum Containers {}
 
@@ -200,7 +201,7 @@ fn wrong_record<T: TypedTable>(key: &[u8]) -> impl FnOnce(DecodeError) -> IndexE
     move |source| IndexError::WrongRecord { table: T::TABLE, key, source }
 }
 
-/// Records with their types. What a [`Cursor`] is for bytes.
+/// Records with their types. A [`Cursor`] is the same for bytes.
 #[derive(Debug)]
 pub struct Records<T, C> {
     cursor: C,
@@ -246,7 +247,7 @@ pub struct Changes<T> {
 }
 
 impl<T: TypedTable> Changes<T> {
-    /// Collects with about `memory` bytes; what does not fit goes to temporary files in `folder`.
+    /// Collects with about `memory` bytes; the rest goes to temporary files in `folder`.
     pub fn new(io: &IndexIo, memory: usize, folder: &Path) -> Result<Self, IndexError> {
         let sorter = Sorter::new(&io.repository, layout_of(T::TABLE), memory, folder)?;
         Ok(Self { sorter, value: Vec::new(), count: 0, table: PhantomData })
@@ -276,7 +277,8 @@ impl<T: TypedTable> Changes<T> {
         Ok(Records::new(self.sorter.finish()?))
     }
 
-    /// Writes them as a run of this age; none when there are none. A pass uses a [`Draft`](crate::Draft), which keeps the ages.
+    /// Writes them as a run of this age; none when there are none. A pass uses a
+    /// [`Draft`](crate::Draft), which keeps the ages.
     pub fn write(self, io: &IndexIo, ids: &PassRuns, age: u64) -> Result<Vec<RunRef>, IndexError> {
         let mut writer = RunWriter::new(io, ids, T::TABLE, age, OBJECT_TARGET);
         writer.push_all(&mut self.sorter.finish()?)?;
@@ -291,8 +293,8 @@ pub struct PartitionedChanges<T> {
 }
 
 impl<T: TypedTable> PartitionedChanges<T> {
-    /// Collects into these ranges of prefixes, which are as [`TableView::partitions`] gives them: rising, and covering everything.
-    /// `memory` is for all of them.
+    /// Collects into these ranges of prefixes, which are as [`TableView::partitions`] gives them:
+    /// rising, and covering everything. `memory` is for all of them.
     pub fn new(
         io: &IndexIo,
         memory: usize,
@@ -358,7 +360,8 @@ impl<T: TypedTable> TableView<T> {
         partitions(&self.runs, count)
     }
 
-    /// All records whose keys have prefixes in `range`, in order, with about `memory` bytes. Blocks on the runtime.
+    /// All records whose keys have prefixes in `range`, in order, with about `memory` bytes. Blocks
+    /// on the runtime.
     pub fn scan(&self, range: RangeInclusive<u64>, memory: usize) -> Records<T, Merge<RunScan>> {
         Records::new(merged(&self.io, &self.runs, range, memory, Tombstones::Drop))
     }
@@ -383,8 +386,9 @@ impl<T: TypedTable> TableView<T> {
         }
     }
 
-    /// Looks up every key of a cursor, whose keys are of this table, and calls `each` with the key, the cursor's value, and the
-    /// table's. `memory` bytes are for the batches. Blocks on the runtime.
+    /// Looks up every key of a cursor, whose keys are of this table, and calls `each` with the key,
+    /// the cursor's value, and the table's. `memory` bytes are for the batches. Blocks on the
+    /// runtime.
     pub fn join(
         &self,
         queries: &mut impl Cursor,
@@ -420,7 +424,7 @@ impl TableView<Streams> {
     }
 }
 
-/// A merge of runs of one table, whatever their ages, newest first to hold.
+/// A merge of runs of one table, of any ages; the newest wins.
 pub fn merged(
     io: &IndexIo,
     runs: &[RunRef],

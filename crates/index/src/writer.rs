@@ -15,8 +15,9 @@ use crate::executor::Task;
 use crate::io::IndexIo;
 use crate::layout::layout_of;
 
-/// Size at which an object of a run is closed. Smaller costs requests and rows of the manifest; larger costs memory of writers, who
-/// have one object growing, one on its way, and the filter of the first being made.
+/// Size at which an object of a run is closed. Smaller costs requests and rows of the manifest.
+/// Larger costs memory of writers, which have one object growing, one on its way, and the filter of
+/// the first being made.
 pub const OBJECT_TARGET: ByteCount = ByteCount::mib(4);
 
 /// Uploads of one writer that may be under way while the next object fills.
@@ -64,7 +65,7 @@ impl<'a> RunWriter<'a> {
 
     /// Adds a record; `None` is a tombstone. Keys rise.
     pub fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), IndexError> {
-        // Ranges of objects are told apart by prefixes, so keys with one prefix stay together.
+        // Ranges of objects are distinguished by prefixes, so keys with one prefix stay together.
         if self.builder.as_ref().is_some_and(|b| b.len() >= self.target.0 && b.last_prefix() != prefix(key)) {
             self.close()?;
         }
@@ -100,7 +101,7 @@ impl<'a> RunWriter<'a> {
         Ok(())
     }
 
-    /// Waits until at most so many uploads are under way.
+    /// Waits until at most this number of uploads is under way.
     fn settle(&mut self, most: usize) -> Result<(), IndexError> {
         while self.uploads.len() > most {
             let Some(upload) = self.uploads.pop_front() else { break };

@@ -16,8 +16,8 @@ const LISTING_BUFFER: usize = 128 << 10;
 /// A name list larger than this is freed instead of being reused for the next directory.
 const REUSED_BYTES_MAX: usize = 1 << 20;
 
-/// An open directory. All work on what it holds goes through its descriptor, so renames above it do not matter and paths may be
-/// longer than the kernel's limit.
+/// An open directory. All work on its entries goes through its descriptor. So renames above it do
+/// not matter, and paths may be longer than the kernel's limit.
 #[derive(Debug)]
 pub(crate) struct Directory {
     descriptor: OwnedFd,
@@ -25,12 +25,13 @@ pub(crate) struct Directory {
     pub(crate) inode: u64,
 }
 
-/// What an opened directory is needed for.
+/// The purpose of an opened directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Reaching a known name below it: needs no read permission. Symlinks are followed.
     Passage,
-    /// Reaching known names below it when it could not be opened for listing. Symlinks are not followed.
+    /// Reaching known names below it when it could not be opened for listing. Symlinks are not
+    /// followed.
     BarePassage,
     /// Reading its names. Symlinks are not followed.
     Listing,
@@ -79,7 +80,8 @@ impl AsFd for Directory {
 
 /// The names in one directory, sorted by their bytes, each once.
 ///
-/// Names lie one after the other in one buffer, each with its closing NUL, and are handed to the kernel from there without a copy.
+/// Names are one after the other in one buffer, each with its closing NUL, and are passed to the
+/// kernel from there without a copy.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     bytes: Vec<u8>,
@@ -89,8 +91,8 @@ pub(crate) struct Names {
 
 #[derive(Debug, Clone, Copy)]
 struct NameRef {
-    /// The first eight bytes as a big-endian number: settles nearly every comparison. Padding with zeros keeps the order, because
-    /// names hold no NUL.
+    /// The first eight bytes as a big-endian number: decides nearly every comparison. Padding with
+    /// zeros keeps the order, because names hold no NUL.
     head: u64,
     offset: usize,
 }
@@ -102,7 +104,7 @@ impl NameRef {
 }
 
 impl Names {
-    /// Adds every name the directory lists. What was read before an error stays.
+    /// Adds every name the directory lists. Names read before an error stay.
     pub(crate) fn read(&mut self, directory: &Directory, buffer: &mut ListingBuffer) -> Result<(), Errno> {
         let mut listing = RawDir::new(directory, buffer.space());
         while let Some(entry) = listing.next() {
@@ -127,7 +129,8 @@ impl Names {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Sorts, and drops names listed twice, as can happen when the directory changes while it is listed.
+    /// Sorts, and drops names listed twice, as can happen when the directory changes while it is
+    /// listed.
     pub(crate) fn sort(&mut self) {
         let Self { bytes, order, .. } = self;
         let compare = |a: &NameRef, b: &NameRef| {

@@ -1,11 +1,14 @@
-//! What is left out of a backup, or taken into a restore: patterns, marker files, size.
+//! Files to leave out of a backup, or to include in a restore: patterns, marker files, size.
 //!
-//! Patterns mean what they mean in restic. `/a/b` is anchored at the root of the file system, `a/b` matches anywhere; a pattern
-//! matches a path when it matches it or one of the folders above it. A leading `!` takes back what earlier patterns of the same list
-//! matched; the last matching pattern wins. A folder that is left out is not entered, so nothing inside can be taken back unless the
-//! folder itself is (`/home/u/*` and then `!/home/u/keep` works, because the second matches all below `keep`).
+//! Patterns have the same meaning as in restic. `/a/b` is anchored at the root of the file system,
+//! and `a/b` matches anywhere. A pattern matches a path when it matches it or one of the folders
+//! above it. A leading `!` includes again what earlier patterns of the same list matched; the last
+//! matching pattern wins. A folder that is left out is not entered. So nothing inside can be
+//! included again unless the folder itself is (`/home/u/*` and then `!/home/u/keep` works, because
+//! the second matches all below `keep`).
 //!
-//! All patterns of a list are compiled into one automaton: the time for a path does not grow with the number of patterns.
+//! All patterns of a list are compiled into one automaton: the time for a path does not grow with
+//! the number of patterns.
 
 use std::fmt;
 
@@ -20,11 +23,12 @@ use crate::glob::{self, Malformed, text_of};
 use crate::path_text::PathText;
 use crate::stat::Stat;
 
-/// Memory all patterns of one list may take compiled. Ten thousand ordinary patterns take a tenth of it.
+/// Memory all patterns of one list may take compiled. Ten thousand ordinary patterns take a tenth
+/// of it.
 const COMPILED_BYTES_MAX: usize = 128 << 20;
 
-/// Components of a pattern that are looked at to see whether something below a folder may match. Deeper ones count as "may".
-/// Each takes four of the 250 levels of nesting the compiler allows.
+/// Components of a pattern that are looked at to see whether something below a folder may match.
+/// Deeper ones count as "may". Each takes four of the 250 levels of nesting the compiler allows.
 const LEADING_COMPONENTS_MAX: usize = 48;
 
 /// Whether upper and lower case are different.
@@ -51,13 +55,13 @@ pub enum PatternError {
     /// All patterns of the list together need too much memory.
     #[error("the patterns are too many or too complex: {source}")]
     TooLarge {
-        /// What the compiler said.
+        /// The message of the compiler.
         source: Box<regex::Error>,
     },
 }
 
 impl PatternError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Empty | Self::Malformed { .. } | Self::TooLarge { .. } => ErrorKind::BadRequest,
@@ -65,7 +69,7 @@ impl PatternError {
     }
 }
 
-/// What a list of patterns says about a path.
+/// The verdict of a list of patterns on a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The path, or a folder above it, matches, and no later `!` pattern takes it back.
@@ -194,7 +198,7 @@ impl Parsed {
                 name => components.push(Some(name.to_owned())),
             }
         }
-        // At the end it stands for nothing as well as for anything, and what lies below a match matches anyway.
+        // At the end it matches nothing as well as anything, and paths below a match also match.
         while components.len() > 1 && components.last().is_some_and(Option::is_none) {
             components.pop();
         }
@@ -219,7 +223,8 @@ impl Parsed {
         Ok(out)
     }
 
-    /// Matches paths below which an anchored pattern may match something; only its components up to the first `**` tell.
+    /// Matches paths below which an anchored pattern may match something; only its components up to
+    /// the first `**` tell.
     fn leading(&self) -> Result<String, Malformed> {
         if !self.is_anchored || self.is_negated {
             return Ok("[a&&b]".to_owned());
@@ -238,12 +243,13 @@ impl Parsed {
     }
 }
 
-/// A file whose presence means that the contents of its folder are not wanted. The folder itself and the file are kept.
+/// A file whose presence means that the contents of its folder are not wanted. The folder itself
+/// and the file are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TagFile {
     /// Its name, a single component.
     name: Vec<u8>,
-    /// What it must begin with; nothing: anything goes.
+    /// The required beginning; empty: any.
     header: Vec<u8>,
 }
 
@@ -251,12 +257,12 @@ pub struct TagFile {
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("{} is not the name of a file in a folder", PathText(.given))]
 pub struct TagFileError {
-    /// What was given.
+    /// The given text.
     pub given: Vec<u8>,
 }
 
 impl TagFileError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         ErrorKind::BadRequest
     }
@@ -308,7 +314,8 @@ impl TagFile {
 /// Everything that keeps paths out of a backup.
 #[derive(Default)]
 pub struct Excludes {
-    /// A path that one of these matches is left out. Lists do not know of one another: `!` works within its own.
+    /// A path that one of these matches is left out. Lists do not know of one another: `!` works
+    /// within its own.
     pub patterns: Vec<PathMatcher>,
     /// The contents of folders that hold one of these are left out.
     pub tags: Vec<TagFile>,

@@ -5,11 +5,13 @@ use rustix::fd::AsFd;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-/// Runs a file may be divided into. Past that, runs with short holes between them are joined (the zeros are read and stored, and
-/// deduplicate well), so that memory and metadata stay small however shattered a file is.
+/// Runs a file may be divided into. Past that, runs with short holes between them are joined: the
+/// zeros are read and stored, and deduplicate well. So memory and metadata stay small for any
+/// fragmentation of a file.
 const EXTENTS_MAX: usize = 1 << 16;
 
-/// The data runs of a file of `size` bytes; `None` when it is one run without holes, or the file system cannot tell.
+/// The data runs of a file of `size` bytes; `None` when it is one run without holes, or the file
+/// system cannot tell.
 pub(crate) fn data_extents(file: impl AsFd, size: u64) -> Result<Option<Vec<Extent>>, Errno> {
     collect(size, EXTENTS_MAX, |offset| {
         let start = match seek(&file, SeekFrom::Data(offset)) {
@@ -44,7 +46,8 @@ fn collect(
     let mut offset = 0;
     while offset < size {
         let (start, end) = match next(offset)? {
-            // An answer that does not move forward is a file system's mistake; the rest is then read as data.
+            // An answer that does not move forward is a file system's mistake; the rest is then
+            // read as data.
             Next::Run { end, .. } if end <= offset => (offset, size),
             Next::Run { start, end } => (start.max(offset), end.min(size)),
             Next::End => break,

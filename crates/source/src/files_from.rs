@@ -1,7 +1,7 @@
 //! Reads lists of paths to back up: `--files-from`, `--files-from-verbatim`, `--files-from-raw`.
 //!
-//! A list that names nothing is an error, and so is one that was cut off: a backup of less than was meant must not look like a
-//! good one. Whether the paths exist is the walk's business; only patterns are looked up here.
+//! An empty or truncated list is an error: an incomplete backup must not look like a good one.
+//! Whether the paths exist is the walk's business; only patterns are looked up here.
 
 use std::fs;
 use std::io::{self, Read};
@@ -18,7 +18,8 @@ use crate::path_text::PathText;
 /// How a list is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListFormat {
-    /// One shell pattern a line; space around it does not count, empty lines and lines that begin with `#` are skipped.
+    /// One shell pattern a line; space around it does not count, empty lines and lines that begin
+    /// with `#` are skipped.
     Patterns,
     /// One path a line, exactly as it stands; empty lines are skipped.
     Verbatim,
@@ -34,7 +35,7 @@ pub enum ListError {
     Read {
         /// Name of the list.
         list: Vec<u8>,
-        /// What the system said.
+        /// The message of the system.
         source: io::Error,
     },
     /// No path in it, or no pattern in it matches anything.
@@ -76,7 +77,7 @@ pub enum ListError {
 }
 
 impl ListError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Read { .. } => ErrorKind::Resource,
@@ -89,12 +90,12 @@ impl ListError {
     }
 }
 
-/// What a list names.
+/// The contents of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     /// Paths, as written or as found.
     pub paths: Vec<Vec<u8>>,
-    /// Patterns that match nothing: to be reported, they are probably not what was meant.
+    /// Patterns that match nothing: they are reported, because they are probably mistakes.
     pub unmatched: Vec<Vec<u8>>,
 }
 
@@ -155,7 +156,8 @@ pub fn parse_list(list: &[u8], contents: &[u8], format: ListFormat, base: &[u8])
     Ok(listed)
 }
 
-/// The existing paths a pattern matches, sorted; `None` when it cannot be understood. Folders that cannot be read match nothing.
+/// The existing paths a pattern matches, sorted; `None` when it cannot be understood. Folders that
+/// cannot be read match nothing.
 fn expand(pattern: &[u8], base: &[u8]) -> Option<Vec<Vec<u8>>> {
     let start: &[u8] = if pattern.starts_with(b"/") { b"/" } else { b"" };
     let mut found: Vec<Vec<u8>> = vec![start.to_vec()];

@@ -13,15 +13,15 @@ use crate::xattrs::{self, Place, XattrError};
 
 /// An entry as one `statx` (and `readlink`) told it, and a hold on the directory it was found in.
 ///
-/// What costs more is done on request, because unchanged files need none of it: extended attributes with [`Found::complete`],
-/// contents and holes with [`Found::open`]. A change of attributes changes the `ctime`, so comparing entries before completing
-/// them is safe.
+/// Expensive parts are read on request, because unchanged files need none of them: extended
+/// attributes with [`Found::complete`], contents and holes with [`Found::open`]. A change of
+/// attributes changes the `ctime`, so comparing entries before completing them is safe.
 ///
 /// Every value keeps its directory open. Do not collect them by the thousand.
 #[derive(Debug)]
 pub struct Found {
-    /// What is known. [`Found::open`] and [`Found::complete`] bring it up to date. Extended attributes are empty and the holes
-    /// of files unknown until then.
+    /// The known facts. [`Found::open`] and [`Found::complete`] bring it up to date. Extended
+    /// attributes are empty and the holes of files unknown until then.
     pub entry: Entry,
     pub(crate) directory: Arc<Directory>,
     pub(crate) stat: Stat,
@@ -42,26 +42,28 @@ impl Found {
 
     /// Whether further names of the same file may follow as hard links to this entry.
     ///
-    /// Should this entry not make it into the version (its contents cannot be read), the entries that link to its path must not
-    /// either as they are: give the next one contents of its own with [`Found::unlink`], and point the others there.
+    /// If this entry is left out of the version (its contents cannot be read), entries that link to
+    /// its path must change too. Give the next one contents of its own with [`Found::unlink`], and
+    /// point the others there.
     pub fn may_be_linked_to(&self) -> bool {
         self.stat.links > 1 && self.stat.file_type != FileType::Directory
     }
 
-    /// Whether this is a block device or FIFO that was asked for by its own path with `WalkOptions::read_special`: what is in it is
-    /// to be stored, by means of [`Found::open_special`].
+    /// Whether this is a block device or FIFO that was requested by its own path with
+    /// `WalkOptions::read_special`. Its contents are stored by means of [`Found::open_special`].
     pub fn is_special_stream(&self) -> bool {
         self.is_special_stream
     }
 
-    /// Opens a block device or FIFO to read what is in it, and makes its entry a regular file. The size of a FIFO is known only after
-    /// [`FileReader::finish`]; opening one waits until something writes to it.
+    /// Opens a block device or FIFO to read its contents, and makes its entry a regular file. The
+    /// size of a FIFO is known only after [`FileReader::finish`]; opening one waits until something
+    /// writes to it.
     pub fn open_special(&mut self) -> Result<FileReader, ReadError> {
         FileReader::open_special(self)
     }
 
-    /// Makes an [`EntryKind::HardLink`] an entry of its own again, for when the entry it points to is missing from the version.
-    /// Any other kind stays as it is.
+    /// Makes an [`EntryKind::HardLink`] an entry of its own again, for when the entry it points to
+    /// is missing from the version. Any other kind stays as it is.
     pub fn unlink(&mut self) -> Result<(), ReadError> {
         if !matches!(self.entry.kind, EntryKind::HardLink { .. }) {
             return Ok(());
@@ -79,8 +81,9 @@ impl Found {
         }
     }
 
-    /// Reads the extended attributes by name, for everything that is not going to be opened. Returns what could not be read. (A hard
-    /// link has those of the entry it points to and needs none.)
+    /// Reads the extended attributes by name, for everything that is not going to be opened.
+    /// Returns the errors of attributes that could not be read. (A hard link has those of the entry
+    /// it points to and needs none.)
     pub fn complete(&mut self) -> Vec<XattrError> {
         let place = Place::Name { directory: &self.directory, name: self.name(), follow: self.follow };
         let attributes = xattrs::read(&place, &self.entry.path);
@@ -88,15 +91,16 @@ impl Found {
         attributes.problems
     }
 
-    /// Reads the extended attributes of the opened file: cheaper than [`Found::complete`], and certain to be those of the
-    /// file whose contents are read. Returns what could not be read.
+    /// Reads the extended attributes of the opened file: cheaper than [`Found::complete`], and
+    /// certain to be those of the file whose contents are read. Returns the errors of attributes
+    /// that could not be read.
     pub fn complete_from(&mut self, reader: &FileReader) -> Vec<XattrError> {
         let attributes = xattrs::read(&Place::Open(reader.as_fd()), &self.entry.path);
         self.entry.xattrs = attributes.found;
         attributes.problems
     }
 
-    /// Takes over what a later look at the same name said.
+    /// Uses the result of a later look at the same name.
     pub(crate) fn refresh(&mut self, stat: Stat, kind: EntryKind) {
         if (stat.uid, stat.gid) != (self.stat.uid, self.stat.gid) {
             // The names belong to the old numbers; without a name a restore goes by number.
@@ -114,12 +118,13 @@ impl Found {
         self.stat = stat;
     }
 
-    /// Opens a regular file for reading and brings the entry up to date with what was opened: metadata, size and holes are those
-    /// of the open file, so that the entry and the bytes belong together even if the file changed since the walk passed.
+    /// Opens a regular file for reading and updates the entry: metadata, size and holes are those
+    /// of the open file. So the entry and the bytes agree even if the file changed since the walk.
     ///
-    /// Never hangs and never follows a link: should something else have taken the file's place, that is an error. (Another
-    /// regular file in its place, as left by programs that replace a file to save it, is read instead, unless the entry may be
-    /// the target of hard links.) A hard link must go through [`Found::unlink`] first.
+    /// Never hangs and never follows a link: should something else have taken the file's place,
+    /// that is an error. (Programs that save a file may replace it by another regular file. That
+    /// one is read instead, unless the entry may be the target of hard links.) A hard link must go
+    /// through [`Found::unlink`] first.
     pub fn open(&mut self) -> Result<FileReader, ReadError> {
         FileReader::open(self)
     }

@@ -1,11 +1,12 @@
 //! Shell patterns for names and paths, as regular expressions.
 //!
-//! The language is that of Go's `filepath.Match`, which restic uses: `*` any run of characters, `?` one character, `[a-z]` and
-//! `[^a-z]` one of a set, `\` takes the next character as it is; none of them matches `/`. `**` as a whole component stands for
-//! any number of components, none included.
+//! The language is that of Go's `filepath.Match`, which restic uses. `*` is any run of characters,
+//! `?` one character, `[a-z]` and `[^a-z]` one of a set. `\` takes the next character literally.
+//! None of them matches `/`. `**` as a whole component stands for any number of components, none
+//! included.
 //!
-//! Patterns speak of characters, paths are bytes. Both are first made text by [`text_of`], which gives every byte that is not
-//! UTF-8 a character of its own.
+//! Patterns speak of characters, paths are bytes. Both are first made text by [`text_of`], which
+//! gives every byte that is not UTF-8 a character of its own.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -35,13 +36,15 @@ pub(crate) fn has_wildcards(pattern: &[u8]) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// Appends an expression that matches one path component. To be compiled with `u` (Unicode) on and `s` on.
+/// Appends an expression that matches one path component. To be compiled with `u` (Unicode) on and
+/// `s` on.
 pub(crate) fn push_component(out: &mut String, pattern: &str) -> Result<(), Malformed> {
     let mut rest = pattern.chars();
     let mut literal = [0; 4];
     while let Some(character) = rest.next() {
         match character {
-            // A run of bytes: smaller automata than a run of characters, and the same thing, since what follows starts a character.
+            // A run of bytes: it makes smaller automata than a run of characters and means the
+            // same, since the next part begins with a character.
             '*' => out.push_str("(?-u:[^/]*)"),
             '?' => out.push_str("[^/]"),
             '[' => push_set(out, &mut rest)?,

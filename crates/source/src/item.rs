@@ -1,4 +1,4 @@
-//! What a walk says: entries, what was left out on purpose, what is missing.
+//! The results of a walk: entries, excluded entries, and missing ones.
 //!
 //! Every path a walk passes over is one of these, so that a report can name it.
 
@@ -9,20 +9,20 @@ use thiserror::Error;
 use crate::found::Found;
 use crate::path_text::PathText;
 
-/// What the walk yields.
+/// A result of the walk.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "nearly every item is the large one")]
 pub enum Item {
     /// An entry for the version.
     Found(Found),
-    /// Something left out on purpose, with all that lies below it.
+    /// An entry that was excluded, with all below it.
     Skipped {
         /// Its path.
         path: Vec<u8>,
         /// Why.
         reason: SkipReason,
     },
-    /// Something that is missing from the version, with all that lies below it, against the user's wish.
+    /// An entry that is missing from the version, with all below it, against the user's wish.
     Problem(Problem),
 }
 
@@ -31,11 +31,12 @@ pub enum Item {
 pub enum SkipReason {
     /// A socket has no contents and means nothing without the program that made it.
     Socket,
-    /// It lies on another file system than the root it was found under.
+    /// It is on another file system than the root under which it was found.
     OtherFileSystem,
     /// A pattern matches it.
     Pattern,
-    /// It is a folder with a tag file; the folder and the tag are in the version, its other contents are not.
+    /// It is a folder with a tag file; the folder and the tag are in the version, its other
+    /// contents are not.
     Tagged,
     /// It is a larger file than wanted.
     TooLarge,
@@ -47,51 +48,52 @@ pub enum SkipReason {
 pub struct Problem {
     /// The path, relative to `/`.
     pub path: Vec<u8>,
-    /// What went wrong.
+    /// The problem.
     #[source]
     pub error: WalkError,
 }
 
-/// What can go wrong with one path.
+/// Problems with one path.
 #[derive(Debug, Error)]
 pub enum WalkError {
     /// A path that was asked for does not exist.
     #[error("no such file or folder")]
     NotFound,
-    /// A path that was asked for leads through something that is no folder.
+    /// A requested path goes through something that is no folder.
     #[error("a part of the path is not a folder")]
     NotADirectory,
-    /// A path that was asked for lies inside another one, but behind a symlink, which is not followed there.
+    /// A requested path is inside another one, but behind a symlink, which is not followed there.
     #[error("lies behind a symbolic link inside another given path; give its real path")]
     BehindSymlink,
     /// Listed, but gone when looked at.
     #[error("vanished while the folder was read")]
     Vanished,
-    /// A directory was replaced or moved while the walk was in or before it; what it held is missing.
+    /// A directory was replaced or moved while the walk was in or before it; its contents are
+    /// missing.
     #[error("the folder was moved or replaced while it was read")]
     Moved,
     /// The metadata could not be read.
     #[error("cannot read metadata: {source}")]
     Stat {
-        /// What the system said.
+        /// The message of the system.
         source: io::Error,
     },
     /// A directory could not be opened; its own entry is in the version.
     #[error("cannot open the folder: {source}")]
     OpenDirectory {
-        /// What the system said.
+        /// The message of the system.
         source: io::Error,
     },
-    /// A directory could not be listed to its end; what was listed is in the version.
+    /// A directory could not be listed to its end; the listed entries are in the version.
     #[error("cannot list the folder: {source}")]
     List {
-        /// What the system said.
+        /// The message of the system.
         source: io::Error,
     },
     /// The target of a symlink could not be read.
     #[error("cannot read the symbolic link: {source}")]
     ReadLink {
-        /// What the system said.
+        /// The message of the system.
         source: io::Error,
     },
 }

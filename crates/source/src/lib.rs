@@ -1,18 +1,24 @@
-//! What is backed up, and where it is restored.
+//! The sources of backups, and the targets of restores.
 //!
-//! The reading half turns things of the outside world into entries (`larder_format::entry`) and bytes:
+//! The reading half turns things of the outside world into entries (`larder_format::entry`) and
+//! bytes:
 //!
-//! * [`walk`]: a file tree, in the order of a version's metadata stream, with what was left out and what went wrong;
-//! * [`read`]: the bytes of one file, without its holes, and an honest word on whether it changed meanwhile;
+//! * [`walk`]: a file tree, in the order of a version's metadata stream, with excluded entries and
+//!   problems;
+//! * [`read`]: the bytes of one file, without its holes, and an honest word on whether it changed
+//!   meanwhile;
 //! * [`exclude`], [`pattern_file`], [`files_from`]: which paths are wanted;
 //! * [`stream`]: standard input and the output of a command.
 //!
-//! The restoring half is [`target`]: entries and bytes become files below one folder again, with all their metadata.
+//! The restoring half is [`target`]: entries and bytes become files below one folder again, with
+//! all their metadata.
 //!
-//! Everything here blocks: callers run it on plain threads. Nothing here knows chunks, containers or versions. A problem with
-//! one path is a value that names it, never the end of the walk; what to do about it is the caller's choice.
+//! Everything here blocks: callers run it on plain threads. Nothing here knows chunks, containers
+//! or versions. A problem with one path is a value that names it, never the end of the walk; the
+//! caller decides what to do.
 //!
-//! Linux only: descriptors, `statx` and `/proc/self/fd` are used directly. Above this crate: `lnode`. Below: `format`.
+//! Linux only: descriptors, `statx` and `/proc/self/fd` are used directly. Above this crate:
+//! `lnode`. Below: `format`.
 
 mod directory;
 mod extents;

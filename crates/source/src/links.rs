@@ -1,12 +1,13 @@
 //! Finds the further names of files that have several.
 //!
-//! Only inodes with names still to come are kept, so memory follows the number of unfinished hard-link groups, not of files.
+//! Only inodes with names still to come are kept, so memory follows the number of unfinished
+//! hard-link groups, not of files.
 
 use std::collections::HashMap;
 
 use crate::stat::{InodeId, Stat};
 
-/// Inodes of which some names have been met and others not.
+/// Inodes with some names that the walk has met and others that it has not.
 #[derive(Debug, Default)]
 pub(crate) struct LinkTable {
     open: HashMap<InodeId, Group>,
@@ -20,7 +21,8 @@ struct Group {
 }
 
 impl LinkTable {
-    /// Path of the first name of this inode, or `None` when this is the first (which is then remembered).
+    /// Path of the first name of this inode, or `None` when this is the first (which is then
+    /// remembered).
     pub(crate) fn meet(&mut self, stat: &Stat, path: &[u8]) -> Option<Vec<u8>> {
         if stat.links < 2 {
             return None;
@@ -67,7 +69,8 @@ mod tests {
         assert!(table.open.is_empty());
     }
 
-    /// File systems give the number of a removed file to a new one; contents of the old must not be taken for its.
+    /// File systems reuse the number of a removed file; contents of the old file must not count as
+    /// those of the new one.
     #[test]
     fn the_same_number_born_at_another_time_is_another_file() {
         let mut table = LinkTable::default();

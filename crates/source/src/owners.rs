@@ -1,7 +1,8 @@
 //! Names of users and groups, each looked up once.
 //!
-//! The system's own lookup is used (NSS), so names from a directory service are found as well. One lookup may take a network
-//! round trip; a tree has few owners, so the answers, also "unknown", are kept for the whole walk.
+//! The system's own lookup is used (NSS), so names from a directory service are found as well. One
+//! lookup may take a network round trip; a tree has few owners, so the answers, also "unknown", are
+//! kept for the whole walk.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,7 +39,8 @@ impl Owners {
     }
 }
 
-/// The owner of the entry before is nearly always the owner of this one: one comparison instead of a hash.
+/// The owner of the entry before is nearly always the owner of this one: one comparison instead of
+/// a hash.
 fn cached(
     last: &mut Option<(u32, Option<Arc<str>>)>,
     known: &mut HashMap<u32, Option<Arc<str>>>,

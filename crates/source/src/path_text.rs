@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-/// Shows path bytes: UTF-8 as it is, everything else (other bytes, control and direction-changing characters, backslash)
-/// as an escape, so that two different paths never look the same and no name can forge a line of a report.
+/// Shows path bytes. UTF-8 is shown as it is, and everything else (other bytes, control and
+/// direction-changing characters, backslash) as an escape. So two different paths never look the
+/// same, and no name can forge a line of a report.
 #[derive(Debug, Clone, Copy)]
 pub struct PathText<'a>(pub &'a [u8]);
 

@@ -25,7 +25,7 @@ pub enum PatternFileError {
 }
 
 impl PatternFileError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::UnsetVariable { .. } | Self::BadVariable { .. } => ErrorKind::BadRequest,
@@ -33,9 +33,10 @@ impl PatternFileError {
     }
 }
 
-/// The patterns in `contents`, with `$NAME` and `${NAME}` replaced by what `variable` gives.
+/// The patterns in `contents`, with `$NAME` and `${NAME}` replaced by the results of `variable`.
 ///
-/// Space around a line does not count, lines that are empty or begin with `#` are skipped, `$$` is a dollar sign.
+/// Space around a line does not count, lines that are empty or begin with `#` are skipped, `$$` is
+/// a dollar sign.
 pub fn parse_patterns(
     contents: &[u8],
     variable: impl Fn(&[u8]) -> Option<Vec<u8>>,

@@ -1,14 +1,16 @@
-//! Reads one file, holes left out, and says honestly what happened to it meanwhile.
+//! Reads one file, holes left out, and reports all changes to it meanwhile.
 //!
-//! The backup pipeline opens a [`FileReader`] through [`Found::open`], reads until 0, and calls [`FileReader::finish`], which
-//! makes the entry agree with the bytes that were really delivered and tells how the file changed, if it did.
+//! The backup pipeline opens a [`FileReader`] through [`Found::open`], reads until 0, and calls
+//! [`FileReader::finish`]. This makes the entry agree with the delivered bytes and tells how the
+//! file changed, if it did.
 //!
 //! Invariants
-//! * Bytes delivered = `entry.stored_bytes()` after `finish`, whatever another process did to the file.
-//! * Never blocks on what is not a regular file, never follows a symlink.
+//! * Bytes delivered = `entry.stored_bytes()` after `finish`, whatever another process does to the
+//!   file.
+//! * Never blocks on anything but a regular file, never follows a symlink.
 //!
-//! Not here: buffers. 256 KiB to 8 MiB a call is a good size; small files need one call, as long as the buffer has room
-//! for one byte more than the file.
+//! Not here: buffers. 256 KiB to 8 MiB a call is a good size. Small files need one call, as long as
+//! the buffer has room for one byte more than the file.
 
 use std::io;
 use std::sync::Arc;
@@ -53,7 +55,7 @@ pub enum ReadError {
     Open {
         /// Path of the entry.
         path: Vec<u8>,
-        /// What the system said.
+        /// The message of the system.
         source: io::Error,
     },
     /// It could not be read from some point on.
@@ -63,7 +65,7 @@ pub enum ReadError {
         path: Vec<u8>,
         /// Where in the file.
         offset: u64,
-        /// What the system said.
+        /// The message of the system.
         source: io::Error,
     },
 }
@@ -80,7 +82,8 @@ impl ReadError {
     }
 }
 
-/// How a file changed while it was read. What was read is in the version, but it may be a mixture of old and new.
+/// How a file changed while it was read. The bytes that were read are in the version, but may be a
+/// mixture of old and new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Change {
     /// It is longer now; the entry has the old length.
@@ -101,7 +104,8 @@ pub enum Change {
         /// Size the entry has now.
         stored: u64,
     },
-    /// It could be read only in part, though it is as long as before; the entry ends where the reading ended.
+    /// It could be read only in part, though it is as long as before; the entry ends where the
+    /// reading ended.
     #[error("could be read only to byte {stored} of {size}")]
     CutShort {
         /// Size when opened.
@@ -109,7 +113,8 @@ pub enum Change {
         /// Size the entry has now.
         stored: u64,
     },
-    /// It holds more than its size says, as files in `/proc` do; only as much as its size says is stored.
+    /// It holds more than its size says, as files in `/proc` do; only as much as its size says is
+    /// stored.
     #[error("holds more than the {size} bytes of its size")]
     LongerThanItsSize {
         /// The size it has.
@@ -176,7 +181,7 @@ impl FileReader {
             other => other,
         };
         let opened = match opened {
-            // A file server holds a lease on it and is now asked to give it up.
+            // A file server holds a lease on it and is now asked to release it.
             Err(Errno::AGAIN) => open_patiently(found),
             other => other,
         };
@@ -206,7 +211,7 @@ impl FileReader {
         Ok(Self { file, path, opened: stat, runs, run, delivered: 0, ended_early_at: None, has_more: false, way })
     }
 
-    /// Opens a block device or FIFO to read what is in it. A FIFO without a writer waits for one.
+    /// Opens a block device or FIFO to read its contents. A FIFO without a writer waits for one.
     pub(crate) fn open_special(found: &mut Found) -> Result<Self, ReadError> {
         let path = found.entry.path.clone();
         let file_type = found.stat.file_type;
@@ -242,7 +247,8 @@ impl FileReader {
         (self.way == Way::Seekable).then(|| self.delivered + left())
     }
 
-    /// Reads on into the front of `buffer`; 0 is the end. What follows the bytes read may be overwritten, too.
+    /// Reads on into the front of `buffer`; 0 is the end. The rest of the buffer may be
+    /// overwritten, too.
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize, ReadError> {
         if buffer.is_empty() || self.ended_early_at.is_some() {
             return Ok(0);
@@ -272,14 +278,15 @@ impl FileReader {
         Ok(got)
     }
 
-    /// The same file, to be read at other places by other threads. `None` where what is delivered is not simply the file from
-    /// front to back: it has holes, or no size.
+    /// The same file, to be read at other places by other threads. `None` if the delivered bytes
+    /// are not simply the file from front to back: it has holes, or no size.
     pub fn elsewhere(&self) -> Option<Elsewhere> {
         let is_plain = self.way == Way::Seekable && self.runs.is_empty() && self.run.offset == self.delivered;
         is_plain.then(|| Elsewhere { file: self.file.clone(), size: self.opened.size })
     }
 
-    /// Goes on behind the next `bytes`: they were read by way of [`Self::elsewhere`] and count as delivered.
+    /// Continues behind the next `bytes`: they were read by way of [`Self::elsewhere`] and count as
+    /// delivered.
     pub fn pass(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.run.length, "no more can be passed than was to come");
         let bytes = bytes.min(self.run.length);
@@ -287,10 +294,12 @@ impl FileReader {
         self.delivered += bytes;
     }
 
-    /// Ends the reading: makes `entry` agree with what was delivered and says how the file changed since it was opened.
+    /// Ends the reading: makes `entry` agree with the delivered bytes and says how the file changed
+    /// since it was opened.
     ///
-    /// To be called after an error in the middle as well, when the bytes read so far are to be kept. Reading must have come to
-    /// its end (0 or an error), or what was not asked for counts as cut off.
+    /// To be called after an error in the middle as well, when the bytes read so far are to be
+    /// kept. Reading must have reached its end (0 or an error); otherwise, the rest counts as cut
+    /// off.
     pub fn finish(self, entry: &mut Entry) -> Finished {
         if self.way == Way::Stream {
             entry.kind = EntryKind::File { size: self.delivered, extents: None };
@@ -321,7 +330,8 @@ impl FileReader {
         Finished { stored: self.delivered, change }
     }
 
-    /// Looks for contents of a file that says to have none: only that case is not covered by asking for one byte more.
+    /// Looks for contents of a file that says to have none: only that case is not covered by asking
+    /// for one byte more.
     fn look_beyond(&mut self, buffer: &mut [u8]) -> Result<(), ReadError> {
         if self.opened.size == 0 && !self.has_more {
             self.has_more = self.read_at(&mut buffer[..1], 0)? > 0;
@@ -344,9 +354,9 @@ impl FileReader {
     }
 }
 
-/// Opens a file that cannot be opened without waiting. That waits for nothing but the end of a lease (the kernel sees to it that this
-/// takes less than a minute), because what is opened is known to be a regular file: first a descriptor that gives no access is
-/// taken and looked at, then that very file is opened.
+/// Opens a file that cannot be opened without waiting. It waits only for the end of a lease, which
+/// the kernel limits to less than a minute, because the file is known to be regular. First it takes
+/// a descriptor without access and looks at it, then it opens that very file.
 fn open_patiently(found: &Found) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let place = openat(&*found.directory, found.name(), flags, Mode::empty())?;
@@ -379,8 +389,8 @@ impl Elsewhere {
         self.size
     }
 
-    /// Fills `buffer` with what lies at `offset`; `false` when there is not so much, or it cannot be read. Why not is for the
-    /// [`FileReader`] to find out, when it comes there.
+    /// Fills `buffer` with the bytes at `offset`; `false` when there are too few, or they cannot be
+    /// read. Why not is for the [`FileReader`] to find out, when it comes there.
     pub fn fill(&self, buffer: &mut [u8], offset: u64) -> bool {
         let mut filled = 0;
         while filled < buffer.len() {

@@ -1,9 +1,9 @@
-//! The paths a backup was asked for, made into one plan of what to visit.
+//! The requested paths of a backup, made into one plan of the walk.
 //!
-//! A version's root is `/`: every root is made absolute and cleaned by its text alone (`..` takes away the component before it,
-//! as a shell's `cd` does; no symlink is looked at). A path given twice, or inside another, needs nothing more than the outer one; it
-//! stays in the plan all the same, so that the walk can report it when it turns out not to exist, and can enter it when it lies
-//! on another file system.
+//! A version's root is `/`. Every root is made absolute and cleaned by its text alone: `..` removes
+//! the component before it, as a shell's `cd` does, and no symlink is looked at. A path given
+//! twice, or inside another, needs only the outer one. It stays in the plan nevertheless. So the
+//! walk can report it when it does not exist, and can enter it on another file system.
 
 use larder_format::ErrorKind;
 use thiserror::Error;
@@ -34,7 +34,7 @@ pub enum RootsError {
 }
 
 impl RootsError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Empty | Self::EmptyPath | Self::Nul { .. } | Self::RelativeBase { .. } => ErrorKind::BadRequest,
@@ -42,7 +42,7 @@ impl RootsError {
     }
 }
 
-/// The paths to walk, and the folders that lead to them.
+/// The paths to walk, and the folders above them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roots {
     /// Node 0 is `/`.
@@ -62,7 +62,8 @@ struct Node {
 }
 
 impl Roots {
-    /// Makes a plan of `paths`; relative ones start at `base`, the absolute path of the current folder.
+    /// Makes a plan of `paths`; relative ones start at `base`, the absolute path of the current
+    /// folder.
     pub fn new<P: AsRef<[u8]>>(paths: impl IntoIterator<Item = P>, base: &[u8]) -> Result<Self, RootsError> {
         let mut roots = Self { nodes: vec![Node::default()] };
         let mut any = false;
@@ -110,8 +111,8 @@ impl Roots {
         found
     }
 
-    /// Calls `visit` with the path (`/a/b`, or nothing for the top) of every root at or below `node`, whose own path is `path`;
-    /// `visit` says whether to look below a root.
+    /// Calls `visit` with the path (`/a/b`, or nothing for the top) of every root at or below
+    /// `node`, whose own path is `path`. `visit` says whether to look below a root.
     fn collect(&self, node: NodeId, path: &mut Vec<u8>, mut visit: impl FnMut(&[u8]) -> bool) {
         if self.is_root(node) && !visit(path) {
             return;

@@ -1,4 +1,4 @@
-//! What the kernel says of one inode, in our units.
+//! The kernel's facts of one inode, in our units.
 
 use larder_format::entry::{EntryKind, Timestamp};
 use rustix::fd::AsFd;
@@ -6,8 +6,8 @@ use rustix::fs::{AtFlags, FileType, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
-/// Which inode a name stood for. Device and number alone may be given to a new file; the birth time tells the two apart
-/// where the file system keeps one.
+/// Which inode a name stood for. Device and number alone may be given to a new file; the birth time
+/// tells the two apart where the file system keeps one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct InodeId {
     pub(crate) device: u64,
@@ -26,7 +26,8 @@ pub(crate) struct Stat {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) size: u64,
-    /// Bytes allocated; less than `size` when the file has holes (or is compressed by the file system).
+    /// Bytes allocated; less than `size` when the file has holes (or is compressed by the file
+    /// system).
     pub(crate) allocated: u64,
     pub(crate) mtime: Timestamp,
     pub(crate) ctime: Timestamp,
@@ -52,7 +53,7 @@ impl Stat {
         Self::call(directory, name, flags)
     }
 
-    /// Of what an open descriptor stands for.
+    /// The inode of an open descriptor.
     pub(crate) fn of(descriptor: impl AsFd) -> Result<Self, Errno> {
         Self::call(descriptor, c"", AtFlags::EMPTY_PATH)
     }
@@ -81,7 +82,8 @@ impl Stat {
         })
     }
 
-    /// The entry kind, for all types whose facts are in here: symlinks lack their target, sockets have no kind.
+    /// The entry kind, for all types whose facts are in here: symlinks lack their target, sockets
+    /// have no kind.
     pub(crate) fn plain_kind(&self) -> Option<EntryKind> {
         let (major, minor) = (self.major, self.minor);
         match self.file_type {
@@ -96,6 +98,7 @@ impl Stat {
 }
 
 fn timestamp(raw: StatxTimestamp) -> Timestamp {
-    // Some network file systems pass on whatever their server says; the format has no room for more than a second.
+    // Some network file systems pass on any value of their server; the format has no room for more
+    // than a second.
     Timestamp { seconds: raw.tv_sec, nanos: raw.tv_nsec.min(999_999_999) }
 }

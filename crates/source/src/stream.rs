@@ -1,9 +1,11 @@
 //! Sources that are one run of bytes: standard input and the output of a command.
 //!
-//! Such a source becomes one file of the version. Its size is known when it ends: read first, then make the entry. The bytes of a
-//! command count only if [`CommandStream::finish`] says that the command ended well; a version must not be committed before.
+//! Such a source becomes one file of the version. Its size is known when it ends: read first, then
+//! make the entry. The bytes of a command count only if [`CommandStream::finish`] says that the
+//! command ended well; a version must not be committed before.
 //!
-//! Block devices and images are read by [`crate::read::FileReader`] like files (`WalkOptions::read_special`).
+//! Block devices and images are read by [`crate::read::FileReader`] like files
+//! (`WalkOptions::read_special`).
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -29,7 +31,8 @@ const LAST_LINES: usize = 10;
 /// Bytes kept of each such line.
 const LINE_BYTES_MAX: u64 = 1 << 10;
 
-/// How long to wait for the end of standard error when the command has ended but another process still holds it open.
+/// How long to wait for the end of standard error when the command has ended but another process
+/// still holds it open.
 const STDERR_PATIENCE: Duration = Duration::from_millis(500);
 
 /// The name a stream has when none is given.
@@ -44,15 +47,17 @@ pub struct StreamNameError {
 }
 
 impl StreamNameError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         ErrorKind::BadRequest
     }
 }
 
-/// The entries of a stream of `size` bytes called `name`: the folders of the name, then the file, in the order of a version.
+/// The entries of a stream of `size` bytes called `name`: the folders of the name, then the file,
+/// in the order of a version.
 ///
-/// A stream has no metadata; it belongs to whoever makes the backup, is private to them, and has the time given.
+/// A stream has no metadata. It belongs to the user who makes the backup, is private to them, and
+/// has the given time.
 pub fn stream_entries(name: &[u8], size: u64, time: Timestamp) -> Result<Vec<Entry>, StreamNameError> {
     let refused = || StreamNameError { name: name.to_vec() };
     let components: Vec<&[u8]> =
@@ -82,7 +87,7 @@ pub fn stream_entries(name: &[u8], size: u64, time: Timestamp) -> Result<Vec<Ent
     Ok(entries.collect())
 }
 
-/// What went wrong with a command whose output is backed up.
+/// A problem with a command whose output is backed up.
 #[derive(Debug, Error)]
 pub enum CommandError {
     /// No command was given.
@@ -91,23 +96,23 @@ pub enum CommandError {
     /// It could not be started.
     #[error("cannot start the command {}: {source}", PathText(.program.as_bytes()))]
     Start {
-        /// What was to be run.
+        /// The command.
         program: OsString,
-        /// What the system said.
+        /// The message of the system.
         source: io::Error,
     },
     /// It could not be waited for.
     #[error("cannot learn how the command {} ended: {source}", PathText(.program.as_bytes()))]
     Wait {
-        /// What was run.
+        /// The command.
         program: OsString,
-        /// What the system said.
+        /// The message of the system.
         source: io::Error,
     },
     /// It ended with an error, or was ended by a signal.
     #[error("the command {} failed ({status}){}", PathText(.program.as_bytes()), last_words(.stderr))]
     Failed {
-        /// What was run.
+        /// The command.
         program: OsString,
         /// How it ended.
         status: ExitStatus,
@@ -122,7 +127,7 @@ fn last_words(lines: &[Vec<u8>]) -> String {
 }
 
 impl CommandError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Empty | Self::Failed { .. } => ErrorKind::Precondition,
@@ -133,8 +138,8 @@ impl CommandError {
 
 /// The standard output of a running command.
 ///
-/// Reading to the end is not enough: the command may have ended there because it failed. Dropping this before
-/// [`CommandStream::finish`] kills the command.
+/// Reading to the end is not enough: the command may have ended there because it failed. Dropping
+/// this before [`CommandStream::finish`] kills the command.
 #[derive(Debug)]
 pub struct CommandStream {
     program: OsString,
@@ -145,8 +150,9 @@ pub struct CommandStream {
 }
 
 impl CommandStream {
-    /// Starts `command` (program and arguments; no shell is involved). Its standard input is empty. Lines it writes to standard
-    /// error are handed to `on_stderr`, on another thread, without their line ends.
+    /// Starts `command` (program and arguments; no shell is involved). Its standard input is empty.
+    /// Lines it writes to standard error are handed to `on_stderr`, on another thread, without
+    /// their line ends.
     pub fn start(
         command: &[OsString],
         mut on_stderr: impl FnMut(&[u8]) + Send + 'static,
@@ -164,7 +170,7 @@ impl CommandStream {
         let (send, last_lines) = channel();
         if let Some(stderr) = child.stderr.take() {
             let collect = move || {
-                // Nobody waits any more when the stream was dropped.
+                // No receiver waits any more when the stream was dropped.
                 let _ = send.send(collect_lines(BufReader::new(stderr), &mut on_stderr));
             };
             if let Err(error) = thread::Builder::new().name("command-stderr".into()).spawn(collect) {
@@ -176,7 +182,8 @@ impl CommandStream {
         Ok(Self { program: program.clone(), child, output, last_lines, is_finished: false })
     }
 
-    /// A means to end the command from another thread, for when the job is interrupted while this one waits for output.
+    /// A means to end the command from another thread, for when the job is interrupted while this
+    /// one waits for output.
     pub fn stopper(&self) -> Result<CommandStopper, CommandError> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         let opened = pid.ok_or(rustix::io::Errno::SRCH).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()));
@@ -186,9 +193,11 @@ impl CommandStream {
         }
     }
 
-    /// Waits for the command to end. An error means that what was read must not be trusted.
+    /// Waits for the command to end. An error means that the bytes that were read must not be
+    /// trusted.
     ///
-    /// A command that is still writing is cut off: its output is not wanted any more, and it will fail by it.
+    /// A command that is still writing is cut off: its output is not wanted any more, and it will
+    /// fail by it.
     pub fn finish(mut self) -> Result<(), CommandError> {
         drop(self.output.take());
         let status = self.child.wait();
@@ -214,7 +223,7 @@ impl Read for CommandStream {
 impl Drop for CommandStream {
     fn drop(&mut self) {
         if !self.is_finished {
-            // It may have ended by itself; waiting for it is what matters, or it stays as a zombie.
+            // It may have ended by itself; it must be waited for, or it stays as a zombie.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
@@ -228,7 +237,8 @@ pub struct CommandStopper {
 }
 
 impl CommandStopper {
-    /// Asks the command to end (`SIGTERM`); the stream then ends, and finishing it reports the signal.
+    /// Asks the command to end (`SIGTERM`); the stream then ends, and finishing it reports the
+    /// signal.
     pub fn stop(&self) {
         // The only failure is that it has ended.
         let _ = pidfd_send_signal(&self.pidfd, Signal::TERM);

@@ -1,12 +1,14 @@
 //! Walks file trees in the order of a version's metadata stream.
 //!
-//! Depth first, siblings by the bytes of their names: the order of `larder_format::entry::path_order`. The folders that lead to
-//! a root come as entries too, each once, so that a restore can make them as they were.
+//! Depth first, siblings by the bytes of their names: the order of
+//! `larder_format::entry::path_order`. The folders above a root are entries too, each once, so that
+//! a restore can create them with their metadata.
 //!
-//! Everything is done relative to open directories: paths may be longer than the kernel takes, renames above the walk do not
-//! disturb it, and below a root no symlink is ever followed. (A root that is a symlink is an entry of that kind. Folders *above*
-//! a root are followed and recorded as directories, since that is what their path meant.) Memory holds the names of the
-//! directories along the current path, and hard-link groups with names still to come; at most [`OPEN_DIRECTORIES_MAX`]
+//! Everything is done relative to open directories. Paths may be longer than the kernel's limit,
+//! renames above the walk do not disturb it, and below a root no symlink is ever followed. (A root
+//! that is a symlink is an entry of that kind. Folders *above* a root are followed and recorded as
+//! directories, since their path means that.) Memory holds the names of the directories along the
+//! current path, and hard-link groups with names still to come. At most [`OPEN_DIRECTORIES_MAX`]
 //! directories are held open, plus those that [`Found`] values keep.
 //!
 //! The walk is an iterator without threads of its own; it never fails as a whole.
@@ -28,29 +30,32 @@ use crate::owners::Owners;
 use crate::roots::{NodeId, Roots};
 use crate::stat::{Follow, Stat};
 
-/// Directories along the current path that are held open; those further up are opened again when the walk comes back to them.
-/// Far below the usual limit of 1,024 descriptors, far above usual depths.
+/// Directories along the current path that are held open; those further up are opened again when
+/// the walk comes back to them. Far below the usual limit of 1,024 descriptors, far above usual
+/// depths.
 pub const OPEN_DIRECTORIES_MAX: usize = 128;
 
 /// Name lists kept for reuse.
 const SPARE_LISTS_MAX: usize = 16;
 
-/// What to leave out and what to look at more closely.
+/// Exclusions, and extra inspections.
 #[derive(Debug, Default)]
 pub struct WalkOptions {
-    /// Stay on the file systems of the roots. A mount point itself is an entry, what is mounted there is not entered.
+    /// Stay on the file systems of the roots. A mount point itself is an entry, but the mounted
+    /// file system is not entered.
     pub one_file_system: bool,
     /// Record access times.
     pub with_atime: bool,
-    /// Roots that are block devices or FIFOs, or symlinks to them, are to be read as streams (`Found::is_special_stream`). Only
-    /// roots: a FIFO somewhere in a tree would hold up the backup for ever, and `/dev` is full of disks.
+    /// Roots that are block devices or FIFOs, or symlinks to them, are to be read as streams
+    /// (`Found::is_special_stream`). Only roots: a FIFO somewhere in a tree would hold up the
+    /// backup for ever, and `/dev` is full of disks.
     pub read_special: bool,
-    /// What is not wanted. Folders that lead to a root are not judged.
+    /// The exclusions. Folders above a root are not judged.
     pub excludes: Excludes,
 }
 
 impl WalkOptions {
-    /// Why something that is no directory is not wanted, judged by what it is.
+    /// Why an entry other than a directory is excluded, judged by its metadata.
     fn unwanted(&self, stat: &Stat) -> Option<SkipReason> {
         let is_too_large = self.excludes.larger_than.is_some_and(|limit| stat.size > limit);
         match stat.file_type {
@@ -64,9 +69,9 @@ impl WalkOptions {
 /// How a directory on the current path is walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// It leads to a root: only the planned names in it matter.
+    /// It is above a root: only the planned names in it matter.
     Leading,
-    /// It is a root or lies below one: everything in it matters.
+    /// It is a root or below one: everything in it matters.
     Full,
 }
 
@@ -78,7 +83,7 @@ struct Level {
     /// Device and inode, to know it again.
     identity: (u64, u64),
     names: Names,
-    /// Bytes of the walk's path that lead here.
+    /// Bytes of the walk's path up to here.
     path_length: usize,
     mode: Mode,
     plan: Option<NodeId>,
@@ -150,7 +155,8 @@ impl Walk {
             Ok(directory) => directory,
             Err(error) => {
                 self.problem(opening_error(error));
-                // Roots below it may be reachable all the same: that needs less permission than listing.
+                // Roots below it may be reachable all the same: that needs less permission than
+                // listing.
                 let bare = match (self.levels.last(), self.plan_has_children(entering.plan)) {
                     (Some(Level { directory: Some(parent), .. }), true) => {
                         parent.open(last_component(&self.path), Purpose::BarePassage).ok()
@@ -164,7 +170,8 @@ impl Walk {
         };
         let identity = (directory.device, directory.inode);
         if !self.levels.is_empty() && identity != entering.identity {
-            // Another device: opening it made an automounter mount something there, which is what the user wants walked.
+            // Another device: opening it made an automounter mount a file system there, which the
+            // user wants walked.
             if identity.0 == entering.identity.0 {
                 return self.problem(WalkError::Moved);
             }
@@ -177,7 +184,8 @@ impl Walk {
         if listable && let Err(error) = names.read(&directory, &mut self.listing) {
             self.problem(WalkError::List { source: error.into() });
         }
-        // Planned names are looked at even if they are not listed: a path that was asked for and does not exist must be reported.
+        // Planned names are looked at even if they are not listed: a path that was asked for and
+        // does not exist must be reported.
         if let Some(node) = entering.plan {
             for name in self.roots.child_names(node) {
                 if let Ok(name) = CString::new(name) {
@@ -233,7 +241,7 @@ impl Walk {
         }
     }
 
-    /// Opens the last level again by the names that lead to it.
+    /// Opens the last level again by the names above it.
     fn find_again(&self) -> Option<Directory> {
         let start = self.levels.iter().rposition(|level| level.directory.is_some())?;
         let mut directory: Option<Directory> = None;
@@ -331,7 +339,8 @@ impl Walk {
         };
         let leads_on = plan.is_some_and(|node| roots.child_names(node).next().is_some());
         if is_directory && (!is_foreign || leads_on) {
-            // A foreign file system is passed through when a root lies in it, but only that root is walked.
+            // A foreign file system is passed through when a root is in it, but only that root is
+            // walked.
             let mode = if is_foreign { Mode::Leading } else { mode };
             *entering = Some(Entering { mode, plan, device, identity: (stat.id.device, stat.id.inode) });
         }
@@ -380,7 +389,7 @@ impl Iterator for Walk {
     }
 }
 
-/// What a name stands for, hard links aside.
+/// The kind of an entry, hard links aside.
 fn own_kind(directory: &Directory, name: &CStr, stat: &Stat) -> Result<EntryKind, WalkError> {
     if let Some(kind) = stat.plain_kind() {
         return Ok(kind);
@@ -392,7 +401,7 @@ fn own_kind(directory: &Directory, name: &CStr, stat: &Stat) -> Result<EntryKind
     }
 }
 
-/// Reports a path that cannot be walked; if roots lie at or below it, each of them by its own path.
+/// Reports a path that cannot be walked; if roots are at or below it, each of them by its own path.
 fn report(
     waiting: &mut VecDeque<Item>,
     roots: &Roots,
@@ -413,7 +422,7 @@ fn report(
 fn opening_error(error: Errno) -> WalkError {
     match error {
         Errno::NOENT => WalkError::Vanished,
-        // It was a directory a moment ago.
+        // It was a directory just before.
         Errno::NOTDIR | Errno::LOOP => WalkError::Moved,
         error => WalkError::OpenDirectory { source: error.into() },
     }

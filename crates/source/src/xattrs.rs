@@ -1,8 +1,9 @@
 //! Extended attributes of anything: files, directories, symlinks, devices.
 //!
-//! All namespaces are taken as the kernel shows them, so POSIX ACLs (`system.posix_acl_access`), file capabilities
-//! (`security.capability`) and labels come along. Where the file system has no attributes there are none; an attribute that is
-//! listed but cannot be read is reported by name, and the others are kept.
+//! All namespaces are taken as the kernel shows them, so POSIX ACLs (`system.posix_acl_access`),
+//! file capabilities (`security.capability`) and labels come along. Where the file system has no
+//! attributes there are none. An attribute that is listed but cannot be read is reported by name,
+//! and the others are kept.
 
 use std::io;
 use std::sync::OnceLock;
@@ -32,7 +33,7 @@ pub enum XattrError {
     List {
         /// Path of the entry.
         path: Vec<u8>,
-        /// What the system said.
+        /// The message of the system.
         source: io::Error,
     },
     /// One value could not be read.
@@ -42,12 +43,12 @@ pub enum XattrError {
         path: Vec<u8>,
         /// Name of the attribute.
         name: Vec<u8>,
-        /// What the system said.
+        /// The message of the system.
         source: io::Error,
     },
 }
 
-/// The attributes, sorted by name, and what could not be read of them.
+/// The attributes, sorted by name, and those that could not be read.
 #[derive(Debug, Default)]
 pub(crate) struct Attributes {
     pub(crate) found: Vec<Xattr>,
@@ -62,7 +63,7 @@ pub(crate) enum Place<'a> {
     Name { directory: &'a Directory, name: &'a [u8], follow: Follow },
 }
 
-/// Reads all attributes of what `place` stands for; `path` is for the messages.
+/// Reads all attributes of the entry behind `place`; `path` is for the messages.
 pub(crate) fn read(place: &Place<'_>, path: &[u8]) -> Attributes {
     let source = Source::of(place, path);
     let mut buffer = Vec::with_capacity(LENGTH_USUAL);
@@ -98,7 +99,8 @@ pub(crate) fn read(place: &Place<'_>, path: &[u8]) -> Attributes {
     attributes
 }
 
-/// Calls `read` with a small buffer and, should the kernel want more, with one that always suffices.
+/// Calls `read` with a small buffer and, should the kernel want more, with one that always
+/// suffices.
 fn fill(buffer: &mut Vec<u8>, read: impl Fn(&mut Vec<u8>) -> Result<usize, Errno>) -> Result<(), Errno> {
     match read(buffer) {
         Err(Errno::RANGE) => {
@@ -113,8 +115,9 @@ fn fill(buffer: &mut Vec<u8>, read: impl Fn(&mut Vec<u8>) -> Result<usize, Errno
 /// The three ways the kernel offers.
 enum Source<'a> {
     Open(BorrowedFd<'a>),
-    /// Symlinks, devices and unreadable files cannot be opened, and a descriptor for the name alone (`O_PATH`) is refused by
-    /// `fgetxattr`; the directory's entry in `/proc` gives a path that is short and cannot be redirected by a rename.
+    /// Symlinks, devices and unreadable files cannot be opened, and `fgetxattr` refuses a
+    /// descriptor for the name alone (`O_PATH`). The directory's entry in `/proc` gives a path that
+    /// is short and cannot be redirected by a rename.
     Followed(Vec<u8>),
     Itself(Vec<u8>),
 }

@@ -1,9 +1,10 @@
-//! Whether what says that a version was committed is still accounted for: a closing mark that names a register, or a pin
-//! (`CommittedAccounted` of `docs/concurrency.md`).
+//! Whether every proof that a version was committed is accounted for: a closing mark that names a
+//! register, or a pin (`CommittedAccounted` of `docs/concurrency.md`).
 //!
-//! A listing may lack the register, so it is asked for by name. It may be gone for a reason: a pass removes the register before the
-//! closing mark, and the forget mark last. Anything else is damage. Only jobs whose lease still exists are asked about: passes remove
-//! leases after they published an index that knows the version, and from there on that index says whether it is missing.
+//! A listing may lack the register, so it is asked for by name. It may be gone for a reason: a pass
+//! removes the register before the closing mark, and the forget mark last. Anything else is damage.
+//! Only jobs whose lease still exists are asked about. Passes remove leases after they published an
+//! index that knows the version. From then on, that index says whether it is missing.
 
 use larder_format::ids::JobId;
 use larder_format::lease::Pin;
@@ -14,7 +15,7 @@ use larder_format::pinning::PinState;
 use crate::repository::{Repository, RepositoryError, exists};
 use crate::survey::ListedJob;
 
-/// What became of a register that is said to have been created.
+/// The state of a register that is said to have been created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Account {
     /// It exists.
@@ -32,7 +33,7 @@ pub struct LostRegister {
     pub name: String,
     /// The version that needs it.
     pub version: Pin,
-    /// What says that it was created.
+    /// The source that says that it was created.
     pub because: String,
 }
 
@@ -59,7 +60,8 @@ impl Repository {
             return Ok(account);
         }
         match self.pin_line(version).await?.last.map(|entry| entry.state) {
-            // A version is forgotten by the mark that follows; without entries they were removed since.
+            // A version is forgotten by the mark that follows; without entries they were removed
+            // since.
             Some(PinState::Forgetting) | None => Ok(Account::Explained),
             Some(PinState::Pinned | PinState::Unpinned) => Ok(Account::Lost),
         }
@@ -75,8 +77,9 @@ impl Repository {
             Err(error) if error.is_of_object() => return Ok(Account::Explained),
             Err(error) => return Err(error),
         }
-        // Without its first generation a version is gone, and what speaks for it is the closing mark of its own job. A slow pass may
-        // have aborted that job once more after another one removed everything.
+        // Without its first generation a version is gone, and only the closing mark of its own job
+        // shows that it existed. A slow pass may have aborted that job once more after another one
+        // removed everything.
         if generation > 0 {
             match self.read_register(version, 0).await {
                 Ok(None | Some(Register::Aborted)) => return Ok(Account::Explained),
@@ -96,14 +99,16 @@ impl Repository {
         Ok(exists(&self.store.without_cache(), &name).await?)
     }
 
-    /// Whether a job still has its first lease object: asked by name, never of a listing or a cache.
+    /// Whether a job still has its first lease object: asked by name, never of a listing or a
+    /// cache.
     pub async fn has_lease(&self, job: JobId) -> Result<bool, RepositoryError> {
         Ok(exists(&self.store.without_cache(), &names::lease(job, 0)).await?)
     }
 
-    /// Registers that closing marks or pins speak of and that are gone without a reason: for `check`.
+    /// Registers that closing marks or pins speak of and that are gone without a reason: for
+    /// `check`.
     pub async fn lost_registers(&self) -> Result<Vec<LostRegister>, RepositoryError> {
-        // Jobs before registers: whoever has a closing mark had its register before.
+        // Jobs before registers: a job with a closing mark had its register before.
         let jobs = self.list_jobs().await?;
         let pins = self.list_pins().await?;
         let registers = self.list_registers().await?;
@@ -135,8 +140,9 @@ impl Repository {
     }
 }
 
-/// Whether a job has its first lease object, so that no pass has begun to remove it. Only that object was answered before the closing
-/// mark (`CloseOnlyAnswered`): later renewals, and the mark itself, may be created once more after everything was removed.
+/// Whether a job has its first lease object, so that no pass has begun to remove it. Only that
+/// object was answered before the closing mark (`CloseOnlyAnswered`): later renewals, and the mark
+/// itself, may be created once more after everything was removed.
 pub fn has_first_lease(listed: &ListedJob) -> bool {
     listed.renewals.first() == Some(&0)
 }

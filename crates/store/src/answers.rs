@@ -7,9 +7,9 @@
 //! | a redirect that only names the bucket's region| refused in those words                                                  |
 //! | without `ETag`                                | given one: the library insists on it, and nothing here uses it          |
 //!
-//! The library takes any XML document for a listing: one that is something else counts as empty, one that was cut off in the
-//! right place as complete. Deletions rest on listings, so each is checked here, whole (see [`listing`]). A refused answer is an
-//! error that `retry` repeats.
+//! The library accepts any XML document as a listing. A document of another kind counts as empty,
+//! and one that was cut off in the right place as complete. Deletions rest on listings, so each is
+//! checked here, whole (see [`listing`]). A refused answer is an error that `retry` repeats.
 
 mod listing;
 
@@ -24,7 +24,7 @@ use crate::error::StoreErrorKind;
 
 use listing::{Asked, Dialect, ListingProblem};
 
-/// Why an answer is not believed.
+/// Why an answer is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AnswerProblem {
     /// It is not the listing that was asked for.
@@ -33,10 +33,10 @@ pub(crate) enum AnswerProblem {
     /// A part was asked for, and something else came.
     #[error("a request for a part of it was answered with {what}; does this server know ranges?")]
     NotAPart {
-        /// What came.
+        /// The answer.
         what: &'static str,
     },
-    /// The bucket lies elsewhere.
+    /// The bucket is elsewhere.
     #[error("the bucket lies in the region {region}: set AWS_REGION to it")]
     WrongRegion {
         /// Where.
@@ -107,12 +107,13 @@ fn header<'a>(response: &'a HttpResponse, name: &str) -> Option<&'a str> {
     response.headers().get(name)?.to_str().ok()
 }
 
-/// The error for an answer that is not passed on. Repeating is not the library's affair: this kind it leaves alone.
+/// The error for an answer that is not passed on. Repeating is not the library's affair: this kind
+/// it leaves alone.
 fn refused(problem: AnswerProblem) -> HttpError {
     HttpError::new(HttpErrorKind::Decode, problem)
 }
 
-/// What a request asks to be listed, if it asks for a listing.
+/// The listing that a request asks for, if it asks for one.
 fn listing_asked_for(request: &HttpRequest) -> Option<(Dialect, Asked)> {
     if request.method() != "GET" {
         return None;

@@ -1,4 +1,4 @@
-//! A cache that is bounded by the bytes of what it keeps.
+//! A cache that is bounded by the bytes of its values.
 
 use lru::LruCache;
 
@@ -38,7 +38,8 @@ impl<K: std::hash::Hash + Eq, V: Clone> ByteLru<K, V> {
         }
     }
 
-    /// Keeps a value that takes `bytes`. The newest stays even when it alone is over the budget: its reader needs it now.
+    /// Keeps a value that takes `bytes`. The newest stays even when it alone is over the budget:
+    /// its reader needs it now.
     pub fn put(&mut self, key: K, value: V, bytes: usize) {
         if let Some((_, old)) = self.entries.put(key, (value, bytes)) {
             self.bytes -= old;

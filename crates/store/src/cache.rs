@@ -1,17 +1,19 @@
-//! Keeps what was read and written of metadata on disk, so that the next command does not fetch it again.
+//! Keeps read and written metadata on disk, so that the next command does not fetch it again.
 //!
-//! Kept are replies about objects under `meta/`, `versions/` and `forgotten/`, and closing marks of leases: they never change,
-//! and every backup or listing reads them again. Of runs of the index the ends are kept (fences and filters), so that a key is looked
-//! up with one request for the block that has it. Not kept are data containers (too much, read once), leases (they matter while
-//! their job runs), key objects (a removed password must stop working), sizes, listings, and the absence of anything: whether
-//! an object exists is the store's to say.
+//! It keeps replies about objects under `meta/`, `versions/` and `forgotten/`, and closing marks of
+//! leases. They never change, and every backup or listing reads them again. Of runs of the index,
+//! the ends are kept (fences and filters), so a key is looked up with one request for its block. It
+//! does not keep data containers (too much, read once), leases (they matter while their job runs),
+//! or key objects (a removed password must stop working). It does not keep sizes, listings, or the
+//! absence of anything: only the store knows whether an object exists.
 //!
-//! A reply is kept as it was asked for: the whole object, a span, or a tail. A kept whole object answers all three.
+//! A reply is kept as it was asked for: the whole object, a span, or a tail. A kept whole object
+//! answers all three.
 //!
 //! Invariants
-//! * The cache may be deleted, damaged, full or unwritable at any moment, and nothing but speed changes. Every block that
-//!   is read from it is checked; one that is wrong is fetched again.
-//! * It never grows beyond its bound by more than what was added since the last look at it.
+//! * The cache may be deleted, damaged, full or unwritable at any moment, and nothing but speed
+//!   changes. Every block that is read from it is checked; one that is wrong is fetched again.
+//! * It exceeds its bound at most by the data added since the last look at it.
 
 mod files;
 
@@ -57,7 +59,7 @@ impl Cached {
         Some(Reply::Bytes { bytes, object_size })
     }
 
-    /// Keeps an answer. Failing to is nobody's concern.
+    /// Keeps an answer. A failure to do so does not matter.
     async fn keep(&self, name: &str, part: Part, bytes: Bytes, object_size: u64) {
         let (files, name) = (self.files.clone(), name.to_owned());
         let kept = tokio::task::spawn_blocking(move || files.keep(&name, &part, &bytes, object_size)).await;
@@ -68,12 +70,12 @@ impl Cached {
 
     async fn forget(&self, name: &str) {
         let (files, name) = (self.files.clone(), name.to_owned());
-        // What stays is harmless: it answers for an object that nobody refers to any more.
+        // A remaining file is harmless: it answers for an object to which nothing refers any more.
         let _ = tokio::task::spawn_blocking(move || files.forget(&name)).await;
     }
 }
 
-/// Whether what is asked for is worth keeping and safe to keep, or may be kept and goes.
+/// Whether the answer is worth keeping and safe to keep; true also for deletes of such objects.
 fn is_kept(call: &Call) -> bool {
     let name = &call.name;
     if name.starts_with(names::RUNS) {

@@ -1,8 +1,9 @@
 //! Which versions a repository holds, and how people name one of them.
 //!
-//! A version exists when its commit register holds a manifest and no mark says it is forgotten. Of several generations of a
-//! manifest the highest that opens holds. One damaged manifest does not hide the others: it is listed as damaged. Marks and
-//! higher generations that do not open hide nothing: they are listed as faulty.
+//! A version exists when its commit register holds a manifest and no mark says it is forgotten. Of
+//! several generations of a manifest the highest that opens holds. One damaged manifest does not
+//! hide the others: it is listed as damaged. Marks and higher generations that do not open hide
+//! nothing: they are listed as faulty.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -25,7 +26,7 @@ pub(crate) const CONCURRENT_READS: usize = 32;
 /// A committed version, known by its summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
-    /// What people see.
+    /// The part for people.
     pub summary: Summary,
     /// The series, as object keys name it.
     pub series: SeriesKey,
@@ -54,16 +55,17 @@ pub struct DamagedVersion {
 /// All versions of a repository.
 #[derive(Debug, Default)]
 pub struct Catalog {
-    /// Oldest first, by time and then by id. Without their sketches, which would be most of what a long list takes;
-    /// [`Repository::newest_of_every_series`] and [`Repository::manifest`] give them.
+    /// Oldest first, by time and then by id. Without their sketches, which would be most of the
+    /// memory of a long list; [`Repository::newest_of_every_series`] and [`Repository::manifest`]
+    /// give them.
     pub versions: Vec<Version>,
     /// Versions none of whose manifests could be read.
     pub damaged: Vec<DamagedVersion>,
-    /// Marks and generations that are not what their names say, by name. They hide none of the versions.
+    /// Marks and generations that do not open, by name. They hide none of the versions.
     pub faulty: Vec<FaultyObject>,
 }
 
-/// What lies under the name of one version.
+/// The objects under the name of one version.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) version: Option<Version>,
@@ -71,7 +73,7 @@ pub(crate) struct Found {
     pub(crate) faulty: Vec<FaultyObject>,
 }
 
-/// What listings show: generations and sizes of every register, and which versions have a mark.
+/// The result of listings: generations and sizes of every register, and which versions have a mark.
 pub(crate) struct Listed {
     pub(crate) versions: BTreeMap<(SeriesKey, JobId), Vec<(u32, u64)>>,
     pub(crate) forgotten: HashSet<(SeriesKey, JobId)>,
@@ -82,7 +84,8 @@ pub(crate) struct Listed {
 pub struct Filter {
     /// Any of these hosts; empty = all.
     pub hosts: Vec<String>,
-    /// Any of these sets of tags, of which a version must have all; a set without tags means versions without tags. Empty = all.
+    /// A version must have all tags of any of these sets; a set without tags means versions without
+    /// tags. Empty = all.
     pub tags: Vec<Vec<String>>,
     /// All of these paths among the backed up ones; empty = all.
     pub paths: Vec<Vec<u8>>,
@@ -111,13 +114,13 @@ pub enum RefError {
     /// Nothing fits.
     #[error("no version fits {text:?}")]
     NotFound {
-        /// What was asked for.
+        /// The requested version.
         text: String,
     },
     /// Several fit.
     #[error("{text:?} fits {count} versions; give more digits")]
     Ambiguous {
-        /// What was asked for.
+        /// The requested version.
         text: String,
         /// How many.
         count: usize,
@@ -125,7 +128,7 @@ pub enum RefError {
 }
 
 impl RefError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::NotFound { .. } | Self::Ambiguous { .. } => ErrorKind::Precondition,
@@ -140,8 +143,9 @@ impl Catalog {
         self
     }
 
-    /// Finds the version that `text` names: `latest`, `latest~2` (the second before it), or the beginning or the end of an
-    /// id. Ids begin with their time and end at random, so both ends are handy.
+    /// Finds the version that `text` names: `latest`, `latest~2` (the second before it), or the
+    /// beginning or the end of an id. Ids begin with their time and end at random, so both ends are
+    /// handy.
     pub fn find(&self, text: &str) -> Result<&Version, RefError> {
         let not_found = || RefError::NotFound { text: text.to_owned() };
         if let Some(back) = text.strip_prefix("latest") {
@@ -204,7 +208,8 @@ impl Repository {
     }
 
     pub(crate) async fn listed_below(&self, prefix: &str) -> Result<Listed, RepositoryError> {
-        // Marks before versions: a version collected between the two listings is then missing, never back from the dead.
+        // Marks before versions: a version collected between the two listings is then missing,
+        // never back from the dead.
         let marks = self.store.list(names::FORGOTTEN).await?;
         let forgotten = marks.iter().filter_map(|object| names::parse_forgotten(&object.name)).collect();
         let mut versions: BTreeMap<_, Vec<(u32, u64)>> = BTreeMap::new();
@@ -217,7 +222,7 @@ impl Repository {
         Ok(Listed { versions, forgotten })
     }
 
-    /// Finds what there is of one version: its newest readable manifest, unless its mark is genuine.
+    /// Finds one version: its newest readable manifest, unless its mark is genuine.
     pub(crate) async fn find(
         &self,
         series: SeriesKey,
@@ -236,7 +241,8 @@ impl Repository {
                 Err(error) => return Err(error),
             }
         }
-        // A task may create its generation after the version is gone. Only generation 0 makes a version.
+        // A task may create its generation after the version is gone. Only generation 0 makes a
+        // version.
         if generations.iter().all(|(generation, _)| *generation > 0) {
             return Ok(found);
         }
@@ -245,7 +251,7 @@ impl Repository {
         let mut is_aborted = false;
         for (generation, size) in generations {
             let head = match self.read_head(&self.store, series, job, generation, size).await {
-                // The cache may hold what was planted under that name and removed since.
+                // The cache may hold an object that was planted under that name and removed since.
                 Err(error) if error.is_of_object() => {
                     self.read_head(&self.store.without_cache(), series, job, generation, size).await
                 }
@@ -256,7 +262,8 @@ impl Repository {
                     found.version = Some(version);
                     break;
                 }
-                // Given up: a task that was fenced before it made a later generation, or the job itself.
+                // Aborted: a task that was fenced before it made a later generation, or the job
+                // itself.
                 Ok(None) => is_aborted = generation == 0,
                 // Deleted since the listing.
                 Err(RepositoryError::Store(error)) if error.kind == StoreErrorKind::NotFound => {}
@@ -287,7 +294,7 @@ impl Repository {
         size: u64,
     ) -> Result<Option<Version>, RepositoryError> {
         let name = names::version(series, job, generation);
-        // Also of an object without bytes something is asked for, which tells what is wrong with it.
+        // An object without bytes is read as well, because the error says what is wrong with it.
         let mut wanted = HEAD_GUESS.min(size.max(1));
         loop {
             let is_sound = |bytes: &[u8]| Summary::decode_head(&self.keys, series, job, generation, bytes).is_ok();
@@ -308,10 +315,12 @@ impl Repository {
         }
     }
 
-    /// The same version by its newest generation that can be read now, past the cache; `None` when nothing is left of it.
+    /// The same version by its newest generation that can be read now, past the cache; `None` when
+    /// nothing is left of it.
     ///
-    /// For whoever has announced what it builds on: the generation that a listing showed before may be superseded and collected,
-    /// the newest one at the time of the announcement stays (`docs/concurrency.md`).
+    /// For jobs that have announced what they build on. The generation of an earlier listing may be
+    /// superseded and collected. The newest one at the time of the announcement stays
+    /// (`docs/concurrency.md`).
     pub async fn newest_generation(&self, version: &Version) -> Result<Option<Version>, RepositoryError> {
         let (series, job) = (version.series, version.id());
         let store = self.store.without_cache();
@@ -327,9 +336,10 @@ impl Repository {
         Ok(self.find(series, job, generations, false).await?.version)
     }
 
-    /// The generation of a version that a job may build on, past the cache: the newest one there is (`NewestOrNothing`). `None` when
-    /// nothing is left of the version, or when what lies above the newest readable manifest cannot be read: containers that
-    /// only an older generation names may have been deleted. To do without the version costs space and nothing else.
+    /// The generation of a version that a job may build on, past the cache: the newest one there is
+    /// (`NewestOrNothing`). `None` when nothing is left of the version, or when an object above the
+    /// newest readable manifest cannot be read. Containers that only an older generation names may
+    /// have been deleted. To do without the version costs space and nothing else.
     pub async fn buildable_generation(&self, version: &Version) -> Result<Option<Version>, RepositoryError> {
         if !self.keeps(Rule::NewestOrNothing) {
             return self.newest_generation(version).await;
@@ -337,7 +347,7 @@ impl Repository {
         let (series, job) = (version.series, version.id());
         let store = self.store.without_cache();
         let mut generations = BTreeMap::new();
-        // One listing may lack what is there (`AskedTwice`).
+        // One listing may lack existing objects (`AskedTwice`).
         for _ in 0..if self.keeps(Rule::AskedTwice) { 2 } else { 1 } {
             for object in store.list(&names::generations(series, job)).await? {
                 generations.extend(names::parse_version(&object.name).map(|(.., number)| (number, object.size)));
@@ -363,7 +373,8 @@ impl Repository {
         Ok(None)
     }
 
-    /// The number after the highest generation of a version, be that a manifest or the mark of a task that was fenced off.
+    /// The number after the highest generation of a version, be that a manifest or the mark of a
+    /// fenced task.
     pub async fn next_generation(&self, version: Pin) -> Result<u32, RepositoryError> {
         let store = self.store.without_cache();
         let listed = store.list(&names::generations(version.series, version.job)).await?;
@@ -398,8 +409,8 @@ impl Repository {
     }
 }
 
-/// Whether there is a version at all: later generations are the work of tasks, and one of them may come to be created after the
-/// version was collected.
+/// Whether there is a version at all. Later generations are the work of tasks, and a task may
+/// create one after the version was collected.
 fn exists(generations: &[(u32, u64)]) -> bool {
     generations.iter().any(|(generation, _)| *generation == 0)
 }

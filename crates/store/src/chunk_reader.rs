@@ -1,11 +1,13 @@
 //! Reading single chunks of metadata: segments, recipe nodes, blocks of metadata streams.
 //!
-//! Metadata containers are small, and read whole when something of them is wanted for the first time: what a version wrote lies in the
-//! order in which it is read, and the cache on disk keeps them whole as well. But after many versions a recipe goes to and fro between
-//! the containers of all of them, and they do not all fit into memory. Of what had to leave it is known where its frames lie, and these
-//! are read again one by one; without that a backup of the tenth version of a database read each of ten containers ten times over.
+//! Metadata containers are small, and read whole at the first use. A version wrote its metadata in
+//! the order in which it is read, and the cache on disk keeps them whole as well. But after many
+//! versions, a recipe alternates between the containers of all of them, and they do not all fit
+//! into memory. For evicted containers, the places of their frames stay known, and frames are read
+//! again one by one. Without that, a backup of the tenth version of a database read each of ten
+//! containers ten times.
 //!
-//! What one thread reads another one waits for.
+//! If one thread reads something, others that need it wait for that thread.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::num::NonZeroUsize;
@@ -22,15 +24,18 @@ use crate::byte_lru::ByteLru;
 use crate::container_reader::OpenContainer;
 use crate::repository::{Repository, RepositoryError};
 
-/// Of the memory for containers, one part in so many, beside it, for where their frames lie: some 600 bytes of each.
+/// Divisor of the memory for containers that gives the additional memory for the places of their
+/// frames: some 600 bytes for each container.
 const TABLES_ONE_IN: usize = 8;
 
-/// Places where threads wait for one another. Two that share one by chance wait in vain, which costs time and nothing else.
+/// Places where threads wait for one another. Two that share one by chance wait in vain, which
+/// costs time and nothing else.
 const TURNS: usize = 32;
 
 /// Reads chunks of metadata containers.
 ///
-/// Shared by the threads of a job. Memory is bounded by the two budgets given to [`ChunkReader::new`].
+/// Shared by the threads of a job. Memory is bounded by the two budgets given to
+/// [`ChunkReader::new`].
 pub struct ChunkReader {
     repository: Repository,
     cache: Mutex<Cache>,
@@ -51,8 +56,8 @@ impl std::fmt::Debug for ChunkReader {
 }
 
 impl ChunkReader {
-    /// A reader that keeps at most `container_bytes` of sealed containers (and an eighth of that of where their frames lie), and `frame_bytes` of
-    /// opened frames.
+    /// A reader that keeps at most `container_bytes` of sealed containers, and an eighth of that
+    /// for the places of their frames. It keeps `frame_bytes` of opened frames.
     pub fn new(repository: Repository, container_bytes: NonZeroUsize, frame_bytes: NonZeroUsize) -> Self {
         let cache = Cache {
             containers: ByteLru::new(container_bytes.get()),
@@ -79,7 +84,7 @@ impl ChunkReader {
         Ok(Bytes::copy_from_slice(bytes))
     }
 
-    /// Where the frames of a container lie. It is read whole if that is not at hand.
+    /// The places of the frames of a container. It is read whole if that is not at hand.
     async fn frames_of(&self, id: ContainerId) -> Result<Arc<[FrameLocation]>, RepositoryError> {
         if let Some(frames) = self.cache.lock().tables.get(&id) {
             return Ok(frames);
@@ -124,7 +129,7 @@ impl ChunkReader {
     }
 }
 
-/// Lets one thread at a time do what has the same key.
+/// Lets one thread at a time do the work of a key.
 #[derive(Debug, Default)]
 struct Turns {
     /// The same in every run, as the simulation wants it.

@@ -1,4 +1,4 @@
-//! The object `config`, and what stands in for it when it is missing or damaged.
+//! The object `config`, and its replacement when it is missing or damaged.
 //!
 //! | `config`                      | taken instead                                                          |
 //! |-------------------------------|------------------------------------------------------------------------|
@@ -7,8 +7,9 @@
 //! | the same, and no key is left  | with the paper key: the repository's id and the newest version's sizes |
 //!
 //! Invariants
-//! * Nothing of a copy is believed before it is verified with the master key.
-//! * A key whose copy names another repository is foreign: a parallel `init` that lost made it. No password is tried on it.
+//! * No part of a copy is trusted before it is verified with the master key.
+//! * A key whose copy names another repository is foreign: a parallel `init` that lost made it. No
+//!   password is tried on it.
 
 use std::sync::Arc;
 
@@ -53,8 +54,8 @@ pub async fn find_config(store: &Store) -> Result<(), RepositoryError> {
     }
 }
 
-/// Whether a copy may stand in for a configuration that was not read for this reason. One that claims a newer format may be right, and
-/// an older copy must not hide what it asks of programs.
+/// Whether a copy may replace a configuration that was not read for this reason. One that claims a
+/// newer format may be right, and an older copy must not hide its requirements.
 pub(crate) fn is_replaceable(error: &RepositoryError) -> bool {
     let is_newer = |source: &DecodeError| {
         matches!(source, DecodeError::UnsupportedVersion { .. } | DecodeError::UnknownFeature { .. })
@@ -65,7 +66,7 @@ pub(crate) fn is_replaceable(error: &RepositoryError) -> bool {
     matches!(error, RepositoryError::NotARepository { .. }) || error.is_of_object()
 }
 
-/// The first object of a repository at this place, whatever repository that is.
+/// The first object of a repository at this place, whichever repository that is.
 pub(crate) async fn first_object(store: &Store) -> Result<Option<String>, StoreError> {
     let folders = [
         names::KEYS,
@@ -95,7 +96,7 @@ pub(crate) async fn first_object(store: &Store) -> Result<Option<String>, StoreE
     Ok(None)
 }
 
-/// A key, with what it says of the configuration.
+/// A key, with its copy of the configuration.
 pub(crate) struct Candidate {
     pub(crate) id: KeyId,
     pub(crate) bytes: bytes::Bytes,
@@ -123,7 +124,8 @@ pub(crate) async fn candidates(store: &Store) -> Result<Candidates, RepositoryEr
                 }
                 Err(source) => RepositoryError::Damaged { name: names::key(id), source },
             },
-            // What keeps all objects from being read ended with the configuration; this is about one.
+            // Errors that prevent reading any object ended with the configuration; this is about
+            // one object.
             Err(error) if !error.is_outage() => error.into(),
             Err(error) => return Err(error.into()),
         };
@@ -144,9 +146,11 @@ pub(crate) async fn genuine_copy(
     Ok(copies.into_iter().find(|config| repository.is_none_or(|repository| config.repository == repository)))
 }
 
-/// A configuration made again from the newest version that this master key opens: `None` without one.
+/// A configuration made again from the newest version that this master key opens: `None` without
+/// one.
 ///
-/// Only writers need its chunk sizes. Other sizes than before cost duplicates that are not found, never data.
+/// Only writers need its chunk sizes. Other sizes than before cost duplicates that are not found,
+/// never data.
 pub(crate) async fn estimated(
     store: &Store,
     master: &MasterKey,
@@ -168,12 +172,14 @@ pub(crate) async fn estimated(
 }
 
 impl Repository {
-    /// Why the object `config` is not the one in use: it is missing or damaged, and a copy stands in for it.
+    /// Why the object `config` is not the one in use: it is missing or damaged, and a copy replaces
+    /// it.
     pub fn config_problem(&self) -> Option<&RepositoryError> {
         self.config_problem.as_deref()
     }
 
-    /// Creates `config` again from what stands in for it; a damaged one is deleted first. Whether anything was to be done.
+    /// Creates `config` again from its copy; a damaged one is deleted first. Whether anything was
+    /// to be done.
     pub async fn restore_config(&self) -> Result<bool, RepositoryError> {
         let Some(problem) = &self.config_problem else { return Ok(false) };
         if !matches!(**problem, RepositoryError::NotARepository { .. }) {
@@ -182,7 +188,7 @@ impl Repository {
         let bytes = self.config.encode(&self.keys)?;
         match self.store.create(names::CONFIG, bytes.into()).await {
             Ok(_) => Ok(true),
-            // Another process was first; what it made has to be genuine.
+            // Another process was first; its result has to be genuine.
             Err(error) if error.kind == StoreErrorKind::AlreadyExists => {
                 let config = read_config(&self.store).await?;
                 config.verify(&self.keys).map_err(RepositoryError::damaged(names::CONFIG))?;

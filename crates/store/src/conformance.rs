@@ -1,8 +1,9 @@
 //! Checks that a store keeps the promises Larder rests on, against a user's own store or a test's.
 //!
-//! `larder validate-store` runs this, and so do the tests of every transport. Each check names the guarantee, and what
-//! Larder loses on a store without it. All objects lie below one folder of their own and are deleted at the end, also
-//! after a failure; a run that is killed leaves that folder behind.
+//! `larder validate-store` runs this, and so do the tests of every transport. Each check names the
+//! guarantee, and the loss that Larder may have without it. All objects are below one folder of
+//! their own and are deleted at the end, also after a failure. A run that is killed leaves that
+//! folder behind.
 
 mod checks;
 
@@ -12,14 +13,14 @@ use crate::error::StoreError;
 use crate::location::Location;
 use crate::store::Store;
 
-/// The folder below which all runs work. Nothing of a repository lies there.
+/// The folder below which all runs work. No object of a repository is there.
 pub const VALIDATION_FOLDER: &str = "validation";
 
 /// A promise that a store must keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Guarantee {
-    /// What was created can be read at once, whole and unchanged.
+    /// A created object can be read at once, whole and unchanged.
     ReadAfterCreate,
     /// A name that is taken is refused, and its object stays as it was.
     CreateIfAbsent,
@@ -29,11 +30,11 @@ pub enum Guarantee {
     MissingIsNotFound,
     /// Parts of an object can be read, and one that is too short is noticed.
     RangeReads,
-    /// A listing shows what was just created, in the folder asked for and no other.
+    /// A listing shows objects created just before, in the requested folder and no other.
     ListAfterCreate,
     /// A listing of more objects than fit one page is complete.
     ListPages,
-    /// What was deleted is gone from reads and listings, and its name is free.
+    /// A deleted object is gone from reads and listings, and its name is free.
     Delete,
     /// Objects without a byte are objects.
     EmptyObject,
@@ -44,7 +45,7 @@ pub enum Guarantee {
 }
 
 impl Guarantee {
-    /// What Larder loses on a store that does not keep this promise.
+    /// The loss that Larder may have on a store without this property.
     pub fn protects(self) -> &'static str {
         match self {
             Self::ReadAfterCreate => "a backup that was reported as done might not be readable",
@@ -90,7 +91,7 @@ impl fmt::Display for Guarantee {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckFailure {
-    /// The store failed to do what was asked.
+    /// The store failed a request.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A request that had to be refused was not, or the other way round.
@@ -98,9 +99,9 @@ pub enum CheckFailure {
     Outcome {
         /// The object or folder.
         object: String,
-        /// What should have come.
+        /// The expected result.
         expected: &'static str,
-        /// What came.
+        /// The actual result.
         found: String,
     },
     /// The bytes of an object are not those that were stored.
@@ -121,7 +122,7 @@ pub enum CheckFailure {
         /// How many there were.
         creators: usize,
     },
-    /// A listing is not what it has to be.
+    /// A listing is not as required.
     #[error("listing of {folder}: {missing} objects missing, {unexpected} unexpected, of {expected}")]
     Listing {
         /// The folder.
@@ -147,7 +148,8 @@ pub struct CheckResult {
 /// How much a run stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// Objects in the folder that has to be listed in pages. Stores return 1,000 to 5,000 names in one.
+    /// Objects in the folder that has to be listed in pages. Stores return 1,000 to 5,000 names in
+    /// one.
     pub many: usize,
     /// Bytes of the large object.
     pub large: usize,
@@ -167,8 +169,8 @@ impl Extent {
     }
 }
 
-/// Runs all checks below `validation/<run>/`, reporting each as it ends. `run` must be a name that no other run uses;
-/// draw it at random.
+/// Runs all checks below `validation/<run>/`, reporting each as it ends. `run` must be a name that
+/// no other run uses; draw it at random.
 pub async fn check(
     store: &Store,
     run: &str,

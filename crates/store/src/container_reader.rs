@@ -1,7 +1,7 @@
 //! Reading containers: tables and frames.
 //!
-//! Data containers are read by the restore and the check, which plan their reads themselves; single chunks of metadata through
-//! [`chunk_reader`](crate::chunk_reader).
+//! Data containers are read by the restore and the check, which plan their reads themselves; single
+//! chunks of metadata through [`chunk_reader`](crate::chunk_reader).
 
 use bytes::{Bytes, BytesMut};
 use larder_format::compress::Decompressor;
@@ -41,7 +41,8 @@ impl OpenContainer {
         self.parts.iter().map(|(_, bytes)| bytes.len() as u64).sum()
     }
 
-    /// What it was made of, for [`Repository::reopen_container`]: the length of the object and the parts that were read of it.
+    /// Its source, for [`Repository::reopen_container`]: the length of the object and the parts of
+    /// it that were read.
     pub fn sealed_parts(&self) -> (u64, &[(u64, Bytes)]) {
         (self.object_len, &self.parts)
     }
@@ -90,8 +91,8 @@ impl OpenContainer {
     }
 }
 
-/// Gaps up to this are read along (bytes). What arrives while a request waits for its first byte is 30 ms at 90 MB/s on the
-/// usual store and far less on a near one; this lies between.
+/// Gaps up to this are read along (bytes). While a request waits for its first byte, the usual
+/// store could send the data of 30 ms at 90 MB/s, a near one far less. This value is in between.
 pub const GAP_MAX: u64 = 1 << 20;
 
 impl Repository {
@@ -106,8 +107,8 @@ impl Repository {
         Ok(OpenContainer { index, parts: vec![(0, object)], object_len: bytes_read, bytes_read, requests: 1 })
     }
 
-    /// Reads a whole container of `object_len` bytes by so many requests at once, each of which waits for a turn: several
-    /// streams bring little memory's worth sooner than one.
+    /// Reads a whole container of `object_len` bytes by this number of parallel requests, each of
+    /// which waits for a turn. Several streams fill a small memory sooner than one.
     pub async fn read_container_in_pieces(
         &self,
         id: ContainerId,
@@ -128,7 +129,7 @@ impl Repository {
         };
         let parts = match futures::future::try_join_all(starts.map(read)).await {
             Ok(parts) => parts,
-            // Whoever says how long it is may be wrong.
+            // The source of the length may be wrong.
             Err(error) if error.kind == StoreErrorKind::Damaged => return self.read_container(id).await,
             Err(error) => return Err(error.into()),
         };
@@ -154,7 +155,7 @@ impl Repository {
         parts: Vec<(u64, Bytes)>,
     ) -> Result<OpenContainer, RepositoryError> {
         let damaged = RepositoryError::damaged(names::container(id));
-        // The tables lie at the end, so the last part has them.
+        // The tables are at the end, so the last part has them.
         let tail = match parts.last() {
             Some((offset, bytes)) if offset.checked_add(bytes.len() as u64) == Some(object_len) => bytes,
             _ => return Err(damaged(DecodeError::Truncated { what: "container" })),
@@ -163,7 +164,8 @@ impl Repository {
         Ok(OpenContainer { index, parts, object_len, bytes_read: 0, requests: 0 })
     }
 
-    /// Reads the tables of a container and those frames that hold any of the `wanted` payload bytes (in rising order).
+    /// Reads the tables of a container and those frames that hold any of the `wanted` payload bytes
+    /// (in rising order).
     pub async fn read_container_frames(
         &self,
         id: ContainerId,
@@ -177,7 +179,7 @@ impl Repository {
         Ok(container)
     }
 
-    /// The same of a container of which the tables are known, and these parts.
+    /// The same for a container with known tables, and these parts.
     pub async fn read_more_frames(
         &self,
         index: ContainerIndex,

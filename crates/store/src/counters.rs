@@ -1,4 +1,5 @@
-//! Counts requests and bytes, as they leave for the store: repetitions count again, answers from the cache do not.
+//! Counts requests and bytes, as they leave for the store: repetitions count again, answers from
+//! the cache do not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +10,11 @@ use futures::StreamExt;
 use crate::error::{StoreError, StoreErrorKind, StoreOp};
 use crate::layer::{Call, Layer, Listing, Reply, Request};
 
-/// Names that a store returns for one request for a listing. Some return more; then the count is too high.
+/// Names that a store returns for one request for a listing. Some return more; then the count is
+/// too high.
 const LIST_PAGE: u64 = 1000;
 
-/// What has been asked of a store since it was opened.
+/// Requests to a store since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoreStats {
     /// Requests to create an object.

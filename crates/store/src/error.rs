@@ -1,8 +1,9 @@
-//! What can go wrong with a store, sorted by what the caller does about it.
+//! Errors of a store, sorted by the reaction of the caller.
 //!
-//! [`StoreErrorKind`] decides: retry, give way to another writer, tell the user. The source keeps only what a person
-//! needs (an HTTP status with the server's code and words, or the operating system's error), never the long chain of a
-//! client library. `remote` and `local` build these errors, [`sort`] finds out their kind; everyone above reads them.
+//! [`StoreErrorKind`] decides: retry, give way to another writer, tell the user. The source keeps
+//! only the information for a person, never the long chain of a client library. This is an HTTP
+//! status with the server's code and words, or the operating system's error. `remote` and `local`
+//! build these errors, [`sort`] finds out their kind; everyone above reads them.
 
 mod sort;
 
@@ -14,7 +15,7 @@ use std::time::Duration;
 use larder_format::ErrorKind;
 use rustix::io::Errno;
 
-/// What was being done.
+/// The operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StoreOp {
     /// Opening the store: no request was sent.
@@ -44,13 +45,13 @@ impl fmt::Display for StoreOp {
     }
 }
 
-/// What kind of failure it was, which decides what to do.
+/// The kind of a failure, which decides the reaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
     /// The object (or the bucket) is not there.
     NotFound,
-    /// Another object holds the name, with other content: somebody else was first.
+    /// Another object holds the name, with other content: another writer was first.
     AlreadyExists,
     /// Credentials are missing, wrong or lack a right (401, 403, EACCES).
     PermissionDenied,
@@ -60,24 +61,29 @@ pub enum StoreErrorKind {
     ReadOnly,
     /// The store asks to come back later (429, 503).
     Throttled,
-    /// No usable answer came: connection, name resolution, time limit, or a failure inside the server (5xx).
+    /// No usable answer came: connection, name resolution, time limit, or a failure inside the
+    /// server (5xx).
     Unreachable,
-    /// No connection comes about for a reason that lasts: unknown host or authority, wrong protocol, a proxy that refuses.
+    /// No connection comes about for a reason that lasts: unknown host or authority, wrong
+    /// protocol, a proxy that refuses.
     NoConnection,
     /// The bucket or container does not exist.
     NoBucket,
-    /// An answer came that is none to what was asked: a listing that contradicts itself, or another server's page.
+    /// An answer does not fit the request: a listing that contradicts itself, or another server's
+    /// page.
     Foreign,
     /// Bytes are missing: a body shorter than announced, or an object shorter than it must be.
     Damaged,
-    /// The object is larger than any of its kind may be: it is not what its name says, and was not read.
+    /// The object is larger than any of its kind may be: it is not of this kind, and was not read.
     TooLarge,
-    /// This one object cannot be read, whatever is repeated: a bad sector, a damaged file system, something that is not a file
-    /// in its place. Other objects can.
+    /// This one object cannot be read, also when repeated: a bad sector, a damaged file system, or
+    /// something other than a file in its place. Other objects can.
     Unreadable,
-    /// Waiting for an answer was ended by [`Waiting::end`](crate::Waiting::end). A create or delete may have taken effect.
+    /// Waiting for an answer was ended by [`Waiting::end`](crate::Waiting::end). A create or delete
+    /// may have taken effect.
     Interrupted,
-    /// The store created an object a second time under the same name: nothing that is stored there is safe.
+    /// The store created an object a second time under the same name: nothing that is stored there
+    /// is safe.
     Unconditional,
     /// The request or the configuration is wrong; repeating it cannot help.
     Invalid,
@@ -86,7 +92,7 @@ pub enum StoreErrorKind {
 }
 
 impl StoreErrorKind {
-    /// Whether the same request may succeed later without anybody doing anything.
+    /// Whether the same request may succeed later without intervention.
     pub fn is_retryable(self) -> bool {
         matches!(self, Self::Throttled | Self::Unreachable | Self::NoConnection | Self::Foreign | Self::Damaged)
     }
@@ -116,21 +122,21 @@ impl fmt::Display for StoreErrorKind {
     }
 }
 
-/// A request to the store that failed: what, on which object, and why.
+/// A request to the store that failed: operation, object and reason.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {op} {name}: {kind}{}", Why(.kind, .source.as_deref()))]
 pub struct StoreError {
-    /// What was being done.
+    /// The operation.
     pub op: StoreOp,
     /// The object, relative to the repository; the folder of a listing; the location, when opening.
     pub name: String,
-    /// What kind of failure it was.
+    /// The kind of failure.
     pub kind: StoreErrorKind,
-    /// What the server or the operating system said, if anything.
+    /// The words of the server or the operating system, if any.
     pub source: Option<Box<dyn Error + Send + Sync>>,
 }
 
-/// Why an object is unreadable: commands go on past it and say no more than this line.
+/// Why an object is unreadable: commands print this line and continue.
 struct Why<'a>(&'a StoreErrorKind, Option<&'a (dyn Error + Send + Sync)>);
 
 impl fmt::Display for Why<'_> {
@@ -154,7 +160,7 @@ impl StoreError {
         self
     }
 
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         use StoreErrorKind as Kind;
         match self.kind {
@@ -176,7 +182,7 @@ impl StoreError {
         }
     }
 
-    /// What the server said, if it was a server that refused.
+    /// The words of the server, if a server refused.
     pub fn server_failure(&self) -> Option<&ServerFailure> {
         self.source.as_deref().and_then(|source| source.downcast_ref())
     }
@@ -187,8 +193,8 @@ impl StoreError {
             .is_some_and(|failure| matches!(failure.code.as_str(), "RequestTimeTooSkewed" | "RequestExpired"))
     }
 
-    /// Whether the same request may succeed later without anybody doing anything. A create that failed so may have
-    /// taken effect all the same.
+    /// Whether the same request may succeed later without intervention. A create that failed so may
+    /// have taken effect all the same.
     pub fn is_retryable(&self) -> bool {
         self.kind.is_retryable()
     }
@@ -215,7 +221,7 @@ impl StoreError {
     /// Builds the error for a failed system call.
     pub(crate) fn from_io(op: StoreOp, name: &str, source: io::Error) -> Self {
         let kind = match sort::kind_of_io(&source) {
-            // A disk that does not take what is written says nothing of an object that is there.
+            // A disk that fails to write says nothing about an existing object.
             StoreErrorKind::Unreadable if matches!(op, StoreOp::Create | StoreOp::Delete) => StoreErrorKind::Other,
             kind => kind,
         };
@@ -226,8 +232,8 @@ impl StoreError {
         }
     }
 
-    /// Whether this is about one entry that a listing cannot examine: an object, or a folder (with a slash at its end). The
-    /// listing goes on after it.
+    /// Whether this is about one entry that a listing cannot examine: an object, or a folder (with
+    /// a slash at its end). The listing continues after it.
     pub(crate) fn is_unlisted(&self) -> bool {
         self.op == StoreOp::List && self.kind == StoreErrorKind::Unreadable
     }
@@ -237,7 +243,7 @@ impl StoreError {
         tracing::debug!(%op, name, error = %source, "store request failed");
         let findings = sort::Findings::of(&source);
         let kind = match findings.kind(&source) {
-            // Nobody can be first at deleting: the store keeps what is immutable, leased or held.
+            // There is no race for a deletion: the store keeps immutable, leased or held objects.
             StoreErrorKind::AlreadyExists if op == StoreOp::Delete => StoreErrorKind::PermissionDenied,
             // A listing is no object: one that breaks off is an answer that did not come.
             StoreErrorKind::Damaged | StoreErrorKind::Unreadable if op == StoreOp::List => StoreErrorKind::Unreachable,

@@ -1,12 +1,15 @@
-//! Marks: objects that say something by being there, and what becomes of objects that only pretend to.
+//! Marks: objects whose existence has a meaning, and the treatment of planted ones.
 //!
-//! Anyone who may create objects can take a name. What counts is therefore never that a name is taken but that the object
-//! below it opens: its key follows from its name. An object that does not open is a [`FaultyObject`], to be shown to people.
+//! Any client that may create objects can take a name. So a taken name proves nothing. The object
+//! counts only if it opens, because its key follows from its name. An object that does not open is
+//! a [`FaultyObject`], to be shown to people.
 //!
-//! Which way to err depends on who asks. A listing goes on as if an unreadable mark were not there, because otherwise anyone
-//! could hide versions. It reads through the cache, where a copy of something that was planted, and removed since, may lie in
-//! the place of what is genuine now: what does not open is fetched again from the store. Whoever would *build* on what the mark speaks of (`jobs.rs`) does without it, because the mark may
-//! have been whole when somebody else read it and began to delete.
+//! The safe assumption depends on the caller. A listing continues as if an unreadable mark did not
+//! exist, because otherwise anyone could hide versions. It reads through the cache. There, a copy
+//! of a planted object that was removed since may be in the place of the genuine one. So an object
+//! that does not open is fetched again from the store. A job that would *build* on the subject of
+//! the mark (`jobs.rs`) does without it. The mark may have been whole when another program read it
+//! and began to delete.
 
 use larder_format::ids::{JobId, SeriesKey};
 use larder_format::lease::{Done, Pin};
@@ -16,35 +19,38 @@ use larder_format::{DecodeError, names};
 use crate::repository::{Repository, RepositoryError, random};
 use crate::{Store, StoreErrorKind};
 
-/// An object that is not what its name says, damaged or planted, and that takes nothing away from the versions there are.
+/// A damaged or planted object that does not open, and that takes nothing away from the existing
+/// versions.
 #[derive(Debug)]
 pub struct FaultyObject {
     /// Its name.
     pub name: String,
     /// The version or job it pretends to be about.
     pub job: JobId,
-    /// What is wrong with it.
+    /// The reason.
     pub error: RepositoryError,
 }
 
 impl Repository {
-    /// Marks a version as forgotten. Done as well if somebody else has marked it before. Only for who knows that it is not pinned
-    /// and cannot be pinned any more: [`Repository::forget`](crate::Repository::forget).
+    /// Marks a version as forgotten. Succeeds also if another program has marked it before. Only
+    /// for callers that know that it is not pinned and cannot be pinned any more:
+    /// [`Repository::forget`](crate::Repository::forget).
     pub(crate) async fn mark_forgotten(&self, version: Pin, mark: &Forgotten) -> Result<(), RepositoryError> {
         let name = names::forgotten(version.series, version.job);
         let bytes = mark.encode(&self.keys, version.series, version.job, random(self.entropy())?)?;
         match self.store.create(&name, bytes.into()).await {
             Err(error) if error.kind == StoreErrorKind::AlreadyExists => match self.forgotten(version).await? {
                 Some(_) => Ok(()),
-                // Removed meanwhile with all of its version, or never there: then the version is not forgotten.
+                // Removed meanwhile with all of its version, or never there: then the version is
+                // not forgotten.
                 None => Err(error.into()),
             },
             result => Ok(result.map(drop)?),
         }
     }
 
-    /// The mark that a version is forgotten, if there is one: asked of the store, never of a cache. A mark that does not open
-    /// is an error; whoever would act on its absence must not.
+    /// The mark that a version is forgotten, if there is one: asked of the store, never of a cache.
+    /// A mark that does not open is an error; a caller that would act on its absence must not.
     pub async fn forgotten(&self, version: Pin) -> Result<Option<Forgotten>, RepositoryError> {
         self.read_forgotten(&self.store.without_cache(), version.series, version.job).await
     }
@@ -54,8 +60,8 @@ impl Repository {
         Ok(self.closing_mark(job).await?.is_some())
     }
 
-    /// How a job ended, if it has closed its lease: asked of the store, never of a cache. A closing mark that does not open is an
-    /// error.
+    /// How a job ended, if it has closed its lease: asked of the store, never of a cache. A closing
+    /// mark that does not open is an error.
     pub async fn closing_mark(&self, job: JobId) -> Result<Option<Done>, RepositoryError> {
         self.read_done(&self.store.without_cache(), job).await
     }

@@ -1,10 +1,13 @@
-//! Leases and the commit register: how a job announces itself, builds only on what stays, and commits.
+//! Leases and the commit register: how a job announces itself, builds only on objects that stay,
+//! and commits.
 //!
-//! The order of steps is the protocol of `docs/concurrency.md`, checked by a model in `crates/lnode/tests`:
-//! 1. the lease is written, naming what the job builds on;
+//! The order of steps is the protocol of `docs/concurrency.md`, checked by a model in
+//! `crates/lnode/tests`:
+//! 1. the lease is written, naming the objects that the job builds on;
 //! 2. *then* each of these is checked to be still there;
 //! 3. containers are uploaded, the lease is renewed meanwhile;
-//! 4. the manifest is created in the job's commit register, where an abort mark may have been first;
+//! 4. the manifest is created in the job's commit register, where an abort mark may have been
+//!    first;
 //! 5. the lease is closed.
 
 use std::collections::BTreeMap;
@@ -24,10 +27,12 @@ use crate::repository::{Repository, RepositoryError, exists, random};
 use crate::rules::Rule;
 use crate::{Created, StoreErrorKind};
 
-/// How often a running job renews its lease. A lease that is several times older is taken for dead.
+/// How often a running job renews its lease. The job of a lease that is several times older looks
+/// dead.
 pub const RENEW_EVERY: Duration = Duration::from_secs(300);
 
-/// Numbers that a renewal tries before it fails: somebody may have put objects where the next ones go.
+/// Numbers that a renewal tries before it fails: a client may have put objects where the next ones
+/// go.
 const NUMBERS_TRIED: u32 = 16;
 
 /// How often a lease that may have been removed is proved once more to be created conditionally.
@@ -36,7 +41,7 @@ const PROBES_MORE: u32 = 3;
 /// A version could not be committed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
-    /// The job was taken for dead and fenced off while it ran; nothing it wrote counts.
+    /// The job looked dead and was aborted while it ran; its writes do not count.
     #[error("this job was declared dead while it ran (was it suspended?); run the backup again")]
     Fenced,
     /// The repository failed.
@@ -45,7 +50,7 @@ pub enum CommitError {
 }
 
 impl CommitError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Fenced => ErrorKind::LostRace,
@@ -59,14 +64,14 @@ impl CommitError {
 pub struct OpenLease {
     /// The job that holds it.
     pub job: JobId,
-    /// What it says; `written_ms` is set again by each renewal.
+    /// Its contents; `written_ms` is set again by each renewal.
     pub lease: Lease,
     renewal: u32,
     /// Whether every attempt to create the lease's first object was answered.
     all_answered: bool,
 }
 
-/// An unfinished job of the past, or a running one of somebody else.
+/// An unfinished job of the past, or a running one of another process.
 #[derive(Debug, Clone)]
 pub struct OtherJob {
     /// Its id.
@@ -75,14 +80,14 @@ pub struct OtherJob {
     pub lease: Lease,
 }
 
-/// What a listing shows of one job.
+/// The objects of one job in a listing.
 #[derive(Debug, Default)]
 struct AnnouncedJob {
     renewals: Vec<u32>,
     has_done: bool,
 }
 
-/// What its objects say.
+/// The contents of its objects.
 #[derive(Debug)]
 struct Looked {
     job: JobId,
@@ -112,7 +117,7 @@ impl Repository {
             let (name, bytes) = (names::lease(open.job, open.renewal), Bytes::from(bytes));
             let created = self.store.create(&name, bytes.clone()).await;
             let is_taken = created.as_ref().is_err_and(|error| error.kind == StoreErrorKind::AlreadyExists);
-            // Number 0 is what adoption looks at, and no other object may stand for it.
+            // Adoption looks at number 0, and no other object may replace it.
             if is_taken && open.renewal > 0 && open.renewal < last {
                 open.renewal += 1;
                 continue;
@@ -131,9 +136,10 @@ impl Repository {
         }
     }
 
-    /// Creates the first lease once more: the store must refuse it. A pass that found the job settled, because it was aborted or
-    /// the number that it claims is taken, may remove the lease in between. Then the second create rebuilds it, and is followed
-    /// by a third. Such a job commits nothing: its register or its number is taken.
+    /// Creates the first lease once more: the store must refuse it. A pass may find the job
+    /// settled, because it was aborted or the number that it claims is taken. It may then remove
+    /// the lease in between. Then the second create rebuilds it, and is followed by a third. Such a
+    /// job commits nothing: its register or its number is taken.
     async fn probe_lease(&self, open: &mut OpenLease, name: &str, bytes: &Bytes) -> Result<(), RepositoryError> {
         let mut removed = 0;
         loop {
@@ -151,16 +157,17 @@ impl Repository {
         }
     }
 
-    /// Says in one more renewal that the process of a job ends without a commit. Its uploads stay adoptable, and a pass need not
-    /// wait until the job looks dead.
+    /// Says in one more renewal that the process of a job ends without a commit. Its uploads stay
+    /// adoptable, and a pass need not wait until the job looks dead.
     pub async fn end_lease(&self, open: &mut OpenLease, now_ms: u64) -> Result<(), RepositoryError> {
         open.lease.ended = Some(true);
         self.renew_lease(open, now_ms).await
     }
 
-    /// Closes a lease: the job is over, and `done` says how it ended. The caller knows that every attempt at its commit was
-    /// answered. When one at the lease itself was not, it stays open: it may land once more after a clean-up, and nothing but
-    /// what is left of the job would then show that it is over (rule `CloseOnlyAnswered` of `docs/concurrency.md`).
+    /// Closes a lease: the job is over, and `done` says how it ended. The caller knows that every
+    /// attempt at its commit was answered. If a create of the lease itself was not answered, the
+    /// lease stays open. It may land once more after a clean-up. Then only the remaining objects of
+    /// the job would show that it ended (rule `CloseOnlyAnswered` of `docs/concurrency.md`).
     pub async fn close_lease(&self, open: &OpenLease, done: Done) -> Result<(), RepositoryError> {
         if !open.all_answered && self.keeps(Rule::CloseOnlyAnswered) {
             tracing::info!(job = %open.job, "an attempt to announce the job got no answer; its lease is left to expire");
@@ -171,8 +178,9 @@ impl Repository {
         Ok(())
     }
 
-    /// Ends a task that has no register and of whose index every attempt was answered: closes its lease and removes what it left
-    /// below `jobs/`, the lease first. Not for jobs that others may adopt: those look at what this removes.
+    /// Ends a task without a register whose attempts at the index were all answered. It closes the
+    /// lease and removes its objects below `jobs/`, the lease first. Not for jobs that others may
+    /// adopt: adopters look at the objects that this removes.
     pub async fn end_task(&self, open: &OpenLease) -> Result<(), RepositoryError> {
         self.close_lease(open, Done::task_over()).await?;
         if open.all_answered {
@@ -184,8 +192,8 @@ impl Repository {
         Ok(())
     }
 
-    /// Whether a version is still there to be built on or read: committed, readable and not forgotten. Never answered from a
-    /// cache, which may remember what was deleted.
+    /// Whether a version is still there to be built on or read: committed, readable and not
+    /// forgotten. Never answered from a cache, which may still have deleted objects.
     pub async fn is_retained(&self, pin: Pin) -> Result<bool, RepositoryError> {
         if !self.keeps(Rule::BaseChecked) {
             return Ok(true);
@@ -194,12 +202,14 @@ impl Repository {
             let is_there = matches!(self.register(pin).await?, Some(Register::Committed(())));
             return Ok(is_there && self.forgotten(pin).await?.is_none());
         }
-        // One wrong "it is not there" must not hide the mark (`AskedTwice`). Both looks come before the register.
+        // One wrong "it is not there" must not hide the mark (`AskedTwice`). Both looks come before
+        // the register.
         for _ in 0..if self.keeps(Rule::AskedTwice) { 2 } else { 1 } {
             match self.forgotten(pin).await {
                 Ok(None) => {}
                 Ok(Some(_)) => return Ok(false),
-                // It may have been whole when a pass read it: what it speaks of is not built on, which only costs space.
+                // It may have been whole when a pass read it. So nothing is built on its subject,
+                // which only costs space.
                 Err(error) if error.is_of_object() => {
                     tracing::warn!(%error, "a mark cannot be read; the version it may be about is not built on");
                     return Ok(false);
@@ -209,17 +219,18 @@ impl Repository {
         }
         match self.register(pin).await {
             Ok(register) => Ok(matches!(register, Some(Register::Committed(())))),
-            // Nothing can be built on what cannot be read; `check` reports it.
+            // Nothing can be built on an unreadable object; `check` reports it.
             Err(error) if error.is_of_object() => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Whether a dead job's containers may still be taken over: it has neither committed nor been fenced off, has not closed
-    /// its lease, and, asked last because a clean-up removes it first, its lease is still there (`docs/concurrency.md`).
+    /// Whether a dead job's containers may still be adopted. It has neither committed nor been
+    /// fenced, and has not closed its lease. Its lease still exists, which is asked last because a
+    /// clean-up removes it first (`docs/concurrency.md`).
     ///
-    /// Whatever lies under the name of its register or closing mark rules it out, also what does not open: a pass may have
-    /// read it while it was whole.
+    /// Any object under the name of its register or closing mark rules it out, also one that does
+    /// not open: a pass may have read it while it was whole.
     pub async fn is_adoptable(&self, pin: Pin) -> Result<bool, RepositoryError> {
         let store = self.store.without_cache();
         let is_leased = async || {
@@ -230,7 +241,7 @@ impl Repository {
         if !self.keeps(Rule::LeaseReadLast) && !is_leased().await? {
             return Ok(false);
         }
-        // One wrong "it is not there" must not make a settled job look open (`AskedTwice`).
+        // One wrong "not found" must not make a settled job look open (`AskedTwice`).
         for _ in 0..if self.keeps(Rule::AskedTwice) { 2 } else { 1 } {
             let is_closed = self.keeps(Rule::ClosedNotAdopted) && exists(&store, &names::lease_done(pin.job)).await?;
             if is_closed || self.is_decided(&store, pin).await? {
@@ -240,7 +251,8 @@ impl Repository {
         Ok(!self.keeps(Rule::LeaseReadLast) || is_leased().await?)
     }
 
-    /// Whether a job's register is taken: it was aborted (`AdoptedChecked`) or has committed (`CommittedNotAdopted`).
+    /// Whether a job's register is taken: it was aborted (`AdoptedChecked`) or has committed
+    /// (`CommittedNotAdopted`).
     async fn is_decided(&self, store: &crate::Store, pin: Pin) -> Result<bool, RepositoryError> {
         if self.keeps(Rule::AdoptedChecked) && self.keeps(Rule::CommittedNotAdopted) {
             return Ok(exists(store, &names::version(pin.series, pin.job, 0)).await?);
@@ -265,8 +277,8 @@ impl Repository {
         }))
     }
 
-    /// Leases that no closing mark ends, of jobs that have not committed: running or dead. Unreadable ones are left out; an
-    /// unreadable closing mark ends nothing.
+    /// Leases that no closing mark ends, of jobs that have not committed: running or dead.
+    /// Unreadable ones are left out; an unreadable closing mark ends nothing.
     pub async fn unfinished_jobs(&self) -> Result<Vec<OtherJob>, RepositoryError> {
         let mut jobs = self.announced_jobs().await?;
         // Nearly all jobs there ever were have committed. Nothing of theirs needs to be read.
@@ -288,8 +300,8 @@ impl Repository {
         Ok(unfinished)
     }
 
-    /// Leases and closing marks that are not what their names say, by name: for `check`. Of each job the renewals are read from
-    /// the highest down to the first that opens.
+    /// Leases and closing marks that do not open, by name: for `check`. Of each job the renewals
+    /// are read from the highest down to the first that opens.
     pub async fn faulty_leases(&self) -> Result<Vec<FaultyObject>, RepositoryError> {
         let jobs = self.announced_jobs().await?;
         let reads = jobs.into_iter().map(|(job, announced)| self.look_at_job(job, announced));
@@ -348,14 +360,15 @@ impl Repository {
         Lease::decode(&self.keys, job, renewal, &bytes).map(Some).map_err(RepositoryError::damaged(name))
     }
 
-    /// Commits a version: creates its register, or finds that the job was fenced off. The lease may be closed after it only when
-    /// every attempt was answered.
+    /// Commits a version: creates its register, or finds that the job was fenced. The lease may be
+    /// closed after it only when every attempt was answered.
     pub async fn commit(&self, series: SeriesKey, manifest: &Manifest) -> Result<Created, CommitError> {
         self.commit_generation(series, manifest, 0).await
     }
 
-    /// Commits a later generation of a version's manifest: the same content, laid out elsewhere. Somebody else's generation under
-    /// that number, or the mark that fenced this task off, is [`CommitError::Fenced`].
+    /// Commits a later generation of a version's manifest: the same content in other containers.
+    /// Another task's generation under that number, or the mark that fenced this task, is
+    /// [`CommitError::Fenced`].
     pub async fn commit_generation(
         &self,
         series: SeriesKey,

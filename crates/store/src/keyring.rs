@@ -1,7 +1,8 @@
 //! The keys of a repository: several passwords may open one master key.
 //!
-//! Removing a key or changing a password does not change the master key: who has it (or had the old password and a copy of
-//! `keys/`) still reads everything. `docs/threat-model.md` says what to do after a leak.
+//! Removing a key or changing a password does not change the master key. A person who has it, or
+//! who had the old password and a copy of `keys/`, still reads everything. `docs/threat-model.md`
+//! says what to do after a leak.
 
 use larder_format::config::UnverifiedConfig;
 use larder_format::ids::KeyId;
@@ -14,8 +15,8 @@ use crate::config::{estimated, genuine_copy, is_replaceable, read_config};
 use crate::repository::{Entropy, Repository, RepositoryError, random};
 use crate::{Store, StoreError, StoreErrorKind, StoreOp};
 
-/// Keys that are tried with a password. Each costs seconds at worst, and tells a hostile store whether the password is the one
-/// it was made for.
+/// Keys that are tried with a password. Each costs seconds at worst, and tells a hostile store
+/// whether the password is the one it was made for.
 pub const KEYS_TRIED_MAX: usize = 64;
 
 /// One key as a listing shows it.
@@ -23,9 +24,10 @@ pub const KEYS_TRIED_MAX: usize = 64;
 pub struct KeyInfo {
     /// Its id.
     pub id: KeyId,
-    /// What is not secret. Not authenticated.
+    /// The public fields. Not authenticated.
     pub fields: KeyFields,
-    /// Whether its copy of `config` is of another repository: a parallel `init` that lost made it, and it opens nothing here.
+    /// Whether its copy of `config` is of another repository: a parallel `init` that lost made it,
+    /// and it opens nothing here.
     pub is_foreign: bool,
 }
 
@@ -34,7 +36,7 @@ pub struct KeyInfo {
 pub struct UnreadableKey {
     /// Its id.
     pub id: KeyId,
-    /// What is wrong with it.
+    /// The reason.
     pub error: RepositoryError,
 }
 
@@ -62,7 +64,7 @@ impl Repository {
         };
         let name = names::key(id);
         self.store.create(&name, wrapped.clone().into()).await?;
-        // The key that it replaces may go next, so nobody relies on the store's word alone.
+        // The key that it replaces may go next, so the store's answer alone is not enough.
         let stored = read_key(&self.store.without_cache(), id).await?;
         if stored.is_none_or(|stored| *stored != *wrapped) {
             return Err(StoreError::new(StoreOp::Create, &name, StoreErrorKind::NotFound).into());
@@ -76,7 +78,7 @@ impl Repository {
         for object in self.store.list(names::KEYS).await? {
             let Some(id) = names::parse_key(&object.name) else { continue };
             let read = match read_key(&self.store, id).await {
-                // Removed by somebody since the listing.
+                // Removed by another program since the listing.
                 Ok(None) => continue,
                 Ok(Some(bytes)) => self.key_info(id, &bytes).map_err(RepositoryError::damaged(object.name)),
                 Err(error) => Err(error.into()),
@@ -115,7 +117,7 @@ impl Repository {
         Ok(None)
     }
 
-    /// Removes a key, but never the last. What is no readable key can always be removed.
+    /// Removes a key, but never the last. An object that is no readable key can always be removed.
     pub async fn remove_key(&self, id: KeyId) -> Result<(), RepositoryError> {
         let refuse = |why| Err(RepositoryError::CannotRemoveKey { id: id.to_string(), why });
         let list = self.list_keys().await?;
@@ -123,7 +125,7 @@ impl Repository {
         if listed.is_none() && !list.unreadable.iter().any(|key| key.id == id) {
             return refuse("there is no such key");
         }
-        // What one answer says of a key, or of the others, is asked once more by name.
+        // One answer about a key, or about the others, is asked for once more by name.
         if listed.is_some_and(|key| !key.is_foreign) || self.is_key(id).await? {
             let mut is_other_left = false;
             for other in list.keys.iter().filter(|key| key.id != id && !key.is_foreign) {
@@ -136,7 +138,7 @@ impl Repository {
         Ok(self.store.delete(&names::key(id)).await?)
     }
 
-    /// Whether a readable key of this repository lies under this id.
+    /// Whether a readable key of this repository has this id.
     async fn is_key(&self, id: KeyId) -> Result<bool, RepositoryError> {
         match read_key(&self.store.without_cache(), id).await {
             Ok(bytes) => Ok(bytes.is_some_and(|bytes| self.key_info(id, &bytes).is_ok_and(|key| !key.is_foreign))),
@@ -170,7 +172,7 @@ pub(crate) async fn read_key(store: &Store, id: KeyId) -> Result<Option<bytes::B
     }
 }
 
-/// A paper key that does not lead into this repository.
+/// A paper key that does not open this repository.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// It cannot be read.
@@ -182,7 +184,7 @@ pub enum ImportError {
 }
 
 impl ImportError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Paper(error) => error.kind(),
@@ -191,8 +193,8 @@ impl ImportError {
     }
 }
 
-/// Opens a repository with a paper key, also when `config` is missing or damaged: with the copy in a key, or else with what the
-/// newest version tells.
+/// Opens a repository with a paper key, also when `config` is missing or damaged. It then uses the
+/// copy in a key, or else the parameters in the newest version.
 pub async fn open_with_paper(
     store: Store,
     paper: &str,
@@ -214,7 +216,7 @@ pub async fn open_with_paper(
     };
     let config = match genuine_copy(&store, &keys, Some(repository)).await? {
         Some(config) => Some(config),
-        // A configuration that reads well and names another repository is believed.
+        // A configuration that reads well and names another repository is accepted.
         None if matches!(problem, RepositoryError::ForeignPaperKey) => None,
         None => estimated(&store, &master, repository, &entropy).await?,
     };

@@ -1,13 +1,13 @@
 //! The seam inside the store: one call, one reply, and layers that wrap one another.
 //!
-//! Every concern (retry, limits, counters, time limits, cache) is a [`Layer`] around another; the innermost is a
-//! transport: a local folder or an `object_store` client. A request is a value, so that a layer has one method to write
-//! for all kinds of requests and one for listings.
+//! Every concern (retry, limits, counters, time limits, cache) is a [`Layer`] around another; the
+//! innermost is a transport: a local folder or an `object_store` client. A request is a value, so
+//! that a layer has one method to write for all kinds of requests and one for listings.
 //!
 //! Invariants
 //! * A layer answers a request with the reply of its kind.
 //! * A `Read` reply holds exactly the bytes asked for: transports turn short bodies into errors.
-//! * Dropping a call gives up waiting for it, nothing more: what it asked for may still happen.
+//! * Dropping a call only ends the waiting: the request may still take effect.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,7 +27,8 @@ pub struct Listed {
     pub name: String,
     /// Its size in bytes.
     pub size: u64,
-    /// When it was made, milliseconds since the epoch by the store's clock. Nothing safe depends on it.
+    /// When it was made, milliseconds since the epoch by the store's clock. Nothing safe depends on
+    /// it.
     pub modified_ms: u64,
 }
 
@@ -38,7 +39,8 @@ pub(crate) type Listing = BoxStream<'static, Result<Listed, StoreError>>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReadRange {
     Whole,
-    /// The whole object, unless it is larger than so many bytes: then an error, before any of it is held.
+    /// The whole object, unless it is larger than this number of bytes: then an error, before any
+    /// of it is held.
     WholeUpTo(u64),
     /// Not empty; an object that ends earlier is an error.
     Span(Range<u64>),
@@ -47,7 +49,8 @@ pub(crate) enum ReadRange {
 }
 
 impl ReadRange {
-    /// The bytes of an object of `size` bytes that this asks for; an error if it has too few, or more than are wanted.
+    /// The bytes of an object of `size` bytes that this asks for; an error if it has too few, or
+    /// more than are wanted.
     pub(crate) fn within(&self, size: u64) -> Result<Range<u64>, WrongSize> {
         match self {
             Self::WholeUpTo(most) if size > *most => Err(Oversized { most: *most, got: size }.into()),
@@ -59,7 +62,7 @@ impl ReadRange {
     }
 }
 
-/// Why an object cannot give what was asked of it.
+/// Why an object cannot answer a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WrongSize {
     Short(ShortRead),
@@ -90,7 +93,7 @@ impl WrongSize {
     }
 }
 
-/// What is asked of the store about one object.
+/// A request about one object.
 #[derive(Debug, Clone)]
 pub(crate) enum Request {
     Create(Bytes),
@@ -117,13 +120,14 @@ pub(crate) struct Call {
     pub(crate) request: Request,
     /// Counts the attempts of one request from 0.
     pub(crate) attempt: u32,
-    /// Whether it is answered by the store itself, past what is kept on this machine.
+    /// Whether the store itself answers it, and not data kept on this machine.
     pub(crate) is_anew: bool,
-    /// Whether a create is repeated on purpose, to see whether the store refuses it ([`crate::Store::create_again`]).
+    /// Whether a create is repeated on purpose, to see whether the store refuses it
+    /// ([`crate::Store::create_again`]).
     pub(crate) is_probe: bool,
     /// Where the transport shows that it gets on; set by `patience`.
     pub(crate) watch: Option<Arc<Watch>>,
-    /// What limits the bytes received; set by `limit`.
+    /// The limit on received bytes; set by `limit`.
     pub(crate) download: Option<Arc<Bandwidth>>,
 }
 
@@ -133,7 +137,8 @@ impl Call {
         Self { name, request, attempt: 0, is_anew: false, is_probe: false, watch: None, download: None }
     }
 
-    /// To be called by transports for every piece of a body: keeps the limit on downloads and shows progress.
+    /// To be called by transports for every piece of a body: keeps the limit on downloads and shows
+    /// progress.
     pub(crate) async fn received(&self, bytes: usize) {
         if let Some(download) = &self.download {
             if let Some(watch) = &self.watch {
@@ -154,12 +159,13 @@ impl Call {
 /// An object is in the store, and it is ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Created {
-    /// Whether every attempt at it was answered. When not, an attempt without answer may still reach the store, and create
-    /// the object once more after somebody has deleted it: whoever makes promises about what a job has under way must know.
+    /// Whether every attempt at it was answered. If not, an attempt without answer may still reach
+    /// the store, and create the object again after another program has deleted it. A caller that
+    /// promises to have nothing under way must know this.
     pub all_answered: bool,
 }
 
-/// What came back.
+/// The answer.
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {
     /// Created.
@@ -181,6 +187,7 @@ pub(crate) trait Layer: std::fmt::Debug + Send + Sync {
     /// Lists the objects below `folder` (empty: all) whose names come after `after`.
     fn list(&self, folder: &str, after: Option<&str>) -> Listing;
 
-    /// Whether [`Layer::list`] yields names in ascending byte order, so that it can be taken up again in the middle.
+    /// Whether [`Layer::list`] yields names in ascending byte order, so that it can be taken up
+    /// again in the middle.
     fn lists_in_order(&self) -> bool;
 }

@@ -1,12 +1,13 @@
 //! A repository on an object store.
 //!
-//! The lower half of this crate is the [`Store`]: named immutable objects that are created if absent, read whole or in
-//! part, listed and deleted, on a local folder, S3, Azure, Google Cloud or in memory. Everything that makes a real store
-//! bearable sits behind that one type, each concern in a layer of its own: retries with a deadline, a time limit on
-//! every attempt, limits on concurrency and bandwidth, counters, and a cache of metadata on disk.
+//! The lower half of this crate is the [`Store`]: named immutable objects that are created if
+//! absent, read whole or in part, listed and deleted. They are in a local folder, S3, Azure, Google
+//! Cloud or in memory. Everything that a real store needs is behind that one type, each concern in
+//! a layer of its own. There are retries with a deadline, a time limit on every attempt, limits on
+//! concurrency and bandwidth, counters, and a cache of metadata on disk.
 //!
-//! What flows in: names made by `larder_format::names` and sealed bytes. What flows out: the same bytes, or a
-//! [`StoreError`] whose kind says what to do. Nothing here knows what is inside an object.
+//! Input: names made by `larder_format::names` and sealed bytes. Output: the same bytes, or a
+//! [`StoreError`] whose kind gives the reaction. No code here knows the contents of objects.
 //!
 //! Above this crate: `index`, `job` and everything that uses them. Below: `format`.
 

@@ -1,11 +1,11 @@
 //! Bounds how many requests are under way at once and how many bytes a second go each way.
 //!
-//! A request waits for its turn here before it is counted or timed, and gives the turn back before it waits to be
-//! repeated. Listings wait for nothing: their consumer may be asking for objects while it reads them, and would wait for
-//! a turn that its own listing holds.
+//! A request waits for its turn here before it is counted or timed, and gives the turn back before
+//! it waits to be repeated. Listings do not wait. Their consumer may request objects while it reads
+//! them, and would wait for a turn that its own listing holds.
 //!
-//! Uploads are paced by the object, downloads by the piece in which they arrive; over the length of several objects both
-//! keep the limit, and what was sent above it is waited for before the next.
+//! Uploads are paced by the object, downloads by the piece in which they arrive. Over the length of
+//! several objects, both keep the limit, and any excess delays the next transfer.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::layer::{Call, Layer, Listing, Reply, Request};
 use crate::options::StoreOptions;
 
-/// A budget of bytes a second. Who takes from it waits until what was taken before has been earned.
+/// A budget of bytes a second. A caller waits until the tokens taken before have been earned.
 #[derive(Debug)]
 pub(crate) struct Bandwidth {
     bytes_per_second: NonZeroU64,
@@ -33,7 +33,8 @@ impl Bandwidth {
         Self { bytes_per_second, free: Mutex::new(None) }
     }
 
-    /// Takes `bytes`, after waiting until earlier ones are earned. A caller that gives up waiting has still taken them.
+    /// Takes `bytes`, after waiting until earlier ones are earned. A caller that stops waiting has
+    /// still taken them.
     pub(crate) async fn take(&self, bytes: u64) {
         let start = {
             let mut free = self.free.lock();

@@ -1,18 +1,23 @@
 //! The transport for a folder of this machine.
 //!
-//! One file per object, at the path of its name. All work is blocking system calls on tokio's blocking threads.
+//! One file per object, at the path of its name. All work is blocking system calls on tokio's
+//! blocking threads.
 //!
 //! Invariants
-//! * A name shows either no file or a complete one: files are written without a name and linked in when they are on
-//!   disk, and a link never replaces one.
-//! * When a create has returned, the object survives power loss: file, folder and every folder above it are synced. A
-//!   delete that has returned stays one, because the order of deletions is part of what keeps collection safe.
-//! * No link below the folder is followed, but for a first-level one of root or the caller ([`root`]).
-//! * One entry that cannot be examined does not end a listing ([`walk`]): it is named, and the others follow.
+//! * A name shows either no file or a complete one. Files are written without a name and linked in
+//!   when they are on disk, and a link never replaces one.
+//! * When a create has returned, the object survives power loss: file, folder and every folder
+//!   above it are synced. A delete that has returned is final, because safe collection depends on
+//!   the order of deletions.
+//! * No link below the folder is followed, except a first-level one of root or the caller
+//!   ([`root`]).
+//! * One entry that cannot be examined does not end a listing ([`walk`]): it is named, and the
+//!   others follow.
 //! * Reading and listing write nothing, so a read-only mount or another user's folder will do.
 //!
-//! Written here rather than taken from `object_store`, whose local store leaves its staging files behind after a crash,
-//! does not sync deletions and lists without order. It is as fast: see `examples/local_speed.rs`.
+//! This replaces the local store of `object_store`, which leaves its staging files behind after a
+//! crash, does not sync deletions and lists without order. It is as fast: see
+//! `examples/local_speed.rs`.
 
 mod blocks;
 mod create;
@@ -37,7 +42,7 @@ use self::root::Root;
 use crate::error::{ShortRead, StoreError, StoreErrorKind, StoreOp};
 use crate::layer::{Call, Created, Layer, Listing, ReadRange, Reply, Request, WrongSize};
 
-/// The pieces in which a limit on downloads counts what was read.
+/// The pieces in which a limit on downloads counts read bytes.
 const PIECE: usize = 64 << 10;
 
 /// A repository in a folder.
@@ -71,9 +76,10 @@ impl Layer for LocalFolder {
         let reply = blocking(move || inner.answer(&asked))
             .await
             .unwrap_or_else(|lost| Err(call.error(StoreErrorKind::Other).because(lost)))?;
-        // A folder may lie on another machine: the limit on downloads holds here too.
+        // A folder may be on another machine, so the limit on downloads holds here too.
         if let (Reply::Bytes { bytes, .. }, Some(_)) = (&reply, &call.download) {
-            // A piece waits for the ones before it: in one piece, a whole container would go past the limit.
+            // A piece waits for the ones before it: in one piece, a whole container would go past
+            // the limit.
             for piece in bytes.chunks(PIECE) {
                 call.received(piece.len()).await;
             }

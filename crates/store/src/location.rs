@@ -1,4 +1,4 @@
-//! Where a repository lies, as users write it.
+//! The location of a repository, as users write it.
 //!
 //! | written as                              | meaning                                              |
 //! |-----------------------------------------|------------------------------------------------------|
@@ -12,8 +12,8 @@
 //! | `gs://bucket/prefix`                    | Google Cloud Storage; credentials from `GOOGLE_*`    |
 //! | `memory:`                               | an empty store of this process, for trials           |
 //!
-//! Invariant: a location holds no secret. Addresses with a user, a password or a query are refused, and the refusal does
-//! not repeat them, so that locations can be printed and logged anywhere.
+//! Invariant: a location holds no secret. Addresses with a user, a password or a query are refused.
+//! The refusal does not repeat them, so locations can be printed and logged anywhere.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -23,14 +23,15 @@ use std::str::FromStr;
 use larder_format::ErrorKind;
 use url::{Host, Url};
 
-/// Where a repository lies. Displays as it is written; shows no secrets because it has none.
+/// The location of a repository. Displays as it is written; shows no secrets because it has none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
     /// A folder of this machine.
     Local(PathBuf),
     /// A bucket of S3 or of a server that speaks its protocol.
     S3 {
-        /// Scheme, host and port of the server; `None` for the one the environment names, or else Amazon's.
+        /// Scheme, host and port of the server; `None` for the one the environment names, or else
+        /// Amazon's.
         endpoint: Option<String>,
         /// The bucket.
         bucket: String,
@@ -63,18 +64,18 @@ pub const LOCATION_FORMS: &str = "/path, ./path, file:///path, s3://bucket/prefi
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}; accepted are {LOCATION_FORMS}")]
 pub struct LocationError {
-    /// What is wrong with it.
+    /// The reason.
     pub problem: LocationProblem,
 }
 
 impl LocationError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         ErrorKind::BadRequest
     }
 }
 
-/// What is wrong with a location.
+/// Why a location is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocationProblem {
@@ -84,7 +85,7 @@ pub enum LocationProblem {
     /// The part before the colon is not known.
     #[error("repository locations beginning with {scheme:?} are not known")]
     UnknownScheme {
-        /// What stands before the colon.
+        /// The text before the colon.
         scheme: String,
     },
     /// The location ends before the bucket.
@@ -103,7 +104,7 @@ pub enum LocationProblem {
         /// "bucket", "host", ...
         what: &'static str,
     },
-    /// A user, password, query or fragment, where keys might lie.
+    /// A user, password, query or fragment, which might contain keys.
     #[error("the repository location must not hold a user, a password or a query: keys belong into the environment")]
     Secret,
     /// `~` that no shell has replaced.
@@ -145,7 +146,7 @@ fn parse(text: &str) -> Result<Location, LocationProblem> {
     if text.contains('\0') {
         return Err(LocationProblem::Bad { text: text.to_owned(), what: "path: it holds a zero byte" });
     }
-    // A path may hold colons; only a word before the first one is taken for a scheme.
+    // A path may hold colons; only a word before the first one counts as a scheme.
     let scheme = text.split_once(':').filter(|(scheme, _)| {
         scheme.len() > 1 && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
     });
@@ -175,7 +176,7 @@ fn parse_path(text: &str) -> Result<Location, LocationProblem> {
 
 fn parse_file_url(text: &str) -> Result<Location, LocationProblem> {
     let bad = |what| LocationProblem::Bad { text: text.to_owned(), what };
-    // `file:name` would be read as `/name`: refuse what a user means as a relative path.
+    // `file:name` would be read as `/name`, so a relative path of this form is refused.
     if !text["file:".len()..].starts_with('/') {
         return Err(bad("path: after file: it must begin with /"));
     }
@@ -226,7 +227,7 @@ fn parse_bucket(text: &str, rest: &str, what: &'static str) -> Result<(String, S
     split_bucket(text, path, what)
 }
 
-/// Refuses what could carry a key, before any message repeats the text.
+/// Refuses parts that could contain a key, before any message repeats the text.
 fn refuse_secrets(url: &str) -> Result<(), LocationProblem> {
     let authority = url.split_once("//").map_or(url, |(_, rest)| rest).split('/').next().unwrap_or_default();
     if authority.contains('@') || url.contains(['?', '#']) { Err(LocationProblem::Secret) } else { Ok(()) }
@@ -237,7 +238,8 @@ fn split_bucket(text: &str, path: &str, what: &'static str) -> Result<(String, S
     if bucket.is_empty() {
         return Err(LocationProblem::Missing { text: text.to_owned(), what });
     }
-    // Google allows dots, Azure `$root`; what must not pass is anything that needs escaping in an address.
+    // Google allows dots, Azure `$root`; everything that needs escaping in an address must be
+    // refused.
     if !bucket.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'$'))
         || bucket.len() > 255
     {
@@ -271,7 +273,8 @@ impl fmt::Display for Location {
     }
 }
 
-/// A relative path that looks like a scheme is shown with `./`, so that what is shown can be read back.
+/// A relative path that looks like a scheme is shown with `./`, so that the shown text can be read
+/// back.
 fn write_path(f: &mut fmt::Formatter<'_>, path: &Path) -> fmt::Result {
     let shown = path.display().to_string();
     match parse(&shown) {
@@ -376,7 +379,8 @@ mod tests {
         #[test]
         fn anything_accepted_is_shown_as_it_is_read(text in "(s3:|s3://|azure://|gs://|file://|http://|/|\\./)?[a-z0-9./:@?~ %-]{0,24}") {
             if let Ok(location) = text.parse::<Location>() {
-                // A path that is no text (`file:///%a0`) cannot be shown as it is: what is shown is for people.
+                // A path that is no text (`file:///%a0`) cannot be shown exactly: the shown form is
+                // for people.
                 if matches!(&location, Location::Local(path) if path.to_str().is_none()) {
                     return Ok(());
                 }

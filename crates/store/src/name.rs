@@ -1,10 +1,12 @@
 //! Which object names the store accepts.
 //!
-//! Names come from `larder_format::names` and are the same on every store, so the alphabet is the one that needs no
-//! escaping anywhere: not in URLs, not on file systems, not in object keys. A segment never begins with a dot, so no name
-//! climbs out of the repository, and a local folder can keep staging files under a dot name that no listing shows.
+//! Names come from `larder_format::names` and are the same on every store. So the alphabet needs no
+//! escaping anywhere: not in URLs, not on file systems, not in object keys. A segment never begins
+//! with a dot. So no name climbs out of the repository, and a local folder can keep staging files
+//! under a dot name that no listing shows.
 
-/// Longest accepted name. With a prefix before it, a key stays below the 1,024 bytes that S3 allows.
+/// Longest accepted name. With a prefix before it, a key stays below the 1,024 bytes that S3
+/// allows.
 pub(crate) const NAME_MAX: usize = 240;
 
 /// Whether `name` may name an object.
@@ -12,14 +14,15 @@ pub(crate) fn is_valid(name: &str) -> bool {
     name.len() <= NAME_MAX && name.split('/').all(is_valid_segment)
 }
 
-/// Whether `segment` may stand between two slashes of a name.
+/// Whether `segment` may be between two slashes of a name.
 pub(crate) fn is_valid_segment(segment: &str) -> bool {
     !segment.is_empty()
         && !segment.starts_with('.')
         && segment.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
-/// Brings a folder to its one spelling: empty for the whole repository, else without a slash at the end.
+/// Brings a folder to its one spelling: empty for the whole repository, else without a slash at the
+/// end.
 pub(crate) fn folder(prefix: &str) -> Option<&str> {
     let folder = prefix.strip_suffix('/').unwrap_or(prefix);
     (prefix.is_empty() || is_valid(folder)).then_some(folder)

@@ -1,8 +1,9 @@
-//! The newest version of every series, for whoever looks across series: a first backup for what resembles its input, a G-node for
-//! what is restored most.
+//! The newest version of every series, for callers that look across series. A first backup looks
+//! for similar input, a G-node for the versions that are restored most.
 //!
-//! Newest is by the order in which the jobs began. A listing names the candidates; reading one summary a series finds them, as
-//! a rule. Who needs few of many series says which before anything is read.
+//! Newest is by the order in which the jobs began. A listing names the candidates; reading one
+//! summary a series finds them, as a rule. A caller that needs few of many series names them before
+//! anything is read.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -36,7 +37,8 @@ impl ListedSeries {
         self.series.is_empty()
     }
 
-    /// Keeps only series whose newest version this admits. Newest as far as names tell: what is marked is passed over.
+    /// Keeps only series whose newest version this admits. Newest as far as names tell: marked
+    /// versions are skipped.
     pub fn retain(&mut self, mut admits: impl FnMut(Pin) -> bool) {
         let forgotten = &self.forgotten;
         self.series.retain(|series, jobs| {
@@ -59,7 +61,8 @@ impl Repository {
         Ok(ListedSeries { series, forgotten })
     }
 
-    /// The newest version of each of these series that can be read and is not forgotten, with its sketch.
+    /// The newest version of each of these series that can be read and is not forgotten, with its
+    /// sketch.
     pub async fn newest_of(&self, listed: ListedSeries) -> Result<Vec<Version>, RepositoryError> {
         let forgotten = &listed.forgotten;
         let reads = listed.series.into_iter().map(|(series, mut jobs)| async move {

@@ -1,8 +1,9 @@
 //! From a location to a transport: which client, with which credentials, from which variables.
 //!
-//! Every cloud client gets the same treatment: its own retries and its own time limit are off (both are ours, see
-//! `retry` and `stall_timeout`), plain HTTP is spoken only where the user has written `http://`, objects are deleted one by
-//! one (the bulk call is missing on some S3 servers), and payloads are signed, so a server notices a damaged upload.
+//! Every cloud client gets the same treatment. Its own retries and its own time limit are off (both
+//! are ours, see `retry` and `stall_timeout`). Plain HTTP is spoken only where the user has written
+//! `http://`. Objects are deleted one by one, because the bulk call is missing on some S3 servers.
+//! Payloads are signed, so a server notices a damaged upload.
 
 mod aws;
 mod azure;
@@ -25,7 +26,8 @@ use crate::location::Location;
 use crate::options::StoreOptions;
 use crate::remote::{ListOrder, Remote};
 
-/// The variables that say how to reach a store: `AWS_*`, `AZURE_*`, `GOOGLE_*`, `STORAGE_EMULATOR_HOST` and `HOME`.
+/// The variables that say how to reach a store: `AWS_*`, `AZURE_*`, `GOOGLE_*`,
+/// `STORAGE_EMULATOR_HOST` and `HOME`.
 #[derive(Clone, Default)]
 pub struct Environment(BTreeMap<String, String>);
 
@@ -86,7 +88,8 @@ enum OpenProblem {
     NoCertificate { path: String },
 }
 
-/// Whether an error of opening names the variable that is missing or wrong. Advice about credentials would add nothing.
+/// Whether an error of opening names the variable that is missing or wrong. Advice about
+/// credentials would add nothing.
 pub fn names_variable(error: &StoreError) -> bool {
     let problem = error.source.as_deref().and_then(|source| source.downcast_ref());
     problem.is_some_and(|problem| match problem {
@@ -112,7 +115,8 @@ pub(crate) fn transport(
         StoreError::new(StoreOp::Open, &location.to_string(), StoreErrorKind::Invalid).because(error)
     };
     let remote = |store: Arc<dyn ObjectStore>, prefix: &str| -> Arc<dyn Layer> {
-        // Amazon's directory buckets are the one known store that lists without order; their names end so.
+        // Amazon's directory buckets are the one known store that lists without order; their names
+        // end so.
         let order = match location {
             Location::S3 { bucket, .. } if bucket.ends_with("--x-s3") => ListOrder::Unknown,
             _ => ListOrder::Ascending,
@@ -156,12 +160,14 @@ fn client(options: &StoreOptions, env: &Environment) -> ClientOptions {
     roots::with_authorities(client, env)
 }
 
-/// Whether an address is plain HTTP. Whoever writes `http://` means it: contents are sealed anyway.
+/// Whether an address is plain HTTP. A user who writes `http://` means it: contents are sealed
+/// anyway.
 fn speaks_http(url: &str) -> bool {
     url.get(..7).is_some_and(|start| start.eq_ignore_ascii_case("http://"))
 }
 
-/// Turns the client's own retries off: it would hide that a conditional put met its own first attempt.
+/// Turns the client's own retries off: it would hide that a conditional put met its own first
+/// attempt.
 fn no_retry() -> RetryConfig {
     RetryConfig { backoff: BackoffConfig::default(), max_retries: 0, retry_timeout: std::time::Duration::ZERO }
 }
@@ -208,7 +214,8 @@ mod tests {
         assert_eq!(error, "AWS_ACCESS_KEY_ID is set, AWS_SECRET_ACCESS_KEY is not");
         let error = opened("s3://bucket", &Environment::from([KEYS[1]])).expect_err("half");
         assert_eq!(error, "AWS_SECRET_ACCESS_KEY is set, AWS_ACCESS_KEY_ID is not");
-        // On Amazon's own endpoint the machine may have a role, so asking for credentials is left to the first request.
+        // On Amazon's own endpoint the machine may have a role, so asking for credentials is left
+        // to the first request.
         assert_eq!(opened("s3://bucket", &nobody), Ok(()));
     }
 
@@ -234,7 +241,7 @@ mod tests {
         assert_eq!(opened("s3:https://far.example/bucket", &profile("work")), Ok(()));
         let error = opened("s3:https://far.example/bucket", &profile("empty")).expect_err("no key");
         assert!(error.contains("profile \"empty\" has no access key"), "{error}");
-        // The default profile is not asked for, so one that is not whole is as good as none.
+        // The user did not ask for the default profile, so an incomplete one counts as none.
         let error = opened("s3:https://far.example/bucket", &Environment::from([("HOME", home)])).expect_err("no key");
         assert!(error.contains("no credentials"), "{error}");
         let error = opened("s3:https://far.example/bucket", &Environment::from([("AWS_PROFILE", "work")]));

@@ -1,19 +1,19 @@
-//! Settings of the store: what a user or a job may choose about how it is reached.
+//! Settings of the store: the choices of a user or a job about how it is reached.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How to reach a store. None of these settings changes what is stored.
+/// How to reach a store. None of these settings changes stored data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreOptions {
     /// How long one request is repeated before its failure is reported. Default: 15 minutes.
     pub retry_deadline: Duration,
-    /// The same for as long as the store has not answered anything at all, so that a mistyped host is reported soon.
-    /// Default: 1 minute, enough to ask once more after an attempt that hung.
+    /// The same for as long as the store has not answered anything at all, so that a mistyped host
+    /// is reported soon. Default: 1 minute, enough to ask once more after an attempt that hung.
     pub first_deadline: Duration,
-    /// How long one attempt may go without progress. An upload is given more in proportion to its size, and twice as
-    /// much again with each attempt. Default: 30 seconds.
+    /// How long one attempt may go without progress. An upload is given more in proportion to its
+    /// size, and twice as much again with each attempt. Default: 30 seconds.
     pub attempt_timeout: Duration,
     /// How many requests may be under way at once. Default: 16.
     pub concurrency: NonZeroUsize,
@@ -23,8 +23,8 @@ pub struct StoreOptions {
     pub download_limit: Option<NonZeroU64>,
     /// Where to keep a copy of metadata; `None` (the default) for nowhere.
     pub cache: Option<CacheOptions>,
-    /// Varies the pauses between attempts from one process to the next. Draw it at random; equal seeds are safe, only
-    /// less polite to a store that many clients retry at.
+    /// Varies the pauses between attempts from one process to the next. Draw it at random; equal
+    /// seeds are safe, only less polite to a store that many clients retry at.
     pub jitter_seed: u64,
 }
 
@@ -48,7 +48,8 @@ impl Default for StoreOptions {
 pub struct CacheOptions {
     /// The folder of all repositories' caches. It can be deleted at any time.
     pub dir: PathBuf,
-    /// How large one repository's cache may grow; the objects that were stored in it first go first. Default: 2 GiB.
+    /// How large one repository's cache may grow; the objects that were stored in it first go
+    /// first. Default: 2 GiB.
     pub max_bytes: u64,
 }
 

@@ -1,14 +1,17 @@
 //! Pins: versions that must not be forgotten, and forgetting, which must not happen to them.
 //!
-//! Whether a version is pinned is a line of numbered entries (`larder_format::pinning`) of which the highest that opens counts.
-//! Every change is a create-if-absent of the next number, after reading those there are. Of two changes at once one wins, and the
-//! other reads again. Forgetting is a change like the others, the last one there is; only who holds it makes the mark. Whatever
-//! dies in between, a version is never pinned and marked at once:
+//! Numbered entries (`larder_format::pinning`) say whether a version is pinned, and the highest
+//! that opens counts. Every change is a create-if-absent of the next number, after reading those
+//! there are. Of two changes at once one wins, and the other reads again. Forgetting is a change
+//! like the others, but always the last one. Only its winner makes the mark. Whatever fails in
+//! between, a version is never pinned and marked at once:
 //! * a pin that exists makes forgetting fail before the mark;
-//! * forgetting that exists makes a pin fail, also when the mark does not exist yet or never will. Forgetting again finishes it.
+//! * forgetting that exists makes a pin fail, also when the mark does not exist yet or never will.
+//!   Forgetting again finishes it.
 //!
-//! Anybody may put entries there that do not open. They pin nothing and hide nothing, but what they may have said is not acted
-//! against: a version with one above its last entry is not forgotten before somebody has said by another entry what is to hold.
+//! Any client may put entries there that do not open. They pin nothing and hide nothing, but may
+//! have been real entries. A version with one above its last entry is not forgotten before another
+//! entry states the intention.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +66,7 @@ pub enum PinError {
 }
 
 impl PinError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Pinned { .. } | Self::Unclear { .. } | Self::Forgotten { .. } | Self::Gone => ErrorKind::Precondition,
@@ -73,7 +76,7 @@ impl PinError {
     }
 }
 
-/// What the entries of one version say.
+/// The entries of one version.
 #[derive(Debug, Default)]
 pub struct PinLine {
     /// The last entry that opens, if any.
@@ -100,12 +103,13 @@ impl PinLine {
 }
 
 impl Repository {
-    /// Pins a version: it is not forgotten until it is unpinned. Done as well if it is pinned already.
+    /// Pins a version: it is not forgotten until it is unpinned. Done as well if it is pinned
+    /// already.
     pub async fn pin(&self, version: Pin, time_ms: u64, host: &str, reason: &str) -> Result<(), PinError> {
         let entry = PinEntry { state: PinState::Pinned, time_ms, host: host.to_owned(), reason: reason.to_owned() };
         self.change_pin(version, &entry).await?;
-        // A pass removes the entries of a forgotten version after its register and before its mark, and then the line is as good
-        // as new. What was written into it means nothing.
+        // A pass removes the entries of a forgotten version after its register and before its mark,
+        // and then the numbers are free again. Its contents have no meaning.
         let store = self.store.without_cache();
         let is_there = exists(&store, &names::version(version.series, version.job, 0)).await;
         if is_there.map_err(RepositoryError::from)? { Ok(()) } else { Err(PinError::Gone) }
@@ -117,7 +121,8 @@ impl Repository {
         self.change_pin(version, &entry).await
     }
 
-    /// Forgets a version unless it is pinned. Done as well if somebody else has forgotten it before.
+    /// Forgets a version unless it is pinned. Succeeds also if another program has forgotten it
+    /// before.
     pub async fn forget(&self, version: Pin, mark: &Forgotten) -> Result<(), PinError> {
         let Forgotten { time_ms, host, reason } = mark.clone();
         self.change_pin(version, &PinEntry { state: PinState::Forgetting, time_ms, host, reason }).await?;
@@ -130,7 +135,7 @@ impl Repository {
             let line = self.pin_line(version).await?;
             let unclear = line.faulty.into_iter().next();
             match (line.last, wanted.state, unclear) {
-                // Nothing follows this one, so whatever does is garbage.
+                // No entry follows this one, so any later object is garbage.
                 (Some(entry), state, _) if entry.state == PinState::Forgetting => match state {
                     PinState::Forgetting => return Ok(()),
                     _ => return Err(PinError::Forgotten { entry }),
@@ -149,7 +154,8 @@ impl Repository {
                 .encode(&self.keys, version.series, version.job, line.next, salt)
                 .map_err(RepositoryError::from)?;
             match self.store.create(&name, bytes.clone().into()).await {
-                // People rely on a pin: a store that says "created" and has nothing is asked once more.
+                // People rely on a pin: a store that says "created" and has nothing is asked once
+                // more.
                 Ok(_) => {
                     let stored = read_if_there(&self.store.without_cache(), &name, MARK_MAX).await?;
                     if stored.is_some_and(|stored| *stored == *bytes) {
@@ -163,7 +169,7 @@ impl Repository {
         Err(PinError::Contended)
     }
 
-    /// What is known of one version's pin, asked of the store and never of a cache.
+    /// The state of one version's pin, asked of the store and never of a cache.
     pub async fn pin_line(&self, version: Pin) -> Result<PinLine, RepositoryError> {
         let store = self.store.without_cache();
         for _ in 1..LOOKS {
@@ -183,7 +189,7 @@ impl Repository {
         self.read_pin_line(version, numbers).await
     }
 
-    /// What is known of every version that must not be forgotten. Entries that do not open are told in the log.
+    /// The state of every version that must not be forgotten. Entries that do not open are logged.
     pub async fn pinned(&self) -> Result<BTreeMap<Pin, PinLine>, RepositoryError> {
         let mut lines: BTreeMap<Pin, Vec<u32>> = BTreeMap::new();
         for object in self.store.without_cache().list(names::PINS).await? {
@@ -226,7 +232,8 @@ impl Repository {
                     line.last = Some(entry);
                     break;
                 }
-                // Deleted since the listing, with everything else of its version: another listing says whether that is so.
+                // Deleted since the listing, with everything else of its version: another listing
+                // says whether that is so.
                 Ok(None) => line.has_vanished = true,
                 Err(error) if error.is_of_object() => line.faulty.push(FaultyObject { name, job, error }),
                 Err(error) => return Err(error),

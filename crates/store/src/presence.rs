@@ -1,6 +1,8 @@
-//! Which of many containers the store has: asked for by their names, or by the listings of their jobs first.
+//! Which of many containers the store has: asked for by their names, or by the listings of their
+//! jobs first.
 //!
-//! An absence is believed only after the store said so of the container's own name: one listing may be wrong or late (`AskedTwice`).
+//! A container counts as absent only after the store said so of its own name: one listing may be
+//! wrong or late (`AskedTwice`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +16,7 @@ use crate::repository::{Repository, RepositoryError};
 /// Containers that are asked for at once, and folders that are listed at once.
 const CONCURRENT: usize = 32;
 
-/// What the store says of the name of a container.
+/// The store's answer about the name of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     /// It is there.
@@ -55,9 +57,9 @@ impl Repository {
         Ok(())
     }
 
-    /// Those of some containers that the store does not have, cannot read, or has with another size than is said (in bytes of the
-    /// object; `None`: any). Takes one listing for each job and kind that they are of, and a request for each container that no listing
-    /// shows.
+    /// The containers that the store does not have, cannot read, or has with another size than
+    /// stated (in bytes of the object; `None`: any). Takes one listing for each job and kind that
+    /// they are of, and a request for each container that no listing shows.
     pub async fn absent_containers(
         &self,
         containers: impl IntoIterator<Item = (ContainerId, Option<u64>)>,

@@ -1,9 +1,12 @@
-//! The transport for everything that `object_store` reaches: S3, Azure, Google Cloud, memory, and the fault store of tests.
+//! The transport for everything that `object_store` reaches: S3, Azure, Google Cloud, memory, and
+//! the fault store of tests.
 //!
-//! One request here is one request to the server: the client's own retries are off, because a repeated conditional put
-//! that meets its own first attempt looks to it like a lost race. What a repetition means is decided in `retry`.
+//! One request here is one request to the server. The client's own retries are off, because a
+//! repeated conditional put that meets its own first attempt looks to it like a lost race. `retry`
+//! decides the meaning of a repetition.
 //!
-//! Invariant: bytes are counted. A body that ends early, or a range that is not the one asked for, is an error.
+//! Invariant: bytes are counted. A body that ends early, or a range that is not the one asked for,
+//! is an error.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +45,8 @@ impl Remote {
         Self { store, prefix, in_order: order == ListOrder::Ascending, keeps_versions: Arc::default() }
     }
 
-    /// Sets this to true once the store names the version of an object that was created: it keeps what is deleted.
+    /// Sets this to true once the store names the version of a created object: such a store keeps
+    /// deleted objects.
     pub(crate) fn telling_versions(self, keeps_versions: Arc<AtomicBool>) -> Self {
         Self { keeps_versions, ..self }
     }
@@ -60,7 +64,8 @@ impl Remote {
         let options = PutOptions::from(PutMode::Create);
         let put = self.store.put_opts(path, bytes.clone().into(), options).await;
         let put = put.map_err(|error| failed(call, error))?;
-        // Where versions were kept once and are no more, S3 calls the version of every new object so.
+        // Where versions were kept once and are no more, S3 calls the version of every new object
+        // so.
         if put.version.is_some_and(|version| version != "null") {
             self.keeps_versions.store(true, Ordering::Relaxed);
         }
@@ -88,7 +93,8 @@ impl Remote {
         Ok(Reply::Bytes { bytes, object_size })
     }
 
-    /// Second try for ranges that a store refuses: some know no suffixes, and an empty object has no range at all.
+    /// Second try for ranges that a store refuses: some know no suffixes, and an empty object has
+    /// no range at all.
     async fn read_by_size(
         &self,
         call: &Call,
@@ -146,13 +152,14 @@ impl Layer for Remote {
             Some(Err(error)) => return stream::iter([Err(error)]).boxed(),
         };
         let folder = folder.to_owned();
-        // A store that does not know where to go on begins again; what was listed before must not come twice.
+        // A store that does not know where to continue begins again; listed entries must not be
+        // repeated.
         let after = after.map(str::to_owned);
         let prefix = if self.prefix.is_empty() { String::new() } else { format!("{}/", self.prefix) };
         listed
             .map_err(move |error| StoreError::from_object_store(StoreOp::List, &folder, error))
             .try_filter_map(move |meta| {
-                // Foreign objects under the prefix are none of ours, whatever they are.
+                // Foreign objects under the prefix are not ours and are ignored.
                 let name = meta.location.as_ref().strip_prefix(&prefix).filter(|name| name::is_valid(name));
                 let name = name.filter(|name| after.as_deref().is_none_or(|after| *name > after));
                 let listed = name.map(|name| Listed {

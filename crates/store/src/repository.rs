@@ -1,10 +1,13 @@
-//! [`Repository`]: a store whose master key is known. Everything sealed is read and written through it.
+//! [`Repository`]: a store whose master key is known. Everything sealed is read and written through
+//! it.
 //!
 //! Invariants
-//! * Nothing but the configuration and the keys is read before the password is proved, and nothing is written.
-//! * `init` writes the first key before the configuration: a crash between leaves a folder that is not yet a repository.
+//! * Nothing but the configuration and the keys is read before the password is proved, and nothing
+//!   is written.
+//! * `init` writes the first key before the configuration: a crash between leaves a folder that is
+//!   not yet a repository.
 //!
-//! Not here: what a version contains (`reader`).
+//! Not here: the contents of a version (`reader`).
 
 use std::sync::Arc;
 
@@ -43,10 +46,10 @@ pub enum RepositoryError {
         /// One of the objects.
         name: String,
     },
-    /// The object `config` is of no use, and a copy of it stands in.
+    /// The object `config` cannot be used, and a copy of it replaces it.
     #[error("{reason}")]
     ConfigUnusable {
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// No key opens with this password.
@@ -56,7 +59,7 @@ pub enum RepositoryError {
         keys: usize,
         /// How many objects are no readable keys.
         unreadable: usize,
-        /// How many were not tried, because there are more than anybody needs.
+        /// Number of keys that were not tried, because there are too many.
         untried: usize,
     },
     /// The repository has a configuration but no readable key.
@@ -73,15 +76,16 @@ pub enum RepositoryError {
         /// Why not.
         why: &'static str,
     },
-    /// An object is not what it should be.
+    /// An object is not valid.
     #[error("{name} is damaged: {source}")]
     Damaged {
         /// The object.
         name: String,
-        /// What is wrong.
+        /// The reason.
         source: DecodeError,
     },
-    /// What was to be stored would not be read back: a mistake of the program, or a limit of the format.
+    /// An object to be stored could not be read back: a mistake of the program, or a limit of the
+    /// format.
     #[error(transparent)]
     Unstorable(#[from] EncodeError),
     /// The store failed.
@@ -95,7 +99,7 @@ pub enum RepositoryError {
     },
 }
 
-/// What else lies under `keys/`, in words.
+/// The other objects under `keys/`, in words.
 struct Others(usize, usize);
 
 impl std::fmt::Display for Others {
@@ -117,7 +121,7 @@ impl RepositoryError {
         move |source| Self::Damaged { name, source }
     }
 
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::NotARepository { .. } => ErrorKind::NoRepository,
@@ -131,7 +135,8 @@ impl RepositoryError {
         }
     }
 
-    /// Whether this is about the bytes of one object (damaged or missing), not about reaching the store.
+    /// Whether this is about the bytes of one object (damaged or missing), not about reaching the
+    /// store.
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { source, .. } => !matches!(source, DecodeError::UnsupportedVersion { .. }),
@@ -141,8 +146,8 @@ impl RepositoryError {
         }
     }
 
-    /// Whether this is about the bytes of one object that is there, whatever is wrong with them. Such an object says nothing,
-    /// also when its first bytes claim a newer format: that claim is not authenticated.
+    /// Whether this is about the bytes of one existing object. Such an object says nothing, also
+    /// when its first bytes claim a newer format: that claim is not authenticated.
     pub fn is_of_object(&self) -> bool {
         match self {
             Self::Damaged { .. } => true,
@@ -253,7 +258,8 @@ impl Repository {
 
     /// Opens a repository with a password. Reads only.
     ///
-    /// One object under `keys/` that is no key, or a key of something else, does not keep the others from being tried.
+    /// One object under `keys/` that is no key, or a key of something else, does not keep the
+    /// others from being tried.
     pub async fn open(store: Store, password: &[u8], entropy: Arc<dyn Entropy>) -> Result<Self, RepositoryError> {
         let config = match read_config(&store).await {
             Ok(config) => Ok(config),
@@ -300,7 +306,8 @@ impl Repository {
                     error
                 }
             };
-            // The password is right, but not what it led to: this key or the configuration is damaged or forged.
+            // The password is right, but not the data that it opened: this key or the configuration
+            // is damaged or forged.
             keys += 1;
             refuted.get_or_insert(error);
         }
@@ -335,7 +342,7 @@ impl Repository {
         }
     }
 
-    /// Opens with the configuration, or else with the copy of it, of which the master key proves one.
+    /// Opens with the configuration, or else with its copy. The master key proves one of them.
     fn with_master_or_copy(
         store: &Store,
         config: &Result<UnverifiedConfig, RepositoryError>,
@@ -359,7 +366,7 @@ impl Repository {
         }
     }
 
-    /// A repository whose `config` is missing or damaged, with what stands in for it.
+    /// A repository whose `config` is missing or damaged, with the replacement.
     pub(crate) fn in_place_of_config(
         store: Store,
         master: MasterKey,
@@ -402,7 +409,7 @@ impl Repository {
         Self { store, ..self.clone() }
     }
 
-    /// What all writers agree on.
+    /// The parameters that all writers agree on.
     pub fn config(&self) -> &Config {
         &self.config
     }

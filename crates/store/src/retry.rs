@@ -1,4 +1,5 @@
-//! Repeats what failed for a passing reason, until a deadline, and finds out what became of creates.
+//! Repeats requests that failed for a passing reason, until a deadline, and finds the outcome of
+//! creates.
 //!
 //! | what an attempt to create met | and before it                         | means                                        |
 //! |-------------------------------|---------------------------------------|----------------------------------------------|
@@ -10,8 +11,8 @@
 //! | a passing failure             | anything                              | try again; from now on the outcome is open   |
 //! | a lasting failure             | anything                              | reported; an earlier attempt may still land  |
 //!
-//! This is the only layer that repeats anything. A listing is taken up where it broke off if the store lists in order, and
-//! else started again without what was already passed on.
+//! This is the only layer that repeats anything. A listing continues where it broke off if the
+//! store lists in order. Otherwise it starts again, without the entries already passed on.
 
 mod one_object;
 
@@ -38,8 +39,8 @@ const PAUSE_FIRST: Duration = Duration::from_millis(200);
 const PAUSE_THROTTLED: Duration = Duration::from_secs(1);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Attempts at an object with bytes missing, or at a request whose answer makes no sense: a bad connection recovers, a bad
-/// object or server does not.
+/// Attempts at an object with bytes missing, or at a request whose answer makes no sense. A bad
+/// connection recovers, a bad object or server does not.
 const DAMAGED_ATTEMPTS: u32 = 4;
 
 /// How long a server may fail with one object before it is looked whose fault that is.
@@ -52,7 +53,7 @@ pub(crate) struct Retry {
     deadline: Duration,
     first_deadline: Duration,
     seed: u64,
-    /// Whether the store has ever answered anything. Until then we may be talking to nobody.
+    /// Whether the store has ever answered anything. Until then, the address may be wrong.
     answered: Arc<AtomicBool>,
     waiting: Waiting,
     /// Whether a failure may be one object's: a local folder says so itself.
@@ -75,8 +76,8 @@ impl Retry {
         }
     }
 
-    /// Repeats one request until it is answered or the deadline passes. Beside the answer: how many attempts before the last
-    /// had no clear outcome.
+    /// Repeats one request until it is answered or the deadline passes. Beside the answer: how many
+    /// attempts before the last had no clear outcome.
     async fn persist(&self, call: &Call, deadline: Duration) -> (Result<Reply, StoreError>, u32) {
         let mut struggle = RetryState::begin(self);
         let mut open_attempts = 0;
@@ -94,12 +95,14 @@ impl Retry {
                 Some(_) => return (Err(error.interrupted()), open_attempts),
                 None => return (Err(error), open_attempts),
             }
-            // Also after "come back later", which a gateway may say for a server that goes on with the request.
+            // Also after "come back later", which a gateway may say for a server that continues
+            // with the request.
             open_attempts += 1;
         }
     }
 
-    /// Creates what is there already. Only a refusal is right, from the first attempt to the last.
+    /// Creates an object that exists already. Only a refusal is right, from the first attempt to
+    /// the last.
     async fn probe(&self, call: &Call) -> Result<Reply, StoreError> {
         match self.persist(call, self.deadline).await {
             (Err(error), open_attempts) if error.kind == StoreErrorKind::AlreadyExists => {
@@ -110,7 +113,7 @@ impl Retry {
         }
     }
 
-    /// Creates, and settles who has the name when it is taken.
+    /// Creates, and finds the owner of the name when it is taken.
     async fn create(&self, call: &Call, bytes: &Bytes) -> Result<Reply, StoreError> {
         let created = |all_answered| Ok(Reply::Created(Created { all_answered }));
         match self.persist(call, self.deadline).await {
@@ -118,9 +121,11 @@ impl Retry {
             (Err(error), 0) => Err(error),
             (Err(error), open_attempts) if error.kind == StoreErrorKind::AlreadyExists => {
                 match self.settle(call, bytes).await? {
-                    // One of the open attempts made it; with a single one, nothing is left that could land.
+                    // One of the open attempts made it; with a single one, nothing is left that
+                    // could land.
                     Settled::Ours => created(open_attempts == 1),
-                    // What was deleted meanwhile must not come back: somebody decided on the strength of its being there.
+                    // An object deleted meanwhile must not return: another program decided because
+                    // of its existence.
                     Settled::Others | Settled::Gone => Err(error),
                 }
             }
@@ -143,12 +148,12 @@ impl Retry {
     }
 }
 
-/// Who has the name that a create of open outcome met.
+/// The owner of the name that a create of open outcome met.
 #[derive(Debug)]
 enum Settled {
     Ours,
     Others,
-    /// Nobody any more: it was deleted meanwhile.
+    /// None any more: it was deleted meanwhile.
     Gone,
 }
 
@@ -165,14 +170,15 @@ impl<'a> RetryState<'a> {
         Self { retry, began: Instant::now(), attempt: 0 }
     }
 
-    /// How long to wait before the next attempt, or `None` to give up.
+    /// How long to wait before the next attempt, or `None` to stop.
     fn pause(&mut self, error: &StoreError, name: &str, deadline: Duration) -> Option<Duration> {
         let retry = self.retry;
         if !matches!(error.kind, StoreErrorKind::Unreachable | StoreErrorKind::NoConnection) {
             retry.answered.store(true, Ordering::Relaxed);
         }
         self.attempt += 1;
-        // A host that is not known from the beginning is a mistyped one. Once it was, the network is in trouble.
+        // A host that is not known from the beginning is a mistyped one. Once it was, the network
+        // is in trouble.
         if error.kind == StoreErrorKind::NoConnection && !retry.answered.load(Ordering::Relaxed) {
             return None;
         }
@@ -193,7 +199,8 @@ impl<'a> RetryState<'a> {
 }
 
 impl Retry {
-    /// Doubling pauses, of which the second half is left to chance so that clients that failed together part ways.
+    /// Doubling pauses. The second half of each is random, so that clients that failed together
+    /// separate.
     fn pause(&self, kind: StoreErrorKind, name: &str, attempt: u32) -> Duration {
         let first = if kind == StoreErrorKind::Throttled { PAUSE_THROTTLED } else { PAUSE_FIRST };
         let whole = first.saturating_mul(2_u32.saturating_pow(attempt - 1)).min(PAUSE_MAX);
@@ -204,7 +211,7 @@ impl Retry {
     }
 }
 
-/// An error with what it was caused by, on one line.
+/// An error with its causes, on one line.
 struct Chain<'a>(&'a StoreError);
 
 impl std::fmt::Display for Chain<'_> {
@@ -251,7 +258,7 @@ struct Resumed {
     retry: Retry,
     folder: String,
     listing: Option<Listing>,
-    /// The last name passed on, after which an ordered listing goes on.
+    /// The last name passed on, after which an ordered listing continues.
     after: Option<String>,
     /// Every name passed on, where the store's order is not known.
     seen: Option<HashSet<String>>,
@@ -280,7 +287,7 @@ impl Resumed {
                         None => continue,
                     }
                 }
-                // One entry that cannot be examined: the listing goes on after it.
+                // One entry that cannot be examined: the listing continues after it.
                 Some(Err(error)) if error.is_unlisted() => return Some(Err(error)),
                 Some(Err(error)) => error,
             };
@@ -299,7 +306,8 @@ impl Resumed {
             return seen.insert(listed.name.clone()).then_some(Ok(listed));
         }
         if self.after.as_ref().is_some_and(|after| *after >= listed.name) {
-            // Going on after a failure would lose names: nobody may take such a listing for complete.
+            // Continuing after a failure would lose names: such a listing must not count as
+            // complete.
             let error = StoreError::new(StoreOp::List, &self.folder, StoreErrorKind::Invalid);
             return Some(Err(error.because("the store lists names out of order")));
         }

@@ -1,15 +1,18 @@
-//! The rules of the safety protocol by name, as `docs/concurrency.md` states them, and the switch that breaks one.
+//! The rules of the safety protocol by name, as `docs/concurrency.md` states them, and the switch
+//! that breaks one.
 //!
-//! Code asks [`Repository::keeps`] at the place where a rule is kept. Without the feature `breakable-rules` the answer is the
-//! constant `true`, and the question costs nothing. Tests turn the feature on and take one rule away, to show that the simulation
-//! finds the loss which the rule prevents. No released program has the feature.
+//! Code asks [`Repository::keeps`] at the place where a rule is kept. Without the feature
+//! `breakable-rules` the answer is the constant `true`, and the question costs nothing. Tests turn
+//! the feature on and take one rule away, to show that the simulation finds the loss which the rule
+//! prevents. No released program has the feature.
 
 use crate::Repository;
 
-/// One rule of the protocol. Every variant is documented in `docs/concurrency.md` with the loss that it prevents.
+/// One rule of the protocol. Every variant is documented in `docs/concurrency.md` with the loss
+/// that it prevents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Rule {
-    // What a job obeys.
+    // Rules of a job.
     /// The lease is created before the base and the adopted jobs are checked.
     LeaseFirst,
     /// After the lease the job checks that its base is neither forgotten nor gone.
@@ -30,7 +33,8 @@ pub enum Rule {
     LeaseReadLast,
     /// A job adopts only jobs whose lease names the layout that it writes itself.
     OneLayout,
-    /// A job references its own containers, those of its bases and those of adopted jobs, and no others.
+    /// A job references its own containers, those of its bases and those of adopted jobs, and no
+    /// others.
     OwnersNamed,
     /// All containers are durable before the register is created.
     DurableFirst,
@@ -40,14 +44,14 @@ pub enum Rule {
     CloseOnlyAnswered,
     /// The newest generation of a base is read after the lease.
     GenerationAfterLease,
-    /// Nobody builds on a version that has an unreadable object above the generation found.
+    /// No job builds on a version that has an unreadable object above the generation found.
     NewestOrNothing,
     /// A writing job proves that the store creates conditionally before it relies on that.
     ProbedFirst,
     /// A reader that misses a container reads the index again before it reports a loss.
     LookAgain,
 
-    // What a collecting pass obeys.
+    // Rules of a collecting pass.
     /// A job counts as dead only after `aborted` is in its register.
     Fence,
     /// Only jobs that were settled before the leases were listed count as settled.
@@ -64,9 +68,9 @@ pub enum Rule {
     AdoptedKept,
     /// Containers of a job that is not settled are kept.
     UnsettledKept,
-    /// A decision is carried out only after its index is published.
+    /// A decision is executed only after its index is published.
     PublishFirst,
-    /// A decision is carried out only after `indexed/<n>` names the attempt of its index.
+    /// A decision is executed only after `indexed/<n>` names the attempt of its index.
     MarkedBeforeRemoval,
     /// An unreadable index without a mark is passed over only after its mark was won as void.
     VoidOrMarked,
@@ -76,19 +80,24 @@ pub enum Rule {
     LeaseRemovedFirst,
     /// The forget mark goes after the register.
     MarkRemovedLast,
-    /// A closing mark that says `committed`, or a pin, without its register and without an explanation is damage and stops the pass.
+    /// A closing mark that says `committed`, or a pin, without its register and without an
+    /// explanation is damage and stops the pass.
     CommittedAccounted,
-    /// Containers that no index ever had are deleted only when they are old enough by the store's clock.
+    /// Containers that no index ever had are deleted only when they are old enough by the store's
+    /// clock.
     OldEnough,
-    /// No single answer of the store leads to a deletion: every listing that a deletion rests on is confirmed by a second request.
+    /// No single answer of the store causes a deletion: every listing that a deletion depends on is
+    /// confirmed by a second request.
     AskedTwice,
 
-    // What tasks that move chunks obey.
-    /// Compaction makes a job of its own for each generation.
+    // Rules of tasks that move chunks.
+    /// Defragmenting makes a job of its own for each generation.
     OwnRegister,
-    /// An older generation is superseded only if the newer one was visible before the leases were listed.
+    /// An older generation is superseded only if the newer one was visible before the leases were
+    /// listed.
     SupersededBeforeLeases,
-    /// An `aborted` generation stays as long as its version, or until a higher one holds a manifest.
+    /// An `aborted` generation stays as long as its version, or until a higher one holds a
+    /// manifest.
     AbortedGenerationStays,
     /// A live lease that names a version retains all its generations.
     NamedGenerationsRetained,
@@ -98,19 +107,21 @@ pub enum Rule {
     RetireNotAdopted,
     /// A container with users in both layouts is never arranged or retired.
     LayoutsApart,
-    /// A version that references a retired container keeps what its chunks were redirected to.
+    /// A version that references a retired container keeps the redirect targets of its chunks.
     RedirectIsReference,
     /// So does a version that is committed after the redirect was published.
     LaterReferencesInherit,
-    /// A redirect leads only to a container of a retained version, or to one of the task itself.
+    /// A redirect target is only a container of a retained version, or one of the task itself.
     RedirectToCommitted,
-    /// A redirect leads only to a container of a version that is not marked, in its newest generation.
+    /// A redirect target is only a container of a version that is not marked, in its newest
+    /// generation.
     RedirectToUnmarked,
-    /// A redirect never leads to a retired container.
+    /// A redirect target is never a retired container.
     NotToRetired,
-    /// A redirect never leads to another redirect.
+    /// A redirect target never redirects again.
     OneHop,
-    /// Before a moved container is deleted, the containers that it forwards to are seen in the store.
+    /// Before a moved container is deleted, the containers that it forwards to are seen in the
+    /// store.
     ForwardsThere,
     /// A rebuilt index keeps all copies of a chunk.
     RebuiltKeepsCopies,
@@ -118,7 +129,8 @@ pub enum Rule {
     RebuiltFirst,
     /// A rebuild searches all generations of all versions that live leases name.
     RebuildAsksLeases,
-    /// Nothing is deleted over a rebuilt index while a container is missing that a visible version or a live lease needs.
+    /// Nothing is deleted over a rebuilt index while a container is missing that a visible version
+    /// or a live lease needs.
     MissingStops,
     /// A retired container is deleted only after the index that redirects its chunks is published.
     RedirectBeforeRemoval,
@@ -142,7 +154,7 @@ impl Repository {
         without
     }
 
-    /// The same repository, of which containers are full with so many bytes. For tests.
+    /// The same repository, with containers that are full at this number of bytes. For tests.
     pub fn with_container_payload(&self, bytes: usize) -> Self {
         Self { container_payload: Some(bytes), ..self.clone() }
     }

@@ -1,14 +1,18 @@
-//! Settings of series: what is set for one, for all others, and what follows for a series.
+//! Settings of series: those of one, the defaults of all others, and the resulting values for a
+//! series.
 //!
-//! Each is a line of numbered entries (`larder_format::settings`) of which the highest that opens counts. A change reads what there
-//! is and creates the next number if absent; of two at once one wins, and the other reads again and changes what it finds then. An
-//! entry that does not open, damaged or planted, is warned of and does not count.
+//! Each is a sequence of numbered entries (`larder_format::settings`), of which the highest that
+//! opens counts. A change reads the entries and creates the next number if absent. Of two at once
+//! one wins, and the other reads again and changes the new state. An entry that does not open,
+//! damaged or planted, is warned of and does not count.
 //!
-//! Backups ask how a new series is to be laid out, passes how many holes they leave. Nothing safe depends on the answers.
+//! Backups ask for the layout of a new series, passes for the percentage of holes. Nothing safe
+//! depends on the answers.
 //!
-//! Passes delete entries below the highest that opens ([`Repository::superseded_settings`]), and create-if-absent forgets what was deleted.
-//! So whoever reads and finds an entry gone that was listed lists again, because there is a higher one; and whoever has created an entry
-//! looks whether a higher one is there: the number may have been taken, and cleaned up, before.
+//! Passes delete entries below the highest that opens ([`Repository::superseded_settings`]), and
+//! create-if-absent forgets deleted names. So a reader that finds a listed entry gone lists again,
+//! because there is a higher one. After a create, the program looks for a higher entry: the number
+//! may have been taken, and cleaned up, before.
 
 use std::collections::BTreeMap;
 
@@ -24,23 +28,24 @@ use crate::catalog::CONCURRENT_READS;
 use crate::forget_marks::read_if_there;
 use crate::repository::{Repository, RepositoryError, random};
 
-/// How often a change is tried while others change the same settings, or hold numbers with garbage; and how often is listed again what
-/// others clean up meanwhile.
+/// How often a change is tried while others change the same settings, or hold numbers with garbage.
+/// Also how often entries are listed again that others clean up meanwhile.
 const TRIES: u32 = 64;
 
-/// What holds for a series, whoever set it.
+/// The values in force for a series, set for it or by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// How it lies in containers if it has no version yet; one that has keeps its layout.
+    /// Its layout if it has no version yet; one that has keeps its layout.
     pub layout: Layout,
-    /// Of a hundred bytes of an active container of the layout `lifecycle`, so many may be holes before it is rewritten; at most 100.
+    /// Percentage of holes at which an active container of the layout `lifecycle` is rewritten; at
+    /// most 100.
     pub holes_percent: u8,
-    /// After so many versions of the layout `lifecycle` what left their containers is brought together, at least 1.
+    /// Number of versions of the layout `lifecycle` after which containers are retired, at least 1.
     pub arrange_every: u8,
 }
 
 impl Settings {
-    /// What follows from what is set for a series and for the repository.
+    /// The values that follow from the settings of a series and of the repository.
     pub fn of(series: &SeriesSettings, default: &SeriesSettings) -> Self {
         Self {
             layout: series.layout.or(default.layout).unwrap_or_default(),
@@ -50,14 +55,14 @@ impl Settings {
     }
 }
 
-/// What is to be set; `None`: as it was.
+/// The values to set; `None`: unchanged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SettingsChange {
-    /// How a series that has no version yet will lie in containers.
+    /// The layout of a series that has no version yet.
     pub layout: Option<Layout>,
     /// How many of a hundred bytes may be holes, at most 100.
     pub holes_percent: Option<u8>,
-    /// After how many versions what left is brought together, at least 1.
+    /// Number of versions after which containers are retired, at least 1.
     pub arrange_every: Option<u8>,
 }
 
@@ -84,7 +89,7 @@ pub enum SettingsError {
 }
 
 impl SettingsError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Contended => ErrorKind::LostRace,
@@ -98,14 +103,14 @@ impl SettingsError {
 pub struct FaultyEntry {
     /// Its name.
     pub name: String,
-    /// What is wrong with it.
+    /// The reason.
     pub error: RepositoryError,
 }
 
 /// A line of entries, as it was read.
 #[derive(Debug, Default)]
 struct Line {
-    /// What the last entry that opens says, and its number.
+    /// The contents of the last entry that opens, and its number.
     last: Option<(u32, SeriesSettings)>,
     /// The number after the highest there is; `None`: there is none left.
     next: Option<u32>,
@@ -122,38 +127,40 @@ impl Line {
 }
 
 impl Repository {
-    /// What holds for a series: what is set for it, else for the repository, else the usual.
+    /// The values in force for a series: its own settings, else the repository's, else the
+    /// program's.
     pub async fn settings(&self, series: SeriesKey) -> Result<Settings, RepositoryError> {
         let (own, default) =
             futures::try_join!(self.settings_of(SettingsOf::Series(series)), self.settings_of(SettingsOf::Default))?;
         Ok(Settings::of(&own, &default))
     }
 
-    /// What is set for one series, or for the repository, asked of the store and never of a cache.
+    /// The settings of one series, or of the repository, asked of the store and never of a cache.
     pub async fn settings_of(&self, of: SettingsOf) -> Result<SeriesSettings, RepositoryError> {
         Ok(self.settings_line(of).await?.settings())
     }
 
-    /// All that is set, for whatever.
+    /// All settings.
     pub async fn all_settings(&self) -> Result<BTreeMap<SettingsOf, SeriesSettings>, RepositoryError> {
         let lines = self.settings_lines().await?.into_iter();
         Ok(lines.filter_map(|(of, line)| Some((of, line.last?.1))).collect())
     }
 
-    /// Entries that do not open, of all lines; below one that opens nobody looks.
+    /// Entries that do not open, of all sequences; those below one that opens are not read.
     pub async fn faulty_settings(&self) -> Result<Vec<FaultyEntry>, RepositoryError> {
         Ok(self.settings_lines().await?.into_values().flat_map(|line| line.faulty).collect())
     }
 
-    /// Names of entries that mean nothing any more, because a higher one of their line opens. They may be deleted at any time, by anybody.
-    /// What does not open and lies above stays: a program of another version may read it.
+    /// Names of entries that mean nothing any more, because a higher one of their line opens. Any
+    /// program may delete them at any time. Entries above it that do not open stay: a program of
+    /// another version may read them.
     pub async fn superseded_settings(&self) -> Result<Vec<String>, RepositoryError> {
         let lines = self.settings_lines().await?.into_iter();
         Ok(lines.flat_map(|(of, line)| line.below.into_iter().map(move |number| names::settings(of, number))).collect())
     }
 
-    /// Changes what is set for the series with this name, or for the repository, and gives what is from now on. Done as well if it is so
-    /// already.
+    /// Changes the settings of the series with this name, or of the repository, and returns the new
+    /// ones. Done as well if it is so already.
     pub async fn set_settings(
         &self,
         series: Option<&str>,
@@ -176,8 +183,9 @@ impl Repository {
             let salt = random(self.entropy())?;
             let bytes = wanted.encode(&self.keys, of, number, salt).map_err(RepositoryError::from)?;
             match self.store.create(&names::settings(of, number), bytes.into()).await {
-                // Somebody who sleeps between listing and creating wins a number that was used and cleaned up meanwhile: the change is
-                // not made then. If a higher one was built on this one, it says so too.
+                // A program that sleeps between listing and creating wins a number that was used
+                // and cleaned up meanwhile. The change is then not made. If a higher one was built
+                // on this one, it says so too.
                 Ok(_) if self.settings_line(of).await?.next.is_none_or(|next| next > number.saturating_add(1)) => {}
                 Ok(_) => return Ok(wanted),
                 Err(error) if error.kind == StoreErrorKind::AlreadyExists => {}
@@ -197,7 +205,8 @@ impl Repository {
         self.settings_below(names::SETTINGS).await
     }
 
-    /// The lines of which the names begin so; listed again for those of which entries were gone that had been there.
+    /// The sequences whose names begin so; those with listed entries that are gone are listed
+    /// again.
     async fn settings_below(&self, prefix: &str) -> Result<BTreeMap<SettingsOf, Line>, RepositoryError> {
         let mut numbers: BTreeMap<SettingsOf, Vec<u32>> = BTreeMap::new();
         for object in self.store.without_cache().list(prefix).await? {
@@ -214,7 +223,7 @@ impl Repository {
                 let listed = self.store.without_cache().list(&names::settings_of(of)).await?;
                 numbers = listed.iter().filter_map(|object| Some(names::parse_settings(&object.name)?.1)).collect();
             }
-            // Whoever deletes them, it is not for being superseded.
+            // If another program deletes them, the reason is not that they are superseded.
             Ok((of, Line { next: Some(0), ..Line::default() }))
         });
         let mut reads = futures::stream::iter(reads).buffer_unordered(CONCURRENT_READS);

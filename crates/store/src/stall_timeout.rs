@@ -1,10 +1,12 @@
 //! Ends an attempt that makes no progress, so that a server that hangs does not hang us.
 //!
-//! A read may take as long as it likes while a KiB comes within the time for an attempt. An upload shows no progress before its answer, so it is
-//! given time in proportion to its size, at a pace that a poor line shared by many uploads still keeps, and twice as
-//! much with each attempt: too strict a limit would send the same bytes again and again and never finish.
+//! A read may take as long as it likes while a KiB comes within the time for an attempt. An upload
+//! shows no progress before its answer, so its time is proportional to its size. The pace is one
+//! that a poor line shared by many uploads still keeps, and each attempt gets twice as much time.
+//! Too strict a limit would send the same bytes repeatedly and never finish.
 //!
-//! Waiting for a turn or for bandwidth does not count: those layers are outside, and a throttled read says so.
+//! Waiting for a turn or for bandwidth does not count: those layers are outside, and a throttled
+//! read says so.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +26,7 @@ const UPLOAD_PACE: u64 = 64 << 10;
 /// Fewer bytes of a body than these within the time for an attempt are no progress.
 const PROGRESS: usize = 1 << 10;
 
-/// The same once waiting was ended: what is nearly done may be finished.
+/// The same after the end of waiting: a nearly finished request may finish.
 const LAST_UPLOAD_PACE: u64 = 2 << 20;
 
 /// Bytes a second below which an upload is slow enough to say so.
@@ -70,7 +72,7 @@ impl Watch {
     }
 }
 
-/// The layer that ends what hangs.
+/// The layer that ends stalled requests.
 #[derive(Debug)]
 pub(crate) struct Patience {
     pub(crate) inner: Arc<dyn Layer>,

@@ -1,14 +1,17 @@
 //! [`Store`]: the one way everything above reaches stored objects.
 //!
-//! A store holds named immutable objects. They are created if absent, read whole or in part, listed and deleted; nothing
-//! is ever overwritten, because there is no call that could. Names are relative to the repository's prefix.
+//! A store holds named immutable objects. They are created if absent, read whole or in part, listed
+//! and deleted; nothing is ever overwritten, because there is no call that could. Names are
+//! relative to the repository's prefix.
 //!
-//! What every implementation guarantees (and `conformance` checks against a user's own store)
-//! * Of any number of concurrent creators of one name exactly one wins, and the object is the winner's, whole.
-//! * What a returned create made is there: for reads, for listings, and after a crash of the machine that holds it.
-//! * What a returned delete removed is gone.
+//! Guarantees of every implementation (and `conformance` checks them against a user's own store)
+//! * Of any number of concurrent creators of one name exactly one wins, and the object is the
+//!   winner's, whole.
+//! * An object is there after its create returned: for reads, for listings, and after a crash of
+//!   the machine that holds it.
+//! * An object is gone after its delete returned.
 //!
-//! What a failed or dropped create or delete leaves behind is unknown: it may still take effect.
+//! The result of a failed or dropped create or delete is unknown: it may still take effect.
 
 use std::fmt;
 use std::ops::Range;
@@ -39,25 +42,25 @@ use crate::tail_cache::{Kept, Tails};
 use crate::unlisted::Unlisted;
 use crate::waiting::Waiting;
 
-/// Pauses before a body is read again that is not what it should be.
+/// Pauses before an unsound body is read again.
 const PAUSES_UNSOUND: [Duration; 3] =
     [Duration::from_millis(50), Duration::from_millis(150), Duration::from_millis(300)];
 
-/// So many objects that stay unsound are waited for.
+/// Number of objects with an unsound body that are waited for.
 const UNSOUND_WAITED_FOR: u32 = 4;
 
 /// A repository's objects. Cheap to clone; clones share limits, counters and cache.
 #[derive(Clone)]
 pub struct Store {
     top: Arc<dyn Layer>,
-    /// What `top` is without the cache.
+    /// `top` without the cache.
     uncached: Arc<dyn Layer>,
     /// Whether both keep ends of objects in memory.
     remembers_tails: bool,
     cache: Option<Arc<CacheOptions>>,
     counters: Arc<Counters>,
     waiting: Waiting,
-    /// Whether others stand between us and the objects, and may change what they pass on.
+    /// Whether proxies or gateways are between us and the objects, and may change answers.
     is_far: bool,
     /// How many objects did not become sound by being read again.
     unsound: Arc<AtomicU32>,
@@ -82,8 +85,8 @@ impl fmt::Display for Store {
 }
 
 impl Store {
-    /// Opens the store at a location, with credentials from the process's environment. Sends nothing: whether anything
-    /// is there shows with the first request.
+    /// Opens the store at a location, with credentials from the process's environment. Sends
+    /// nothing: whether anything is there shows with the first request.
     pub fn open(location: &Location, options: &StoreOptions) -> Result<Self, StoreError> {
         Self::open_with(location, options, &Environment::of_process())
     }
@@ -96,7 +99,8 @@ impl Store {
         Ok(Self { keeps_versions, ..Self::over(transport, location.to_string(), options, is_far) })
     }
 
-    /// Wraps any client of `object_store`, with the repository below `prefix`. Retries of its own must be off.
+    /// Wraps any client of `object_store`, with the repository below `prefix`. Retries of its own
+    /// must be off.
     pub fn from_object_store(
         store: Arc<dyn ObjectStore>,
         prefix: &str,
@@ -106,8 +110,8 @@ impl Store {
         Ok(Self::over(Arc::new(Remote::new(store, prefix, ListOrder::Unknown)), shown, options, true))
     }
 
-    /// Stacks the layers: what is outside wraps what is inside, so a request is repeated, waits for its turn, is counted,
-    /// and then timed.
+    /// Stacks the layers; outer ones wrap inner ones. So a request is repeated, waits for its turn,
+    /// is counted, and then timed.
     fn over(transport: Arc<dyn Layer>, shown: String, options: &StoreOptions, is_far: bool) -> Self {
         let counters = Arc::new(Counters::default());
         let waiting = Waiting::default();
@@ -131,8 +135,9 @@ impl Store {
         }
     }
 
-    /// The same store with a cache of this repository's metadata, if the options ask for one. Clones made before go on
-    /// without it. `repository` is the repository's id: two repositories must never share cached objects.
+    /// The same store with a cache of this repository's metadata, if the options ask for one.
+    /// Clones made before continue without it. `repository` is the repository's id: two
+    /// repositories must never share cached objects.
     #[must_use]
     pub fn with_cache_of(&self, repository: RepositoryId) -> Self {
         let Some(options) = &self.cache else { return self.clone() };
@@ -140,15 +145,16 @@ impl Store {
         Self { top: Arc::new(cached), ..self.clone() }
     }
 
-    /// The same store without its cache, for whoever must know what is really stored.
+    /// The same store without its cache, for callers that must know the stored state.
     #[must_use]
     pub fn without_cache(&self) -> Self {
         Self { top: self.uncached.clone(), ..self.clone() }
     }
 
-    /// The same store, which keeps up to so many bytes of ends of runs and data containers in memory: for one task that reads them
-    /// again and again. What has to be as of now is asked for all the same. One that remembers already goes on with what it has, and
-    /// also without its cache.
+    /// The same store, with up to this number of bytes of ends of runs and data containers in
+    /// memory, for one task that reads them repeatedly. Requests for the current state still go to
+    /// the store. A store that already has this memory continues with it, and also without its
+    /// cache.
     #[must_use]
     pub fn remembering_tails(&self, bytes: usize) -> Self {
         if self.remembers_tails {
@@ -159,10 +165,12 @@ impl Store {
         Self { top: Arc::new(Tails::new(self.top.clone(), kept)), uncached, remembers_tails: true, ..self.clone() }
     }
 
-    /// The same store, whose listings go on past entries that cannot be examined and note them here. An object among them is listed all
-    /// the same, with no bytes, so that reading it tells what is wrong; of a folder nothing is listed.
+    /// The same store, whose listings skip entries that cannot be examined and note them here. An
+    /// object among them is listed nevertheless, with no bytes, so that reading it gives the
+    /// reason. Of a folder nothing is listed.
     ///
-    /// For readers, checks and repairs. What decides by what a listing lacks must not use it.
+    /// For readers, checks and repairs. A caller that decides by what a listing lacks must not use
+    /// it.
     #[must_use]
     pub fn past_unlisted(&self, unlisted: &Arc<Unlisted>) -> Self {
         Self { unlisted: Some(unlisted.clone()), ..self.clone() }
@@ -174,27 +182,29 @@ impl Store {
         Self { unlisted: None, ..self.clone() }
     }
 
-    /// What has been asked of the store so far, by all clones together.
+    /// Requests to the store so far, by all clones together.
     pub fn stats(&self) -> StoreStats {
         self.counters.snapshot()
     }
 
-    /// Whether the store keeps what is deleted as an old version, so that deleting frees no space. It says so when an object is created;
-    /// before that this is false. Google Cloud Storage does not say.
+    /// Whether the store keeps deleted objects as old versions, so that deleting frees no space. It
+    /// says so when an object is created; before that this is false. Google Cloud Storage does not
+    /// say.
     pub fn keeps_versions(&self) -> bool {
         self.keeps_versions.load(Ordering::Relaxed)
     }
 
-    /// What waits for the store, to be ended or listened to. Shared by all clones.
+    /// The requests that wait for the store, to end or observe them. Shared by all clones.
     pub fn waiting(&self) -> &Waiting {
         &self.waiting
     }
 
     /// Creates an object unless its name is taken.
     ///
-    /// [`StoreErrorKind::AlreadyExists`] says that another writer's object has the name. Where an attempt's outcome was
-    /// unknown and the name turns out taken, the object is read back: equal content is taken for our own, so content
-    /// that must be told apart has to carry something random or the writer's id.
+    /// [`StoreErrorKind::AlreadyExists`] says that another writer's object has the name. If an
+    /// attempt's outcome was unknown and the name turns out taken, the object is read back. Equal
+    /// content counts as our own. So content that must be told apart has to include something
+    /// random or the writer's id.
     pub async fn create(&self, name: &str, bytes: Bytes) -> Result<Created, StoreError> {
         match self.call(name, Request::Create(bytes)).await? {
             Reply::Created(created) => Ok(created),
@@ -202,10 +212,11 @@ impl Store {
         }
     }
 
-    /// Creates once more, with the same bytes, what this process has just created: the store must refuse it.
+    /// Creates once more, with the same bytes, an object that this process has just created: the
+    /// store must refuse it.
     ///
-    /// [`StoreErrorKind::Unconditional`] says that it did not. Such a store would let a job that was fenced off replace the mark
-    /// (rule `ProbedFirst`).
+    /// [`StoreErrorKind::Unconditional`] says that it did not. Otherwise, a fenced job could
+    /// replace the mark (rule `ProbedFirst`).
     pub async fn create_again(&self, name: &str, bytes: Bytes) -> Result<Created, StoreError> {
         let call = Call { is_probe: true, ..Call::new(name, Request::Create(bytes)) };
         match self.top.call(&call).await? {
@@ -219,14 +230,16 @@ impl Store {
         self.read(name, ReadRange::Whole).await.map(|(bytes, _)| bytes)
     }
 
-    /// Reads a whole object of at most `most` bytes. A larger one is [`StoreErrorKind::TooLarge`], and none of it is kept in
-    /// memory: whoever can write to the store decides how large an object is, not how much memory its reader needs.
+    /// Reads a whole object of at most `most` bytes. A larger one is [`StoreErrorKind::TooLarge`],
+    /// and none of it is kept in memory. A client that can write to the store decides how large an
+    /// object is, not how much memory its reader needs.
     pub async fn get_up_to(&self, name: &str, most: u64) -> Result<Bytes, StoreError> {
         self.read(name, ReadRange::WholeUpTo(most)).await.map(|(bytes, _)| bytes)
     }
 
-    /// Reads a whole object of at most `most` bytes as [`get_up_to`](Self::get_up_to) does. A body that `is_sound` refuses is asked for
-    /// again, past what is kept on this machine: a proxy may have cut or replaced it. What came last is returned, whatever it is.
+    /// Reads a whole object of at most `most` bytes as [`get_up_to`](Self::get_up_to) does. A body
+    /// that `is_sound` refuses is requested again, past data kept on this machine: a proxy may have
+    /// cut or replaced it. The last body is returned in any case.
     pub async fn get_sound(
         &self,
         name: &str,
@@ -261,7 +274,7 @@ impl Store {
                 return Ok(bytes);
             }
             tracing::warn!(object = name, bytes = bytes.len(), "the body is not what it should be, reading it again");
-            // Who plants many objects that are none shall not make everybody wait for each.
+            // An attacker who plants many false objects must not cause a wait for each.
             let is_usual = self.unsound.load(Ordering::Relaxed) >= UNSOUND_WAITED_FOR;
             if !self.waiting.sleep(if is_usual { Duration::ZERO } else { pause }).await {
                 return Err(StoreError::new(StoreOp::Read, name, StoreErrorKind::Interrupted));
@@ -273,7 +286,8 @@ impl Store {
         }
         self.unsound.fetch_add(1, Ordering::Relaxed);
         if is_page(&bytes) {
-            // One object may be anything. If the configuration is a page as well, nobody here is a store.
+            // One object may be anything. If the configuration is a page as well, the server is no
+            // store.
             let config = self.read_anew(names::CONFIG, ReadRange::WholeUpTo(CONFIG_MAX)).await;
             if config.is_ok_and(|config| is_page(&config)) {
                 let start: String = String::from_utf8_lossy(&bytes).trim_start().chars().take(40).collect();
@@ -284,7 +298,7 @@ impl Store {
         Ok(bytes)
     }
 
-    /// Reads past what is kept, and keeps what comes.
+    /// Reads past kept data, and keeps the answer.
     async fn read_anew(&self, name: &str, range: ReadRange) -> Result<Bytes, StoreError> {
         let call = Call { is_anew: true, ..Call::new(name, Request::Read(range)) };
         match self.top.call(&call).await? {
@@ -293,8 +307,8 @@ impl Store {
         }
     }
 
-    /// Reads a part of an object. An object that ends before the range does is [`StoreErrorKind::Damaged`]; an empty
-    /// range is answered without a look at the object.
+    /// Reads a part of an object. An object that ends before the range does is
+    /// [`StoreErrorKind::Damaged`]; an empty range is answered without a look at the object.
     pub async fn get_range(&self, name: &str, range: Range<u64>) -> Result<Bytes, StoreError> {
         if range.start > range.end {
             return Err(StoreError::new(StoreOp::Read, name, StoreErrorKind::Invalid));
@@ -305,7 +319,8 @@ impl Store {
         self.read(name, ReadRange::Span(range)).await.map(|(bytes, _)| bytes)
     }
 
-    /// Reads the last `count` bytes of an object, or all of a smaller one; also returns the object's size.
+    /// Reads the last `count` bytes of an object, or all of a smaller one; also returns the
+    /// object's size.
     pub async fn get_tail(&self, name: &str, count: u64) -> Result<(Bytes, u64), StoreError> {
         match count {
             0 => Ok((Bytes::new(), self.size(name).await?)),
@@ -321,7 +336,8 @@ impl Store {
         }
     }
 
-    /// Lists the objects below a folder (`data/`, or empty for all) in the byte order of their names.
+    /// Lists the objects below a folder (`data/`, or empty for all) in the byte order of their
+    /// names.
     pub async fn list(&self, prefix: &str) -> Result<Vec<Listed>, StoreError> {
         let mut listed: Vec<Listed> = Vec::new();
         let mut listing = self.list_stream(prefix);
@@ -336,7 +352,7 @@ impl Store {
         Ok(listed)
     }
 
-    /// Lists the objects below a folder one by one, in whatever order the store has them.
+    /// Lists the objects below a folder one by one, in the order of the store.
     pub fn list_stream(&self, prefix: &str) -> BoxStream<'static, Result<Listed, StoreError>> {
         match name::folder(prefix) {
             Some(folder) => self.top.list(folder, None),
@@ -344,7 +360,7 @@ impl Store {
         }
     }
 
-    /// Deletes an object. One that is not there is as good as deleted.
+    /// Deletes an object. A missing one counts as deleted.
     pub async fn delete(&self, name: &str) -> Result<(), StoreError> {
         self.call(name, Request::Delete).await.map(drop)
     }

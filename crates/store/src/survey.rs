@@ -1,8 +1,8 @@
-//! What a pass of a G-node sees: listings of jobs, registers, marks, pins and containers, and single objects among them, always
-//! as the store has them and never as a cache remembers them.
+//! The view of a G-node's pass: listings of jobs, registers, marks, pins and containers, and single
+//! objects among them. It is always the store's state, never a cache's.
 //!
-//! Which of them must be seen before which others is the pass's business (`docs/concurrency.md`). What does not open is told
-//! apart from what is not there, because a pass must treat the two differently.
+//! Which of them must be seen before which others is the pass's business (`docs/concurrency.md`).
+//! Unreadable and absent objects are told apart, because a pass must treat the two differently.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,23 +27,23 @@ pub struct ListedJob {
     pub renewed_ms: u64,
 }
 
-/// What the renewals of a job say.
+/// The contents of a job's renewals.
 #[derive(Debug)]
 pub enum SeenLease {
     /// The highest that opens.
     Open(Lease),
     /// They are gone since they were listed.
     Gone,
-    /// None of them opens; this is the highest and what is wrong with it.
+    /// None of them opens; this is the highest and its error.
     Unreadable {
         /// Its name.
         name: String,
-        /// What is wrong.
+        /// The error.
         error: RepositoryError,
     },
 }
 
-/// What decides the register of a job that was to be fenced.
+/// The content of the register of a job to be fenced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fenced {
     /// Nothing: the job may still commit.
@@ -73,7 +73,8 @@ impl Repository {
         Ok(found)
     }
 
-    /// The same, and tells `each` when each of them was made by the store's clock; 0: the store does not say.
+    /// The same, and tells `each` when each of them was made by the store's clock; 0: the store
+    /// does not say.
     pub async fn list_containers_of_timed(
         &self,
         job: JobId,
@@ -86,7 +87,8 @@ impl Repository {
         Ok(found)
     }
 
-    /// Lists all containers, and tells `each` when each of them was made by the store's clock; 0: the store does not say.
+    /// Lists all containers, and tells `each` when each of them was made by the store's clock; 0:
+    /// the store does not say.
     pub async fn list_all_containers_timed(
         &self,
         mut each: impl FnMut(ContainerId, u64),
@@ -142,8 +144,8 @@ impl Repository {
         Ok(jobs)
     }
 
-    /// Lists everything below `jobs/` twice: what either listing shows counts (`AskedTwice`). A job that began after the first listing
-    /// has a name that nobody could ask for.
+    /// Lists everything below `jobs/` twice: an entry in either listing counts (`AskedTwice`). A
+    /// job that began after the first listing has an unknown name, so it cannot be asked for.
     pub async fn list_jobs_twice(&self) -> Result<BTreeMap<JobId, ListedJob>, RepositoryError> {
         let mut jobs = self.list_jobs().await?;
         if self.keeps(Rule::AskedTwice) {
@@ -211,7 +213,7 @@ impl Repository {
         Ok(found)
     }
 
-    /// Lists what has the name of a mark, whether it opens or not.
+    /// Lists all objects with the name of a mark, whether they open or not.
     pub async fn list_marks(&self) -> Result<BTreeSet<Pin>, RepositoryError> {
         let marks = self.store.without_cache().list(names::FORGOTTEN).await?;
         let parse = |name: &str| names::parse_forgotten(name).map(|(series, job)| Pin { series, job });
@@ -249,17 +251,18 @@ impl Repository {
         Manifest::decode(&self.keys, series, job, generation, &bytes).map(Some).map_err(RepositoryError::damaged(name))
     }
 
-    /// Whether a pass took whoever would create a generation of a version for dead: its containers may be gone by now. `false` also
-    /// when the register cannot be read.
+    /// Whether a pass aborted the task of a generation as dead: its containers may be gone by now.
+    /// `false` also when the register cannot be read.
     pub async fn is_fenced(&self, version: Pin, generation: u32) -> bool {
         matches!(self.read_register(version, generation).await, Ok(Some(Register::Aborted)))
     }
 
-    /// Fences off whoever would create a generation of a version: of generation 0 the backup that has the version's id, of a later
-    /// one the task that lays the version out again. Without effect when the generation is there.
+    /// Fences the maker of a generation of a version. For generation 0, this is the backup with the
+    /// version's id. For a later one, it is the task that rewrites the version. Without effect when
+    /// the generation is there.
     ///
-    /// Says what decided the register: it is read back, because a create that is only said to have happened, or to have
-    /// found something there, would leave the job free to commit (`AskedTwice`).
+    /// Returns the content of the register. It is read back, because a create may be acknowledged
+    /// or refused wrongly and leave the job free to commit (`AskedTwice`).
     pub async fn fence(&self, version: Pin, generation: u32) -> Result<Fenced, RepositoryError> {
         let Pin { series, job } = version;
         let bytes = encode_aborted(&self.keys, series, job, generation, random(self.entropy())?);
@@ -272,7 +275,8 @@ impl Repository {
             Ok(None) => Ok(Fenced::No),
             Ok(Some(Register::Aborted)) => Ok(Fenced::Aborted),
             Ok(Some(Register::Committed(_))) => Ok(Fenced::Taken),
-            // Something is there, and keeps the job from committing. Who reads the versions is told of it.
+            // Something is there, and keeps the job from committing. The code that reads the
+            // versions reports it.
             Err(error) if error.is_of_object() => Ok(Fenced::Taken),
             Err(error) => Err(error),
         }

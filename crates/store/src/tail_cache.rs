@@ -1,15 +1,18 @@
 //! Keeps the ends of objects in memory while one task reads them again and again.
 //!
-//! A pass of the G-node opens the same runs of the index in every one of its steps, and the tables of a container before it reads its
-//! chunks. Both lie at the end of their objects. What is kept is what the store said in this task, of objects that never change and
-//! whose names are used once, so an answer from here is one that the store gave a moment ago; what has to be as of now (listings,
-//! registers, leases, marks) is not of these kinds. Small objects are their end: all of their reads are answered.
+//! A pass of the G-node opens the same runs of the index in each of its steps, and the tables of a
+//! container before its chunks. Both are at the end of their objects. The memory keeps answers of
+//! the store within one task, about objects that never change and whose names are used once.
+//! Objects that must be current (listings, registers, leases, marks) are not of these kinds. Small
+//! objects are their end: all of their reads are answered.
 //!
-//! Of runs also what was created is kept, because the next step reads it. Of containers it is not: what is said of their contents is
-//! said after the store was asked. A run of which more than the end is asked for, and which is not large, is read and kept as a whole.
+//! Created runs are also kept, because the next step reads them. Created containers are not:
+//! statements about their contents are made after asking the store. If more than the end of a small
+//! run is requested, the run is read and kept as a whole.
 //!
-//! Bounded by the bytes it is made with, of which containers take half at most: a pass reads the tables of many containers once,
-//! and these must not drive out the runs that it reads in every step. Called by [`Store::remembering_tails`](crate::store::Store::remembering_tails).
+//! It is bounded by its bytes, of which containers take half at most. A pass reads the tables of
+//! many containers once, and these must not evict the runs that it reads in every step. Called by
+//! [`Store::remembering_tails`](crate::store::Store::remembering_tails).
 
 use std::sync::Arc;
 
@@ -22,17 +25,17 @@ use crate::byte_lru::ByteLru;
 use crate::error::StoreError;
 use crate::layer::{Call, Layer, Listing, ReadRange, Reply, Request};
 
-/// Bytes that are asked for where less of an end is wanted. Few runs of a usual index are longer, and a request takes longer than
-/// these bytes.
+/// Bytes that are asked for where less of an end is wanted. Few runs of a usual index are longer,
+/// and a request takes longer than these bytes.
 const TAIL_LEAST: u64 = 256 << 10;
 
-/// Containers of which more is asked for are not kept: they would drive out all others.
+/// Containers of which more is requested are not kept: they would evict all others.
 const CONTAINER_MAX: usize = 512 << 10;
 
-/// Of all bytes, one part in so many is for containers.
+/// Divisor of all bytes that gives the part for containers.
 const CONTAINERS_ONE_IN: usize = 2;
 
-/// And of what runs have, one in so many for one of them at most.
+/// Divisor of the part for runs that gives the maximum for one run.
 const RUN_ONE_IN: usize = 4;
 
 /// The end of an object.
@@ -42,7 +45,7 @@ struct End {
     object_size: u64,
 }
 
-/// What is kept. Stores that differ in their caches alone share it.
+/// The kept answers. Stores that differ in their caches alone share it.
 pub(crate) struct Kept {
     runs: Mutex<ByteLru<Arc<str>, End>>,
     containers: Mutex<ByteLru<Arc<str>, End>>,
@@ -51,7 +54,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Keeps up to so many bytes.
+    /// Keeps up to this number of bytes.
     pub(crate) fn new(bytes: usize) -> Self {
         let containers = bytes / CONTAINERS_ONE_IN;
         let runs = bytes - containers;
@@ -95,7 +98,8 @@ impl Tails {
         }
     }
 
-    /// An answer that is known; an error when the object is not of the size that is asked for, as the store would say.
+    /// An answer that is known; an error when the object is not of the size that is asked for, as
+    /// the store would say.
     fn find(&self, name: &Arc<str>, range: &ReadRange) -> Option<Result<Reply, StoreError>> {
         let End { bytes, object_size } = self.kept(name).0.lock().get(name)?;
         let wanted = match range.within(object_size) {
@@ -130,7 +134,8 @@ impl Tails {
         }
     }
 
-    /// Whether a run is to be kept as a whole: its end was read before, so it is known how long it is.
+    /// Whether a run is to be kept as a whole: its end was read before, so it is known how long it
+    /// is.
     fn is_worth_all(&self, name: &Arc<str>) -> bool {
         let is_short = |end: End| end.object_size <= self.kept.run_max as u64;
         is_run(name) && self.kept.runs.lock().get(name).is_some_and(is_short)
@@ -245,7 +250,7 @@ mod tests {
             );
         }
         assert_eq!(plain.stats().reads, 1);
-        // What begins before it is asked for, every time.
+        // Each read begins before the kept part.
         for _ in 0..2 {
             let range = len - TAIL_LEAST - 1..len;
             assert_eq!(remembering.get_range(&run(0), range.clone()).await.expect("read").len() as u64, TAIL_LEAST + 1);
@@ -269,7 +274,7 @@ mod tests {
         assert!(remembering.get_tail(&data, 10).await.is_err());
     }
 
-    /// A run that is not large is read twice at most, however often and whatever is asked of it.
+    /// A run that is not large is read twice at most, for any number and kind of requests.
     #[tokio::test]
     async fn runs_are_kept_as_a_whole() {
         let plain = store();

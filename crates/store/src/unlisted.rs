@@ -23,7 +23,7 @@ impl Unlisted {
         object
     }
 
-    /// Takes what was noted so far, by name.
+    /// Takes the entries noted so far, by name.
     pub fn take(&self) -> Vec<StoreError> {
         std::mem::take(&mut *self.found.lock()).into_values().collect()
     }

@@ -1,10 +1,11 @@
-//! Waiting for a store: it is said when it takes long, and it ends at once when somebody asks.
+//! Waiting for a store: a long wait is reported, and it ends at once on request.
 //!
-//! `stall_timeout` reports attempts without progress here, `retry` failed attempts, and both ask whether waiting has been ended. What was
-//! said once is not repeated for a while; that the store answers again is said too.
+//! `stall_timeout` reports attempts without progress here, `retry` failed attempts, and both ask
+//! whether waiting has been ended. A report is not repeated for a while; that the store answers
+//! again is reported too.
 //!
-//! After the end a request is still sent, so that a job can say that it ended, but it has to be answered within a second. The first
-//! small one that is not ends all others at once.
+//! After the end, a request is still sent, so that a job can say that it ended. It has to be
+//! answered within a second. The first small one that is not ends all others at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +23,10 @@ const SAID_EVERY: Duration = Duration::from_secs(30);
 /// How long an attempt may go without progress once waiting has been ended.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
 
-/// Whoever is told what goes on.
+/// The receiver of reports.
 type Listener = Box<dyn Fn(&str) + Send + Sync>;
 
-/// Ends waiting for a store, and says that it takes long. Clones share what they know.
+/// Ends waiting for a store, and says that it takes long. Clones share their state.
 #[derive(Clone)]
 pub struct Waiting(Arc<Inner>);
 
@@ -35,7 +36,7 @@ struct Inner {
     said: Mutex<Said>,
 }
 
-/// What has been asked of those who wait.
+/// Whether waiting is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 enum Ended {
     No,
@@ -67,14 +68,15 @@ impl Default for Waiting {
 }
 
 impl Waiting {
-    /// Ends it: what hangs or would be repeated fails with [`StoreErrorKind::Interrupted`](crate::StoreErrorKind::Interrupted),
-    /// and whatever is asked later has a second to be answered.
+    /// Ends it: a hanging or repeated request fails with
+    /// [`StoreErrorKind::Interrupted`](crate::StoreErrorKind::Interrupted). A later request has a
+    /// second to be answered.
     pub fn end(&self) {
         self.raise(Ended::Soon);
     }
 
-    /// From now on `listener` is told, in a line for people, when the store is silent or fails for seconds, and when it answers
-    /// again.
+    /// From now on `listener` gets a line for people when the store is silent or fails for seconds,
+    /// and when it answers again.
     pub fn on_silence(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
         *self.0.listener.lock() = Some(Box::new(listener));
     }
@@ -94,12 +96,13 @@ impl Waiting {
         *self.0.ended.borrow() != Ended::No
     }
 
-    /// Follows what is asked of one attempt.
+    /// Follows one attempt.
     pub(crate) fn follow(&self) -> Following {
         Following(self.0.ended.subscribe())
     }
 
-    /// An attempt was not answered in time after the end. `is_small`: nobody could have been sending its bytes.
+    /// An attempt was not answered in time after the end. `is_small`: the time was not spent on
+    /// sending its bytes.
     pub(crate) fn last_answer_missed(&self, is_small: bool) {
         if is_small {
             self.raise(Ended::Now);
@@ -157,7 +160,8 @@ impl Waiting {
 pub(crate) struct Following(watch::Receiver<Ended>);
 
 impl Following {
-    /// How long the attempt may go without progress that otherwise has `limit`, if its bytes need `transfer`.
+    /// How long the attempt may go without progress that otherwise has `limit`, if its bytes need
+    /// `transfer`.
     pub(crate) fn limit(&mut self, limit: Duration, transfer: Duration) -> Duration {
         match *self.0.borrow_and_update() {
             Ended::No => limit,
@@ -166,10 +170,10 @@ impl Following {
         }
     }
 
-    /// Resolves when what [`limit`](Self::limit) returned last has changed.
+    /// Resolves when the last result of [`limit`](Self::limit) has changed.
     pub(crate) async fn changes(&mut self) {
         if self.0.changed().await.is_err() {
-            // Nobody is left who could end anything.
+            // No one is left who could end anything.
             std::future::pending().await
         }
     }

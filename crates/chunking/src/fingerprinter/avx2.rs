@@ -70,7 +70,8 @@ fn transposed(blocks: &[&[u8; BLOCK]; LANES], offset: usize) -> [__m256i; LANES]
         // SAFETY: half a block has the size of the register; the load needs no alignment.
         *row = unsafe { _mm256_loadu_si256(half.as_ptr().cast()) };
     }
-    // Four rows at a time: afterwards half h of `quads[4 * g + w]` holds word 4h + w of rows 4g to 4g + 3.
+    // Four rows at a time: afterwards half h of `quads[4 * g + w]` holds word 4h + w of rows 4g to
+    // 4g + 3.
     let mut quads = [_mm256_setzero_si256(); LANES];
     for g in [0, 4] {
         let low_01 = _mm256_unpacklo_epi32(rows[g], rows[g + 1]);

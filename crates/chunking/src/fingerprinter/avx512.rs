@@ -65,7 +65,8 @@ fn transposed(blocks: &[&[u8; BLOCK]; LANES]) -> [__m512i; LANES] {
         // SAFETY: a block has the size of the register; the load needs no alignment.
         *row = unsafe { _mm512_loadu_si512(block.as_ptr().cast()) };
     }
-    // Four rows at a time: afterwards quarter q of `quads[4 * g + w]` holds word 4q + w of rows 4g to 4g + 3.
+    // Four rows at a time: afterwards quarter q of `quads[4 * g + w]` holds word 4q + w of rows 4g
+    // to 4g + 3.
     let mut quads = [_mm512_setzero_si512(); LANES];
     for g in [0, 4, 8, 12] {
         let low_01 = _mm512_unpacklo_epi32(rows[g], rows[g + 1]);

@@ -1,18 +1,21 @@
-//! BLAKE3 of many chunks at once: the trees of a batch are worked level by level, each vector lane on another node.
+//! BLAKE3 of many chunks at once: the trees of a batch are worked level by level, each vector lane
+//! on another node.
 //!
-//! A message is cut into leaves of 1 KiB and each leaf into blocks of 64 bytes; a leaf's blocks are compressed in order,
-//! and above the leaves pairs of nodes are compressed into their parent. Nodes of one level are independent of one
-//! another, within a message and between messages, so the lanes take them in any mixture: the compression function has
-//! its own chaining value, counter, length and flags in each lane.
+//! A message is cut into leaves of 1 KiB and each leaf into blocks of 64 bytes. A leaf's blocks are
+//! compressed in order. Above the leaves, pairs of nodes are compressed into their parent. Nodes of
+//! one level are independent of one another, within a message and between messages, so the lanes
+//! take them in any mixture. The compression function has its own chaining value, counter, length
+//! and flags in each lane.
 //!
 //! * Whole leaves come first, in the order of memory: all lanes compress sixteen blocks in step.
-//! * The last leaf of a message is a *tail*: it may be shorter, and its last block is padded. Tails are sorted by their
-//!   number of blocks, so that lanes finish together.
-//! * Then parents, level by level: neighbours pair up, an odd node at the end moves up alone. This makes the same tree as
-//!   BLAKE3's rule, by which a left subtree is complete and as large as possible.
+//! * The last leaf of a message is a *tail*: it may be shorter, and its last block is padded. Tails
+//!   are sorted by their number of blocks, so that lanes finish together.
+//! * Then parents, level by level: neighbours pair up, an odd node at the end moves up alone. This
+//!   makes the same tree as BLAKE3's rule, by which a left subtree is complete and as large as
+//!   possible.
 //!
-//! Caller: `Fingerprinter::many`. The compression itself is in the kernels beside this file, which have no branches.
-//! Working memory is bounded by [`BATCH_BYTES`].
+//! Caller: `Fingerprinter::many`. The compression itself is in the kernels beside this file, which
+//! have no branches. Working memory is bounded by [`BATCH_BYTES`].
 
 use super::Fingerprinter;
 use crate::fingerprint::Fingerprint;
@@ -27,12 +30,13 @@ const LEAF: usize = 1024;
 const BLOCKS: usize = LEAF / BLOCK;
 const LAST_BLOCK: usize = BLOCKS - 1;
 
-/// Leaves of at most this many bytes of chunks are worked on together. Tails are read again after the whole leaves, so a
-/// batch should lie in the second-level cache; and a batch should have some hundreds of chunks, so that tails of equal
-/// length meet.
+/// Leaves of at most this many bytes of chunks are worked on together. Tails are read again after
+/// the whole leaves, so a batch should fit into the second-level cache. A batch should have some
+/// hundreds of chunks, so that there are several tails of each length.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Chunks from this length on fill the lanes by themselves, and the `blake3` crate's assembly is the better kernel.
+/// Chunks from this length on fill the lanes by themselves, and the `blake3` crate's assembly is
+/// the better kernel.
 const LONG: usize = 48 << 10;
 
 const CHUNK_START: u32 = 1;
@@ -44,7 +48,8 @@ const KEYED_HASH: u32 = 16;
 /// The first four words that fill the compression state beside the chaining value.
 pub(super) const IV: [u32; 4] = [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a];
 
-/// One input of the compression function per lane. Word `i` of lane `l`'s chaining value is `chaining[i][l]`.
+/// One input of the compression function per lane. Word `i` of lane `l`'s chaining value is
+/// `chaining[i][l]`.
 #[repr(align(64))]
 #[derive(Clone)]
 pub(super) struct LaneState<const N: usize> {
@@ -156,7 +161,7 @@ impl<'a, K: Compress<N>, const N: usize> Batch<'a, K, N> {
         self.bytes += chunk.len();
     }
 
-    /// Hashes what was added and appends it to `out`, in order.
+    /// Hashes the added chunks and appends the fingerprints to `out`, in order.
     fn finish(&mut self, out: &mut Vec<Fingerprint>) {
         for group in self.whole.chunks(N) {
             compress_whole(self.kernel, &self.start, group, &mut self.nodes);

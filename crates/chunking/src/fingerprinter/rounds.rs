@@ -1,13 +1,16 @@
 //! The seven rounds of BLAKE3's compression function, written once for registers of any width.
 //!
-//! Macros and not generic functions: every call must be inlined into a function that enables the CPU feature, and only
-//! a macro promises that. The user has `add`, `xor` and the four rotations in scope. All indices are constants, so the
-//! arrays become registers and permuting the message costs nothing.
+//! Macros and not generic functions: every call must be inlined into a function that enables the
+//! CPU feature, and only a macro promises that. The user has `add`, `xor` and the four rotations in
+//! scope. All indices are constants, so the arrays become registers and permuting the message costs
+//! nothing.
 
-/// Four quarter rounds side by side, on the columns or the diagonals of the state, each with two message words.
+/// Four quarter rounds side by side, on the columns or the diagonals of the state, each with two
+/// message words.
 ///
-/// Each step is written for all four before the next one: the compiler keeps the order, and four independent chains
-/// keep the processor's units busy where one chain would wait for its own results.
+/// Each step is written for all four before the next one. The compiler keeps the order, and four
+/// independent chains keep the processor's units busy where one chain would wait for its own
+/// results.
 macro_rules! mix {
     ($v:ident, $m:ident, $($a:literal $b:literal $c:literal $d:literal $x:literal $y:literal),*) => {
         $($v[$a] = add(add($v[$a], $m[$x]), $v[$b]);)*
@@ -33,7 +36,7 @@ macro_rules! round {
     };
 }
 
-/// All rounds. What the last permutation leaves in `m` is not used.
+/// All rounds. The result of the last permutation in `m` is not used.
 macro_rules! all_rounds {
     ($v:ident, $m:ident) => {
         round!($v, $m);

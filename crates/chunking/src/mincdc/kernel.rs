@@ -1,13 +1,14 @@
-//! Finds the last smallest hash among all four-byte words of a slice: one scalar reference, and vector kernels that
-//! give the same answer.
+//! Finds the last smallest hash among all four-byte words of a slice: one scalar reference, and
+//! vector kernels that give the same answer.
 //!
-//! How the vector kernels work. Word positions are taken in groups, one after the other. A register loaded at the
-//! group's start holds the words at positions 0, 4, 8, ...; loaded one, two and three bytes later it holds those in
-//! between, so four loads give every word of the group without a shuffle. Per group only the smallest hash of each lane
-//! is kept, and beside it, per lane, the start of the last group that reached it: one comparison a group instead of one a
-//! position. At the end the smallest of all lanes is known, and the greatest group start among the lanes that hold it;
-//! the last position is then found in that one group. The last group is moved back to end with the slice; positions that
-//! are seen twice do no harm.
+//! How the vector kernels work. Word positions are taken in groups, one after the other. A register
+//! loaded at the group's start holds the words at positions 0, 4, 8, .... Loaded one, two and three
+//! bytes later, it holds those in between. So four loads give every word of the group without a
+//! shuffle. For each group, only the smallest hash of each lane is kept, and for each lane the
+//! start of the last group that reached it. So there is one comparison a group instead of one a
+//! position. At the end, the smallest hash of all lanes is known, and the greatest group start
+//! among the lanes that hold it. The last position is then found in that one group. The last group
+//! is moved back to end with the slice; positions that are seen twice do no harm.
 //!
 //! Callers: the MinCDC chunker and the self-test. Slices shorter than a group go to the reference.
 
@@ -38,7 +39,8 @@ impl HashParams {
     }
 }
 
-/// An implementation of the search. All give the same answer; the chunker uses the fastest that the machine runs.
+/// An implementation of the search. All give the same answer; the chunker uses the fastest that the
+/// machine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kernel {
     /// The reference.
@@ -86,7 +88,7 @@ impl Kernel {
     }
 }
 
-/// The reference. Whatever it answers is right by definition.
+/// The reference. Its answers are right by definition.
 fn last_smallest(bytes: &[u8], hash: HashParams) -> usize {
     let mut best = 0;
     let mut smallest = u32::MAX;

@@ -1,24 +1,27 @@
 //! MinCDC: a chunk ends behind the four bytes whose keyed hash is the smallest between min and max.
 //!
-//! A length L from min to max is a candidate; its hash is that of the bytes L-4..L. The hash of four bytes is `word * multiplier + addend`
-//! modulo 2^32, the word read little-endian, the multiplier odd: a permutation of all words in which, through the high
-//! bits, every byte of the word decides. Multiplier and addend come from the seed.
+//! A length L from min to max is a candidate; its hash is that of the bytes L-4..L. The hash of
+//! four bytes is `word * multiplier + addend` modulo 2^32, with the word read little-endian and an
+//! odd multiplier. It is a permutation of all words, and through the high bits every byte of the
+//! word decides. Multiplier and addend come from the seed.
 //!
-//! Why this and not a rolling hash: each candidate is computed from its own four bytes, so candidates are independent
-//! and fill vector lanes; there is always exactly one cut in a window, so lengths stay within half to one and a half of
-//! the mean and no cut is forced by a bound; and after an edit the next window usually has the same smallest hash.
+//! It has three advantages over a rolling hash. Each candidate is computed from its own four bytes,
+//! so candidates are independent and fill vector lanes. There is always exactly one cut in a
+//! window, so lengths stay within half to one and a half of the mean and no bound forces a cut.
+//! After an edit, the next window usually has the same smallest hash.
 //!
-//! On ties the **last** candidate wins. A run of one byte value is a tie throughout: taking the last gives chunks of
-//! length max, all equal to one another, instead of min-sized ones that cost three times as many records. And where a
-//! run ends inside the window and its hash happens to be the smallest, the cut falls on the run's end, which is a
-//! landmark of the content, not of the place where the chunk began.
+//! On ties the **last** candidate wins. A run of one byte value is a tie throughout. Taking the
+//! last gives chunks of length max, all equal to one another, instead of min-sized ones that cost
+//! three times as many records. If a run ends inside the window and its hash happens to be the
+//! smallest, the cut is at the run's end. That is a landmark of the content, not of the place where
+//! the chunk began.
 //!
-//! What is left of a stream when less than max remains is one chunk. Cutting it once more (there would be candidates from
-//! min on) finds no more duplicates in trees of small files, but makes an eighth more chunks; and so a file shorter than
-//! max is always exactly one chunk.
+//! The rest of a stream, when less than max remains, is one chunk. Another cut (there would be
+//! candidates from min on) finds no more duplicates in trees of small files, but makes an eighth
+//! more chunks. So a file shorter than max is always exactly one chunk.
 //!
-//! The order is keyed by 63 bits through a linear function. It hides sizes from somebody who knows the plain text but
-//! cannot choose it; it is not a cipher, and nothing but sizes depends on it.
+//! The order is keyed by 63 bits through a linear function. It hides sizes from an attacker who
+//! knows the plain text but cannot choose it. It is not a cipher, and only sizes depend on it.
 //!
 //! The search for the last smallest hash is in [`kernel`]; this file knows only lengths.
 
@@ -29,8 +32,8 @@ use crate::params::ChunkerParams;
 use crate::seed::SeedStream;
 use kernel::{HashParams, Kernel, WORD};
 
-/// Candidates looked at between two chances to stop early, in [`Chunker::confirms`]. A wrong prediction is noticed after
-/// a few candidates; shorter steps would cost the right ones more.
+/// Candidates looked at between two chances to stop early, in [`Chunker::confirms`]. A wrong
+/// prediction is noticed after a few candidates; shorter steps would cost the right ones more.
 const EARLY_STEP: usize = 256;
 
 /// See the module's header.

@@ -18,7 +18,8 @@ fn sqlite(head: &Head<'_>) -> Option<u32> {
     require(page.is_power_of_two() && page >= 512)?;
     let versions = [head.byte(18)?, head.byte(19)?];
     require(versions.iter().all(|version| matches!(version, 1 | 2)))?;
-    // Payload fractions, which are constants of the format; then space that is reserved for expansion.
+    // Payload fractions, which are constants of the format; then space that is reserved for
+    // expansion.
     require(head.has(21, &[64, 32, 32]))?;
     require(head.be32(44)? <= 4 && head.be32(56)? <= 3)?;
     require(head.has(72, &[0; 20]))?;
@@ -40,8 +41,8 @@ fn lmdb(head: &Head<'_>) -> Option<u32> {
     Some(page)
 }
 
-/// Every page begins with the same header: checksum, page number, neighbours, log position, type, tablespace. The first
-/// page also tells, in the flags of the tablespace, how long pages are.
+/// Every page begins with the same header: checksum, page number, neighbours, log position, type,
+/// tablespace. The first page also tells, in the flags of the tablespace, how long pages are.
 fn innodb(head: &Head<'_>) -> Option<u32> {
     const NUMBER: usize = 4;
     const TYPE: usize = 24;
@@ -78,8 +79,9 @@ fn innodb_page(flags: u32) -> Option<u32> {
     (1..=7).contains(&shift).then(|| 512 << shift)
 }
 
-/// Every page begins with a header that names the page's length and the layout's version; there is no other mark, so
-/// every page in the head must have a sensible header, or be all zeros as pages that were only reserved are.
+/// Every page begins with a header that has the page's length and the layout's version. There is no
+/// other mark. So every page in the head must have a sensible header, or be all zeros like reserved
+/// pages.
 fn postgres(head: &Head<'_>) -> Option<u32> {
     let page = u32::from(postgres_header(head, 0)?);
     for at in (page as usize..).step_by(page as usize) {

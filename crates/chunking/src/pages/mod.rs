@@ -1,13 +1,15 @@
 //! Recognises streams made of pages: the files of databases.
 //!
-//! Such files change in place, page by page, and nothing in them ever shifts. Cut at fixed places they lose nothing to the
-//! resynchronisation that content-defined cuts need behind every edit. `docs/decisions/0002-chunk-size.md` has the
-//! figures, and what follows from them:
+//! Such files change in place, page by page, and nothing in them ever shifts. Cut at fixed places
+//! they lose nothing to the resynchronisation that content-defined cuts need behind every edit.
+//! `docs/decisions/0002-chunk-size.md` has the figures and their consequences:
 //!
-//! * Pages longer than 4 KiB are cut every 4 KiB all the same. A change touches the page's header and its own place, and
-//!   the parts between stay duplicates. Cut whole, InnoDB's pages of 16 KiB would store more than content-defined cuts.
-//! * Disk images and block devices are *not* page streams, although they change in blocks of 4 KiB. Most of what happens
-//!   in them is files rewritten, with content that has shifted against the old; content-defined cuts store less.
+//! * Pages longer than 4 KiB are cut every 4 KiB all the same. A change touches the page's header
+//!   and its own place, and the parts between stay duplicates. Cut whole, InnoDB's pages of 16 KiB
+//!   would store more than content-defined cuts.
+//! * Disk images and block devices are *not* page streams, although they change in blocks of 4 KiB.
+//!   Most changes in them are rewritten files, with content that has shifted against the old;
+//!   content-defined cuts store less.
 //!
 //! | recognised                                  | looked at                                    |
 //! |---------------------------------------------|----------------------------------------------|
@@ -16,26 +18,28 @@
 //! | InnoDB tablespaces (MySQL, MariaDB)         | headers of the first two pages               |
 //! | PostgreSQL heaps, indexes, maps             | header of every page of the head             |
 //!
-//! Only the head of a stream is looked at, by the code that is about to cut it. The answer must be strict: fixed cuts in
-//! a stream that is *not* made of pages lose nearly all duplicates behind the first insertion, while the opposite mistake
-//! costs a tenth. So a magic number alone never suffices, the fields around it must make sense too; whatever is not
-//! recognised is cut by content.
+//! Only the head of a stream is looked at, by the code that is about to cut it. The answer must be
+//! strict. Fixed cuts in a stream that is *not* made of pages lose nearly all duplicates behind the
+//! first insertion, while the opposite mistake costs a tenth. So a magic number alone never
+//! suffices: the fields around it must make sense too. An unrecognised stream is cut by content.
 
 mod database;
 #[cfg(test)]
 mod tests;
 
-/// How many of the first bytes of a stream are worth handing to [`page_size`]: the longest pages have 64 KiB, and of some
-/// formats the second page's header is looked at.
+/// Number of first bytes of a stream that [`page_size`] can use. The longest pages have 64 KiB, and
+/// for some formats the second page's header is checked.
 pub const HEAD_BYTES: usize = 68 << 10;
 
-/// Where page streams are cut, whatever the length of their pages. Longer pages are multiples of it, of shorter ones several
-/// make a chunk.
+/// Distance of cuts in page streams, for pages of any length. Longer pages are multiples of it, of
+/// shorter ones several make a chunk.
 pub const PAGE_CUT: u32 = 4096;
 
-/// The length at which to cut, when the first bytes of a stream say clearly that it consists of pages.
+/// The length at which to cut, when the first bytes of a stream say clearly that it consists of
+/// pages.
 ///
-/// `head` is the stream's beginning, as much of [`HEAD_BYTES`] as there is; `total` its whole length where it is known.
+/// `head` is the stream's beginning, as much of [`HEAD_BYTES`] as there is; `total` its whole
+/// length where it is known.
 #[must_use]
 pub fn page_size(head: &[u8], total: Option<u64>) -> Option<u32> {
     database::page(&Head { bytes: head, total }).map(|_| PAGE_CUT)

@@ -1,5 +1,5 @@
-//! Heads built field by field from each format's description. For every kind: it is recognised, and stays so only as
-//! long as each field that is looked at makes sense.
+//! Heads built field by field from each format's description. For every kind: it is recognised, and
+//! stays so only as long as each field that is looked at makes sense.
 
 use super::*;
 use proptest::prelude::*;
@@ -102,7 +102,8 @@ fn innodb(flags: u32, page: usize) -> Builder {
 
 #[test]
 fn innodb_pages() {
-    // Flags as both layouts write them: default, 4 KiB, compressed to 8 KiB; newer with 16 and 4 KiB.
+    // Flags as both layouts write them: default, 4 KiB, compressed to 8 KiB; newer with 16 and 4
+    // KiB.
     for (flags, page) in [(0x21, 16_384), (0xe1, 4096), (0x29, 8192), (0x15, 16_384), (0x13, 4096)] {
         let head = innodb(flags, page as usize);
         assert_eq!(head.page(), Some(page), "flags {flags:#x}");

@@ -61,8 +61,8 @@ pub(crate) struct PassArgs {
     #[arg(long, value_name = "TIME", value_parser = time::parse_duration, default_value = "1d")]
     pub(crate) dead_after: Duration,
 
-    /// Do not delete objects younger than this, by the storage's clock, if no pass has indexed them yet: uploads of interrupted
-    /// backups, and objects that a listing does not show. 0 frees such space at once
+    /// Do not delete objects younger than this, by the storage's clock, if no pass has indexed them yet. These are uploads of
+    /// interrupted backups, and objects that a listing does not show. 0 frees such space at once
     #[arg(long, value_name = "TIME", env = "LARDER_MIN_AGE", value_parser = time::parse_limit, default_value = "1d")]
     pub(crate) min_age: Duration,
 

@@ -28,8 +28,8 @@ pub(crate) struct RepairArgs {
 pub(crate) enum RepairCommand {
     /// Restore lost contents from files that still have them
     ///
-    /// Finds damaged and missing containers, reads the files below PATH as a backup would, and stores every lost chunk that it finds
-    /// there, under any name. The snapshots keep their ids. Chunks that are not found stay lost. The next pass (`larder optimize`)
+    /// Finds damaged and missing containers and reads the files below PATH as a backup would. It stores every lost chunk that it
+    /// finds there, under any name. The snapshots keep their ids. Chunks that are not found stay lost. The next pass (`larder optimize`)
     /// deletes damaged containers that no snapshot needs any more.
     Data(RepairDataArgs),
     /// Restore the object `config` from the copy in a key

@@ -39,7 +39,7 @@ pub(super) fn run(app: &App, args: &LayoutArgs) -> Result<Exit, Failure> {
             format!("series {} is in the layout {}: it has no categories", safe(&args.series), Layout::Standard);
         Failure::new(Exit::Failed, message).advise("`larder stats` says how much it takes")
     };
-    let is_disordered = super::series::disordered_series(app, &context.repository).contains(&key);
+    let needs_rebuild = super::series::disordered_series(app, &context.repository).contains(&key);
     let picture = match Free::read(app, &context, &versions)? {
         Some(free) => {
             let found = free.categories(key).ok_or_else(is_standard)?;
@@ -52,7 +52,7 @@ pub(super) fn run(app: &App, args: &LayoutArgs) -> Result<Exit, Failure> {
             Picture::new(args.series.clone(), &found.ok_or_else(is_standard)?, &versions.admitted, None)
         }
     };
-    let picture = Picture { is_disordered, ..picture };
+    let picture = Picture { needs_rebuild, ..picture };
     if let Some(path) = &args.svg {
         std::fs::write(path, svg::draw(&picture)).map_err(|error| {
             Failure::of(Exit::Failed, &error).while_doing(&format!("cannot write {}", path.display()))
@@ -78,7 +78,7 @@ struct Picture {
     triangle: BTreeMap<Category, CategorySize>,
     volumes: BTreeMap<Last, Volume>,
     /// Whether passes do not arrange it, because the index was rebuilt.
-    is_disordered: bool,
+    needs_rebuild: bool,
 }
 
 /// A snapshot, and what forgetting it alone would free if that is known: all bytes, and what of them is data.
@@ -108,7 +108,7 @@ impl Picture {
             versions: shown.collect(),
             triangle: categories.triangle(),
             volumes: categories.volumes(),
-            is_disordered: false,
+            needs_rebuild: false,
         }
     }
 
@@ -134,7 +134,7 @@ impl Picture {
         let arranged = self.versions.iter().filter(|shown| shown.version.progress == Progress::Arranged).count();
         let all = self.versions.len();
         match (self.index, all - arranged) {
-            _ if self.is_disordered => super::series::order_advice(&self.series),
+            _ if self.needs_rebuild => super::series::order_advice(&self.series),
             (0, _) => "no pass was made yet: everything is as it was stored".to_owned(),
             (_, 0) => format!("all of {} arranged", sizes::count(all as u64, "snapshot")),
             _ => format!(
@@ -193,7 +193,7 @@ impl Picture {
             "series": self.series,
             "layout": Layout::Lifecycle.name(),
             "index": self.index,
-            "is_disordered": self.is_disordered,
+            "needs_rebuild": self.needs_rebuild,
             "snapshots": snapshots,
             "categories": categories,
             "volumes": volumes,

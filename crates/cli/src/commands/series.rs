@@ -131,7 +131,7 @@ struct Known {
     set: SeriesSettings,
     holds: Settings,
     /// Whether passes do not arrange it, because the index was rebuilt.
-    is_disordered: bool,
+    needs_rebuild: bool,
 }
 
 impl Known {
@@ -160,7 +160,7 @@ impl Known {
         json!({
             "series": self.name,
             "layout": self.layout().name(),
-            "is_disordered": self.is_disordered,
+            "needs_rebuild": self.needs_rebuild,
             "holes_percent": self.holds.holes_percent,
             "arrange_every": self.holds.arrange_every,
             "snapshots": self.versions.len(),
@@ -201,8 +201,8 @@ fn known(app: &App, repository: &Repository) -> Result<(Vec<Known>, SeriesSettin
         let key = SettingsOf::Series(repository.keys().series_key(&name));
         let set = all.get(&key).cloned().unwrap_or_default();
         let holds = Settings::of(&set, &default);
-        let is_disordered = versions.first().is_some_and(|version| disordered.contains(&version.series));
-        Known { name, versions, set, holds, is_disordered }
+        let needs_rebuild = versions.first().is_some_and(|version| disordered.contains(&version.series));
+        Known { name, versions, set, holds, needs_rebuild }
     });
     Ok((known.collect(), default, versions))
 }
@@ -246,7 +246,7 @@ fn list(app: &App) -> Result<(), Failure> {
             let size = newest.map(|version| sizes::show(version.summary.statistics.logical_bytes));
             table.row(vec![
                 safe(&known.name),
-                if known.is_disordered {
+                if known.needs_rebuild {
                     format!("{}, not arranged", known.layout())
                 } else {
                     known.layout().to_string()
@@ -319,7 +319,7 @@ fn show_text(app: &App, known: &Known) -> Result<(), Failure> {
             lines.push(format!("Skipped    {share} of what its base does not have was in the snapshot before that"));
         }
     }
-    if known.is_disordered {
+    if known.needs_rebuild {
         lines.push(format!("Order      {}", order_advice(&known.name)));
     }
     if known.set.time_ms > 0 {

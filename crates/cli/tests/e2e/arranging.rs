@@ -78,7 +78,7 @@ impl Series {
     #[track_caller]
     fn is_arranged(&self) -> u64 {
         let layout = self.layout();
-        assert_eq!(layout["is_disordered"], false);
+        assert_eq!(layout["needs_rebuild"], false);
         let snapshots = layout["snapshots"].as_array().expect("an array");
         assert!(snapshots.iter().all(|snapshot| snapshot["state"] == "arranged"), "{layout:#}");
         assert_eq!(
@@ -198,9 +198,9 @@ fn a_series_that_lost_its_index_is_put_in_order() {
     let made = series.play.larder(["repair", "index", "--json"]).ok().json();
     schema::check("repair_index", &made);
     series.is_whole();
-    assert_eq!(series.shown()["is_disordered"], true);
+    assert_eq!(series.shown()["needs_rebuild"], true);
     let layout = series.layout();
-    assert_eq!(layout["is_disordered"], true);
+    assert_eq!(layout["needs_rebuild"], true);
     let text = series.play.larder(["series", "list"]).ok().text();
     assert!(text.contains("lifecycle, not arranged"), "{text}");
     for args in [["series", "show", "s"].as_slice(), &["layout", "s"]] {
@@ -212,7 +212,7 @@ fn a_series_that_lost_its_index_is_put_in_order() {
     assert_eq!(series.optimize(), 0);
     series.back_up(5);
     assert_eq!(series.optimize(), 0);
-    assert_eq!(series.shown()["is_disordered"], true);
+    assert_eq!(series.shown()["needs_rebuild"], true);
     let arranged =
         |layout: &Value| layout["snapshots"].as_array().expect("an array").iter().all(|one| one["state"] == "arranged");
     assert!(!arranged(&series.layout()));
@@ -229,7 +229,7 @@ fn a_series_that_lost_its_index_is_put_in_order() {
     for _ in 0..2 {
         series.optimize();
     }
-    assert_eq!(series.shown()["is_disordered"], false);
+    assert_eq!(series.shown()["needs_rebuild"], false);
     assert_eq!(series.is_arranged(), NEWEST);
     let again = series.play.larder(["series", "convert", "s", "--layout", "lifecycle"]).ok().text();
     assert!(again.contains("nothing to do"), "{again}");

@@ -9,7 +9,8 @@ use crate::ids::ContainerId;
 use crate::seal::Keys;
 use crate::wire::{DecodeError, Reader};
 
-/// Bytes of the tail to read first: holds the tables of a container of 4 KiB chunks at the default target in most cases.
+/// Bytes of the tail to read first: holds the tables of a container of 4 KiB chunks at the default
+/// target in most cases.
 pub const TAIL_GUESS: usize = 192 << 10;
 
 /// The tables of a container, checked against each other.
@@ -26,7 +27,7 @@ pub struct ContainerIndex {
     pub payload_len: u32,
 }
 
-/// A frame: where it lies in the object and in the payload.
+/// A frame: its place in the object and in the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameLocation {
     /// The number it was sealed with.
@@ -66,7 +67,7 @@ fn decode_trailer(keys: &Keys, id: ContainerId, tail: &[u8], object_len: u64) ->
     let sealer = keys.container(id);
     let sealed = || rest.len().checked_sub(TRAILER_LEN - MAGIC.len()).map(|from| rest[from..].to_vec());
     if *found != MAGIC {
-        // What opens as a trailer of this version is one, and only this byte of it is damaged.
+        // If it opens as a trailer of this version, it is one, and only this byte of it is damaged.
         let is_ours = || sealed().is_some_and(|mut sealed| sealer.open(TRAILER, &MAGIC, &mut sealed, WHAT).is_ok());
         return Err(match found {
             [b'L', b'C', b'T', version] if *version > MAGIC[3] && !is_ours() => {
@@ -93,7 +94,7 @@ fn decode_trailer(keys: &Keys, id: ContainerId, tail: &[u8], object_len: u64) ->
     if trailer.object_len != object_len {
         return Err(DecodeError::invalid("container", "its length is not what its trailer says"));
     }
-    // Whoever asks for `tail_len` bytes subtracts it from the object's length.
+    // A caller that asks for `tail_len` bytes subtracts it from the object's length.
     let tables_len = u64::from(trailer.chunk_table_len) + u64::from(trailer.frame_table_len);
     if tables_len + TRAILER_LEN as u64 > object_len {
         return Err(DecodeError::invalid("container", "its tables are longer than it is"));
@@ -102,13 +103,15 @@ fn decode_trailer(keys: &Keys, id: ContainerId, tail: &[u8], object_len: u64) ->
 }
 
 impl ContainerIndex {
-    /// How many bytes at the end of the object [`ContainerIndex::decode`] needs, from a tail of at least [`TRAILER_LEN`].
+    /// How many bytes at the end of the object [`ContainerIndex::decode`] needs, from a tail of at
+    /// least [`TRAILER_LEN`].
     pub fn tail_len(keys: &Keys, id: ContainerId, tail: &[u8], object_len: u64) -> Result<usize, DecodeError> {
         let trailer = decode_trailer(keys, id, tail, object_len)?;
         Ok(trailer.chunk_table_len as usize + trailer.frame_table_len as usize + TRAILER_LEN)
     }
 
-    /// Reads the tables from the end of the object (or from the whole of it). `object_len` is what the store says.
+    /// Reads the tables from the end of the object (or from the whole of it). `object_len` is the
+    /// length that the store reports.
     pub fn decode(keys: &Keys, id: ContainerId, tail: &[u8], object_len: u64) -> Result<Self, DecodeError> {
         let trailer = decode_trailer(keys, id, tail, object_len)?;
         let tables = &tail[..tail.len() - TRAILER_LEN];
@@ -178,7 +181,8 @@ pub(super) fn locate_frames(rows: &[FrameEntry], chunks: &[ChunkEntry]) -> Resul
             let chunk = chunks.next().ok_or(uneven.clone())?;
             left = left.checked_sub(chunk.size).ok_or(uneven.clone())?;
         }
-        // The caller has bounded the sum of the chunks by PAYLOAD_MAX, and the frames hold exactly chunks.
+        // The caller has bounded the sum of the chunks by PAYLOAD_MAX, and the frames hold exactly
+        // chunks.
         payload_offset += entry.raw_len;
         object_offset += u64::from(entry.sealed_len);
     }
@@ -191,7 +195,8 @@ pub fn frame_at(frames: &[FrameLocation], offset: u32) -> Option<&FrameLocation>
     frames[..after].last().filter(|frame| offset < frame.payload_range().end)
 }
 
-/// Opens one frame as it was compressed: `sealed`, the object's bytes at [`FrameLocation::object_range`], becomes these bytes.
+/// Opens one frame as it was compressed: `sealed`, the object's bytes at
+/// [`FrameLocation::object_range`], becomes these bytes.
 pub fn unseal_frame(
     keys: &Keys,
     id: ContainerId,
@@ -203,8 +208,8 @@ pub fn unseal_frame(
     Ok(())
 }
 
-/// Opens one frame: `sealed` is the object's bytes at [`FrameLocation::object_range`], used as scratch; `raw` receives the
-/// payload bytes and must be `raw_len` long.
+/// Opens one frame: `sealed` is the object's bytes at [`FrameLocation::object_range`], used as
+/// scratch; `raw` receives the payload bytes and must be `raw_len` long.
 pub fn open_frame(
     keys: &Keys,
     id: ContainerId,

@@ -10,7 +10,8 @@
 //! | sizes        | varint each | uncompressed bytes, never 0                                      |
 //! | kind bytes   | 1 each    | only when `kinds` is 1                                             |
 //!
-//! Frame table: version (1), then a row a frame: codec (1 byte), varint uncompressed bytes, varint sealed bytes.
+//! Frame table: version (1), then a row a frame: codec (1 byte), varint uncompressed bytes, varint
+//! sealed bytes.
 
 use super::{FRAME_MAX, PAYLOAD_MAX};
 use crate::Fingerprint;
@@ -21,7 +22,8 @@ use crate::wire::{DecodeError, Put, Reader};
 /// How a chunk's bytes are to be understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChunkKind {
-    /// The bytes are the chunk. The only kind that exists today; 1 is reserved for deltas against another chunk.
+    /// The bytes are the chunk. The only kind that exists today; 1 is reserved for deltas against
+    /// another chunk.
     Plain = 0,
 }
 

@@ -1,4 +1,4 @@
-//! Containers read back what was written, and nothing else.
+//! Containers read back exactly the written data.
 
 use proptest::prelude::*;
 

@@ -17,19 +17,21 @@ pub struct SealedFrame {
     pub bytes: Vec<u8>,
 }
 
-/// A frame's bytes as they were once compressed, not sealed: what is moved from one container to another as it is.
+/// A frame's bytes as they were once compressed, not sealed, for moving them unchanged to another
+/// container.
 #[derive(Debug)]
 pub struct CompressedFrame {
     /// How they were compressed.
     pub codec: Codec,
-    /// What they are when they are not.
+    /// The size of the chunks without compression.
     pub raw_len: u32,
     /// The bytes.
     pub bytes: Vec<u8>,
 }
 
-/// Seals the `number`-th frame of a container, which is compressed already. It is the caller's to know that it opens and what it
-/// holds: nothing here looks inside. Refuses frames that are empty or larger than [`FRAME_MAX`].
+/// Seals the `number`-th frame of a container, which is compressed already. The caller must know
+/// that it opens and which chunks it holds: nothing here looks inside. Refuses frames that are
+/// empty or larger than [`FRAME_MAX`].
 pub fn seal_compressed(
     keys: &Keys,
     id: ContainerId,
@@ -45,8 +47,8 @@ pub fn seal_compressed(
     Ok(SealedFrame { entry, bytes })
 }
 
-/// Compresses and seals the `number`-th frame of a container. Pure: frames of one container can be sealed by several threads.
-/// Refuses frames that are empty or larger than [`FRAME_MAX`].
+/// Compresses and seals the `number`-th frame of a container. Pure: frames of one container can be
+/// sealed by several threads. Refuses frames that are empty or larger than [`FRAME_MAX`].
 pub fn seal_frame(
     keys: &Keys,
     id: ContainerId,
@@ -61,7 +63,8 @@ pub fn seal_frame(
     let codec = compressor.compress(raw, &mut bytes);
     let raw_len = EncodeError::fit_u32("frame", raw.len())?;
     let mut sealed = seal_compressed(keys, id, number, CompressedFrame { codec, raw_len, bytes })?;
-    // Frames wait for their container; the room that compression did not need must not wait with them.
+    // Frames wait for their container; the room that compression did not need must not wait with
+    // them.
     sealed.bytes.shrink_to_fit();
     Ok(sealed)
 }
@@ -85,9 +88,9 @@ impl ContainerBuilder {
         Self::with_room(id, 0, 0)
     }
 
-    /// The same, with room for frames of so many bytes in all and a table of so many chunks.
+    /// The same, with room for frames of this many bytes in all and a table of this many chunks.
     pub fn with_room(id: ContainerId, frames: usize, chunks: usize) -> Self {
-        // Frames are never so many that their own table would matter.
+        // There are too few frames for their own table to matter.
         let tables = chunks * ENTRY_ROOM + TRAILER_LEN + FRAME_TABLE_ROOM;
         Self { id, object: Vec::with_capacity(if frames == 0 { 0 } else { frames + tables }), frames: Vec::new() }
     }
@@ -103,11 +106,12 @@ impl ContainerBuilder {
         self.object.len()
     }
 
-    /// Appends the tables. `chunks` must be exactly what the frames hold, in order, and no more than a container may hold;
-    /// anything else is refused.
+    /// Appends the tables. `chunks` must be exactly the chunks of the frames, in order, and no more
+    /// than a container may hold. Anything else is refused.
     pub fn finish(mut self, keys: &Keys, chunks: &[ChunkEntry]) -> Result<Vec<u8>, EncodeError> {
         const WHAT: &str = "container";
-        // The reader's own checks: what they refuse would be found out when it is too late.
+        // These are the reader's own checks: otherwise, an error would be found when it is too
+        // late.
         let payload_len = payload_len(chunks)?;
         locate_frames(&self.frames, chunks)?;
         if chunks.iter().any(|chunk| chunk.size == 0) {

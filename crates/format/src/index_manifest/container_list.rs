@@ -1,6 +1,8 @@
-//! A list of containers in the head of an index: those that a rebuild searched for, or whose chunks are not listed yet.
+//! A list of containers in the head of an index: those that a rebuild searched for, or whose chunks
+//! are not listed yet.
 //!
-//! A string of bytes, 21 for each container: 1 byte kind (0 data, 1 metadata), 16 bytes of job, u32 number, big-endian; rising.
+//! A string of bytes, 21 for each container: 1 byte kind (0 data, 1 metadata), 16 bytes of job, u32
+//! number, big-endian; rising.
 
 use minicbor::decode::{Decode, Decoder, Error as DecodeFailure};
 use minicbor::encode::{Encode, Encoder, Error as EncodeFailure, Write};

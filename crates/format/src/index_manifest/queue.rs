@@ -1,4 +1,5 @@
-//! The deletion queue: objects whose deletion is decided, and published with the index that decides it.
+//! The deletion queue: objects whose deletion is decided, and published with the index that decides
+//! it.
 //!
 //! | what | fields                                                            |
 //! |-----:|-------------------------------------------------------------------|
@@ -8,14 +9,14 @@
 //! |    4 | run: varint job, varint seq                                       |
 //! |    5 | index: varint number                                              |
 //!
-//! Whoever carries the queue out follows `docs/concurrency.md`; the order of rows says nothing.
+//! Deletions follow the order of `docs/concurrency.md`; the order of rows has no meaning.
 
 use super::{SeriesWriter, put_run_id, run_id, series_of};
 use crate::ids::{ContainerId, JobId, RunId, SeriesKey};
 use crate::places::{Places, PlacesWriter};
 use crate::wire::{DecodeError, Put, Reader};
 
-/// What is to be deleted.
+/// An object to delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Doomed {
     /// A container.
@@ -29,7 +30,8 @@ pub enum Doomed {
         /// Which generation; not 0.
         generation: u32,
     },
-    /// All that is left of a job: its leases, its register with all generations, its closing mark, its mark of being forgotten.
+    /// All that is left of a job: its leases, its register with all generations, its closing mark,
+    /// its mark of being forgotten.
     Job {
         /// The series of its register.
         series: SeriesKey,
@@ -45,19 +47,20 @@ pub enum Doomed {
 /// Why it is to be deleted, which decides when it may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// No retained version and no live job needs it: it may go as soon as the decision is published.
+    /// No retained version and no live job needs it: it may go as soon as the decision is
+    /// published.
     Collected,
-    /// What is needed of its chunks has copies elsewhere, to which this index leads. It may go as soon as the index is published:
-    /// who still reads it looks again.
+    /// Its needed chunks have other copies, to which this index redirects. It may go as soon as the
+    /// index is published: who still reads it looks again.
     Moved,
-    /// Something newer stands in its place: a generation, a run, an index.
+    /// A newer object replaces it: a generation, a run, an index.
     Superseded,
 }
 
 /// One row of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Queued {
-    /// What.
+    /// The object.
     pub what: Doomed,
     /// Why.
     pub reason: Reason,

@@ -1,4 +1,4 @@
-//! Index manifests: golden bytes, round trips, and what is refused.
+//! Index manifests: golden bytes, round trips, and refusals.
 
 use super::*;
 use crate::ids::{ContainerId, ContainerKind};
@@ -87,7 +87,7 @@ fn manifest() -> IndexManifest {
     }
 }
 
-/// What a rebuild says is optional, so that indexes without it stay what they are.
+/// The fields of a rebuild are optional, so that the bytes of indexes without them do not change.
 #[test]
 fn a_list_of_too_many_containers_is_none() {
     let id = |seq| ContainerId { kind: ContainerKind::Data, job: JobId([5; 16]), seq };

@@ -1,4 +1,4 @@
-//! Records of the index: golden bytes, order of keys, round trips, and what is refused.
+//! Records of the index: golden bytes, order of keys, round trips, and refusals.
 
 use super::*;
 use proptest::prelude::*;

@@ -1,8 +1,8 @@
 //! Memory for argon2id in large pages, where the kernel has them.
 //!
-//! A derivation goes through 64 MiB in random order. In pages of 4 KiB a third of its time goes into handing out sixteen
-//! thousand pages and missing the processor's table of them. The parameters, and so what a guess costs, are the same: an attacker
-//! has large pages anyway.
+//! A derivation goes through 64 MiB in random order. In pages of 4 KiB a third of its time goes
+//! into handing out sixteen thousand pages and missing the processor's table of them. The
+//! parameters, and so the cost of a guess, are the same: an attacker has large pages anyway.
 #![expect(unsafe_code, reason = "memory is mapped by hand: the allocator gives no say in how large its pages are")]
 
 use std::ffi::c_void;
@@ -23,7 +23,7 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Whether large pages are worth having for so many blocks.
+    /// Whether large pages pay for this number of blocks.
     pub(super) fn is_worth_it(count: usize) -> bool {
         count * Block::SIZE >= 2 * LARGE_PAGE
     }
@@ -38,7 +38,8 @@ impl Blocks {
         let map = NonNull::new(map)?;
         let from = map.as_ptr().cast::<u8>().align_offset(LARGE_PAGE);
         debug_assert!(from + len <= map_len);
-        // SAFETY: `from` is less than `LARGE_PAGE`, so this and the `len` bytes behind it lie in the mapping.
+        // SAFETY: `from` is less than `LARGE_PAGE`, so this and the `len` bytes behind it are in
+        // the mapping.
         let start = unsafe { map.add(from) };
         // Advice only: with small pages it works as well.
         // SAFETY: the range is ours alone, and this advice leaves its contents as they are.
@@ -49,15 +50,17 @@ impl Blocks {
 
 impl AsMut<[Block]> for Blocks {
     fn as_mut(&mut self) -> &mut [Block] {
-        // SAFETY: `count` blocks fit into the mapping from `blocks` on, which is aligned to more than a block needs; the
-        // kernel filled it with zeros, which are valid blocks; and `self` is borrowed for as long as they are.
+        // SAFETY: `count` blocks fit into the mapping from `blocks` on, which is aligned to more
+        // than a block needs. The kernel filled it with zeros, which are valid blocks. `self` is
+        // borrowed for as long as they are.
         unsafe { std::slice::from_raw_parts_mut(self.blocks.as_ptr(), self.count) }
     }
 }
 
 impl Drop for Blocks {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made in `new`, nobody borrows from it any more, and it is not used again.
+        // SAFETY: the mapping was made in `new`, it is no longer borrowed, and it is not used
+        // again.
         let _ = unsafe { munmap(self.map.as_ptr(), self.map_len) };
     }
 }
@@ -67,7 +70,8 @@ mod tests {
     use super::*;
     use argon2::{Algorithm, Argon2, Params, Version};
 
-    /// Guards against: memory that is too short, is not zero, or lies wrongly. Any of it would open no key of anybody.
+    /// Guards against: memory that is too short, is not zero, or is misaligned. Any of it would
+    /// make all keys unreadable.
     #[test]
     fn a_derivation_is_the_same_in_any_memory() {
         for (memory_kib, lanes) in [(4 << 10, 1), ((4 << 10) + 17, 4), (8 << 10, 3)] {

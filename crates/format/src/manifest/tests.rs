@@ -112,7 +112,8 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert!(decode(&flipped).is_err(), "bit {bit}");
-            // The head may not see damage behind it, but must not give anything else than the truth.
+            // The head may not see damage behind it, but must not give anything else than the
+            // truth.
             if let Ok(Head::Complete(Register::Committed(summary))) =
                 Summary::decode_head(&keys(), series(), JOB, 0, &flipped)
             {
@@ -150,7 +151,8 @@ fn forged(series: SeriesKey, manifest: &Manifest, containers: &[ContainerUsage])
     seal_object(&keys(), &name, MANIFEST, [9; 16], &[&cbor::encode(&manifest.summary), &body]).expect("short")
 }
 
-/// Guards against: a version under the folder of another series would be listed, and forgotten, with that series.
+/// Guards against: a version under the folder of another series would be listed, and forgotten,
+/// with that series.
 #[test]
 fn a_summary_of_another_series_than_the_name_says_is_refused() {
     let other = keys().series_key("other");
@@ -175,7 +177,8 @@ fn no_container_is_used_more_than_it_holds() {
     }
 }
 
-/// The length of the summary is read before anything is proved: whoever plants one decides how much is fetched.
+/// The length of the summary is read before anything is proved, so an attacker can choose how much
+/// is fetched.
 #[test]
 fn a_head_without_end_is_refused_before_it_is_fetched() {
     let mut bytes = encode(&manifest(), 9);

@@ -157,7 +157,7 @@ fn entries_that_no_reader_accepts_are_not_encoded() {
     for entry in &bad {
         assert!(builder.push(entry).is_err(), "{entry:?}");
     }
-    // What was refused left nothing behind, and the order holds across blocks.
+    // A refused entry left nothing behind, and the order holds across blocks.
     let block = builder.finish().expect("one entry");
     assert_eq!(decode_block(&block.bytes), Ok(vec![good.clone()]));
     assert!(builder.push(&good).is_err());

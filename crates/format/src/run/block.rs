@@ -113,7 +113,7 @@ impl Block {
         let mut rest = keys.chunks_exact(key_len);
         let mut before = rest.next().unwrap_or_default();
         for key in rest {
-            // One comparison of numbers settles nearly all.
+            // One comparison of numbers decides nearly all cases.
             let (low, high) = (prefix(before), prefix(key));
             if low > high || (low == high && before >= key) {
                 return Err(reader.invalid("its keys do not rise"));

@@ -34,15 +34,15 @@ pub struct RunBuilder {
 /// A finished object.
 #[derive(Debug)]
 pub struct FinishedRun {
-    /// What was not taken away before.
+    /// The output that was not taken away before.
     pub bytes: Vec<u8>,
-    /// What a manifest says of it, with age 0.
+    /// A manifest's reference to it, with age 0.
     pub run: RunRef,
 }
 
 impl RunBuilder {
-    /// An object of that name. An id is used once: its key seals one object only. `with_filter`: whether it will be asked for
-    /// single keys.
+    /// An object of that name. An id is used once: its key seals one object only. `with_filter`:
+    /// whether it will be asked for single keys.
     pub fn new(
         keys: &Keys,
         id: RunId,

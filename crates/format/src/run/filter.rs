@@ -1,7 +1,9 @@
-//! Which keys may be in a run: a binary fuse filter, 9 to 10 bits a key, wrong for one absent key in 256.
+//! Which keys may be in a run: a binary fuse filter, 9 to 10 bits a key, wrong for one absent key
+//! in 256.
 //!
-//! Every key has three places in a row of bytes; the xor of the three is a byte of the key's hash for every key that is in.
-//! The places are in three neighbouring segments, so they lie close together and the row can be nearly full.
+//! Every key has three places in a row of bytes. The xor of the three is a byte of the key's hash
+//! for every key of the run. The places are in three neighbouring segments, so they are close
+//! together and the row can be nearly full.
 //!
 //! | field    | size | meaning                                                       |
 //! |----------|-----:|---------------------------------------------------------------|
@@ -10,10 +12,13 @@
 //! | segments |    4 | in which first places lie; two more follow                    |
 //! | row      |    … | (segments + 2) × 2^log bytes                                  |
 //!
-//! Hash of a key: start with 0; for each 8 bytes of it, the last padded with zeros, as a little-endian number: xor it in, then mix. At the end
-//! xor the length in, then mix: this is [`key_hash`]. In a filter: add seed × 0x9e3779b97f4a7c15, mix. To mix `x`: `x ^= x >> 32`, `x *=
-//! 0xd6e8feb86659fd93`, twice, then `x ^= x >> 32`. With `h` the result, `s` the segments and `L` the length of one: first place `p = h × (s × L) >> 64`,
-//! second `(p + L) ^ (h >> 18 & (L − 1))`, third `(p + 2L) ^ (h & (L − 1))`, byte `h ^ h >> 32` (lowest 8 bits).
+//! The hash of a key starts with 0. Each 8 bytes of the key, the last padded with zeros, are a
+//! little-endian number: xor it in, then mix. At the end xor the length in, then mix: this is
+//! [`key_hash`]. In a filter: add seed × 0x9e3779b97f4a7c15, mix. To mix `x`: `x ^= x >> 32`,
+//! `x *= 0xd6e8feb86659fd93`, twice, then `x ^= x >> 32`. With `h` the result, `s` the segments and
+//! `L` the length of one: first place `p = h × (s × L) >> 64`, second
+//! `(p + L) ^ (h >> 18 & (L − 1))`, third `(p + 2L) ^ (h & (L − 1))`, byte `h ^ h >> 32` (lowest 8
+//! bits).
 
 use super::WHAT;
 use crate::wire::{DecodeError, Put, Reader};
@@ -100,7 +105,8 @@ impl Filter {
         (hash ^ (hash >> 32)) as u8
     }
 
-    /// Fills the row, from the keys that are alone at one of their places backwards; fails when some never get alone.
+    /// Fills the row, from the keys that are alone at one of their places backwards; fails when
+    /// some never get alone.
     fn fill(&mut self, key_hashes: &[u64]) -> bool {
         let mut keys_at = vec![(0u32, 0u64); self.row.len()];
         for key_hash in key_hashes {

@@ -1,4 +1,5 @@
-//! Reading an object of a run: fences and trailer from its tail, then filter and blocks as they are needed.
+//! Reading an object of a run: fences and trailer from its tail, then filter and blocks as they are
+//! needed.
 
 use std::ops::Range;
 
@@ -13,14 +14,14 @@ use crate::index_manifest::Table;
 use crate::seal::{Keys, Sealer, TAG_LEN};
 use crate::wire::{DecodeError, Reader};
 
-/// What is known of an object from its tail.
+/// The facts of an object from its tail.
 #[derive(Debug)]
 pub struct RunIndex {
     /// Which object.
     pub id: RunId,
     /// Which table it is of.
     pub table: Table,
-    /// What its records look like.
+    /// The form of its records.
     pub layout: RecordLayout,
     /// Records, tombstones included.
     pub records: u64,
@@ -49,7 +50,7 @@ fn decode_trailer(sealer: &Sealer, tail: &[u8], object_len: u64) -> Result<Trail
     let (rest, found) = tail.split_last_chunk::<4>().ok_or(DecodeError::Truncated { what: WHAT })?;
     let sealed = || rest.len().checked_sub(RUN_TRAILER_LEN - MAGIC.len()).map(|from| rest[from..].to_vec());
     if *found != MAGIC {
-        // What opens as a trailer of this version is one, and only this byte of it is damaged.
+        // If it opens as a trailer of this version, it is one, and only this byte of it is damaged.
         let is_ours = || sealed().is_some_and(|mut sealed| sealer.open(TRAILER, &MAGIC, &mut sealed, WHAT).is_ok());
         return Err(match found {
             [b'L', b'R', b'N', version] if *version > MAGIC[3] && !is_ours() => {
@@ -87,7 +88,8 @@ fn decode_trailer(sealer: &Sealer, tail: &[u8], object_len: u64) -> Result<Trail
 }
 
 impl RunIndex {
-    /// Reads the end of an object (or the whole of it), at least fences and trailer. `object_len` is what is known of its length.
+    /// Reads the end of an object (or the whole of it), at least fences and trailer. `object_len`
+    /// is the known length.
     pub fn decode(keys: &Keys, id: RunId, tail: &[u8], object_len: u64) -> Result<Self, DecodeError> {
         let sealer = keys.run(id);
         let trailer = decode_trailer(&sealer, tail, object_len)?;

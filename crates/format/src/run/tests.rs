@@ -1,4 +1,4 @@
-//! Runs: golden bytes, look-ups against a sorted list, and what is refused.
+//! Runs: golden bytes, look-ups against a sorted list, and refusals.
 
 use std::collections::BTreeMap;
 

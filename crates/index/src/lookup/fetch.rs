@@ -1,4 +1,5 @@
-//! Bringing the blocks that lookups need: objects are opened and spans fetched by tasks, ahead of need.
+//! Bringing the blocks that lookups need: objects are opened and spans fetched by tasks, ahead of
+//! need.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -28,7 +29,8 @@ pub struct LookupOptions {
 }
 
 impl Default for LookupOptions {
-    /// For an L-node: some millions of chunks known by their fences and filters, and requests for single blocks.
+    /// For an L-node: some millions of chunks known by their fences and filters, and requests for
+    /// single blocks.
     fn default() -> Self {
         Self { cache_bytes: 32 << 20, requests: 8, span: 1 << 20, gap: 128 << 10 }
     }
@@ -50,7 +52,7 @@ pub(super) struct Wanted {
     pub(super) pending: Vec<usize>,
 }
 
-/// Fetched blocks, some of which are wanted.
+/// Fetched blocks, some of which are needed.
 #[derive(Debug)]
 pub(super) struct FetchedSpan {
     run: RunRef,
@@ -131,7 +133,7 @@ impl<'a> Fetches<'a> {
                 let Some(planned) = self.planned.pop_front() else { break };
                 self.fetch(planned, cost);
             }
-            // Objects are planned only when requests run out, so that what is planned stays little.
+            // Objects are planned only when requests run out, so that the plan stays small.
             if self.fetching.len() < self.reader.options.requests.max(1)
                 && self.planned.is_empty()
                 && let Some(opening) = self.opening.pop_front()

@@ -132,7 +132,8 @@ fn tag_names() {
     assert_eq!(TagFile::cache_directory().header.len(), 43);
 }
 
-/// An oracle that works on lists of components, the way the rules are written down, with none of the machinery.
+/// An oracle that works on lists of components, the way the rules are written down, with none of
+/// the machinery.
 mod oracle {
     pub(super) fn name_matches(pattern: &[char], name: &[char]) -> bool {
         match (pattern.first(), name.first()) {
@@ -196,12 +197,14 @@ proptest! {
         prop_assert_eq!(matcher.is_match(path.as_bytes()), oracle::matches(&list, &path), "{:?} on {}", list, path);
     }
 
-    /// Restores descend only where the matcher says that something may match: nothing that matches may lie elsewhere.
+    /// Restores descend only where the matcher says that something may match, so no match may be
+    /// elsewhere.
     #[test]
     fn every_match_is_reached_through_folders_that_say_so(
         list in proptest::collection::vec(pattern(), 1..5), path in path()
     ) {
-        // A later `!` on a folder may hide a match below it, as in restic: such lists are not meant here.
+        // A later `!` on a folder may hide a match below it, as in restic: such lists are not meant
+        // here.
         let list: Vec<&str> = list.iter().map(|pattern| pattern.trim_start_matches('!')).collect();
         let matcher = PathMatcher::new(&list, Case::Sensitive).expect("good patterns");
         if matcher.is_match(path.as_bytes()) {

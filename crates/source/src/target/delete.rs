@@ -1,4 +1,4 @@
-//! Removes what the version does not have from directories that were restored.
+//! Removes entries that the version does not have from restored directories.
 
 use std::mem::MaybeUninit;
 
@@ -15,11 +15,13 @@ use super::{Inner, Target};
 use crate::stat::{Follow, Stat};
 
 impl Target {
-    /// Removes everything from a directory but the names in `keep` (sorted by bytes), and reports the path of each.
+    /// Removes everything from a directory but the names in `keep` (sorted by bytes), and reports
+    /// the path of each.
     ///
-    /// `directory`: a path of the version, or empty for the root. A directory removed counts as one path, whatever was in it. A dry
-    /// run only reports. What may not be removed is noted; links are removed, never followed; mounted file systems stay. Does
-    /// nothing when no such directory is in the target.
+    /// `directory`: a path of the version, or empty for the root. A removed directory counts as one
+    /// path, with all its contents. A dry run only reports. An entry that may not be removed is
+    /// noted; links are removed, never followed; mounted file systems stay. Does nothing when no
+    /// such directory is in the target.
     pub fn delete_extra<N: AsRef<[u8]>>(
         &self,
         directory: &[u8],
@@ -29,7 +31,7 @@ impl Target {
         self.delete_extra_of(directory, keep, |_| true, report)
     }
 
-    /// The same for those names only of which `is_selected` holds.
+    /// The same only for names that `is_selected` accepts.
     pub fn delete_extra_of<N: AsRef<[u8]>>(
         &self,
         directory: &[u8],
@@ -101,7 +103,8 @@ impl Inner {
 
 /// Names in a directory that are not to be kept.
 fn extra_names<N: AsRef<[u8]>>(folder: &Folder, keep: &[N]) -> Result<Vec<Vec<u8>>, Errno> {
-    // A descriptor of its own: the position in the list belongs to the descriptor, and other threads share the folder's.
+    // A descriptor of its own: the position in the list belongs to the descriptor, and other
+    // threads share the folder's.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(folder, c".", flags, Mode::empty())?;
     let mut buffer = vec![MaybeUninit::uninit(); 1 << 16];
@@ -113,7 +116,8 @@ fn extra_names<N: AsRef<[u8]>>(folder: &Folder, keep: &[N]) -> Result<Vec<Vec<u8
         if matches!(name, b"." | b"..") || keep.binary_search_by(|kept| kept.as_ref().cmp(name)).is_ok() {
             continue;
         }
-        // A socket that is in use says nothing to a backup, so its absence in the version means nothing either.
+        // A socket that is in use says nothing to a backup, so its absence in the version means
+        // nothing either.
         if entry.file_type() != FileType::Socket {
             extra.push(name.to_vec());
         }

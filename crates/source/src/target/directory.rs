@@ -26,7 +26,7 @@ const PLACE_ATTEMPTS: u32 = 4;
 /// Directories for which a thread is worth starting.
 const SHARE_MIN: usize = 16;
 
-/// What [`Target::make_dir`] did.
+/// The result of [`Target::make_dir`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirDecision {
     /// It was made.
@@ -38,7 +38,8 @@ pub enum DirDecision {
 }
 
 impl Target {
-    /// Makes a directory, or takes the one that is there. Its metadata waits for [`Target::finish_dirs`].
+    /// Makes a directory, or takes the one that is there. Its metadata waits for
+    /// [`Target::finish_dirs`].
     ///
     /// A directory that existed before keeps its metadata under [`Overwrite::Never`].
     pub fn make_dir(&self, entry: &Entry) -> Result<DirDecision, TargetError> {
@@ -84,7 +85,8 @@ impl Target {
         Err(TargetError::Swapped { path: path.clone() })
     }
 
-    /// Sets the metadata of all directories made or taken so far, the deepest first. Call it when nothing more is put into them.
+    /// Sets the metadata of all directories made or taken so far, the deepest first. Call it when
+    /// nothing more is put into them.
     pub fn finish_dirs(&self) -> Result<(), TargetError> {
         self.finish_dirs_with(NonZeroUsize::MIN)
     }
@@ -95,7 +97,7 @@ impl Target {
             let block = self.inner.pending.lock().unwrap_or_else(PoisonError::into_inner).pop_block();
             let Some(mut block) = block else { return Ok(()) };
             let depth = |dir: &PendingDir| dir.path.iter().filter(|byte| **byte == b'/').count();
-            // What is above may become closed to us by its own mode, so it has to wait for all that is below.
+            // The mode of a directory may close it to us, so it has to wait for everything below.
             block.sort_by_cached_key(|dir| Reverse(depth(dir)));
             for equals in block.chunk_by(|a, b| depth(a) == depth(b)) {
                 self.inner.finish_equals(equals, threads)?;
@@ -105,7 +107,7 @@ impl Target {
 }
 
 impl Inner {
-    /// Something lies there. `None`: it is gone now, try again.
+    /// The name exists. `None`: it is gone now, try again.
     fn dir_over(
         &self,
         entry: &Entry,
@@ -167,7 +169,7 @@ impl Inner {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner).push(dir);
     }
 
-    /// Sets the metadata of directories of which none lies in another.
+    /// Sets the metadata of directories, none of which is inside another.
     fn finish_equals(&self, dirs: &[PendingDir], threads: NonZeroUsize) -> Result<(), TargetError> {
         let share = dirs.len().div_ceil(threads.get()).max(SHARE_MIN);
         let finish = |share: &[PendingDir]| share.iter().try_for_each(|dir| self.finish_dir(dir));

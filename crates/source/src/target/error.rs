@@ -1,7 +1,7 @@
-//! What can go wrong with the data of a restore, as facts, and how a restore goes on after it.
+//! Errors with the data of a restore, as facts, and how a restore continues after them.
 //!
-//! Problems with metadata alone (an owner that may not be set, an attribute the file system does not know) are not errors:
-//! they go to [`super::Notes`].
+//! Problems with metadata alone are not errors, for instance an owner that may not be set or an
+//! attribute unknown to the file system. They go to [`super::Notes`].
 
 use std::io;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub enum TargetError {
     Root {
         /// As the caller gave it.
         root: PathBuf,
-        /// What the system said.
+        /// The message of the system.
         #[source]
         source: io::Error,
     },
@@ -31,11 +31,12 @@ pub enum TargetError {
         action: &'static str,
         /// Path in the version.
         path: Vec<u8>,
-        /// What the system said.
+        /// The message of the system.
         #[source]
         source: io::Error,
     },
-    /// A component above this path is a link or a file in the target, so the path would lie somewhere else.
+    /// A component above this path is a link or a file in the target, so the path would be
+    /// somewhere else.
     #[error("{} is not below a real folder of the target: something on the way is a link or a file", PathText(path))]
     NotBelowFolder {
         /// Path in the version.
@@ -52,7 +53,7 @@ pub enum TargetError {
     BadEntry {
         /// Path in the version.
         path: Vec<u8>,
-        /// What is wrong with it.
+        /// The reason.
         problem: &'static str,
     },
     /// A file was to be finished before all its bytes had come. It stays marked as unfinished.
@@ -65,37 +66,39 @@ pub enum TargetError {
         /// Bytes written or declared as already right.
         got: u64,
     },
-    /// The caller wrote outside a file's size, to a finished file, or gave the wrong number of bytes.
+    /// The caller wrote outside a file's size, to a finished file, or gave the wrong number of
+    /// bytes.
     #[error("wrong use of the restore target for {}: {problem}", PathText(path))]
     Misuse {
         /// Path in the version.
         path: Vec<u8>,
-        /// What was wrong.
+        /// The reason.
         problem: &'static str,
     },
 }
 
-/// The cause of a [`TargetError`], which decides how a restore goes on.
+/// The cause of a [`TargetError`], which decides how a restore continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TargetCause {
     /// No space or quota left: stop, more would fail as well. Running the restore again continues.
     Full,
     /// The target is read-only, gone or its disk fails: stop.
     Unusable,
-    /// Rights are missing for this path: report it and go on.
+    /// Rights are missing for this path: report it and continue.
     Denied,
-    /// Someone changes the target, or links in it lead elsewhere: report the path and go on.
+    /// Another program changes the target, or links in it point elsewhere: report the path and
+    /// continue.
     Unsafe,
-    /// The version is damaged here: report the path and go on.
+    /// The version is damaged here: report the path and continue.
     Damaged,
-    /// Any other trouble with this one path: report it and go on.
+    /// Any other trouble with this one path: report it and continue.
     Path,
     /// A mistake in the calling code.
     Bug,
 }
 
 impl TargetError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self.cause() {
             TargetCause::Full => ErrorKind::Full,
@@ -106,7 +109,7 @@ impl TargetError {
         }
     }
 
-    /// How a restore goes on.
+    /// How a restore continues.
     pub fn cause(&self) -> TargetCause {
         match self {
             Self::Root { source, .. } => match cause_of(source) {

@@ -1,8 +1,9 @@
 //! Regular files: begun, written from any thread in any order, finished.
 //!
-//! An existing file is written over in place when that reaches nobody else's data (`policy`), so that the pipeline may keep what is
-//! right in it; else it is removed and made anew. Its old content is lost from the first write on: until then it is left alone, so
-//! a restore over an equal tree changes nothing.
+//! An existing file is overwritten in place when that changes no other file (`policy`), so that the
+//! pipeline may keep its right parts. Otherwise it is removed and created again. Its old content is
+//! lost from the first write on: until then it is left alone, so a restore over an equal tree
+//! changes nothing.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,11 +28,12 @@ use crate::stat::{InodeId, Stat};
 /// Attempts at a place where another program makes and removes things at the same time.
 const PLACE_ATTEMPTS: u32 = 4;
 
-/// Flags of every opening of an existing file: no link is followed, no FIFO waited for, no terminal taken.
+/// Flags of every opening of an existing file: no link is followed, no FIFO waited for, no terminal
+/// taken.
 pub(super) const EXISTING: OFlags =
     OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// What [`Target::begin_file`] decided.
+/// The decision of [`Target::begin_file`].
 #[derive(Debug)]
 pub enum FileDecision {
     /// Its content is wanted.
@@ -42,7 +44,7 @@ pub enum FileDecision {
     Kept(KeptReason),
 }
 
-/// What [`Target::put_file`] did.
+/// The result of [`Target::put_file`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutDecision {
     /// It was written.
@@ -54,7 +56,8 @@ pub enum PutDecision {
 }
 
 impl Target {
-    /// Restores a small file in one call. `content`: its [`Entry::stored_bytes`], extents one after the other.
+    /// Restores a small file in one call. `content`: its [`Entry::stored_bytes`], extents one after
+    /// the other.
     pub fn put_file(&self, entry: &Entry, content: &[u8]) -> Result<PutDecision, TargetError> {
         let layout = Layout::of(entry)?;
         if content.len() as u64 != entry.stored_bytes() {
@@ -104,9 +107,10 @@ impl Target {
         })
     }
 
-    /// The file that lies where `entry` belongs, opened for reading, when it is a regular file.
+    /// The file in the place of `entry`, opened for reading, when it is a regular file.
     ///
-    /// For comparing before [`Target::begin_file`]; afterwards [`FileWriter::existing_content`] is the one that still counts.
+    /// For comparing before [`Target::begin_file`]; afterwards [`FileWriter::existing_content`] is
+    /// the one that still counts.
     pub fn existing_content(&self, entry: &Entry) -> Option<File> {
         let (folder, name) = self.inner.existing_parent(&entry.path).ok()??;
         let fd = rustix::fs::openat(&*folder, name, EXISTING | OFlags::RDONLY, Mode::empty()).ok()?;
@@ -116,15 +120,17 @@ impl Target {
 
 /// A regular file between its beginning and its end.
 ///
-/// Bytes may come in any order and from several threads. It may have no descriptor of its own for a while, so thousands can be
-/// begun at once. Dropped without [`FileWriter::finish`], the file stays marked as unfinished and the next restore does it again.
+/// Bytes may come in any order and from several threads. It may have no descriptor of its own for a
+/// while, so thousands can be begun at once. Dropped without [`FileWriter::finish`], the file stays
+/// marked as unfinished and the next restore does it again.
 #[derive(Debug)]
 pub struct FileWriter {
     target: Arc<Inner>,
     slot: Arc<Slot>,
     path: Box<[u8]>,
     size: u64,
-    /// The inode that was begun: opening it again must find no other. `None`: a dry run would make it.
+    /// The inode that was begun: opening it again must find no other. `None`: a dry run would make
+    /// it.
     id: Option<InodeId>,
     /// Bytes of old content in it; 0 for a file made by this restore.
     existing: u64,
@@ -151,7 +157,7 @@ impl FileWriter {
         }
     }
 
-    /// Writes nothing; finds out what would have to be written over `over`.
+    /// Writes nothing; finds the writes over `over` that would be needed.
     fn dry(target: &Target, entry: &Entry, over: Option<&Stat>) -> Self {
         let mut writer = Self::new(target, entry, over.map(|found| found.id));
         writer.existing = over.map_or(0, |found| found.size);
@@ -166,8 +172,8 @@ impl FileWriter {
         writer
     }
 
-    /// Writes bytes at their place in the file (holes included in the count). Every stored byte must be written once, or
-    /// declared with [`FileWriter::keep`].
+    /// Writes bytes at their place in the file (holes included in the count). Every stored byte
+    /// must be written once, or declared with [`FileWriter::keep`].
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), TargetError> {
         self.check_range(offset, data.len() as u64)?;
         if self.is_dry() {
@@ -195,7 +201,7 @@ impl FileWriter {
         Ok(())
     }
 
-    /// In a dry run: so many bytes would have to be written, whatever they are.
+    /// In a dry run: this number of bytes would have to be written, with any content.
     pub fn would_write(&self, length: u64) -> Result<(), TargetError> {
         if !self.is_dry() {
             return Err(self.misuse("it is written, not only looked at"));
@@ -210,7 +216,7 @@ impl FileWriter {
         self.existing
     }
 
-    /// The old content, to compare with what is to be written; `None` when there is none or it cannot be read.
+    /// The old content, to compare with the new; `None` when there is none or it cannot be read.
     pub fn existing_content(&self) -> Option<File> {
         if self.existing == 0 {
             return None;
@@ -223,8 +229,8 @@ impl FileWriter {
         self.existing == 0 || self.is_touched()
     }
 
-    /// Whether anything of its content was changed: what a real run cuts off or adds as a hole at the end, a dry one sees by the
-    /// size.
+    /// Whether any of its content was changed. A real run cuts off the end or adds a hole there; a
+    /// dry run sees this by the size.
     pub fn is_touched(&self) -> bool {
         self.touched.is_completed() || (self.is_dry() && self.existing != self.size)
     }
@@ -233,11 +239,11 @@ impl FileWriter {
         self.target.options.dry_run
     }
 
-    /// Ends the file: size, holes, metadata, and at last the mode that tells it is finished. One whose old content was written over
-    /// ends with [`Target::finish_overwritten`].
+    /// Ends the file: size, holes, metadata, and at last the mode that tells it is finished. One
+    /// whose old content was written over ends with [`Target::finish_overwritten`].
     ///
-    /// Takes `&self`, because the thread that writes the last piece usually shares the writer with others; nothing may be written
-    /// afterwards.
+    /// Takes `&self`, because the thread that writes the last piece usually shares the writer with
+    /// others; nothing may be written afterwards.
     pub fn finish(&self, entry: &Entry) -> Result<(), TargetError> {
         let layout = Layout::of(entry)?;
         if *entry.path != *self.path || layout.size != self.size {
@@ -278,7 +284,8 @@ impl FileWriter {
         TargetError::Misuse { path: self.path.to_vec(), problem }
     }
 
-    /// Marks an old file before its first change. Where that is not allowed, its changed time must do.
+    /// Marks an old file before its first change. Where that is not allowed, its changed time must
+    /// do.
     fn touch(&self, fd: BorrowedFd<'_>) {
         self.touched.call_once(|| {
             if self.attributes == Attributes::Unknown {
@@ -335,7 +342,7 @@ enum Begun {
     },
     UpToDate,
     Kept(KeptReason),
-    /// A dry run: it would be made, or written over what is there.
+    /// A dry run: it would be created, or an existing file overwritten.
     Dry {
         over: Option<Stat>,
     },
@@ -353,7 +360,7 @@ impl Inner {
                 }
                 Err(error) => return Err(error),
             };
-            // The usual case first: nothing lies there.
+            // The usual case first: the name is free.
             if !self.options.dry_run {
                 match create(&folder, name) {
                     Ok(fd) => return Ok(Begun::Fresh { folder, fd }),
@@ -378,7 +385,7 @@ impl Inner {
         Err(TargetError::Swapped { path: path.clone() })
     }
 
-    /// Something lies there. `None`: it is gone now, try again.
+    /// The name exists. `None`: it is gone now, try again.
     fn begin_over(
         &self,
         entry: &Entry,
@@ -425,7 +432,8 @@ impl Inner {
         }
     }
 
-    /// Puts the metadata of a file with the right content right. `false`: that would change another name's file as well.
+    /// Puts the metadata of a file with the right content right. `false`: that would change another
+    /// name's file as well.
     fn refresh(&self, entry: &Entry, folder: &Folder, name: &[u8], found: &Stat) -> Result<bool, TargetError> {
         let path = &entry.path;
         let goal = Goal::of(entry, self.ids(entry), self.options.owners);
@@ -447,7 +455,8 @@ impl Inner {
         }
         let subject = if place_only { Subject::Place(fd.as_fd()) } else { Subject::Open(fd.as_fd()) };
         if self.rights.euid != 0 && stat.mode & 0o600 != 0o600 && subject.chmod(stat.mode | 0o600).is_ok() {
-            // Attributes are content to the kernel: its rights count for them. The mode is set right last.
+            // Attributes are content to the kernel: its rights count for them. The mode is set
+            // right last.
             stat.mode |= 0o600;
         }
         let now = Now { stat: &stat, attributes: Attributes::Unknown, written_since: false };
@@ -532,7 +541,7 @@ impl Inner {
         rustix::fs::fdatasync(fd).map_err(TargetError::step("write", path))
     }
 
-    /// The directory of `path` was removed under us: whatever stands there now is looked up anew.
+    /// The directory of `path` was removed under us, so the path is resolved again.
     pub(super) fn forget_parent(&self, path: &[u8]) {
         if let Some(folders) = &self.folders {
             folders.forget(folders::split(path).0);
@@ -540,21 +549,22 @@ impl Inner {
     }
 }
 
-/// Whether no stored byte of a file lies in a hole, so that its size and time may be believed.
+/// Whether no stored byte of a file is in a hole, so that its size and time may be trusted.
 ///
-/// A restore leaves it to the kernel when contents go to disk, and a power cut may come between: size, time and mode are back
-/// then, and what had not been written reads as zeros, from a hole or from space that was only reserved. Both are holes here.
+/// A restore leaves it to the kernel when contents go to disk, and a power cut may come between.
+/// Then size, time and mode are back, and unwritten data reads as zeros, from a hole or from space
+/// that was only reserved. Both are holes here.
 fn has_its_data(entry: &Entry, folder: &Folder, name: &[u8]) -> Result<bool, TargetError> {
     let layout = Layout::of(entry)?;
     if layout.runs().next().is_none() {
         return Ok(true);
     }
-    // Not to be looked at is not to be believed.
+    // A file that cannot be examined is not trusted.
     let fd = rustix::fs::openat(folder, name, EXISTING | OFlags::RDONLY, Mode::empty());
     Ok(fd.is_ok_and(|fd| layout.runs().all(|run| sparse::is_data(fd.as_fd(), run))))
 }
 
-/// What a new file in this directory starts with.
+/// The initial attributes of a new file in this directory.
 fn attributes_in(folder: &Folder) -> Attributes {
     if folder.gives_acl { Attributes::Unknown } else { Attributes::Fresh }
 }

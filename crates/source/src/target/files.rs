@@ -1,11 +1,13 @@
 //! Keeps the number of open files of a restore bounded.
 //!
-//! Restoring in the order of containers has thousands of files begun at once, and a process may open about a thousand. A begun
-//! file is a [`Slot`]; its descriptor may be taken away at any time and is opened again by the next write. Which one is taken:
-//! one that was not written lately (second chance). A write holds its own reference, so a descriptor never closes under it; the
+//! Restoring in the order of containers has thousands of files begun at once, and a process may
+//! open about a thousand. A begun file is a [`Slot`]; its descriptor may be taken away at any time
+//! and is opened again by the next write. Which one is taken: one that was not written lately
+//! (second chance). A write holds its own reference, so a descriptor never closes under it; the
 //! true bound is therefore the limit plus one per thread.
 //!
-//! Lock order: the ring before a slot. A write that finds its descriptor takes only the slot's lock.
+//! Lock order: the ring before a slot. A write that finds its descriptor takes only the slot's
+//! lock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -59,9 +61,11 @@ impl OpenFiles {
 
     /// Gives a slot its descriptor, and takes another slot's away when there are too many.
     ///
-    /// Returns the descriptor to use: when two threads opened the same file at once, that of the first.
+    /// Returns the descriptor to use: when two threads opened the same file at once, that of the
+    /// first.
     pub(super) fn insert(&self, slot: &Arc<Slot>, fd: OwnedFd) -> Arc<OwnedFd> {
-        // Closing may take long on a network file system, so it happens after the lock is given back.
+        // Closing may take long on a network file system, so it happens after the lock is given
+        // back.
         let mut closed = None;
         let mut ring = self.lock();
         if let Some(open) = slot.lock().as_ref() {
@@ -83,7 +87,7 @@ impl OpenFiles {
         fd
     }
 
-    /// Takes a slot out, because its file is finished or given up.
+    /// Takes a slot out, because its file is finished or abandoned.
     pub(super) fn remove(&self, slot: &Slot) -> Option<Arc<OwnedFd>> {
         let mut ring = self.lock();
         let open = slot.lock().take()?;

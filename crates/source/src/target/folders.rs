@@ -1,11 +1,13 @@
 //! Open directories of the target, and the only way from a path to a descriptor.
 //!
-//! Every path is resolved below the root's descriptor without following a symlink: by `openat2` with `RESOLVE_BENEATH` and
-//! `RESOLVE_NO_SYMLINKS`, or, where that call does not exist, component by component with `O_NOFOLLOW`. So neither a link that
-//! lies in the target, nor one that the version brings, nor one swapped in meanwhile can lead a write outside.
+//! Every path is resolved below the root's descriptor without following a symlink. `openat2` does
+//! so with `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`. Without that call, each component is opened
+//! with `O_NOFOLLOW`. So no link can redirect a write to the outside: neither one in the target,
+//! nor one of the version, nor one swapped in meanwhile.
 //!
-//! A small number of directories is kept open, because files come in the order of a walk: the next file's parent is nearly
-//! always open, and its path costs one hash instead of a resolution. Paths longer than the kernel takes are walked in pieces.
+//! A small number of directories is kept open, because files come in the order of a walk. The next
+//! file's parent is nearly always open, and its path costs one hash instead of a resolution. Paths
+//! longer than the kernel takes are walked in pieces.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,19 +17,22 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-/// Longest piece of a path given to the kernel at once; its own limit is 4,096 with the closing zero.
+/// Longest piece of a path given to the kernel at once; its own limit is 4,096 with the closing
+/// zero.
 const PIECE_BYTES: usize = 4000;
 
-/// Attempts at a resolution that the kernel gives up because of renames elsewhere.
+/// Attempts at a resolution that the kernel aborts because of renames elsewhere.
 const RESOLVE_ATTEMPTS: u32 = 16;
 
 /// An open directory below the root (or the root).
 #[derive(Debug)]
 pub(super) struct Folder {
     fd: OwnedFd,
-    /// Opened as a place only: without the right to read it, its descriptor serves as a base for paths but not for `fchmod`.
+    /// Opened as a place only: without the right to read it, its descriptor serves as a base for
+    /// paths but not for `fchmod`.
     pub(super) path_only: bool,
-    /// New files get an access control list from this directory, which must go when their entry has none.
+    /// New files get an access control list from this directory, which must go when their entry has
+    /// none.
     pub(super) gives_acl: bool,
     device: u64,
 }
@@ -85,8 +90,9 @@ impl Folders {
         Self { root, open: Mutex::new(Cache::new(limit)), by_component, mounted: Mutex::default() }
     }
 
-    /// Waits until every file system that was reached has everything on disk. One call for each, whatever was written: it
-    /// costs the writing itself, and one commit of the journal instead of one a file.
+    /// Waits until every file system that was reached has everything on disk. One call for each,
+    /// for any number of writes. It costs the writing itself, and one commit of the journal instead
+    /// of one a file.
     pub(super) fn sync(&self) -> Result<(), Errno> {
         rustix::fs::syncfs(&*self.root)?;
         for (_, folder) in self.mounted.lock().unwrap_or_else(PoisonError::into_inner).iter() {
@@ -128,7 +134,7 @@ impl Folders {
                 let (piece, after) = first_piece(rest);
                 match open_beneath(&at, piece) {
                     Ok(folder) => (at, rest) = (Arc::new(folder), after),
-                    // Old kernels have no openat2, and some sandboxes forbid what they do not know.
+                    // Old kernels have no openat2, and some sandboxes forbid unknown calls.
                     Err(Errno::NOSYS | Errno::PERM) => {
                         self.by_component.store(true, Ordering::Relaxed);
                         break;
@@ -169,7 +175,7 @@ impl Folders {
         self.by_component.store(true, Ordering::Relaxed);
     }
 
-    /// The open directory nearest above `path`, and what remains of the path from there.
+    /// The open directory nearest above `path`, and the rest of the path from there.
     fn nearest<'p>(&self, cache: &mut Cache, path: &'p [u8]) -> (Arc<Folder>, &'p [u8]) {
         let mut end = path.len();
         while let Some(slash) = path[..end].iter().rposition(|byte| *byte == b'/') {
@@ -225,7 +231,8 @@ fn open_for_reading_or_as_place(open: impl Fn(OFlags) -> Result<OwnedFd, Errno>)
     }
 }
 
-/// Directories by path with a bound; the one thrown out is one that was not asked for lately (second chance).
+/// Directories by path with a bound; the one thrown out is one that was not asked for lately
+/// (second chance).
 #[derive(Debug)]
 struct Cache {
     limit: usize,
@@ -254,7 +261,8 @@ impl Cache {
 
     fn insert(&mut self, path: &[u8], folder: Arc<Folder>) {
         if let Some(place) = self.places.get(path) {
-            // Another thread was first. The newer descriptor wins, because its directory stood there last.
+            // Another thread was first. The newer descriptor wins, because its directory stood
+            // there last.
             self.slots[*place].folder = folder;
             return;
         }

@@ -1,4 +1,4 @@
-//! Hard links: further names of what was restored before.
+//! Hard links: further names of restored files.
 
 use larder_format::entry::{Entry, EntryKind, is_valid_path};
 use rustix::fs::AtFlags;
@@ -15,7 +15,7 @@ use crate::stat::Stat;
 /// Attempts at a place where another program makes and removes things at the same time.
 const PLACE_ATTEMPTS: u32 = 4;
 
-/// What [`Target::make_link`] did.
+/// The result of [`Target::make_link`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkDecision {
     /// It is a further name of the first now.
@@ -24,16 +24,17 @@ pub enum LinkDecision {
     UpToDate,
     /// It was left alone, and noted.
     Kept(KeptReason),
-    /// There is no restored first name to link to (not selected, kept in another state, or links are not possible here): the
-    /// caller restores the content under this name, as a file of its own.
+    /// There is no restored first name to link to: it is not selected, was kept in another state,
+    /// or links are impossible here. The caller restores the content under this name, as a file of
+    /// its own.
     NeedsContent,
 }
 
 impl Target {
     /// Makes a hard link to the first name of its group, which must be finished.
     ///
-    /// Whether the first name is the version's file and not another one that was kept there is told by its modification time,
-    /// which all names of a group share.
+    /// The modification time tells whether the first name is the version's file and not another one
+    /// that was kept there. All names of a group share it.
     pub fn make_link(&self, entry: &Entry) -> Result<LinkDecision, TargetError> {
         let inner = &*self.inner;
         let path = &entry.path;
@@ -94,7 +95,7 @@ impl Target {
 }
 
 impl Inner {
-    /// Something lies there. `None`: it is gone now, try again.
+    /// The name exists. `None`: it is gone now, try again.
     fn link_over(
         &self,
         entry: &Entry,
@@ -120,7 +121,8 @@ impl Inner {
     }
 }
 
-/// Whether the first name stands for what the version has. File systems with coarse times keep only the whole seconds.
+/// Whether the first name is the version's file. File systems with coarse times keep only the whole
+/// seconds.
 fn is_restored(entry: &Entry, first: &Stat) -> bool {
     let same_time =
         first.mtime == entry.mtime || (first.mtime.nanos == 0 && first.mtime.seconds == entry.mtime.seconds);

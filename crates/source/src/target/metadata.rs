@@ -1,12 +1,13 @@
 //! Puts metadata back, in the only order that keeps all of it.
 //!
-//! Owner first, because the kernel takes set-id bits and capabilities from a file whose owner changes. Attributes next, then
-//! times. The mode comes last: it ends the mark of an unfinished file (see [`super::unfinished`]), so an interrupted restore can be
-//! told from a finished one up to the last call. Where the mode of a file says group and the file has an access control list, the
-//! bits are the list's mask; setting the list and then the mode gives both back exactly.
+//! Owner first, because the kernel takes set-id bits and capabilities from a file whose owner
+//! changes. Attributes next, then times. The mode comes last: it ends the mark of an unfinished
+//! file (see [`super::unfinished`]). So an interrupted restore can be told from a finished one up
+//! to the last call. For a file with an access control list, the group bits of the mode are the
+//! list's mask. Setting the list and then the mode restores both exactly.
 //!
-//! What the user's rights or the file system do not allow becomes a note, never an error. Only a target that fails altogether
-//! (read-only, broken, full) is one.
+//! Metadata that the user's rights or the file system do not allow becomes a note, never an error.
+//! Only a target that fails altogether (read-only, broken, full) is one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -66,7 +67,7 @@ pub(super) enum Attributes {
     Unknown,
 }
 
-/// What this process may do, as far as it is known or was found out.
+/// The abilities of this process, as far as they are known or were found out.
 #[derive(Debug)]
 pub(super) struct Rights {
     pub(super) euid: u32,
@@ -84,7 +85,7 @@ impl Rights {
     }
 }
 
-/// Brings `subject` from what it is now to its goal.
+/// Changes `subject` from its present state to its goal.
 pub(super) fn apply(
     rights: &Rights,
     notes: &Notes,
@@ -102,7 +103,8 @@ pub(super) fn apply(
         let done = set_xattrs(notes, path, subject, wanted, attributes)?;
         mode_moved |= done.changed;
         if let Some(group_bits) = done.lost_acl {
-            // Without its list the mask would become the rights of the owning group, which may be more than it had.
+            // Without its list the mask would become the rights of the owning group, which may be
+            // more than it had.
             mode = mode & !0o070 | mode & group_bits << 3;
         }
     }
@@ -128,7 +130,8 @@ pub(super) fn apply(
     Ok(())
 }
 
-/// Whether there is nothing left to set that this process could set. Access times do not count: looking changes them.
+/// Whether there is nothing left to set that this process could set. Access times do not count:
+/// looking changes them.
 pub(super) fn is_reached(rights: &Rights, subject: Subject<'_>, stat: &Stat, goal: &Goal<'_>) -> bool {
     let may_own = rights.euid == 0 && goal.owners != OwnerMode::None;
     if may_own && (Ids { uid: stat.uid, gid: stat.gid }) != goal.ids {
@@ -190,7 +193,7 @@ fn set_owner(
     Ok((reached, reached != now))
 }
 
-/// What became of the attributes.
+/// The result for the attributes.
 #[derive(Debug, Default)]
 struct XattrsDone {
     /// Some were set or removed: with an access control list, the mode has changed as well.
@@ -245,7 +248,8 @@ fn set_xattrs(
     Ok(done)
 }
 
-/// Attributes that the system puts on files by itself: a version without them says nothing about them.
+/// Attributes that the system puts on files by itself: a version without them says nothing about
+/// them.
 pub(super) fn belongs_to_system(name: &[u8]) -> bool {
     let by_itself: [&[u8]; 5] =
         [b"security.selinux", b"security.SMACK64", b"security.apparmor", b"security.ima", b"security.evm"];
@@ -254,8 +258,8 @@ pub(super) fn belongs_to_system(name: &[u8]) -> bool {
         || (name.starts_with(b"system.") && name != ACL_ACCESS && name != ACL_DEFAULT)
 }
 
-/// The rights of the owning group in the kernel's form of an access control list: a version (4 bytes), then entries of tag
-/// (2), rights (2) and id (4), all little-endian.
+/// The rights of the owning group in the kernel's form of an access control list, all
+/// little-endian: a version (4 bytes), then entries of tag (2), rights (2) and id (4).
 fn owning_group_rights(acl: &[u8]) -> Option<u32> {
     const OWNING_GROUP: u16 = 4;
     let mut entries = acl.get(4..)?.chunks_exact(8);
@@ -265,7 +269,8 @@ fn owning_group_rights(acl: &[u8]) -> Option<u32> {
     })
 }
 
-/// Metadata that cannot be set is noted; a target on which nothing can be done any more is an error.
+/// Metadata that cannot be set is noted; a target on which nothing can be done any more is an
+/// error.
 fn note_unless_fatal(
     result: Result<(), Errno>,
     action: &'static str,

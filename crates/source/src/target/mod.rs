@@ -1,26 +1,32 @@
-//! Where a version is restored: makes what its entries describe below one folder, with all their metadata.
+//! The target of a restore: creates the entries of a version below one folder, with all their
+//! metadata.
 //!
 //! The restore pipeline opens one [`Target`] and uses it from all its threads. In order:
 //!
-//! 1. [`Target::make_dir`] for directories, parents first (missing parents of anything are made when needed);
-//! 2. for regular files [`Target::put_file`] when the content is at hand, else [`Target::begin_file`] and a [`FileWriter`] that
-//!    takes the bytes in any order from any thread; [`Target::make_node`] for symlinks, FIFOs and devices;
-//!    [`Target::finish_overwritten`] after a number of them;
+//! 1. [`Target::make_dir`] for directories, parents first (missing parents of anything are made
+//!    when needed);
+//! 2. for regular files [`Target::put_file`] when the content is at hand, else
+//!    [`Target::begin_file`] and a [`FileWriter`], which takes the bytes in any order from any
+//!    thread; [`Target::make_node`] for symlinks, FIFOs and devices; [`Target::finish_overwritten`]
+//!    after a number of them;
 //! 3. [`Target::make_link`] for hard links, when the files they name are finished;
-//! 4. [`Target::delete_extra`] where the user asked for it, then [`Target::finish_dirs`], [`Target::sync`] for who asked for that,
-//!    and [`Target::notes`] for the report.
+//! 4. [`Target::delete_extra`] where the user asked for it, then [`Target::finish_dirs`],
+//!    [`Target::sync`] for who asked for that, and [`Target::notes`] for the report.
 //!
 //! Invariants
-//! * Nothing outside the root is touched. No symlink below the root is followed, whatever the version says, whatever lies in the
-//!   target, and whatever is swapped in meanwhile (`folders`). A file with further names is never written into, since those may
-//!   lie elsewhere.
-//! * An unfinished file never looks finished, so a restore is continued by running it again (`unfinished`). This holds for a
-//!   process that dies, and for a power cut on a file system that keeps the order of metadata and writes contents before the
-//!   size that covers them (ext4 as it is mounted by default, XFS, Btrfs, ZFS): new files that lost content are short or have
-//!   holes, and are not trusted; files written over get their metadata when they are on disk (`overwritten`). Only
-//!   [`Overwrite::Never`] leaves such files alone, as it does all that exist. [`Overwrite::Always`] trusts nothing.
-//! * What cannot be restored exactly is noted or an error, never silent.
-//! * Descriptors and memory are bounded, however many files are begun at once and however long paths are.
+//! * Nothing outside the root is touched. No symlink below the root is followed, be it of the
+//!   version, in the target, or swapped in meanwhile (`folders`). A file with further names is
+//!   never written into, since those may be elsewhere.
+//! * An unfinished file never looks finished, so a restore is continued by running it again
+//!   (`unfinished`). This holds for a process that dies, and for a power cut on some file systems.
+//!   They keep the order of metadata and write contents before the size that covers them (ext4 as
+//!   it is mounted by default, XFS, Btrfs, ZFS). New files that lost content are short or have
+//!   holes, and are not trusted. Overwritten files get their metadata when they are on disk
+//!   (`overwritten`). Only [`Overwrite::Never`] leaves such files alone, as it does all that exist.
+//!   [`Overwrite::Always`] trusts nothing.
+//! * Anything that cannot be restored exactly is noted or an error, never silent.
+//! * Descriptors and memory are bounded, however many files are begun at once and however long
+//!   paths are.
 //!
 //! Not here: which entries are restored, reading chunks, the order of writes.
 
@@ -77,15 +83,17 @@ pub use verify::{Difference, Verification};
 pub struct TargetOptions {
     /// When existing files are overwritten.
     pub overwrite: Overwrite,
-    /// What happens to a directory where the version has something else.
+    /// Policy for a directory where the version has something else.
     pub full_directories: FullDirectories,
-    /// Runs of zeros become holes, also where the original had none. Holes of the original are always restored.
+    /// Runs of zeros become holes, also where the original had none. Holes of the original are
+    /// always restored.
     pub sparse: bool,
     /// How owners are restored.
     pub owners: OwnerMode,
-    /// Nothing is made, changed or removed; decisions are those of a real run as far as they can be known.
+    /// Nothing is made, changed or removed; decisions are those of a real run as far as they can be
+    /// known.
     pub dry_run: bool,
-    /// Files kept open at once; `None`: a fraction of what the process may open.
+    /// Files kept open at once; `None`: a fraction of the limit of the process.
     pub open_files_max: Option<usize>,
 }
 
@@ -108,13 +116,14 @@ struct Inner {
     overwritten: Mutex<Waiting>,
     /// Directories of the version in whose place something else was kept.
     kept_out: Mutex<BTreeSet<Box<[u8]>>>,
-    /// The server of a network file system reports a full disk only when it is asked to keep the data.
+    /// The server of a network file system reports a full disk only when it is asked to keep the
+    /// data.
     sync_files: bool,
 }
 
 impl Target {
-    /// Opens `root`, and makes it with its parents when it is missing (not in a dry run). Links in `root` itself are followed:
-    /// it is the user's word.
+    /// Opens `root`, and makes it with its parents when it is missing (not in a dry run). Links in
+    /// `root` itself are followed: it is the user's word.
     pub fn open(root: &Path, options: TargetOptions) -> Result<Self, TargetError> {
         let failed = |source| TargetError::Root { root: PathBuf::from(root), source };
         if root.as_os_str().as_bytes().is_empty() {
@@ -150,13 +159,13 @@ impl Target {
         &self.inner.options
     }
 
-    /// What could not be restored exactly so far.
+    /// Items that could not be restored exactly so far.
     pub fn notes(&self) -> &Notes {
         &self.inner.notes
     }
 
-    /// Waits until everything restored so far is on disk, in every file system below the root that was reached, so that a
-    /// power cut takes nothing of it back.
+    /// Waits until everything restored so far is on disk, in every used file system below the root,
+    /// so that it survives a power cut.
     pub fn sync(&self) -> Result<(), TargetError> {
         self.inner.sync()
     }
@@ -175,7 +184,8 @@ impl Inner {
         }
     }
 
-    /// The directory an entry belongs into, made when it is missing, and the name in it. `None`: a dry run, and it is missing.
+    /// The directory an entry belongs into, made when it is missing, and the name in it. `None`: a
+    /// dry run, and it is missing.
     fn parent<'p>(&self, path: &'p [u8]) -> Result<Option<Spot<'p>>, TargetError> {
         if !is_valid_path(path) {
             return Err(TargetError::BadEntry { path: path.to_vec(), problem: "its path could leave the target" });
@@ -189,14 +199,15 @@ impl Inner {
         };
         match found {
             Ok(folder) => Ok(Some((folder, name))),
-            // What stands in the way of a directory would have been replaced by a real run.
+            // A real run would have replaced an entry in the place of a directory.
             Err(Errno::LOOP | Errno::NOTDIR) if self.options.dry_run => Ok(None),
             Err(Errno::LOOP | Errno::NOTDIR) => Err(TargetError::NotBelowFolder { path: path.to_vec() }),
             Err(errno) => Err(TargetError::step("open the folder of", path)(errno)),
         }
     }
 
-    /// Like [`Inner::parent`], for something that exists: nothing is made. `None`: there is no such directory.
+    /// Like [`Inner::parent`], for something that exists: nothing is made. `None`: there is no such
+    /// directory.
     fn existing_parent<'p>(&self, path: &'p [u8]) -> Result<Option<Spot<'p>>, TargetError> {
         let Some(folders) = self.folders.as_ref().filter(|_| is_valid_path(path)) else { return Ok(None) };
         let (directory, name) = folders::split(path);
@@ -207,7 +218,7 @@ impl Inner {
         }
     }
 
-    /// What lies at a name of an open directory.
+    /// The entry with a name in an open directory.
     fn look(&self, folder: &Folder, name: &[u8], path: &[u8]) -> Result<Option<Stat>, TargetError> {
         match Stat::at(folder, name, Follow::No) {
             Ok(stat) => Ok(Some(stat)),
@@ -260,7 +271,8 @@ fn open_root(root: &Path) -> Result<rustix::fd::OwnedFd, Errno> {
 /// NFS and SMB, by the numbers `statfs` gives them.
 fn is_network(root: &rustix::fd::OwnedFd) -> bool {
     const NETWORK: [u32; 4] = [0x6969, 0x517B, 0xFF53_4D42, 0xFE53_4D42];
-    // The width and sign of the field differ between platforms; the numbers have 32 bits everywhere.
+    // The width and sign of the field differ between platforms; the numbers have 32 bits
+    // everywhere.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "magic numbers have 32 bits")]
     rustix::fs::fstatfs(root).is_ok_and(|found| NETWORK.contains(&(found.f_type as u32)))
 }
@@ -273,7 +285,8 @@ struct Limits {
 }
 
 impl Limits {
-    /// Half of what the process may open, and not more than helps; the rest is for the store and everybody else.
+    /// Half of the limit of the process, and not more than is useful; the rest is for the store and
+    /// all others.
     fn of_this_process(files_wanted: Option<usize>) -> Self {
         let soft = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1024);
         let share = |part: u64, most: usize| usize::try_from(soft / part).unwrap_or(most).clamp(4, most);

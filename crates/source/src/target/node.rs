@@ -17,7 +17,7 @@ use crate::stat::Stat;
 /// Attempts at a place where another program makes and removes things at the same time.
 const PLACE_ATTEMPTS: u32 = 4;
 
-/// What [`Target::make_node`] did.
+/// The result of [`Target::make_node`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeDecision {
     /// It was made.
@@ -81,7 +81,7 @@ impl Target {
 }
 
 impl Inner {
-    /// Something lies there. `None`: it is gone now, try again.
+    /// The name exists. `None`: it is gone now, try again.
     fn node_over(
         &self,
         entry: &Entry,
@@ -109,7 +109,7 @@ impl Inner {
                 if metadata::is_reached(&self.rights, Subject::Name { folder, name }, found, &goal) {
                     return Ok(Some(NodeDecision::UpToDate));
                 }
-                // A further name may lie outside the target, so this one gets an inode of its own.
+                // A further name may be outside the target, so this one gets an inode of its own.
                 self.clear(folder, name, path, found)?;
                 Ok(None)
             }
@@ -162,6 +162,7 @@ fn make(entry: &Entry, folder: &Folder, name: &[u8]) -> Result<(), Errno> {
         EntryKind::CharDevice { major, minor } | EntryKind::BlockDevice { major, minor } => makedev(*major, *minor),
         _ => 0,
     };
-    // For the owner alone until the true mode is set: a device with open rights could be used in between.
+    // For the owner alone until the true mode is set: a device with open rights could be used in
+    // between.
     rustix::fs::mknodat(folder, name, file_type(&entry.kind), Mode::from_raw_mode(0o600), device)
 }

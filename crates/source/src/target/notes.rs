@@ -1,7 +1,7 @@
-//! Collects what could not be restored exactly, in bounded memory.
+//! Collects inexact restores, in bounded memory.
 //!
-//! A restore without root's rights fails to set the owner of every single file; one line with a count and a few examples says
-//! all there is to say. All restore threads add to one collector.
+//! A restore without root's rights fails to set the owner of every single file. One line with a
+//! count and a few examples says enough. All restore threads add to one collector.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 /// Examples kept of each kind.
 pub const EXAMPLES_PER_KIND: usize = 5;
 
-/// What a note is about. One count and a few examples are kept for each.
+/// The subject of a note. One count and a few examples are kept for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum NoteKind {
@@ -44,7 +44,8 @@ pub enum NoteKind {
 }
 
 impl NoteKind {
-    /// Whether something of the version is missing in the target, so that the restore is only partly done.
+    /// Whether something of the version is missing in the target, so that the restore is only
+    /// partly done.
     ///
     /// Owners are not counted: a normal user cannot set them, and that is known before.
     pub fn is_loss(self) -> bool {
@@ -77,14 +78,14 @@ impl NoteKind {
 pub struct Example {
     /// Path in the version.
     pub path: Vec<u8>,
-    /// What exactly: the attribute, the system's word.
+    /// Details: the attribute, the system's message.
     pub detail: String,
 }
 
 /// All notes of one kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoteSummary {
-    /// What they are about.
+    /// Their subject.
     pub kind: NoteKind,
     /// How many there were.
     pub count: u64,

@@ -1,12 +1,15 @@
-//! Files whose old content was written over: they are finished together, when their new content is on disk.
+//! Files whose old content was written over: they are finished together, when their new content is
+//! on disk.
 //!
-//! A new file that loses its content in a power cut is too short or has a hole, which the next run sees. A file that was written
-//! over in place has neither: the old bytes come back, at the right length. So it keeps its mark (see [`super::unfinished`]) and gets
-//! its metadata only after a sync, and to sync once for many files they wait here.
+//! A new file that loses its content in a power cut is too short or has a hole, which the next run
+//! sees. A file that was written over in place has neither: the old bytes come back, at the right
+//! length. So it keeps its mark (see [`super::unfinished`]) and gets its metadata only after a
+//! sync, and to sync once for many files they wait here.
 //!
-//! A marked file can be read by its owner alone, and may be one that a running system needs: so no more than [`BATCH`] of them wait, and
-//! the restore calls [`Target::finish_overwritten`] wherever it has a number of files behind it, also when it is interrupted. A process
-//! that dies before leaves marked files, whose content the next run compares.
+//! Only its owner can read a marked file, and a running system may need it. So no more than
+//! [`BATCH`] of them wait. The restore calls [`Target::finish_overwritten`] after each group of
+//! files, also when it is interrupted. A process that dies before leaves marked files, whose
+//! content the next run compares.
 
 use std::sync::{MutexGuard, PoisonError};
 
@@ -21,10 +24,10 @@ use super::subject::Subject;
 use super::{Inner, Target};
 use crate::stat::{InodeId, Stat};
 
-/// So many files wait for one sync at most.
+/// Number of files that wait for one sync at most.
 const BATCH: usize = 256;
 
-/// So many are brought to disk one by one: that does not wait for what other programs have written.
+/// Number of files that are synced one by one: that does not wait for writes of other programs.
 const ONE_BY_ONE_MAX: usize = 32;
 
 /// A file with its new content, marked as unfinished.
@@ -42,8 +45,8 @@ pub(super) struct Waiting {
 }
 
 impl Target {
-    /// Brings files that were written over to disk and ends them. Gives back those that could not be ended, now or before; an error
-    /// of its own is that nothing could be brought to disk.
+    /// Syncs overwritten files and finishes them. Returns those that could not be finished, now or
+    /// before; an error of its own means that nothing could be synced.
     pub fn finish_overwritten(&self) -> Result<Vec<(Vec<u8>, TargetError)>, TargetError> {
         let files = std::mem::take(&mut self.inner.waiting().files);
         self.inner.end_all(files)?;

@@ -1,10 +1,12 @@
 //! Which owner a restored file gets.
 //!
-//! A backup keeps owners as numbers and as names. On the machine it came from both agree; on another one the names are what
-//! people mean (`www-data` is 33 here and 48 there), so names win where they exist and numbers are the fallback, as tar and rsync
-//! do. A rescue system, a chroot or a container image being restored from outside wants the numbers: [`OwnerMode::ById`].
+//! A backup keeps owners as numbers and as names. On the original machine both agree. On another
+//! one, people mean the names (`www-data` is 33 here and 48 there). So names win where they exist
+//! and numbers are the fallback, as in tar and rsync. A rescue system, a chroot or a container
+//! image being restored from outside wants the numbers: [`OwnerMode::ById`].
 //!
-//! Access control lists name further users by number only; those numbers are restored as they are in every mode.
+//! Access control lists name further users by number only; those numbers are restored as they are
+//! in every mode.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -20,7 +22,7 @@ pub enum OwnerMode {
     ByName,
     /// By number (`--numeric-owner`).
     ById,
-    /// Not at all: what is made belongs to the user who restores, what exists keeps its owner.
+    /// Not at all: new entries belong to the user who restores, existing ones keep their owner.
     None,
 }
 
@@ -39,7 +41,8 @@ pub(super) struct OwnerTable {
 }
 
 impl OwnerTable {
-    /// The numbers meant by an entry. In mode [`OwnerMode::None`] they are not set, but set-id bits still depend on them.
+    /// The numbers meant by an entry. In mode [`OwnerMode::None`] they are not set, but set-id bits
+    /// still depend on them.
     pub(super) fn ids(&self, mode: OwnerMode, entry: &Entry) -> Ids {
         match mode {
             OwnerMode::ById | OwnerMode::None => Ids { uid: entry.uid, gid: entry.gid },

@@ -1,9 +1,10 @@
 //! Directories whose metadata is still to be set, packed: a version may have millions.
 //!
-//! Times can only be set when nothing is put into a directory any more, and modes may forbid it, so every directory waits until
-//! the end. Records are kept in the order in which the directories were made; a parent is made before what it holds, so reading
-//! backwards gives the deepest first. Paths share their beginnings with the record before, within blocks, as neighbours of a
-//! walk do: about 40 bytes a directory.
+//! Times can only be set when nothing is put into a directory any more, and modes may forbid it. So
+//! every directory waits until the end. Records are kept in the order in which the directories were
+//! created. A parent is created before its contents, so reading backwards gives the deepest first.
+//! Paths share their beginnings with the record before, within blocks, as neighbours of a walk do:
+//! about 40 bytes a directory.
 
 use larder_format::entry::{Timestamp, Xattr};
 
@@ -137,7 +138,7 @@ fn put_time(out: &mut Vec<u8>, time: Timestamp) {
     put_number(out, time.nanos.into());
 }
 
-/// Reads what this module has written; the end of the block ends the records.
+/// Reads the records of this module; the end of the block ends them.
 struct Reader<'b>(&'b [u8]);
 
 impl Reader<'_> {

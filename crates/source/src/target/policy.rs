@@ -1,4 +1,4 @@
-//! What to do when something lies already where an entry belongs: a decision from two descriptions, without any effect.
+//! The decision for an entry whose place is taken, from two descriptions, without any effect.
 
 use larder_format::entry::{Entry, EntryKind};
 use rustix::fs::FileType;
@@ -14,15 +14,15 @@ pub enum Overwrite {
     /// Always. Size and time are not trusted: content is compared or written again.
     #[default]
     Always,
-    /// When size or modification time differ; equal ones are taken for the same content.
+    /// When size or modification time differ; equal ones count as the same content.
     IfChanged,
     /// When the entry's modification time is later.
     IfNewer,
-    /// Never: only what is missing is restored.
+    /// Never: only missing entries are restored.
     Never,
 }
 
-/// What happens when a directory stands where the version has something else.
+/// Policy for a directory where the version has something else.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FullDirectories {
     /// It is removed with everything in it, when the overwrite policy allows to replace it.
@@ -71,7 +71,7 @@ pub(super) enum Verdict {
     Same,
     /// Its content is written over, in the same inode.
     InPlace,
-    /// It is removed and made anew.
+    /// It is removed and created again.
     Replace,
     /// It stays.
     Keep(KeptReason),
@@ -86,8 +86,8 @@ pub(super) struct Circumstances<'a> {
     pub(super) rights: &'a Rights,
 }
 
-/// Decides about `found`, which lies where `entry` belongs. Whether two symlinks agree is the caller's to find out
-/// (`same_target`).
+/// Decides about `found`, which is in the place of `entry`. Whether two symlinks agree is the
+/// caller's to find out (`same_target`).
 pub(super) fn decide(entry: &Entry, found: &Stat, same_target: bool, around: &Circumstances<'_>) -> Verdict {
     let marked = unfinished::is_marked(found);
     let same = match (&entry.kind, found.file_type) {
@@ -122,10 +122,10 @@ pub(super) fn anew(found: &Stat, around: &Circumstances<'_>) -> Verdict {
     if may_write_over(found, around) { Verdict::InPlace } else { Verdict::Replace }
 }
 
-/// Whether writing into an existing inode reaches nobody else's data.
+/// Whether writing into an existing inode changes no other file.
 ///
-/// A file with a second name would change under that name too, which may lie outside the target. A file of a third user may be
-/// open in that user's hands for reading and writing.
+/// A file with a second name would change under that name too, which may be outside the target. A
+/// file of a third user may be open in that user's hands for reading and writing.
 fn may_write_over(found: &Stat, around: &Circumstances<'_>) -> bool {
     found.links == 1
         && (found.uid == around.rights.euid || found.uid == around.ids.uid || around.owners == OwnerMode::None)

@@ -1,8 +1,9 @@
-//! Removes what is in the way or not in the version, without ever leaving the place it was told.
+//! Removes entries that are in the way or not in the version, without ever leaving the given place.
 //!
-//! Directories are descended by descriptors only, links are removed and not followed, and mounted file systems are left alone.
-//! Depth is bounded by disk, not by descriptors: ancestors beyond a few are closed and opened again through `..`, and it is
-//! checked that the very same directory is found there, so nobody can lead the removal elsewhere by moving directories about.
+//! Directories are descended by descriptors only, links are removed and not followed, and mounted
+//! file systems are left alone. Depth is bounded by disk, not by descriptors: ancestors beyond a
+//! few are closed and opened again through `..`. It is checked that this finds the very same
+//! directory, so moved directories cannot divert the removal.
 
 use std::mem::MaybeUninit;
 
@@ -23,11 +24,12 @@ const OPEN_LEVELS: usize = 16;
 /// Times a directory is read again because something was put into it while it was being emptied.
 const EMPTY_ATTEMPTS: u32 = 4;
 
-/// Directories noted in one reading of their parent. Reading it anew for each would cost its size every time.
+/// Directories noted in one reading of their parent. Reading it again for each would cost its size
+/// every time.
 const BELOW_AT_ONCE: usize = 256;
 
 impl Inner {
-    /// Clears the place of `path`, where `found` lies now. `Some`: it had to be kept.
+    /// Clears the place of `path`, where `found` is now. `Some`: it had to be kept.
     pub(super) fn clear(
         &self,
         folder: &Folder,
@@ -79,7 +81,8 @@ struct Level {
 
 /// Removes the directory `name` of `parent` with everything in it.
 ///
-/// `XDEV`: another file system is mounted in it. `STALE`: somebody moved directories about meanwhile.
+/// `XDEV`: another file system is mounted in it. `STALE`: another program moved directories
+/// meanwhile.
 pub(super) fn remove_tree(parent: &Folder, name: &[u8], device: u64) -> Result<(), Errno> {
     let mut levels = vec![Level::open(parent.as_fd(), name, device)?];
     while let Some(level) = levels.last_mut() {
@@ -152,8 +155,8 @@ impl Level {
     }
 }
 
-/// Opens a directory, but not one on which something is mounted: a second mount of the same file system has the same device
-/// number, and its content lies elsewhere as well.
+/// Opens a directory, but not a mount point. A second mount of the same file system has the same
+/// device number, and its content is elsewhere as well.
 fn open_on_same_mount(parent: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     match rustix::fs::openat2(parent, name, flags, Mode::empty(), resolve) {
@@ -173,7 +176,8 @@ fn make_accessible(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// Removes what can be removed at once, and returns directories that must be emptied first. None: there is nothing left.
+/// Removes what can be removed at once, and returns directories that must be emptied first. None:
+/// there is nothing left.
 fn empty_files(fd: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
     rustix::fs::seek(fd, rustix::fs::SeekFrom::Start(0))?;
     let mut buffer = [MaybeUninit::uninit(); 8192];
@@ -196,7 +200,7 @@ fn empty_files(fd: &OwnedFd) -> Result<Vec<Vec<u8>>, Errno> {
         };
         let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         match rustix::fs::unlinkat(fd, name, flags) {
-            // Of another type since it was read: the next reading finds it as what it is.
+            // Its type changed since it was read: the next reading finds the new type.
             Ok(()) | Err(Errno::NOENT | Errno::ISDIR | Errno::NOTDIR) => {}
             Err(Errno::NOTEMPTY | Errno::EXIST) if is_directory => {
                 below.push(name.to_vec());

@@ -1,4 +1,5 @@
-//! Where bytes go in a file: extents, runs of zeros that become holes, and holes punched into old content.
+//! Where bytes go in a file: extents, runs of zeros that become holes, and holes punched into old
+//! content.
 
 use larder_format::entry::{Entry, EntryKind, Extent};
 use rustix::fd::BorrowedFd;
@@ -7,10 +8,12 @@ use rustix::io::Errno;
 
 use super::error::TargetError;
 
-/// Zeros are left out in whole blocks of this size, aligned in the file: what file systems can keep as a hole.
+/// Zeros are left out in whole blocks of this size, aligned in the file: file systems can keep
+/// these as a hole.
 const BLOCK: usize = 4096;
 
-/// A regular file's size and stored runs, checked: rising, not overlapping, not empty, within the size.
+/// A regular file's size and stored runs, checked: rising, not overlapping, not empty, within the
+/// size.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layout<'e> {
     pub(super) size: u64,
@@ -60,7 +63,8 @@ impl<'e> Layout<'e> {
 pub(super) enum Zeros {
     /// Like all other bytes.
     Written,
-    /// As holes. Below `existing` old content lies in the file, which is punched out; above, leaving them out is enough.
+    /// As holes. Below `existing`, the file has old content, which is punched out; above, leaving
+    /// them out is enough.
     Holes { existing: u64 },
 }
 
@@ -92,7 +96,7 @@ pub(super) fn is_hole(fd: BorrowedFd<'_>, range: Extent) -> bool {
     }
 }
 
-/// Whether no byte of a range lies in a hole. File systems that know of none say so.
+/// Whether no byte of a range is in a hole. File systems that know of none say so.
 pub(super) fn is_data(fd: BorrowedFd<'_>, range: Extent) -> bool {
     match rustix::fs::seek(fd, SeekFrom::Hole(range.offset)) {
         Ok(hole) => hole >= range.offset + range.length,
@@ -116,7 +120,8 @@ pub(super) fn clear(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Result<(), 
     Ok(())
 }
 
-/// Length of the whole zero blocks at the start of `data`, which lies at `offset`; 0 when it does not start on a block.
+/// Length of the whole zero blocks at the start of `data`, which begins at `offset`; 0 when it does
+/// not start on a block.
 fn zero_run(data: &[u8], offset: u64) -> usize {
     if !offset.is_multiple_of(BLOCK as u64) {
         return 0;
@@ -137,7 +142,8 @@ fn data_run(data: &[u8], offset: u64) -> usize {
 }
 
 fn is_zero(block: &[u8]) -> bool {
-    // In pieces, so that most blocks are told by their first bytes and the rest goes many bytes at a time.
+    // In pieces, so that most blocks are told by their first bytes and the rest goes many bytes at
+    // a time.
     block.chunks(256).all(|piece| piece.iter().fold(0, |all, byte| all | byte) == 0)
 }
 

@@ -1,8 +1,9 @@
-//! One restored thing as the receiver of metadata: the same operations on an open file and on a bare place.
+//! One restored thing as the receiver of metadata: the same operations on an open file and on a
+//! bare place.
 //!
-//! Changes go to descriptors only, so they reach what was looked at before and nothing that was put there since. Calls that
-//! exist only for paths go through `/proc/self/fd`, whose entries lead to the very thing (also to a symlink, which is not followed
-//! further).
+//! Changes go to descriptors only, so they reach the examined entry and nothing that took its place
+//! since. Calls that exist only for paths go through `/proc/self/fd`, whose entries refer to the
+//! very entry (also to a symlink, which is not followed further).
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
@@ -11,15 +12,16 @@ use rustix::io::Errno;
 use super::folders::Folder;
 use larder_format::entry::Timestamp;
 
-/// What metadata is read from and written to.
+/// The entry whose metadata is read and written.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Subject<'a> {
     /// A file or directory opened for reading or writing.
     Open(BorrowedFd<'a>),
-    /// A place: opened with `O_PATH`, without any right to its content. The only way to hold a symlink itself.
+    /// A place: opened with `O_PATH`, without any right to its content. The only way to hold a
+    /// symlink itself.
     Place(BorrowedFd<'a>),
-    /// Whatever lies at a name of an open directory, for a look that costs no descriptor. What is found there later may be
-    /// something else, so nothing is changed this way.
+    /// The entry with a name in an open directory, for a look that costs no descriptor. A later
+    /// look may find something else, so nothing is changed this way.
     Name { folder: &'a Folder, name: &'a [u8] },
 }
 
@@ -113,7 +115,8 @@ fn timespec(time: Timestamp) -> Timespec {
     Timespec { tv_sec: time.seconds, tv_nsec: time.nanos.into() }
 }
 
-/// Calls with a larger buffer until the answer fits. The kernel's own bound is 64 KiB for a value and for a list.
+/// Calls with a larger buffer until the answer fits. The kernel's own bound is 64 KiB for a value
+/// and for a list.
 fn grow(call: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
     let mut buffer = vec![0_u8; 512];
     loop {

@@ -1,11 +1,13 @@
 //! The mark of a file or directory whose restore has not ended.
 //!
-//! A restore may be killed at any moment, and its next run must not take half a file for a whole one, under no overwrite policy.
-//! So everything is made with a mode that nobody uses for finished things, a sticky bit on a file only its owner can read, and
-//! gets its true mode with the very last call. That costs nothing (the mode has to be set anyway), needs no second name, hides the
+//! A restore may be killed at any moment. Under no overwrite policy may its next run take half a
+//! file for a whole one. So everything is created with a mode that finished entries do not have: a
+//! sticky bit on a file that only its owner can read. The very last call sets the true mode. That
+//! costs nothing, because the mode has to be set anyway, and needs no second name. It hides the
 //! content until it is complete, and leaves the bytes where the next run can compare and keep them.
 //!
-//! A file system without Unix modes cannot hold the mark. There size and time tell finished files, which are set late as well.
+//! A file system without Unix modes cannot hold the mark. There size and time tell finished files,
+//! which are set late as well.
 
 use rustix::fs::FileType;
 

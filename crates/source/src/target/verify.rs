@@ -1,4 +1,4 @@
-//! Compares what lies in the target with what an entry says, for `--verify`.
+//! Compares the target with the entries, for `--verify`.
 
 use std::fmt;
 use std::fs::File;
@@ -26,7 +26,7 @@ const PIECE_BYTES: usize = 1 << 17;
 /// Set-id bits: they go with the owner.
 const SET_IDS: u32 = 0o6000;
 
-/// One way in which the target is not what the version says.
+/// One way in which the target differs from the version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Difference {
@@ -113,7 +113,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What [`Target::verify`] found.
+/// The result of [`Target::verify`].
 #[derive(Debug)]
 pub struct Verification {
     /// All differences but those of content.
@@ -127,8 +127,8 @@ impl Verification {
         Self { differences: vec![difference], content: None }
     }
 
-    /// Reads the stored bytes of `entry` from `expected` and compares them with the file; holes must read as zeros. A difference
-    /// is added. Errors are those of `expected`.
+    /// Reads the stored bytes of `entry` from `expected` and compares them with the file; holes
+    /// must read as zeros. A difference is added. Errors are those of `expected`.
     pub fn compare_content(&mut self, entry: &Entry, expected: impl Read) -> io::Result<()> {
         let (Some(file), Ok(layout)) = (&self.content, Layout::of(entry)) else { return Ok(()) };
         if let Some(difference) = compare(file, layout, expected)? {
@@ -139,7 +139,8 @@ impl Verification {
 }
 
 impl Target {
-    /// Compares everything but the content of regular files. Owners are compared when this process may set them.
+    /// Compares everything but the content of regular files. Owners are compared when this process
+    /// may set them.
     ///
     /// Access times are not compared: comparing changes them.
     pub fn verify(&self, entry: &Entry) -> Result<Verification, TargetError> {
@@ -182,7 +183,7 @@ impl Target {
 }
 
 impl Inner {
-    /// Compares what only one kind has. `false`: it is of another type.
+    /// Compares the facts that only one kind has. `false`: it is of another type.
     fn compare_kind(
         &self,
         entry: &Entry,
@@ -295,7 +296,8 @@ fn unreadable(offset: u64, error: &io::Error) -> Difference {
     }
 }
 
-/// The first byte of a range that should read as zeros and does not. Holes of the file are skipped, not read.
+/// The first byte of a range that should read as zeros and does not. Holes of the file are skipped,
+/// not read.
 fn first_nonzero(file: &File, range: Extent, buffer: &mut [u8]) -> io::Result<Option<u64>> {
     let end = range.offset + range.length;
     let mut at = range.offset;

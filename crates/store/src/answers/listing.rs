@@ -24,7 +24,7 @@ pub(super) enum Dialect {
     Azure,
 }
 
-/// What was asked for.
+/// The requested listing.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     pub(super) prefix: String,
@@ -32,33 +32,33 @@ pub(super) struct Asked {
     pub(super) token: Option<String>,
 }
 
-/// Why an answer is not believed.
+/// Why an answer is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ListingProblem {
-    /// Another document, or none: what gateways and failing servers send.
+    /// Another document, or none, as from gateways and failing servers.
     #[error("the answer to a listing is no listing: it begins with {start:?}; is this {server}?")]
     Foreign {
         /// Its first characters.
         start: String,
-        /// What it should be.
+        /// The expected root element.
         server: &'static str,
     },
     /// A listing that ends early, or is no XML.
     #[error("the answer to a listing is not whole: {why}")]
     Cut {
-        /// What the parser says.
+        /// The message of the parser.
         why: String,
     },
-    /// A listing of the old kind, or one that says nothing about what follows.
+    /// A listing of the old kind, or one that does not say whether more pages follow.
     #[error("the answer to a listing does not say where it goes on ({why}); does this server know ListObjectsV2?")]
     NoContinuation {
-        /// What is missing.
+        /// The missing part.
         why: &'static str,
     },
     /// A listing that contradicts itself or the request.
     #[error("the answer to a listing cannot be right: {why}")]
     Contradiction {
-        /// What does not fit.
+        /// The contradiction.
         why: String,
     },
 }
@@ -113,7 +113,7 @@ pub(super) fn check(dialect: Dialect, asked: &Asked, body: &[u8]) -> Result<(), 
     }
 }
 
-/// What one page says about itself.
+/// The statements of one page about itself.
 #[derive(Debug, Default)]
 struct Page {
     truncated: Option<String>,
@@ -185,7 +185,7 @@ impl Page {
         }
     }
 
-    /// An element ends: takes what it says.
+    /// An element ends: uses its content.
     fn close(
         &mut self,
         dialect: Dialect,

@@ -1,7 +1,7 @@
 //! The files of the metadata cache.
 //!
-//! `<cache>/<repository id>/<object name>@<part>` holds one kept reply, part being `all`, `<start>-<end>` or
-//! `-<count>` for a tail. No object name holds an `@`.
+//! `<cache>/<repository id>/<object name>@<part>` holds one kept reply, part being `all`,
+//! `<start>-<end>` or `-<count>` for a tail. No object name holds an `@`.
 //!
 //! | offset | size   | field       | meaning                                                        |
 //! |-------:|-------:|-------------|----------------------------------------------------------------|
@@ -10,9 +10,10 @@
 //! |        | 8      | object_size | of the whole object, in bytes                                  |
 //! |        | 8      | magic       | `LDRCACH1`, the digit is the version                           |
 //!
-//! Numbers are little-endian. A check is the start of a BLAKE3 over object name, part, object size, block number and the
-//! block, so a file under a wrong name or with blocks out of place is noticed. It guards against bad disks, not against
-//! forgery: what is kept is sealed, and whoever opens it finds out.
+//! Numbers are little-endian. A check is the start of a BLAKE3 over object name, part, object size,
+//! block number and the block. So a file under a wrong name or with misplaced blocks is noticed. It
+//! guards against bad disks, not against forgery: the contents are sealed, and opening them reveals
+//! a forgery.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -29,12 +30,13 @@ use rustix::buffer::spare_capacity;
 use crate::layer::ReadRange;
 
 const MAGIC: &[u8; 8] = b"LDRCACH1";
-/// Bytes covered by one check: what a small read has to read and hash at least.
+/// Bytes covered by one check: the minimum that a small read has to read and hash.
 const BLOCK: u64 = 64 << 10;
 const CHECK: usize = 16;
 const TRAILER: u64 = 16;
 
-/// Marks a folder as a cache, so that backup programs (ours too) leave it out. The first line is what they look for.
+/// Marks a folder as a cache, so that backup programs (ours too) leave it out. They look for the
+/// first line.
 const TAG: &str =
     "Signature: 8a477f597d28d172789f06886806bc55\n# Copies of objects in Larder repositories. Safe to delete.\n";
 
@@ -107,8 +109,8 @@ impl Files {
         })
     }
 
-    /// Keeps a reply: a temporary file, renamed, so that no reader sees half of it. Nothing is synced; after a crash the
-    /// checks find out.
+    /// Keeps a reply: a temporary file, renamed, so that no reader sees half of it. Nothing is
+    /// synced; after a crash the checks find out.
     pub(super) fn keep(&self, name: &str, part: &Part, bytes: &[u8], object_size: u64) -> io::Result<()> {
         let stored = bytes.len() as u64 + checks_len(bytes.len() as u64) + TRAILER;
         if stored > self.max_bytes / 4 {
@@ -157,7 +159,7 @@ impl Files {
         if total.is_some_and(|total| total + needed <= self.max_bytes) {
             return;
         }
-        // Other processes add and remove as well: what is really there decides.
+        // Other processes add and remove as well, so the existing files decide.
         let mut by_age = BTreeMap::new();
         let mut sum = 0;
         for (path, size, used) in walk(&self.folder) {
@@ -198,7 +200,8 @@ impl<'a> Kept<'a> {
             Part::Span(_) | Part::Tail(_) => 0..kept.len,
         };
         let bytes = kept.checked(span)?;
-        // Marks the file as used, for whoever has to choose what goes. Best effort: the cache may be read-only.
+        // Marks the file as used, for the choice of files to remove. Best effort: the cache may be
+        // read-only.
         let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
         let _ = rustix::fs::futimens(&kept.file, &rustix::fs::Timestamps { last_access: now, last_modification: now });
         Ok((bytes, kept.object_size))
@@ -216,7 +219,8 @@ impl<'a> Kept<'a> {
             Part::Span(span) => span.end - span.start,
             Part::Tail(count) => object_size.min(*count),
         };
-        // Compared before anything is allocated: a flipped bit in the size must not ask for exabytes.
+        // Compared before anything is allocated: a flipped bit in the size must not ask for
+        // exabytes.
         if magic != MAGIC || len.checked_add(checks_len(len)).and_then(|len| len.checked_add(TRAILER)) != Some(file_len)
         {
             return Err(ErrorKind::InvalidData.into());
@@ -279,7 +283,8 @@ fn check(name: &str, part: &Part, object_size: u64, block: u64, bytes: &[u8]) ->
     check
 }
 
-/// All files below a folder, with size and time of last use. What vanishes meanwhile is left out.
+/// All files below a folder, with size and time of last use. Files that vanish meanwhile are left
+/// out.
 fn walk(folder: &Path) -> Vec<(PathBuf, u64, (i64, i64))> {
     let mut found = Vec::new();
     let mut open = vec![folder.to_owned()];

@@ -137,7 +137,8 @@ impl Trial {
         let folder = self.name("listed");
         let mut expected = BTreeMap::new();
         for number in 0..6 {
-            // Beside the folder, names that begin like it; below it, a folder that is named like an object.
+            // Beside the folder, names that begin like it; below it, a folder that is named like an
+            // object.
             let name = if number == 4 { format!("{folder}/1/1") } else { format!("{folder}/x{number}") };
             self.store.create(&format!("{folder}{number}"), Bytes::from_static(b"beside")).await?;
             self.store.create(&name, noise(number, number * 10)).await?;
@@ -202,7 +203,7 @@ impl Trial {
             self.store.delete(&name).await?;
             not_found(&name, self.store.get(&name).await)?;
             self.lists(&folder, &BTreeMap::new()).await?;
-            // What is gone can be deleted again.
+            // A deleted object can be deleted again.
             self.store.delete(&name).await?;
         }
         Ok(())

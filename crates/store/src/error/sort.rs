@@ -1,9 +1,10 @@
-//! Finds out what kind of failure a client library or the operating system reports.
+//! Finds the kind of a failure that a client library or the operating system reports.
 //!
-//! `object_store` hides the HTTP status in the text of an error type that it does not export, and turns statuses into
-//! variants by rules that are too coarse for us: a conflict under way becomes a lost race, a used-up quota a denied access.
-//! So the chain of causes is searched for statuses, codes and system errors. The texts are the library's; `tests/suite/http.rs`
-//! notices when they change.
+//! `object_store` hides the HTTP status in the text of an error type that it does not export. It
+//! turns statuses into variants by rules that are too coarse for us. A conflict under way becomes a
+//! lost race, a used-up quota a denied access. So the chain of causes is searched for statuses,
+//! codes and system errors. The texts are the library's; `tests/suite/http.rs` notices when they
+//! change.
 
 use std::error::Error;
 use std::io;
@@ -74,13 +75,14 @@ impl NoConnection {
     }
 }
 
-/// Codes for what lies on a slow medium.
+/// Codes for objects on a slow medium.
 const ARCHIVED: [&str; 3] = ["InvalidObjectState", "BlobArchived", "BlobBeingRehydrated"];
 
-/// Where clouds tell their machines credentials. A failure there is not about the object that was asked for.
+/// Where clouds tell their machines credentials. A failure there is not about the object that was
+/// asked for.
 const METADATA_SERVICES: [&str; 3] = ["://169.254.", "metadata.google.internal", "[fd00:ec2::"];
 
-/// What a client library's error chain holds that matters.
+/// The relevant parts of a client library's error chain.
 #[derive(Default)]
 pub(super) struct Findings {
     at_metadata_service: bool,
@@ -145,7 +147,8 @@ impl Findings {
             return StoreErrorKind::NoConnection;
         }
         if self.at_metadata_service {
-            // A refusal lasts; silence may pass, also in the middle of a job whose credentials are renewed every hour.
+            // A refusal lasts; silence may pass, also in the middle of a job whose credentials are
+            // renewed every hour.
             let refused = self.server.as_ref().is_some_and(|server| (400..500).contains(&server.status));
             return if refused { StoreErrorKind::PermissionDenied } else { StoreErrorKind::Unreachable };
         }
@@ -178,7 +181,7 @@ impl Findings {
         }
     }
 
-    /// Whether the server said that something stands against it, and not what.
+    /// Whether the server reported a conflict, of any kind.
     pub(super) fn is_conflict(&self) -> bool {
         self.server.as_ref().is_some_and(|server| matches!(server.status, 409 | 412))
     }
@@ -202,27 +205,28 @@ impl Findings {
     }
 }
 
-/// Codes with which stores say that space is used up, whatever status they put before them.
+/// Codes by which stores say that space is used up, with any status before them.
 const FULL: [&str; 4] = ["QuotaExceeded", "StorageFull", "InsufficientStorage", "cap_exceeded"];
 
 /// Codes that ask for the same request again although their status reads like a refusal.
 const AGAIN: [&str; 4] = ["RequestTimeout", "IncompleteBody", "BadDigest", "XAmzContentSHA256Mismatch"];
 
-/// Codes for a write that met another one under way. Neither has won yet: to be repeated, not to be taken for a loss.
+/// Codes for a write that met another one under way. Neither has won yet, so the request is
+/// repeated and does not count as lost.
 const CONFLICT: [&str; 2] = ["ConditionalRequestConflict", "OperationAborted"];
 
 /// Codes for a bucket or container that is not there, or about to go.
 const NO_BUCKET: [&str; 4] = ["NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted", "ContainerDisabled"];
 
-/// Codes with which those who give out tokens refuse somebody, mostly with a plain 400.
+/// Codes with which token services refuse a client, mostly with a plain 400.
 const NOBODY: [&str; 6] =
     ["ExpiredToken", "InvalidToken", "TokenRefreshRequired", "invalid_grant", "invalid_client", "unauthorized_client"];
 
-/// Azure's answer to a create from somebody who may create but not replace, when the name is taken. Like all its refusals
-/// it is a 403, decided before the condition is looked at.
+/// Azure's answer when a client may create but not replace, and the name is taken. Like all its
+/// refusals it is a 403, decided before the condition is looked at.
 const NO_REPLACING: &str = "UnauthorizedBlobOverwrite";
 
-/// Sorts a server's answer; `None` leaves it to what the client library made of it.
+/// Sorts a server's answer; `None` leaves it to the client library's own sorting.
 fn kind_of_server(failure: &ServerFailure) -> Option<StoreErrorKind> {
     let code = failure.code.as_str();
     if FULL.iter().any(|full| code.contains(full)) {
@@ -245,7 +249,8 @@ fn kind_of_server(failure: &ServerFailure) -> Option<StoreErrorKind> {
     }
     match failure.status {
         401 | 403 => Some(StoreErrorKind::PermissionDenied),
-        // Whether the object is what was not found, only the client library knows: it asks others for credentials too.
+        // Only the client library knows whether the object was not found: it also asks other
+        // servers for credentials.
         404 if NO_BUCKET.contains(&code) => Some(StoreErrorKind::NoBucket),
         404 => None,
         408 => Some(StoreErrorKind::Unreachable),
@@ -261,20 +266,22 @@ fn kind_of_server(failure: &ServerFailure) -> Option<StoreErrorKind> {
     }
 }
 
-/// Reads the status line and body that the client library puts into its error text; its error type is private.
+/// Reads the status line and body that the client library puts into its error text; its error type
+/// is private.
 fn parse_status(text: &str) -> Option<ServerFailure> {
     const MARKS: [&str; 2] = ["non-2xx status code: ", "Server returned error response: "];
     let Some(rest) = MARKS.iter().find_map(|mark| text.split_once(mark)).map(|(_, rest)| rest) else {
         return parse_batch_part(text);
     };
-    // A body without a status comes with 200: S3 reports a failure that happened after it had begun to answer.
+    // A body without a status comes with 200: S3 reports a failure that happened after it had begun
+    // to answer.
     let status = rest.get(..3).and_then(|digits| digits.parse().ok()).unwrap_or(500);
     let code = element(rest, "Code").or_else(|| json_text(rest, "error")).unwrap_or_default().to_owned();
     let message = element(rest, "Message")
         .or_else(|| json_text(rest, "error_description"))
         .or_else(|| json_text(rest, "message"))
         .unwrap_or_default();
-    // Some say in plain words what is wrong, for instance that TLS is spoken at this port.
+    // Some give the reason in plain words, for instance that TLS is spoken at this port.
     let message = match rest.split_once(": ") {
         Some((_, body)) if code.is_empty() && message.is_empty() && !body.trim_start().starts_with(['<', '{']) => body,
         _ => message,
@@ -284,7 +291,7 @@ fn parse_status(text: &str) -> Option<ServerFailure> {
     Some(ServerFailure { status, code, message })
 }
 
-/// Reads what Azure says of one part of a batch: the library deletes in batches, ours are of one.
+/// Reads Azure's answer to one part of a batch: the library deletes in batches, ours are of one.
 fn parse_batch_part(text: &str) -> Option<ServerFailure> {
     let (_, rest) = text.split_once("Bulk delete request failed ")?;
     let (said, code) = rest.rsplit_once(" (code: ")?;
@@ -305,8 +312,9 @@ fn element<'a>(xml: &'a str, tag: &str) -> Option<&'a str> {
     rest.split_once("</").map(|(text, _)| text.trim())
 }
 
-/// Errors about one file, which say nothing of its neighbours: bad sectors and damaged inodes, loops of links, devices and
-/// sockets. Errors of a mount as a whole (`ESTALE`, `ETIMEDOUT`, `ENOTCONN`) are none of them.
+/// Errors about one file, which say nothing of its neighbours: bad sectors and damaged inodes,
+/// loops of links, devices and sockets. Errors of a mount as a whole (`ESTALE`, `ETIMEDOUT`,
+/// `ENOTCONN`) are none of them.
 fn is_of_one_file(errno: Errno) -> bool {
     matches!(errno, Errno::IO | Errno::UCLEAN | Errno::BADMSG | Errno::LOOP | Errno::NXIO)
 }
@@ -422,7 +430,8 @@ mod tests {
             ("This request is not authorized. (code: 403)", K::PermissionDenied),
             ("The server is busy. (code: 503)", K::Throttled),
             ("Operation could not be completed. (code: 500)", K::Unreachable),
-            // Immutable, leased, or with snapshots that keep it: a right is lacking, and nobody was first.
+            // Immutable, leased, or with snapshots that keep it: a permission is missing, and no
+            // other writer was first.
             ("This operation is not permitted as the blob is immutable. (code: 409)", K::PermissionDenied),
         ] {
             assert_eq!(deleted(part(reason)).kind, kind, "{reason}");
@@ -440,7 +449,7 @@ mod tests {
         assert_eq!(sorted(exists("409 Conflict: <Code>ConditionalRequestConflict</Code>")), StoreErrorKind::Throttled);
     }
 
-    /// Somebody else's 404 taken for a missing object would make committed versions look absent.
+    /// If another server's 404 counted as a missing object, committed versions would look absent.
     #[test]
     fn only_the_object_itself_can_be_not_found() {
         assert_eq!(sorted(answer("404 Not Found: ")), StoreErrorKind::Other);
@@ -468,7 +477,8 @@ mod tests {
         }
     }
 
-    /// A bad sector costs one object; a mount that hangs or a disk that takes no bytes costs the store.
+    /// A bad sector costs one object; a mount that hangs or a disk that takes no bytes costs the
+    /// store.
     #[test]
     fn what_one_file_answers_is_about_that_object() {
         use StoreErrorKind as K;

@@ -1,17 +1,20 @@
-//! Reading and writing past the page cache: what takes part in it, and memory that begins at a block's border.
+//! Reading and writing past the page cache: which files do so, and memory that begins at a block's
+//! border.
 //!
-//! Containers are written once and read seldom. Through the page cache each of their bytes costs the allocation of a page
-//! and the eviction of another, which belonged to something that somebody reads; on a virtual machine that is a quarter of a first
-//! backup's CPU time. So large pieces of large files go past it (`O_DIRECT`), through an aligned buffer.
+//! Containers are written once and read seldom. Through the page cache, each of their bytes costs
+//! the allocation of a page and the eviction of another, which was in use. On a virtual machine,
+//! that is a quarter of a first backup's CPU time. So large pieces of large files go past it
+//! (`O_DIRECT`), through an aligned buffer.
 //!
-//! Nothing relies on it: what the file system does not take in this way goes through the cache.
+//! Nothing relies on it: if the file system refuses, data goes through the cache.
 
 use std::fs::File;
 
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
 
-/// Pieces below this size (bytes) go through the page cache: metadata containers and manifests are read again soon.
+/// Pieces below this size (bytes) go through the page cache: metadata containers and manifests are
+/// read again soon.
 pub(super) const DIRECT_MIN: usize = 1 << 20;
 
 /// Alignment of memory, offset and length that every block device takes.
@@ -29,8 +32,9 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Lets `work` read or write whole blocks of the file by way of [`STEP`] bytes of aligned memory; `None` where the file
-    /// system has no such way (tmpfs, some network and FUSE mounts). Afterwards the file is as it was opened.
+    /// Lets `work` read or write whole blocks of the file through [`STEP`] bytes of aligned memory.
+    /// `None` where the file system cannot do so (tmpfs, some network and FUSE mounts). Afterwards
+    /// the file is as it was opened.
     pub(super) fn past_cache<T>(&self, file: &File, work: impl FnOnce(&mut [u8]) -> T) -> Option<T> {
         let flags = rustix::fs::fcntl_getfl(file).ok()?;
         rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT).ok()?;
@@ -38,7 +42,7 @@ impl Buffers {
         let mut buffer = spare.unwrap_or_default();
         let done = work(buffer.blocks());
         self.spare.lock().push(buffer);
-        // Should this fail, so will what is not whole blocks, and that is reported.
+        // If this fails, the transfer of partial blocks fails too, and that is reported.
         let _ = rustix::fs::fcntl_setfl(file, flags);
         Some(done)
     }

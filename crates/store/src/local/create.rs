@@ -1,4 +1,5 @@
-//! Creating and deleting the files of a local repository, so that what was said to be done survives power loss.
+//! Creating and deleting the files of a local repository, so that acknowledged changes survive
+//! power loss.
 //!
 //! | step of a create         | a crash after it leaves                                                      |
 //! |--------------------------|------------------------------------------------------------------------------|
@@ -9,7 +10,8 @@
 //! | folder synced            | the complete object, or nothing: a new folder's name may not be on disk yet  |
 //! | those above synced       | the complete object                                                          |
 //!
-//! Where the file system has no unnamed files (NFS, some FUSE), [`super::staging`] gives the file a name out of sight.
+//! Where the file system has no unnamed files (NFS, some FUSE), [`super::staging`] gives the file a
+//! name out of sight.
 
 use std::collections::HashMap;
 use std::fs::{DirBuilder, File};
@@ -31,7 +33,8 @@ use super::root::{Root, is_removed, split};
 use super::staging::{self, Staging};
 use super::write::write_synced;
 
-/// How often a folder may vanish under a create before that fails. Deleting the last object of a folder removes it.
+/// How often a folder may vanish under a create before that fails. Deleting the last object of a
+/// folder removes it.
 const FOLDER_RETRIES: u64 = 200;
 
 /// Folders kept open at most.
@@ -41,8 +44,9 @@ const DURABLE_MAX: usize = 64;
 #[derive(Debug)]
 pub(super) struct Creator {
     root: Arc<Root>,
-    /// Folders that are sure to be found after a crash, because this process has synced the way to them, by device and
-    /// inode. They are kept open: an inode that is in use is not given to another folder.
+    /// Folders that are sure to be found after a crash, because this process has synced the way to
+    /// them, by device and inode. They are kept open: an inode that is in use is not given to
+    /// another folder.
     durable: Mutex<HashMap<(u64, u64), OwnedFd>>,
     /// Set once the file system has said that it has no unnamed files.
     needs_names: AtomicBool,
@@ -59,14 +63,14 @@ impl Creator {
     /// Creates the object, durably, unless its name is taken.
     pub(super) fn create(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let (parent, file_name) = split(name);
-        // Only to spare the writing of what cannot be linked; the link decides.
+        // Only to save the writing of a file that cannot be linked; the link decides.
         let folder = self.root.folder(parent);
         if folder.is_ok_and(|folder| rustix::fs::statat(folder, file_name, AtFlags::SYMLINK_NOFOLLOW).is_ok()) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         for retry in 0..FOLDER_RETRIES {
-            // A folder that is being removed can still be opened until its removal has ended, which may take a journal's
-            // commit: trying again at once only spins.
+            // A folder can still be opened until its removal has ended, which may take a journal's
+            // commit. Trying again at once only spins.
             std::thread::sleep(Duration::from_millis(retry.min(50)));
             let mut unsynced = Vec::new();
             let folder = match self.open_way(parent, &mut unsynced) {
@@ -79,8 +83,9 @@ impl Creator {
                     rustix::fs::fsync(&folder)?;
                     return self.sync_way(unsynced);
                 }
-                // The folder was removed after it was opened, and nothing can be created in it any more. How that shows
-                // differs: ENOENT from most calls, EPERM from ext4's unnamed files.
+                // The folder was removed after it was opened, and nothing can be created in it any
+                // more. How that shows differs: ENOENT from most calls, EPERM from ext4's unnamed
+                // files.
                 Err(error) if error.kind() != io::ErrorKind::NotFound && !is_removed(&folder)? => return Err(error),
                 Err(_) => {}
             }
@@ -99,7 +104,8 @@ impl Creator {
         self.staging.create(&self.buffers, &staging, folder, file_name, bytes)
     }
 
-    /// Deletes the object, durably. One that is not there is as good as deleted. A link is removed itself, never its target.
+    /// Deletes the object, durably. A missing one counts as deleted. A link is removed itself,
+    /// never its target.
     pub(super) fn delete(&self, name: &str) -> io::Result<()> {
         let (parent, file_name) = split(name);
         let folder = match self.root.folder(parent) {
@@ -119,7 +125,8 @@ impl Creator {
             },
             Err(errno) => return Err(errno.into()),
         }
-        // Also when the object was gone already: the process that deleted it may have ended before this.
+        // Also when the object was gone already: the process that deleted it may have ended before
+        // this.
         match rustix::fs::fsync(&folder) {
             Err(errno) if !is_removed(&folder)? => return Err(errno.into()),
             _ => drop(folder),
@@ -128,7 +135,8 @@ impl Creator {
         Ok(())
     }
 
-    /// Removes a folder that has become empty, and those above it. A create that has just opened it starts over.
+    /// Removes a folder that has become empty, and those above it. A create that has just opened it
+    /// starts over.
     fn remove_empty(&self, folder: &str) {
         let mut folder = folder;
         while !folder.is_empty() {
@@ -142,7 +150,8 @@ impl Creator {
         }
     }
 
-    /// Opens a folder, making it where necessary, and sees to it that it will be found after a crash.
+    /// Opens a folder, making it where necessary, and sees to it that it will be found after a
+    /// crash.
     fn folder(&self, name: &str) -> io::Result<OwnedFd> {
         let mut unsynced = Vec::new();
         let folder = self.open_way(name, &mut unsynced)?;
@@ -150,18 +159,19 @@ impl Creator {
         Ok(folder)
     }
 
-    /// Opens a folder of the repository (empty: its own), making it where necessary. Which folders on the way to it may be lost by a
-    /// crash is added to `unsynced`, from the outermost.
+    /// Opens a folder of the repository (empty: its own), making it where necessary. Which folders
+    /// on the way to it may be lost by a crash is added to `unsynced`, from the outermost.
     fn open_way(&self, name: &str, unsynced: &mut Vec<Unsynced>) -> io::Result<OwnedFd> {
         let (folder, above) = match self.root.folder(name) {
             Ok(folder) if self.durable.lock().contains_key(&identity(&folder)?) => return Ok(folder),
-            // The process that made the repository's own folder has synced the one above it; a link's target is not ours.
+            // The process that made the repository's own folder has synced the one above it; a
+            // link's target is not ours.
             Ok(folder) if name.is_empty() || self.root.is_linked(name) => (folder, None),
             Ok(folder) => (folder, Some(self.open_way(split(name).0, unsynced)?)),
             Err(error) if error.kind() == io::ErrorKind::NotFound && name.is_empty() => {
                 let above = self.open_way_outside(parent_of(self.root.path()), unsynced)?;
-                // The repository's own folder is for its owner; those below follow the umask, so an administrator who
-                // opens the outermost opens all.
+                // The repository's own folder is for its owner; those below follow the umask, so an
+                // administrator who opens the outermost opens all.
                 make_folder(self.root.path(), 0o700)?;
                 (self.root.folder(name)?, Some(above))
             }
@@ -193,7 +203,8 @@ impl Creator {
         }
     }
 
-    /// Syncs the way to a folder. Done last, after what was created there: a journal then has all of it to write at once.
+    /// Syncs the way to a folder. Done last, after the creates there: a journal then has all of it
+    /// to write at once.
     fn sync_way(&self, unsynced: Vec<Unsynced>) -> io::Result<()> {
         for Unsynced { folder, above } in unsynced {
             if let Some(above) = above {

@@ -1,8 +1,11 @@
-//! Reading a part of a file: large parts that are not in the page cache past it ([`super::blocks`]).
+//! Reading a part of a file: large parts that are not in the page cache past it
+//! ([`super::blocks`]).
 //!
-//! A restore reads every container once. What the cache has is taken from there; what it has not, it need not get.
+//! A restore reads every container once. Data in the cache is taken from there; other data need not
+//! enter it.
 //!
-//! Invariant: whatever the file system says of `O_DIRECT`, the bytes are those of the file, and failures are told.
+//! Invariant: independent of the file system's support for `O_DIRECT`, the bytes are those of the
+//! file, and failures are reported.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -13,9 +16,10 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use super::blocks::{BLOCK, Buffers, DIRECT_MIN};
 
-/// Reads `length` bytes at `offset`, or what there is of them.
+/// Reads `length` bytes at `offset`, or the existing part of them.
 pub(super) fn read_at(buffers: &Buffers, file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
-    // Reading into spare capacity saves zeroing it first, which costs as much as the copy from the page cache.
+    // Reading into spare capacity saves zeroing it first, which costs as much as the copy from the
+    // page cache.
     let mut bytes = Vec::with_capacity(length);
     if length >= DIRECT_MIN && !is_cached(file, offset, length) {
         buffers.past_cache(file, |buffer| read_blocks(file, offset, length, &mut bytes, buffer));
@@ -26,12 +30,14 @@ pub(super) fn read_at(buffers: &Buffers, file: &File, offset: u64, length: usize
             break;
         }
     }
-    // A vector may get more capacity than it asked for, and a file may have grown by a foreign hand.
+    // A vector may get more capacity than it asked for, and a file may have grown by a foreign
+    // hand.
     bytes.truncate(length);
     Ok(bytes)
 }
 
-/// Whether the page cache seems to have a part of a file: both its ends. Also where the kernel does not say.
+/// Whether the page cache seems to have a part of a file: both its ends. Also where the kernel does
+/// not say.
 fn is_cached(file: impl AsFd, offset: u64, length: usize) -> bool {
     [offset, offset + length as u64 - 1].into_iter().all(|at| {
         let mut byte = [0];
@@ -40,13 +46,15 @@ fn is_cached(file: impl AsFd, offset: u64, length: usize) -> bool {
     })
 }
 
-/// Appends what lies at `offset` to `bytes`, read in whole blocks, up to the first request that fails or comes back short.
+/// Appends the bytes at `offset` to `bytes`, read in whole blocks, up to the first request that
+/// fails or returns too few.
 fn read_blocks(file: impl AsFd, offset: u64, length: usize, bytes: &mut Vec<u8>, buffer: &mut [u8]) {
     while bytes.len() < length && !buffer.is_empty() {
         let at = offset + bytes.len() as u64;
         let before = (at % BLOCK as u64) as usize;
         let step = (before + length - bytes.len()).next_multiple_of(BLOCK).min(buffer.len());
-        // A failure (the way is not taken, or the disk is broken) is found again, and told, by reading through the cache.
+        // A failure (the way is not taken, or the disk is broken) is found again, and told, by
+        // reading through the cache.
         let read = rustix::io::retry_on_intr(|| rustix::io::pread(&file, &mut buffer[..step], at - before as u64));
         let got = read.unwrap_or(0);
         let wanted = got.min(before + length - bytes.len());

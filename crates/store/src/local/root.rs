@@ -1,8 +1,11 @@
-//! The way from a name to a descriptor: every name is resolved below the repository's folder, and never through a link.
+//! The way from a name to a descriptor: every name is resolved below the repository's folder, and
+//! never through a link.
 //!
-//! The repository's folder is opened once; links on the way to it are the user's own. Below it names are resolved by `openat2`
-//! with `RESOLVE_BENEATH`, `RESOLVE_NO_SYMLINKS` and `RESOLVE_NO_MAGICLINKS`, or, where that call does not exist, component by
-//! component with `O_NOFOLLOW`. So nobody who owns a repository's folder can lead a pass of another user into a foreign one.
+//! The repository's folder is opened once; links on the way to it are the user's own. Below it
+//! names are resolved by `openat2` with `RESOLVE_BENEATH`, `RESOLVE_NO_SYMLINKS` and
+//! `RESOLVE_NO_MAGICLINKS`, or, where that call does not exist, component by component with
+//! `O_NOFOLLOW`. So the owner of a repository's folder cannot make a pass of another user enter
+//! another folder.
 //!
 //! | component                          | a link there                                                                |
 //! |------------------------------------|-----------------------------------------------------------------------------|
@@ -57,7 +60,8 @@ impl Root {
         &self.path
     }
 
-    /// Opens an object for reading. Anything but a regular file of that name is an error about this object.
+    /// Opens an object for reading. Anything but a regular file of that name is an error about this
+    /// object.
     pub(super) fn object(&self, name: &str) -> io::Result<(File, Stat)> {
         let file = self.open(name, OBJECT)?;
         let stat = rustix::fs::fstat(&file)?;
@@ -80,7 +84,7 @@ impl Root {
     fn open(&self, name: &str, flags: OFlags) -> io::Result<OwnedFd> {
         let root = self.own()?;
         match self.open_below(&root, name, flags) {
-            // Somebody has removed the repository and made it again.
+            // Another program has removed the repository and created it again.
             Err(Errno::NOENT) if is_removed(&*root)? => {
                 *self.open.lock() = None;
                 self.linked.lock().clear();
@@ -120,7 +124,7 @@ impl Root {
         }
     }
 
-    /// Opens the target of a first-level link, unless link or target belongs to somebody else.
+    /// Opens the target of a first-level link, unless link or target belongs to another user.
     ///
     /// The link is held while it is examined, so that none can be put in its place meanwhile.
     fn follow(&self, root: &OwnedFd, first: &str) -> Result<Arc<OwnedFd>, Errno> {
@@ -140,7 +144,7 @@ impl Root {
     fn resolve(&self, base: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
         if !self.by_component.load(Ordering::Relaxed) {
             match open_beneath(base, path, flags) {
-                // Old kernels have no openat2, and some sandboxes forbid what they do not know.
+                // Old kernels have no openat2, and some sandboxes forbid unknown calls.
                 Err(Errno::NOSYS | Errno::PERM) => self.by_component.store(true, Ordering::Relaxed),
                 opened => return opened,
             }
@@ -172,7 +176,7 @@ fn open_beneath(base: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Er
     rustix::fs::openat2(base, path, flags, Mode::empty(), resolve)
 }
 
-/// Opens what lies directly below `base`, never through a link.
+/// Opens an entry directly below `base`, never through a link.
 pub(super) fn open_child(base: impl AsFd, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
     match rustix::fs::openat(&base, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
         // A link where a folder is asked for.
@@ -205,7 +209,7 @@ pub(super) fn split(name: &str) -> (&str, &str) {
     name.rsplit_once('/').unwrap_or(("", name))
 }
 
-/// Something that is no regular file lies in an object's place.
+/// Something other than a regular file is in an object's place.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("{0} lies in its place")]
 pub(crate) struct NotAFile(&'static str);
@@ -224,7 +228,7 @@ impl NotAFile {
 }
 
 impl NotAFile {
-    /// Whether an error says that a folder lies there.
+    /// Whether an error says that there is a folder.
     pub(super) fn is_folder(error: &io::Error) -> bool {
         let found = error.get_ref().and_then(|inner| inner.downcast_ref::<Self>());
         found.is_some_and(|found| found.0 == Self::new(FileType::Directory).0)

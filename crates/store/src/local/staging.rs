@@ -1,8 +1,10 @@
-//! Creating files on file systems without unnamed files: under a name out of sight first, then linked or renamed.
+//! Creating files on file systems without unnamed files: under a name out of sight first, then
+//! linked or renamed.
 //!
-//! Staged files lie in one folder whose name begins with a dot, so no listing shows them. Each is locked for as long as
-//! its writer lives; what has lost its lock was left by a crash, and the next writer removes it. Without locks (some
-//! network mounts) nothing is removed, which wastes space and harms nothing.
+//! Staged files are in one folder whose name begins with a dot, so no listing shows them. Each is
+//! locked for as long as its writer lives. A file without its lock was left by a crash, and the
+//! next writer removes it. Without locks (some network mounts) nothing is removed, which wastes
+//! space and harms nothing.
 
 use std::fs::File;
 use std::io;
@@ -16,13 +18,15 @@ use rustix::io::Errno;
 use super::blocks::Buffers;
 use super::write::write_synced;
 
-/// The folder of staged files in a repository's folder. No object name has a segment that begins with a dot.
+/// The folder of staged files in a repository's folder. No object name has a segment that begins
+/// with a dot.
 pub(super) const FOLDER: &str = ".staging";
 
 /// Tells apart the files that one process stages at a time, in however many repositories.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
-/// The place for files that are not complete yet: [`FOLDER`], which the caller opens and makes where necessary.
+/// The place for files that are not complete yet: [`FOLDER`], which the caller opens and makes
+/// where necessary.
 #[derive(Debug)]
 pub(super) struct Staging {
     swept: parking_lot::Once,
@@ -35,7 +39,8 @@ impl Default for Staging {
 }
 
 impl Staging {
-    /// Writes a file into the opened staging folder and moves it to its name in `target`, unless that name is taken.
+    /// Writes a file into the opened staging folder and moves it to its name in `target`, unless
+    /// that name is taken.
     pub(super) fn create(
         &self,
         buffers: &Buffers,
@@ -47,7 +52,7 @@ impl Staging {
         self.swept.call_once(|| sweep(staging));
         let (file, staged) = stage(staging)?;
         let moved = write_synced(buffers, &file, bytes).and_then(|()| publish(staging, &staged, &file, target, name));
-        // After a rename this name is gone already; after a link or a failure it is what must not stay.
+        // After a rename this name is gone already; after a link or a failure it must be removed.
         match rustix::fs::unlinkat(staging, &*staged, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => tracing::warn!(file = %staged, error = %errno, "could not remove a staged file"),
@@ -56,7 +61,7 @@ impl Staging {
     }
 }
 
-/// Opens a new file under a name that nobody else uses, and locks it.
+/// Opens a new file under a unique name, and locks it.
 fn stage(staging: &OwnedFd) -> io::Result<(File, String)> {
     let uname = rustix::system::uname();
     let node: String =
@@ -79,7 +84,8 @@ fn stage(staging: &OwnedFd) -> io::Result<(File, String)> {
     }
 }
 
-/// Gives the staged file its name: by a link, or where there are none by a rename that replaces nothing.
+/// Gives the staged file its name: by a link, or where there are none by a rename that replaces
+/// nothing.
 fn publish(staging: &OwnedFd, staged: &str, file: &File, target: &OwnedFd, name: &Path) -> io::Result<()> {
     match rustix::fs::linkat(staging, staged, target, name, AtFlags::empty()) {
         Ok(()) => return Ok(()),
@@ -100,7 +106,7 @@ fn publish(staging: &OwnedFd, staged: &str, file: &File, target: &OwnedFd, name:
 /// How a file is opened that may have been left.
 const LEFT: OFlags = OFlags::WRONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
-/// Removes what crashed writers left. Failures are left to the next one.
+/// Removes the files of crashed writers. Failures are left to the next one.
 fn sweep(staging: &OwnedFd) {
     let Ok(entries) = Dir::read_from(staging) else { return };
     for entry in entries.flatten() {

@@ -1,4 +1,5 @@
-//! Listing a local folder in the byte order of object names, with memory for one folder at each depth.
+//! Listing a local folder in the byte order of object names, with memory for one folder at each
+//! depth.
 //!
 //! | entry                                            | what the listing yields                                     |
 //! |--------------------------------------------------|-------------------------------------------------------------|
@@ -8,7 +9,8 @@
 //! | folder, link, pipe or device in an object's place | the same                                                   |
 //! | folder that cannot be read, link to a folder     | the same with the folder's name and a slash                 |
 //!
-//! After such an error the listing goes on. Links are followed only for first-level folders ([`super::root`]).
+//! After such an error the listing continues. Links are followed only for first-level folders
+//! ([`super::root`]).
 
 use std::collections::VecDeque;
 use std::ffi::CStr;
@@ -57,7 +59,7 @@ pub(super) fn list(root: Arc<Root>, folder: &str, after: Option<&str>) -> Listin
     batches.flat_map(|batch: Vec<Item>| stream::iter(batch)).boxed()
 }
 
-/// An object, or what cannot be examined.
+/// An object, or an entry that cannot be examined.
 type Item = Result<Listed, StoreError>;
 
 /// A walk that can be left and taken up again.
@@ -82,7 +84,7 @@ struct Level {
 #[derive(Debug)]
 struct Entry {
     name: String,
-    /// What lies there, if that is neither a file nor a folder to go into.
+    /// The entry, if it is neither a file nor a folder to enter.
     wrong: Option<FileType>,
 }
 
@@ -151,7 +153,7 @@ impl Walk {
         for entry in Dir::read_from(folder)? {
             match entry {
                 Ok(entry) => entries.extend(self.entry(folder, name, entry.file_name(), entry.file_type())?),
-                // What was read so far is there all the same.
+                // The entries read so far exist nevertheless.
                 Err(Errno::NOENT) => break,
                 Err(errno) => {
                     error = Some(errno);
@@ -186,14 +188,14 @@ impl Walk {
             FileType::RegularFile => Some(Entry { name, wrong: None }),
             wrong if is_object => Some(Entry { name, wrong: Some(wrong) }),
             FileType::Directory if self.open.len() < DEPTH_MAX => Some(Entry { name: name + "/", wrong: None }),
-            // Opened as a folder: one of root or of the caller is followed, others are told.
+            // Opened as a folder: one of root or of the caller is followed, others are reported.
             FileType::Symlink if may_hold_objects(&name) => Some(Entry { name: name + "/", wrong: None }),
             _ => None,
         })
     }
 }
 
-/// Whether objects may lie below this name: it is one of the repository's folders.
+/// Whether objects may be below this name: it is one of the repository's folders.
 fn may_hold_objects(name: &str) -> bool {
     const ID: &str = "00000000000000000000000000000000";
     let below = [format!("{name}/0"), format!("{name}/{ID}"), format!("{name}/{ID}/0"), format!("{name}/{ID}/{ID}/0")];
@@ -221,7 +223,7 @@ fn listed(name: String, stat: &Stat) -> Result<Option<Listed>, StoreError> {
     }
 }
 
-/// The error of one entry; what says something of the whole store ends the listing.
+/// The error of one entry; an error of the whole store ends the listing.
 fn of_entry(name: &str, error: impl Into<io::Error>) -> io::Result<StoreError> {
     let error: io::Error = error.into();
     let raw = error.raw_os_error();

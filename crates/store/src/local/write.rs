@@ -1,10 +1,11 @@
 //! Writing the bytes of a new file: large ones past the page cache ([`super::blocks`]).
 //!
-//! What does not fill a block at the end goes through the cache, as small files do.
+//! A partial block at the end goes through the cache, as small files do.
 //!
 //! Invariants
-//! * Whatever the file system says of `O_DIRECT`, the file holds exactly the bytes given: what was not written past the
-//!   cache is written through it, and real failures (a full disk) show there.
+//! * Independent of the file system's support for `O_DIRECT`, the file holds exactly the given
+//!   bytes. Bytes that were not written past the cache are written through it, and real failures (a
+//!   full disk) show there.
 //! * When [`write_synced`] has returned, the disk has them.
 
 use std::fs::File;
@@ -25,7 +26,8 @@ pub(super) fn write_synced(buffers: &Buffers, file: &File, bytes: &[u8]) -> io::
     file.sync_all()
 }
 
-/// Writes whole blocks through an aligned buffer, up to the first write that fails or is not a whole number of blocks.
+/// Writes whole blocks through an aligned buffer, up to the first write that fails or is not a
+/// whole number of blocks.
 fn write_blocks(file: impl AsFd, bytes: &[u8], buffer: &mut [u8]) -> usize {
     let whole = bytes.len() - bytes.len() % BLOCK;
     let mut written = 0;
@@ -99,7 +101,7 @@ mod tests {
         assert!(buffers.kept() <= 1, "buffers pile up");
     }
 
-    /// Guards against: a failure that is hidden by going on in the other way.
+    /// Guards against: a failure that is hidden by continuing in the other way.
     #[test]
     fn real_failures_are_told() {
         let bytes = bytes(DIRECT_MIN + 17);
@@ -114,7 +116,8 @@ mod tests {
         assert_eq!(std::fs::read(&path).expect("read"), b"");
     }
 
-    /// A device may refuse at any block: what was written stays, and the rest follows in the other way.
+    /// A device may refuse at any block: written blocks stay, and the rest is written through the
+    /// cache.
     #[test]
     fn what_is_not_taken_at_once_is_written_in_the_other_way() {
         let folder = tempfile::tempdir().expect("temporary folder");

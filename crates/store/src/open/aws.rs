@@ -1,8 +1,9 @@
-//! Credentials and address of S3, from the variables and files that everybody else's tools read as well.
+//! Credentials and address of S3, from the variables and files that other tools read as well.
 //!
-//! Keys come from `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`; else from the profile named by `AWS_PROFILE` (else
-//! `default`) in `~/.aws/credentials`; else, on Amazon's own endpoint, from whatever role the machine, container or web
-//! identity gives. On any other endpoint there is no machine role to ask for, and asking would only take long to fail.
+//! Keys come from `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`. Otherwise, they come from the
+//! profile named by `AWS_PROFILE` (else `default`) in `~/.aws/credentials`. Otherwise, on Amazon's
+//! own endpoint, they come from the role of the machine, container or web identity. On any other
+//! endpoint there is no machine role to ask for, and asking would only take long to fail.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +68,8 @@ pub(super) fn builder(
         .with_disable_bulk_delete(true))
 }
 
-/// Settings that a variable must not change: what follows from the location, and what safety rests on.
+/// Settings that a variable must not change: those that follow from the location, and those that
+/// safety depends on.
 fn decided_here(key: &AmazonS3ConfigKey) -> bool {
     use AmazonS3ConfigKey as Key;
     matches!(

@@ -1,4 +1,5 @@
-//! Account, credentials and address of Azure Blob Storage, from the variables that everybody else's tools read as well.
+//! Account, credentials and address of Azure Blob Storage, from the variables that other tools read
+//! as well.
 //!
 //! | what       | named by (the first that is set counts)                                                              |
 //! |------------|------------------------------------------------------------------------------------------------------|
@@ -9,8 +10,8 @@
 //! | address    | `AZURE_STORAGE_ENDPOINT`, `AZURE_ENDPOINT`, `AZURE_STORAGE_SERVICE_ENDPOINT`; `AZURE_ENDPOINT_SUFFIX`  |
 //! | identities | `AZURE_CLIENT_ID`, `AZURE_CLIENT_SECRET`, `AZURE_TENANT_ID` and what else the client library knows     |
 //!
-//! Without a key, a SAS or an identity, Azure's own address is asked with the identity of the machine. On any other
-//! address there is none to ask for, and asking would only take long to fail.
+//! Without a key, a SAS or an identity, Azure's own address is asked with the identity of the
+//! machine. On any other address there is none to ask for, and asking would only take long to fail.
 
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 
@@ -49,7 +50,8 @@ pub(super) fn builder(
     if let Some(account) = account {
         builder = builder.with_account(account);
     }
-    // A connection string that has a key is not mixed with another's: the key of one account opens no other.
+    // A connection string that has a key is not mixed with another's: the key of one account opens
+    // no other.
     let named = string.key.is_some() || string.sas.is_some();
     if let Some(key) = string.key.or(env.first(&KEY).filter(|_| !named)) {
         builder = builder.with_access_key(key);
@@ -82,13 +84,14 @@ pub(super) fn builder(
         .with_retry(super::no_retry()))
 }
 
-/// Settings that a variable must not change directly: what follows from the location, and what is read here.
+/// Settings that a variable must not change directly: those that follow from the location, and
+/// those that are read here.
 fn decided_here(key: &AzureConfigKey) -> bool {
     use AzureConfigKey as Key;
     matches!(key, Key::AccountName | Key::AccessKey | Key::SasKey | Key::Endpoint | Key::ContainerName | Key::Client(_))
 }
 
-/// Whether somebody else than a key or a SAS says who asks, or nobody needs to.
+/// Whether something other than a key or a SAS authenticates the client, or nothing needs to.
 fn has_identity(env: &Environment) -> bool {
     [
         "AZURE_CLIENT_ID",
@@ -106,7 +109,8 @@ fn has_identity(env: &Environment) -> bool {
     .any(|key| env.get(key).is_some())
 }
 
-/// What the portal and `az storage account show-connection-string` give: `Name=value` between semicolons.
+/// The output of the portal and of `az storage account show-connection-string`: `Name=value`
+/// between semicolons.
 #[derive(Default)]
 struct ConnectionString<'a> {
     account: Option<&'a str>,

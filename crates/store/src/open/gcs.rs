@@ -1,4 +1,5 @@
-//! Credentials and address of Google Cloud Storage, from the variables that everybody else's tools read as well.
+//! Credentials and address of Google Cloud Storage, from the variables that other tools read as
+//! well.
 //!
 //! | what        | named by (the first that is set counts)                                                              |
 //! |-------------|-------------------------------------------------------------------------------------------------------|
@@ -37,7 +38,8 @@ pub(super) fn builder(bucket: &str, options: &StoreOptions, env: &Environment) -
     if let Some(token) = env.first(&TOKEN) {
         builder = builder.with_bearer_token(token);
     } else if emulator.is_some() && env.first(&FILES).or(env.get(APPLICATION)).is_none() {
-        // Whatever it is, an emulator takes it; without one, the machine's metadata service would be asked.
+        // An emulator accepts any value; without one, the machine's metadata service would be
+        // asked.
         builder = builder.with_bearer_token("emulator");
     }
     let mut client = super::client(options, env);
@@ -52,7 +54,8 @@ pub(super) fn builder(bucket: &str, options: &StoreOptions, env: &Environment) -
         .with_retry(super::no_retry())
 }
 
-/// Settings that a variable must not change directly: what follows from the location, and what is read here.
+/// Settings that a variable must not change directly: those that follow from the location, and
+/// those that are read here.
 fn decided_here(key: &GoogleConfigKey) -> bool {
     use GoogleConfigKey as Key;
     matches!(key, Key::Bucket | Key::BaseUrl | Key::BearerToken | Key::Client(_))

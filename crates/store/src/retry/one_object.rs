@@ -6,7 +6,8 @@
 //! | 5xx for a minute, anything until the end  | `config` reads, three times, and this still not  | this object's: unreadable      |
 //! | the same                                  | `config` does not read                           | the store's; waited for longer |
 //!
-//! What is unreadable is damage of that object: commands go on past it and name it. It is asked for once when it is met again.
+//! An unreadable object is damaged: commands name it and continue. It is asked for once when it is
+//! met again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +32,7 @@ const SIBLINGS: usize = 3;
 impl Retry {
     /// Reads or looks up one object, and finds out whose fault it is if that fails.
     pub(super) async fn look(&self, call: &Call) -> Result<Reply, StoreError> {
-        // The first object that anybody reads stands for the store.
+        // The first object that is read stands for the store.
         if !self.tells_apart || &*call.name == names::CONFIG {
             return self.persist(call, self.deadline).await.0;
         }
@@ -67,8 +68,8 @@ impl Retry {
         }
     }
 
-    /// How long a request is repeated whose attempt ended so: the server's own failure with one object is not waited for as long
-    /// as a network.
+    /// How long a request is repeated whose attempt ended so. The server's own failure with one
+    /// object is given less time than a network.
     pub(super) fn deadline_after(&self, call: &Call, error: &StoreError, deadline: Duration) -> Duration {
         let is_one = self.tells_apart && matches!(call.request, Request::Read(_) | Request::Size);
         if is_one && &*call.name != names::CONFIG && is_answer(error) {

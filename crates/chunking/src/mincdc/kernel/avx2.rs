@@ -77,7 +77,8 @@ fn last_smallest(bytes: &[u8], hash: HashParams) -> usize {
         for at in [1, 2, 3] {
             low = _mm256_min_epu32(low, order.hashes(group, at));
         }
-        // There is no unsigned comparison here: a lane reached the minimum when it equals the new minimum.
+        // There is no unsigned comparison here: a lane reached the minimum when it equals the new
+        // minimum.
         smallest = _mm256_min_epu32(smallest, low);
         let reached = _mm256_cmpeq_epi32(smallest, low);
         reached_in = _mm256_blendv_epi8(reached_in, _mm256_set1_epi32(start as i32), reached);
@@ -100,8 +101,9 @@ fn last_smallest(bytes: &[u8], hash: HashParams) -> usize {
     start + last
 }
 
-/// Asks for the bytes that will be searched soon. The hardware's own prefetching lags behind a search of this speed when
-/// the data comes from memory: with this, 8 MiB buffers are searched a quarter faster. A prefetch beyond the slice reads nothing and faults nowhere.
+/// Asks for the bytes that will be searched soon. The hardware's own prefetching lags behind a
+/// search of this speed when the data comes from memory. With this, 8 MiB buffers are searched a
+/// quarter faster. A prefetch beyond the slice reads nothing and faults nowhere.
 #[target_feature(enable = "avx2")]
 fn prefetch(group: &[u8; GROUP_BYTES]) {
     let ahead = group.as_ptr().wrapping_add(PREFETCH).cast::<i8>();

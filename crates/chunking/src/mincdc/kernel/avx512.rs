@@ -101,8 +101,9 @@ fn last_smallest(bytes: &[u8], hash: HashParams) -> usize {
     start + last
 }
 
-/// Asks for the bytes that will be searched soon. The hardware's own prefetching lags behind a search of this speed when
-/// the data comes from memory: with this, 8 MiB buffers are searched a quarter faster. A prefetch beyond the slice reads nothing and faults nowhere.
+/// Asks for the bytes that will be searched soon. The hardware's own prefetching lags behind a
+/// search of this speed when the data comes from memory. With this, 8 MiB buffers are searched a
+/// quarter faster. A prefetch beyond the slice reads nothing and faults nowhere.
 #[target_feature(enable = "avx512f")]
 fn prefetch(group: &[u8; GROUP_BYTES]) {
     let ahead = group.as_ptr().wrapping_add(PREFETCH).cast::<i8>();

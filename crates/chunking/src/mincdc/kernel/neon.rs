@@ -1,4 +1,5 @@
-//! The search with NEON: registers of four words. Every 64-bit ARM processor has it, so nothing is detected.
+//! The search with NEON: registers of four words. Every 64-bit ARM processor has it, so nothing is
+//! detected.
 #![expect(unsafe_code, reason = "vector loads take pointers")]
 
 use super::{HashParams, WORD};

@@ -3,7 +3,8 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Bytes with few distinct values, long runs or full entropy: ties are what kernels get wrong.
+/// Bytes with few distinct values, long runs or full entropy: kernels are most likely wrong at
+/// ties.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let dense = proptest::collection::vec(any::<u8>(), WORD..1500);
     let sparse = proptest::collection::vec(prop_oneof![9 => Just(0_u8), 1 => 0..3_u8], WORD..1500);

@@ -298,7 +298,7 @@ mod tests {
             versions: Vec::new(),
             triangle: Default::default(),
             volumes: Default::default(),
-            is_disordered: false,
+            needs_rebuild: false,
         };
         for first in 1..=newest {
             if first % 2 == 1 || first == newest {

@@ -1,4 +1,4 @@
-//! What is pending of folders comes back as it was put, last first, in few bytes.
+//! Pending folders are returned as they were put, last first, in few bytes.
 
 use proptest::prelude::*;
 
@@ -27,7 +27,7 @@ proptest! {
             pending.push(dir);
         }
         let mut found = pending.pop_block().unwrap_or_default();
-        // Pushing goes on after a block was taken.
+        // Pushing continues after a block was taken.
         for dir in &more {
             pending.push(dir);
         }

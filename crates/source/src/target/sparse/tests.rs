@@ -1,4 +1,4 @@
-//! Holes are what lies between the runs, and nothing else.
+//! Holes are exactly the gaps between the runs.
 
 use std::os::fd::AsFd;
 
@@ -20,7 +20,8 @@ fn holes_are_what_lies_between_the_runs() {
 }
 
 proptest! {
-    /// Any data written at any place of any old content reads back as data over old content, holes or not.
+    /// Any data written at any place of any old content reads back as data over old content, holes
+    /// or not.
     #[test]
     fn holes_read_as_the_zeros_they_stand_for(
         pieces in prop::collection::vec((any::<bool>(), 1_usize..9000), 0..8),
