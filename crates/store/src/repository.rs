@@ -168,6 +168,14 @@ pub trait Entropy: Send + Sync {
     fn fill(&self, bytes: &mut [u8]) -> Result<(), RepositoryError>;
 }
 
+/// A function that fills bytes, as tests have one.
+impl<F: Fn(&mut [u8]) + Send + Sync> Entropy for F {
+    fn fill(&self, bytes: &mut [u8]) -> Result<(), RepositoryError> {
+        self(bytes);
+        Ok(())
+    }
+}
+
 /// `N` random bytes.
 pub fn random<const N: usize>(entropy: &dyn Entropy) -> Result<[u8; N], RepositoryError> {
     let mut bytes = [0; N];

@@ -6,12 +6,14 @@
 //! * [`LyingStore`] wraps any store and gives one wrong answer that looks right.
 //! * [`Memory`] is a store whose whole state can be copied, looked at and damaged behind everybody's back.
 //! * [`data`] and [`tree`] make bytes and folders that are the same for the same seed, everywhere.
+//! * [`entropy`] makes the random bytes of keys and names, from a seed that a failed test prints.
 //! * [`sim`] runs many actors over one faulty store in virtual time, the same for the same seed.
 //! * [`assert_kinds`] says what kind of failure each variant of an error is.
 //! * [`canned`] is an HTTP server that gives prepared answers, for the edges of a client library.
 
 pub mod canned;
 pub mod data;
+mod entropy;
 mod fault;
 mod kinds;
 mod lie;
@@ -20,6 +22,7 @@ mod plan;
 pub mod sim;
 pub mod tree;
 
+pub use entropy::entropy;
 pub use fault::FaultStore;
 pub use lie::{Lie, Lies, LyingStore, Told};
 pub use memory::Memory;

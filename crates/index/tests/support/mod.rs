@@ -18,7 +18,6 @@ use larder_index::{
     Cursor, Draft, IndexError, IndexIo, IndexPass, LookupOptions, Merge, PassRuns, Readahead, RunScan, RunWriter,
     TableReader, Tombstones,
 };
-use larder_store::repository::SystemEntropy;
 use larder_store::{CacheOptions, Repository, Store, StoreOptions};
 use larder_testkit::{FaultStore, Faults, Memory};
 
@@ -38,14 +37,14 @@ pub async fn repository() -> (Repository, Memory, Faults) {
     };
     let fields =
         KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 };
-    let repository = Repository::init(store, config, PASSWORD, fields, Arc::new(SystemEntropy)).await.expect("is made");
+    let repository = Repository::init(store, config, PASSWORD, fields, Arc::new(larder_testkit::entropy())).await.expect("is made");
     (repository, memory, faults)
 }
 
 /// The same repository, opened by somebody else.
 pub async fn other(memory: &Memory) -> Repository {
     let store = Store::from_object_store(memory.store(), "", &StoreOptions::default()).expect("opens");
-    Repository::open(store, PASSWORD, Arc::new(SystemEntropy)).await.expect("opens")
+    Repository::open(store, PASSWORD, Arc::new(larder_testkit::entropy())).await.expect("opens")
 }
 
 /// A manifest with as many versions as its pass's id says.
@@ -177,7 +176,7 @@ impl Engine {
         let (inner, faults) = FaultStore::new(memory.store());
         let options = StoreOptions { cache, ..StoreOptions::default() };
         let store = Store::from_object_store(inner, "", &options).expect("opens");
-        let opened = runtime.block_on(Repository::open(store, PASSWORD, Arc::new(SystemEntropy))).expect("opens");
+        let opened = runtime.block_on(Repository::open(store, PASSWORD, Arc::new(larder_testkit::entropy()))).expect("opens");
         let cached = opened.store().with_cache_of(RepositoryId([7; 16]));
         let mut engine = Self::of(runtime, opened.through(cached), memory.clone(), faults);
         // A pass that comes after another is a new job.

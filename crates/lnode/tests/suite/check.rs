@@ -47,7 +47,7 @@ impl Repo {
         let opened = larder_store::Repository::open(
             store,
             PASSWORD,
-            std::sync::Arc::new(larder_store::repository::SystemEntropy),
+            std::sync::Arc::new(larder_testkit::entropy()),
         );
         context(&self.runtime, self.runtime.block_on(opened).unwrap())
     }

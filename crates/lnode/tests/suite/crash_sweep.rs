@@ -25,7 +25,7 @@ fn options() -> StoreOptions {
 }
 
 fn open(runtime: &tokio::runtime::Runtime, store: Store) -> Repository {
-    let entropy = std::sync::Arc::new(larder_store::repository::SystemEntropy);
+    let entropy = std::sync::Arc::new(larder_testkit::entropy());
     runtime.block_on(Repository::open(store, PASSWORD, entropy)).expect("the repository opens")
 }
 

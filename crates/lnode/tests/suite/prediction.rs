@@ -125,7 +125,7 @@ fn store_merging(
 fn repository(runtime: &tokio::runtime::Runtime, algorithm: Algorithm) -> JobContext {
     let store = larder_store::Store::from_object_store(Memory::new().store(), "", &Default::default()).unwrap();
     let config = larder_format::config::Config { chunker: ChunkerParams::with_average(algorithm, 4096), ..config() };
-    let entropy = std::sync::Arc::new(larder_store::repository::SystemEntropy);
+    let entropy = std::sync::Arc::new(larder_testkit::entropy());
     let init = larder_store::Repository::init(store, config, PASSWORD, key_fields(), entropy);
     context(runtime, runtime.block_on(init).unwrap())
 }

@@ -9,7 +9,6 @@ use larder_format::key_file::KeyFields;
 use larder_format::names;
 use larder_store::config::find_config;
 use larder_store::keyring::{ImportError, open_with_paper};
-use larder_store::repository::SystemEntropy;
 use larder_store::{Repository, RepositoryError, Store, StoreOptions};
 use larder_testkit::{Fault, FaultStore, Memory, OpKind, Times, When};
 
@@ -21,12 +20,12 @@ fn store_of(memory: &Memory) -> Store {
 }
 
 async fn open(memory: &Memory, password: &[u8]) -> Result<Repository, RepositoryError> {
-    Repository::open(store_of(memory), password, Arc::new(SystemEntropy)).await
+    Repository::open(store_of(memory), password, Arc::new(larder_testkit::entropy())).await
 }
 
 async fn init(store: Store, id: u8) -> Result<Repository, RepositoryError> {
     let config = Config { repository: RepositoryId([id; 16]), ..config() };
-    Repository::init(store, config, PASSWORD, key_fields(), Arc::new(SystemEntropy)).await
+    Repository::init(store, config, PASSWORD, key_fields(), Arc::new(larder_testkit::entropy())).await
 }
 
 /// Whatever becomes of its bytes, the password opens, says so, and makes the same object again.
@@ -65,7 +64,7 @@ async fn the_paper_key_restores_config_from_a_copy_or_from_a_version() {
     let whole = repository(store_of(&memory)).await;
     let (paper, genuine) = (whole.paper_key().join("\n"), memory.get(names::CONFIG).await.expect("there"));
     let key = names::key(whole.key_of(PASSWORD).await.expect("reads").expect("opens"));
-    let import = || open_with_paper(store_of(&memory), &paper, Arc::new(SystemEntropy));
+    let import = || open_with_paper(store_of(&memory), &paper, Arc::new(larder_testkit::entropy()));
     for damage in [None, Some(genuine.slice(..20))] {
         memory.remove(names::CONFIG).await;
         if let Some(damage) = damage {

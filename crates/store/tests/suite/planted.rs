@@ -14,7 +14,6 @@ use larder_format::names;
 use larder_format::recipe::Recipe;
 use larder_store::catalog::Catalog;
 use larder_store::keyring::KEYS_TRIED_MAX;
-use larder_store::repository::SystemEntropy;
 use larder_store::{CacheOptions, Repository, RepositoryError, Store, StoreErrorKind, StoreOptions};
 use larder_testkit::Memory;
 
@@ -71,7 +70,7 @@ impl Play {
     }
 
     async fn open(&self, password: &[u8]) -> Result<Repository, RepositoryError> {
-        Repository::open(self.repository.store().clone(), password, Arc::new(SystemEntropy)).await
+        Repository::open(self.repository.store().clone(), password, Arc::new(larder_testkit::entropy())).await
     }
 
     /// What somebody without the key can put under a name: nothing, garbage, another object, what claims to be newer.

@@ -8,7 +8,6 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 use larder_format::ids::JobId;
 use larder_format::lease::{JobKind, Lease};
-use larder_store::repository::SystemEntropy;
 use larder_store::{Repository, RepositoryError, Store, StoreErrorKind, StoreOptions};
 use larder_testkit::{Failure, Fault, FaultStore, Memory, OpKind, Times, When};
 use object_store::path::Path;
@@ -92,7 +91,7 @@ fn lease(kind: JobKind) -> Lease {
 #[tokio::test]
 async fn init_refuses_such_a_store_and_leaves_nothing() {
     let (memory, _, store) = overwriting(u32::MAX);
-    let made = Repository::init(store, config(), PASSWORD, key_fields(), Arc::new(SystemEntropy)).await;
+    let made = Repository::init(store, config(), PASSWORD, key_fields(), Arc::new(larder_testkit::entropy())).await;
     let Err(RepositoryError::Store(error)) = made else { panic!("the store was taken for a good one") };
     assert_eq!(error.kind, StoreErrorKind::Unconditional);
     assert!(error.to_string().contains("would lose data"), "{error}");

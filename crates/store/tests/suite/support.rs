@@ -7,7 +7,6 @@ use larder_chunking::{Algorithm, ChunkerParams};
 use larder_format::config::Config;
 use larder_format::ids::RepositoryId;
 use larder_format::key_file::{KdfCost, KeyFields};
-use larder_store::repository::SystemEntropy;
 use larder_store::{Repository, Store, StoreOptions};
 use larder_testkit::{FaultStore, Faults, Memory};
 
@@ -31,7 +30,7 @@ pub(crate) fn config() -> Config {
 
 /// A new repository on this store.
 pub(crate) async fn repository(store: Store) -> Repository {
-    Repository::init(store, config(), PASSWORD, key_fields(), Arc::new(SystemEntropy)).await.expect("is made")
+    Repository::init(store, config(), PASSWORD, key_fields(), Arc::new(larder_testkit::entropy())).await.expect("is made")
 }
 
 /// One behind a store that fails on demand, and is not asked twice.

@@ -6,7 +6,6 @@ use larder_format::layout::Layout;
 use larder_gnode::forget::{Question, carry_out, decide, pin_of};
 use larder_gnode::retention::{GroupBy, Keep, Policy};
 use larder_store::Repository;
-use larder_store::repository::SystemEntropy;
 use larder_store::rules::Rule;
 use std::sync::Arc;
 
@@ -124,7 +123,7 @@ fn keys() {
         || KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 };
     let opens = |scene: &Scene, passwords: &[&[u8]]| {
         let opened = passwords.iter().any(|password| {
-            let opened = Repository::open(store_over(scene.memory.store()), password, Arc::new(SystemEntropy));
+            let opened = Repository::open(store_over(scene.memory.store()), password, Arc::new(larder_testkit::entropy()));
             scene.runtime.block_on(opened).is_ok()
         });
         // As it was, so that the password of all tests opens it again.

@@ -41,7 +41,6 @@ use larder_reader::{ReadError, VersionReader};
 use larder_rewrite::chunk_copier::ChunkCopier;
 use larder_source::{Roots, Walk, WalkOptions};
 use larder_store::catalog::Version;
-use larder_store::repository::SystemEntropy;
 use larder_store::{Repository, Store, StoreOptions};
 use larder_testkit::{FaultStore, Faults, Memory, data};
 use object_store::ObjectStore;
@@ -92,7 +91,7 @@ impl Scene {
         };
         let fields =
             KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 };
-        let made = Repository::init(store_over(memory.store()), config, PASSWORD, fields, Arc::new(SystemEntropy));
+        let made = Repository::init(store_over(memory.store()), config, PASSWORD, fields, Arc::new(larder_testkit::entropy()));
         runtime.block_on(made).unwrap();
         Self { dir: Arc::new(tempfile::tempdir().unwrap()), runtime: Arc::new(runtime), memory }
     }
@@ -109,7 +108,7 @@ impl Scene {
 
     /// The same scene at another store.
     pub fn repository(&self, store: Arc<dyn ObjectStore>) -> Repository {
-        let opened = Repository::open(store_over(store), PASSWORD, Arc::new(SystemEntropy));
+        let opened = Repository::open(store_over(store), PASSWORD, Arc::new(larder_testkit::entropy()));
         self.runtime.handle().block_on(opened).unwrap()
     }
 

@@ -24,7 +24,6 @@ use larder_lnode::{BackupError, BackupOptions, BackupReport, Input, RestoreError
 use larder_source::target::{Target, TargetOptions};
 use larder_source::{Roots, Walk, WalkOptions};
 use larder_store::catalog::Version;
-use larder_store::repository::SystemEntropy;
 use larder_store::{Repository, Store, StoreOptions};
 
 pub const PASSWORD: &[u8] = b"a password for tests";
@@ -65,7 +64,7 @@ pub fn key_fields() -> KeyFields {
 }
 
 pub fn init(runtime: &tokio::runtime::Runtime, store: Store) -> Repository {
-    runtime.block_on(Repository::init(store, config(), PASSWORD, key_fields(), Arc::new(SystemEntropy))).unwrap()
+    runtime.block_on(Repository::init(store, config(), PASSWORD, key_fields(), Arc::new(larder_testkit::entropy()))).unwrap()
 }
 
 pub fn local(path: &Path) -> Store {
