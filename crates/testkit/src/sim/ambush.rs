@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::world::Change;
+use super::request::Change;
 
 /// What wakes an actor that was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use object_store::Error;
 
-use super::world::{Answer, World};
+use super::request::Answer;
 
 /// What is wrong with an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,41 +68,4 @@ pub(super) fn tell(
         _ => *answer = Err(Error::NotFound { path: path.to_owned(), source: "so it is said".into() }),
     }
     true
-}
-
-impl World {
-    /// The store loses an object.
-    pub fn lose(&self, name: &str) {
-        self.0.lock().lose(name);
-    }
-
-    /// The bytes of an object rot.
-    pub fn spoil(&self, name: &str) {
-        self.0.lock().spoil(name);
-    }
-
-    /// One request more is answered wrongly.
-    pub fn answer_wrongly(&self, answer: WrongAnswer) {
-        self.0.lock().lies.push(answer);
-    }
-
-    /// Whether each request that was to be answered wrongly was.
-    pub fn has_lied(&self) -> bool {
-        self.0.lock().lies.is_empty()
-    }
-
-    /// An actor crashes before it does anything else.
-    pub fn kill(&self, actor: &str) {
-        self.0.lock().killed.push(actor.to_owned());
-    }
-
-    /// So many creates out of 100 of names that begin like this are under way twice. The second lands when the object is deleted.
-    pub fn set_echoes(&self, begin: &'static str, percent: u64) {
-        self.0.lock().echoes = Some((begin, percent));
-    }
-
-    /// Whether a create replaces what is there.
-    pub fn set_overwrites(&self, overwrites: bool) {
-        self.0.lock().overwrites = overwrites;
-    }
 }

@@ -3,7 +3,8 @@
 use object_store::Error;
 
 use super::damage::tell;
-use super::world::{Answer, Ask, Change, State, Stored, UnderWay, Weather};
+use super::request::{Answer, Ask, Change, UnderWay};
+use super::state::{State, Stored, Weather};
 use crate::plan::Failure;
 
 impl State {

@@ -20,14 +20,18 @@
 mod ambush;
 mod damage;
 mod fate;
+mod request;
 mod run;
+mod state;
 mod store;
 mod trace;
 mod world;
 
 pub use ambush::{Ambush, Wake};
 pub use damage::{Wrong, WrongAnswer};
+pub use request::Change;
 pub use run::{Failed, Life, Machine, Sim};
+pub use state::Weather;
 pub use store::SimStore;
 pub use trace::Trace;
-pub use world::{Change, Weather, World};
+pub use world::World;

@@ -10,8 +10,10 @@ use futures::task::{ArcWake, AtomicWaker, waker};
 use object_store::ObjectStore;
 use tokio::time::Instant;
 
+use super::request::Ask;
+use super::state::{START_MS, Weather};
 use super::trace::Trace;
-use super::world::{Ask, START_MS, Weather, World};
+use super::world::World;
 
 /// One life of an actor, from its start to its end or its crash.
 pub struct Life {
@@ -234,5 +236,12 @@ impl Sim {
         if tokio::time::timeout(Duration::from_secs(86_400), woken).await.is_err() {
             self.world.wake_all();
         }
+    }
+}
+
+impl World {
+    /// The life of somebody who is not part of the simulation.
+    pub fn outside(&self, seed: u64) -> Life {
+        Life { store: self.plain(), machine: Machine { world: self.clone(), actor: None }, number: 0, seed }
     }
 }

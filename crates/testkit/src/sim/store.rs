@@ -1,6 +1,7 @@
 //! The client through which an actor reaches the bucket of a simulation.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -13,7 +14,8 @@ use object_store::{
     PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
-use super::world::{Answer, Ask, World};
+use super::request::{Answer, Ask};
+use super::world::World;
 
 /// A client of a [`World`].
 #[derive(Debug, Clone)]
@@ -132,5 +134,17 @@ impl ObjectStore for SimStore {
 
     async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
         Err(missing("copy"))
+    }
+}
+
+impl World {
+    /// A client that is not part of the simulation: answered at once, never failed, and not in the trace.
+    pub fn plain(&self) -> Arc<dyn ObjectStore> {
+        Arc::new(SimStore { world: self.clone(), actor: None })
+    }
+
+    /// The client of an actor.
+    pub(super) fn client(&self, actor: usize) -> Arc<dyn ObjectStore> {
+        Arc::new(SimStore { world: self.clone(), actor: Some(actor) })
     }
 }

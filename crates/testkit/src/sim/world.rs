@@ -1,173 +1,21 @@
-//! The bucket, and the requests on their way to it.
+//! The bucket of a simulation, and what is asked of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use object_store::{Error, ObjectStore};
+use object_store::Error;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::ambush::{Ambush, Suspended};
 use super::damage::WrongAnswer;
 use super::fate::missing;
-use super::run::{Life, Machine};
-use super::store::SimStore;
+use super::request::{Answer, Ask, Change, UnderWay};
+use super::state::{Hesitation, START_MS, State, Weather};
 use super::trace::Trace;
 use crate::data::Rng;
-
-/// How often what goes wrong: so many times in 10,000 requests or steps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Weather {
-    /// A request fails and has no effect.
-    pub fails: u64,
-    /// A create or delete takes effect and is reported as failed.
-    pub fails_after: u64,
-    /// A request is never answered. It takes effect at once, later or never.
-    pub hangs: u64,
-    /// Steps at which an actor crashes.
-    pub crashes: u64,
-    /// Steps at which time passes although there are requests that could be answered.
-    pub delays: u64,
-    /// Steps at which a request that nobody waits for any more reaches the store.
-    pub late: u64,
-    /// Requests before which an actor becomes slow: for a while nothing of it is carried out unless there is nothing else.
-    pub freezes: u64,
-}
-
-impl Weather {
-    /// Nothing goes wrong.
-    pub const FINE: Self = Self { fails: 0, fails_after: 0, hangs: 0, crashes: 0, delays: 0, late: 0, freezes: 0 };
-    /// A store on a bad day.
-    pub const ROUGH: Self =
-        Self { fails: 150, fails_after: 100, hangs: 100, crashes: 40, delays: 150, late: 200, freezes: 300 };
-}
-
-/// An object that was created or deleted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
-    /// It is there now.
-    Created(String),
-    /// It is gone now.
-    Deleted(String),
-}
-
-/// What is asked of the bucket.
-#[derive(Debug, Clone)]
-pub(super) enum Ask {
-    Create(String, Bytes),
-    Put(String, Bytes),
-    Read(String),
-    /// The next names of a listing, after one.
-    Page(String, Option<String>),
-    Delete(String),
-    /// Nothing: a process is suspended.
-    Linger(u64),
-}
-
-impl Ask {
-    pub(super) fn has_effect(&self) -> bool {
-        matches!(self, Self::Create(..) | Self::Put(..) | Self::Delete(_))
-    }
-
-    pub(super) fn told(&self) -> String {
-        match self {
-            Self::Create(path, _) => format!("create {path}"),
-            Self::Put(path, _) => format!("put {path}"),
-            Self::Read(path) => format!("read {path}"),
-            Self::Page(folder, Some(after)) => format!("list {folder} after {after}"),
-            Self::Page(folder, None) => format!("list {folder}"),
-            Self::Delete(path) => format!("delete {path}"),
-            Self::Linger(_) => "goes on".to_owned(),
-        }
-    }
-
-    pub(super) fn path(&self) -> &str {
-        match self {
-            Self::Create(path, _)
-            | Self::Put(path, _)
-            | Self::Read(path)
-            | Self::Page(path, _)
-            | Self::Delete(path) => path,
-            Self::Linger(_) => "",
-        }
-    }
-}
-
-/// What the bucket answers.
-#[derive(Debug)]
-pub(super) enum Answer {
-    Done,
-    /// An object, and when it was created.
-    Bytes(Bytes, u64),
-    /// Names, sizes, and when they were created; and whether there are more.
-    Page(Vec<(String, u64, u64)>, bool),
-}
-
-pub(super) type Reply = oneshot::Sender<Result<Answer, Error>>;
-
-#[derive(Debug)]
-pub(super) struct UnderWay {
-    pub(super) actor: usize,
-    pub(super) ask: Ask,
-    /// `None` when no answer will come.
-    pub(super) reply: Option<Reply>,
-    /// Whether its actor was stopped before it already.
-    pub(super) has_waited: bool,
-}
-
-impl UnderWay {
-    /// Whether anybody waits for the answer.
-    pub(super) fn is_awaited(&self) -> bool {
-        self.reply.as_ref().is_some_and(|reply| !reply.is_closed())
-    }
-}
-
-/// When simulations begin, by the clock of the store: milliseconds since the epoch.
-pub(super) const START_MS: u64 = 1_900_000_000_000;
-
-/// An object.
-#[derive(Debug, Clone)]
-pub(super) struct Stored {
-    pub(super) bytes: Bytes,
-    pub(super) created_ms: u64,
-}
-
-#[derive(Debug)]
-pub(super) struct State {
-    pub(super) objects: BTreeMap<String, Stored>,
-    /// The store's clock.
-    pub(super) now_ms: u64,
-    pub(super) under_way: Vec<UnderWay>,
-    /// Answers that somebody waits for and that will not come.
-    pub(super) unanswered: Vec<Reply>,
-    pub(super) changes: Vec<Change>,
-    pub(super) suspended: Suspended,
-    pub(super) ambushes: Vec<Ambush>,
-    /// Requests that are answered wrongly.
-    pub(super) lies: Vec<WrongAnswer>,
-    pub(super) overwrites: bool,
-    pub(super) killed: Vec<String>,
-    /// What rotted: who is no part of the simulation does not see it.
-    pub(super) spoilt: BTreeSet<String>,
-    /// Creates of such names are under way twice, so often out of 100, and the second lands when the object is deleted.
-    pub(super) echoes: Option<(&'static str, u64)>,
-    pub(super) lands: Vec<String>,
-    pub(super) hesitates: Option<Hesitation>,
-    pub(super) rng: Rng,
-    pub(super) weather: Weather,
-    pub(super) trace: Trace,
-    pub(super) names: Vec<String>,
-}
-
-/// How much slower actors are before some requests.
-pub(super) struct Hesitation(pub(super) Box<dyn Fn(&str) -> u64 + Send>);
-
-impl std::fmt::Debug for Hesitation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hesitation").finish_non_exhaustive()
-    }
-}
 
 /// The bucket of a simulation, and what is under way to it. Clones are the same one.
 #[derive(Debug, Clone)]
@@ -195,21 +43,6 @@ impl World {
             trace: Trace::default(),
             names: Vec::new(),
         })))
-    }
-
-    /// A client that is not part of the simulation: answered at once, never failed, and not in the trace.
-    pub fn plain(&self) -> Arc<dyn ObjectStore> {
-        Arc::new(SimStore { world: self.clone(), actor: None })
-    }
-
-    /// The client of an actor.
-    pub(super) fn client(&self, actor: usize) -> Arc<dyn ObjectStore> {
-        Arc::new(SimStore { world: self.clone(), actor: Some(actor) })
-    }
-
-    /// The life of somebody who is not part of the simulation.
-    pub fn outside(&self, seed: u64) -> Life {
-        Life { store: self.plain(), machine: Machine { world: self.clone(), actor: None }, number: 0, seed }
     }
 
     /// The names of all objects, in order.
@@ -354,5 +187,43 @@ impl World {
         while !state.under_way.is_empty() {
             state.apply_late();
         }
+    }
+}
+
+/// What a store does that is not its promise.
+impl World {
+    /// The store loses an object.
+    pub fn lose(&self, name: &str) {
+        self.0.lock().lose(name);
+    }
+
+    /// The bytes of an object rot.
+    pub fn spoil(&self, name: &str) {
+        self.0.lock().spoil(name);
+    }
+
+    /// One request more is answered wrongly.
+    pub fn answer_wrongly(&self, answer: WrongAnswer) {
+        self.0.lock().lies.push(answer);
+    }
+
+    /// Whether each request that was to be answered wrongly was.
+    pub fn has_lied(&self) -> bool {
+        self.0.lock().lies.is_empty()
+    }
+
+    /// An actor crashes before it does anything else.
+    pub fn kill(&self, actor: &str) {
+        self.0.lock().killed.push(actor.to_owned());
+    }
+
+    /// So many creates out of 100 of names that begin like this are under way twice. The second lands when the object is deleted.
+    pub fn set_echoes(&self, begin: &'static str, percent: u64) {
+        self.0.lock().echoes = Some((begin, percent));
+    }
+
+    /// Whether a create replaces what is there.
+    pub fn set_overwrites(&self, overwrites: bool) {
+        self.0.lock().overwrites = overwrites;
     }
 }
