@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use larder_format::entry::{Entry, EntryKind};
-use rustix::fd::AsFd;
 use rustix::fs::FileType;
 
 use crate::directory::Directory;
-use crate::read::{FileReader, ReadError};
+use crate::read_error::ReadError;
 use crate::stat::{Follow, Stat};
 use crate::xattrs::{self, Place, XattrError};
 
@@ -55,13 +54,6 @@ impl Found {
         self.is_special_stream
     }
 
-    /// Opens a block device or FIFO to read its contents, and makes its entry a regular file. The
-    /// size of a FIFO is known only after [`FileReader::finish`]; opening one waits until something
-    /// writes to it.
-    pub fn open_special(&mut self) -> Result<FileReader, ReadError> {
-        FileReader::open_special(self)
-    }
-
     /// Makes an [`EntryKind::HardLink`] an entry of its own again, for when the entry it points to
     /// is missing from the version. Any other kind stays as it is.
     pub fn unlink(&mut self) -> Result<(), ReadError> {
@@ -91,15 +83,6 @@ impl Found {
         attributes.problems
     }
 
-    /// Reads the extended attributes of the opened file: cheaper than [`Found::complete`], and
-    /// certain to be those of the file whose contents are read. Returns the errors of attributes
-    /// that could not be read.
-    pub fn complete_from(&mut self, reader: &FileReader) -> Vec<XattrError> {
-        let attributes = xattrs::read(&Place::Open(reader.as_fd()), &self.entry.path);
-        self.entry.xattrs = attributes.found;
-        attributes.problems
-    }
-
     /// Uses the result of a later look at the same name.
     pub(crate) fn refresh(&mut self, stat: Stat, kind: EntryKind) {
         if (stat.uid, stat.gid) != (self.stat.uid, self.stat.gid) {
@@ -116,16 +99,5 @@ impl Found {
         self.entry.atime = self.entry.atime.map(|_| stat.atime);
         self.entry.inode = stat.id.inode;
         self.stat = stat;
-    }
-
-    /// Opens a regular file for reading and updates the entry: metadata, size and holes are those
-    /// of the open file. So the entry and the bytes agree even if the file changed since the walk.
-    ///
-    /// Never hangs and never follows a link: should something else have taken the file's place,
-    /// that is an error. (Programs that save a file may replace it by another regular file. That
-    /// one is read instead, unless the entry may be the target of hard links.) A hard link must go
-    /// through [`Found::unlink`] first.
-    pub fn open(&mut self) -> Result<FileReader, ReadError> {
-        FileReader::open(self)
     }
 }

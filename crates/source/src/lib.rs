@@ -26,12 +26,15 @@ mod glob;
 mod links;
 mod owners;
 mod path_text;
+mod read_error;
 mod stat;
 
 pub mod exclude;
 pub mod files_from;
 pub mod found;
 pub mod item;
+#[cfg(test)]
+mod kind_tests;
 pub mod pattern_file;
 pub mod read;
 pub mod roots;
@@ -47,7 +50,8 @@ pub use item::{Item, Problem, SkipReason, WalkError};
 pub use owners::Owners;
 pub use path_text::PathText;
 pub use pattern_file::{PatternFileError, parse_patterns};
-pub use read::{Change, Elsewhere, FileReader, Finished, ReadError};
+pub use read::{Change, Elsewhere, FileReader, Finished};
+pub use read_error::ReadError;
 pub use roots::{Roots, RootsError};
 pub use stream::{CommandError, CommandStopper, CommandStream, StreamNameError, stream_entries};
 pub use walk::{Walk, WalkOptions};

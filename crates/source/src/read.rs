@@ -12,7 +12,6 @@
 //! Not here: buffers. 256 KiB to 8 MiB a call is a good size. Small files need one call, as long as
 //! the buffer has room for one byte more than the file.
 
-use std::io;
 use std::sync::Arc;
 
 use larder_format::entry::{Entry, EntryKind, Extent};
@@ -23,64 +22,12 @@ use thiserror::Error;
 
 use crate::extents::data_extents;
 use crate::found::Found;
-use crate::path_text::PathText;
+use crate::read_error::ReadError;
 use crate::stat::{Follow, Stat};
+use crate::xattrs::{self, Place, XattrError};
 
 /// From this size on the kernel is told that the file is read from front to back.
 const ADVISE_MIN: u64 = 1 << 20;
-
-/// Why a file could not be read. Nothing of it, or not all of it, is in the version.
-#[derive(Debug, Error)]
-pub enum ReadError {
-    /// It is gone.
-    #[error("/{}: vanished before it was read", PathText(.path))]
-    Vanished {
-        /// Path of the entry.
-        path: Vec<u8>,
-    },
-    /// Something else is in its place.
-    #[error("/{}: was replaced before it was read", PathText(.path))]
-    Replaced {
-        /// Path of the entry.
-        path: Vec<u8>,
-    },
-    /// The entry has no contents of its own.
-    #[error("/{}: is not a regular file", PathText(.path))]
-    NotAFile {
-        /// Path of the entry.
-        path: Vec<u8>,
-    },
-    /// It could not be opened.
-    #[error("cannot open /{}: {source}", PathText(.path))]
-    Open {
-        /// Path of the entry.
-        path: Vec<u8>,
-        /// The message of the system.
-        source: io::Error,
-    },
-    /// It could not be read from some point on.
-    #[error("cannot read /{} at byte {offset}: {source}", PathText(.path))]
-    Read {
-        /// Path of the entry.
-        path: Vec<u8>,
-        /// Where in the file.
-        offset: u64,
-        /// The message of the system.
-        source: io::Error,
-    },
-}
-
-impl ReadError {
-    pub(crate) fn open(path: &[u8], error: Errno) -> Self {
-        let path = path.to_vec();
-        match error {
-            Errno::NOENT => Self::Vanished { path },
-            // A symlink, a socket or a device without driver where a regular file was.
-            Errno::LOOP | Errno::NXIO | Errno::NODEV => Self::Replaced { path },
-            error => Self::Open { path, source: error.into() },
-        }
-    }
-}
 
 /// How a file changed while it was read. The bytes that were read are in the version, but may be a
 /// mixture of old and new.
@@ -165,6 +112,35 @@ enum Way {
     Seekable,
     /// One after the other, until there are no more.
     Stream,
+}
+
+impl Found {
+    /// Opens a regular file for reading and updates the entry: metadata, size and holes are those
+    /// of the open file. So the entry and the bytes agree even if the file changed since the walk.
+    ///
+    /// Never hangs and never follows a link: should something else have taken the file's place,
+    /// that is an error. (Programs that save a file may replace it by another regular file. That
+    /// one is read instead, unless the entry may be the target of hard links.) A hard link must go
+    /// through [`Found::unlink`] first.
+    pub fn open(&mut self) -> Result<FileReader, ReadError> {
+        FileReader::open(self)
+    }
+
+    /// Opens a block device or FIFO to read its contents, and makes its entry a regular file. The
+    /// size of a FIFO is known only after [`FileReader::finish`]; opening one waits until something
+    /// writes to it.
+    pub fn open_special(&mut self) -> Result<FileReader, ReadError> {
+        FileReader::open_special(self)
+    }
+
+    /// Reads the extended attributes of the opened file: cheaper than [`Found::complete`], and
+    /// certain to be those of the file whose contents are read. Returns the errors of attributes
+    /// that could not be read.
+    pub fn complete_from(&mut self, reader: &FileReader) -> Vec<XattrError> {
+        let attributes = xattrs::read(&Place::Open(reader.as_fd()), &self.entry.path);
+        self.entry.xattrs = attributes.found;
+        attributes.problems
+    }
 }
 
 impl FileReader {

@@ -20,7 +20,7 @@ use object_store::client::{
 use object_store::{ClientOptions, HeaderValue};
 use url::form_urlencoded;
 
-use crate::error::StoreErrorKind;
+use crate::error_kind::StoreErrorKind;
 
 use listing::{Asked, Dialect, ListingProblem};
 

@@ -22,7 +22,7 @@ use larder_format::key_file;
 use larder_format::names;
 use larder_format::seal::{Keys, MasterKey};
 
-use crate::keyring::read_key;
+use crate::key_object::read_key;
 use crate::repository::{Entropy, Repository, RepositoryError};
 use crate::{Store, StoreError, StoreErrorKind};
 

@@ -12,7 +12,7 @@ use larder_format::ids::ContainerId;
 use larder_format::{DecodeError, names};
 use tokio::sync::Semaphore;
 
-use crate::error::StoreErrorKind;
+use crate::error_kind::StoreErrorKind;
 use crate::repository::{Repository, RepositoryError};
 
 /// A container's tables and as much of its frames as was read.

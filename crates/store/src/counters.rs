@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use futures::StreamExt;
 
-use crate::error::{StoreError, StoreErrorKind, StoreOp};
+use crate::error::{StoreError, StoreOp};
+use crate::error_kind::StoreErrorKind;
 use crate::layer::{Call, Layer, Listing, Reply, Request};
 
 /// Names that a store returns for one request for a listing. Some return more; then the count is

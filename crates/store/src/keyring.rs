@@ -6,12 +6,13 @@
 
 use larder_format::config::UnverifiedConfig;
 use larder_format::ids::KeyId;
-use larder_format::key_file::{self, KEY_MAX, KeyFields, PaperError};
+use larder_format::key_file::{self, KeyFields, PaperError};
 use larder_format::seal::Keys;
 use larder_format::{DecodeError, ErrorKind, names};
 use subtle::ConstantTimeEq;
 
 use crate::config::{estimated, genuine_copy, is_replaceable, read_config};
+use crate::key_object::{read_key, unwrap_off_thread};
 use crate::repository::{Entropy, Repository, RepositoryError, random};
 use crate::{Store, StoreError, StoreErrorKind, StoreOp};
 
@@ -109,7 +110,7 @@ impl Repository {
         for id in ids.into_iter().take(KEYS_TRIED_MAX) {
             let Some(bytes) = read_key(&self.store, id).await? else { continue };
             let repository = self.config.repository;
-            let unwrapped = crate::repository::unwrap_off_thread(bytes, password, id, repository).await;
+            let unwrapped = unwrap_off_thread(bytes, password, id, repository).await;
             if unwrapped.is_ok_and(|master| bool::from(master.0.ct_eq(&self.master.0))) {
                 return Ok(Some(id));
             }
@@ -160,15 +161,6 @@ impl Repository {
     /// The paper form of the master key: restores access without the `keys/` objects.
     pub fn paper_key(&self) -> Vec<String> {
         key_file::to_paper(&self.master, self.config.repository)
-    }
-}
-
-/// Reads a key object; `None` when it is not there (any more).
-pub(crate) async fn read_key(store: &Store, id: KeyId) -> Result<Option<bytes::Bytes>, StoreError> {
-    match store.get_sound(&names::key(id), KEY_MAX, |bytes| key_file::read_fields(bytes).is_ok()).await {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind == StoreErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
     }
 }
 

@@ -16,9 +16,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 
-use crate::error::{Oversized, ShortRead, StoreError, StoreErrorKind, StoreOp};
-use crate::limit::Bandwidth;
-use crate::stall_timeout::Watch;
+use crate::bandwidth::Bandwidth;
+use crate::error::{Oversized, ShortRead, StoreError, StoreOp};
+use crate::error_kind::StoreErrorKind;
+use crate::watch::Watch;
 
 /// An object as a listing shows it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

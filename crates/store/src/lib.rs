@@ -13,6 +13,7 @@
 
 pub mod accounts;
 mod answers;
+mod bandwidth;
 pub mod byte_lru;
 mod cache;
 pub mod catalog;
@@ -22,16 +23,22 @@ pub mod conformance;
 pub mod container_reader;
 mod counters;
 mod error;
+mod error_kind;
 pub mod forget_marks;
 pub mod jobs;
+mod key_object;
 pub mod keyring;
+#[cfg(test)]
+mod kind_tests;
 mod layer;
 mod limit;
 mod local;
 mod location;
 mod name;
 pub mod newest_versions;
+mod not_a_file;
 mod open;
+mod opening;
 mod options;
 pub mod pins;
 pub mod presence;
@@ -46,9 +53,11 @@ pub mod survey;
 mod tail_cache;
 mod unlisted;
 mod waiting;
+mod watch;
 
 pub use counters::StoreStats;
-pub use error::{Oversized, ServerFailure, ShortRead, StoreError, StoreErrorKind, StoreOp};
+pub use error::{Oversized, ServerFailure, ShortRead, StoreError, StoreOp};
+pub use error_kind::StoreErrorKind;
 pub use layer::{Created, Listed};
 pub use location::{LOCATION_FORMS, Location, LocationError, LocationProblem};
 pub use open::{Environment, names_variable};

@@ -37,10 +37,11 @@ use bytes::Bytes;
 use larder_format::names;
 
 use self::blocks::Buffers;
-pub(crate) use self::root::NotAFile;
 use self::root::Root;
-use crate::error::{ShortRead, StoreError, StoreErrorKind, StoreOp};
+use crate::error::{ShortRead, StoreError, StoreOp};
+use crate::error_kind::StoreErrorKind;
 use crate::layer::{Call, Created, Layer, Listing, ReadRange, Reply, Request, WrongSize};
+use crate::not_a_file::NotAFile;
 
 /// The pieces in which a limit on downloads counts read bytes.
 const PIECE: usize = 64 << 10;

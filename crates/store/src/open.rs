@@ -19,7 +19,8 @@ use std::sync::atomic::AtomicBool;
 use object_store::memory::InMemory;
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 
-use crate::error::{StoreError, StoreErrorKind, StoreOp};
+use crate::error::{StoreError, StoreOp};
+use crate::error_kind::StoreErrorKind;
 use crate::layer::Layer;
 use crate::local::LocalFolder;
 use crate::location::Location;

@@ -19,7 +19,8 @@ use object_store::{
     GetOptions, GetRange, GetResult, GetResultPayload, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
 };
 
-use crate::error::{ShortRead, StoreError, StoreErrorKind, StoreOp};
+use crate::error::{ShortRead, StoreError, StoreOp};
+use crate::error_kind::StoreErrorKind;
 use crate::layer::{Call, Created, Layer, Listed, Listing, ReadRange, Reply, Request};
 use crate::name;
 

@@ -28,7 +28,8 @@ use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::error::{StoreError, StoreErrorKind, StoreOp};
+use crate::error::{StoreError, StoreOp};
+use crate::error_kind::StoreErrorKind;
 use crate::layer::{Call, Created, Layer, Listed, Listing, ReadRange, Reply, Request};
 use crate::options::StoreOptions;
 use crate::waiting::Waiting;

@@ -1,12 +1,10 @@
 //! The rules of the safety protocol by name, as `docs/concurrency.md` states them, and the switch
 //! that breaks one.
 //!
-//! Code asks [`Repository::keeps`] at the place where a rule is kept. Without the feature
-//! `breakable-rules` the answer is the constant `true`, and the question costs nothing. Tests turn
-//! the feature on and take one rule away, to show that the simulation finds the loss which the rule
-//! prevents. No released program has the feature.
-
-use crate::Repository;
+//! Code asks [`Repository::keeps`](crate::Repository::keeps) at the place where a rule is kept.
+//! Without the feature `breakable-rules` the answer is the constant `true`, and the question costs
+//! nothing. Tests turn the feature on and take one rule away, to show that the simulation finds the
+//! loss which the rule prevents. No released program has the feature.
 
 /// One rule of the protocol. Every variant is documented in `docs/concurrency.md` with the loss
 /// that it prevents.
@@ -138,44 +136,4 @@ pub enum Rule {
     HighestAfterWin,
     /// A series is not arranged while a manifest of it counts that is not in the index.
     UnsettledLeft,
-}
-
-#[cfg(feature = "breakable-rules")]
-impl Repository {
-    /// Whether a rule holds.
-    pub fn keeps(&self, rule: Rule) -> bool {
-        !self.broken.contains(&rule)
-    }
-
-    /// The same repository without one rule. For tests.
-    pub fn without_rule(&self, rule: Rule) -> Self {
-        let mut without = self.clone();
-        without.broken.push(rule);
-        without
-    }
-
-    /// The same repository, with containers that are full at this number of bytes. For tests.
-    pub fn with_container_payload(&self, bytes: usize) -> Self {
-        Self { container_payload: Some(bytes), ..self.clone() }
-    }
-
-    /// Payload bytes of a full container, where tests ask for others than usual.
-    pub fn container_payload(&self) -> Option<usize> {
-        self.container_payload
-    }
-}
-
-#[cfg(not(feature = "breakable-rules"))]
-impl Repository {
-    /// Whether a rule holds: always.
-    #[inline(always)]
-    pub fn keeps(&self, _rule: Rule) -> bool {
-        true
-    }
-
-    /// Payload bytes of a full container, where tests ask for others than usual: nowhere.
-    #[inline(always)]
-    pub fn container_payload(&self) -> Option<usize> {
-        None
-    }
 }

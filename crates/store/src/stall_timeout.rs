@@ -13,18 +13,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::error::{StoreError, StoreErrorKind, StoreOp, TimedOut};
+use crate::error::{StoreError, StoreOp, TimedOut};
+use crate::error_kind::StoreErrorKind;
 use crate::layer::{Call, Layer, Listing, Reply, Request};
 use crate::waiting::Waiting;
+use crate::watch::Watch;
 
 /// Bytes a second that an upload is expected to reach at its first attempt.
 const UPLOAD_PACE: u64 = 64 << 10;
-
-/// Fewer bytes of a body than these within the time for an attempt are no progress.
-const PROGRESS: usize = 1 << 10;
 
 /// The same after the end of waiting: a nearly finished request may finish.
 const LAST_UPLOAD_PACE: u64 = 2 << 20;
@@ -34,43 +32,6 @@ const SLOW_UPLOAD_PACE: u64 = 512 << 10;
 
 /// Attempts after which the time for an upload no longer doubles.
 const DOUBLINGS_MAX: u32 = 5;
-
-/// When an attempt last got on.
-#[derive(Debug)]
-pub(crate) struct Watch(Mutex<State>);
-
-#[derive(Debug)]
-struct State {
-    last: Instant,
-    /// Bytes that came since, too few to count as progress.
-    bytes: usize,
-    paused: bool,
-}
-
-impl Watch {
-    fn start() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State { last: Instant::now(), bytes: 0, paused: false })))
-    }
-
-    /// Bytes have come.
-    pub(crate) fn tick(&self, bytes: usize) {
-        let mut state = self.0.lock();
-        state.bytes = state.bytes.saturating_add(bytes);
-        if state.bytes >= PROGRESS || state.paused {
-            *state = State { last: Instant::now(), bytes: 0, paused: false };
-        }
-    }
-
-    /// We are the ones who wait, until the next tick.
-    pub(crate) fn pause(&self) {
-        self.0.lock().paused = true;
-    }
-
-    fn quiet_since(&self) -> Instant {
-        let state = self.0.lock();
-        if state.paused { Instant::now() } else { state.last }
-    }
-}
 
 /// The layer that ends stalled requests.
 #[derive(Debug)]
@@ -186,6 +147,7 @@ impl Layer for Patience {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watch::PROGRESS;
 
     /// A body of 20 bytes a second would be read for hours.
     #[tokio::test(start_paused = true)]

@@ -28,7 +28,8 @@ use object_store::ObjectStore;
 
 use crate::cache::Cached;
 use crate::counters::{Counted, Counters, StoreStats};
-use crate::error::{StoreError, StoreErrorKind, StoreOp};
+use crate::error::{StoreError, StoreOp};
+use crate::error_kind::StoreErrorKind;
 use crate::layer::{Call, Created, Layer, Listed, ReadRange, Reply, Request};
 use crate::limit::Limited;
 use crate::location::Location;

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, future, stream};
 
 use super::{CheckFailure, Extent, Guarantee};
-use crate::error::{StoreError, StoreErrorKind};
+use crate::error::StoreError;
+use crate::error_kind::StoreErrorKind;
 use crate::name;
 use crate::store::Store;
 

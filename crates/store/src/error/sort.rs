@@ -12,9 +12,10 @@ use std::io;
 use rustix::io::Errno;
 
 use crate::answers::AnswerProblem;
-use crate::local::NotAFile;
+use crate::error_kind::StoreErrorKind;
+use crate::not_a_file::NotAFile;
 
-use super::{ServerFailure, ShortRead, StoreErrorKind};
+use super::{ServerFailure, ShortRead};
 
 /// Credentials were to come from the machine itself, and did not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

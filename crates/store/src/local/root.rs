@@ -25,6 +25,8 @@ use parking_lot::Mutex;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
+use crate::not_a_file::NotAFile;
+
 /// Attempts at a resolution that the kernel abandons because of renames elsewhere.
 const RESOLVE_ATTEMPTS: u32 = 16;
 
@@ -207,36 +209,4 @@ pub(super) fn is_removed(folder: impl AsFd) -> io::Result<bool> {
 /// Splits a name into its folder (empty: the repository's own) and its last part.
 pub(super) fn split(name: &str) -> (&str, &str) {
     name.rsplit_once('/').unwrap_or(("", name))
-}
-
-/// Something other than a regular file is in an object's place.
-#[derive(Debug, Clone, Copy, thiserror::Error)]
-#[error("{0} lies in its place")]
-pub(crate) struct NotAFile(&'static str);
-
-impl NotAFile {
-    pub(super) fn new(found: FileType) -> Self {
-        Self(match found {
-            FileType::Directory => "a folder",
-            FileType::Symlink => "a symbolic link, which is not followed,",
-            FileType::Fifo => "a named pipe",
-            FileType::Socket => "a socket",
-            FileType::CharacterDevice | FileType::BlockDevice => "a device",
-            _ => "something that is not a file",
-        })
-    }
-}
-
-impl NotAFile {
-    /// Whether an error says that there is a folder.
-    pub(super) fn is_folder(error: &io::Error) -> bool {
-        let found = error.get_ref().and_then(|inner| inner.downcast_ref::<Self>());
-        found.is_some_and(|found| found.0 == Self::new(FileType::Directory).0)
-    }
-}
-
-impl From<NotAFile> for io::Error {
-    fn from(found: NotAFile) -> Self {
-        Self::other(found)
-    }
 }

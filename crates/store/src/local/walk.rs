@@ -24,10 +24,12 @@ use larder_format::names;
 use rustix::fs::{AtFlags, Dir, FileType, Stat};
 use rustix::io::Errno;
 
-use super::root::{NotAFile, Root, open_folder_in};
-use crate::error::{StoreError, StoreErrorKind, StoreOp};
+use super::root::{Root, open_folder_in};
+use crate::error::{StoreError, StoreOp};
+use crate::error_kind::StoreErrorKind;
 use crate::layer::{Listed, Listing};
 use crate::name;
+use crate::not_a_file::NotAFile;
 
 /// Objects looked up in one visit to a blocking thread.
 const BATCH: usize = 1024;

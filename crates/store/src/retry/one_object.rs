@@ -17,7 +17,8 @@ use larder_format::names;
 use tokio::time::Instant;
 
 use super::{OBJECT_DEADLINE, Retry};
-use crate::error::{ServerFailure, StoreError, StoreErrorKind};
+use crate::error::{ServerFailure, StoreError};
+use crate::error_kind::StoreErrorKind;
 use crate::layer::{Call, ReadRange, Reply, Request};
 
 /// How often an object must fail while the configuration can be read.

@@ -1,0 +1,204 @@
+//! Making a repository, and opening one with a password or with its master key.
+//!
+//! Invariants
+//! * Nothing but the configuration and the keys is read before the password is proved, and nothing
+//!   is written.
+//! * `init` writes the first key before the configuration: a crash between leaves a folder that is
+//!   not yet a repository.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use larder_format::config::{Config, UnverifiedConfig};
+use larder_format::key_file::{KeyFields, UnwrapError};
+use larder_format::seal::{Keys, MasterKey};
+use larder_format::{DecodeError, names};
+
+use crate::config::{Candidate, Candidates, candidates, first_object, genuine_copy, is_replaceable, read_config};
+use crate::key_object::unwrap_off_thread;
+use crate::keyring::KEYS_TRIED_MAX;
+use crate::repository::{Entropy, Repository, RepositoryError, exists, random};
+use crate::{Store, StoreErrorKind};
+
+impl Repository {
+    /// Makes a repository with one key. `fields.salt` is drawn here.
+    pub async fn init(
+        store: Store,
+        config: Config,
+        password: &[u8],
+        fields: KeyFields,
+        entropy: Arc<dyn Entropy>,
+    ) -> Result<Self, RepositoryError> {
+        let location = store.to_string();
+        if exists(&store, names::CONFIG).await? {
+            return Err(RepositoryError::AlreadyARepository { location });
+        }
+        if let Some(name) = first_object(&store).await? {
+            return Err(RepositoryError::ConfigMissing { location, name });
+        }
+        let master = MasterKey(random(&*entropy)?);
+        let keys = Keys::derive(&master);
+        let config_bytes = Bytes::from(config.encode(&keys)?);
+        let repository = Self::new(store, master, keys, config, entropy);
+        let key = names::key(repository.add_key(password, fields).await?);
+        match repository.store.create(names::CONFIG, config_bytes.clone()).await {
+            Ok(_) => {}
+            Err(error) if error.kind == StoreErrorKind::AlreadyExists => {
+                // A parallel `init` won, and this key opens nothing.
+                if let Err(error) = repository.store.delete(&key).await {
+                    tracing::info!(%error, key, "the key of a lost `init` stays; `larder key list` marks it");
+                }
+                return Err(RepositoryError::AlreadyARepository { location });
+            }
+            Err(error) => return Err(error.into()),
+        }
+        match repository.store.create_again(names::CONFIG, config_bytes).await {
+            Ok(_) => Ok(repository),
+            Err(error) => {
+                if error.kind == StoreErrorKind::Unconditional {
+                    for name in [names::CONFIG, &key] {
+                        if let Err(error) = repository.store.delete(name).await {
+                            tracing::info!(%error, name, "stays on a store that cannot be used");
+                        }
+                    }
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Opens a repository with a password. Reads only.
+    ///
+    /// One object under `keys/` that is no key, or a key of something else, does not keep the
+    /// others from being tried.
+    pub async fn open(store: Store, password: &[u8], entropy: Arc<dyn Entropy>) -> Result<Self, RepositoryError> {
+        let config = match read_config(&store).await {
+            Ok(config) => Ok(config),
+            Err(error) if is_replaceable(&error) => Err(error),
+            Err(error) => return Err(error),
+        };
+        let Candidates { found, mut unreadable, mut first_unreadable } = candidates(&store).await?;
+        let (mut keys, mut untried) = (0, 0);
+        let mut refuted = None;
+        // Those of a parallel `init` that lost are no keys of this repository.
+        let is_ours = |candidate: &Candidate| match (&config, &candidate.copy) {
+            (Ok(config), Some(copy)) => copy.is_twin_of(config),
+            (Err(_), copy) => copy.is_some(),
+            (Ok(_), None) => true,
+        };
+        for Candidate { id, bytes, copy } in found.into_iter().filter(is_ours) {
+            if keys == KEYS_TRIED_MAX {
+                untried += 1;
+                continue;
+            }
+            let named = copy.as_ref().or(config.as_ref().ok());
+            let Some(repository) = named.map(UnverifiedConfig::claimed_repository) else { continue };
+            let error = match unwrap_off_thread(bytes, password, id, repository).await {
+                Ok(master) => {
+                    let opened = Self::with_master_or_copy(&store, &config, copy, master, &entropy);
+                    match opened {
+                        Ok(opened) => return Ok(opened),
+                        Err(error) => error,
+                    }
+                }
+                Err(UnwrapError::WrongPassword) => {
+                    keys += 1;
+                    continue;
+                }
+                Err(UnwrapError::Damaged(source)) => {
+                    let name = names::key(id);
+                    let fits = matches!(source, DecodeError::NotAuthentic { .. });
+                    let error = RepositoryError::Damaged { name, source };
+                    if !fits {
+                        unreadable += 1;
+                        first_unreadable.get_or_insert(error);
+                        continue;
+                    }
+                    error
+                }
+            };
+            // The password is right, but not the data that it opened: this key or the configuration
+            // is damaged or forged.
+            keys += 1;
+            refuted.get_or_insert(error);
+        }
+        Err(match (refuted, first_unreadable, config) {
+            (Some(error), _, _) => error,
+            // Without a configuration and without a copy nothing was tried.
+            (None, _, Err(error)) if keys == 0 => error,
+            (None, Some(error), _) if keys == 0 => error,
+            (None, None, _) if keys == 0 => RepositoryError::NoKeys,
+            _ => RepositoryError::WrongPassword { keys, unreadable, untried },
+        })
+    }
+
+    /// Opens a repository with its master key, from a paper key.
+    pub async fn open_with_master(
+        store: Store,
+        master: MasterKey,
+        entropy: Arc<dyn Entropy>,
+    ) -> Result<Self, RepositoryError> {
+        let config = match read_config(&store).await {
+            Ok(config) => Ok(config),
+            Err(error) if is_replaceable(&error) => Err(error),
+            Err(error) => return Err(error),
+        };
+        let error = match Self::with_master_or_copy(&store, &config, None, master.clone(), &entropy) {
+            Ok(opened) => return Ok(opened),
+            Err(error) => error,
+        };
+        match genuine_copy(&store, &Keys::derive(&master), None).await? {
+            Some(copy) => Ok(Self::in_place_of_config(store, master, copy, error, entropy)),
+            None => Err(error),
+        }
+    }
+
+    /// Opens with the configuration, or else with its copy. The master key proves one of them.
+    fn with_master_or_copy(
+        store: &Store,
+        config: &Result<UnverifiedConfig, RepositoryError>,
+        copy: Option<UnverifiedConfig>,
+        master: MasterKey,
+        entropy: &Arc<dyn Entropy>,
+    ) -> Result<Self, RepositoryError> {
+        let error = match config {
+            Ok(config) => match Self::with_master(store.clone(), config.clone(), master.clone(), entropy.clone()) {
+                Ok(opened) => return Ok(opened),
+                Err(error) => error,
+            },
+            Err(RepositoryError::NotARepository { location }) => {
+                RepositoryError::NotARepository { location: location.clone() }
+            }
+            Err(error) => RepositoryError::ConfigUnusable { reason: chain(error) },
+        };
+        match copy.and_then(|copy| copy.verify(&Keys::derive(&master)).ok()) {
+            Some(copy) => Ok(Self::in_place_of_config(store.clone(), master, copy, error, entropy.clone())),
+            None => Err(error),
+        }
+    }
+
+    fn with_master(
+        store: Store,
+        config: UnverifiedConfig,
+        master: MasterKey,
+        entropy: Arc<dyn Entropy>,
+    ) -> Result<Self, RepositoryError> {
+        let keys = Keys::derive(&master);
+        let config = config.verify(&keys).map_err(RepositoryError::damaged(names::CONFIG))?;
+        Ok(Self::new(store, master, keys, config, entropy))
+    }
+}
+
+/// An error and its sources in one line.
+fn chain(error: &RepositoryError) -> String {
+    let mut text = error.to_string();
+    let mut next = std::error::Error::source(error);
+    while let Some(source) = next {
+        let more = source.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        next = source.source();
+    }
+    text
+}
