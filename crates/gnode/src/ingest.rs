@@ -27,7 +27,7 @@ use larder_index::{Containers, Draft, IndexError, IndexPass, LookupOptions, Stre
 use larder_store::RepositoryError;
 
 pub use listing::ingest;
-pub use sweep::{Swept, compact, is_worth_a_sweep, sweep};
+pub use sweep::{Swept, is_worth_a_sweep, merge_tables, sweep};
 
 use larder_format::index_tables::{ContainerState, StreamKey};
 
@@ -108,7 +108,7 @@ pub fn follow(
     if is_worth_a_sweep(draft, known.chunks) {
         draft.manifest.head.statistics.chunks = sweep(pass, draft, &known.numbers)?.chunks;
     }
-    compact(draft)?;
+    merge_tables(draft)?;
     Ok(ingested)
 }
 

@@ -17,7 +17,7 @@ use larder_format::index_manifest::{RunRef, Table};
 use larder_format::index_tables::{ChunkKey, ChunkPlace};
 use larder_format::key_file::{KdfCost, KeyFields};
 use larder_index::{
-    Chunks, Compaction, Cursor, Draft, IndexError, IndexIo, IndexPass, LookupOptions, PassRuns, TableView, in_parallel,
+    Chunks, Cursor, Draft, IndexError, IndexIo, IndexPass, LookupOptions, MergePlan, PassRuns, TableView, in_parallel,
 };
 use larder_store::repository::SystemEntropy;
 use larder_store::{Location, Repository, Store, StoreOptions};
@@ -147,8 +147,8 @@ fn main() -> Result<(), Failure> {
         bytes as f64 / entries as f64
     );
     measure_reads(&io, &runtime, &runs, entries, threads)?;
-    let plan = Compaction::full(&runs).ok_or("nothing to merge")?;
-    measured("all four runs merged", entries, || Ok(draft.carry_out(Table::Chunks, &plan, 0..=u64::MAX)?))?;
+    let plan = MergePlan::full(&runs).ok_or("nothing to merge")?;
+    measured("all four runs merged", entries, || Ok(draft.merge_planned(Table::Chunks, &plan, 0..=u64::MAX)?))?;
     println!("{} objects after the merge", draft.manifest.runs.len());
     measure_reads(&io, &runtime, &draft.manifest.runs, entries, threads)
 }

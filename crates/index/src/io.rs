@@ -1,4 +1,4 @@
-//! The common means of reading and writing, and opening the objects of runs.
+//! Opening the objects of runs.
 
 use std::sync::Arc;
 
@@ -10,20 +10,7 @@ use larder_format::run::{Filter, RunIndex};
 use larder_store::Repository;
 
 use crate::error::{IndexError, damaged};
-use crate::executor::Executor;
 use crate::layout::layout_of;
-
-/// The repository, and how to wait for requests to it. Cheap to clone.
-///
-/// Functions here that are not async block, and so must not be called on a thread that polls
-/// futures ([`Executor`](crate::Executor)).
-#[derive(Debug, Clone)]
-pub struct IndexIo {
-    /// The repository.
-    pub repository: Repository,
-    /// Waits for requests.
-    pub executor: Executor,
-}
 
 /// Reads the end of an object: fences and trailer, and if asked for, the filter, in one request.
 pub(crate) async fn open_run(

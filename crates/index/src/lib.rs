@@ -10,16 +10,19 @@
 //! Above this crate: `job`, which shares its executor, `gnode`, and `reader` and `lnode` for
 //! look-ups. Below: `store`, `format`.
 
-mod compaction;
 mod current;
 mod cursor;
+mod draft;
 mod error;
 mod executor;
 mod io;
+#[cfg(test)]
+mod kind_tests;
 mod layout;
 mod lookup;
 mod mark;
 mod merge;
+mod merge_plan;
 mod partition;
 mod pass;
 mod publish;
@@ -30,17 +33,17 @@ pub mod tables;
 mod verify;
 mod writer;
 
-pub use compaction::{Compaction, TIER_RATIO};
 pub use current::{Current, State, Turn};
 pub use cursor::Cursor;
+pub use draft::Draft;
 pub use error::IndexError;
-pub use executor::{Executor, Task};
-pub use io::IndexIo;
+pub use executor::{Executor, IndexIo, Task};
 pub use layout::layout_of;
 pub use lookup::{LookupCost, LookupOptions, SortedLookup, TableReader};
 pub use merge::{Merge, Tombstones};
+pub use merge_plan::{MergePlan, TIER_RATIO};
 pub use partition::{in_parallel, partitions};
-pub use pass::{Draft, IndexPass};
+pub use pass::IndexPass;
 pub use publish::{Published, publish};
 pub use scan::{Readahead, RunScan};
 pub use snapshot::{FaultyIndex, IndexSnapshot, Newest};

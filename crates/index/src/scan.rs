@@ -18,8 +18,9 @@ use tokio::sync::mpsc;
 
 use crate::cursor::{BlockCursor, BlockPart, BlockSource, Cursor};
 use crate::error::{IndexError, damaged};
+use crate::executor::IndexIo;
 use crate::executor::{Executor, Task};
-use crate::io::{IndexIo, open_run};
+use crate::io::open_run;
 
 /// How much a scan fetches ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -24,7 +24,7 @@ use larder_format::{DecodeError, EncodeError};
 
 use crate::cursor::Cursor;
 use crate::error::IndexError;
-use crate::io::IndexIo;
+use crate::executor::IndexIo;
 use crate::layout::layout_of;
 use crate::lookup::{LookupCost, LookupOptions, SortedLookup, TableReader};
 use crate::merge::{Merge, Tombstones};

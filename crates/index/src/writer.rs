@@ -11,8 +11,8 @@ use larder_store::{Created, StoreError};
 
 use crate::cursor::Cursor;
 use crate::error::IndexError;
+use crate::executor::IndexIo;
 use crate::executor::Task;
-use crate::io::IndexIo;
 use crate::layout::layout_of;
 
 /// Size at which an object of a run is closed. Smaller costs requests and rows of the manifest.

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use larder_format::ids::ByteCount;
 use larder_format::index_manifest::{RunRef, Table};
 use larder_format::run::prefix;
-use larder_index::{Compaction, Cursor, LookupOptions, SortedLookup, Tombstones, verify_run};
+use larder_index::{Cursor, LookupOptions, MergePlan, SortedLookup, Tombstones, verify_run};
 use larder_store::CacheOptions;
 use proptest::prelude::*;
 use support::*;
@@ -18,21 +18,21 @@ enum Step {
     /// A run of these changes: number of the key, and its value unless it is removed.
     Write(Vec<(u16, Option<u8>)>),
     /// Runs are merged as a plan says, for a part of the keys.
-    Compact { first: u64, last: u64 },
+    Merge { first: u64, last: u64 },
     /// The newest runs are merged, whatever their size.
-    CompactNewest(usize),
+    MergeNewest(usize),
     /// All runs are merged.
-    CompactAll,
+    MergeAll,
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let change = (0u16..400, prop::option::weighted(0.8, any::<u8>()));
     prop_oneof![
         4 => prop::collection::vec(change, 1..120).prop_map(Step::Write),
-        1 => any::<(u64, u64)>().prop_map(|(a, b)| Step::Compact { first: a.min(b), last: a.max(b) }),
-        1 => Just(Step::Compact { first: 0, last: u64::MAX }),
-        2 => (2usize..4).prop_map(Step::CompactNewest),
-        1 => Just(Step::CompactAll),
+        1 => any::<(u64, u64)>().prop_map(|(a, b)| Step::Merge { first: a.min(b), last: a.max(b) }),
+        1 => Just(Step::Merge { first: 0, last: u64::MAX }),
+        2 => (2usize..4).prop_map(Step::MergeNewest),
+        1 => Just(Step::MergeAll),
     ]
 }
 
@@ -60,15 +60,9 @@ fn value(table: Table, value: u8) -> Vec<u8> {
 
 const TARGET: ByteCount = ByteCount(1200);
 
-fn compacted(
-    engine: &Engine,
-    table: Table,
-    runs: &[RunRef],
-    plan: &Compaction,
-    range: RangeInclusive<u64>,
-) -> Vec<RunRef> {
+fn merged(engine: &Engine, table: Table, runs: &[RunRef], plan: &MergePlan, range: RangeInclusive<u64>) -> Vec<RunRef> {
     let mut draft = engine.draft(runs);
-    draft.carry_out(table, plan, range).expect("can be merged");
+    draft.merge_planned(table, plan, range).expect("can be merged");
     let left: Vec<_> = draft.manifest.runs.iter().map(|run| run.id).collect();
     let given_up = draft.superseded();
     assert!(runs.iter().all(|run| left.contains(&run.id) != given_up.contains(&run.id)));
@@ -115,19 +109,19 @@ fn follows_the_oracle(table: Table, steps: Vec<Step>, probes: RangeInclusive<u64
                 oracle.extend(changes);
                 age += 1;
             }
-            Step::Compact { first, last } => {
-                if let Some(plan) = Compaction::plan(&runs) {
-                    runs = compacted(&engine, table, &runs, &plan, first..=last);
+            Step::Merge { first, last } => {
+                if let Some(plan) = MergePlan::plan(&runs) {
+                    runs = merged(&engine, table, &runs, &plan, first..=last);
                 }
             }
-            Step::CompactNewest(count) => {
-                if let Some(plan) = Compaction::newest(&runs, count) {
-                    runs = compacted(&engine, table, &runs, &plan, 0..=u64::MAX);
+            Step::MergeNewest(count) => {
+                if let Some(plan) = MergePlan::newest(&runs, count) {
+                    runs = merged(&engine, table, &runs, &plan, 0..=u64::MAX);
                 }
             }
-            Step::CompactAll => {
-                if let Some(plan) = Compaction::full(&runs) {
-                    runs = compacted(&engine, table, &runs, &plan, 0..=u64::MAX);
+            Step::MergeAll => {
+                if let Some(plan) = MergePlan::full(&runs) {
+                    runs = merged(&engine, table, &runs, &plan, 0..=u64::MAX);
                     assert_eq!(runs.iter().map(|run| run.tombstones).sum::<u64>(), 0);
                 }
             }
@@ -196,12 +190,12 @@ fn large_tables_hold_what_a_sorted_map_holds() {
     };
     let before = check(&runs, 1 << 20);
     check(&runs, 1 << 14);
-    let plan = Compaction::full(&runs).expect("several ages");
+    let plan = MergePlan::full(&runs).expect("several ages");
     let range = prefix(&chunk_key(5));
-    runs = compacted(&engine, Table::Chunks, &runs, &plan, 0..=range);
+    runs = merged(&engine, Table::Chunks, &runs, &plan, 0..=range);
     check(&runs, 1 << 20);
-    let plan = Compaction::full(&runs).expect("several ages");
-    runs = compacted(&engine, Table::Chunks, &runs, &plan, 0..=u64::MAX);
+    let plan = MergePlan::full(&runs).expect("several ages");
+    runs = merged(&engine, Table::Chunks, &runs, &plan, 0..=u64::MAX);
     assert_eq!(runs.iter().map(|run| run.age).max(), runs.iter().map(|run| run.age).min());
     let after = check(&runs, 1 << 20);
     assert!(after.blocks < before.blocks, "{after:?} {before:?}");

@@ -12,8 +12,8 @@ use larder_format::index_tables::{
     ChunkKey, ChunkPlace, ContainerFacts, ContainerState, Lifespan, SeriesLifespans, StreamKey,
 };
 use larder_index::{
-    Changes, Chunks, Compaction, ContainerExtents, Containers, Current, Draft, IndexError, IndexSnapshot,
-    LookupOptions, Published, Streams, TableView, TypedTable, in_parallel, publish,
+    Changes, Chunks, ContainerExtents, Containers, Current, Draft, IndexError, IndexSnapshot, LookupOptions, MergePlan,
+    Published, Streams, TableView, TypedTable, in_parallel, publish,
 };
 use larder_testkit::Stop;
 use support::*;
@@ -108,10 +108,10 @@ impl Engine {
         draft.apply(changes::<Containers>(self, [(3, Some(given_up)), (4, None)]))?;
         draft.apply(changes::<ContainerExtents>(self, [(container(3), Some(extents()))]))?;
         for table in Table::ALL {
-            draft.compact(table)?;
+            draft.merge(table)?;
         }
-        let all = Compaction::full(draft.manifest.runs_of(Table::Containers)).expect("two ages");
-        draft.carry_out(Table::Containers, &all, 0..=u64::MAX)?;
+        let all = MergePlan::full(draft.manifest.runs_of(Table::Containers)).expect("two ages");
+        draft.merge_planned(Table::Containers, &all, 0..=u64::MAX)?;
         self.publish(draft.manifest)
     }
 
@@ -239,7 +239,7 @@ fn what_a_draft_does_not_use_any_more_is_told() {
     assert_eq!(draft.superseded(), []);
     draft.apply(changes::<Chunks>(&engine, (0..4000).map(|n| (chunk(n), None)))).expect("applied");
     let between = draft.manifest.runs_of(Table::Chunks).to_vec();
-    assert!(draft.compact(Table::Chunks).expect("merged"));
+    assert!(draft.merge(Table::Chunks).expect("merged"));
     // Both the base's objects and those that lived only between.
     let mut expected: Vec<_> = between.iter().map(|run| run.id).collect();
     expected.sort();
@@ -252,7 +252,7 @@ fn what_a_draft_does_not_use_any_more_is_told() {
     assert_eq!(draft.view::<Chunks>(LookupOptions::default()).records_at_most(), 1000);
     draft.clear(Table::Streams);
     assert_eq!(draft.superseded().len(), expected.len() + base.runs_of(Table::Streams).len());
-    assert!(!draft.compact(Table::Chunks).expect("nothing to do"));
+    assert!(!draft.merge(Table::Chunks).expect("nothing to do"));
 }
 
 /// A pass that is cut off at any request leaves the old index or the new one, whole.

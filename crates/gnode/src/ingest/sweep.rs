@@ -130,9 +130,9 @@ fn wrong(key: &[u8], source: larder_format::DecodeError) -> IndexError {
 }
 
 /// Merges what should be merged of all tables that ingestion writes. A sweep leaves nothing to do for two of them.
-pub fn compact(draft: &mut Draft<'_>) -> Result<(), IndexError> {
+pub fn merge_tables(draft: &mut Draft<'_>) -> Result<(), IndexError> {
     for table in [Table::Chunks, Table::Copies, Table::Streams, Table::Extents] {
-        draft.compact(table)?;
+        draft.merge(table)?;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use super::ReclaimReport;
 use super::chunk_fates::TableChanges;
 use super::evacuate::{Carried, Forwards};
 use super::select::Chosen;
-use crate::ingest::{Known, compact, ingest};
+use crate::ingest::{Known, ingest, merge_tables};
 
 /// Changes the draft.
 pub(super) fn apply(
@@ -52,7 +52,7 @@ pub(super) fn apply(
     if let Some((_, error)) = ingested.unreadable.into_iter().next() {
         return Err(error.into());
     }
-    compact(draft)?;
+    merge_tables(draft)?;
     reclaimed.written = numbers.len() as u64;
     let stored = numbers.keys().filter_map(|id| written.containers.get(id)).map(|holding| holding.object_bytes);
     reclaimed.written_bytes = ByteCount(stored.sum());

@@ -224,7 +224,7 @@ pub fn arrange(pass: &IndexPass, draft: &mut Draft<'_>, work: &Work) -> Result<A
     };
     publish_extents::settle(pass, draft, work, settling, &written, &mut arranged)?;
     for table in [larder_format::index_manifest::Table::Extents, larder_format::index_manifest::Table::Containers] {
-        draft.compact(table)?;
+        draft.merge(table)?;
     }
     let statistics = &mut draft.manifest.head.statistics;
     statistics.chunks_moved += arranged.moved_chunks;

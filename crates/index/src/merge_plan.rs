@@ -23,7 +23,7 @@ pub const TIER_RATIO: u64 = 3;
 
 /// Which ages of a table are to be merged: consecutive ones, and no newer ones beside them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Compaction {
+pub struct MergePlan {
     /// The ages, newest first; at least two.
     pub ages: Vec<u64>,
     /// Bytes of their objects.
@@ -32,7 +32,7 @@ pub struct Compaction {
     pub is_full: bool,
 }
 
-impl Compaction {
+impl MergePlan {
     /// Decides what to merge of a table's runs, if anything.
     pub fn plan(runs: &[RunRef]) -> Option<Self> {
         let ages = ages(runs);
@@ -83,34 +83,33 @@ fn ages(runs: &[RunRef]) -> Vec<(u64, u64)> {
     ages
 }
 
-/// Carries a compaction out, for the keys with prefixes in `range`, in threads. Returns the table's runs as they are then. The
+/// Merges the runs of a plan, for the keys with prefixes in `range`, in threads. Returns the table's runs as they are then. The
 /// new ones have the highest of the merged ages.
-pub(crate) fn compact(
+pub(crate) fn merge_runs(
     pass: &IndexPass,
     table: Table,
     runs: &[RunRef],
-    compaction: &Compaction,
+    plan: &MergePlan,
     range: RangeInclusive<u64>,
 ) -> Result<Vec<RunRef>, IndexError> {
     let IndexPass { io, ids, threads, memory, object_target, .. } = pass;
     let (threads, memory, target) = (*threads, *memory, *object_target);
-    let age = compaction.ages.iter().copied().max().unwrap_or(0);
-    let (merged, mut left): (Vec<RunRef>, Vec<RunRef>) =
-        runs.iter().partition(|run| compaction.ages.contains(&run.age));
+    let age = plan.ages.iter().copied().max().unwrap_or(0);
+    let (merged, mut left): (Vec<RunRef>, Vec<RunRef>) = runs.iter().partition(|run| plan.ages.contains(&run.age));
     let clip = |part: &RangeInclusive<u64>| {
         let (first, last) = (*part.start().max(range.start()), *part.end().min(range.end()));
         (first <= last).then_some(first..=last)
     };
     let parts: Vec<_> = partitions(&merged, threads.saturating_mul(PARTS_A_THREAD)).iter().filter_map(clip).collect();
-    let tombstones = if compaction.is_full { Tombstones::Drop } else { Tombstones::Keep };
-    let readahead = Readahead::within(memory / threads, compaction.ages.len());
+    let tombstones = if plan.is_full { Tombstones::Drop } else { Tombstones::Keep };
+    let readahead = Readahead::within(memory / threads, plan.ages.len());
     let written = in_parallel(threads, parts, |part| {
         let scan = |age: &u64| {
             let mut runs: Vec<RunRef> = merged.iter().filter(|run| run.age == *age).copied().collect();
             runs.sort_unstable_by_key(|run| run.first);
             RunScan::new(io, &runs, part.clone(), readahead)
         };
-        let mut merge = Merge::new(compaction.ages.iter().map(scan).collect(), tombstones);
+        let mut merge = Merge::new(plan.ages.iter().map(scan).collect(), tombstones);
         let mut writer = RunWriter::new(io, ids, table, age, target);
         writer.push_all(&mut merge)?;
         writer.finish()
@@ -155,7 +154,7 @@ mod tests {
 
     fn planned(runs: &[(u64, u64)]) -> Option<(Vec<u64>, bool)> {
         let runs: Vec<_> = runs.iter().map(|(age, bytes)| run(*age, *bytes)).collect();
-        Compaction::plan(&runs).map(|plan| (plan.ages, plan.is_full))
+        MergePlan::plan(&runs).map(|plan| (plan.ages, plan.is_full))
     }
 
     #[test]
@@ -184,7 +183,7 @@ mod tests {
     }
 
     proptest! {
-        /// As passes go: each adds a run and compacts. The number of ages stays logarithmic, and so does the rewriting.
+        /// As passes go: each adds a run and merges. The number of ages stays logarithmic, and so does the rewriting.
         #[test]
         fn ages_stay_few_and_rewriting_cheap(sizes in prop::collection::vec(1u64..1000, 1..300)) {
             let mut runs: Vec<RunRef> = Vec::new();
@@ -192,7 +191,7 @@ mod tests {
             for (age, bytes) in sizes.into_iter().enumerate() {
                 runs.push(run(age as u64, bytes));
                 added += bytes;
-                if let Some(plan) = Compaction::plan(&runs) {
+                if let Some(plan) = MergePlan::plan(&runs) {
                     runs.retain(|run| !plan.ages.contains(&run.age));
                     runs.push(run(age as u64, plan.bytes));
                     written += plan.bytes;
