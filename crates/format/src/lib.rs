@@ -19,6 +19,8 @@ pub mod index_manifest;
 pub mod index_mark;
 pub mod index_tables;
 pub mod key_file;
+#[cfg(test)]
+mod kind_tests;
 pub mod layout;
 pub mod lease;
 pub mod manifest;

@@ -8,6 +8,8 @@ use std::time::Duration;
 use larder_index::Executor;
 use larder_store::Repository;
 
+use crate::activity::{Activity, ItemFate};
+
 /// Reads the time. A parameter, so that tests can set it.
 pub trait Clock: Send + Sync {
     /// Milliseconds since 1970-01-01 UTC.
@@ -79,8 +81,8 @@ impl std::fmt::Debug for Cancel {
 pub struct Problem {
     /// The path in the version, or an object's name; empty when it is about neither.
     pub path: Vec<u8>,
-    /// What was being done: "walk", "read", "restore", "check", ...
-    pub during: &'static str,
+    /// What was being done.
+    pub during: Activity,
     /// One line: what happened.
     pub message: String,
 }
@@ -105,8 +107,8 @@ pub trait Progress: Send + Sync {
         let _ = path;
     }
 
-    /// An entry was finished, for `-v`: what became of it ("new", "changed", "unmodified", "restored", ...).
-    fn item(&self, path: &[u8], fate: &'static str, bytes: u64) {
+    /// An entry was finished, for `-v`.
+    fn item(&self, path: &[u8], fate: ItemFate, bytes: u64) {
         let _ = (path, fate, bytes);
     }
 

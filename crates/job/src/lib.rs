@@ -8,9 +8,11 @@
 //! The executor is [`larder_index::Executor`], because the index needs it too. This crate never reads or writes versions, and
 //! knows no job. Above: `writer`, `reader` and everything that uses them. Below: `index`, `store`, `format`.
 
+mod activity;
 mod context;
 mod lease;
 pub mod scratch;
 
+pub use activity::{Activity, ItemFate};
 pub use context::{Cancel, Clock, Identity, JobContext, NoProgress, Problem, Progress, SystemClock};
 pub use lease::{Ending, LeaseKeeper};

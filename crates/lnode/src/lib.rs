@@ -11,6 +11,8 @@
 //! the SlimStore paper. Above: `rewrite`, `cli`. Below: `reader`, `writer`, `job`, `source`, `dedup`, `store`.
 
 pub mod backup;
+#[cfg(test)]
+mod kind_tests;
 pub mod restore;
 
 pub use backup::{BackupError, BackupOptions, BackupReport, Base, Input, WhyBase, backup};

@@ -11,6 +11,7 @@ mod afterwards;
 mod budget;
 mod compare_existing;
 mod execute;
+mod file_task;
 mod plan;
 mod run;
 

@@ -9,6 +9,8 @@
 
 pub mod check;
 pub mod chunk_copier;
+#[cfg(test)]
+mod kind_tests;
 pub mod repair;
 
 pub use check::{CheckOptions, CheckReport, check};

@@ -77,16 +77,39 @@ fn free(app: &App, versions: &Versions, context: &JobContext) -> Result<Option<H
 }
 
 /// What the versions of one group have in common.
-type GroupKey = Vec<(&'static str, Vec<String>)>;
+type GroupKey = Vec<(&'static str, GroupValue)>;
+
+/// What the snapshots of a group have in common.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum GroupValue {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl GroupValue {
+    fn json(&self) -> Value {
+        match self {
+            Self::One(value) => json!(value),
+            Self::Several(values) => json!(values),
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::One(value) => safe(value),
+            Self::Several(values) => safe(&values.join(", ")),
+        }
+    }
+}
 
 fn group_key(version: &Version, by: &[GroupBy]) -> GroupKey {
     let summary = &version.summary;
     by.iter()
         .map(|by| match by {
-            GroupBy::Host => ("hostname", vec![summary.host.clone()]),
-            GroupBy::Series => ("series", vec![summary.series.clone()]),
-            GroupBy::Tags => ("tags", summary.tags.clone()),
-            GroupBy::Paths => ("paths", summary.paths.iter().map(|path| absolute(path)).collect()),
+            GroupBy::Host => ("hostname", GroupValue::One(summary.host.clone())),
+            GroupBy::Series => ("series", GroupValue::One(summary.series.clone())),
+            GroupBy::Tags => ("tags", GroupValue::Several(summary.tags.clone())),
+            GroupBy::Paths => ("paths", GroupValue::Several(summary.paths.iter().map(|path| absolute(path)).collect())),
         })
         .collect()
 }
@@ -133,20 +156,15 @@ fn print_groups(
         let groups: Vec<_> = groups
             .iter()
             .map(|(key, versions)| {
-                let key: Map<String, Value> = key
-                    .iter()
-                    .map(|(name, values)| match *name {
-                        "hostname" | "series" => ((*name).to_owned(), json!(values.first())),
-                        _ => ((*name).to_owned(), json!(values)),
-                    })
-                    .collect();
+                let key: Map<String, Value> =
+                    key.iter().map(|(name, value)| ((*name).to_owned(), value.json())).collect();
                 json!({"group_key": key, "snapshots": versions.iter().map(|version| known.json(version)).collect::<Vec<_>>()})
             })
             .collect();
         return app.out.json(&groups);
     }
     for (key, versions) in &groups {
-        let key: Vec<_> = key.iter().map(|(name, values)| format!("{name} [{}]", safe(&values.join(", ")))).collect();
+        let key: Vec<_> = key.iter().map(|(name, value)| format!("{name} [{}]", value.text())).collect();
         app.out.line(format!("snapshots of {}:", key.join(", ")))?;
         print_table(app, versions, known, is_compact)?;
         app.out.line(sizes::count(versions.len() as u64, "snapshot"))?;

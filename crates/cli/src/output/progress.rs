@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use larder_job::{Problem, Progress};
+use larder_job::{ItemFate, Problem, Progress};
 use larder_source::PathText;
 use parking_lot::{Condvar, Mutex};
 use serde_json::json;
@@ -27,18 +27,6 @@ pub(crate) enum MeterKind {
     Restore,
     Check,
     Repair,
-}
-
-impl MeterKind {
-    /// restic's word for errors "during" it.
-    fn during(self) -> &'static str {
-        match self {
-            Self::Backup => "archival",
-            Self::Restore => "restore",
-            Self::Check => "check",
-            Self::Repair => "repair",
-        }
-    }
 }
 
 /// Counts what a job does, and shows it until it is dropped.
@@ -273,8 +261,8 @@ impl Progress for Counts {
         self.out.remark(&format!("note: {text}"));
     }
 
-    fn item(&self, path: &[u8], fate: &'static str, bytes: u64) {
-        let wanted = if matches!(fate, "unmodified" | "unchanged" | "up to date") { 2 } else { 1 };
+    fn item(&self, path: &[u8], fate: ItemFate, bytes: u64) {
+        let wanted = if fate == ItemFate::Unmodified { 2 } else { 1 };
         if self.out.verbose() < wanted {
             return;
         }
@@ -282,9 +270,11 @@ impl Progress for Counts {
         if self.out.is_json() {
             // restic's words.
             let action = match fate {
-                "changed" => "modified",
-                "unmodified" => "unchanged",
-                other => other,
+                ItemFate::New => "new",
+                ItemFate::Changed => "modified",
+                ItemFate::Unmodified => "unchanged",
+                ItemFate::Restored => "restored",
+                ItemFate::Deleted => "deleted",
             };
             let item = json!({"message_type": "verbose_status", "action": action, "item": path, "data_size": bytes});
             drop(self.out.json(&item));
@@ -296,21 +286,24 @@ impl Progress for Counts {
     fn problem(&self, problem: &Problem) {
         self.errors.fetch_add(1, Ordering::Relaxed);
         let item = self.shown(&problem.path);
-        let during = if problem.during.is_empty() { self.kind.during() } else { problem.during };
-        self.out.item_error(&item, during, &problem.message);
+        self.out.item_error(&item, &problem.during.to_string(), &problem.message);
     }
 }
 
-/// What is said of one item. How large a deleted one was, nobody asked the file system.
-fn item_line(fate: &str, path: &str, bytes: u64, is_dry_run: bool) -> String {
-    let would = match fate {
-        "restored" => "would restore",
-        "deleted" => "would delete",
-        other => other,
+/// What is said of one item. The size of a deleted one is not known.
+fn item_line(fate: ItemFate, path: &str, bytes: u64, is_dry_run: bool) -> String {
+    let shown = match fate {
+        ItemFate::New => "new",
+        ItemFate::Changed => "changed",
+        ItemFate::Unmodified => "unmodified",
+        ItemFate::Restored if is_dry_run => "would restore",
+        ItemFate::Restored => "restored",
+        ItemFate::Deleted if is_dry_run => "would delete",
+        ItemFate::Deleted => "deleted",
     };
-    let (shown, width) = if is_dry_run { (would, 13) } else { (fate, 10) };
+    let width = if is_dry_run { 13 } else { 10 };
     match fate {
-        "deleted" => format!("{shown:<width$}  {path}"),
+        ItemFate::Deleted => format!("{shown:<width$}  {path}"),
         _ => format!("{shown:<width$}  {path}, {}", sizes::show(bytes)),
     }
 }
@@ -321,10 +314,10 @@ mod tests {
 
     #[test]
     fn a_dry_run_says_what_it_would_do() {
-        assert_eq!(item_line("restored", "/a", 2, true), "would restore  /a, 2 B");
-        assert_eq!(item_line("deleted", "/a", 0, true), "would delete   /a");
-        assert_eq!(item_line("restored", "/a", 2, false), "restored    /a, 2 B");
-        assert_eq!(item_line("up to date", "/a", 2, true), "up to date     /a, 2 B");
+        assert_eq!(item_line(ItemFate::Restored, "/a", 2, true), "would restore  /a, 2 B");
+        assert_eq!(item_line(ItemFate::Deleted, "/a", 0, true), "would delete   /a");
+        assert_eq!(item_line(ItemFate::Restored, "/a", 2, false), "restored    /a, 2 B");
+        assert_eq!(item_line(ItemFate::Unmodified, "/a", 2, true), "unmodified     /a, 2 B");
     }
 
     #[test]

@@ -1,11 +1,9 @@
 //! Batches of entries between two large files: read, cut and fingerprinted together by one thread of the pool.
 
 use larder_format::entry::{Entry, EntryKind};
-use larder_job::Problem;
+use larder_job::{Activity, Problem};
 use larder_source::Found;
 use larder_writer::{Chunks, Cutting};
-
-use super::feed::{Fate, attribute_problem};
 
 /// A small file that turns out larger than this when opened (bytes) is not read: its batch would not fit into memory.
 const GROWN_MAX: u64 = 8 << 20;
@@ -15,6 +13,14 @@ const BYTES_MAX: u64 = 1 << 20;
 const FOUND_MAX: usize = 48;
 /// Entries of any kind.
 const ITEMS_MAX: usize = 512;
+
+/// What became of an entry, as users see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    New,
+    Changed,
+    Unmodified,
+}
 
 #[derive(Debug)]
 enum Work {
@@ -122,7 +128,7 @@ pub(super) fn read(mut found: Found, fate: Fate, chunks: &mut Chunks, cutting: &
     let mut reader = match found.open() {
         Ok(reader) => reader,
         Err(error) => {
-            let problem = Problem { path: found.entry.path, during: "read", message: error.to_string() };
+            let problem = Problem { path: found.entry.path, during: Activity::Read, message: error.to_string() };
             items.push(Ready::Lost { problem, may_be_linked_to });
             return;
         }
@@ -130,7 +136,7 @@ pub(super) fn read(mut found: Found, fate: Fate, chunks: &mut Chunks, cutting: &
     let promised = reader.expected().unwrap_or(u64::MAX);
     if promised > GROWN_MAX {
         let message = "grew a lot while the backup was running; back it up again".to_owned();
-        let problem = Problem { path: found.entry.path, during: "read", message };
+        let problem = Problem { path: found.entry.path, during: Activity::Read, message };
         items.push(Ready::Lost { problem, may_be_linked_to });
         return;
     }
@@ -160,8 +166,12 @@ pub(super) fn read(mut found: Found, fate: Fate, chunks: &mut Chunks, cutting: &
         chunks.cut_from(from, cutting);
     }
     let message = failure.or_else(|| finished.change.map(|change| change.to_string()));
-    problems.extend(message.map(|message| Problem { path: found.entry.path.clone(), during: "read", message }));
+    problems.extend(message.map(|message| Problem { path: found.entry.path.clone(), during: Activity::Read, message }));
     let count = chunks.lengths.len() - first_chunk;
     items.push(Ready::Entry { entry: found.entry, fate, chunks: count });
     items.extend(problems.into_iter().map(Ready::Problem));
+}
+
+pub(super) fn attribute_problem(found: &Found, error: &larder_source::XattrError) -> Problem {
+    Problem { path: found.entry.path.clone(), during: Activity::ReadAttributes, message: error.to_string() }
 }

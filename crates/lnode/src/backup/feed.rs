@@ -12,12 +12,12 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use larder_dedup::Tools;
 use larder_format::entry::{Entry, EntryKind, Timestamp};
-use larder_job::{Cancel, JobContext, Problem, Progress};
+use larder_job::{Activity, Cancel, JobContext, Problem, Progress};
 use larder_source::{Elsewhere, FileReader, Found, Item, PathText, SkipReason};
 use larder_writer::{Chunks, Cutter, Cutting, HEAD_BYTES, PoolHandle};
 
 use super::BackupError;
-use super::batch::{Batch, BatchDone};
+use super::batch::{Batch, BatchDone, Fate, attribute_problem};
 use super::compare::{Comparison, Known};
 use super::prediction::{PROVED_MIN, Predicted, Predictor};
 use super::proof_prefetch::{Ahead, Proofs};
@@ -27,14 +27,6 @@ use super::read_window::{Incoming, Supply};
 pub(super) const SMALL_FILE_MAX: u64 = 256 << 10;
 /// Large files are read in blocks of this size (bytes): enough chunks for the fingerprint lanes, small enough for the cache.
 const BLOCK_BYTES: usize = 2 << 20;
-
-/// What became of an entry, as users see it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
-    New,
-    Changed,
-    Unmodified,
-}
 
 /// What flows to the sequencer, in path order.
 #[derive(Debug)]
@@ -136,7 +128,7 @@ impl Feeder {
                 }
                 Item::Problem(problem) => {
                     let message = problem.error.to_string();
-                    batch.problem(Problem { path: problem.path, during: "walk", message });
+                    batch.problem(Problem { path: problem.path, during: Activity::Walk, message });
                     Ok(())
                 }
             };
@@ -215,7 +207,8 @@ impl Feeder {
         let mut reader = match found.open() {
             Ok(reader) => reader,
             Err(error) => {
-                let problem = Problem { path: found.entry.path.clone(), during: "read", message: error.to_string() };
+                let problem =
+                    Problem { path: found.entry.path.clone(), during: Activity::Read, message: error.to_string() };
                 return self.send(Fed::Lost { problem, may_be_linked_to: found.may_be_linked_to() });
             }
         };
@@ -228,7 +221,11 @@ impl Feeder {
         let failure = supply.failure;
         let finished = reader.finish(&mut found.entry);
         let message = failure.or_else(|| finished.change.map(|change| change.to_string()));
-        problems.extend(message.map(|message| Problem { path: found.entry.path.clone(), during: "read", message }));
+        problems.extend(message.map(|message| Problem {
+            path: found.entry.path.clone(),
+            during: Activity::Read,
+            message,
+        }));
         self.send(Fed::End(Box::new(Ended { entry: found.entry, fate, problems })))
     }
 
@@ -412,8 +409,4 @@ impl Supply for StreamSupply {
     fn pass(&mut self, bytes: u64) {
         debug_assert_eq!(bytes, 0, "a stream cannot be read in another way");
     }
-}
-
-pub(super) fn attribute_problem(found: &Found, error: &larder_source::XattrError) -> Problem {
-    Problem { path: found.entry.path.clone(), during: "read attributes of", message: error.to_string() }
 }

@@ -4,7 +4,7 @@
 //! of nothing else would look like a backup and be none.
 
 use larder_format::entry::{Entry, EntryKind};
-use larder_job::Problem;
+use larder_job::{Activity, Problem};
 use larder_reader::is_at_or_below;
 
 /// See the module header.
@@ -41,7 +41,7 @@ impl Wanted {
     }
 
     pub(super) fn problem(&mut self, problem: &Problem) {
-        if problem.during == "walk" && self.roots.contains(&problem.path) {
+        if problem.during == Activity::Walk && self.roots.contains(&problem.path) {
             self.bare = self.bare.saturating_sub(1);
         }
     }
@@ -101,7 +101,7 @@ mod tests {
             folders.iter().for_each(|path| wanted.entry(&entry(path, EntryKind::Directory)));
             for path in shut {
                 let (path, message) = (path.as_bytes().to_vec(), String::new());
-                wanted.problem(&Problem { path, during: "walk", message });
+                wanted.problem(&Problem { path, during: Activity::Walk, message });
             }
             wanted.is_any()
         };

@@ -21,16 +21,16 @@ use larder_format::manifest::Statistics;
 use larder_format::metadata::{Block, BlockBuilder};
 use larder_format::recipe::{Cover, Recipe};
 use larder_format::segment::ChunkRecord;
-use larder_job::{Cancel, Problem, Progress};
+use larder_job::{Activity, Cancel, ItemFate, Problem, Progress};
 use larder_reader::RecipeReader;
 use larder_store::RepositoryError;
 use larder_writer::{Chunks, Cutter, Cutting, MetaSink, Packer, RecipeWriter, Usage};
 
 use super::BackupError;
 use super::bases::{BaseSegments, OrphanedContainers};
-use super::batch::{self, BatchDone, Ready};
+use super::batch::{self, BatchDone, Fate, Ready};
 use super::comparison::ByteComparison;
-use super::feed::{Fate, Fed};
+use super::feed::Fed;
 use super::filters::BaseFilters;
 use super::job_chunks::{Own, data_filters, metadata_filters};
 use super::layout_policy::LayoutPolicy;
@@ -309,7 +309,7 @@ impl Sequencer {
             let lost = target.clone();
             let path = found.entry.path.clone();
             if let Err(error) = found.unlink() {
-                self.problem(&Problem { path, during: "read", message: error.to_string() });
+                self.problem(&Problem { path, during: Activity::Read, message: error.to_string() });
                 return Ok(());
             }
             let mut chunks = Chunks::default();
@@ -323,7 +323,7 @@ impl Sequencer {
         } else if fate != Fate::Unmodified {
             let errors = found.complete();
             for error in &errors {
-                self.problem(&super::feed::attribute_problem(&found, error));
+                self.problem(&batch::attribute_problem(&found, error));
             }
         }
         self.count(&found.entry, fate);
@@ -453,9 +453,9 @@ impl Sequencer {
         statistics.logical_bytes += entry.size();
         self.differs |= fate != Fate::Unmodified && !self.wanted.is_above(entry);
         let fate = match fate {
-            Fate::New => "new",
-            Fate::Changed => "changed",
-            Fate::Unmodified => "unmodified",
+            Fate::New => ItemFate::New,
+            Fate::Changed => ItemFate::Changed,
+            Fate::Unmodified => ItemFate::Unmodified,
         };
         self.progress.item(&entry.path, fate, entry.size());
     }

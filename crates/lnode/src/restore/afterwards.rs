@@ -1,10 +1,11 @@
 //! What a restore does when everything is written: removes what the version does not have, reads everything again.
 
 use larder_format::entry::{Entry, EntryKind};
+use larder_job::ItemFate;
 use larder_reader::Reach;
 
 use super::RestoreError;
-use super::run::Restore;
+use super::run::{Restore, is_below};
 
 impl Restore<'_> {
     /// Removes what the version does not have and the selection asks for from every directory that the selection reaches.
@@ -69,7 +70,7 @@ impl Restore<'_> {
             };
             selection.wants(&path, false)
         };
-        let report = |path: &[u8]| self.context.progress.item(path, "deleted", 0);
+        let report = |path: &[u8]| self.context.progress.item(path, ItemFate::Deleted, 0);
         Ok(self.target.delete_extra_of(&dir.path, &dir.names, is_selected, report)?)
     }
 
@@ -133,9 +134,4 @@ struct OpenDir {
     /// Whether the selection asks for it, or for anything of the version in it.
     reached: bool,
     names: Vec<Vec<u8>>,
-}
-
-/// Whether `path` lies below `dir`; everything lies below the empty path.
-pub(super) fn is_below(path: &[u8], dir: &[u8]) -> bool {
-    dir.is_empty() || (path.len() > dir.len() && path[dir.len()] == b'/' && path.starts_with(dir))
 }

@@ -1,6 +1,6 @@
 //! How a restore divides its memory: metadata (a quarter, `version`), the plan of a window, containers between store and disk.
 
-use super::plan::{FileTask, Run};
+use super::file_task::{FileTask, Run};
 
 /// Bytes of an entry's path, attributes and owner that are reckoned with.
 const ENTRY_BYTES: usize = 200;

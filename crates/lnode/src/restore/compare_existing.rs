@@ -13,7 +13,7 @@ use larder_format::entry::Entry;
 use larder_format::segment::ChunkRecord;
 use larder_source::target::{FileWriter, TargetError};
 
-use super::execute::places;
+use super::file_task::places;
 
 /// Bytes compared at once: enough for all lanes of the fingerprinter.
 pub(super) const BATCH_BYTES: u64 = 1 << 20;

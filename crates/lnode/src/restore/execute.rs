@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_channel::{Receiver, unbounded};
 use larder_format::compress::Decompressor;
-use larder_format::entry::{Entry, EntryKind};
+use larder_format::entry::Entry;
 use larder_format::ids::ContainerId;
-use larder_job::{JobContext, Problem};
+use larder_job::{Activity, ItemFate, JobContext, Problem};
 use larder_reader::{FetchCounters, Reading, ReadingOrder, is_missing, read_plan};
 use larder_source::target::{FileDecision, FileWriter, PutDecision, Target, TargetCause, TargetError};
 use larder_store::container_reader::OpenContainer;
@@ -17,7 +17,8 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::RestoreError;
-use super::plan::{FileTask, Progressing, Run, Window};
+use super::file_task::{FileTask, Progressing, Run, places};
+use super::plan::Window;
 
 /// Counters that threads share.
 #[derive(Debug, Default)]
@@ -417,7 +418,7 @@ impl Execution<'_> {
     fn restored(&self, task: &FileTask) {
         add(&self.counters.files_restored, 1);
         add(&self.counters.bytes_restored, task.stored - task.kept);
-        self.context.progress.item(&task.entry.path, "restored", task.stored);
+        self.context.progress.item(&task.entry.path, ItemFate::Restored, task.stored);
     }
 
     /// See [`expect_damage`].
@@ -457,7 +458,7 @@ impl Execution<'_> {
 
     pub(super) fn problem(&self, path: &[u8], message: &str) {
         add(&self.counters.errors, 1);
-        let problem = Problem { path: path.to_vec(), during: "restore", message: message.to_owned() };
+        let problem = Problem { path: path.to_vec(), during: Activity::Restore, message: message.to_owned() };
         self.context.progress.problem(&problem);
     }
 
@@ -523,47 +524,4 @@ fn spans(window: &Window) -> Vec<Range<usize>> {
         from += runs.len();
     }
     spans
-}
-
-/// Where stored bytes `at..at + length` of a file belong: offsets in the file, around its holes.
-pub(super) fn places(entry: &Entry, at: u64, length: u64) -> Vec<(u64, u64)> {
-    let EntryKind::File { extents: Some(extents), .. } = &entry.kind else { return vec![(at, length)] };
-    let mut places = Vec::new();
-    let mut stored = 0;
-    for extent in extents {
-        let (from, to) = (at.max(stored), (at + length).min(stored + extent.length));
-        if from < to {
-            places.push((extent.offset + from - stored, to - from));
-        }
-        stored += extent.length;
-    }
-    places
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use larder_format::entry::{Extent, Timestamp};
-
-    #[test]
-    fn stored_bytes_go_around_the_holes() {
-        let extents = vec![Extent { offset: 10, length: 5 }, Extent { offset: 100, length: 20 }];
-        let entry = Entry {
-            path: b"a".to_vec(),
-            kind: EntryKind::File { size: 200, extents: Some(extents) },
-            mode: 0,
-            uid: 0,
-            gid: 0,
-            user: None,
-            group: None,
-            mtime: Timestamp::default(),
-            ctime: Timestamp::default(),
-            atime: None,
-            inode: 0,
-            xattrs: Vec::new(),
-        };
-        assert_eq!(places(&entry, 0, 25), [(10, 5), (100, 20)]);
-        assert_eq!(places(&entry, 3, 4), [(13, 2), (100, 2)]);
-        assert_eq!(places(&entry, 5, 1), [(100, 1)]);
-    }
 }

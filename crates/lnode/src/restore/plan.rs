@@ -5,75 +5,18 @@
 //! chunks are used.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use larder_chunking::Fingerprinter;
 use larder_format::ChunkRef;
 use larder_format::entry::Entry;
 use larder_format::ids::ContainerId;
 use larder_reader::{ReadingOrder, RecordCursor};
-use larder_source::target::{FileWriter, TargetError};
+use larder_source::target::TargetError;
 use larder_store::RepositoryError;
-use parking_lot::Mutex;
 
 use super::budget::Budget;
 use super::compare_existing::{BATCH_BYTES, Existing};
-
-/// Bytes of a container's payload that belong into a file, back to back in both.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Run {
-    /// Number of the container in the window.
-    pub(super) container: u32,
-    /// Where they begin in the payload.
-    pub(super) offset: u32,
-    /// How many.
-    pub(super) length: u32,
-    /// Number of the file in the window.
-    pub(super) file: u32,
-    /// Where they begin in the file's stored bytes.
-    pub(super) at: u64,
-}
-
-/// How far a file has come.
-#[derive(Debug)]
-pub(super) enum Progressing {
-    /// Nothing was written yet.
-    Waiting,
-    /// It is being written.
-    Writing(std::sync::Arc<FileWriter>),
-    /// It needs nothing (more).
-    Settled,
-}
-
-/// A file of the window.
-#[derive(Debug)]
-pub(super) struct FileTask {
-    pub(super) entry: Entry,
-    /// Where its stored bytes begin in the data stream.
-    pub(super) data_offset: u64,
-    pub(super) stored: u64,
-    /// Of these, what was there already.
-    pub(super) kept: u64,
-    /// Stored bytes not dealt with yet; whoever brings it to 0 finishes the file.
-    pub(super) remaining: AtomicU64,
-    pub(super) state: Mutex<Progressing>,
-    pub(super) failed: AtomicBool,
-}
-
-impl FileTask {
-    pub(super) fn new(entry: Entry, data_offset: u64, state: Progressing) -> Self {
-        let stored = entry.stored_bytes();
-        Self {
-            entry,
-            data_offset,
-            stored,
-            kept: 0,
-            remaining: AtomicU64::new(stored),
-            state: Mutex::new(state),
-            failed: AtomicBool::new(false),
-        }
-    }
-}
+use super::file_task::{FileTask, Run};
 
 /// What a window is asked to add: a file, or the rest of one that is larger than a window may be.
 #[derive(Debug, Clone, Copy)]

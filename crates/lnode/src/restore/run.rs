@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use larder_chunking::Fingerprinter;
 use larder_format::entry::{Entry, EntryKind};
-use larder_job::JobContext;
+use larder_job::{ItemFate, JobContext};
 use larder_reader::{
     EntriesBelow, PlacedEntry, Reading, ReadingOrder, RecordCursor, VersionReader, is_missing, read_plan,
 };
@@ -13,11 +13,11 @@ use larder_source::target::{DirDecision, LinkDecision, NodeDecision, PutDecision
 use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
-use super::afterwards::is_below;
 use super::budget::Budget;
 use super::compare_existing::Existing;
 use super::execute::{Counters, Execution, Missing, add, expect_damage, is_fatal, with_causes};
-use super::plan::{FileTask, PlanError, Progressing, Run, Wanted, Window};
+use super::file_task::{FileTask, Progressing, Run};
+use super::plan::{PlanError, Wanted, Window};
 use super::{RestoreError, RestoreOptions, RestoreReport};
 
 /// Restores a version, or a part of it, into a target.
@@ -382,7 +382,7 @@ impl<'a> Restore<'a> {
         match self.single(&task.entry.path, result)? {
             Some(PutDecision::Written) => {
                 add(&self.counters.files_restored, 1);
-                self.context.progress.item(&task.entry.path, "restored", 0);
+                self.context.progress.item(&task.entry.path, ItemFate::Restored, 0);
             }
             Some(PutDecision::UpToDate) => add(&self.counters.files_up_to_date, 1),
             Some(PutDecision::Kept(_)) => add(&self.counters.files_kept, 1),
@@ -529,4 +529,9 @@ impl<'a> Restore<'a> {
         self.window.links = std::mem::take(&mut window.links);
         Ok(())
     }
+}
+
+/// Whether `path` lies below `dir`; everything lies below the empty path.
+pub(super) fn is_below(path: &[u8], dir: &[u8]) -> bool {
+    dir.is_empty() || (path.len() > dir.len() && path[dir.len()] == b'/' && path.starts_with(dir))
 }

@@ -20,7 +20,7 @@ use larder_format::ids::{ContainerId, JobId};
 use larder_format::lease::{Done, JobKind, Lease};
 use larder_format::manifest::{Manifest, Summary};
 use larder_format::segment::ChunkRecord;
-use larder_job::{Ending, JobContext, LeaseKeeper, Problem};
+use larder_job::{Activity, Ending, JobContext, LeaseKeeper, Problem};
 use larder_reader::{PlacedEntry, ReadLease, VersionReader, look, pin_of};
 use larder_store::catalog::Version;
 use larder_store::jobs::CommitError;
@@ -460,7 +460,7 @@ impl Saving<'_> {
 
     fn tell(&self, path: &[u8], message: &str) {
         let message = format!("{message} (snapshot {})", self.version.short());
-        let problem = Problem { path: path.to_vec(), during: "repair", message };
+        let problem = Problem { path: path.to_vec(), during: Activity::Repair, message };
         self.context.progress.problem(&problem);
     }
 }

@@ -1,0 +1,30 @@
+//! The kind of every error of this crate.
+
+use larder_testkit::assert_kinds;
+
+use crate::key_file::{PaperError, UnwrapError};
+use crate::{DecodeError, EncodeError, ErrorKind};
+
+#[test]
+fn every_error_has_its_kind() {
+    let what = "x";
+    assert_kinds!(DecodeError {
+        DecodeError::Truncated { .. } => DecodeError::Truncated { what }, ErrorKind::Damaged;
+        DecodeError::BadMagic { .. } => DecodeError::BadMagic { what, found: [0; 4] }, ErrorKind::Damaged;
+        DecodeError::UnsupportedVersion { .. } =>
+            DecodeError::UnsupportedVersion { what, found: 2, newest: 1 }, ErrorKind::Precondition;
+        DecodeError::UnknownFeature { .. } =>
+            DecodeError::UnknownFeature { feature: String::new() }, ErrorKind::Precondition;
+        DecodeError::Invalid { .. } => DecodeError::Invalid { what, why: what }, ErrorKind::Damaged;
+        DecodeError::NotAuthentic { .. } => DecodeError::NotAuthentic { what }, ErrorKind::Damaged;
+    });
+    assert_kinds!(EncodeError { EncodeError { .. } => EncodeError { what, why: what }, ErrorKind::Bug; });
+    assert_kinds!(UnwrapError {
+        UnwrapError::WrongPassword => UnwrapError::WrongPassword, ErrorKind::BadKey;
+        UnwrapError::Damaged(_) => UnwrapError::Damaged(DecodeError::Truncated { what }), ErrorKind::Damaged;
+    });
+    assert_kinds!(PaperError {
+        PaperError::Lines { .. } => PaperError::Lines { found: 1 }, ErrorKind::BadKey;
+        PaperError::Line { .. } => PaperError::Line { line: 1 }, ErrorKind::BadKey;
+    });
+}
