@@ -23,6 +23,8 @@ pub mod exclusive_bytes;
 pub mod forget;
 pub mod index_check;
 pub mod ingest;
+#[cfg(test)]
+mod kind_tests;
 mod known_versions;
 mod lifespans;
 pub mod pass;

@@ -10,4 +10,6 @@
 
 pub mod arrange;
 pub mod convert_layout;
+#[cfg(test)]
+mod kind_tests;
 pub mod lifecycle_map;

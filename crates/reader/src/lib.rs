@@ -17,6 +17,8 @@ mod data_reader;
 mod diff;
 mod entries;
 mod extent_map;
+#[cfg(test)]
+mod kind_tests;
 mod missing;
 mod read_lease;
 mod recipe_reader;

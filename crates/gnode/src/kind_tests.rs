@@ -1,0 +1,45 @@
+//! The kind of every error of this crate.
+
+use larder_format::ErrorKind;
+use larder_format::ids::JobId;
+use larder_index::IndexError;
+use larder_rewrite::chunk_copier::RewriteError;
+use larder_store::RepositoryError;
+use larder_testkit::assert_kinds;
+
+use crate::defragment::DefragmentError;
+use crate::pass::PassError;
+use crate::reclaim::ReclaimError;
+
+#[test]
+fn every_error_has_its_kind() {
+    let index = || IndexError::Unstable { attempts: 1 };
+    let (name, id, source) = (String::new, JobId([0; 16]), || RepositoryError::NoKeys);
+    assert_kinds!(PassError {
+        PassError::UnreadableManifest { .. } =>
+            PassError::UnreadableManifest { name: name(), id, source: source() }, ErrorKind::Damaged;
+        PassError::LostManifest { .. } => PassError::LostManifest { name: name(), id }, ErrorKind::Damaged;
+        PassError::UnreadableLease { .. } =>
+            PassError::UnreadableLease { name: name(), source: source() }, ErrorKind::Damaged;
+        PassError::WrongListing { .. } => PassError::WrongListing { name: name() }, ErrorKind::Retry;
+        PassError::TooMuchUnread { .. } => PassError::TooMuchUnread { containers: 1 }, ErrorKind::Damaged;
+        PassError::Overtaken => PassError::Overtaken, ErrorKind::LostRace;
+        PassError::Interrupted => PassError::Interrupted, ErrorKind::Interrupted;
+        PassError::LostIndex => PassError::LostIndex, ErrorKind::Damaged;
+        PassError::UnknownTables => PassError::UnknownTables, ErrorKind::Precondition;
+        PassError::NoThreads => PassError::NoThreads, ErrorKind::Resource;
+        PassError::WorkerDied => PassError::WorkerDied, ErrorKind::Bug;
+        PassError::Index(_) => PassError::Index(index()), ErrorKind::LostRace;
+        PassError::Repository(_) => PassError::Repository(source()), ErrorKind::BadKey;
+    });
+    assert_kinds!(DefragmentError {
+        DefragmentError::Repository(_) => DefragmentError::Repository(source()), ErrorKind::BadKey;
+        DefragmentError::Index(_) => DefragmentError::Index(index()), ErrorKind::LostRace;
+        DefragmentError::ChunkCopier(_) =>
+            DefragmentError::ChunkCopier(RewriteError::NoThreads), ErrorKind::Resource;
+    });
+    assert_kinds!(ReclaimError {
+        ReclaimError::Index(_) => ReclaimError::Index(index()), ErrorKind::LostRace;
+        ReclaimError::ChunkCopier(_) => ReclaimError::ChunkCopier(RewriteError::NoThreads), ErrorKind::Resource;
+    });
+}
