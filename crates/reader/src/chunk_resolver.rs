@@ -35,7 +35,7 @@ use parking_lot::Mutex;
 use crate::extent_map::{self, Arranged, Records};
 
 pub use by_layout::ReadingOrder;
-pub(crate) use by_layout::{ChunkResolver, Sum, by_extents, of_version, recorded};
+pub(crate) use by_layout::{ChunkResolver, by_extents, of_version, recorded};
 
 /// Of a job's memory, one part in so many for records of extents.
 const EXTENTS_ONE_IN: usize = 16;

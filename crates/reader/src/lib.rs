@@ -13,6 +13,7 @@
 
 mod chunk_resolver;
 mod container_cache;
+mod container_sizes;
 mod data_reader;
 mod diff;
 mod entries;
@@ -20,6 +21,7 @@ mod extent_map;
 #[cfg(test)]
 mod kind_tests;
 mod missing;
+mod presence;
 mod read_lease;
 mod recipe_reader;
 mod references;
@@ -33,7 +35,8 @@ pub use container_cache::{FetchCounters, FetchOptions, FetchReport, read_plan};
 pub use data_reader::{ContentReader, Reach};
 pub use diff::{Change, diff};
 pub use entries::{Entries, EntriesBelow, PlacedEntry, is_at_or_below};
-pub use missing::{Missing, missing_containers};
+pub use missing::missing_containers;
+pub use presence::Missing;
 pub use read_lease::{ReadError, ReadLease, Reading, is_missing, look, look_at, pin_of};
 pub use recipe_reader::{MetaChunks, Node, RecipeReader, RecordCursor, damaged};
 pub use references::References;

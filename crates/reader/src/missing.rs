@@ -4,7 +4,7 @@
 //! A container that is not there may be retired, so the newest index is asked. The segments of the few that remain are read: their
 //! chunks count as missing when the index leads nowhere for them.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use larder_format::ids::{ContainerId, ContainerKind};
@@ -13,53 +13,28 @@ use larder_format::names;
 use larder_job::JobContext;
 use larder_store::RepositoryError;
 
+use crate::presence::{Look, Missing};
 use crate::recipe_reader::{MetaChunks, RecipeReader};
 
 /// How often places are asked for again when a pass has moved what was there a moment ago (`LookAgain`).
 const LOOKS_MAX: u32 = 3;
 
-/// What is missing of a version.
-#[derive(Debug, Default)]
-pub struct Missing {
-    /// Containers as the manifest names them, of which some chunk that the version needs is nowhere.
-    pub named: HashSet<ContainerId>,
-    /// The objects that are absent: those that are named, or those to which passes moved their chunks.
-    pub absent: BTreeSet<ContainerId>,
-    /// Some containers are absent, and the index that says whether they are retired cannot be read: nothing is called missing for that.
-    pub is_unknown: bool,
-}
-
 /// Looks which containers that a version needs are missing.
 pub fn missing_containers(context: &JobContext, manifest: &Manifest) -> Result<Missing, RepositoryError> {
     // What is learned here about moved chunks is for this question alone: a backup takes records over as they are named.
     let chunks = MetaChunks::new(context).for_reading(manifest);
-    chunks.missing(&Look { context, manifest, chunks: chunks.clone() })
+    chunks.missing(&VersionLook { context, manifest, chunks: chunks.clone() })
 }
 
 /// The look for what a version misses.
-pub(crate) struct Look<'a> {
+struct VersionLook<'a> {
     context: &'a JobContext,
     manifest: &'a Manifest,
     chunks: MetaChunks,
 }
 
-impl Look<'_> {
-    /// The containers of this kind that the manifest names.
-    fn named(&self, kind: ContainerKind) -> impl Iterator<Item = ContainerId> {
-        let named = self.manifest.containers.iter().map(|usage| usage.container);
-        named.filter(move |id| id.kind == kind)
-    }
-
-    /// Those of some containers that are absent, or that have another size than the manifest says.
-    fn absent(&self, ids: impl IntoIterator<Item = ContainerId>) -> Result<BTreeSet<ContainerId>, RepositoryError> {
-        let sizes = self.manifest.containers.iter().map(|usage| (usage.container, usage.object_bytes));
-        let sizes: HashMap<ContainerId, u64> = sizes.collect();
-        let sized = ids.into_iter().map(|id| (id, sizes.get(&id).copied()));
-        self.context.executor.block_on(self.context.repository.absent_containers(sized))
-    }
-
-    /// When recipes record the places of chunks.
-    pub(crate) fn recorded(&self) -> Result<Missing, RepositoryError> {
+impl Look for VersionLook<'_> {
+    fn recorded(&self) -> Result<Missing, RepositoryError> {
         let mut missing = Missing::of(self.absent(self.named(ContainerKind::Meta))?);
         let data = self.absent(self.named(ContainerKind::Data))?;
         if data.is_empty() {
@@ -83,8 +58,7 @@ impl Look<'_> {
         Ok(missing)
     }
 
-    /// When recipes name chunks, and extents say where they are.
-    pub(crate) fn by_extents(&self) -> Result<Missing, RepositoryError> {
+    fn by_extents(&self) -> Result<Missing, RepositoryError> {
         let mut missing = Missing::of(self.absent(self.named(ContainerKind::Meta))?);
         let named: Vec<ContainerId> = self.named(ContainerKind::Data).collect();
         let mut lost = BTreeSet::new();
@@ -106,6 +80,22 @@ impl Look<'_> {
         }
         missing.absent.extend(lost);
         Ok(missing)
+    }
+}
+
+impl VersionLook<'_> {
+    /// The containers of this kind that the manifest names.
+    fn named(&self, kind: ContainerKind) -> impl Iterator<Item = ContainerId> {
+        let named = self.manifest.containers.iter().map(|usage| usage.container);
+        named.filter(move |id| id.kind == kind)
+    }
+
+    /// Those of some containers that are absent, or that have another size than the manifest says.
+    fn absent(&self, ids: impl IntoIterator<Item = ContainerId>) -> Result<BTreeSet<ContainerId>, RepositoryError> {
+        let sizes = self.manifest.containers.iter().map(|usage| (usage.container, usage.object_bytes));
+        let sizes: HashMap<ContainerId, u64> = sizes.collect();
+        let sized = ids.into_iter().map(|id| (id, sizes.get(&id).copied()));
+        self.context.executor.block_on(self.context.repository.absent_containers(sized))
     }
 
     /// Whether an absent data container can be told from a retired one: there is an index, or no pass ever published one.
@@ -144,12 +134,5 @@ impl Look<'_> {
             }
             Err(error) => Err(error),
         }
-    }
-}
-
-impl Missing {
-    /// Of containers that are where the manifest names them.
-    fn of(absent: BTreeSet<ContainerId>) -> Self {
-        Self { named: absent.iter().copied().collect(), absent, is_unknown: false }
     }
 }

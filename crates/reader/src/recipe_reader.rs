@@ -18,8 +18,8 @@ use larder_store::chunk_reader::ChunkReader;
 use lru::LruCache;
 
 use crate::chunk_resolver::{self, ChunkResolver, Moved, ReadingOrder, Sought};
-use crate::container_cache::read_plan::Sizes;
-use crate::missing::{Look, Missing};
+use crate::container_sizes::Sizes;
+use crate::presence::{Look, Missing};
 use crate::resolved::{Resolved, SegmentNumber};
 
 /// Of a job's memory, one part in so many for sealed metadata containers.
@@ -129,7 +129,7 @@ impl MetaChunks {
     }
 
     /// Which containers that the version needs are missing.
-    pub(crate) fn missing(&self, look: &Look<'_>) -> Result<Missing, RepositoryError> {
+    pub(crate) fn missing(&self, look: &dyn Look) -> Result<Missing, RepositoryError> {
         self.resolver.missing(look)
     }
 

@@ -13,7 +13,7 @@ use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
 use crate::chunk_resolver::ReadingOrder;
-use crate::container_cache::read_plan::Sizes;
+use crate::container_sizes::Sizes;
 use crate::container_cache::{FetchCounters, FetchOptions, FetchReport};
 use crate::entries::{Entries, EntriesBelow, PlacedEntry};
 use crate::read_lease::{ReadError, Reading};

@@ -3,22 +3,13 @@
 use std::path::PathBuf;
 
 use larder_dedup::chain::{Chunk, Filter, Verdict};
-use larder_dedup::{GroupFilter, NewFile};
+use larder_dedup::GroupFilter;
 use larder_format::recipe::SegmentRef;
 use larder_format::segment::ChunkRecord;
-use larder_job::scratch;
 use larder_store::RepositoryError;
 
 use super::bases::BaseSegments;
 use super::layout_policy::LayoutPolicy;
-
-/// Gives files in a folder, as long as there is one.
-pub(super) fn files_in(folder: Option<PathBuf>) -> NewFile {
-    Box::new(move || match &folder {
-        Some(folder) => scratch::unnamed(folder),
-        None => Err(std::io::ErrorKind::Unsupported.into()),
-    })
-}
 
 /// Chunks of one stream of a base version. Says nothing more once the base turns out to be damaged: nothing is lost by storing
 /// again what it cannot give any more, and `check` tells about the base.

@@ -7,14 +7,14 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use larder_dedup::{GroupFilter, GrowingIndex, NeighbourIndex, OlderChunks};
+use larder_dedup::{GroupFilter, GrowingIndex, NeighbourIndex, NewFile, OlderChunks};
 use larder_format::layout::Layout;
 use larder_format::manifest::Summary;
 use larder_format::sketch::Sketch;
+use larder_job::scratch;
 
 use super::BackupOptions;
 use super::bases::BaseSegments;
-use super::filters::files_in;
 use super::overflow::Overflow;
 
 /// See the module header.
@@ -169,4 +169,12 @@ impl LayoutPolicy for Lifecycle {
     ) -> OlderChunks<Overflow> {
         OlderChunks::exact(overflow, GrowingIndex::new(index, files_in(scratch.clone())), loaded)
     }
+}
+
+/// Gives files in a folder, as long as there is one.
+fn files_in(folder: Option<PathBuf>) -> NewFile {
+    Box::new(move || match &folder {
+        Some(folder) => scratch::unnamed(folder),
+        None => Err(std::io::ErrorKind::Unsupported.into()),
+    })
 }

@@ -18,8 +18,8 @@ use larder_format::segment::ChunkRecord;
 use larder_store::RepositoryError;
 
 use super::Moved;
-use crate::container_cache::read_plan::Measure;
-use crate::missing::{Look, Missing};
+use crate::container_sizes::{Measure, Sum};
+use crate::presence::{Look, Missing};
 
 /// See the module header.
 pub(crate) trait ChunkResolver: fmt::Debug + Send + Sync {
@@ -45,7 +45,7 @@ pub(crate) trait ChunkResolver: fmt::Debug + Send + Sync {
     fn has_gone(&self, row: &SegmentRef, records: &[ChunkRecord]) -> bool;
 
     /// Which containers that the version needs are missing.
-    fn missing(&self, look: &Look<'_>) -> Result<Missing, RepositoryError>;
+    fn missing(&self, look: &dyn Look) -> Result<Missing, RepositoryError>;
 
     /// The size of a full container, from the sums of all data containers that the version names.
     fn full_container(&self, sum: Sum) -> Measure;
@@ -59,20 +59,6 @@ pub(crate) trait ChunkResolver: fmt::Debug + Send + Sync {
 
 /// Sorts containers as they are best read.
 pub type ReadingOrder = fn(&mut [ContainerId]);
-
-/// Bytes of several containers.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Sum {
-    pub(crate) payload: u128,
-    pub(crate) object: u128,
-}
-
-impl Sum {
-    /// `bytes` times `by` divided by `of`; unchanged if `of` is 0.
-    fn scaled(bytes: u64, by: u128, of: u128) -> u64 {
-        (u128::from(bytes) * by).checked_div(of).map_or(bytes, |scaled| scaled as u64)
-    }
-}
 
 /// The resolver for the recipes of a version.
 pub(crate) fn of_version(manifest: &Manifest, moved: &Arc<Moved>) -> Arc<dyn ChunkResolver> {
@@ -128,7 +114,7 @@ impl ChunkResolver for RecordedPlaces {
         self.may_have_gone(row)
     }
 
-    fn missing(&self, look: &Look<'_>) -> Result<Missing, RepositoryError> {
+    fn missing(&self, look: &dyn Look) -> Result<Missing, RepositoryError> {
         look.recorded()
     }
 
@@ -183,7 +169,7 @@ impl ChunkResolver for ExtentPlaces {
         self.moved.has_gone() && records.iter().any(|record| self.moved.is_gone(&record.chunk.container))
     }
 
-    fn missing(&self, look: &Look<'_>) -> Result<Missing, RepositoryError> {
+    fn missing(&self, look: &dyn Look) -> Result<Missing, RepositoryError> {
         look.by_extents()
     }
 

@@ -1,0 +1,69 @@
+//! How large the containers of a version are, as far as its manifest tells.
+
+use std::collections::HashMap;
+
+use larder_format::ids::{ContainerId, ContainerKind};
+use larder_format::manifest::{ContainerUsage, Manifest};
+
+/// What data containers hold: as the manifest says, and of others, where chunks were moved to, as much as a full one holds that
+/// compresses like those. Who has to know better must ask the store, which costs more than it saves.
+#[derive(Debug)]
+pub struct Sizes {
+    known: HashMap<ContainerId, Measure>,
+    typical: Measure,
+}
+
+/// How large a container is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Measure {
+    /// Bytes of its payload.
+    pub(crate) payload: u64,
+    /// Bytes of the object.
+    pub(crate) object: u64,
+}
+
+impl Measure {
+    fn of(usage: &ContainerUsage) -> Self {
+        Self { payload: usage.bytes_held, object: usage.object_bytes }
+    }
+}
+
+impl Sizes {
+    /// What a manifest tells. `full` gives the size of a full container.
+    pub(crate) fn of(manifest: &Manifest, full: impl FnOnce(Sum) -> Measure) -> Self {
+        let data = manifest.containers.iter().filter(|usage| usage.container.kind == ContainerKind::Data);
+        let known: HashMap<_, _> = data.map(|usage| (usage.container, Measure::of(usage))).collect();
+        let sum = |of: fn(&Measure) -> u64| known.values().map(|held| u128::from(of(held))).sum::<u128>();
+        let typical = full(Sum { payload: sum(|measure| measure.payload), object: sum(|measure| measure.object) });
+        Self { known, typical }
+    }
+
+    /// How large a container is, as far as that can be told.
+    pub fn measure(&self, id: &ContainerId) -> Measure {
+        self.known.get(id).copied().unwrap_or(self.typical)
+    }
+
+    /// How large one is that is full.
+    pub(crate) fn typical(&self) -> Measure {
+        self.typical
+    }
+
+    /// Bytes of a container's object, if they are known.
+    pub(crate) fn object(&self, id: &ContainerId) -> Option<u64> {
+        self.known.get(id).map(|measure| measure.object)
+    }
+}
+
+/// Bytes of several containers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sum {
+    pub(crate) payload: u128,
+    pub(crate) object: u128,
+}
+
+impl Sum {
+    /// `bytes` times `by` divided by `of`; unchanged if `of` is 0.
+    pub(crate) fn scaled(bytes: u64, by: u128, of: u128) -> u64 {
+        (u128::from(bytes) * by).checked_div(of).map_or(bytes, |scaled| scaled as u64)
+    }
+}
