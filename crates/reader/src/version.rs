@@ -13,8 +13,8 @@ use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 
 use crate::chunk_resolver::ReadingOrder;
-use crate::container_sizes::Sizes;
 use crate::container_cache::{FetchCounters, FetchOptions, FetchReport};
+use crate::container_sizes::Sizes;
 use crate::entries::{Entries, EntriesBelow, PlacedEntry};
 use crate::read_lease::{ReadError, Reading};
 use crate::recipe_reader::{MetaChunks, RecipeReader, RecordCursor};

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use larder_dedup::chain::{Chunk, Filter, Verdict};
 use larder_dedup::GroupFilter;
+use larder_dedup::chain::{Chunk, Filter, Verdict};
 use larder_format::recipe::SegmentRef;
 use larder_format::segment::ChunkRecord;
 use larder_store::RepositoryError;
