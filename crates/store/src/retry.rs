@@ -190,10 +190,9 @@ impl<'a> RetryState<'a> {
         let pause = retry.pause(error.kind, name, self.attempt);
         let deadline =
             if retry.answered.load(Ordering::Relaxed) { deadline } else { retry.first_deadline.min(deadline) };
-        if self.began.elapsed() + pause > deadline {
-            return None;
-        }
-        retry.waiting.is_silent(self.began.elapsed() + pause, Some(&Chain(error).to_string()));
+        let quiet = self.began.elapsed() + pause;
+        let left = deadline.checked_sub(quiet)?;
+        retry.waiting.is_failing(quiet, left, &Chain(error).to_string());
         tracing::warn!(error = %Chain(error), attempt = self.attempt, pause_ms = pause.as_millis() as u64, "store request failed, trying again");
         Some(pause)
     }

@@ -90,7 +90,7 @@ impl Layer for Patience {
             }
             if wake < end {
                 said = Some(quiet_since);
-                self.waiting.is_silent(quiet_since.elapsed(), None);
+                self.waiting.is_silent(quiet_since.elapsed());
             } else if self.waiting.is_ended() {
                 self.waiting.last_answer_missed(last_transfer.is_zero());
                 return Err(call.error(StoreErrorKind::Interrupted));
@@ -123,7 +123,7 @@ impl Layer for Patience {
                     () = tokio::time::sleep_until(wake) => {
                         if wake < end {
                             said = true;
-                            waiting.is_silent(began.elapsed(), None);
+                            waiting.is_silent(began.elapsed());
                         } else if waiting.is_ended() {
                             waiting.last_answer_missed(true);
                             break StoreError::new(StoreOp::List, &label, StoreErrorKind::Interrupted);

@@ -124,8 +124,19 @@ impl Waiting {
         SILENT_AFTER
     }
 
-    /// No answer and no bytes came for `quiet`; `error` is what failed last, if anything did.
-    pub(crate) fn is_silent(&self, quiet: Duration, error: Option<&str>) {
+    /// No answer and no bytes came for `quiet`.
+    pub(crate) fn is_silent(&self, quiet: Duration) {
+        self.say(quiet, || format!("the storage has not answered for {} s, waiting", quiet.as_secs()));
+    }
+
+    /// Every attempt has failed for `quiet`, the last one with `error`. The request is repeated for another `left`.
+    pub(crate) fn is_failing(&self, quiet: Duration, left: Duration, error: &str) {
+        let (quiet_s, left_s) = (quiet.as_secs(), left.as_secs());
+        self.say(quiet, || format!("the storage has failed for {quiet_s} s, trying for another {left_s} s: {error}"));
+    }
+
+    /// Tells the listener, unless it is too early or was told a short while ago.
+    fn say(&self, quiet: Duration, text: impl FnOnce() -> String) {
         if quiet < SILENT_AFTER || self.is_ended() {
             return;
         }
@@ -138,11 +149,7 @@ impl Waiting {
             }
             *said = Said { last: Some(Instant::now()), is_open: true };
         }
-        let seconds = quiet.as_secs();
-        match error {
-            Some(error) => listener(&format!("the storage has failed for {seconds} s, trying again: {error}")),
-            None => listener(&format!("the storage has not answered for {seconds} s, waiting")),
-        }
+        listener(&text());
     }
 
     /// A request was answered.

@@ -87,6 +87,16 @@ pub(super) fn run(app: &App, args: &BackupArgs) -> Result<Exit, Failure> {
     } else {
         ended.print(&app.out)?
     }
+    let has_predecessor = report.bases.iter().any(|base| matches!(base.why, WhyBase::Newest | WhyBase::Before));
+    let is_stream = args.stdin || args.stdin_from_command;
+    if has_predecessor && naming::is_unnamed(args) && naming::is_nearly_new(&report.statistics, is_stream) {
+        let what = if is_stream { "streams without a name" } else { "lists from standard input" };
+        app.out.warn(&format!(
+            "this has little in common with the snapshot before it: all {what} share the series {}, and `forget` treats \
+             them as one; name it with --series",
+            safe(&options.series)
+        ));
+    }
     if args.stdin && report.statistics.logical_bytes == 0 {
         app.out.warn("standard input was empty");
     }

@@ -2,7 +2,7 @@
 
 use larder_store::conformance::{CheckResult, Extent, VALIDATION_FOLDER, check};
 use larder_store::repository::{SystemEntropy, random};
-use larder_store::{Location, StoreErrorKind};
+use larder_store::{Location, Store, StoreErrorKind};
 use serde_json::json;
 
 use crate::app::App;
@@ -23,6 +23,7 @@ pub(super) fn run(app: &App, args: &ValidateStoreArgs) -> Result<Exit, Failure> 
         _ => Err(Failure::from(error)),
     })?;
     let name = random::<8>(&SystemEntropy)?.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    can_create(app, &store, &format!("{VALIDATION_FOLDER}/{name}/first"))?;
     app.out.info(format!("trying out {location}, below {VALIDATION_FOLDER}/{name}"))?;
     let out = app.out.clone();
     let mut printed = Ok(());
@@ -43,6 +44,16 @@ pub(super) fn run(app: &App, args: &ValidateStoreArgs) -> Result<Exit, Failure> 
         app.out.info(format!("the store breaks {text}: see above what that means for a repository on it"))?;
     }
     Ok(if broken == 0 { Exit::Done } else { Exit::Failed })
+}
+
+/// Fails where nothing can be created: such a place keeps no promise and breaks none. The checks remove the object.
+fn can_create(app: &App, store: &Store, name: &str) -> Result<(), Failure> {
+    match app.block_on(store.create(name, name.to_owned().into())) {
+        Ok(_) => Ok(()),
+        // A store without conditional creation refuses so: the checks say what that means.
+        Err(error) if matches!(error.kind, StoreErrorKind::Invalid | StoreErrorKind::AlreadyExists) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn report(out: &crate::output::Output, result: &CheckResult) -> Result<(), Failure> {

@@ -213,6 +213,29 @@ fn any_text_can_name_a_series() {
     assert!(objects.iter().all(|name| !name.contains("etc") && !name.contains(' ')), "{objects:?}");
 }
 
+/// Different streams, or lists, without a name are one series, of which a policy keeps only some.
+#[test]
+fn what_shares_a_series_by_accident_is_told() {
+    let play = Play::with_repository();
+    let little = "little in common";
+    let stream = |args: &[&str], seed| {
+        play.larder_with_stdin([&["backup", "--stdin"], args].concat(), &tree::noise(seed, 500_000))
+    };
+    assert!(!stream(&[], 1).ok().stderr.contains(little), "the first");
+    assert!(!stream(&[], 1).ok().stderr.contains(little), "the same again");
+    stream(&[], 2).ok().says(little).says("streams without a name share the series testhost:stdin");
+    for named in [&["--series", "dump"][..], &["--stdin-filename", "dump.sql"]] {
+        stream(named, 3).ok();
+        assert!(!stream(named, 4).ok().stderr.contains(little), "{named:?}");
+    }
+    play.write("a/file", "a");
+    play.write("b/file", "b");
+    let list = |list: &[u8]| play.larder_with_stdin(["backup", "--files-from-raw", "-"], list);
+    list(b"a\0").ok();
+    assert!(!list(b"a\0").ok().stderr.contains(little));
+    list(b"b\0").ok().says("lists from standard input share the series testhost:-");
+}
+
 #[test]
 fn streams_become_files() {
     let play = Play::with_repository();

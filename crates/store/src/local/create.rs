@@ -18,7 +18,7 @@ use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -36,6 +36,10 @@ use super::write::write_synced;
 /// How often a folder may vanish under a create before that fails. Deleting the last object of a
 /// folder removes it.
 const FOLDER_RETRIES: u64 = 200;
+
+/// How often the file system may refuse to make a folder in one that exists before that fails.
+/// Once is no proof: some network mounts show a folder for a moment after its removal.
+const REFUSALS_MAX: u32 = 5;
 
 /// Folders kept open at most.
 const DURABLE_MAX: usize = 64;
@@ -68,12 +72,18 @@ impl Creator {
         if folder.is_ok_and(|folder| rustix::fs::statat(folder, file_name, AtFlags::SYMLINK_NOFOLLOW).is_ok()) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
+        let mut refusals = 0;
+        let mut is_final = |error: &io::Error| {
+            refusals += u32::from(error.get_ref().is_some_and(|inner| inner.is::<NoFolder>()));
+            refusals == REFUSALS_MAX
+        };
         for retry in 0..FOLDER_RETRIES {
             // A folder can still be opened until its removal has ended, which may take a journal's
             // commit. Trying again at once only spins.
             std::thread::sleep(Duration::from_millis(retry.min(50)));
             let mut unsynced = Vec::new();
             let folder = match self.open_way(parent, &mut unsynced) {
+                Err(error) if is_final(&error) => return Err(io::Error::other(error)),
                 // Removed between two steps of making it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 folder => folder?,
@@ -83,6 +93,7 @@ impl Creator {
                     rustix::fs::fsync(&folder)?;
                     return self.sync_way(unsynced);
                 }
+                Err(error) if is_final(&error) => return Err(io::Error::other(error)),
                 // The folder was removed after it was opened, and nothing can be created in it any
                 // more. How that shows differs: ENOENT from most calls, EPERM from ext4's unnamed
                 // files.
@@ -172,15 +183,15 @@ impl Creator {
                 let above = self.open_way_outside(parent_of(self.root.path()), unsynced)?;
                 // The repository's own folder is for its owner; those below follow the umask, so an
                 // administrator who opens the outermost opens all.
-                make_folder(self.root.path(), 0o700)?;
-                (self.root.folder(name)?, Some(above))
+                let made = make_folder(self.root.path(), 0o700).and_then(|()| self.root.folder(name));
+                (made.map_err(|error| refused(error, &above, self.root.path()))?, Some(above))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let (parent, last) = split(name);
                 let above = self.open_way(parent, unsynced)?;
                 match rustix::fs::mkdirat(&above, last, Mode::from_raw_mode(0o777)) {
                     Ok(()) | Err(Errno::EXIST) => (self.root.folder(name)?, Some(above)),
-                    Err(errno) => return Err(errno.into()),
+                    Err(errno) => return Err(refused(errno.into(), &above, &self.root.path().join(name))),
                 }
             }
             Err(error) => return Err(error),
@@ -194,8 +205,8 @@ impl Creator {
         match open_outside(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let above = self.open_way_outside(parent_of(path), unsynced)?;
-                make_folder(path, 0o777)?;
-                let folder = open_outside(path)?;
+                let made = make_folder(path, 0o777).and_then(|()| open_outside(path));
+                let folder = made.map_err(|error| refused(error, &above, path))?;
                 unsynced.push(Unsynced { folder: folder.try_clone()?, above: Some(above) });
                 Ok(folder)
             }
@@ -259,6 +270,22 @@ fn make_folder(path: &Path, mode: u32) -> io::Result<()> {
     }
 }
 
+/// A folder cannot be made although the one above it exists.
+#[derive(Debug, thiserror::Error)]
+#[error("the folder {} cannot be created", .0.display())]
+struct NoFolder(PathBuf);
+
+/// Tells the removal of the folder above, which passes, from a place where there can be no folder:
+/// in /proc, or behind a link that leads nowhere. All are `ENOENT`.
+fn refused(error: io::Error, above: &OwnedFd, path: &Path) -> io::Error {
+    match is_removed(above) {
+        Ok(false) if error.kind() == io::ErrorKind::NotFound => {
+            io::Error::new(io::ErrorKind::NotFound, NoFolder(path.to_owned()))
+        }
+        _ => error,
+    }
+}
+
 fn identity(file: impl AsFd) -> io::Result<(u64, u64)> {
     let stat = rustix::fs::fstat(file)?;
     Ok((stat.st_dev, stat.st_ino))
@@ -273,7 +300,6 @@ fn parent_of(path: &Path) -> &Path {
 mod tests {
     use super::*;
     use std::fs;
-    use std::path::PathBuf;
     use tempfile::TempDir;
 
     /// A creator that believes the file system to have no unnamed files.
@@ -301,6 +327,23 @@ mod tests {
         assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(fs::read(creator.root.path().join("data/j/0")).expect("there"), b"first");
         assert_eq!(staged(&creator), Vec::<PathBuf>::new());
+    }
+
+    /// Guards against: minutes of retries where no folder can ever be made.
+    #[test]
+    fn a_place_without_folders_is_told_at_once() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("nowhere/at/all", &link).expect("linked");
+        for place in [Path::new("/proc/larder"), &link] {
+            for path in [place.to_owned(), place.join("repo")] {
+                let creator = Creator::new(Arc::new(Root::new(&path)), Arc::default());
+                let began = std::time::Instant::now();
+                let error = creator.create("keys/0", b"").expect_err("refused").to_string();
+                assert!(error.contains(&format!("the folder {} cannot be created", place.display())), "{error}");
+                assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+            }
+        }
     }
 
     /// Old kernels have no `openat2`; the rules are the same without it.

@@ -125,6 +125,25 @@ async fn repeated_failures_are_said_with_their_reason_and_not_too_often() {
     );
 }
 
+/// A server that refuses connections from the beginning: it is said after some seconds, and how long that will go on.
+#[tokio::test(start_paused = true)]
+async fn it_is_said_how_long_a_request_will_be_repeated() {
+    let (faulty, faults) = FaultStore::new(Memory::new().store());
+    faults.add(When::any(), Fault::FailBefore(Failure::Connect), Times::Always);
+    let store = Store::from_object_store(faulty, "", &StoreOptions::default()).expect("opens");
+    let said = Arc::new(Mutex::new(None));
+    let (listener, began) = (said.clone(), Instant::now());
+    store.waiting().on_silence(move |text| {
+        listener.lock().get_or_insert((began.elapsed(), text.to_owned()));
+    });
+    store.get("x").await.expect_err("no connection");
+    let (at, text) = said.lock().clone().expect("said");
+    assert!(at < Duration::from_secs(8), "{at:?}");
+    let left = text.split_once("trying for another ").and_then(|(_, rest)| rest.split_once(" s: ")).expect("a time").0;
+    let (left, end) = (left.parse::<u64>().expect("a number"), StoreOptions::default().first_deadline.as_secs());
+    assert!((end - 8..end).contains(&left), "{text}");
+}
+
 /// A large upload takes its time: a line of 8 Mbit/s is no silence.
 #[tokio::test(start_paused = true)]
 async fn an_upload_is_not_silence() {

@@ -1,11 +1,35 @@
 //! The name of a series when the user gives none.
 
+use std::path::Path;
+
+use larder_format::manifest::Statistics;
 use larder_source::PathText;
+
+use crate::args::BackupArgs;
+use crate::output::summary;
 
 /// `host:/abs/path[,/abs/path2]` for trees and devices, `host:name` for streams.
 pub(super) fn default_series(host: &str, names: &[Vec<u8>]) -> String {
     let names: Vec<String> = names.iter().map(|name| PathText(name).to_string()).collect();
     format!("{host}:{}", names.join(","))
+}
+
+/// Whether the series is named after standard input: then all streams, or all lists of files, of a host share it.
+pub(super) fn is_unnamed(args: &BackupArgs) -> bool {
+    let is_stream = args.stdin || args.stdin_from_command;
+    let lists = [&args.files_from, &args.files_from_verbatim, &args.files_from_raw];
+    let mut lists = lists.into_iter().flatten();
+    args.series.is_none()
+        && if is_stream { args.stdin_filename.is_none() } else { lists.any(|list| list == Path::new("-")) }
+}
+
+/// Whether nine tenths of a snapshot are new to its series: of its chunks if it is a stream, else of its files.
+pub(super) fn is_nearly_new(statistics: &Statistics, is_stream: bool) -> bool {
+    let (new, all) = match is_stream {
+        true => (statistics.new_chunks, statistics.chunks),
+        false => (statistics.files_new, summary::files(statistics)),
+    };
+    new > 0 && new.saturating_mul(10) >= all.saturating_mul(9)
 }
 
 /// More paths than a person reads are written down as the folder that holds them all.
