@@ -37,7 +37,8 @@ pub async fn repository() -> (Repository, Memory, Faults) {
     };
     let fields =
         KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 };
-    let repository = Repository::init(store, config, PASSWORD, fields, Arc::new(larder_testkit::entropy())).await.expect("is made");
+    let repository =
+        Repository::init(store, config, PASSWORD, fields, Arc::new(larder_testkit::entropy())).await.expect("is made");
     (repository, memory, faults)
 }
 
@@ -176,7 +177,8 @@ impl Engine {
         let (inner, faults) = FaultStore::new(memory.store());
         let options = StoreOptions { cache, ..StoreOptions::default() };
         let store = Store::from_object_store(inner, "", &options).expect("opens");
-        let opened = runtime.block_on(Repository::open(store, PASSWORD, Arc::new(larder_testkit::entropy()))).expect("opens");
+        let opened =
+            runtime.block_on(Repository::open(store, PASSWORD, Arc::new(larder_testkit::entropy()))).expect("opens");
         let cached = opened.store().with_cache_of(RepositoryId([7; 16]));
         let mut engine = Self::of(runtime, opened.through(cached), memory.clone(), faults);
         // A pass that comes after another is a new job.

@@ -44,11 +44,7 @@ impl Repo {
 
     fn context(&self) -> JobContext {
         let store = local(&self.path());
-        let opened = larder_store::Repository::open(
-            store,
-            PASSWORD,
-            std::sync::Arc::new(larder_testkit::entropy()),
-        );
+        let opened = larder_store::Repository::open(store, PASSWORD, std::sync::Arc::new(larder_testkit::entropy()));
         context(&self.runtime, self.runtime.block_on(opened).unwrap())
     }
 

@@ -30,7 +30,9 @@ pub(crate) fn config() -> Config {
 
 /// A new repository on this store.
 pub(crate) async fn repository(store: Store) -> Repository {
-    Repository::init(store, config(), PASSWORD, key_fields(), Arc::new(larder_testkit::entropy())).await.expect("is made")
+    Repository::init(store, config(), PASSWORD, key_fields(), Arc::new(larder_testkit::entropy()))
+        .await
+        .expect("is made")
 }
 
 /// One behind a store that fails on demand, and is not asked twice.

@@ -123,7 +123,8 @@ fn keys() {
         || KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 };
     let opens = |scene: &Scene, passwords: &[&[u8]]| {
         let opened = passwords.iter().any(|password| {
-            let opened = Repository::open(store_over(scene.memory.store()), password, Arc::new(larder_testkit::entropy()));
+            let opened =
+                Repository::open(store_over(scene.memory.store()), password, Arc::new(larder_testkit::entropy()));
             scene.runtime.block_on(opened).is_ok()
         });
         // As it was, so that the password of all tests opens it again.

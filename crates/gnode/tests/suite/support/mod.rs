@@ -91,7 +91,8 @@ impl Scene {
         };
         let fields =
             KeyFields { cost: KdfCost::TEST, salt: [0; 32], user: String::new(), host: String::new(), created_ms: 0 };
-        let made = Repository::init(store_over(memory.store()), config, PASSWORD, fields, Arc::new(larder_testkit::entropy()));
+        let made =
+            Repository::init(store_over(memory.store()), config, PASSWORD, fields, Arc::new(larder_testkit::entropy()));
         runtime.block_on(made).unwrap();
         Self { dir: Arc::new(tempfile::tempdir().unwrap()), runtime: Arc::new(runtime), memory }
     }

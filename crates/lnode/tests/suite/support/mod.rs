@@ -64,7 +64,9 @@ pub fn key_fields() -> KeyFields {
 }
 
 pub fn init(runtime: &tokio::runtime::Runtime, store: Store) -> Repository {
-    runtime.block_on(Repository::init(store, config(), PASSWORD, key_fields(), Arc::new(larder_testkit::entropy()))).unwrap()
+    runtime
+        .block_on(Repository::init(store, config(), PASSWORD, key_fields(), Arc::new(larder_testkit::entropy())))
+        .unwrap()
 }
 
 pub fn local(path: &Path) -> Store {
