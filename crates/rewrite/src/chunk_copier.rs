@@ -30,7 +30,7 @@ use larder_job::{Cancel, JobContext};
 use larder_reader::MetaChunks;
 use larder_store::RepositoryError;
 use larder_writer::{
-    ContainerTotals, Destination, Packer, Pool, PoolHandle, Uploads, Usage, container_table, holdings,
+    ContainerTotals, Destination, MetaSink, Packer, Pool, PoolHandle, Uploads, Usage, container_table, holdings,
 };
 
 pub use copied_chunks::CopiedChunks;
@@ -154,7 +154,8 @@ pub struct ChunkCopier {
     chunks: MetaChunks,
     uploads: Arc<Uploads>,
     data: Packer,
-    metadata: Packer,
+    /// Stores metadata, and counts what the version under way uses.
+    sink: MetaSink,
     /// How chunks are named that are copied; `None`: by their places.
     names: Option<MetaChunks>,
     /// Of how many chunks it is remembered where they were copied from and to.
@@ -188,13 +189,15 @@ impl ChunkCopier {
         let destination = Destination::Store { pool: handle.clone(), uploads: uploads.clone() };
         let mut data = Packer::new(destination.clone(), ContainerKind::Data, job);
         data.guess_matter();
+        let fingerprinter = Arc::new(Fingerprinter::new(&context.repository.keys().fingerprint));
+        let sink = MetaSink::new(Packer::new(destination, ContainerKind::Meta, job), fingerprinter.clone());
         Ok(Self {
             context: context.clone(),
-            fingerprinter: Arc::new(Fingerprinter::new(&context.repository.keys().fingerprint)),
+            fingerprinter,
             chunks: MetaChunks::new(context),
             uploads,
             data,
-            metadata: Packer::new(destination, ContainerKind::Meta, job),
+            sink,
             names: None,
             moves_max: usize::MAX,
             scratch: Some(std::env::temp_dir()),
@@ -225,7 +228,7 @@ impl ChunkCopier {
     pub fn finish(mut self) -> Result<Written, RewriteError> {
         self.data.close()?;
         self.close_lanes()?;
-        self.metadata.close()?;
+        self.sink.finish()?;
         self.uploads.wait()?;
         self.uploads.confirm()?;
         let containers = self.uploads.stored();

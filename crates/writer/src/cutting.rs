@@ -44,7 +44,7 @@ pub struct Cutting {
     pages: Box<dyn Chunker>,
     page_cuts: bool,
     /// Names chunks, with the key of the repository.
-    pub fingerprinter: Fingerprinter,
+    pub fingerprinter: Arc<Fingerprinter>,
     /// The MAC of nothing yet; `None` where computing MACs is slower than naming chunks.
     pub run_mac: Option<RunMac>,
 }
@@ -63,7 +63,7 @@ impl Cutting {
             content: chunker(config.chunker, &keys.chunking).ok()?,
             pages: chunker(pages, &keys.chunking).ok()?,
             page_cuts: config.page_cuts,
-            fingerprinter: Fingerprinter::new(&keys.fingerprint),
+            fingerprinter: Arc::new(Fingerprinter::new(&keys.fingerprint)),
             run_mac: RunMac::is_fast().then(|| RunMac::new(&RunMacKey(keys.runs))),
         }))
     }

@@ -1,6 +1,7 @@
 //! Gathers the segments of one stream into nodes, stored as chunks unless a version that is built on has them already.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use larder_chunking::Fingerprinter;
 use larder_dedup::NodeCutter;
@@ -19,30 +20,68 @@ pub trait CompareStored {
     fn is_stored(&self, chunk: &ChunkRef, bytes: &[u8]) -> Result<bool, RepositoryError>;
 }
 
-/// Where segments and nodes go, and what is counted on the way.
-pub struct MetaSink<'a> {
-    /// Stores segments and nodes, in metadata containers.
-    pub packer: &'a mut Packer,
-    /// Names them, with the key of the repository.
-    pub fingerprinter: &'a Fingerprinter,
-    /// Counts what the version uses of each container.
-    pub usage: &'a mut Usage,
-    /// Uncompressed bytes of segments and nodes that were new.
-    pub added_bytes: &'a mut u64,
-    /// Compares what a version that is built on seems to have.
-    pub comparison: Option<&'a dyn CompareStored>,
+/// Stores the segments, nodes and other metadata of versions, and counts what a version uses.
+pub struct MetaSink {
+    packer: Packer,
+    fingerprinter: Arc<Fingerprinter>,
+    usage: Usage,
+    added_bytes: u64,
+    comparison: Option<Box<dyn CompareStored + Send>>,
 }
 
-impl MetaSink<'_> {
-    /// Stores a chunk that nobody has.
+/// The counts of a sink.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sunk {
+    /// What the version uses of each container, by its recipes.
+    pub usage: Usage,
+    /// Uncompressed bytes of the chunks that were stored.
+    pub added_bytes: u64,
+}
+
+impl std::fmt::Debug for MetaSink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MetaSink").field("added_bytes", &self.added_bytes).finish_non_exhaustive()
+    }
+}
+
+impl MetaSink {
+    /// A sink that stores chunks with `packer`, in metadata containers. `fingerprinter` has the key of
+    /// the repository.
+    pub fn new(packer: Packer, fingerprinter: Arc<Fingerprinter>) -> Self {
+        Self { packer, fingerprinter, usage: Usage::new(), added_bytes: 0, comparison: None }
+    }
+
+    /// Compares what a base seems to have with the store before it is shared.
+    pub fn comparing(self, comparison: Option<Box<dyn CompareStored + Send>>) -> Self {
+        Self { comparison, ..self }
+    }
+
+    /// The fingerprint of a chunk.
+    pub fn fingerprint(&self, bytes: &[u8]) -> Fingerprint {
+        self.fingerprinter.one(bytes)
+    }
+
+    /// Stores a chunk that is new.
     pub fn push(&mut self, fingerprint: Fingerprint, bytes: &[u8]) -> Result<ChunkRef, RepositoryError> {
-        *self.added_bytes += bytes.len() as u64;
+        self.added_bytes += bytes.len() as u64;
         self.packer.push(fingerprint, bytes)
+    }
+
+    /// The counts since the last call, at the end of a version. The next version begins at zero.
+    pub fn take(&mut self) -> Sunk {
+        Sunk { usage: std::mem::take(&mut self.usage), added_bytes: std::mem::take(&mut self.added_bytes) }
+    }
+
+    /// Hands the open container to the upload. Returns the counts.
+    pub fn finish(mut self) -> Result<Sunk, RepositoryError> {
+        let sunk = self.take();
+        self.packer.close()?;
+        Ok(sunk)
     }
 
     /// Whether a chunk that has the fingerprint of `bytes` may be used in their place.
     pub(crate) fn may_share(&self, chunk: &ChunkRef, bytes: &[u8]) -> Result<bool, RepositoryError> {
-        self.comparison.map_or(Ok(true), |comparison| comparison.is_stored(chunk, bytes))
+        self.comparison.as_ref().map_or(Ok(true), |comparison| comparison.is_stored(chunk, bytes))
     }
 
     fn count(&mut self, container: ContainerId, chunks: u64, bytes: u64) {
@@ -70,7 +109,7 @@ impl NodeWriter {
     }
 
     /// Appends a segment that is stored.
-    pub fn push(&mut self, segment: SegmentRef, sink: &mut MetaSink<'_>) -> Result<(), RepositoryError> {
+    pub fn push(&mut self, segment: SegmentRef, sink: &mut MetaSink) -> Result<(), RepositoryError> {
         for used in &segment.uses {
             sink.count(used.container, u64::from(used.chunks), used.bytes);
         }
@@ -80,11 +119,11 @@ impl NodeWriter {
         if ends { self.end_node(sink) } else { Ok(()) }
     }
 
-    fn end_node(&mut self, sink: &mut MetaSink<'_>) -> Result<(), RepositoryError> {
+    fn end_node(&mut self, sink: &mut MetaSink) -> Result<(), RepositoryError> {
         let segments = std::mem::take(&mut self.segments);
         let Some(first) = segments.first() else { return Ok(()) };
         let bytes = encode_node(&segments)?;
-        let fingerprint = sink.fingerprinter.one(&bytes);
+        let fingerprint = sink.fingerprint(&bytes);
         let known = self.known.get(&fingerprint);
         let node = match known {
             Some(node) if sink.may_share(&node.chunk, &bytes)? => node.clone(),
@@ -109,7 +148,7 @@ impl NodeWriter {
     }
 
     /// Ends the stream.
-    pub fn finish(mut self, sink: &mut MetaSink<'_>) -> Result<Recipe, RepositoryError> {
+    pub fn finish(mut self, sink: &mut MetaSink) -> Result<Recipe, RepositoryError> {
         self.end_node(sink)?;
         Ok(Recipe { nodes: self.nodes })
     }

@@ -66,7 +66,7 @@ impl RecipeWriter {
         run_mac: &RunMac,
         merge_before: Option<JobId>,
         candidate: Option<SegmentRef>,
-        sink: &mut MetaSink<'_>,
+        sink: &mut MetaSink,
     ) -> Result<(), RepositoryError> {
         self.border(candidate, sink)?;
         let (empty, mac) = (run_mac.clone(), run_mac.clone());
@@ -76,7 +76,7 @@ impl RecipeWriter {
     }
 
     /// The large file has ended.
-    pub fn end_file(&mut self, candidate: Option<SegmentRef>, sink: &mut MetaSink<'_>) -> Result<(), RepositoryError> {
+    pub fn end_file(&mut self, candidate: Option<SegmentRef>, sink: &mut MetaSink) -> Result<(), RepositoryError> {
         if self.proving.is_some() {
             self.border(candidate, sink)?;
             self.proving = None;
@@ -85,7 +85,7 @@ impl RecipeWriter {
     }
 
     /// Ends the open segment here, whatever its content; `candidate` as in [`Self::push`].
-    pub fn border(&mut self, candidate: Option<SegmentRef>, sink: &mut MetaSink<'_>) -> Result<(), RepositoryError> {
+    pub fn border(&mut self, candidate: Option<SegmentRef>, sink: &mut MetaSink) -> Result<(), RepositoryError> {
         match self.segmenter.finish() {
             Some(records) => self.end_segment(&records, candidate, sink),
             None => Ok(()),
@@ -112,7 +112,7 @@ impl RecipeWriter {
         record: ChunkRecord,
         cover: Option<Cover>,
         candidate: impl FnOnce() -> Result<Option<SegmentRef>, RepositoryError>,
-        sink: &mut MetaSink<'_>,
+        sink: &mut MetaSink,
     ) -> Result<(), RepositoryError> {
         if let Some(cover) = cover {
             match &mut self.cover {
@@ -133,12 +133,12 @@ impl RecipeWriter {
         &mut self,
         records: &[ChunkRecord],
         candidate: Option<SegmentRef>,
-        sink: &mut MetaSink<'_>,
+        sink: &mut MetaSink,
     ) -> Result<(), RepositoryError> {
         let merging = self.proving.as_mut().and_then(|proving| proving.merging.as_mut());
         let superchunks = merging.map(Merging::take).unwrap_or_default();
         let bytes = segment::encode(records, &superchunks)?;
-        let fingerprint = sink.fingerprinter.one(&bytes);
+        let fingerprint = sink.fingerprint(&bytes);
         let cover = self.cover.take();
         let proof = self.proving.as_mut().and_then(|proving| proving.take(records));
         let shared = candidate.filter(|segment| segment.chunk.fingerprint == fingerprint && segment.cover == cover);
@@ -161,13 +161,13 @@ impl RecipeWriter {
     }
 
     /// Appends a whole segment, which the base has or which was just stored.
-    pub fn push_segment(&mut self, segment: SegmentRef, sink: &mut MetaSink<'_>) -> Result<(), RepositoryError> {
+    pub fn push_segment(&mut self, segment: SegmentRef, sink: &mut MetaSink) -> Result<(), RepositoryError> {
         debug_assert!(self.segmenter.is_at_start());
         self.nodes.push(segment, sink)
     }
 
     /// Ends the stream.
-    pub fn finish(mut self, candidate: Option<SegmentRef>, sink: &mut MetaSink<'_>) -> Result<Recipe, RepositoryError> {
+    pub fn finish(mut self, candidate: Option<SegmentRef>, sink: &mut MetaSink) -> Result<Recipe, RepositoryError> {
         self.border(candidate, sink)?;
         self.nodes.finish(sink)
     }

@@ -5,6 +5,7 @@
 //! Not compared is what this job has stored itself, which may still be on its way, and what is taken over without being read.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use larder_dedup::chain::{Chunk, Filter, Verdict};
@@ -21,9 +22,9 @@ use larder_writer::CompareStored;
 const CACHE: NonZeroUsize = NonZeroUsize::new(32 << 20).expect("not zero");
 
 /// See the module header.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct ByteComparison {
-    reader: ChunkReader,
+    reader: Arc<ChunkReader>,
     runtime: Executor,
     job: JobId,
     /// Tells where chunks are that records only name.
@@ -33,7 +34,7 @@ pub(super) struct ByteComparison {
 impl ByteComparison {
     pub(super) fn new(repository: &Repository, runtime: Executor, job: JobId, chunks: MetaChunks) -> Self {
         let reader = ChunkReader::new(repository.through(repository.store().without_cache()), CACHE, CACHE);
-        Self { reader, runtime, job, chunks }
+        Self { reader: Arc::new(reader), runtime, job, chunks }
     }
 
     fn stored(&self, chunk: &ChunkRef) -> Result<Bytes, RepositoryError> {

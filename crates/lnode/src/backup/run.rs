@@ -17,7 +17,7 @@ use larder_store::RepositoryError;
 use larder_store::catalog::Version;
 use larder_store::repository::random;
 use larder_store::rules::Rule;
-use larder_writer::{Cutting, Destination, Packer, Pool, StopUploads, Uploads, container_table, holdings};
+use larder_writer::{Cutting, Destination, MetaSink, Packer, Pool, StopUploads, Uploads, container_table, holdings};
 
 use super::bases::OrphanedContainers;
 use super::compare::{Comparison, Rules};
@@ -446,18 +446,21 @@ fn pipeline(
         base_started_ms,
     };
     let data_packer = Packer::new(destination.clone(), ContainerKind::Data, job).for_layout(announced.policy.layout());
+    let comparison = options.paranoid.then(|| {
+        let chunks = bases.iter().fold(chunks.clone(), |chunks, base| chunks.for_reading(&base.manifest));
+        ByteComparison::new(repository, context.executor.clone(), job, chunks)
+    });
+    let sink = MetaSink::new(Packer::new(destination, ContainerKind::Meta, job), cutting.fingerprinter.clone())
+        .comparing(comparison.clone().map(|comparison| Box::new(comparison) as _));
     let mut sequencer = Sequencer::new(Parts {
         job,
         cutting: cutting.clone(),
         data_packer,
-        meta_packer: Packer::new(destination, ContainerKind::Meta, job),
+        sink,
         bases: readers.collect(),
         unread: followed.map(|(_, (data, _))| reader(data)),
         orphans: (!orphans.is_empty()).then_some(orphans),
-        comparison: options.paranoid.then(|| {
-            let chunks = bases.iter().fold(chunks.clone(), |chunks, base| chunks.for_reading(&base.manifest));
-            ByteComparison::new(repository, context.executor.clone(), job, chunks)
-        }),
+        comparison,
         index_memory: options.index_memory,
         scratch: options.scratch.clone(),
         policy: announced.policy,

@@ -4,7 +4,9 @@
 //! One thread, and the only one that knows the order of things. Invariant: the data stream is exactly the stored bytes of the
 //! entries, in their order; [`Sequencer::finish`] checks it.
 
-mod keeping;
+mod hard_links;
+mod reuse_range;
+mod stream;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -24,7 +26,7 @@ use larder_format::segment::ChunkRecord;
 use larder_job::{Activity, Cancel, ItemFate, Problem, Progress};
 use larder_reader::RecipeReader;
 use larder_store::RepositoryError;
-use larder_writer::{Chunks, Cutter, Cutting, MetaSink, Packer, RecipeWriter, Usage};
+use larder_writer::{Chunks, Cutter, Cutting, MetaSink, Packer, RecipeWriter, Sunk, Usage};
 
 use super::BackupError;
 use super::bases::{BaseSegments, OrphanedContainers};
@@ -37,14 +39,17 @@ use super::layout_policy::LayoutPolicy;
 use super::prediction::{Sighting, Track};
 use super::root_coverage::Wanted;
 use super::skip_duplicates::Skips;
-use keeping::Kept;
+use hard_links::{HardLinks, LinkTo};
+use reuse_range::ReusedRange;
+use stream::Stream;
 
 /// What the sequencer is built from.
 pub(super) struct Parts {
     pub(super) job: JobId,
     pub(super) cutting: Arc<Cutting>,
     pub(super) data_packer: Packer,
-    pub(super) meta_packer: Packer,
+    /// Stores metadata, and segments and nodes of both streams.
+    pub(super) sink: MetaSink,
     /// Where duplicates are looked for.
     pub(super) bases: Vec<BaseReaders>,
     /// The data stream of the first base, if bytes may be taken over from it unread.
@@ -93,20 +98,18 @@ pub(super) struct Sequencer {
     job: JobId,
     cutting: Arc<Cutting>,
     data_packer: Packer,
-    meta_packer: Packer,
-    data: RecipeWriter,
-    metadata: RecipeWriter,
+    sink: MetaSink,
+    data: Stream,
+    metadata: Stream,
     blocks: BlockBuilder,
-    data_base: Option<BaseFilters>,
-    meta_base: Option<BaseFilters>,
     own: Own,
     orphans: Option<GroupFilter<OrphanedContainers>>,
     comparison: Option<ByteComparison>,
     skips: Option<Skips>,
     unread: Option<RecipeReader>,
-    kept: Option<Kept>,
+    /// The range of the first base that is being reused.
+    reused: Option<ReusedRange>,
     sketcher: Sketcher,
-    usage: Usage,
     statistics: Statistics,
     /// Bytes of the large file under way.
     pending_bytes: u64,
@@ -115,9 +118,7 @@ pub(super) struct Sequencer {
     wanted: Wanted,
     /// See [`Streams`].
     differs: bool,
-    /// Files that others may link to and that are not in the version, and what stands in for them.
-    lost: HashSet<Vec<u8>>,
-    stand_ins: std::collections::HashMap<Vec<u8>, Vec<u8>>,
+    links: HardLinks,
     /// Large files begun.
     files: u64,
     merge_before: Option<JobId>,
@@ -138,32 +139,30 @@ impl Sequencer {
             (BaseSegments::new(base.data, base.missing), metadata)
         };
         let (data_bases, meta_bases) = bases.into_iter().map(segments).unzip();
+        let data_base = BaseFilters::new(data_bases, index_memory / 2, policy, &parts.scratch);
+        let meta_base = BaseFilters::new(meta_bases, index_memory / 8, policy, &parts.scratch);
         Self {
             job: parts.job,
             cutting: parts.cutting,
             data_packer: parts.data_packer,
-            meta_packer: parts.meta_packer,
-            data,
-            metadata,
+            sink: parts.sink,
+            data: Stream::new(data, data_base),
+            metadata: Stream::new(metadata, meta_base),
             blocks: BlockBuilder::new(),
-            data_base: BaseFilters::new(data_bases, index_memory / 2, policy, &parts.scratch),
-            meta_base: BaseFilters::new(meta_bases, index_memory / 8, policy, &parts.scratch),
             own: Own::new(index_memory / 4, parts.scratch, parts.job, policy),
             orphans: parts.orphans.map(|orphans| GroupFilter::new(orphans, index_memory / 8)),
             comparison: parts.comparison,
             skips: parts.skips,
             unread: parts.unread,
-            kept: None,
+            reused: None,
             sketcher: Sketcher::new(),
-            usage: Usage::new(),
             statistics: Statistics::default(),
             pending_bytes: 0,
             stream_bytes: 0,
             entry_bytes: 0,
             wanted: parts.wanted,
             differs: false,
-            lost: HashSet::new(),
-            stand_ins: std::collections::HashMap::new(),
+            links: HardLinks::default(),
             files: 0,
             merge_before: parts.merge_before,
             track: parts.track,
@@ -184,7 +183,7 @@ impl Sequencer {
                 Fed::Begin(cutter) => self.begin_file(cutter)?,
                 Fed::Block(promise) => {
                     let chunks = wait(&promise)?;
-                    self.flush_kept()?;
+                    self.flush_reused()?;
                     self.contents(&chunks, 0, chunks.lengths.len(), 0)?;
                     let bytes = chunks.lengths.iter().map(|length| u64::from(*length)).sum();
                     self.pending_bytes += bytes;
@@ -193,7 +192,7 @@ impl Sequencer {
                     let _ = self.spare.send(chunks);
                 }
                 Fed::Repeat { offset, bytes, chunks } => {
-                    self.keep(offset, bytes)?;
+                    self.reuse(offset, bytes)?;
                     self.pending_bytes += bytes;
                     self.statistics.read_bytes += bytes;
                     self.statistics.predictions_right += u64::from(chunks);
@@ -226,36 +225,20 @@ impl Sequencer {
         self.data_packer.expect(cutter.matter());
         let cutting = self.cutting.clone();
         let Some(run_mac) = &cutting.run_mac else { return Ok(()) };
-        self.flush_kept()?;
+        self.flush_reused()?;
         let max = cutting.chunker(cutter).params().max;
-        let candidate = followed(&mut self.data_base)?;
-        let mut sink = MetaSink {
-            packer: &mut self.meta_packer,
-            fingerprinter: &cutting.fingerprinter,
-            usage: &mut self.usage,
-            added_bytes: &mut self.statistics.added_bytes,
-            comparison: self.comparison.as_ref().map(|comparison| comparison as _),
-        };
-        Ok(self.data.begin_file(cutter, max, run_mac, self.merge_before, candidate, &mut sink)?)
+        Ok(self.data.begin_file(cutter, max, run_mac, self.merge_before, &mut self.sink)?)
     }
 
     fn end_file(&mut self) -> Result<(), BackupError> {
         self.data_packer.expect(ContentHint::Any);
-        self.flush_kept()?;
-        let candidate = followed(&mut self.data_base)?;
-        let mut sink = MetaSink {
-            packer: &mut self.meta_packer,
-            fingerprinter: &self.cutting.fingerprinter,
-            usage: &mut self.usage,
-            added_bytes: &mut self.statistics.added_bytes,
-            comparison: self.comparison.as_ref().map(|comparison| comparison as _),
-        };
-        Ok(self.data.end_file(candidate, &mut sink)?)
+        self.flush_reused()?;
+        Ok(self.data.end_file(&mut self.sink)?)
     }
 
     /// Tells the feeder where in the base the large file under way is now.
     fn tell_track(&mut self) -> Result<(), BackupError> {
-        if let Some(base) = &mut self.data_base
+        if let Some(base) = &mut self.data.base
             && let Some(offset) = base.position()?
         {
             self.track.saw(Sighting { file: self.files.saturating_sub(1), at: self.pending_bytes, base: offset });
@@ -274,7 +257,7 @@ impl Sequencer {
         for item in items {
             match item {
                 Ready::Keep { entry, data_offset } => {
-                    self.keep(data_offset, entry.stored_bytes())?;
+                    self.reuse(data_offset, entry.stored_bytes())?;
                     self.count(&entry, Fate::Unmodified);
                     self.progress.current(&entry.path);
                     self.progress.done(1, entry.size());
@@ -282,7 +265,7 @@ impl Sequencer {
                 }
                 Ready::Entry { entry, fate, chunks: count } => {
                     if count > 0 {
-                        self.flush_kept()?;
+                        self.flush_reused()?;
                         offset = self.contents(&chunks, next, next + count, offset)?;
                         next += count;
                     }
@@ -303,9 +286,10 @@ impl Sequencer {
     /// A further name of an earlier file; should that file be missing, this one takes its place.
     fn link(&mut self, mut found: larder_source::Found, fate: Fate) -> Result<(), BackupError> {
         let EntryKind::HardLink { target } = &mut found.entry.kind else { return Ok(()) };
-        if let Some(stand_in) = self.stand_ins.get(target) {
-            target.clone_from(stand_in);
-        } else if self.lost.contains(target) {
+        let link_to = self.links.resolve(target);
+        if let LinkTo::StandIn(stand_in) = link_to {
+            *target = stand_in.to_vec();
+        } else if link_to == LinkTo::Nothing {
             let lost = target.clone();
             let path = found.entry.path.clone();
             if let Err(error) = found.unlink() {
@@ -317,7 +301,7 @@ impl Sequencer {
             batch::read(found, fate, &mut chunks, &self.cutting, &mut items);
             chunks.fingerprint(&self.cutting);
             if matches!(items.first(), Some(Ready::Entry { .. })) {
-                self.stand_ins.insert(lost, path);
+                self.links.stands_for(path, lost);
             }
             return self.batch(BatchDone { items, chunks });
         } else if fate != Fate::Unmodified {
@@ -341,7 +325,7 @@ impl Sequencer {
                 Some((run, place)) => {
                     if number + 1 == run.chunks.end {
                         // What follows was not predicted, but it is likely to be near what the base has there.
-                        if let Some(base) = &mut self.data_base {
+                        if let Some(base) = &mut self.data.base {
                             base.expect(run.segment, place as u32 + 1)?;
                         }
                     }
@@ -362,9 +346,9 @@ impl Sequencer {
     /// Finds a chunk of the data stream, or stores it.
     fn chunk(&mut self, fingerprint: &Fingerprint, bytes: &[u8]) -> Result<ChunkRecord, RepositoryError> {
         let chunk = Chunk { fingerprint, bytes };
-        let filters = data_filters(&mut self.data_base, &mut self.own, &mut self.orphans, &mut self.comparison);
+        let filters = data_filters(&mut self.data.base, &mut self.own, &mut self.orphans, &mut self.comparison);
         if let Some(record) = chain::find(filters, &chunk)? {
-            if let (Some(skips), Some(base)) = (&mut self.skips, &self.data_base)
+            if let (Some(skips), Some(base)) = (&mut self.skips, &self.data.base)
                 && base.is_in_second()
             {
                 skips.found(chunk.size());
@@ -381,7 +365,7 @@ impl Sequencer {
             skips.stored(fingerprint, chunk.size())?;
         }
         let stored = ChunkRecord { chunk: self.data_packer.push(*fingerprint, bytes)?, born: self.job };
-        let filters = data_filters(&mut self.data_base, &mut self.own, &mut self.orphans, &mut self.comparison);
+        let filters = data_filters(&mut self.data.base, &mut self.own, &mut self.orphans, &mut self.comparison);
         chain::update(filters, &stored)?;
         self.own.make_room()?;
         self.statistics.new_chunks += 1;
@@ -391,17 +375,7 @@ impl Sequencer {
 
     fn push_data(&mut self, record: ChunkRecord, content: Option<&[u8]>) -> Result<(), RepositoryError> {
         self.statistics.chunks += 1;
-        let base = &mut self.data_base;
-        let candidate = || followed(base);
-        let mut sink = MetaSink {
-            packer: &mut self.meta_packer,
-            fingerprinter: &self.cutting.fingerprinter,
-            usage: &mut self.usage,
-            added_bytes: &mut self.statistics.added_bytes,
-            comparison: self.comparison.as_ref().map(|comparison| comparison as _),
-        };
-        self.data.saw(&record, content);
-        self.data.push(record, None, candidate, &mut sink)
+        self.data.push(record, content, None, &mut self.sink)
     }
 
     fn entry(&mut self, entry: &Entry) -> Result<(), BackupError> {
@@ -415,27 +389,17 @@ impl Sequencer {
 
     fn block(&mut self, block: Block) -> Result<(), BackupError> {
         let fingerprint = self.cutting.fingerprinter.one(&block.bytes);
-        let filters = metadata_filters(&mut self.meta_base, &mut self.comparison);
+        let filters = metadata_filters(&mut self.metadata.base, &mut self.comparison);
         let known = chain::find(filters, &Chunk { fingerprint: &fingerprint, bytes: &block.bytes })?;
         let record = match known {
             Some(record) => record,
             None => {
-                let chunk = self.meta_packer.push(fingerprint, &block.bytes)?;
-                self.statistics.added_bytes += u64::from(chunk.size);
+                let chunk = self.sink.push(fingerprint, &block.bytes)?;
                 ChunkRecord { chunk, born: self.job }
             }
         };
-        let base = &mut self.meta_base;
-        let candidate = || followed(base);
-        let mut sink = MetaSink {
-            packer: &mut self.meta_packer,
-            fingerprinter: &self.cutting.fingerprinter,
-            usage: &mut self.usage,
-            added_bytes: &mut self.statistics.added_bytes,
-            comparison: self.comparison.as_ref().map(|comparison| comparison as _),
-        };
         let cover = Cover { first_path: block.first_path, data_bytes: block.data_bytes };
-        Ok(self.metadata.push(record, Some(cover), candidate, &mut sink)?)
+        Ok(self.metadata.push(record, None, Some(cover), &mut self.sink)?)
     }
 
     fn count(&mut self, entry: &Entry, fate: Fate) {
@@ -469,39 +433,28 @@ impl Sequencer {
     fn lose(&mut self, problem: Problem, may_be_linked_to: bool) {
         self.problem(&problem);
         if may_be_linked_to {
-            self.lost.insert(problem.path);
+            self.links.lost(problem.path);
         }
     }
 
     /// Ends both streams and closes the open containers.
     pub(super) fn finish(mut self) -> Result<Streams, BackupError> {
-        self.flush_kept()?;
+        self.flush_reused()?;
         if let Some(block) = self.blocks.finish() {
             self.block(block)?;
         }
         // A wrong length would shift every later file's contents: better no version than that one.
         assert_eq!(self.stream_bytes, self.entry_bytes, "the data stream is not what the entries say of it");
-        let candidates = (followed(&mut self.data_base)?, followed(&mut self.meta_base)?);
-        let mut sink = MetaSink {
-            packer: &mut self.meta_packer,
-            fingerprinter: &self.cutting.fingerprinter,
-            usage: &mut self.usage,
-            added_bytes: &mut self.statistics.added_bytes,
-            comparison: self.comparison.as_ref().map(|comparison| comparison as _),
-        };
-        let data = self.data.finish(candidates.0, &mut sink)?;
-        let metadata = self.metadata.finish(candidates.1, &mut sink)?;
+        let data = self.data.finish(&mut self.sink)?;
+        let metadata = self.metadata.finish(&mut self.sink)?;
         self.data_packer.close()?;
-        self.meta_packer.close()?;
+        let Sunk { usage, added_bytes } = self.sink.finish()?;
+        self.statistics.added_bytes += added_bytes;
         self.statistics.stream_bytes = self.stream_bytes;
         self.statistics.skip_permille = self.skips.as_ref().and_then(Skips::permille);
-        let Self { usage, statistics, sketcher, orphans, differs, .. } = self;
+        let Self { statistics, sketcher, orphans, differs, .. } = self;
         Ok(Streams { data, metadata, usage, statistics, sketcher, orphans, differs })
     }
-}
-
-fn followed(base: &mut Option<BaseFilters>) -> Result<Option<larder_format::recipe::SegmentRef>, RepositoryError> {
-    base.as_mut().map_or(Ok(None), BaseFilters::followed)
 }
 
 /// Waits for work of the pool.

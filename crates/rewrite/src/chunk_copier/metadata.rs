@@ -16,7 +16,7 @@ use larder_format::segment::{self, Segment};
 use larder_format::{ChunkRef, DecodeError};
 use larder_reader::{MetaChunks, RecipeReader, damaged};
 use larder_store::RepositoryError;
-use larder_writer::{MetaSink, NodeWriter, Usage, uses_of};
+use larder_writer::{MetaSink, NodeWriter, uses_of};
 
 use super::{ChunkCopier, RewriteError};
 
@@ -49,7 +49,7 @@ impl Left {
         &mut self,
         chunk: ChunkRef,
         chunks: &MetaChunks,
-        sink: &mut MetaSink<'_>,
+        sink: &mut MetaSink,
     ) -> Result<ChunkRef, RepositoryError> {
         if !self.has(&chunk.container) {
             return Ok(chunk);
@@ -58,7 +58,7 @@ impl Left {
             return Ok(*copy);
         }
         let bytes = chunks.read(&chunk)?;
-        if sink.fingerprinter.one(&bytes) != chunk.fingerprint {
+        if sink.fingerprint(&bytes) != chunk.fingerprint {
             let why = "it does not have its fingerprint";
             return Err(damaged(&chunk, DecodeError::Invalid { what: "metadata chunk", why }));
         }
@@ -117,41 +117,26 @@ impl ChunkCopier {
     }
 
     /// Counts what a recipe uses of each container, and writes it again as far as it lies in what is left.
-    pub(super) fn relay_metadata(&mut self, recipe: &Recipe, usage: &mut Usage) -> Result<Recipe, RewriteError> {
+    pub(super) fn relay_metadata(&mut self, recipe: &Recipe) -> Result<Recipe, RewriteError> {
         let mut nodes = NodeWriter::new(Some(&self.left.staying(recipe)));
         let mut reader = RecipeReader::new(Arc::new(recipe.clone()), self.chunks.clone());
-        let mut added_bytes = 0;
         for number in 0..reader.segments() {
             let Some((mut reference, _)) = reader.segment_ref(number)? else { break };
             let moves = reference.uses.iter().any(|used| self.left.has(&used.container));
             let contents = if moves { reader.whole_segment(number)? } else { None };
-            let mut sink = MetaSink {
-                packer: &mut self.metadata,
-                fingerprinter: &self.fingerprinter,
-                usage,
-                added_bytes: &mut added_bytes,
-                comparison: None,
-            };
             match contents {
                 Some(Segment { mut records, superchunks }) => {
                     for record in &mut records {
-                        record.chunk = self.left.lead(record.chunk, &self.chunks, &mut sink)?;
+                        record.chunk = self.left.lead(record.chunk, &self.chunks, &mut self.sink)?;
                     }
                     let bytes = segment::encode(&records, &superchunks).map_err(RepositoryError::from)?;
-                    reference.chunk = sink.push(self.fingerprinter.one(&bytes), &bytes)?;
+                    reference.chunk = self.sink.push(self.fingerprinter.one(&bytes), &bytes)?;
                     reference.uses = uses_of(&records);
                 }
-                None => reference.chunk = self.left.lead(reference.chunk, &self.chunks, &mut sink)?,
+                None => reference.chunk = self.left.lead(reference.chunk, &self.chunks, &mut self.sink)?,
             }
-            nodes.push(reference, &mut sink)?;
+            nodes.push(reference, &mut self.sink)?;
         }
-        let mut sink = MetaSink {
-            packer: &mut self.metadata,
-            fingerprinter: &self.fingerprinter,
-            usage,
-            added_bytes: &mut added_bytes,
-            comparison: None,
-        };
-        Ok(nodes.finish(&mut sink)?)
+        Ok(nodes.finish(&mut self.sink)?)
     }
 }

@@ -13,7 +13,7 @@ use larder_format::manifest::Manifest;
 use larder_format::recipe::SegmentRef;
 use larder_format::segment::{self, Segment};
 use larder_reader::RecipeReader;
-use larder_writer::{MetaSink, NodeWriter, Usage, uses_of};
+use larder_writer::{NodeWriter, Sunk, uses_of};
 
 use super::{ChunkCopier, CopiedChunks, Move, PLACES_ONE_IN, Placing, Relaid, RewriteError};
 
@@ -32,7 +32,6 @@ struct Waiting {
 /// One recipe being written again.
 struct Rewriting {
     nodes: NodeWriter,
-    usage: Usage,
     waiting: Vec<Waiting>,
     /// Chunks to be copied for those that wait, in stream order.
     wanted: Vec<ChunkRef>,
@@ -87,7 +86,6 @@ impl ChunkCopier {
     ) -> Result<Relaid, RewriteError> {
         let mut rewriting = Rewriting {
             nodes: NodeWriter::new(Some(&self.left.staying(&manifest.data))),
-            usage: Usage::new(),
             waiting: Vec::new(),
             wanted: Vec::new(),
             shared: Vec::new(),
@@ -122,18 +120,10 @@ impl ChunkCopier {
             }
         }
         self.flush(&mut rewriting, &leaves)?;
-        let Rewriting { nodes, mut usage, moves, moved_chunks, moved_bytes, shared_chunks, shared_bytes, .. } =
-            rewriting;
-        let mut added_bytes = 0;
-        let mut sink = MetaSink {
-            packer: &mut self.metadata,
-            fingerprinter: &self.fingerprinter,
-            usage: &mut usage,
-            added_bytes: &mut added_bytes,
-            comparison: None,
-        };
-        let data = nodes.finish(&mut sink)?;
-        let metadata = self.relay_metadata(&manifest.metadata, &mut usage)?;
+        let Rewriting { nodes, moves, moved_chunks, moved_bytes, shared_chunks, shared_bytes, .. } = rewriting;
+        let data = nodes.finish(&mut self.sink)?;
+        let metadata = self.relay_metadata(&manifest.metadata)?;
+        let Sunk { usage, .. } = self.sink.take();
         Ok(Relaid { data, metadata, usage, moves, moved_chunks, moved_bytes, shared_chunks, shared_bytes })
     }
 
@@ -163,15 +153,7 @@ impl ChunkCopier {
             }
         }
         rewriting.waiting_bytes = 0;
-        let mut added_bytes = 0;
         for Waiting { mut reference, contents } in rewriting.waiting.drain(..) {
-            let mut sink = MetaSink {
-                packer: &mut self.metadata,
-                fingerprinter: &self.fingerprinter,
-                usage: &mut rewriting.usage,
-                added_bytes: &mut added_bytes,
-                comparison: None,
-            };
             if let Some(mut contents) = contents {
                 for record in contents.records.iter_mut().filter(|record| leaves(&record.chunk.container)) {
                     if let Some(Some(place)) = rewriting.batch.get(&record.chunk.fingerprint) {
@@ -182,12 +164,12 @@ impl ChunkCopier {
                 let Segment { records, superchunks } = &contents;
                 let bytes = segment::encode(records, superchunks).map_err(larder_store::RepositoryError::from)?;
                 let fingerprint = self.fingerprinter.one(&bytes);
-                reference.chunk = sink.push(fingerprint, &bytes)?;
+                reference.chunk = self.sink.push(fingerprint, &bytes)?;
                 reference.uses = uses_of(&contents.records);
             } else {
-                reference.chunk = self.left.lead(reference.chunk, &self.chunks, &mut sink)?;
+                reference.chunk = self.left.lead(reference.chunk, &self.chunks, &mut self.sink)?;
             }
-            rewriting.nodes.push(reference, &mut sink)?;
+            rewriting.nodes.push(reference, &mut self.sink)?;
         }
         rewriting.batch.clear();
         Ok(())

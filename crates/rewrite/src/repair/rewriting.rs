@@ -17,27 +17,7 @@ use larder_format::segment::ChunkRecord;
 use larder_job::JobContext;
 use larder_reader::{MetaChunks, RecipeReader};
 use larder_store::RepositoryError;
-use larder_writer::{Destination, MetaSink, Packer, RecipeWriter, Usage};
-
-/// Where metadata goes, and what is counted.
-struct Sinks {
-    packer: Packer,
-    fingerprinter: Fingerprinter,
-    usage: Usage,
-    added_bytes: u64,
-}
-
-impl Sinks {
-    fn sink(&mut self) -> MetaSink<'_> {
-        MetaSink {
-            packer: &mut self.packer,
-            fingerprinter: &self.fingerprinter,
-            usage: &mut self.usage,
-            added_bytes: &mut self.added_bytes,
-            comparison: None,
-        }
-    }
-}
+use larder_writer::{Destination, MetaSink, Packer, RecipeWriter, Sunk, Usage};
 
 /// See the module header.
 pub(super) struct Rewriting {
@@ -48,7 +28,7 @@ pub(super) struct Rewriting {
     blocks: BlockBuilder,
     /// Blocks of the old version that are whole.
     known: HashMap<Fingerprint, ChunkRecord>,
-    sinks: Sinks,
+    sink: MetaSink,
     /// A range of the old data stream that is taken over, still growing.
     kept: Option<Range<u64>>,
     kept_bytes: u64,
@@ -74,6 +54,8 @@ impl Rewriting {
         known: HashMap<Fingerprint, ChunkRecord>,
         destination: Destination,
     ) -> Self {
+        let packer = Packer::new(destination, ContainerKind::Meta, job);
+        let fingerprinter = Fingerprinter::new(&context.repository.keys().fingerprint);
         Self {
             job,
             from: RecipeReader::new(Arc::new(old.data.clone()), MetaChunks::new(context)),
@@ -81,12 +63,7 @@ impl Rewriting {
             metadata: RecipeWriter::new(Some(&old.metadata)),
             blocks: BlockBuilder::new(),
             known,
-            sinks: Sinks {
-                packer: Packer::new(destination, ContainerKind::Meta, job),
-                fingerprinter: Fingerprinter::new(&context.repository.keys().fingerprint),
-                usage: Usage::new(),
-                added_bytes: 0,
-            },
+            sink: MetaSink::new(packer, Arc::new(fingerprinter)),
             kept: None,
             kept_bytes: 0,
             entry_bytes: 0,
@@ -119,25 +96,25 @@ impl Rewriting {
             let end = start + segment.bytes;
             let is_whole = position == start && end <= kept.end;
             if is_whole && (self.data.is_at_segment_start() || segment.proof.is_some()) {
-                self.data.border(None, &mut self.sinks.sink())?;
-                self.data.push_segment(segment, &mut self.sinks.sink())?;
+                self.data.border(None, &mut self.sink)?;
+                self.data.push_segment(segment, &mut self.sink)?;
                 position = end;
                 continue;
             }
             // Proved segments are of one large file; what else is in the stream does not go on in them.
             let is_proved = segment.proof.is_some();
             if is_proved {
-                self.data.border(None, &mut self.sinks.sink())?;
+                self.data.border(None, &mut self.sink)?;
             }
             let mut at = start;
             for record in self.from.segment(number)?.iter() {
                 if at >= position && at < kept.end {
-                    self.data.push(*record, None, || Ok(None), &mut self.sinks.sink())?;
+                    self.data.push(*record, None, || Ok(None), &mut self.sink)?;
                 }
                 at += u64::from(record.chunk.size);
             }
             if is_proved {
-                self.data.border(None, &mut self.sinks.sink())?;
+                self.data.border(None, &mut self.sink)?;
             }
             position = end.min(kept.end);
         }
@@ -155,16 +132,16 @@ impl Rewriting {
     }
 
     fn block(&mut self, block: Block) -> Result<(), RepositoryError> {
-        let fingerprint = self.sinks.fingerprinter.one(&block.bytes);
+        let fingerprint = self.sink.fingerprint(&block.bytes);
         let record = match self.known.get(&fingerprint) {
             Some(record) => *record,
             None => {
-                let chunk = self.sinks.sink().push(fingerprint, &block.bytes)?;
+                let chunk = self.sink.push(fingerprint, &block.bytes)?;
                 ChunkRecord { chunk, born: self.job }
             }
         };
         let cover = Cover { first_path: block.first_path, data_bytes: block.data_bytes };
-        self.metadata.push(record, Some(cover), || Ok(None), &mut self.sinks.sink())
+        self.metadata.push(record, Some(cover), || Ok(None), &mut self.sink)
     }
 
     /// Ends both streams; `None` when they do not fit together, which is a mistake of this program.
@@ -173,14 +150,13 @@ impl Rewriting {
         if let Some(block) = self.blocks.finish() {
             self.block(block)?;
         }
-        let Self { data, metadata, mut sinks, kept_bytes, entry_bytes, logical_bytes, .. } = self;
-        let data = data.finish(None, &mut sinks.sink())?;
-        let metadata = metadata.finish(None, &mut sinks.sink())?;
-        sinks.packer.close()?;
+        let Self { data, metadata, mut sink, kept_bytes, entry_bytes, logical_bytes, .. } = self;
+        let data = data.finish(None, &mut sink)?;
+        let metadata = metadata.finish(None, &mut sink)?;
+        let Sunk { usage, added_bytes } = sink.finish()?;
         if kept_bytes != entry_bytes || data.bytes() != entry_bytes {
             return Ok(None);
         }
-        let Sinks { usage, added_bytes, .. } = sinks;
         Ok(Some(Rewritten { data, metadata, usage, added_bytes, logical_bytes }))
     }
 }

@@ -2,37 +2,35 @@
 //!
 //! Invariant: what is kept is written before anything else comes, so that the stream stays in the order of the entries.
 
-use larder_writer::MetaSink;
-
-use super::{Sequencer, followed};
+use super::Sequencer;
 use crate::backup::BackupError;
 
 /// A range of the base's data stream that is taken over unread, still growing.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Kept {
+pub(super) struct ReusedRange {
     from: u64,
     to: u64,
 }
 
 impl Sequencer {
     /// Takes over `length` bytes at `offset` of the base's data stream. Neighbours are taken over together.
-    pub(super) fn keep(&mut self, offset: u64, length: u64) -> Result<(), BackupError> {
+    pub(super) fn reuse(&mut self, offset: u64, length: u64) -> Result<(), BackupError> {
         if length == 0 {
             return Ok(());
         }
-        match &mut self.kept {
-            Some(kept) if kept.to == offset => kept.to += length,
+        match &mut self.reused {
+            Some(range) if range.to == offset => range.to += length,
             _ => {
-                self.flush_kept()?;
-                self.kept = Some(Kept { from: offset, to: offset + length });
+                self.flush_reused()?;
+                self.reused = Some(ReusedRange { from: offset, to: offset + length });
             }
         }
         Ok(())
     }
 
     /// Writes the records of the range taken over: whole segments as they are, the others record by record.
-    pub(super) fn flush_kept(&mut self) -> Result<(), BackupError> {
-        let Some(Kept { from, to }) = self.kept.take() else { return Ok(()) };
+    pub(super) fn flush_reused(&mut self) -> Result<(), BackupError> {
+        let Some(ReusedRange { from, to }) = self.reused.take() else { return Ok(()) };
         let Some(mut reader) = self.unread.take() else { return Ok(()) };
         let mut position = from;
         while position < to {
@@ -43,17 +41,8 @@ impl Sequencer {
             // Segments of a large file are its own: what is before them ends there.
             if is_whole && (self.data.is_at_segment_start() || segment.proof.is_some()) {
                 self.statistics.chunks += u64::from(segment.chunks);
-                let candidate = followed(&mut self.data_base)?;
-                let mut sink = MetaSink {
-                    packer: &mut self.meta_packer,
-                    fingerprinter: &self.cutting.fingerprinter,
-                    usage: &mut self.usage,
-                    added_bytes: &mut self.statistics.added_bytes,
-                    comparison: self.comparison.as_ref().map(|comparison| comparison as _),
-                };
-                self.data.border(candidate, &mut sink)?;
                 self.sketcher.unseen(&segment.samples, segment.bytes, segment.chunks, start);
-                self.data.push_segment(segment, &mut sink)?;
+                self.data.push_segment(segment, &mut self.sink)?;
                 position = end;
                 continue;
             }
@@ -67,7 +56,7 @@ impl Sequencer {
             }
             position = end.min(to);
         }
-        if let Some(base) = &mut self.data_base
+        if let Some(base) = &mut self.data.base
             && let Some((number, start)) = reader.segment_at(to)?
         {
             // What follows was changed: it is likely to resemble what followed in the base.
