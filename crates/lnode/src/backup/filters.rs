@@ -6,7 +6,6 @@ use larder_dedup::chain::{Chunk, Filter, Verdict};
 use larder_dedup::{GroupFilter, NewFile};
 use larder_format::recipe::SegmentRef;
 use larder_format::segment::ChunkRecord;
-use larder_job::scratch;
 use larder_store::RepositoryError;
 
 use super::bases::BaseSegments;
@@ -15,7 +14,7 @@ use super::layout_policy::LayoutPolicy;
 /// Gives files in a folder, as long as there is one.
 pub(super) fn files_in(folder: Option<PathBuf>) -> NewFile {
     Box::new(move || match &folder {
-        Some(folder) => scratch::unnamed(folder),
+        Some(folder) => larder_spill::unnamed(folder),
         None => Err(std::io::ErrorKind::Unsupported.into()),
     })
 }

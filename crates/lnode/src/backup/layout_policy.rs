@@ -7,7 +7,7 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use larder_dedup::{GroupFilter, GrowingIndex, NeighbourIndex, OlderChunks};
+use larder_dedup::{Asked, GroupFilter, OlderChunks, SpillingIndex};
 use larder_format::layout::Layout;
 use larder_format::manifest::Summary;
 use larder_format::sketch::Sketch;
@@ -153,7 +153,8 @@ impl LayoutPolicy for Lifecycle {
         budget: usize,
         scratch: &Option<PathBuf>,
     ) -> GroupFilter<BaseSegments> {
-        GroupFilter::exact(segments, NeighbourIndex::new(budget / 2, files_in(scratch.clone())), budget / 2)
+        let index = SpillingIndex::new(budget / 2, files_in(scratch.clone()), Asked::Afterwards);
+        GroupFilter::exact(segments, index, budget / 2)
     }
 
     fn asks_in_order(&self) -> bool {
@@ -167,6 +168,7 @@ impl LayoutPolicy for Lifecycle {
         loaded: usize,
         scratch: &Option<PathBuf>,
     ) -> OlderChunks<Overflow> {
-        OlderChunks::exact(overflow, GrowingIndex::new(index, files_in(scratch.clone())), loaded)
+        let index = SpillingIndex::new(index, files_in(scratch.clone()), Asked::Meanwhile);
+        OlderChunks::exact(overflow, index, loaded)
     }
 }

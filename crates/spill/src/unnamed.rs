@@ -1,4 +1,4 @@
-//! Temporary files that no name leads to: whatever ends the process, the space is free again.
+//! Temporary files without a name: however the process ends, the space is free again.
 //!
 //! Where the file system cannot make a file without a name, one is made and its name removed at once. A process that dies in
 //! between leaves an empty file, which the next one removes.
@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags};
 /// How names of such files begin, for the moment that they have one.
 const PREFIX: &str = "larder-scratch-";
 
-/// Makes a file for reading and writing that has no name.
+/// Makes a file for reading and writing that has no name. Makes the folder, if it is not there.
 pub fn unnamed(folder: &Path) -> io::Result<File> {
     fs::create_dir_all(folder)?;
     remove_left_over(folder);
