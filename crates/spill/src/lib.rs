@@ -1,6 +1,6 @@
 //! What memory has no room for: files without a name, rows of a fixed size in them, and sorted runs of rows.
 //!
-//! * [`unnamed`]: a temporary file that is gone with the process.
+//! * [`unnamed`], [`unnamed_in`]: a temporary file that is gone with the process.
 //! * [`Row`], [`RowFile`]: rows by their number.
 //! * [`SortedRuns`]: rows by their key, in sorted runs that are merged.
 //!
@@ -15,4 +15,4 @@ mod unnamed;
 
 pub use rows::{Row, RowFile, RowReader, RowWriter};
 pub use runs::{KeyedRow, SortedRuns};
-pub use unnamed::unnamed;
+pub use unnamed::{unnamed, unnamed_in};

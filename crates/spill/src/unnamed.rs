@@ -17,6 +17,11 @@ const PREFIX: &str = "larder-scratch-";
 /// Makes a file for reading and writing that has no name. Makes the folder, if it is not there.
 pub fn unnamed(folder: &Path) -> io::Result<File> {
     fs::create_dir_all(folder)?;
+    unnamed_in(folder)
+}
+
+/// The same in a folder that must be there.
+pub fn unnamed_in(folder: &Path) -> io::Result<File> {
     remove_left_over(folder);
     match rustix::fs::open(folder, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR) {
         Ok(file) => Ok(file.into()),
@@ -57,10 +62,11 @@ mod tests {
     #[test]
     fn files_have_no_name_and_left_over_ones_go() {
         let dir = tempfile::tempdir().expect("a folder");
+        assert!(unnamed_in(&dir.path().join("not there")).is_err());
         let names = || fs::read_dir(dir.path()).expect("readable").count();
         fs::write(dir.path().join(format!("{PREFIX}1-0")), "left by a process that died").expect("written");
         fs::write(dir.path().join("something else"), "").expect("written");
-        for make in [unnamed, named_for_a_moment] {
+        for make in [unnamed, unnamed_in, named_for_a_moment] {
             let file = make(dir.path()).expect("made");
             assert_eq!(names(), 1, "only what is somebody else's");
             file.write_all_at(b"bytes", 7).expect("written");
