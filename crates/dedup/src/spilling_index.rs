@@ -1,16 +1,19 @@
-//! The spilling index: every fingerprint, exactly, in memory while they fit and else in sorted runs of a file.
+//! The spilling index: every fingerprint, exactly, in memory while they fit and else in sorted runs
+//! of a file.
 //!
-//! [`crate::SampledIndex`] forgets when it is full and counts on streams that repeat themselves in order. What comes back one by one,
-//! in any order, is found by this only. [`Asked`] says when:
+//! [`crate::SampledIndex`] forgets when it is full and counts on streams that repeat themselves in
+//! order. What comes back one by one, in any order, is found by this only. [`Asked`] says when:
 //!
-//! * of a version that is there, fingerprints are asked for after all were noted. They are collected in a list, whose runs become
-//!   one at the first question, so that a look-up is one read;
-//! * of a version that is being made, they are noted and asked for at the same time. They are collected in a table. A look-up is one
-//!   read for each run, so whoever asks for much that is not there puts a [`crate::Bloom`] before it. When there are too many runs,
-//!   these become one.
+//! * of a version that is there, fingerprints are asked for after all were noted. They are
+//!   collected in a list, whose runs become one at the first question, so that a look-up is one
+//!   read;
+//! * of a version that is being made, they are noted and asked for at the same time. They are
+//!   collected in a table. A look-up is one read for each run, so whoever asks for much that is not
+//!   there puts a [`crate::Bloom`] before it. When there are too many runs, these become one.
 //!
-//! Files are given by whoever builds it, and are expected to go away by themselves. Where none can be had, or written, entries stay in
-//! memory, more than was asked for. One that cannot be read back costs duplicates, not the job.
+//! Files are given by whoever builds it, and are expected to go away by themselves. Where none can
+//! be had, or written, entries stay in memory, more than was asked for. One that cannot be read
+//! back costs duplicates, not the job.
 
 use std::fs::File;
 use std::io;
@@ -94,8 +97,8 @@ impl std::fmt::Debug for SpillingIndex {
 }
 
 impl SpillingIndex {
-    /// An index that takes about `budget` bytes of memory, and files from `new_file` for what does not fit: two, one after the
-    /// other, of 12 bytes a chunk.
+    /// An index that takes about `budget` bytes of memory, and files from `new_file` for what does
+    /// not fit: two, one after the other, of 12 bytes a chunk.
     pub fn new(budget: usize, new_file: NewFile, asked: Asked) -> Self {
         let (newest, entry) = match asked {
             Asked::Afterwards => (Newest::List(Vec::new()), size_of::<Entry>()),

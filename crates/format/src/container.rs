@@ -62,7 +62,8 @@ pub const PAYLOAD_TARGET_MAX: usize = 4 * CONTAINER_TARGET;
 pub const LIFECYCLE_PAYLOAD: usize = 2 * CONTAINER_TARGET;
 const _: () = assert!(LIFECYCLE_PAYLOAD <= PAYLOAD_TARGET_MAX);
 
-/// Bytes of chunks that a data container of a layout holds at least, unless it is the last of a job.
+/// Bytes of chunks that a data container of a layout holds at least, unless it is the last of a
+/// job.
 pub fn payload_min(layout: Layout) -> usize {
     match layout {
         Layout::Standard => CONTAINER_TARGET,

@@ -1,7 +1,7 @@
 //! Rows by their key: sorted runs in a file, one behind the other, that can be merged into one.
 //!
-//! A look-up reads one page of each run, from the oldest to the newest; the first keys of pages are in memory. So whoever adds
-//! many runs merges them.
+//! A look-up reads one page of each run, from the oldest to the newest; the first keys of pages are
+//! in memory. So whoever adds many runs merges them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -60,7 +60,8 @@ impl<R: KeyedRow> SortedRuns<R> {
         self.runs.iter().map(|run| run.fences.len()).sum()
     }
 
-    /// Writes a run of rows, which are sorted and have a key once each. After an error it is not there.
+    /// Writes a run of rows, which are sorted and have a key once each. After an error it is not
+    /// there.
     pub fn push(&mut self, rows: &[R]) -> io::Result<()> {
         debug_assert!(rows.is_sorted_by(|a, b| a.key() < b.key()), "a run is sorted");
         let begin = self.rows.rows();
@@ -96,7 +97,8 @@ impl<R: KeyedRow> SortedRuns<R> {
         Ok(None)
     }
 
-    /// Merges all runs into one, in another file. Of rows with one key the least stays. After an error there are the runs that were.
+    /// Merges all runs into one, in another file. Of rows with one key the least stays. After an
+    /// error there are the runs that were.
     pub fn merge(&mut self, into: File) -> io::Result<()> {
         let mut merged = Merge::new(&self.rows, self.runs.iter().map(|run| run.rows.clone()))?;
         let mut rows = RowFile::new(into);

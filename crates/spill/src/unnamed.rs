@@ -1,7 +1,7 @@
 //! Temporary files without a name: however the process ends, the space is free again.
 //!
-//! Where the file system cannot make a file without a name, one is made and its name removed at once. A process that dies in
-//! between leaves an empty file, which the next one removes.
+//! Where the file system cannot make a file without a name, one is made and its name removed at
+//! once. A process that dies in between leaves an empty file, which the next one removes.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -42,8 +42,8 @@ fn named_for_a_moment(folder: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Removes what processes left that died at the wrong moment. A file that is in use loses at most the name that its owner is
-/// about to remove.
+/// Removes what processes left that died at the wrong moment. A file that is in use loses at most
+/// the name that its owner is about to remove.
 fn remove_left_over(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {

@@ -1,4 +1,5 @@
-//! Rows and sorted runs against values in memory, for several sizes of rows, and on a disk that is full.
+//! Rows and sorted runs against values in memory, for several sizes of rows, and on a disk that is
+//! full.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};

@@ -19,7 +19,8 @@ pub struct SeriesChanges {
 }
 
 impl SeriesChanges {
-    /// Nothing so far. `arranges_unsettled`: whether series with generations that the index does not have are arranged all the same.
+    /// Nothing so far. `arranges_unsettled`: whether series with generations that the index does
+    /// not have are arranged all the same.
     pub fn new(arranges_unsettled: bool) -> Self {
         Self { arranges_unsettled, ..Self::default() }
     }
@@ -38,8 +39,9 @@ impl SeriesChanges {
         }
     }
 
-    /// Series of which versions came or went, or all of them. Left out are those with generations that the index does not have: what
-    /// these need is not known. `retained`: the versions that the index has, without those that were dropped.
+    /// Series of which versions came or went, or all of them. Left out are those with generations
+    /// that the index does not have: what these need is not known. `retained`: the versions that
+    /// the index has, without those that were dropped.
     pub fn unarranged<'a>(
         &self,
         retained: impl Iterator<Item = &'a IndexedVersion>,

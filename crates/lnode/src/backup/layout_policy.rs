@@ -1,7 +1,8 @@
 //! What a backup does otherwise in each layout: chosen once for a job, by [`of`].
 //!
-//! `standard` shares chunks between all series, and a pass finds what a backup has missed. `lifecycle` shares them within a
-//! series only, and no pass looks for more, so that a backup has to find all duplicates by itself.
+//! `standard` shares chunks between all series, and a pass finds what a backup has missed.
+//! `lifecycle` shares them within a series only, and no pass looks for more, so that a backup has
+//! to find all duplicates by itself.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -45,10 +46,12 @@ pub(super) trait LayoutPolicy: fmt::Debug + Send + Sync {
         scratch: &Option<PathBuf>,
     ) -> GroupFilter<BaseSegments>;
 
-    /// Whether the first base is always asked first, so that what several have is named as it has it.
+    /// Whether the first base is always asked first, so that what several have is named as it has
+    /// it.
     fn asks_in_order(&self) -> bool;
 
-    /// The filter for chunks that the job has stored itself and that left its memory. `index` and `loaded` are bytes.
+    /// The filter for chunks that the job has stored itself and that left its memory. `index` and
+    /// `loaded` are bytes.
     fn older_chunks(
         &self,
         overflow: Overflow,
@@ -94,7 +97,8 @@ impl LayoutPolicy for Standard {
         sketch
     }
 
-    /// Finds chunks that come in runs, when memory is short. Others are stored again, and shared by a pass.
+    /// Finds chunks that come in runs, when memory is short. Others are stored again, and shared by
+    /// a pass.
     fn base_filter(&self, segments: BaseSegments, budget: usize, _: &Option<PathBuf>) -> GroupFilter<BaseSegments> {
         GroupFilter::new(segments, budget)
     }
@@ -131,8 +135,8 @@ impl LayoutPolicy for Lifecycle {
         false
     }
 
-    /// Two, when too much is lost without them. Releases of several lines, taken in turn, find in the third what the line had
-    /// before; a fourth was worth nothing on any set that was measured.
+    /// Two, when too much is lost without them. Releases of several lines, taken in turn, find in
+    /// the third what the line had before; a fourth was worth nothing on any set that was measured.
     fn bases_before(&self) -> usize {
         2
     }

@@ -1,7 +1,9 @@
-//! How the recipes of a version lead to its chunks: one resolver for each layout, chosen once for a version.
+//! How the recipes of a version lead to its chunks: one resolver for each layout, chosen once for a
+//! version.
 //!
-//! Recipes of the layout `standard` record the places of chunks. Recipes of the layout `lifecycle` only name chunks, and the
-//! index's extents say where these are. No other code of this crate distinguishes layouts.
+//! Recipes of the layout `standard` record the places of chunks. Recipes of the layout `lifecycle`
+//! only name chunks, and the index's extents say where these are. No other code of this crate
+//! distinguishes layouts.
 //!
 //! Not here: chunks whose containers are gone, which [`Moved`] redirects in both layouts alike.
 
@@ -25,10 +27,12 @@ pub(crate) trait ChunkResolver: fmt::Debug + Send + Sync {
     /// The version of this manifest will be read.
     fn expect(&self, moved: &Moved, manifest: &Manifest);
 
-    /// Whether a container in the manifest's table is an object that the version reads. Else it only names chunks.
+    /// Whether a container in the manifest's table is an object that the version reads. Else it
+    /// only names chunks.
     fn is_object(&self, container: &ContainerId) -> bool;
 
-    /// Sets chunks as recipes have them to their places. Those whose containers are gone are not redirected.
+    /// Sets chunks as recipes have them to their places. Those whose containers are gone are not
+    /// redirected.
     fn place<'a>(
         &self,
         moved: &Moved,
@@ -38,13 +42,15 @@ pub(crate) trait ChunkResolver: fmt::Debug + Send + Sync {
     /// Sets a chunk as a recipe has it to the place from which it can be read.
     fn locate(&self, moved: &Moved, chunk: &mut ChunkRef) -> Result<(), RepositoryError>;
 
-    /// A chunk was not at the place that [`Self::locate`] gave. Says whether it may give another one now.
+    /// A chunk was not at the place that [`Self::locate`] gave. Says whether it may give another
+    /// one now.
     fn relocates(&self, moved: &Moved, missed: &ChunkRef) -> Result<bool, RepositoryError>;
 
     /// Containers with anything of these ones, beside those that the recipes say.
     fn other_places(&self, moved: &Moved, named: Vec<ContainerId>) -> Result<Vec<ContainerId>, RepositoryError>;
 
-    /// Whether any record of a segment may lie in a container that is gone, by its row in the recipe node.
+    /// Whether any record of a segment may lie in a container that is gone, by its row in the
+    /// recipe node.
     fn may_have_gone(&self, moved: &Moved, row: &SegmentRef) -> bool;
 
     /// The same of a segment whose records were read and placed.
@@ -59,7 +65,8 @@ pub(crate) trait ChunkResolver: fmt::Debug + Send + Sync {
     /// Bytes on disk that count as room for whole containers, of those that the cache may take.
     fn disk_for_whole(&self, cache_disk: u64) -> u64;
 
-    /// Brings containers, which come in the order of their first use, into the order in which they are best read.
+    /// Brings containers, which come in the order of their first use, into the order in which they
+    /// are best read.
     fn reading_order(&self) -> ReadingOrder;
 }
 
@@ -88,7 +95,8 @@ pub(crate) fn of_version(manifest: &Manifest) -> &'static dyn ChunkResolver {
     }
 }
 
-/// Divides what recipes or manifests have of containers in two: of objects that hold the chunks, and of those that only name them.
+/// Divides what recipes or manifests have of containers in two: of objects that hold the chunks,
+/// and of those that only name them.
 pub(crate) fn objects_and_names<T>(
     resolver: &dyn ChunkResolver,
     all: impl IntoIterator<Item = T>,
@@ -97,7 +105,8 @@ pub(crate) fn objects_and_names<T>(
     all.into_iter().partition(|one| resolver.is_object(&container(one)))
 }
 
-/// The containers in the table of a version that are objects which it reads. The others only name chunks.
+/// The containers in the table of a version that are objects which it reads. The others only name
+/// chunks.
 pub fn objects_of(manifest: &Manifest) -> Vec<&ContainerUsage> {
     objects_and_names(of_version(manifest), &manifest.containers, |usage| usage.container).0
 }
@@ -212,7 +221,8 @@ impl ChunkResolver for ExtentPlaces {
         0
     }
 
-    /// As they were written: they lie in the order of their categories, and a slow disk reads forward.
+    /// As they were written: they lie in the order of their categories, and a slow disk reads
+    /// forward.
     fn reading_order(&self) -> ReadingOrder {
         <[ContainerId]>::sort_unstable
     }

@@ -12,8 +12,8 @@ use rustix::io::Errno;
 
 use super::error::TargetError;
 
-/// Bytes of the blocks that file systems can keep as holes. Zeros are left out by such blocks, or by
-/// the part of one that a piece has.
+/// Bytes of the blocks that file systems can keep as holes. Zeros are left out by such blocks, or
+/// by the part of one that a piece has.
 const BLOCK: u64 = 4096;
 /// Blocks of a file that may be known to be cleared in part. Further ones stay allocated.
 const SEAMS_MAX: usize = 1 << 10;
@@ -86,7 +86,7 @@ pub(super) struct OldContent {
 }
 
 impl OldContent {
-    /// Of so many bytes.
+    /// Old content of this length, in bytes.
     pub(super) fn new(bytes: u64) -> Self {
         Self { bytes, seams: Mutex::default() }
     }
@@ -187,8 +187,8 @@ pub(super) fn clear(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Result<(), 
     Ok(())
 }
 
-/// Bytes at the start of `data`, which begins at `offset`, up to a block with another byte than zero
-/// in its part of `data`; without `of_zeros`, up to a block without one.
+/// Bytes at the start of `data`, which begins at `offset`, up to a block with another byte than
+/// zero in its part of `data`; without `of_zeros`, up to a block without one.
 fn run(data: &[u8], offset: u64, of_zeros: bool) -> usize {
     let mut at = 0;
     while at < data.len() {

@@ -67,8 +67,9 @@ fn pieces<'d>(data: &'d [u8], offset: u64, lengths: &[usize], order: u64) -> Vec
 }
 
 proptest! {
-    /// Any data, written at any place of any old content, in pieces of any lengths and in any order,
-    /// reads back as after a plain write. Whole blocks of zeros are holes, whatever the pieces are.
+    /// Any data, written at any place of any old content, in pieces of any lengths and in any
+    /// order, reads back as after a plain write. Whole blocks of zeros are holes, whatever the
+    /// pieces are.
     #[test]
     fn holes_read_as_the_zeros_they_stand_for(
         runs in prop::collection::vec((any::<bool>(), 1_usize..20_000), 0..8),
