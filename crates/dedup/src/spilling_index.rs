@@ -1,19 +1,18 @@
 //! The spilling index: every fingerprint, exactly, in memory while they fit and else in sorted runs
 //! of a file.
 //!
-//! [`crate::SampledIndex`] forgets when it is full and counts on streams that repeat themselves in
-//! order. What comes back one by one, in any order, is found by this only. [`Asked`] says when:
+//! [`crate::SampledIndex`] forgets when it is full, and needs streams that repeat themselves in
+//! order. This index finds single chunks in any order too. It has two policies ([`Asked`]):
 //!
-//! * of a version that is there, fingerprints are asked for after all were noted. They are
-//!   collected in a list, whose runs become one at the first question, so that a look-up is one
-//!   read;
-//! * of a version that is being made, they are noted and asked for at the same time. They are
-//!   collected in a table. A look-up is one read for each run, so whoever asks for much that is not
-//!   there puts a [`crate::Bloom`] before it. When there are too many runs, these become one.
+//! * For a version that exists, all is noted before the first look-up. Entries are collected in a
+//!   list, and the first look-up merges all runs into one, so that a look-up is one read.
+//! * For a version that is being made, notes and look-ups alternate. Entries are collected in a
+//!   table, and a look-up is one read for each run. A [`crate::Bloom`] should come first when most
+//!   look-ups find nothing. Runs are merged when there are more than [`RUNS_MAX`].
 //!
-//! Files are given by whoever builds it, and are expected to go away by themselves. Where none can
-//! be had, or written, entries stay in memory, more than was asked for. One that cannot be read
-//! back costs duplicates, not the job.
+//! The caller gives the files, and they should go away by themselves. If no file can be had or
+//! written, entries stay in memory, beyond the budget. If one cannot be read, its entries are not
+//! found any more, which costs duplicates and not the job.
 
 use std::fs::File;
 use std::io;
@@ -24,7 +23,7 @@ use crate::sampled_index::{NoteGroups, SampleMap};
 
 /// Bytes of memory for an entry of a table that has just grown.
 const TABLE_ENTRY: usize = 2 * (size_of::<Entry>() + 1) + 8;
-/// Runs that are asked one after the other before they are made one.
+/// Runs that a look-up may have to read.
 const RUNS_MAX: usize = 8;
 /// Entries for which there is memory in any case: those of a page.
 const ENTRIES_MIN: usize = SortedRuns::<Entry>::PAGE_ROWS;
@@ -35,7 +34,7 @@ pub type NewFile = Box<dyn FnMut() -> io::Result<File> + Send>;
 /// When an index is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
-    /// After all was noted. What is noted later is not found.
+    /// After all was noted. Later notes are not found.
     Afterwards,
     /// At any time.
     Meanwhile,
@@ -247,7 +246,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    /// So many files, and no more.
+    /// This number of files, and then errors.
     fn some_files(mut files: usize) -> NewFile {
         Box::new(move || {
             files = files.checked_sub(1).ok_or(io::ErrorKind::StorageFull)?;

@@ -1,7 +1,7 @@
 //! Rows by their key: sorted runs in a file, one behind the other, that can be merged into one.
 //!
-//! A look-up reads one page of each run, from the oldest to the newest; the first keys of pages are
-//! in memory. So whoever adds many runs merges them.
+//! A look-up reads one page of each run, from the oldest to the newest. The first keys of pages are
+//! in memory. Many runs make look-ups slow, so the caller merges them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

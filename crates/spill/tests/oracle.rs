@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use larder_spill::{KeyedRow, Row, RowFile, RowReader, RowWriter, SortedRuns};
 use proptest::prelude::*;
 
-/// A key, a value and so many bytes more that follow from both.
+/// A key, a value, and `MORE` bytes that follow from both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct TestRow<const MORE: usize> {
     key: u64,
@@ -57,7 +57,7 @@ fn notes() -> impl Strategy<Value = Vec<(u64, u32)>> {
     prop::collection::vec((prop_oneof![0u64..2000, any::<u64>()], 0u32..100), 0..3000)
 }
 
-/// Runs of so many notes each: as much as memory would have room for.
+/// Runs of at most `memory` notes each.
 fn runs_of<const MORE: usize>(notes: &[(u64, u32)], memory: usize) -> Vec<Vec<TestRow<MORE>>> {
     let run = |part: &[(u64, u32)]| {
         let mut rows: Vec<_> = part.iter().map(|(key, value)| TestRow::new(*key, *value)).collect();
@@ -189,7 +189,7 @@ fn a_full_disk_is_an_error_and_nothing_is_lost() {
     assert_eq!(runs.get(20_000).expect("read"), Some(row(20_000)));
 }
 
-/// What was cut off meanwhile, as by a failing disk, is an error too.
+/// A file that was cut off, as by a failing disk, is an error too.
 #[test]
 fn what_cannot_be_read_is_an_error() {
     let many: Vec<_> = (0..10_000).map(|n| TestRow::<5>::new(n, 1)).collect();

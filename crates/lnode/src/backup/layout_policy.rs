@@ -126,7 +126,7 @@ impl LayoutPolicy for Lifecycle {
         Layout::Lifecycle
     }
 
-    /// Never: chunks that lie together now may be separated later.
+    /// Never: chunks that are together now may be separated later.
     fn merge_after(&self, _: &BackupOptions) -> Option<NonZeroUsize> {
         None
     }

@@ -221,7 +221,7 @@ impl ChunkResolver for ExtentPlaces {
         0
     }
 
-    /// As they were written: they lie in the order of their categories, and a slow disk reads
+    /// As they were written: they are in the order of their categories, and a slow disk reads
     /// forward.
     fn reading_order(&self) -> ReadingOrder {
         <[ContainerId]>::sort_unstable

@@ -96,7 +96,7 @@ impl OldContent {
         self.bytes
     }
 
-    /// Zeros lie in this range of the file.
+    /// This range of the file becomes zeros.
     fn leave_out(&self, fd: BorrowedFd<'_>, range: Range<u64>) -> Result<(), Errno> {
         let range = range.start..range.end.min(self.bytes);
         if range.is_empty() {
