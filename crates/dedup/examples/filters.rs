@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use larder_dedup::chain::{self, Chunk, Filter};
 use larder_dedup::{
-    Bloom, Group, GroupFilter, KeepGroups, LoadGroup, NeighbourIndex, NoteGroups, OWN_GROUP, OlderChunks, OwnChunks,
-    sample,
+    Asked, Bloom, Group, GroupFilter, KeepGroups, LoadGroup, NoteGroups, OWN_GROUP, OlderChunks, OwnChunks,
+    SpillingIndex, sample,
 };
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::segment::ChunkRecord;
@@ -125,7 +125,7 @@ fn base(millions: f64, is_exact: bool) {
                 std::fs::remove_file(&path)?;
                 options
             };
-            GroupFilter::exact(made, NeighbourIndex::new(BUDGET, Box::new(new_file)), BUDGET)
+            GroupFilter::exact(made, SpillingIndex::new(BUDGET, Box::new(new_file), Asked::Afterwards), BUDGET)
         }
     };
     let name = if is_exact { "neighbour index" } else { "sampled index" };

@@ -13,9 +13,8 @@ use larder_format::segment::ChunkRecord;
 use lru::LruCache;
 
 use crate::chain::{Chunk, Filter, Verdict};
-use crate::growing_index::GrowingIndex;
-use crate::neighbour_index::NeighbourIndex;
 use crate::sampled_index::{NoteGroups, SampleMap, SampledIndex, sample};
+use crate::spilling_index::SpillingIndex;
 
 /// The records of one group, in stream order.
 pub type Group = Arc<Vec<ChunkRecord>>;
@@ -68,8 +67,7 @@ pub struct Held {
 #[derive(Debug)]
 enum Index {
     Sampled(SampledIndex),
-    Exact(NeighbourIndex),
-    Growing(GrowingIndex),
+    Exact(SpillingIndex),
 }
 
 impl Index {
@@ -77,7 +75,6 @@ impl Index {
         match self {
             Self::Sampled(index) => index,
             Self::Exact(index) => index,
-            Self::Growing(index) => index,
         }
     }
 
@@ -85,7 +82,6 @@ impl Index {
         match self {
             Self::Sampled(index) => index.get(sample),
             Self::Exact(index) => index.get(sample),
-            Self::Growing(index) => index.get(sample),
         }
     }
 
@@ -93,7 +89,6 @@ impl Index {
         match self {
             Self::Sampled(index) => index.len(),
             Self::Exact(index) => index.in_memory(),
-            Self::Growing(index) => index.in_memory(),
         }
     }
 }
@@ -132,13 +127,8 @@ impl<L: LoadGroup> GroupFilter<L> {
     }
 
     /// A filter that knows every chunk of all groups, wherever it lies, by `index`; about `loaded` bytes for loaded groups.
-    pub fn exact(loader: L, index: NeighbourIndex, loaded: usize) -> Self {
+    pub fn exact(loader: L, index: SpillingIndex, loaded: usize) -> Self {
         Self::with_index(loader, Index::Exact(index), loaded)
-    }
-
-    /// The same for groups that come by [`Self::note`].
-    pub fn growing(loader: L, index: GrowingIndex, loaded: usize) -> Self {
-        Self::with_index(loader, Index::Growing(index), loaded)
     }
 
     fn with_index(loader: L, index: Index, loaded: usize) -> Self {
@@ -341,6 +331,8 @@ mod tests {
     use proptest::prelude::*;
     use std::convert::Infallible;
 
+    use crate::spilling_index::Asked;
+
     fn fingerprint(n: u32) -> Fingerprint {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&(u64::from(n) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
@@ -402,7 +394,7 @@ mod tests {
     #[test]
     fn what_two_groups_have_is_found_when_one_of_them_left() {
         let base = Base::new(&[1, 50, 2, 50, 3, 4, 5, 6, 7, 8], 2);
-        let index = NeighbourIndex::new(1 << 20, Box::new(tempfile::tempfile));
+        let index = SpillingIndex::new(1 << 20, Box::new(tempfile::tempfile), Asked::Afterwards);
         let mut filter = GroupFilter::exact(base, index, 4 * RECORD_BYTES);
         for n in [3, 5, 2, 1, 7, 50] {
             assert_eq!(filter.find(&fingerprint(n), 10), Ok(Some(record(n))));

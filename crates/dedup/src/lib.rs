@@ -5,8 +5,7 @@
 //!   container)? It follows the stream with a cursor, so most duplicates cost one comparison, and finds its place again by
 //!   fingerprint when the stream departs from what was expected.
 //! * [`HistoryCutter`]: cuts and finds chunks by what followed the last duplicate in the history, unscanned.
-//! * [`NeighbourIndex`]: every chunk of a version, exactly, for a [`GroupFilter`] whose stream does not repeat itself in order.
-//! * [`GrowingIndex`]: the same of chunks that come while others are looked for.
+//! * [`SpillingIndex`]: every chunk, exactly, for a [`GroupFilter`] whose stream does not repeat itself in order.
 //! * [`OwnChunks`], [`OlderChunks`]: is it among those this job has stored itself? [`Bloom`]: surely not.
 //! * [`Segmenter`] and [`NodeCutter`]: where segments and nodes end, by content alone, so that versions share them.
 //!
@@ -19,20 +18,18 @@
 mod bloom;
 pub mod chain;
 mod group_filter;
-mod growing_index;
 mod history;
-mod neighbour_index;
 mod own_chunks;
 mod sampled_index;
 mod segmenter;
 mod sketch;
+mod spilling_index;
 
 pub use bloom::Bloom;
 pub use group_filter::{AHEAD_MAX, Group, GroupFilter, Held, LoadGroup};
-pub use growing_index::GrowingIndex;
 pub use history::{Cut, History, HistoryCutter, Skips, Tools};
-pub use neighbour_index::{NeighbourIndex, NewFile};
 pub use own_chunks::{KeepGroups, OWN_GROUP, OlderChunks, OwnChunks};
 pub use sampled_index::{NoteGroups, SampledIndex, sample};
 pub use segmenter::{NodeCutter, SAMPLED_ONE_IN, Segmenter, is_sampled, samples_of};
 pub use sketch::{SKETCH_HEAD, Sketcher, choose};
+pub use spilling_index::{Asked, NewFile, SpillingIndex};

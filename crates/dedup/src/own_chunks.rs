@@ -13,8 +13,8 @@ use larder_format::segment::ChunkRecord;
 
 use crate::chain::{Chunk, Filter, Verdict};
 use crate::group_filter::{GroupFilter, Held, LoadGroup};
-use crate::growing_index::GrowingIndex;
 use crate::sampled_index::sample;
+use crate::spilling_index::SpillingIndex;
 
 /// Chunks that leave together.
 pub const OWN_GROUP: usize = 512;
@@ -185,8 +185,8 @@ impl<K: KeepGroups> OlderChunks<K> {
     }
 
     /// One that finds everything, by `index`; about `loaded` bytes for groups that are loaded.
-    pub fn exact(keeper: K, index: GrowingIndex, loaded: usize) -> Self {
-        Self { filter: GroupFilter::growing(keeper, index, loaded) }
+    pub fn exact(keeper: K, index: SpillingIndex, loaded: usize) -> Self {
+        Self { filter: GroupFilter::exact(keeper, index, loaded) }
     }
 
     /// Takes a group over from [`OwnChunks::take_leaving`].

@@ -7,8 +7,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use larder_dedup::{
-    Group, GroupFilter, GrowingIndex, KeepGroups, LoadGroup, NeighbourIndex, NewFile, NoteGroups, OWN_GROUP,
-    OlderChunks, OwnChunks, chain, sample,
+    Asked, Group, GroupFilter, KeepGroups, LoadGroup, NewFile, NoteGroups, OWN_GROUP, OlderChunks, OwnChunks,
+    SpillingIndex, chain, sample,
 };
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::segment::ChunkRecord;
@@ -88,7 +88,7 @@ proptest! {
         let groups = Groups(records.chunks(group).map(|group| Arc::new(group.to_vec())).collect());
         let mut oracle: HashMap<u32, Vec<ChunkRecord>> = HashMap::new();
         before.iter().zip(&records).for_each(|(n, record)| oracle.entry(*n).or_default().push(*record));
-        let mut filter = GroupFilter::exact(groups, NeighbourIndex::new(index, files()), loaded);
+        let mut filter = GroupFilter::exact(groups, SpillingIndex::new(index, files(), Asked::Afterwards), loaded);
         for n in now {
             let found = filter.find(&fingerprint(n), 100 + n % 50).unwrap();
             match oracle.get(&n) {
@@ -104,7 +104,7 @@ proptest! {
         (newest, index, loaded) in (0usize..9000, 0usize..30_000, 0usize..30_000),
     ) {
         let mut newest = OwnChunks::new(newest);
-        let mut older = OlderChunks::exact(Groups::default(), GrowingIndex::new(index, files()), loaded);
+        let mut older = OlderChunks::exact(Groups::default(), SpillingIndex::new(index, files(), Asked::Meanwhile), loaded);
         let mut oracle = HashMap::new();
         let repeated = now.iter().chain((0..4 * OWN_GROUP as u32).map(|_| &0)).copied();
         let many = (10_000..10_000 + 3 * OWN_GROUP as u32).chain(repeated.collect::<Vec<_>>());

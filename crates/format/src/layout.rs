@@ -2,6 +2,7 @@
 //! its versions.
 
 use std::fmt;
+use std::ops::{Index, IndexMut};
 use std::str::FromStr;
 
 use minicbor::decode::{Decoder, Error};
@@ -33,6 +34,35 @@ impl Layout {
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
+    }
+}
+
+/// A value for each layout.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PerLayout<T> {
+    /// For [`Layout::Standard`].
+    pub standard: T,
+    /// For [`Layout::Lifecycle`].
+    pub lifecycle: T,
+}
+
+impl<T> Index<Layout> for PerLayout<T> {
+    type Output = T;
+
+    fn index(&self, layout: Layout) -> &T {
+        match layout {
+            Layout::Standard => &self.standard,
+            Layout::Lifecycle => &self.lifecycle,
+        }
+    }
+}
+
+impl<T> IndexMut<Layout> for PerLayout<T> {
+    fn index_mut(&mut self, layout: Layout) -> &mut T {
+        match layout {
+            Layout::Standard => &mut self.standard,
+            Layout::Lifecycle => &mut self.lifecycle,
+        }
     }
 }
 

@@ -9,9 +9,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use futures::StreamExt;
-use larder_format::ids::{ByteCount, ContainerId, ContainerKind};
+use larder_format::ids::{ByteCount, ContainerId};
 use larder_format::index_tables::ContainerState;
-use larder_format::layout::Layout;
 use larder_index::{Containers, Executor, IndexError, IndexIo, IndexSnapshot, LookupOptions, TableView};
 use larder_store::catalog::Version;
 use larder_store::{Repository, RepositoryError};
@@ -74,7 +73,6 @@ pub async fn exclusive_bytes(
     count: usize,
     memory: usize,
 ) -> Result<Vec<Share>, RepositoryError> {
-    let counts = |layout: Layout, kind: ContainerKind| layout == Layout::Standard || kind == ContainerKind::Meta;
     let moved = match moved(repository).await {
         Ok(moved) => moved,
         Err(IndexError::Repository(error)) if !error.is_damage() => return Err(error),
@@ -94,8 +92,7 @@ pub async fn exclusive_bytes(
         while let Some(manifest) = manifests.next().await {
             let number = numbers.next().unwrap_or(count);
             let manifest = manifest?;
-            let layout = manifest.summary.layout;
-            for usage in manifest.containers.iter().filter(|usage| counts(layout, usage.container.kind)) {
+            for usage in larder_reader::objects_of(&manifest) {
                 let whole = [(usage.container, usage.object_bytes)];
                 for (container, bytes) in moved.get(&usage.container).map_or(&whole[..], Vec::as_slice) {
                     if !part.holds(container) {
@@ -155,7 +152,7 @@ async fn moved(repository: &Repository) -> Result<HashMap<ContainerId, Vec<(Cont
 #[cfg(test)]
 mod tests {
     use super::*;
-    use larder_format::ids::JobId;
+    use larder_format::ids::{ContainerKind, JobId};
 
     #[test]
     fn the_parts_of_a_split_hold_everything_once() {

@@ -15,7 +15,6 @@
 //!   that cannot be read only that is told.
 
 mod copies;
-mod extents;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -26,8 +25,10 @@ use larder_format::index_tables::{ChunkKey, ContainerFacts, ContainerState, Seri
 use larder_format::layout::Layout;
 use larder_format::lease::Pin;
 use larder_format::manifest::{ContainerUsage, Register};
+use larder_format::names;
 use larder_index::{Containers, IndexError, IndexPass, IndexSnapshot, LookupOptions, TableView};
 use larder_job::{Cancel, NoProgress, Progress};
+use larder_lifecycle::extents_check::compare_extents;
 
 use crate::lifespans::{Numbers, is_used};
 
@@ -212,7 +213,7 @@ pub(crate) fn index_check_watched(
         let (number, facts) = record?;
         let Some(facts) = facts else { continue };
         if let Some(first) = numbers.insert(facts.id, number) {
-            let container = larder_format::names::container(facts.id);
+            let container = names::container(facts.id);
             agreement.found(IndexFinding::TwoNumbers { container, first, second: number });
         }
         containers.insert(number, facts);
@@ -228,11 +229,14 @@ pub(crate) fn index_check_watched(
     for facts in containers.values().filter(forwarding) {
         let is_there = |forward: &u32| containers.get(forward).is_some_and(|to| to.state == ContainerState::Live);
         for forward in facts.forwards.iter().filter(|forward| !is_there(forward)) {
-            let container = larder_format::names::container(facts.id);
+            let container = names::container(facts.id);
             agreement.found(IndexFinding::ForwardGone { container, forward: *forward });
         }
     }
-    extents::compare(pass, index, &containers, &mut agreement)?;
+    compare_extents(pass, index, &containers, |container, place| {
+        let (container, place) = (names::container(container), names::container(place));
+        agreement.found(IndexFinding::ExtentGone { container, place });
+    })?;
     let needs = Needs::of(index, containers.values().filter(forwarding));
     containers.retain(|_, facts| facts.state == ContainerState::Live);
     progress.expect(0, containers.values().map(|facts| facts.object_bytes).sum());
@@ -308,7 +312,7 @@ fn compare_versions(
     for (pin, row) in rows.iter().filter(|(pin, _)| !compared.contains(*pin) && !marks.contains(*pin)) {
         let generations = registers.get(pin).map_or(&[][..], Vec::as_slice);
         if generations.first() != Some(&0) || generations.last() < Some(&row.generation) {
-            let name = larder_format::names::version(pin.series, pin.job, row.generation);
+            let name = names::version(pin.series, pin.job, row.generation);
             agreement.found(IndexFinding::ManifestLost { version: *pin, name });
         }
     }
@@ -351,18 +355,18 @@ fn compare_version(
     for usage in used {
         match held.get(&usage.container) {
             None => {
-                let container = larder_format::names::container(usage.container);
+                let container = names::container(usage.container);
                 agreement.found(IndexFinding::UseUnknown { version: pin, container });
             }
             Some(facts) => {
                 let is_data = usage.container.kind == ContainerKind::Data;
                 if is_data && facts.layout != layout && facts.state != ContainerState::Live {
-                    let container = larder_format::names::container(usage.container);
+                    let container = names::container(usage.container);
                     agreement.found(IndexFinding::LayoutsMixed { version: pin, container });
                 }
                 let said = (facts.chunks, facts.bytes, facts.object_bytes);
                 if said != (usage.chunks_held, usage.bytes_held, usage.object_bytes) {
-                    let container = larder_format::names::container(usage.container);
+                    let container = names::container(usage.container);
                     agreement.found(IndexFinding::WrongFacts { container });
                 }
             }
@@ -374,7 +378,7 @@ fn compare_version(
     let is_moved_to: BTreeSet<u32> = containers.values().flat_map(|facts| facts.forwards.iter().copied()).collect();
     for (number, facts) in containers.range(first_told..) {
         if holds(&facts) && !used.contains(&facts.id) && !is_moved_to.contains(number) {
-            let container = larder_format::names::container(facts.id);
+            let container = names::container(facts.id);
             agreement.found(IndexFinding::NotUsed { version: pin, container });
         }
     }

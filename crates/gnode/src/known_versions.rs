@@ -5,16 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use larder_format::ids::{ContainerId, JobId, RunId, SeriesKey};
+use larder_format::ids::{ContainerId, JobId, RunId};
 use larder_format::index_manifest::{IndexManifest, IndexedVersion, RunRef, Table, VersionState};
 use larder_format::index_tables::{ContainerFacts, ContainerState};
-use larder_format::layout::Layout;
+use larder_format::layout::{Layout, PerLayout};
 use larder_format::lease::Pin;
 use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_format::sketch::Sketch;
 use larder_index::tables::{Changes, ContainerExtents, Containers, TableView};
 use larder_index::{IndexError, IndexSnapshot, LookupOptions, PassRuns};
-use larder_lifecycle::arrange::Unarranged;
+use larder_lifecycle::arrange::{SeriesChanges, Unarranged};
 use larder_store::rules::Rule;
 use larder_store::survey::ListedContainer;
 
@@ -54,16 +54,10 @@ pub(crate) struct Ledger {
     dropped: u64,
     /// Containers that manifests name which count and were not taken in: several generations, and what only a lease retains.
     held: HashSet<ContainerId>,
-    /// Every generation that counts of every version that is retained, of the standard layout.
-    counting: Vec<(Pin, u32)>,
-    /// The same of the layout `lifecycle`.
-    counting_arranged: Vec<(Pin, u32)>,
-    /// Series of the layout `lifecycle` with generations that count and were not taken in.
-    unsettled: BTreeSet<SeriesKey>,
-    /// `UnsettledLeft`.
-    leaves_unsettled: bool,
-    /// Versions of the layout `lifecycle` that were dropped: their numbers, by series.
-    dropped_numbers: Numbers,
+    /// Every generation that counts of every version that is retained.
+    counting: PerLayout<Vec<(Pin, u32)>>,
+    /// What arranging has to know of them.
+    series: SeriesChanges,
     /// Samples of versions that were taken in.
     sketches: Sketches,
     /// A version without a number left is not taken in; the next pass reads it again.
@@ -94,9 +88,7 @@ impl Ledger {
         // A container is there whole, or it was retired whole.
         let is_whole = |facts: &ContainerFacts| match facts.state {
             ContainerState::Live => facts.retired_chunks == 0,
-            ContainerState::Queued | ContainerState::Gone | ContainerState::Arranged => {
-                facts.retired_chunks == facts.chunks && facts.retired_bytes == facts.bytes
-            }
+            _ => facts.retired_chunks == facts.chunks && facts.retired_bytes == facts.bytes,
         };
         let (next_container, counted) = (manifest.head.next_container, manifest.head.statistics.containers);
         let follows = work.repository.keeps(Rule::RedirectIsReference);
@@ -128,11 +120,8 @@ impl Ledger {
             ingested: 0,
             dropped: 0,
             held: HashSet::new(),
-            counting: Vec::new(),
-            counting_arranged: Vec::new(),
-            unsettled: BTreeSet::new(),
-            leaves_unsettled: work.repository.keeps(Rule::UnsettledLeft),
-            dropped_numbers: Numbers::new(),
+            counting: PerLayout::default(),
+            series: SeriesChanges::new(!work.repository.keeps(Rule::UnsettledLeft)),
             sketches: Sketches::new(),
             is_full: false,
         })
@@ -169,36 +158,25 @@ impl Ledger {
         self.retained.insert(version);
         if let Some(known) = self.versions.get(&version) {
             let (generation, layout) = (known.generation, known.layout);
-            self.count(version, generation, layout);
+            self.counting[layout].push((version, generation));
         }
     }
 
     /// A generation of a version counts that is not taken in.
     pub(crate) fn hold(&mut self, version: Pin, generation: u32, contents: &Contents) {
         self.held.extend(contents.containers.iter().map(|usage| usage.container));
-        match contents.layout {
-            Layout::Standard => {}
-            Layout::Lifecycle => drop(self.unsettled.insert(version.series)),
-        }
-        self.count(version, generation, contents.layout);
-    }
-
-    fn count(&mut self, version: Pin, generation: u32, layout: Layout) {
-        match layout {
-            Layout::Standard => self.counting.push((version, generation)),
-            Layout::Lifecycle => self.counting_arranged.push((version, generation)),
-        }
+        self.series.held(version.series, contents.layout);
+        self.counting[contents.layout].push((version, generation));
     }
 
     /// The containers that have a record.
     pub(crate) fn containers(&self) -> impl Iterator<Item = (u32, ContainerId)> {
-        self.lifespans.containers().map(|(number, id, _)| (number, id))
+        self.lifespans.containers()
     }
 
     /// Those of data in the layout `lifecycle`.
     pub(crate) fn arranged(&self) -> impl Iterator<Item = (u32, ContainerId)> {
-        let arranged = self.lifespans.containers().filter(|(.., layout)| *layout == Layout::Lifecycle);
-        arranged.map(|(number, id, _)| (number, id))
+        self.lifespans.arranged()
     }
 
     /// Takes in a container that no version names, and that is not asked for by name here; `None` when the numbers are used up.
@@ -252,11 +230,11 @@ impl Ledger {
         let row =
             IndexedVersion { number, series, job, generation, state, layout, is_arranged: false, is_carried: false };
         self.versions.insert(version, row);
-        // What is of the other layout is found by nobody who looks for something similar, and needs nothing of what others have.
-        if layout == Layout::Standard && !contents.sketch.is_empty() {
+        // Versions that share nothing with other series have none.
+        if !contents.sketch.is_empty() {
             self.sketches.insert(series, (number, contents.sketch));
         }
-        self.count(version, generation, layout);
+        self.counting[layout].push((version, generation));
     }
 
     /// Versions of which nothing is to be kept lose their rows, and containers that none of the others uses and that may go theirs.
@@ -264,13 +242,8 @@ impl Ledger {
     pub(crate) fn prune(&mut self, may_go: &dyn Fn(&ContainerId) -> bool) -> Vec<ListedContainer> {
         let retained = std::mem::take(&mut self.retained);
         let before = self.versions.len();
-        let dropped = self
-            .versions
-            .iter()
-            .filter(|(pin, version)| version.layout == Layout::Lifecycle && !retained.contains(pin));
-        for (pin, version) in dropped {
-            self.dropped_numbers.entry(pin.series).or_default().insert(version.number);
-        }
+        let dropped = self.versions.iter().filter(|(pin, _)| !retained.contains(pin));
+        dropped.for_each(|(_, version)| self.series.dropped(version));
         self.versions.retain(|pin, _| retained.contains(pin));
         self.dropped += (before - self.versions.len()) as u64;
         self.lifespans.prune(&numbers_of(&self.versions), &self.held, may_go)
@@ -303,12 +276,12 @@ impl Ledger {
 
     /// Every generation that counts of every version that is retained, of the standard layout.
     pub(crate) fn counting(&self) -> &[(Pin, u32)] {
-        &self.counting
+        &self.counting.standard
     }
 
     /// The same of the layout `lifecycle`.
     pub(crate) fn counting_arranged(&self) -> &[(Pin, u32)] {
-        &self.counting_arranged
+        &self.counting.lifecycle
     }
 
     /// Every generation whose chunks may lie in containers that are retired chunk by chunk. Names of the layout `lifecycle` lead to
@@ -321,28 +294,7 @@ impl Ledger {
     /// Series of the layout `lifecycle` of which versions came or went, or all of them. Not those of which some manifests count that were
     /// not taken in: what these need is not known. After [`Ledger::prune`].
     pub(crate) fn unarranged(&self, all_series: bool) -> Vec<Unarranged> {
-        let of_layout = self.versions.values().filter(|version| version.layout == Layout::Lifecycle);
-        let mut all: BTreeMap<SeriesKey, Vec<IndexedVersion>> = BTreeMap::new();
-        for version in of_layout.filter(|version| !self.leaves_unsettled || !self.unsettled.contains(&version.series)) {
-            all.entry(version.series).or_default().push(*version);
-        }
-        let unarranged = all.into_iter().filter_map(|(series, mut versions)| {
-            versions.sort_by_key(|version| version.number);
-            let oldest = versions.first().map_or(0, |version| version.number);
-            let dropped = self.dropped_numbers.get(&series);
-            let has_left = dropped.and_then(BTreeSet::last).is_some_and(|newest| *newest > oldest);
-            let unarranged = Unarranged {
-                series,
-                versions,
-                has_left,
-                has_lost: dropped.is_some(),
-                is_wanted: all_series,
-                holes_percent: 0.0,
-                every: 1,
-            };
-            (unarranged.is_due() || unarranged.has_lost).then_some(unarranged)
-        });
-        unarranged.collect()
+        self.series.unarranged(self.versions.values(), all_series)
     }
 
     /// What the retained versions allow: their numbers, those of the newest of each series and of `bases`, and containers that are
@@ -355,13 +307,15 @@ impl Ledger {
         }
         let bases = bases.iter().filter_map(|base| Some((*base, *self.versions.get(base)?)));
         spared.extend(bases);
-        let of_layout = |layout| self.versions.iter().filter(move |(_, version)| version.layout == layout);
-        let of_layout = |layout| numbers_of(&of_layout(layout).map(|(pin, version)| (*pin, *version)).collect());
+        let mut of_layout: PerLayout<Numbers> = PerLayout::default();
+        for version in self.versions.values() {
+            of_layout[version.layout].entry(version.series).or_default().insert(version.number);
+        }
         RetentionView {
             retained: numbers_of(&self.versions),
             spared: numbers_of(&spared),
-            arranged: of_layout(Layout::Lifecycle),
-            standard: of_layout(Layout::Standard),
+            arranged: of_layout.lifecycle,
+            standard: of_layout.standard,
             held: self.held.clone(),
             ..RetentionView::default()
         }

@@ -113,7 +113,7 @@ impl Lifespans {
     /// The containers that have anything of those among these that were arranged. Until the version that names these is arranged too,
     /// it may need all of them (`LaterReferencesInherit`).
     fn arranged_of(&self, used: &Places) -> Places {
-        let rows = self.table.rows().filter(|(place, row)| row.layout == Layout::Lifecycle && used.contains(*place));
+        let rows = self.table.arranged().filter(|(place, _)| used.contains(*place));
         let forwards = rows.flat_map(|(_, row)| self.table.forwards_of(row));
         let mut arranged = Places::default();
         forwards.filter_map(|number| self.table.find_number(*number)).for_each(|place| arranged.insert(place));
@@ -233,18 +233,15 @@ impl Lifespans {
         }
         let mut goes = ingest::Numbers::default();
         let mut dropped = Vec::new();
-        let mut gone = Vec::new();
         for (id, row) in unneeded().filter(|(id, row)| !led_to.contains(row.number) && may_go(id)) {
             goes.insert(row.number);
-            if row.layout == Layout::Lifecycle {
-                gone.push(id);
-            }
             // What was retired is in the queue of an index before.
             if row.state == ContainerState::Live {
                 dropped.push(ListedContainer { id, bytes: row.object_bytes });
             }
         }
-        self.gone.extend(gone);
+        let arranged = self.table.arranged().filter(|(_, row)| goes.contains(row.number));
+        self.gone.extend(arranged.map(|(_, row)| self.table.id_of(row)));
         self.table.remove(|row| goes.contains(row.number));
         dropped
     }
@@ -273,9 +270,14 @@ impl Lifespans {
         self.table.rows().map(|(_, row)| (row.number, self.table.facts_of(row)))
     }
 
-    /// The containers that have a record, with their numbers and layouts.
-    pub(crate) fn containers(&self) -> impl Iterator<Item = (u32, ContainerId, Layout)> {
-        self.table.rows().map(|(_, row)| (row.number, self.table.id_of(row), row.layout))
+    /// The containers that have a record, with their numbers.
+    pub(crate) fn containers(&self) -> impl Iterator<Item = (u32, ContainerId)> {
+        self.table.rows().map(|(_, row)| (row.number, self.table.id_of(row)))
+    }
+
+    /// Those of data in the layout `lifecycle`.
+    pub(crate) fn arranged(&self) -> impl Iterator<Item = (u32, ContainerId)> {
+        self.table.arranged().map(|(_, row)| (row.number, self.table.id_of(row)))
     }
 }
 

@@ -110,7 +110,7 @@ impl Sorter {
 
     fn write(&mut self, records: &mut impl Cursor) -> Result<Spill, IndexError> {
         let failed = |doing| move |source| IndexError::Spill { doing, source };
-        let mut file = tempfile::tempfile_in(&self.folder).map_err(failed("make"))?;
+        let mut file = larder_spill::unnamed_in(&self.folder).map_err(failed("make"))?;
         let id = RunId { job: self.job, seq: self.next };
         self.next = self.next.checked_add(1).ok_or(IndexError::TooManyRuns { job: self.job })?;
         // Which table it is said to be of does not matter.

@@ -3,6 +3,7 @@
 //! * [`arrange`]: places chunks that the same versions need together. A pass plans and runs it.
 //! * [`lifecycle_map`]: what lies where of a series, and what forgetting would free.
 //! * [`convert_layout`]: series in another layout.
+//! * [`extents_check`]: whether the records of extents agree with the table of containers.
 //!
 //! This crate never deletes an object and never publishes an index: the pass that runs it does both. It asks that pass about
 //! containers through [`ContainerRights`](arrange::ContainerRights). Readers resolve moved chunks without it. Above: `gnode`, `cli`.
@@ -10,6 +11,7 @@
 
 pub mod arrange;
 pub mod convert_layout;
+pub mod extents_check;
 #[cfg(test)]
 mod kind_tests;
 pub mod lifecycle_map;

@@ -34,8 +34,8 @@ use parking_lot::Mutex;
 
 use crate::extent_map::{self, Arranged, Records};
 
-pub use by_layout::ReadingOrder;
-pub(crate) use by_layout::{ChunkResolver, by_extents, of_version, recorded};
+pub(crate) use by_layout::{ChunkResolver, ExtentPlaces, RecordedPlaces, objects_and_names, of_version};
+pub use by_layout::{ReadingOrder, objects_of};
 
 /// Of a job's memory, one part in so many for records of extents.
 const EXTENTS_ONE_IN: usize = 16;
@@ -79,8 +79,8 @@ struct State {
     index: Option<Arc<Index>>,
     /// How often what is known of places has changed.
     changes: u64,
-    /// Whether people were told that there is no index.
-    has_told: bool,
+    /// What people are told, once, when chunks are not found and there is no index.
+    note: Option<&'static str>,
     /// Containers that versions name which are being read.
     named: HashSet<ContainerId>,
     /// The index that was asked which of them are gone, and how many there were then.
@@ -107,7 +107,7 @@ impl Moved {
             has_looked: false,
             index: None,
             changes: 0,
-            has_told: false,
+            note: None,
             named: HashSet::new(),
             surveyed: None,
         };
@@ -130,7 +130,9 @@ impl Moved {
 
     /// Versions of the layout `lifecycle` that will be read name these containers.
     pub fn expect(&self, containers: impl IntoIterator<Item = ContainerId>) {
-        self.arranged.expect(containers);
+        if self.arranged.expect(containers) {
+            self.state.lock().note = Some(NO_INDEX);
+        }
     }
 
     /// A version that names these containers is read: with the first that is missing, the index is asked for all of them.
@@ -179,10 +181,9 @@ impl Moved {
             self.arranged.forget();
         }
         if state.index.is_none() {
+            let note = if containers.is_empty() { None } else { state.note.take() };
             drop(state);
-            if !containers.is_empty() && self.arranged.is_asked() {
-                self.tell();
-            }
+            note.into_iter().for_each(|note| self.progress.note(note));
             return Ok(false);
         }
         let has_missing = !containers.is_empty();
@@ -280,13 +281,6 @@ impl Moved {
             }
         }
         Ok(None)
-    }
-
-    /// Tells people, once, that what was not found would be found with an index.
-    fn tell(&self) {
-        if !std::mem::replace(&mut self.state.lock().has_told, true) {
-            self.progress.note(NO_INDEX);
-        }
     }
 
     fn newest(&self) -> Result<Option<Arc<Index>>, RepositoryError> {

@@ -51,16 +51,13 @@ impl Arranged {
         Self { budget, state: Mutex::new(state) }
     }
 
-    /// These containers will be asked about too.
-    pub(super) fn expect(&self, containers: impl IntoIterator<Item = ContainerId>) {
+    /// These containers will be asked about too. Says whether they are the first.
+    pub(super) fn expect(&self, containers: impl IntoIterator<Item = ContainerId>) -> bool {
         let State { expected, waiting, .. } = &mut *self.state.lock();
+        let were_none = expected.is_empty();
         let data = containers.into_iter().filter(|id| id.kind == ContainerKind::Data);
         waiting.extend(data.filter(|id| expected.insert(*id)));
-    }
-
-    /// Whether any container will be asked about.
-    pub(super) fn is_asked(&self) -> bool {
-        !self.state.lock().expected.is_empty()
+        were_none && !expected.is_empty()
     }
 
     /// From now on another index is asked.

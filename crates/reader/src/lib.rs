@@ -30,7 +30,7 @@ mod stats;
 mod version;
 mod visit;
 
-pub use chunk_resolver::{Found, Moved, ReadingOrder, Sought, without_index};
+pub use chunk_resolver::{Found, Moved, ReadingOrder, Sought, objects_of, without_index};
 pub use container_cache::{FetchCounters, FetchOptions, FetchReport, read_plan};
 pub use data_reader::{ContentReader, Reach};
 pub use diff::{Change, diff};

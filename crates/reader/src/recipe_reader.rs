@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, bounded};
 use larder_format::ids::ContainerId;
-use larder_format::manifest::{ContainerUsage, Manifest};
+use larder_format::manifest::Manifest;
 use larder_format::recipe::{Recipe, SegmentRef, decode_node};
 use larder_format::segment::{self, ChunkRecord, Segment};
 use larder_format::{ChunkRef, Fingerprint, names};
@@ -17,7 +17,9 @@ use larder_store::RepositoryError;
 use larder_store::chunk_reader::ChunkReader;
 use lru::LruCache;
 
-use crate::chunk_resolver::{self, ChunkResolver, Moved, ReadingOrder, Sought};
+use crate::chunk_resolver::{
+    ChunkResolver, ExtentPlaces, Moved, ReadingOrder, RecordedPlaces, Sought, objects_and_names, of_version,
+};
 use crate::container_sizes::Sizes;
 use crate::presence::{Look, Missing};
 use crate::resolved::{Resolved, SegmentNumber};
@@ -36,7 +38,7 @@ pub struct MetaChunks {
     reader: Arc<ChunkReader>,
     moved: Arc<Moved>,
     /// How the recipes that are read lead to chunks.
-    resolver: Arc<dyn ChunkResolver>,
+    resolver: &'static dyn ChunkResolver,
 }
 
 impl MetaChunks {
@@ -45,29 +47,32 @@ impl MetaChunks {
         let part = |one_in| NonZeroUsize::new(context.memory / one_in).unwrap_or(NonZeroUsize::MIN);
         let reader = ChunkReader::new(context.repository.clone(), part(CONTAINERS_ONE_IN), part(FRAMES_ONE_IN));
         let moved = Arc::new(Moved::new(context));
-        let resolver = chunk_resolver::recorded(&moved);
-        Self { runtime: context.executor.clone(), reader: Arc::new(reader), moved, resolver }
+        Self { runtime: context.executor.clone(), reader: Arc::new(reader), moved, resolver: &RecordedPlaces }
     }
 
     /// The same, for a version that is to be read: what segments have of it will be where it is.
     pub fn for_reading(&self, manifest: &Manifest) -> Self {
-        Self { resolver: chunk_resolver::of_version(manifest, &self.moved), ..self.clone() }
+        self.expecting(of_version(manifest), manifest)
     }
 
     /// The same, for chunks that are named as by this version and others whose recipes only name chunks, whatever its own do.
     pub fn for_names(&self, manifest: &Manifest) -> Self {
-        Self { resolver: chunk_resolver::by_extents(manifest, &self.moved), ..self.clone() }
+        self.expecting(&ExtentPlaces, manifest)
+    }
+
+    fn expecting(&self, resolver: &'static dyn ChunkResolver, manifest: &Manifest) -> Self {
+        resolver.expect(&self.moved, manifest);
+        Self { resolver, ..self.clone() }
     }
 
     /// The same, with chunks as recipes have them.
     pub(crate) fn as_named(&self) -> Self {
-        Self { resolver: chunk_resolver::recorded(&self.moved), ..self.clone() }
+        Self { resolver: &RecordedPlaces, ..self.clone() }
     }
 
     /// The same knowledge of places, with caches that are empty.
     pub fn emptied(&self, context: &larder_job::JobContext) -> Self {
-        let resolver = chunk_resolver::recorded(&self.moved);
-        Self { moved: self.moved.clone(), resolver, ..Self::new(context) }
+        Self { moved: self.moved.clone(), ..Self::new(context) }
     }
 
     /// Whether anything of containers that recipes name may lie in one of these ones. What was led on by its fingerprint may lie anywhere.
@@ -78,34 +83,33 @@ impl MetaChunks {
     ) -> Result<bool, RepositoryError> {
         let named: Vec<_> = named.collect();
         let is_near = |id: &ContainerId| is_one(id) || self.moved.is_gone(id);
-        Ok(named.iter().any(is_near) || self.resolver.other_places(named)?.iter().any(is_near))
+        Ok(named.iter().any(is_near) || self.resolver.other_places(&self.moved, named)?.iter().any(is_near))
     }
 
-    /// Whether a container, as the recipes name it, is an object that holds the chunks. Else it only names them.
-    pub fn is_object(&self, container: &ContainerId) -> bool {
-        self.resolver.is_object(container)
-    }
-
-    /// The containers in the table of a version that is read, in two lists: the objects that it reads, and those that only name
-    /// chunks, which lie where the index says.
-    pub fn objects_and_names<'m>(&self, manifest: &'m Manifest) -> (Vec<&'m ContainerUsage>, Vec<&'m ContainerUsage>) {
-        manifest.containers.iter().partition(|usage| self.is_object(&usage.container))
+    /// Divides what recipes or manifests have of containers in two: of objects that hold the chunks, and of those that only name
+    /// them. Chunks of the second lie where the index says.
+    pub fn objects_and_names<T>(
+        &self,
+        all: impl IntoIterator<Item = T>,
+        container: impl Fn(&T) -> ContainerId,
+    ) -> (Vec<T>, Vec<T>) {
+        objects_and_names(self.resolver, all, container)
     }
 
     /// Sets chunks as recipes have them to their places, by what is known. Those of retired containers are redirected.
     pub fn locate_all(&self, chunks: &mut [ChunkRef]) -> Result<(), RepositoryError> {
-        self.resolver.place(&mut chunks.iter_mut())?;
+        self.resolver.place(&self.moved, &mut chunks.iter_mut())?;
         self.moved.lead_on(chunks)
     }
 
     /// Sets a chunk as a recipe has it to the place from which it can be read.
     pub fn locate(&self, chunk: &mut ChunkRef) -> Result<(), RepositoryError> {
-        self.resolver.locate(chunk)
+        self.resolver.locate(&self.moved, chunk)
     }
 
     /// A chunk was not at the place that [`Self::locate`] gave. Says whether it may give another one now.
     pub fn relocates(&self, missed: &ChunkRef) -> Result<bool, RepositoryError> {
-        self.resolver.relocates(missed)
+        self.resolver.relocates(&self.moved, missed)
     }
 
     /// The order in which containers that are used in the order of a stream are best read.
@@ -125,7 +129,7 @@ impl MetaChunks {
 
     /// Whether any record of a segment may lie in a container that is gone, by its row in the recipe node.
     pub(crate) fn may_have_gone(&self, row: &SegmentRef) -> bool {
-        self.resolver.may_have_gone(row)
+        self.resolver.may_have_gone(&self.moved, row)
     }
 
     /// Which containers that the version needs are missing.
@@ -282,7 +286,7 @@ impl RecipeReader {
         let Some((reference, _)) = self.segment_ref(segment)? else { return Ok(None) };
         let mut whole = read_segment(&self.chunks, &reference)?;
         if let Some(resolved) = self.resolved.clone()
-            && self.chunks.resolver.has_gone(&reference, &whole.records)
+            && self.chunks.resolver.has_gone(&self.chunks.moved, &reference, &whole.records)
         {
             let records = &mut whole.records;
             if !resolved.apply(segment, self.chunks.moved.changes(), records) {
@@ -406,7 +410,7 @@ impl RecipeReader {
 fn read_segment(chunks: &MetaChunks, reference: &SegmentRef) -> Result<Segment, RepositoryError> {
     let bytes = chunks.read(&reference.chunk)?;
     let mut segment = segment::decode(&bytes).map_err(|source| damaged(&reference.chunk, source))?;
-    chunks.resolver.place(&mut segment.records.iter_mut().map(|record| &mut record.chunk))?;
+    chunks.resolver.place(&chunks.moved, &mut segment.records.iter_mut().map(|record| &mut record.chunk))?;
     let records = &segment.records;
     let total: u64 = records.iter().map(|record| u64::from(record.chunk.size)).sum();
     if total != reference.bytes || records.len() != reference.chunks as usize {

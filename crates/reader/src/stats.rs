@@ -48,7 +48,7 @@ pub fn stats(context: &JobContext, versions: &[Version]) -> Result<RepositorySta
         stats.logical_bytes += counted.logical_bytes;
         let manifest = context.executor.block_on(context.repository.manifest(version))?;
         let chunks = places.get_or_insert_with(|| MetaChunks::new(context)).for_reading(&manifest);
-        let (objects, names) = chunks.objects_and_names(&manifest);
+        let (objects, names) = chunks.objects_and_names(&manifest.containers, |usage| usage.container);
         used.extend(objects.into_iter().map(|usage| (usage.container, *usage)));
         named.extend(names.into_iter().map(|usage| (usage.container, *usage)));
     }

@@ -12,7 +12,7 @@ use larder_chunking::pages::PAGE_CUT;
 use larder_format::compress::{Compressor, ContentHint};
 use larder_format::container::{
     CONTAINER_TARGET, ChunkEntry, ChunkKind, ChunkRef, CompressedFrame, ContainerBuilder, FRAME_TARGET,
-    LIFECYCLE_PAYLOAD, PAYLOAD_TARGET_MAX, SealedFrame, seal_compressed, seal_frame,
+    LIFECYCLE_PAYLOAD, PAYLOAD_TARGET_MAX, SealedFrame, payload_min, seal_compressed, seal_frame,
 };
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::layout::Layout;
@@ -121,11 +121,7 @@ impl Packer {
 
     /// Fills containers as a layout has them. Whoever fills data containers asks for it: how large they are is decided here.
     pub fn for_layout(self, layout: Layout) -> Self {
-        let payload_min = match layout {
-            Layout::Standard => CONTAINER_TARGET,
-            Layout::Lifecycle => LIFECYCLE_PAYLOAD,
-        };
-        Self { payload_min, ..self }
+        Self { payload_min: payload_min(layout), ..self }
     }
 
     /// Another one of the same job and kind, which fills containers of its own, as the layout `lifecycle` has them; exactly, since
@@ -133,7 +129,7 @@ impl Packer {
     pub fn beside(&self) -> Self {
         let (destination, ratio) = (self.destination.clone(), self.ratio.clone());
         let packer = Self { destination, next_seq: self.next_seq.clone(), open: None, ratio, ..*self };
-        Self { payload_max: LIFECYCLE_PAYLOAD, ..packer.for_layout(Layout::Lifecycle) }
+        Self { payload_min: LIFECYCLE_PAYLOAD, payload_max: LIFECYCLE_PAYLOAD, ..packer }
     }
 
     /// Numbers containers from here on.

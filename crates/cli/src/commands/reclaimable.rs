@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use larder_format::ids::{JobId, SeriesKey};
-use larder_format::layout::Layout;
 use larder_gnode::exclusive_bytes::exclusive_bytes;
 use larder_job::JobContext;
 use larder_lifecycle::lifecycle_map::{Categories, categories};
@@ -83,7 +82,7 @@ impl Free {
 
     fn of_lifecycle(&self, versions: &[Version]) -> u64 {
         let mut gone: BTreeMap<SeriesKey, HashSet<JobId>> = BTreeMap::new();
-        for version in versions.iter().filter(|version| version.summary.layout == Layout::Lifecycle) {
+        for version in versions {
             gone.entry(version.series).or_default().insert(version.id());
         }
         let freed = gone.iter().filter_map(|(series, gone)| Some(self.categories.get(series)?.freed(gone)));

@@ -88,6 +88,11 @@ struct Group {
     layouts: Vec<&'static str>,
 }
 
+/// Layouts that are worth a word; `None`: all is as usual.
+fn special_layouts<'l, 's>(layouts: &'l [&'s str]) -> Option<&'l [&'s str]> {
+    (!layouts.is_empty() && layouts != [Layout::Standard.name()]).then_some(layouts)
+}
+
 /// The layouts that these versions have.
 fn layouts(versions: &[Version]) -> Vec<&'static str> {
     let all: BTreeSet<Layout> = versions.iter().map(|version| version.summary.layout).collect();
@@ -188,10 +193,7 @@ fn print_total(app: &App, stats: &RepositoryStats, layouts: &[&str], free: Optio
             "Snapshots   {:>12}   {}{}",
             stats.versions,
             sizes::count(stats.files, "file"),
-            match layouts {
-                [] | ["standard"] => String::new(),
-                layouts => format!(", layout {}", layouts.join(" and ")),
-            }
+            special_layouts(layouts).map_or_else(String::new, |layouts| format!(", layout {}", layouts.join(" and ")))
         ),
         format!("Logical     {:>12}   restored files", sizes::show(stats.logical_bytes)),
         format!(
@@ -257,7 +259,7 @@ fn print_groups(app: &App, groups: &[Group]) -> Result<(), Failure> {
             free.map_or_else(|| "?".to_owned(), sizes::show),
         ]);
     }
-    if groups.iter().all(|group| group.layouts == [Layout::Standard.name()]) {
+    if groups.iter().all(|group| special_layouts(&group.layouts).is_none()) {
         table.leave_out("Layout");
     }
     app.out.table(table)

@@ -36,6 +36,32 @@ fn everything_comes_back_as_it_was() {
 }
 
 #[test]
+fn zeros_take_no_space_on_request() {
+    use std::os::unix::fs::MetadataExt;
+    let play = Play::with_repository();
+    let size = 50_u64 << 20;
+    play.write("source/zeros", vec![0; size as usize]);
+    let root = backed_up(&play);
+    // The second time over old content, which is punched out.
+    for old in [false, true] {
+        if old {
+            play.write("back/zeros", vec![1; size as usize]);
+        }
+        play.larder(["restore", &root, "--target", "back", "--sparse"]).ok();
+        let restored = std::fs::metadata(play.path("back/zeros")).expect("there");
+        assert_eq!(restored.len(), size);
+        assert!(std::fs::read(play.path("back/zeros")).expect("read").iter().all(|byte| *byte == 0));
+        let hole = std::fs::File::create(play.path("hole")).expect("made");
+        hole.set_len(size).expect("sized");
+        if hole.metadata().expect("there").blocks() > 0 {
+            eprintln!("the file system has no holes: what is allocated is not compared");
+            return;
+        }
+        assert!(restored.blocks() * 512 < size / 100, "{} bytes are allocated, old: {old}", restored.blocks() * 512);
+    }
+}
+
+#[test]
 fn verifying_reads_everything_again() {
     let play = Play::with_repository();
     tree::odd(&play.path("source"));

@@ -193,6 +193,11 @@ impl ContainerTable {
         rows.filter(|(_, row)| row.change != Change::Removed)
     }
 
+    /// The records of data containers of the layout `lifecycle`.
+    pub(super) fn arranged(&self) -> impl Iterator<Item = (Place, &Row)> {
+        self.rows().filter(|(_, row)| row.layout == Layout::Lifecycle)
+    }
+
     pub(super) fn row(&self, place: Place) -> &Row {
         &self.rows[place.0 as usize]
     }
@@ -243,7 +248,7 @@ impl ContainerTable {
     pub(super) fn facts_of(&self, row: &Row) -> ContainerFacts {
         let (retired_chunks, retired_bytes) = match row.state {
             ContainerState::Live => (0, 0),
-            ContainerState::Queued | ContainerState::Gone | ContainerState::Arranged => (row.chunks, row.bytes),
+            _ => (row.chunks, row.bytes),
         };
         ContainerFacts {
             id: self.id_of(row),

@@ -5,6 +5,7 @@
 //! index is published; then the containers that were retired may be deleted, as when chunks are retired (`reclaim`).
 //!
 //! * `series`: what the index knows of one series: its containers, and the records of their extents.
+//! * `series_changes`: which series have something to arrange.
 //! * `references`: which stretches of containers new versions use.
 //! * `classify`: until when each stretch is needed. Pure.
 //! * `select`: which containers are worth retiring. Pure.
@@ -31,6 +32,7 @@ mod references;
 mod rights;
 mod select;
 mod series;
+mod series_changes;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -48,6 +50,7 @@ pub(crate) use needs_rebuild::disordered_on;
 pub use plan::ArrangePlan;
 pub use plan::plan;
 pub use rights::{ArrangeError, ContainerRights};
+pub use series_changes::SeriesChanges;
 
 use evacuate::Ended;
 use needs_rebuild::is_disordered;

@@ -1,17 +1,17 @@
 //! What a backup does otherwise in each layout: chosen once for a job, by [`of`].
 //!
-//! `standard` shares chunks between all series, and a pass finds what a backup has missed. `lifecycle` shares them within a
-//! series only, and no pass looks for more, so that a backup has to find all duplicates by itself.
+//! `standard` shares chunks between all series, and a pass finds what a backup has missed.
+//! `lifecycle` shares them within a series only, and no pass looks for more, so that a backup has
+//! to find all duplicates by itself.
 
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use larder_dedup::{GroupFilter, GrowingIndex, NeighbourIndex, NewFile, OlderChunks};
+use larder_dedup::{Asked, GroupFilter, NewFile, OlderChunks, SpillingIndex};
 use larder_format::layout::Layout;
 use larder_format::manifest::Summary;
 use larder_format::sketch::Sketch;
-use larder_job::scratch;
 
 use super::BackupOptions;
 use super::bases::BaseSegments;
@@ -45,10 +45,12 @@ pub(super) trait LayoutPolicy: fmt::Debug + Send + Sync {
         scratch: &Option<PathBuf>,
     ) -> GroupFilter<BaseSegments>;
 
-    /// Whether the first base is always asked first, so that what several have is named as it has it.
+    /// Whether the first base is always asked first, so that what several have is named as it has
+    /// it.
     fn asks_in_order(&self) -> bool;
 
-    /// The filter for chunks that the job has stored itself and that left its memory. `index` and `loaded` are bytes.
+    /// The filter for chunks that the job has stored itself and that left its memory. `index` and
+    /// `loaded` are bytes.
     fn older_chunks(
         &self,
         overflow: Overflow,
@@ -94,7 +96,8 @@ impl LayoutPolicy for Standard {
         sketch
     }
 
-    /// Finds chunks that come in runs, when memory is short. Others are stored again, and shared by a pass.
+    /// Finds chunks that come in runs, when memory is short. Others are stored again, and shared by
+    /// a pass.
     fn base_filter(&self, segments: BaseSegments, budget: usize, _: &Option<PathBuf>) -> GroupFilter<BaseSegments> {
         GroupFilter::new(segments, budget)
     }
@@ -122,7 +125,7 @@ impl LayoutPolicy for Lifecycle {
         Layout::Lifecycle
     }
 
-    /// Never: chunks that lie together now may be separated later.
+    /// Never: chunks that are together now may be separated later.
     fn merge_after(&self, _: &BackupOptions) -> Option<NonZeroUsize> {
         None
     }
@@ -131,8 +134,8 @@ impl LayoutPolicy for Lifecycle {
         false
     }
 
-    /// Two, when too much is lost without them. Releases of several lines, taken in turn, find in the third what the line had
-    /// before; a fourth was worth nothing on any set that was measured.
+    /// Two, when too much is lost without them. Releases of several lines, taken in turn, find in
+    /// the third what the line had before; a fourth was worth nothing on any set that was measured.
     fn bases_before(&self) -> usize {
         2
     }
@@ -153,7 +156,8 @@ impl LayoutPolicy for Lifecycle {
         budget: usize,
         scratch: &Option<PathBuf>,
     ) -> GroupFilter<BaseSegments> {
-        GroupFilter::exact(segments, NeighbourIndex::new(budget / 2, files_in(scratch.clone())), budget / 2)
+        let index = SpillingIndex::new(budget / 2, files_in(scratch.clone()), Asked::Afterwards);
+        GroupFilter::exact(segments, index, budget / 2)
     }
 
     fn asks_in_order(&self) -> bool {
@@ -167,14 +171,15 @@ impl LayoutPolicy for Lifecycle {
         loaded: usize,
         scratch: &Option<PathBuf>,
     ) -> OlderChunks<Overflow> {
-        OlderChunks::exact(overflow, GrowingIndex::new(index, files_in(scratch.clone())), loaded)
+        let index = SpillingIndex::new(index, files_in(scratch.clone()), Asked::Meanwhile);
+        OlderChunks::exact(overflow, index, loaded)
     }
 }
 
 /// Gives files in a folder, as long as there is one.
 fn files_in(folder: Option<PathBuf>) -> NewFile {
     Box::new(move || match &folder {
-        Some(folder) => scratch::unnamed(folder),
+        Some(folder) => larder_spill::unnamed(folder),
         None => Err(std::io::ErrorKind::Unsupported.into()),
     })
 }

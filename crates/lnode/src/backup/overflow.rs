@@ -4,9 +4,7 @@
 //! written or read, the job goes on and stores some chunks twice. What lies there is what containers' tables say: fingerprints, which are
 //! keyed and tell nothing without the key, and places.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -15,12 +13,31 @@ use larder_format::Fingerprint;
 use larder_format::container::ChunkRef;
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::segment::ChunkRecord;
-use larder_job::scratch;
+use larder_spill::{Row, RowFile, RowReader, RowWriter};
 use larder_store::RepositoryError;
 
-/// Fingerprint, container's number, offset, size.
-const ROW: usize = 32 + 3 * 4;
-const GROUP_BYTES: usize = OWN_GROUP * ROW;
+/// A chunk of this job. No chunk is empty: what is behind the last of a short group has no size.
+#[derive(Debug, Clone, Copy)]
+struct OwnRow {
+    fingerprint: Fingerprint,
+    /// Its container's number.
+    seq: u32,
+    offset: u32,
+    size: u32,
+}
+
+impl Row for OwnRow {
+    const BYTES: usize = 32 + 3 * 4;
+
+    fn encode(&self, row: &mut RowWriter<'_>) {
+        row.bytes(&self.fingerprint.0);
+        [self.seq, self.offset, self.size].into_iter().for_each(|field| row.u32(field));
+    }
+
+    fn decode(row: &mut RowReader<'_>) -> Self {
+        Self { fingerprint: Fingerprint(row.bytes()), seq: row.u32(), offset: row.u32(), size: row.u32() }
+    }
+}
 
 /// See the module header.
 #[derive(Debug)]
@@ -28,53 +45,52 @@ pub(super) struct Overflow {
     /// `None`: nothing is kept, or nothing more.
     folder: Option<PathBuf>,
     job: JobId,
-    file: Option<File>,
+    /// Groups one behind the other, each with room for as many rows as any.
+    rows: Option<RowFile<OwnRow>>,
     groups: u32,
 }
 
 impl Overflow {
     /// For data chunks of `job`; the file will be in `folder`.
     pub(super) fn new(folder: Option<PathBuf>, job: JobId) -> Self {
-        Self { folder, job, file: None, groups: 0 }
+        Self { folder, job, rows: None, groups: 0 }
     }
 
     fn write(&mut self, group: &[ChunkRecord]) -> io::Result<()> {
         let Some(folder) = &self.folder else { return Ok(()) };
-        let file = match &mut self.file {
-            Some(file) => file,
-            none => none.insert(scratch::unnamed(folder)?),
+        let rows = match &mut self.rows {
+            Some(rows) => rows,
+            none => none.insert(RowFile::new(larder_spill::unnamed(folder)?)),
         };
-        let mut bytes = Vec::with_capacity(GROUP_BYTES);
-        for ChunkRecord { chunk, .. } in group {
-            bytes.extend_from_slice(&chunk.fingerprint.0);
-            for field in [chunk.container.seq, chunk.offset, chunk.size] {
-                bytes.extend_from_slice(&field.to_le_bytes());
-            }
-        }
-        bytes.resize(GROUP_BYTES, 0);
-        file.write_all_at(&bytes, u64::from(self.groups) * GROUP_BYTES as u64)
+        let row = |ChunkRecord { chunk, .. }: &ChunkRecord| OwnRow {
+            fingerprint: chunk.fingerprint,
+            seq: chunk.container.seq,
+            offset: chunk.offset,
+            size: chunk.size,
+        };
+        rows.write(first_row(self.groups), group.iter().map(row))
     }
 
     fn read(&self, group: u32) -> io::Result<Vec<ChunkRecord>> {
-        let Some(file) = &self.file else { return Ok(Vec::new()) };
-        let mut bytes = vec![0; GROUP_BYTES];
-        file.read_exact_at(&mut bytes, u64::from(group) * GROUP_BYTES as u64)?;
-        let row = |row: &[u8]| {
-            let (fingerprint, fields) = row.split_first_chunk::<32>()?;
-            let mut fields = fields.as_chunks::<4>().0.iter().map(|field| u32::from_le_bytes(*field));
-            let (seq, offset, size) = (fields.next()?, fields.next()?, fields.next()?);
-            let container = ContainerId { kind: ContainerKind::Data, job: self.job, seq };
-            let chunk = ChunkRef { fingerprint: Fingerprint(*fingerprint), container, offset, size };
-            // No chunk is empty: what is behind the last of a short group.
-            (size > 0).then_some(ChunkRecord { chunk, born: self.job })
+        let Some(rows) = &self.rows else { return Ok(Vec::new()) };
+        let rows = rows.read(first_row(group)..first_row(group) + OWN_GROUP as u64)?;
+        let record = |row: OwnRow| {
+            let container = ContainerId { kind: ContainerKind::Data, job: self.job, seq: row.seq };
+            let chunk = ChunkRef { fingerprint: row.fingerprint, container, offset: row.offset, size: row.size };
+            ChunkRecord { chunk, born: self.job }
         };
-        Ok(bytes.chunks_exact(ROW).map_while(row).collect())
+        Ok(rows.into_iter().take_while(|row| row.size > 0).map(record).collect())
     }
 
     fn fail(&mut self, error: &io::Error) {
         tracing::warn!(%error, folder = ?self.folder, "the temporary file for chunks stored before fails; some will be stored twice");
-        (self.folder, self.file) = (None, None);
+        (self.folder, self.rows) = (None, None);
     }
+}
+
+/// The number of the first row of a group.
+fn first_row(group: u32) -> u64 {
+    u64::from(group) * OWN_GROUP as u64
 }
 
 impl LoadGroup for Overflow {

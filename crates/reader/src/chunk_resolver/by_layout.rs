@@ -1,18 +1,19 @@
-//! How the recipes of a version lead to its chunks: one resolver for each layout, chosen once for a version.
+//! How the recipes of a version lead to its chunks: one resolver for each layout, chosen once for a
+//! version.
 //!
-//! Recipes of the layout `standard` record the places of chunks. Recipes of the layout `lifecycle` only name chunks, and the
-//! index's extents say where these are. No other code of this crate distinguishes layouts.
+//! Recipes of the layout `standard` record the places of chunks. Recipes of the layout `lifecycle`
+//! only name chunks, and the index's extents say where these are. No other code of this crate
+//! distinguishes layouts.
 //!
 //! Not here: chunks whose containers are gone, which [`Moved`] redirects in both layouts alike.
 
 use std::fmt;
-use std::sync::Arc;
 
 use larder_format::ChunkRef;
 use larder_format::container::{CONTAINER_TARGET, LIFECYCLE_PAYLOAD, PAYLOAD_TARGET_MAX};
 use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::layout::Layout;
-use larder_format::manifest::Manifest;
+use larder_format::manifest::{ContainerUsage, Manifest};
 use larder_format::recipe::SegmentRef;
 use larder_format::segment::ChunkRecord;
 use larder_store::RepositoryError;
@@ -23,26 +24,37 @@ use crate::presence::{Look, Missing};
 
 /// See the module header.
 pub(crate) trait ChunkResolver: fmt::Debug + Send + Sync {
-    /// Whether a container in the manifest's table is an object that the version reads. Else it only names chunks.
+    /// The version of this manifest will be read.
+    fn expect(&self, moved: &Moved, manifest: &Manifest);
+
+    /// Whether a container in the manifest's table is an object that the version reads. Else it
+    /// only names chunks.
     fn is_object(&self, container: &ContainerId) -> bool;
 
-    /// Sets chunks as recipes have them to their places. Those whose containers are gone are not redirected.
-    fn place<'a>(&self, chunks: &mut dyn Iterator<Item = &'a mut ChunkRef>) -> Result<(), RepositoryError>;
+    /// Sets chunks as recipes have them to their places. Those whose containers are gone are not
+    /// redirected.
+    fn place<'a>(
+        &self,
+        moved: &Moved,
+        chunks: &mut dyn Iterator<Item = &'a mut ChunkRef>,
+    ) -> Result<(), RepositoryError>;
 
     /// Sets a chunk as a recipe has it to the place from which it can be read.
-    fn locate(&self, chunk: &mut ChunkRef) -> Result<(), RepositoryError>;
+    fn locate(&self, moved: &Moved, chunk: &mut ChunkRef) -> Result<(), RepositoryError>;
 
-    /// A chunk was not at the place that [`Self::locate`] gave. Says whether it may give another one now.
-    fn relocates(&self, missed: &ChunkRef) -> Result<bool, RepositoryError>;
+    /// A chunk was not at the place that [`Self::locate`] gave. Says whether it may give another
+    /// one now.
+    fn relocates(&self, moved: &Moved, missed: &ChunkRef) -> Result<bool, RepositoryError>;
 
     /// Containers with anything of these ones, beside those that the recipes say.
-    fn other_places(&self, named: Vec<ContainerId>) -> Result<Vec<ContainerId>, RepositoryError>;
+    fn other_places(&self, moved: &Moved, named: Vec<ContainerId>) -> Result<Vec<ContainerId>, RepositoryError>;
 
-    /// Whether any record of a segment may lie in a container that is gone, by its row in the recipe node.
-    fn may_have_gone(&self, row: &SegmentRef) -> bool;
+    /// Whether any record of a segment may lie in a container that is gone, by its row in the
+    /// recipe node.
+    fn may_have_gone(&self, moved: &Moved, row: &SegmentRef) -> bool;
 
     /// The same of a segment whose records were read and placed.
-    fn has_gone(&self, row: &SegmentRef, records: &[ChunkRecord]) -> bool;
+    fn has_gone(&self, moved: &Moved, row: &SegmentRef, records: &[ChunkRecord]) -> bool;
 
     /// Which containers that the version needs are missing.
     fn missing(&self, look: &dyn Look) -> Result<Missing, RepositoryError>;
@@ -53,7 +65,8 @@ pub(crate) trait ChunkResolver: fmt::Debug + Send + Sync {
     /// Bytes on disk that count as room for whole containers, of those that the cache may take.
     fn disk_for_whole(&self, cache_disk: u64) -> u64;
 
-    /// Brings containers, which come in the order of their first use, into the order in which they are best read.
+    /// Brings containers, which come in the order of their first use, into the order in which they
+    /// are best read.
     fn reading_order(&self) -> ReadingOrder;
 }
 
@@ -61,57 +74,62 @@ pub(crate) trait ChunkResolver: fmt::Debug + Send + Sync {
 pub type ReadingOrder = fn(&mut [ContainerId]);
 
 /// The resolver for the recipes of a version.
-pub(crate) fn of_version(manifest: &Manifest, moved: &Arc<Moved>) -> Arc<dyn ChunkResolver> {
+pub(crate) fn of_version(manifest: &Manifest) -> &'static dyn ChunkResolver {
     match manifest.summary.layout {
-        Layout::Standard => recorded(moved),
-        Layout::Lifecycle => by_extents(manifest, moved),
+        Layout::Standard => &RecordedPlaces,
+        Layout::Lifecycle => &ExtentPlaces,
     }
 }
 
-/// The resolver that takes chunks to be where records say.
-pub(crate) fn recorded(moved: &Arc<Moved>) -> Arc<dyn ChunkResolver> {
-    Arc::new(RecordedPlaces { moved: moved.clone() })
+/// Divides what recipes or manifests have of containers in two: of objects that hold the chunks,
+/// and of those that only name them.
+pub(crate) fn objects_and_names<T>(
+    resolver: &dyn ChunkResolver,
+    all: impl IntoIterator<Item = T>,
+    container: impl Fn(&T) -> ContainerId,
+) -> (Vec<T>, Vec<T>) {
+    all.into_iter().partition(|one| resolver.is_object(&container(one)))
 }
 
-/// The resolver that asks the index's extents, of the containers that a version names and of others.
-pub(crate) fn by_extents(manifest: &Manifest, moved: &Arc<Moved>) -> Arc<dyn ChunkResolver> {
-    moved.expect(manifest.containers.iter().map(|usage| usage.container));
-    Arc::new(ExtentPlaces { moved: moved.clone() })
+/// The containers in the table of a version that are objects which it reads. The others only name
+/// chunks.
+pub fn objects_of(manifest: &Manifest) -> Vec<&ContainerUsage> {
+    objects_and_names(of_version(manifest), &manifest.containers, |usage| usage.container).0
 }
 
-/// The layout `standard`.
+/// The layout `standard`: chunks are where records say.
 #[derive(Debug)]
-struct RecordedPlaces {
-    moved: Arc<Moved>,
-}
+pub(crate) struct RecordedPlaces;
 
 impl ChunkResolver for RecordedPlaces {
+    fn expect(&self, _: &Moved, _: &Manifest) {}
+
     fn is_object(&self, _: &ContainerId) -> bool {
         true
     }
 
-    fn place<'a>(&self, _: &mut dyn Iterator<Item = &'a mut ChunkRef>) -> Result<(), RepositoryError> {
+    fn place<'a>(&self, _: &Moved, _: &mut dyn Iterator<Item = &'a mut ChunkRef>) -> Result<(), RepositoryError> {
         Ok(())
     }
 
-    fn locate(&self, _: &mut ChunkRef) -> Result<(), RepositoryError> {
+    fn locate(&self, _: &Moved, _: &mut ChunkRef) -> Result<(), RepositoryError> {
         Ok(())
     }
 
-    fn relocates(&self, _: &ChunkRef) -> Result<bool, RepositoryError> {
+    fn relocates(&self, _: &Moved, _: &ChunkRef) -> Result<bool, RepositoryError> {
         Ok(false)
     }
 
-    fn other_places(&self, _: Vec<ContainerId>) -> Result<Vec<ContainerId>, RepositoryError> {
+    fn other_places(&self, _: &Moved, _: Vec<ContainerId>) -> Result<Vec<ContainerId>, RepositoryError> {
         Ok(Vec::new())
     }
 
-    fn may_have_gone(&self, row: &SegmentRef) -> bool {
-        row.uses.iter().any(|used| self.moved.is_gone(&used.container))
+    fn may_have_gone(&self, moved: &Moved, row: &SegmentRef) -> bool {
+        row.uses.iter().any(|used| moved.is_gone(&used.container))
     }
 
-    fn has_gone(&self, row: &SegmentRef, _: &[ChunkRecord]) -> bool {
-        self.may_have_gone(row)
+    fn has_gone(&self, moved: &Moved, row: &SegmentRef, _: &[ChunkRecord]) -> bool {
+        self.may_have_gone(moved, row)
     }
 
     fn missing(&self, look: &dyn Look) -> Result<Missing, RepositoryError> {
@@ -133,40 +151,46 @@ impl ChunkResolver for RecordedPlaces {
     }
 }
 
-/// The layout `lifecycle`.
+/// The layout `lifecycle`: the index's extents say where chunks are.
 #[derive(Debug)]
-struct ExtentPlaces {
-    moved: Arc<Moved>,
-}
+pub(crate) struct ExtentPlaces;
 
 impl ChunkResolver for ExtentPlaces {
+    fn expect(&self, moved: &Moved, manifest: &Manifest) {
+        moved.expect(manifest.containers.iter().map(|usage| usage.container));
+    }
+
     fn is_object(&self, container: &ContainerId) -> bool {
         container.kind == ContainerKind::Meta
     }
 
-    fn place<'a>(&self, chunks: &mut dyn Iterator<Item = &'a mut ChunkRef>) -> Result<(), RepositoryError> {
-        self.moved.arrange(chunks)
+    fn place<'a>(
+        &self,
+        moved: &Moved,
+        chunks: &mut dyn Iterator<Item = &'a mut ChunkRef>,
+    ) -> Result<(), RepositoryError> {
+        moved.arrange(chunks)
     }
 
-    fn locate(&self, chunk: &mut ChunkRef) -> Result<(), RepositoryError> {
-        self.moved.place([chunk])
+    fn locate(&self, moved: &Moved, chunk: &mut ChunkRef) -> Result<(), RepositoryError> {
+        moved.place([chunk])
     }
 
-    fn relocates(&self, missed: &ChunkRef) -> Result<bool, RepositoryError> {
-        Ok(!self.is_object(&missed.container) && self.moved.learn([missed.container])?)
+    fn relocates(&self, moved: &Moved, missed: &ChunkRef) -> Result<bool, RepositoryError> {
+        Ok(missed.container.kind == ContainerKind::Data && moved.learn([missed.container])?)
     }
 
-    fn other_places(&self, named: Vec<ContainerId>) -> Result<Vec<ContainerId>, RepositoryError> {
-        self.moved.places(named)
+    fn other_places(&self, moved: &Moved, named: Vec<ContainerId>) -> Result<Vec<ContainerId>, RepositoryError> {
+        moved.places(named)
     }
 
     /// The row tells names, and the records are not known yet.
-    fn may_have_gone(&self, _: &SegmentRef) -> bool {
+    fn may_have_gone(&self, _: &Moved, _: &SegmentRef) -> bool {
         true
     }
 
-    fn has_gone(&self, _: &SegmentRef, records: &[ChunkRecord]) -> bool {
-        self.moved.has_gone() && records.iter().any(|record| self.moved.is_gone(&record.chunk.container))
+    fn has_gone(&self, moved: &Moved, _: &SegmentRef, records: &[ChunkRecord]) -> bool {
+        moved.has_gone() && records.iter().any(|record| moved.is_gone(&record.chunk.container))
     }
 
     fn missing(&self, look: &dyn Look) -> Result<Missing, RepositoryError> {
@@ -183,7 +207,8 @@ impl ChunkResolver for ExtentPlaces {
         0
     }
 
-    /// As they were written: they lie in the order of their categories, and a slow disk reads forward.
+    /// As they were written: they are in the order of their categories, and a slow disk reads
+    /// forward.
     fn reading_order(&self) -> ReadingOrder {
         <[ContainerId]>::sort_unstable
     }

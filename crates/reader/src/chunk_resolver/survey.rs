@@ -107,5 +107,5 @@ impl Index {
 
 /// Whether the chunks of a container are elsewhere.
 fn is_retired(facts: &ContainerFacts) -> bool {
-    matches!(facts.state, ContainerState::Gone | ContainerState::Arranged)
+    !matches!(facts.state, ContainerState::Live | ContainerState::Queued)
 }

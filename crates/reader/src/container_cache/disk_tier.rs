@@ -13,8 +13,6 @@ use std::path::Path;
 use larder_format::container::FrameLocation;
 use larder_store::container_reader::OpenContainer;
 
-use larder_job::scratch;
-
 /// The file is given out in blocks of so many bytes.
 pub(super) const BLOCK: u64 = 64 << 10;
 
@@ -45,7 +43,7 @@ pub(super) struct Spilled {
 
 impl DiskTier {
     pub(super) fn new(folder: &Path) -> io::Result<Self> {
-        Ok(Self { file: scratch::unnamed(folder)?, free: Vec::new(), end: 0 })
+        Ok(Self { file: larder_spill::unnamed(folder)?, free: Vec::new(), end: 0 })
     }
 
     /// Writes those frames of a container that hold any of the `wanted` payload bytes; `None`: all that were read. How much there

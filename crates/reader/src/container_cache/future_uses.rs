@@ -11,16 +11,14 @@
 //! What the rows say is a plan and not trusted: whoever reads a container that has no touch gets it all the same.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use larder_format::ids::ContainerId;
-use larder_job::scratch;
+use larder_spill::{Row, RowFile, RowReader, RowWriter};
 use larder_store::RepositoryError;
 use lru::LruCache;
 
@@ -53,22 +51,15 @@ pub(crate) struct Touch {
     pub(crate) bytes: u32,
 }
 
-const TOUCH_BYTES: usize = 16;
+impl Row for Touch {
+    const BYTES: usize = 16;
 
-impl Touch {
-    fn encode(self) -> [u8; TOUCH_BYTES] {
-        let mut bytes = [0; TOUCH_BYTES];
-        for (place, field) in bytes.chunks_exact_mut(4).zip([self.segment, self.container, self.next, self.bytes]) {
-            place.copy_from_slice(&field.to_le_bytes());
-        }
-        bytes
+    fn encode(&self, row: &mut RowWriter<'_>) {
+        [self.segment, self.container, self.next, self.bytes].into_iter().for_each(|field| row.u32(field));
     }
 
-    fn decode(bytes: &[u8]) -> Self {
-        let mut fields =
-            bytes.chunks_exact(4).map(|field| field.iter().rev().fold(0, |sum, byte| (sum << 8) | u32::from(*byte)));
-        let mut field = || fields.next().unwrap_or(NEVER);
-        Self { segment: field(), container: field(), next: field(), bytes: field() }
+    fn decode(row: &mut RowReader<'_>) -> Self {
+        Self { segment: row.u32(), container: row.u32(), next: row.u32(), bytes: row.u32() }
     }
 }
 
@@ -124,8 +115,7 @@ impl Numbers {
 pub(crate) struct Uses {
     /// Touches from the end of the stream to its beginning; the first of them are in the file.
     memory: Vec<Touch>,
-    file: Option<File>,
-    in_file: usize,
+    file: Option<RowFile<Touch>>,
     blocks: Option<LruCache<usize, Arc<Vec<Touch>>>>,
     /// Bytes that are still wanted of each container.
     wanted: HashMap<Number, u64>,
@@ -195,19 +185,23 @@ impl Uses {
 
     /// Touches there are.
     pub(crate) fn len(&self) -> TouchNumber {
-        (self.in_file + self.memory.len()) as TouchNumber
+        (self.in_file() + self.memory.len()) as TouchNumber
+    }
+
+    fn in_file(&self) -> usize {
+        self.file.as_ref().map_or(0, |file| file.rows() as usize)
     }
 
     /// Whether they did not fit into memory.
     #[cfg(test)]
     pub(crate) fn is_spilled(&self) -> bool {
-        self.in_file > 0
+        self.in_file() > 0
     }
 
     /// A touch; `None` behind the last one.
     pub(crate) fn touch(&mut self, number: TouchNumber) -> Option<Touch> {
         let place = self.len().checked_sub(1)?.checked_sub(number)? as usize;
-        let mut touch = match place.checked_sub(self.in_file) {
+        let mut touch = match place.checked_sub(self.in_file()) {
             Some(place) => *self.memory.get(place)?,
             None => self.read_spilled(place)?,
         };
@@ -257,14 +251,16 @@ impl Uses {
         let block = place / BLOCK;
         let blocks = self.blocks.as_mut()?;
         if !blocks.contains(&block) {
-            let first = block * BLOCK;
-            let mut bytes = vec![0; BLOCK.min(self.in_file - first) * TOUCH_BYTES];
-            if let Err(error) = self.file.as_ref()?.read_exact_at(&mut bytes, (first * TOUCH_BYTES) as u64) {
-                // Only speed is lost: what has no touch is read when it is needed.
-                tracing::warn!(%error, "the plan of what is read cannot be read back");
-                return None;
-            }
-            blocks.put(block, Arc::new(bytes.chunks_exact(TOUCH_BYTES).map(Touch::decode).collect()));
+            let first = (block * BLOCK) as u64;
+            let touches = match self.file.as_ref()?.read(first..first + BLOCK as u64) {
+                Ok(touches) => touches,
+                Err(error) => {
+                    // Only speed is lost: what has no touch is read when it is needed.
+                    tracing::warn!(%error, "the plan of what is read cannot be read back");
+                    return None;
+                }
+            };
+            blocks.put(block, Arc::new(touches));
         }
         blocks.get(&block)?.get(place % BLOCK).copied()
     }
@@ -315,21 +311,20 @@ impl<'a> Builder<'a> {
     }
 
     fn spill(&mut self) {
-        let bytes: Vec<u8> = self.uses.memory.iter().flat_map(|touch| touch.encode()).collect();
-        let at = (self.uses.in_file * TOUCH_BYTES) as u64;
-        let written = match &self.uses.file {
-            Some(file) => file.write_all_at(&bytes, at),
-            None => scratch::unnamed(self.folder).and_then(|file| {
-                file.write_all_at(&bytes, at)?;
-                self.uses.file = Some(file);
+        let Uses { memory, file, blocks, .. } = &mut self.uses;
+        let written = match file {
+            Some(file) => file.append(memory.iter().copied()),
+            None => larder_spill::unnamed(self.folder).and_then(|unnamed| {
+                let mut rows = RowFile::new(unnamed);
+                rows.append(memory.iter().copied())?;
+                *file = Some(rows);
                 Ok(())
             }),
         };
         match written {
             Ok(()) => {
-                self.uses.in_file += self.uses.memory.len();
-                self.uses.memory.clear();
-                self.uses.blocks.get_or_insert_with(|| LruCache::new(BLOCKS_KEPT));
+                memory.clear();
+                blocks.get_or_insert_with(|| LruCache::new(BLOCKS_KEPT));
             }
             Err(error) => self.keep_in_memory(&error),
         }

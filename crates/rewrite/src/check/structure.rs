@@ -157,7 +157,7 @@ impl<'a> Structure<'a> {
     /// Looks at one version.
     pub(super) fn version(&mut self, manifest: &Manifest) -> Result<(), CheckError> {
         self.chunks = self.chunks.for_reading(manifest);
-        let (objects, names) = self.chunks.objects_and_names(manifest);
+        let (objects, names) = self.chunks.objects_and_names(&manifest.containers, |usage| usage.container);
         // What is not there may have been moved. Metadata is not.
         let listed = &self.listed;
         let missing = objects.iter().map(|usage| usage.container);
@@ -260,10 +260,8 @@ impl<'a> Structure<'a> {
     fn segment(&mut self, reference: &SegmentRef, kind: ContainerKind) -> Result<(), CheckError> {
         let chunk = &reference.chunk;
         let Some(bytes) = self.read(chunk)? else { return Ok(()) };
-        let (mut records, mut names): (Vec<ChunkRecord>, Vec<_>) = match segment::decode(&bytes) {
-            Ok(segment) => {
-                segment.records.into_iter().partition(|record| self.chunks.is_object(&record.chunk.container))
-            }
+        let (mut records, mut names) = match segment::decode(&bytes) {
+            Ok(segment) => self.chunks.objects_and_names(segment.records, |record| record.chunk.container),
             Err(error) => {
                 self.found_bad(chunk.container, error.to_string(), Some(range(chunk)));
                 return Ok(());

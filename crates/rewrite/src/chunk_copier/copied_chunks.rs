@@ -1,23 +1,19 @@
 //! Where chunks are now, by fingerprint: exactly, and in bounded memory.
 //!
 //! A version that is written again as a whole has as many chunks as it has; each is to be copied once, wherever it comes again. So what
-//! memory has no room for goes to a temporary file without a name: rows, and sorted samples that lead to them (`GrowingIndex`). Behind a
+//! memory has no room for goes to a temporary file without a name: rows, and sorted samples that lead to them (`SpillingIndex`). Behind a
 //! bloom filter, so what is new costs no read. Where no file can be had, or one fails, what was known so far is forgotten when memory is
 //! full, and chunks are copied twice that come again after that.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use larder_dedup::{Bloom, GrowingIndex, NoteGroups, sample};
+use larder_dedup::{Asked, Bloom, NoteGroups, SpillingIndex, sample};
 use larder_format::ids::{ContainerId, ContainerKind, JobId};
 use larder_format::{ChunkRef, Fingerprint};
-use larder_job::scratch;
+use larder_spill::{Row, RowFile, RowReader, RowWriter};
 
-/// Fingerprint, job, number of the container, offset, size.
-const ROW: usize = 32 + 16 + 3 * 4;
 /// Bytes of an entry of the table in memory, with what tables keep free.
 const ENTRY: usize = size_of::<(Fingerprint, ChunkRef)>() + 1;
 /// Entries for which there is room in any case.
@@ -36,9 +32,8 @@ pub struct CopiedChunks {
 #[derive(Debug)]
 struct Older {
     folder: PathBuf,
-    index: GrowingIndex,
-    rows: Option<File>,
-    count: u32,
+    index: SpillingIndex,
+    rows: Option<RowFile<CopiedChunk>>,
 }
 
 impl CopiedChunks {
@@ -49,8 +44,9 @@ impl CopiedChunks {
         let newest_max = (1 << slots.ilog2()) / 8 * 7;
         let older = folder.map(|folder| {
             let files = folder.clone();
-            let index = GrowingIndex::new(budget / 4, Box::new(move || scratch::unnamed(&files)));
-            Older { folder, index, rows: None, count: 0 }
+            let new_file = Box::new(move || larder_spill::unnamed(&files));
+            let index = SpillingIndex::new(budget / 4, new_file, Asked::Meanwhile);
+            Older { folder, index, rows: None }
         });
         Self { newest: HashMap::new(), newest_max, bloom: Bloom::new(budget / 8), older }
     }
@@ -99,45 +95,42 @@ impl Older {
     fn keep<'a>(&mut self, chunks: impl Iterator<Item = &'a ChunkRef>) -> io::Result<()> {
         let rows = match &mut self.rows {
             Some(rows) => rows,
-            none => none.insert(scratch::unnamed(&self.folder)?),
+            none => none.insert(RowFile::new(larder_spill::unnamed(&self.folder)?)),
         };
-        let mut bytes = Vec::new();
-        for (row, chunk) in (self.count..).zip(chunks) {
-            bytes.extend_from_slice(&encode(chunk));
-            self.index.note(sample(&chunk.fingerprint), row);
-        }
-        rows.write_all_at(&bytes, u64::from(self.count) * ROW as u64)?;
-        let added = u32::try_from(bytes.len() / ROW).unwrap_or(u32::MAX);
-        self.count = self.count.checked_add(added).ok_or(io::ErrorKind::StorageFull)?;
-        Ok(())
+        let first = u32::try_from(rows.rows()).map_err(|_| io::ErrorKind::StorageFull)?;
+        let index = &mut self.index;
+        rows.append(chunks.zip(first..).map(|(chunk, row)| {
+            index.note(sample(&chunk.fingerprint), row);
+            CopiedChunk(*chunk)
+        }))
     }
 
     fn get(&mut self, fingerprint: &Fingerprint) -> io::Result<Option<ChunkRef>> {
         let (Some(rows), Some(row)) = (&self.rows, self.index.get(sample(fingerprint))) else { return Ok(None) };
-        let mut bytes = [0; ROW];
-        rows.read_exact_at(&mut bytes, u64::from(row) * ROW as u64)?;
-        Ok(Some(decode(&bytes)).filter(|chunk| chunk.fingerprint == *fingerprint))
+        let CopiedChunk(chunk) = rows.get(u64::from(row))?;
+        Ok(Some(chunk).filter(|chunk| chunk.fingerprint == *fingerprint))
     }
 }
 
-fn encode(chunk: &ChunkRef) -> [u8; ROW] {
-    let mut row = [0; ROW];
-    row[..32].copy_from_slice(&chunk.fingerprint.0);
-    row[32..48].copy_from_slice(&chunk.container.job.0);
-    let fields = [chunk.container.seq, chunk.offset, chunk.size];
-    for (place, field) in row[48..].as_chunks_mut::<4>().0.iter_mut().zip(fields) {
-        *place = field.to_le_bytes();
-    }
-    row
-}
+/// A chunk of data and where it is.
+#[derive(Debug, Clone, Copy)]
+struct CopiedChunk(ChunkRef);
 
-fn decode(row: &[u8; ROW]) -> ChunkRef {
-    let (mut fingerprint, mut job) = ([0; 32], [0; 16]);
-    fingerprint.copy_from_slice(&row[..32]);
-    job.copy_from_slice(&row[32..48]);
-    let field = |at: usize| u32::from_le_bytes([row[at], row[at + 1], row[at + 2], row[at + 3]]);
-    let container = ContainerId { kind: ContainerKind::Data, job: JobId(job), seq: field(48) };
-    ChunkRef { fingerprint: Fingerprint(fingerprint), container, offset: field(52), size: field(56) }
+impl Row for CopiedChunk {
+    const BYTES: usize = 32 + 16 + 3 * 4;
+
+    fn encode(&self, row: &mut RowWriter<'_>) {
+        let ChunkRef { fingerprint, container, offset, size } = &self.0;
+        row.bytes(&fingerprint.0);
+        row.bytes(&container.job.0);
+        [container.seq, *offset, *size].into_iter().for_each(|field| row.u32(field));
+    }
+
+    fn decode(row: &mut RowReader<'_>) -> Self {
+        let (fingerprint, job) = (Fingerprint(row.bytes()), JobId(row.bytes()));
+        let container = ContainerId { kind: ContainerKind::Data, job, seq: row.u32() };
+        Self(ChunkRef { fingerprint, container, offset: row.u32(), size: row.u32() })
+    }
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use super::folders::{self, Folder};
 use super::metadata::{self, Attributes, Goal, Now};
 use super::notes::NoteKind;
 use super::policy::{KeptReason, Verdict, anew, decide};
-use super::sparse::{self, Layout, Zeros};
+use super::sparse::{self, Layout, OldContent, Zeros};
 use super::subject::Subject;
 use super::{Inner, Target, unfinished};
 use crate::stat::{InodeId, Stat};
@@ -132,8 +132,8 @@ pub struct FileWriter {
     /// The inode that was begun: opening it again must find no other. `None`: a dry run would make
     /// it.
     id: Option<InodeId>,
-    /// Bytes of old content in it; 0 for a file made by this restore.
-    existing: u64,
+    /// The old content in it; of no bytes for a file made by this restore.
+    old: OldContent,
     attributes: Attributes,
     covered: AtomicU64,
     /// Runs before the first change: from then on an old file counts as unfinished.
@@ -149,7 +149,7 @@ impl FileWriter {
             path: entry.path.as_slice().into(),
             size: entry.size(),
             id,
-            existing: 0,
+            old: OldContent::default(),
             attributes: Attributes::Fresh,
             covered: AtomicU64::new(0),
             touched: Once::new(),
@@ -160,13 +160,13 @@ impl FileWriter {
     /// Writes nothing; finds the writes over `over` that would be needed.
     fn dry(target: &Target, entry: &Entry, over: Option<&Stat>) -> Self {
         let mut writer = Self::new(target, entry, over.map(|found| found.id));
-        writer.existing = over.map_or(0, |found| found.size);
+        writer.old = OldContent::new(over.map_or(0, |found| found.size));
         writer
     }
 
     fn over(target: &Target, entry: &Entry, fd: OwnedFd, found: &Stat) -> Self {
         let mut writer = Self::new(target, entry, Some(found.id));
-        writer.existing = found.size;
+        writer.old = OldContent::new(found.size);
         writer.attributes = Attributes::Unknown;
         target.inner.files.insert(&writer.slot, fd);
         writer
@@ -182,7 +182,7 @@ impl FileWriter {
             let fd = self.descriptor()?;
             self.touch(fd.as_fd());
             let zeros = match self.target.options.sparse {
-                true => Zeros::Holes { existing: self.existing },
+                true => Zeros::Holes(&self.old),
                 false => Zeros::Written,
             };
             sparse::write(fd.as_fd(), data, offset, zeros).map_err(TargetError::step("write", &self.path))?;
@@ -194,7 +194,7 @@ impl FileWriter {
     /// Declares that the old content is right here, as a comparison has shown.
     pub fn keep(&self, offset: u64, length: u64) -> Result<(), TargetError> {
         self.check_range(offset, length)?;
-        if offset + length > self.existing {
+        if offset + length > self.old.bytes() {
             return Err(self.misuse("there is no old content to keep"));
         }
         self.covered.fetch_add(length, Ordering::Relaxed);
@@ -213,12 +213,12 @@ impl FileWriter {
 
     /// Bytes of old content in the file; 0 when it was made by this restore.
     pub fn existing_bytes(&self) -> u64 {
-        self.existing
+        self.old.bytes()
     }
 
     /// The old content, to compare with the new; `None` when there is none or it cannot be read.
     pub fn existing_content(&self) -> Option<File> {
-        if self.existing == 0 {
+        if self.old.bytes() == 0 {
             return None;
         }
         self.reopen(OFlags::RDONLY).ok().map(File::from)
@@ -226,13 +226,13 @@ impl FileWriter {
 
     /// Whether anything of its content was changed, or it was made.
     pub fn has_changed(&self) -> bool {
-        self.existing == 0 || self.is_touched()
+        self.old.bytes() == 0 || self.is_touched()
     }
 
     /// Whether any of its content was changed. A real run cuts off the end or adds a hole there; a
     /// dry run sees this by the size.
     pub fn is_touched(&self) -> bool {
-        self.touched.is_completed() || (self.is_dry() && self.existing != self.size)
+        self.touched.is_completed() || (self.is_dry() && self.old.bytes() != self.size)
     }
 
     fn is_dry(&self) -> bool {
@@ -315,7 +315,7 @@ impl FileWriter {
     /// Whether the old content is exactly this, without holes.
     fn holds(&self, content: &[u8], layout: Layout<'_>) -> bool {
         use std::os::unix::fs::FileExt;
-        if self.existing != layout.size || content.len() as u64 != layout.size {
+        if self.old.bytes() != layout.size || content.len() as u64 != layout.size {
             return false;
         }
         let Some(file) = self.existing_content() else { return content.is_empty() };
@@ -476,7 +476,8 @@ impl Inner {
         let path = &entry.path;
         let fill = || -> Result<(), TargetError> {
             let stat = Stat::of(fd).map_err(TargetError::step("look at", path))?;
-            let zeros = if self.options.sparse { Zeros::Holes { existing: 0 } } else { Zeros::Written };
+            let nothing = OldContent::default();
+            let zeros = if self.options.sparse { Zeros::Holes(&nothing) } else { Zeros::Written };
             let mut rest = content;
             let mut end = 0;
             for run in layout.runs() {
@@ -509,7 +510,7 @@ impl Inner {
     ) -> Result<(), TargetError> {
         let path = &entry.path;
         let mut stat = Stat::of(fd).map_err(TargetError::step("look at", path))?;
-        let old_bytes = writer.existing.min(layout.size);
+        let old_bytes = writer.old.bytes().min(layout.size);
         if old_bytes > 0 {
             for hole in layout.holes(old_bytes).filter(|hole| !sparse::is_hole(fd, *hole)) {
                 writer.touch(fd);
@@ -522,7 +523,7 @@ impl Inner {
         }
         let changed = writer.touched.is_completed();
         // A mark that was found here is of a run that has not waited for the disk.
-        if (changed || unfinished::is_marked(&stat)) && writer.existing > 0 && !self.sync_files {
+        if (changed || unfinished::is_marked(&stat)) && writer.old.bytes() > 0 && !self.sync_files {
             return self.end_on_disk(writer, entry);
         }
         if changed {

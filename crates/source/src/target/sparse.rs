@@ -1,6 +1,10 @@
 //! Where bytes go in a file: extents, runs of zeros that become holes, and holes punched into old
 //! content.
 
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
 use larder_format::entry::{Entry, EntryKind, Extent};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{FallocateFlags, SeekFrom};
@@ -8,9 +12,11 @@ use rustix::io::Errno;
 
 use super::error::TargetError;
 
-/// Zeros are left out in whole blocks of this size, aligned in the file: file systems can keep
-/// these as a hole.
-const BLOCK: usize = 4096;
+/// Bytes of the blocks that file systems can keep as holes. Zeros are left out by such blocks, or
+/// by the part of one that a piece has.
+const BLOCK: u64 = 4096;
+/// Blocks of a file that may be known to be cleared in part. Further ones stay allocated.
+const SEAMS_MAX: usize = 1 << 10;
 
 /// A regular file's size and stored runs, checked: rising, not overlapping, not empty, within the
 /// size.
@@ -59,29 +65,90 @@ impl<'e> Layout<'e> {
 }
 
 /// How zeros are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Zeros {
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Zeros<'o> {
     /// Like all other bytes.
     Written,
-    /// As holes. Below `existing`, the file has old content, which is punched out; above, leaving
-    /// them out is enough.
-    Holes { existing: u64 },
+    /// As holes: they are left out, and punched out of old content.
+    Holes(&'o OldContent),
+}
+
+/// The content that a file had before, and the blocks in it that become zeros piece by piece.
+///
+/// A file without old content does not need it: any part that is not written is a hole, whatever
+/// the pieces are.
+#[derive(Debug, Default)]
+pub(super) struct OldContent {
+    /// Bytes of it.
+    bytes: u64,
+    /// Blocks of which some bytes were cleared: disjoint ranges of them.
+    seams: Mutex<HashMap<u64, Vec<Range<u64>>>>,
+}
+
+impl OldContent {
+    /// Old content of this length, in bytes.
+    pub(super) fn new(bytes: u64) -> Self {
+        Self { bytes, seams: Mutex::default() }
+    }
+
+    /// How many bytes there are.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// This range of the file becomes zeros.
+    fn leave_out(&self, fd: BorrowedFd<'_>, range: Range<u64>) -> Result<(), Errno> {
+        let range = range.start..range.end.min(self.bytes);
+        if range.is_empty() {
+            return Ok(());
+        }
+        clear(fd, range.start, range.end - range.start)?;
+        let (first, last) = (range.start / BLOCK, (range.end - 1) / BLOCK);
+        for block in [Some(first), Some(last).filter(|last| *last != first)].into_iter().flatten() {
+            let whole = block * BLOCK..(block + 1) * BLOCK;
+            let part = range.start.max(whole.start)..range.end.min(whole.end);
+            // A part of a block is not given back; all its parts together are.
+            if part != whole && self.completes(block, part) {
+                clear(fd, whole.start, BLOCK)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that a part of a block was cleared. Says whether all of it is.
+    fn completes(&self, block: u64, part: Range<u64>) -> bool {
+        let mut seams = self.seams.lock().unwrap_or_else(PoisonError::into_inner);
+        if seams.len() >= SEAMS_MAX && !seams.contains_key(&block) {
+            return false;
+        }
+        let parts = seams.entry(block).or_default();
+        let mut union = part;
+        parts.retain(|known| {
+            let is_apart = known.end < union.start || union.end < known.start;
+            if !is_apart {
+                union = union.start.min(known.start)..union.end.max(known.end);
+            }
+            is_apart
+        });
+        let is_whole = union.end - union.start == BLOCK;
+        parts.push(union);
+        if is_whole {
+            seams.remove(&block);
+        }
+        is_whole
+    }
 }
 
 /// Writes all of `data` at `offset`.
-pub(super) fn write(fd: BorrowedFd<'_>, data: &[u8], offset: u64, zeros: Zeros) -> Result<(), Errno> {
-    let Zeros::Holes { existing } = zeros else { return write_all(fd, data, offset) };
+pub(super) fn write(fd: BorrowedFd<'_>, data: &[u8], offset: u64, zeros: Zeros<'_>) -> Result<(), Errno> {
+    let Zeros::Holes(old) = zeros else { return write_all(fd, data, offset) };
     let mut at = 0;
     while at < data.len() {
-        let zero_bytes = zero_run(&data[at..], offset + at as u64);
-        if zero_bytes > 0 {
-            let from = offset + at as u64;
-            if from < existing {
-                clear(fd, from, (zero_bytes as u64).min(existing - from))?;
-            }
-            at += zero_bytes;
-        }
-        let data_bytes = data_run(&data[at..], offset + at as u64);
+        let from = offset + at as u64;
+        let zero_bytes = run(&data[at..], from, true);
+        old.leave_out(fd, from..from + zero_bytes as u64)?;
+        at += zero_bytes;
+        let data_bytes = run(&data[at..], offset + at as u64, false);
         write_all(fd, &data[at..at + data_bytes], offset + at as u64)?;
         at += data_bytes;
     }
@@ -120,25 +187,19 @@ pub(super) fn clear(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Result<(), 
     Ok(())
 }
 
-/// Length of the whole zero blocks at the start of `data`, which begins at `offset`; 0 when it does
-/// not start on a block.
-fn zero_run(data: &[u8], offset: u64) -> usize {
-    if !offset.is_multiple_of(BLOCK as u64) {
-        return 0;
+/// Bytes at the start of `data`, which begins at `offset`, up to a block with another byte than
+/// zero in its part of `data`; without `of_zeros`, up to a block without one.
+fn run(data: &[u8], offset: u64, of_zeros: bool) -> usize {
+    let mut at = 0;
+    while at < data.len() {
+        let rest = BLOCK - (offset + at as u64) % BLOCK;
+        let end = data.len().min(at + rest as usize);
+        if is_zero(&data[at..end]) != of_zeros {
+            break;
+        }
+        at = end;
     }
-    data.chunks_exact(BLOCK).take_while(|block| is_zero(block)).count() * BLOCK
-}
-
-/// Bytes up to the next whole zero block, or all of them.
-fn data_run(data: &[u8], offset: u64) -> usize {
-    let mut at = match usize::try_from(offset % BLOCK as u64).unwrap_or(0) {
-        0 => 0,
-        into => BLOCK - into,
-    };
-    while at + BLOCK <= data.len() && !is_zero(&data[at..at + BLOCK]) {
-        at += BLOCK;
-    }
-    if at + BLOCK > data.len() { data.len() } else { at }
+    at
 }
 
 fn is_zero(block: &[u8]) -> bool {

@@ -6,17 +6,16 @@ use larder_format::ids::ContainerId;
 use larder_format::index_manifest::IndexedVersion;
 use larder_format::index_tables::{ContainerFacts, ContainerState};
 use larder_format::layout::Layout;
-use larder_format::names;
 use larder_index::{ContainerExtents, IndexError, IndexPass, IndexSnapshot, LookupOptions, TableView};
 
-use super::{IndexCheck, IndexFinding};
-
-/// What a retained version uses is in a container that is there, and large enough.
-pub(super) fn compare(
+/// Checks that a container which is there, and is large enough, has every extent that a retained
+/// version uses. `wrong` gets the others: the container in which the bytes were stored first, and
+/// the one that should have them.
+pub fn compare_extents(
     pass: &IndexPass,
     index: &IndexSnapshot,
     containers: &BTreeMap<u32, ContainerFacts>,
-    agreement: &mut IndexCheck,
+    mut wrong: impl FnMut(ContainerId, ContainerId),
 ) -> Result<(), IndexError> {
     let by_id: HashMap<ContainerId, &ContainerFacts> = containers.values().map(|facts| (facts.id, facts)).collect();
     let runs = &index.manifest.runs;
@@ -40,8 +39,7 @@ pub(super) fn compare(
                 facts.state == ContainerState::Live && u64::from(offset) + u64::from(extent.length) <= facts.bytes
             });
             if !has_it {
-                let (container, place) = (names::container(id), names::container(place));
-                agreement.found(IndexFinding::ExtentGone { container, place });
+                wrong(id, place);
             }
         }
     }

@@ -1,7 +1,7 @@
-//! Temporary files that no name leads to: whatever ends the process, the space is free again.
+//! Temporary files without a name: however the process ends, the space is free again.
 //!
-//! Where the file system cannot make a file without a name, one is made and its name removed at once. A process that dies in
-//! between leaves an empty file, which the next one removes.
+//! Where the file system cannot make a file without a name, one is made and its name removed at
+//! once. A process that dies in between leaves an empty file, which the next one removes.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -14,9 +14,14 @@ use rustix::fs::{Mode, OFlags};
 /// How names of such files begin, for the moment that they have one.
 const PREFIX: &str = "larder-scratch-";
 
-/// Makes a file for reading and writing that has no name.
+/// Makes a file for reading and writing that has no name. Makes the folder, if it is not there.
 pub fn unnamed(folder: &Path) -> io::Result<File> {
     fs::create_dir_all(folder)?;
+    unnamed_in(folder)
+}
+
+/// The same in a folder that must be there.
+pub fn unnamed_in(folder: &Path) -> io::Result<File> {
     remove_left_over(folder);
     match rustix::fs::open(folder, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR) {
         Ok(file) => Ok(file.into()),
@@ -37,8 +42,8 @@ fn named_for_a_moment(folder: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Removes what processes left that died at the wrong moment. A file that is in use loses at most the name that its owner is
-/// about to remove.
+/// Removes what processes left that died at the wrong moment. A file that is in use loses at most
+/// the name that its owner is about to remove.
 fn remove_left_over(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
@@ -57,10 +62,11 @@ mod tests {
     #[test]
     fn files_have_no_name_and_left_over_ones_go() {
         let dir = tempfile::tempdir().expect("a folder");
+        assert!(unnamed_in(&dir.path().join("not there")).is_err());
         let names = || fs::read_dir(dir.path()).expect("readable").count();
         fs::write(dir.path().join(format!("{PREFIX}1-0")), "left by a process that died").expect("written");
         fs::write(dir.path().join("something else"), "").expect("written");
-        for make in [unnamed, named_for_a_moment] {
+        for make in [unnamed, unnamed_in, named_for_a_moment] {
             let file = make(dir.path()).expect("made");
             assert_eq!(names(), 1, "only what is somebody else's");
             file.write_all_at(b"bytes", 7).expect("written");
