@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::Builder;
 
 use larder_format::index_manifest::RunRef;
 use parking_lot::Mutex;
@@ -60,7 +61,10 @@ pub fn in_parallel<I: Send, T: Send, E: Send>(
     };
     std::thread::scope(|scope| {
         for _ in 1..threads.get().min(items.len()) {
-            scope.spawn(run);
+            // A thread that cannot be started leaves fewer; this one works in any case.
+            if Builder::new().spawn_scoped(scope, run).is_err() {
+                break;
+            }
         }
         run();
     });

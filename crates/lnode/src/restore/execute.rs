@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::Builder;
 
 use crossbeam_channel::{Receiver, unbounded};
 use larder_format::compress::Decompressor;
@@ -127,8 +128,11 @@ impl Execution<'_> {
         let missing = Mutex::new(None);
         let missed = || asked.stop.store(stops, Ordering::Relaxed);
         std::thread::scope(|scope| {
-            for _ in 0..self.context.threads.get() {
-                scope.spawn(|| self.work(window, &spans, &fetches, &missing, &missed, &fatal));
+            let work = || self.work(window, &spans, &fetches, &missing, &missed, &fatal);
+            let started = (0..self.context.threads.get()).map(|_| Builder::new().spawn_scoped(scope, work).is_ok());
+            // A thread that cannot be started leaves fewer. Without any, this one works.
+            if started.filter(|is_started| *is_started).count() == 0 {
+                work();
             }
         });
         feeder.abort();

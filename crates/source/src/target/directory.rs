@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::num::NonZeroUsize;
 use std::sync::PoisonError;
+use std::thread::Builder;
 
 use larder_format::entry::{Entry, EntryKind};
 use rustix::fd::AsFd;
@@ -175,10 +176,15 @@ impl Inner {
         let finish = |share: &[PendingDir]| share.iter().try_for_each(|dir| self.finish_dir(dir));
         let (own, others) = dirs.split_at(share.min(dirs.len()));
         std::thread::scope(|scope| {
-            let threads: Vec<_> = others.chunks(share).map(|share| scope.spawn(move || finish(share))).collect();
+            let start = |share| (share, Builder::new().spawn_scoped(scope, move || finish(share)));
+            let threads: Vec<_> = others.chunks(share).map(start).collect();
             let mut result = finish(own);
-            for thread in threads {
-                result = result.and(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            for (share, thread) in threads {
+                result = result.and(match thread {
+                    Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                    // No thread could be started for it.
+                    Err(_) => finish(share),
+                });
             }
             result
         })
