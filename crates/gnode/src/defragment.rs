@@ -4,7 +4,8 @@
 //! * that holds little of it (SlimStore section V-B, sparse container compaction; the budget is that of HAR) or, with others of its
 //!   size, little at all, or
 //! * of which much lies in other containers as well that newest versions use, or
-//! * that was retired, so that its chunks are found through the index alone.
+//! * that was retired, so that its chunks are found through the index alone, or
+//! * some of which no version uses, if the user wants less of that than there is.
 //!
 //! Chunks of a container that it leaves are shared where there is another copy, and copied together in the order of its stream where
 //! there is none. So duplicates between series go without a newest version ever needing the index: what it references is in its
@@ -20,12 +21,13 @@
 //! newest versions that use it or by none.
 //!
 //! * `newest`: newest versions, and who uses what. `duplicates`: what lies twice. `choice`: who leaves what; pure.
-//! * `sharing`: what a job that has announced itself may lead to.
+//! * `unused`: containers of which some is of no use to any version. `sharing`: what a job that has announced itself may lead to.
 
 mod choice;
 mod duplicates;
 mod newest;
 mod sharing;
+mod unused;
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -61,7 +63,7 @@ const ATTEMPTS: u32 = 3;
 const TAILS_BYTES: usize = 8 << 20;
 
 /// When a container is left, and how much may be written about it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DefragmentOptions {
     /// A container is sparse when every newest version that uses it uses less than this share of its bytes (percent).
     pub sparse_percent: u8,
@@ -72,6 +74,9 @@ pub struct DefragmentOptions {
     pub budget_percent: u8,
     /// A container is left for copies elsewhere when there are some of at least this share of its bytes (percent). Above 100: never.
     pub duplicate_percent: u8,
+    /// Of the bytes in containers that newest versions use, at most so many percent may stay unused; `None`: sparse containers are left
+    /// within the budget, and no others. This needs all manifests, and copies as much as it takes.
+    pub unused_percent: Option<f64>,
     /// How the copies are compressed.
     pub compression: Compression,
 }
@@ -86,6 +91,7 @@ impl Default for DefragmentOptions {
             small_bytes: 2 << 20,
             budget_percent: 20,
             duplicate_percent: 20,
+            unused_percent: None,
             compression: Compression::DEFAULT,
         }
     }
@@ -174,7 +180,7 @@ pub fn plan(version: &Version, manifest: &Manifest, options: &DefragmentOptions)
     let newest = [Newest::new(version, manifest)];
     let uses = Uses::of_all(&newest);
     let sparse = choice::sparse(&newest, &uses, options);
-    plans_of(&newest, &uses, sparse, Duplicates::default(), options).plans.pop()
+    plans_of(&newest, &uses, sparse, vec![Vec::new()], Duplicates::default(), options).plans.pop()
 }
 
 /// Plans for the newest version of every series. Of sparse containers a version copies once in its life, of which the budget is; it may
@@ -183,15 +189,25 @@ pub fn plans(context: &JobContext, options: &DefragmentOptions) -> Result<Plans,
     let (newest, unreadable) = newest::newest(context)?;
     let uses = Uses::of_all(&newest);
     let sparse = choice::sparse(&newest, &uses, options);
-    let duplicates = find_duplicates(context, &uses, &sparse, options)?;
-    Ok(Plans { unreadable, ..plans_of(&newest, &uses, sparse, duplicates, options) })
+    let of = |left: &[Vec<ContainerUsage>]| left.iter().flatten().map(|usage| usage.container).collect::<HashSet<_>>();
+    let mut leaving = of(&sparse);
+    let mut unused = vec![Vec::new(); newest.len()];
+    // Versions that cannot be read may use anything.
+    if let (Some(percent), true) = (options.unused_percent, unreadable.is_empty())
+        && let Some(exclusive) = unused::exclusive(context, &newest, &uses)?
+    {
+        unused = unused::unused(&newest, &uses, &exclusive, &leaving, percent);
+        leaving.extend(of(&unused));
+    }
+    let duplicates = find_duplicates(context, &uses, &leaving, options)?;
+    Ok(Plans { unreadable, ..plans_of(&newest, &uses, sparse, unused, duplicates, options) })
 }
 
 /// Asks the newest index. Without one, or with one that cannot be read, nothing is shared.
 fn find_duplicates(
     context: &JobContext,
     uses: &Uses,
-    sparse: &[Vec<ContainerUsage>],
+    leaving: &HashSet<ContainerId>,
     options: &DefragmentOptions,
 ) -> Result<Duplicates, DefragmentError> {
     if options.duplicate_percent > 100 {
@@ -200,13 +216,12 @@ fn find_duplicates(
     // The tables are gone over three times.
     let repository = context.repository.through(context.repository.store().remembering_tails(TAILS_BYTES));
     let context = &JobContext { repository, ..context.clone() };
-    let leaving: HashSet<_> = sparse.iter().flatten().map(|usage| usage.container).collect();
     for attempt in 1..=ATTEMPTS {
         let found = context.executor.block_on(Current::look(&context.repository));
         let found = found.and_then(Current::base);
         let found = found.and_then(|index| match index.number {
             0 => Ok(Duplicates::default()),
-            _ => duplicates::find(context, &index, uses, &leaving, options.duplicate_percent),
+            _ => duplicates::find(context, &index, uses, leaving, options.duplicate_percent),
         });
         match found {
             Ok(found) => return Ok(found),
@@ -225,10 +240,11 @@ fn plans_of(
     newest: &[Newest],
     uses: &Uses,
     sparse: Vec<Vec<ContainerUsage>>,
+    unused: Vec<Vec<ContainerUsage>>,
     duplicates: Duplicates,
     options: &DefragmentOptions,
 ) -> Plans {
-    let leaves = choice::choose(newest, uses, sparse, &duplicates, options);
+    let leaves = choice::choose(newest, uses, sparse, unused, &duplicates, options);
     let (duplicates, mut plans) = (Arc::new(duplicates), Vec::new());
     let (mut seen, mut shared_metadata) = (HashSet::new(), HashSet::new());
     for container in newest.iter().flat_map(|newest| &newest.metadata) {

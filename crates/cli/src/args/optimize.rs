@@ -51,8 +51,9 @@ pub(crate) struct PassArgs {
     #[arg(long, hide = true)]
     pub(crate) list_all: bool,
 
-    /// Retire containers, the worst first, until at most this share of the data is unused (5 or 5%; 0 leaves none). By default, a
-    /// container is retired if a fifth of it is unused. Containers that newest snapshots use stay
+    /// Retire containers, the worst first, until at most this share of the data is unused (5 or 5%; 0 leaves none). This reads all
+    /// recipes, and also rewrites newest snapshots, without a budget; what a newest and an older snapshot both use stays. By default, a
+    /// container is retired if a fifth of it is unused
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub(crate) max_unused: Option<f64>,
 
@@ -130,7 +131,11 @@ impl PassArgs {
 
     /// How newest snapshots are rewritten.
     pub(crate) fn compaction(&self, global: &Global) -> DefragmentOptions {
-        DefragmentOptions { compression: global.compression(), ..DefragmentOptions::default() }
+        DefragmentOptions {
+            compression: global.compression(),
+            unused_percent: self.max_unused,
+            ..DefragmentOptions::default()
+        }
     }
 
     /// How series in the layout lifecycle are arranged, if they are.
@@ -142,6 +147,8 @@ impl PassArgs {
     /// What a pass may retire once other tasks have copied this many bytes.
     fn reclaim(&self, global: &Global, copied: u64) -> Option<ReclaimOptions> {
         let exact = match (self.task.is_empty(), self.task.contains(&TaskName::Exact)) {
+            // Which chunks are unused, only the recipes say.
+            (true, _) if self.max_unused.is_some() => Exact::Always,
             (true, _) => Exact::WhenWorth,
             (false, true) => Exact::Always,
             (false, false) if self.task.contains(&TaskName::Dedup) => Exact::Never,

@@ -279,3 +279,46 @@ fn the_loss_of_the_newest_index_is_told() {
     assert_eq!(done["index_rebuilt"], 3);
     play.larder(["check", "--read-data"]).ok();
 }
+
+/// Bytes of a repository's data that its only snapshot does not need.
+fn unused(play: &Play) -> u64 {
+    let logical = play.larder(["stats", "--json"]).ok().json()["total_size"].as_u64().expect("a number");
+    stored(play).saturating_sub(logical)
+}
+
+/// Small files in one container with a large one that changed: the container goes, although another takes its place.
+#[test]
+fn a_small_repository_shrinks() {
+    let play = Play::with_repository();
+    for number in 0..41 {
+        play.write(format!("source/small-{number}"), data::random(number, 2_000));
+    }
+    for edition in 0..2 {
+        play.write("source/large", data::random(100 + edition, 5_000_000));
+        play.backup(["source", "--series", "s"]);
+    }
+    assert!(unused(&play) < 100_000, "both are needed");
+    play.larder(["forget", "--keep-last", "1", "--prune"]).ok();
+    assert!(unused(&play) < 100_000, "{}", unused(&play));
+    play.larder(["check", "--read-data"]).ok();
+}
+
+/// The user says how much may be unused. Without that, what is dense enough stays.
+#[test]
+fn nothing_unused_is_left_when_that_is_asked_for() {
+    let play = Play::with_repository();
+    let content = data::random(1, 3_000_000);
+    play.write("source/file", &content);
+    play.backup(["source", "--series", "s"]);
+    play.write("source/file", &content[..2_500_000]);
+    play.backup(["source", "--series", "s"]);
+    play.larder(["forget", "--keep-last", "1", "--prune"]).ok();
+    assert!(unused(&play) > 400_000, "{}", unused(&play));
+    play.larder(["optimize", "--max-unused", "20"]).ok();
+    assert!(unused(&play) > 400_000, "a sixth is less than a fifth");
+    play.larder(["optimize", "--max-unused", "0"]).ok();
+    assert!(unused(&play) < 60_000, "{}", unused(&play));
+    assert!(play.larder(["optimize", "--max-unused", "0"]).ok().text().contains("nothing to do"));
+    play.larder(["restore", "latest", "--target", "restored"]).ok();
+    play.larder(["check", "--read-data"]).ok();
+}

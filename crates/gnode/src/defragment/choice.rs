@@ -17,6 +17,10 @@ const SCATTERED_PERCENT: u8 = 10;
 /// Little is less than this share of their bytes (percent). Less strict than what makes a container sparse: to share it saves space.
 const LITTLE_PERCENT: u8 = 30;
 
+/// That newest versions do not use this share of the bytes that a version's containers hold (percent) is reason enough to leave some,
+/// although they do not become fewer.
+const UNUSED_PERCENT: u8 = 5;
+
 /// So many small containers of about one size are copied together: up to four times as large is one size.
 const SMALL_ONES: usize = 4;
 
@@ -36,6 +40,8 @@ pub(super) enum Why {
     ReclaimReport,
     /// It holds much else, or little at all.
     Sparse,
+    /// Some of it is of no use to any version, and the user wants less of that.
+    Unused,
     /// Much of it lies elsewhere.
     Duplicate,
 }
@@ -91,23 +97,27 @@ fn sparse_of(newest: &Newest, uses: &Uses, options: &DefragmentOptions) -> Vec<C
             chosen.extend(small);
         }
     }
-    // As many containers in the place of others are no gain.
+    // As many containers in the place of others are a gain only if they are much smaller.
     let full = chosen.iter().map(|usage| usage.bytes_held).max().unwrap_or(0);
     let full = full.max(options.small_bytes * SMALL_ONES as u64).max(1);
     let bytes: u64 = chosen.iter().map(|usage| usage.bytes_used).sum();
-    if bytes.div_ceil(full) < chosen.len() as u64 { chosen } else { Vec::new() }
+    let unused: u64 = chosen.iter().map(|usage| uses.unused_bytes(&usage.container)).sum();
+    let held: u64 = newest.containers.iter().map(|usage| usage.bytes_held).sum();
+    let is_gain = bytes.div_ceil(full) < chosen.len() as u64 || !is_below(unused, UNUSED_PERCENT, held.max(1));
+    if is_gain { chosen } else { Vec::new() }
 }
 
 fn budget_of(newest: &Newest, options: &DefragmentOptions) -> u64 {
     (u128::from(newest.bytes) * u128::from(options.budget_percent) / 100) as u64
 }
 
-/// What each of these versions leaves, given what lies elsewhere: what is sparse, what was retired, and what is worth it because
-/// of its duplicates; of the last those first that have most of them.
+/// What each of these versions leaves, given what lies elsewhere: what is sparse or partly unused, what was retired, and what is worth
+/// it because of its duplicates; of the last those first that have most of them. The budget does not bound what is unused.
 pub(super) fn choose(
     newest: &[Newest],
     uses: &Uses,
     sparse: Vec<Vec<ContainerUsage>>,
+    unused: Vec<Vec<ContainerUsage>>,
     duplicates: &Duplicates,
     options: &DefragmentOptions,
 ) -> Vec<Vec<Leave>> {
@@ -118,12 +128,14 @@ pub(super) fn choose(
     let mut leaves: Vec<Vec<Leave>> = Vec::new();
     let mut budgets = Vec::new();
     let mut taken: HashSet<ContainerId> = HashSet::new();
-    for (newest, sparse) in newest.iter().zip(sparse) {
+    for ((newest, sparse), unused) in newest.iter().zip(sparse).zip(unused) {
         let mut budget = budget_of(newest, options);
         let reclaimed = newest.containers.iter().filter(|usage| duplicates.reclaimed.contains(&usage.container));
         let reclaimed = reclaimed.map(|usage| leave(*usage, Why::ReclaimReport));
         let sparse = sparse.into_iter().filter(|usage| !duplicates.reclaimed.contains(&usage.container));
-        let mut own = Vec::new();
+        let unused = unused.into_iter().filter(|usage| !duplicates.reclaimed.contains(&usage.container));
+        let mut own: Vec<_> = unused.map(|usage| leave(usage, Why::Unused)).collect();
+        taken.extend(own.iter().map(|leave| leave.usage.container));
         for leave in sparse.map(|usage| leave(usage, Why::Sparse)).chain(reclaimed) {
             let cost = leave.copied_bytes();
             if cost <= budget {

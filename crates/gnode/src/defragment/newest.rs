@@ -76,11 +76,23 @@ impl Uses {
         Self { all }
     }
 
+    /// All of them, each once.
+    pub(super) fn containers(&self) -> impl Iterator<Item = ContainerId> {
+        self.all.chunk_by(|a, b| a.usage.container == b.usage.container).map(|used| used[0].usage.container)
+    }
+
     /// Who uses a container.
     pub(super) fn of(&self, container: &ContainerId) -> &[Use] {
         let from = self.all.partition_point(|used| used.usage.container < *container);
         let behind = self.all.get(from..).unwrap_or_default();
         behind.get(..behind.partition_point(|used| used.usage.container == *container)).unwrap_or_default()
+    }
+
+    /// Bytes of a container that none of these versions uses, at least: it is not known which bytes several of them share.
+    pub(super) fn unused_bytes(&self, container: &ContainerId) -> u64 {
+        let used = self.of(container);
+        let held = used.first().map_or(0, |used| used.usage.bytes_held);
+        held.saturating_sub(used.iter().map(|used| used.usage.bytes_used).sum())
     }
 
     /// Whether each of these versions uses less of a container than this share of its bytes (percent). What is dense for one of

@@ -219,6 +219,7 @@ pub async fn compact(node: &Node) -> Result<(), Stop> {
         small_bytes: node.pick(&[0, 200, 1000]),
         budget_percent: node.pick(&[20, 60, 100]),
         duplicate_percent: node.pick(&[20, 101]),
+        unused_percent: None,
         compression: Compression::Off,
     };
     let (context, most) = (node.context(), 1 + node.below(3));

@@ -27,6 +27,7 @@ const EXACT: DefragmentOptions = DefragmentOptions {
     budget_percent: 100,
     duplicate_percent: 0,
     compression: larder_format::compress::Compression::DEFAULT,
+    unused_percent: None,
 };
 
 const NEVER: Duration = Duration::from_secs(1 << 30);
@@ -293,9 +294,31 @@ fn what_is_dense_for_another_series_is_not_left_for_being_sparse() {
     assert_eq!(scene.data_of_version(&newest).len(), 3);
     let manifest = VersionReader::open(&scene.context(), &newest).unwrap().manifest().clone();
     assert_eq!(defragment::plan(&newest, &manifest, &options).unwrap().containers.len(), 2);
-    assert!(scene.plans(&options).is_empty(), "but the first is dense for `b`, and one alone is no gain");
+    let leaves = |scene: &Scene| scene.plans(&options).iter().map(|plan| plan.containers.len()).collect::<Vec<_>>();
+    assert_eq!(leaves(&scene), [1], "the first is dense for `b`");
     scene.forget(scene.newest("b").id());
-    assert_eq!(scene.plans(&options).len(), 1);
+    assert_eq!(leaves(&scene), [2]);
+}
+
+/// With a limit on what is unused: containers that an older version uses stay, and all others go whatever the budget is.
+#[test]
+fn what_is_unused_goes_when_no_older_version_needs_it() {
+    let scene = Scene::new();
+    scene.alone_with("a", &(1..11).collect::<Vec<_>>(), &[]);
+    let first = scene.newest("a").id();
+    scene.next("a", &(1..10).collect::<Vec<_>>(), &[]);
+    let options = |percent| DefragmentOptions { unused_percent: Some(percent), budget_percent: 0, ..EXACT };
+    assert!(scene.plans(&options(0.0)).is_empty(), "the older version may need all of it");
+    scene.forget(first);
+    scene.collect_only();
+    let contents = scene.contents();
+    assert!(scene.plans(&options(20.0)).is_empty(), "a tenth is unused");
+    assert_eq!(scene.compact_all(&options(0.0)), 1);
+    scene.collect_only();
+    scene.is_whole(&contents, "rewritten");
+    assert!(scene.plans(&options(0.0)).is_empty(), "nothing is unused");
+    let (held, exact) = scene.held();
+    assert_eq!(held, exact);
 }
 
 #[test]

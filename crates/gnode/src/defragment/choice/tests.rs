@@ -94,7 +94,8 @@ proptest! {
                 shared.push((id(winner), held[loser as usize] * u64::from(*share) / 100));
             }
         }
-        let chosen = choose(&all, &uses, sparse, &duplicates, &options);
+        let unused = vec![Vec::new(); all.len()];
+        let chosen = choose(&all, &uses, sparse, unused, &duplicates, &options);
         prop_assert_eq!(chosen.len(), all.len());
 
         for (newest, leaves) in all.iter().zip(&chosen) {
@@ -121,7 +122,7 @@ proptest! {
                             prop_assert!(leaves_it);
                         }
                     }
-                    Why::ReclaimReport => prop_assert!(false, "nothing was"),
+                    Why::ReclaimReport | Why::Unused => prop_assert!(false, "nothing was"),
                 }
             }
         }
@@ -151,4 +152,51 @@ fn small_containers_go_by_fours() {
     // The large one waits for three more of its size; the fourth of the small ones is too small to be one.
     assert_eq!(of(&[70_000, 80_000, 1000, 90_000, 500_000]), [0u64; 0]);
     assert_eq!(of(&[70_000, 500_000, 80_000, 90_000, 100_000, 3 << 20]), [70_000, 80_000, 90_000, 100_000]);
+}
+
+/// The worst first, by all who use it or by none, and never what an older version uses.
+#[test]
+fn unused_bytes_go_until_few_enough_are_left() {
+    let usage = |seq: u32, bytes_used: u64| ContainerUsage {
+        container: id(seq),
+        chunks_used: 1,
+        bytes_used,
+        chunks_held: 1,
+        bytes_held: 1000,
+        object_bytes: 1000,
+    };
+    let first = newest(1, 3, 1400, vec![usage(0, 500), usage(1, 900), usage(3, 10)]);
+    let all = [first, newest(2, 0, 1400, vec![usage(0, 400), usage(2, 1000)])];
+    let (uses, exclusive): (_, HashSet<_>) = (Uses::of_all(&all), (0..3).map(id).collect());
+    let of = |percent: f64, taken: &[u32]| {
+        let taken: HashSet<_> = taken.iter().copied().map(id).collect();
+        let leaves = super::super::unused::unused(&all, &uses, &exclusive, &taken, percent);
+        leaves.iter().map(|of| of.iter().map(|usage| usage.container.seq).collect()).collect::<Vec<Vec<_>>>()
+    };
+    // 100 bytes of each of two containers are of no use, of 4000.
+    assert_eq!(of(5.0, &[]), [vec![0u32; 0], vec![]]);
+    assert_eq!(of(4.0, &[]), [vec![0], vec![0]]);
+    assert_eq!(of(0.0, &[]), [vec![0, 1], vec![0]]);
+    assert_eq!(of(0.0, &[0]), [vec![1], vec![]]);
+}
+
+/// One container for one: worth it when most of the old one is free then, and not for a small part of a large version.
+#[test]
+fn one_sparse_container_goes_when_that_frees_much() {
+    let of = |shares: &[(u64, u64)]| {
+        let usage = |(seq, (bytes_used, bytes_held)): (usize, &(u64, u64))| ContainerUsage {
+            container: id(seq as u32),
+            chunks_used: 1,
+            bytes_used: *bytes_used,
+            chunks_held: 1,
+            bytes_held: *bytes_held,
+            object_bytes: *bytes_held,
+        };
+        let containers: Vec<_> = shares.iter().enumerate().map(usage).collect();
+        let all = [newest(1, 0, shares.iter().map(|(used, _)| used).sum(), containers)];
+        sparse(&all, &Uses::of_all(&all), &DefragmentOptions::default()).remove(0).len()
+    };
+    assert_eq!(of(&[(80_000, 5_000_000), (5_000_000, 5_000_000)]), 1);
+    let large = [&[(80_000, 5_000_000)][..], &[(8_000_000, 8_000_000); 20]].concat();
+    assert_eq!(of(&large), 0, "less than 5 % of 165 MB");
 }

@@ -1,0 +1,78 @@
+//! Which containers newest versions leave because some of their bytes are of no use to any version.
+//!
+//! By default, versions leave sparse containers only, within a budget. Here the user has said how much may stay unused, so whole
+//! versions may be copied. A container that an older version uses stays: which of its bytes are unused, only all recipes tell.
+
+use std::collections::HashSet;
+
+use futures::StreamExt;
+use larder_format::ids::ContainerId;
+use larder_format::manifest::ContainerUsage;
+use larder_job::JobContext;
+use larder_store::RepositoryError;
+use larder_store::catalog::Version;
+
+use super::newest::{Newest, Uses};
+
+/// Manifests that are read ahead. One of a terabyte has some ten megabytes.
+const MANIFESTS_AHEAD: usize = 4;
+
+/// Of the containers that these newest versions use, those that no other version uses; `None` if that cannot be known.
+pub(super) fn exclusive(
+    context: &JobContext,
+    newest: &[Newest],
+    uses: &Uses,
+) -> Result<Option<HashSet<ContainerId>>, RepositoryError> {
+    let (repository, executor) = (&context.repository, &context.executor);
+    let catalog = executor.block_on(repository.catalog())?;
+    let is_newest = |version: &&Version| newest.iter().any(|newest| newest.version.id() == version.id());
+    let others = catalog.versions.iter().filter(|version| !is_newest(version));
+    let mut exclusive: HashSet<ContainerId> = uses.containers().collect();
+    let mut manifests =
+        futures::stream::iter(others.map(|version| repository.manifest(version))).buffered(MANIFESTS_AHEAD);
+    while let Some(manifest) = executor.block_on(manifests.next()) {
+        match manifest {
+            Ok(manifest) => {
+                let used: HashSet<_> = manifest.containers.iter().map(|usage| usage.container).collect();
+                exclusive.retain(|container| !used.contains(container));
+            }
+            Err(error) if error.is_damage() => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(catalog.damaged.is_empty().then_some(exclusive))
+}
+
+/// Of each version the containers that it leaves, the worst first, until no more than this share (percent) of the bytes in all
+/// containers of newest versions is unused. All versions leave a container, or none does. `taken` are left anyway.
+pub(super) fn unused(
+    newest: &[Newest],
+    uses: &Uses,
+    exclusive: &HashSet<ContainerId>,
+    taken: &HashSet<ContainerId>,
+    percent: f64,
+) -> Vec<Vec<ContainerUsage>> {
+    let mut rows: Vec<(f64, u64, ContainerId)> = Vec::new();
+    let mut held_bytes = 0;
+    for container in uses.containers() {
+        let held = uses.of(&container).first().map_or(0, |used| used.usage.bytes_held);
+        held_bytes += held;
+        let unused = uses.unused_bytes(&container);
+        if unused > 0 && exclusive.contains(&container) && !taken.contains(&container) {
+            rows.push((unused as f64 / held as f64, unused, container));
+        }
+    }
+    rows.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.2.cmp(&b.2)));
+    let mut left: u64 = rows.iter().map(|(_, unused, _)| unused).sum();
+    let mut leaves = vec![Vec::new(); newest.len()];
+    for (_, unused, container) in rows {
+        if left as f64 * 100.0 <= held_bytes as f64 * percent {
+            break;
+        }
+        left -= unused;
+        for used in uses.of(&container) {
+            leaves[used.version].push(used.usage);
+        }
+    }
+    leaves
+}
