@@ -120,6 +120,7 @@ fn without_time_nothing_is_begun() {
     }
     let text = play.larder(["optimize", "--max-duration", "0s"]).ok().text();
     assert!(text.contains("nothing was deleted; the next pass continues"), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
     assert!(!text.contains("no time was left"), "nobody knows whether anything was left: {text}");
     assert_eq!(play.objects(), before);
     let summary = optimized(&play, &["--max-duration", "1h"], 0);

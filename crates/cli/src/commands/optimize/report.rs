@@ -129,6 +129,9 @@ impl Made {
 
     fn print(&self, out: &Output, args: &PassArgs) -> Result<(), Failure> {
         let PassReport { outcome, plan, done, .. } = &self.report;
+        if *outcome == Outcome::Stopped && self.compacted.is_empty() {
+            return out.info("stopped before a decision: nothing was deleted; the next pass continues");
+        }
         self.compacted.print(out, &args.prices.unwrap_or_default())?;
         for AbortedJob { job, has_ended } in &plan.fenced {
             let what = if *outcome == Outcome::Planned { "would abort" } else { "aborted" };
