@@ -14,7 +14,7 @@ use larder_store::survey::{Fenced, ListedContainer, ListedJob, SeenLease};
 
 use super::decide::{Before, Leases, Proposal, Retained, Supersedes};
 use super::listing_scope::{Listing, Scope, Seen};
-use super::report::AbortedJob;
+use super::plan::AbortedJob;
 use crate::error::PassError;
 use crate::known_versions::{Contents, Ledger};
 

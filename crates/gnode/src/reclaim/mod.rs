@@ -15,6 +15,7 @@
 //! * `chunk_fates`: of each chunk of a container that goes, where it is found from then on.
 //! * `evacuate`: copies are read and checked, and made.
 //! * `tables`: what changes in the index.
+//! * `exact_trigger`: when what no version needs is looked for. Pure.
 //!
 //! Invariants
 //! * A chunk that a retained version needs has, at every moment, a copy that was read and had its fingerprint, in a container that
@@ -26,6 +27,7 @@ mod chunk_fates;
 pub(crate) mod copies;
 mod eligibility;
 mod evacuate;
+mod exact_trigger;
 mod mark;
 mod select;
 mod tables;
@@ -45,6 +47,7 @@ use larder_store::RepositoryError;
 use larder_store::survey::ListedContainer;
 
 pub(crate) use eligibility::RetentionView;
+pub(crate) use exact_trigger::Search;
 
 use eligibility::Eligibility;
 use evacuate::Ended;
@@ -148,6 +151,8 @@ pub struct ReclaimReport {
     pub was_stopped: bool,
     /// What stays of what was looked for.
     pub(crate) remains: Remains,
+    /// The number that the next data container of its pass gets.
+    pub(crate) next_number: u32,
     /// Those that are to be deleted.
     pub(crate) containers: Vec<ListedContainer>,
 }
@@ -227,8 +232,8 @@ pub(crate) struct Work {
     pub(crate) rights: RetentionView,
     /// Every generation of every version that is retained, when what they need is to be found exactly.
     pub(crate) walks: Option<Vec<(Pin, u32)>>,
-    /// The number that the pass's next container gets.
-    pub(crate) next_number: u32,
+    /// Whether it is time for that, for notes in the next index.
+    pub(crate) search: Search,
 }
 
 /// What is worth retiring. Changes nothing.
@@ -256,7 +261,27 @@ fn choose(
 
 /// Gives up what is worth it: copies what has to be, and changes the draft. The containers of [`ReclaimReport`] may be deleted as soon as
 /// the draft is published.
-pub(crate) fn reclaim(pass: &IndexPass, draft: &mut Draft<'_>, work: &Work) -> Result<ReclaimReport, ReclaimError> {
+///
+/// The data containers that are written have numbers from `first_number` on.
+pub(crate) fn reclaim(
+    pass: &IndexPass,
+    draft: &mut Draft<'_>,
+    work: &Work,
+    first_number: u32,
+) -> Result<ReclaimReport, ReclaimError> {
+    let reclaimed = retire(pass, draft, work, first_number)?;
+    let is_searched = reclaimed.plan.is_exact && !reclaimed.was_stopped;
+    let found = is_searched.then_some(reclaimed.remains);
+    work.search.note(work.options.exact, found, &mut draft.manifest.head);
+    Ok(reclaimed)
+}
+
+fn retire(
+    pass: &IndexPass,
+    draft: &mut Draft<'_>,
+    work: &Work,
+    first_number: u32,
+) -> Result<ReclaimReport, ReclaimError> {
     let mut distrusted = HashSet::new();
     let mut reclaimed = ReclaimReport::default();
     let mut copier = None;
@@ -279,7 +304,7 @@ pub(crate) fn reclaim(pass: &IndexPass, draft: &mut Draft<'_>, work: &Work) -> R
             None => {
                 // To stop is decided between containers.
                 let context = work.context.on(&pass.io.executor).uninterrupted();
-                ChunkCopier::new(&context, work.job, work.options.compression)?.numbered_from(work.next_number)
+                ChunkCopier::new(&context, work.job, work.options.compression)?.numbered_from(first_number)
             }
         };
         let carried = match evacuate::carry(pass, draft, work, &chosen, chunk_fates, &mut writing)? {
@@ -305,6 +330,7 @@ pub(crate) fn reclaim(pass: &IndexPass, draft: &mut Draft<'_>, work: &Work) -> R
         reclaimed.copied_bytes = ByteCount(carried.copied_bytes);
         reclaimed.whole_bytes = ByteCount(writing.whole_bytes());
         reclaimed.dropped_chunks = changes.dropped;
+        reclaimed.next_number = writing.next_number();
         let written = writing.finish()?;
         tables::apply(pass, draft, &chosen, &carried, &written, changes, &mut reclaimed)?;
         return Ok(reclaimed);

@@ -7,25 +7,30 @@
 
 use larder_format::index_manifest::IndexHead;
 
-use crate::reclaim::{Exact, Remains};
+use super::{Exact, Remains};
 
 /// What no version needs is looked for when one in so many was forgotten since the last time.
 const ONE_IN: u64 = 4;
 
 /// What says whether it is time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Search {
+pub(crate) struct Search {
     /// Versions that were dropped since the last time.
-    pub(super) dropped: u64,
+    pub(crate) dropped: u64,
     /// The number that the next version had when much was left.
-    pub(super) left: Option<u32>,
+    pub(crate) left: Option<u32>,
     /// Versions that there are.
-    pub(super) versions: u64,
+    pub(crate) versions: u64,
     /// The number that the next version gets.
-    pub(super) next_version: u32,
+    pub(crate) next_version: u32,
 }
 
 impl Search {
+    /// Notes for the next index that nothing was looked for.
+    pub(crate) fn keep(&self, head: &mut IndexHead) {
+        self.note(Exact::Never, None, head);
+    }
+
     fn is_worth_it(&self) -> bool {
         self.dropped > 0 && self.dropped.saturating_mul(ONE_IN) >= self.versions
     }
@@ -35,7 +40,7 @@ impl Search {
     }
 
     /// Whether it is looked for now.
-    pub(super) fn is_wanted(&self, exact: Exact) -> bool {
+    pub(crate) fn is_wanted(&self, exact: Exact) -> bool {
         match exact {
             Exact::Never => false,
             Exact::WhenWorth => self.is_due(),
