@@ -1,9 +1,10 @@
 //! What a listing lacks is asked for by its name before anything rests on its absence.
 //!
-//! A store may answer one listing wrongly, or lag. So a container that versions need and that was not listed counts as missing only when
-//! the store says so of its name too; else the listing was wrong, and the pass decides nothing (`AskedTwice`). And what a retired
-//! container forwards to is seen in the store before the retired one is deleted (`ForwardsThere`): a copy of a repository may have the
-//! index of one moment and the containers of another.
+//! A store may answer one listing wrongly, or lag. So a container that versions need and that was
+//! not listed counts as missing only when the store says so of its name too; else the listing was
+//! wrong, and the pass decides nothing (`AskedTwice`). And what a retired container forwards to is
+//! seen in the store before the retired one is deleted (`ForwardsThere`): a copy of a repository
+//! may have the index of one moment and the containers of another.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +18,8 @@ use super::decide::Proposal;
 use crate::error::PassError;
 use crate::known_versions::Ledger;
 
-/// Asks for what retired containers forward to that are to be deleted: what is not there is missing.
+/// Asks for what retired containers forward to that are to be deleted: what is not there is
+/// missing.
 pub(super) async fn ask_for_forwards(
     repository: &Repository,
     ledger: &Ledger,

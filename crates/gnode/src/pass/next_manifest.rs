@@ -1,7 +1,8 @@
 //! The manifest of the index that a pass publishes. Pure.
 //!
-//! Its queue names all objects that the pass decided to delete, containers that tasks retired, and runs that the index no longer
-//! uses. The pass also decided again about objects that the queue of the index before left undone.
+//! Its queue names all objects that the pass decided to delete, containers that tasks retired, and
+//! runs that the index no longer uses. The pass also decided again about objects that the queue of
+//! the index before left undone.
 
 use std::collections::HashSet;
 
@@ -85,8 +86,8 @@ pub(super) fn queue_retired(manifest: &mut IndexManifest, retired: &[ListedConta
     manifest.head.statistics.bytes_queued += retired.iter().map(|container| container.bytes).sum::<u64>();
 }
 
-/// Queues the runs of the base that the next index does not use. Readers of the base may want them for a while: the next pass that
-/// publishes deletes them.
+/// Queues the runs of the base that the next index does not use. Readers of the base may want them
+/// for a while: the next pass that publishes deletes them.
 pub(super) fn queue_superseded_runs(manifest: &mut IndexManifest, base: &IndexManifest, number: u64) {
     let used: HashSet<RunId> = run_ids(manifest).collect();
     let before: HashSet<RunId> = run_ids(base).collect();

@@ -1,4 +1,5 @@
-//! Whether another pass was faster. Then this pass saw what no longer holds, and its findings prove nothing.
+//! Whether another pass was faster. Then this pass saw what no longer holds, and its findings prove
+//! nothing.
 
 use larder_index::{Current, IndexError, IndexSnapshot};
 use larder_store::Repository;
@@ -11,8 +12,9 @@ pub(super) async fn is_overtaken(repository: &Repository, base: &IndexSnapshot) 
     Ok(Current::look(repository).await?.snapshot.number > base.number)
 }
 
-/// The result of a pass, or that it was overtaken. The runs of its index are gone when two other passes published meanwhile: then it
-/// was only too slow. Damage that it found, and that published nothing, may be what a faster pass deleted.
+/// The result of a pass, or that it was overtaken. The runs of its index are gone when two other
+/// passes published meanwhile: then it was only too slow. Damage that it found, and that published
+/// nothing, may be what a faster pass deleted.
 pub(super) async fn unless_overtaken(
     repository: &Repository,
     base: &IndexSnapshot,

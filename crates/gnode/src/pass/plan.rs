@@ -27,9 +27,11 @@ pub struct Plan {
     pub new_containers: u64,
     /// Jobs that were aborted, or would be.
     pub fenced: Vec<AbortedJob>,
-    /// Containers that versions name, and that are retired because the index leads to their chunks elsewhere.
+    /// Containers that versions name, and that are retired because the index leads to their chunks
+    /// elsewhere.
     pub reclaimed: ReclaimPlan,
-    /// What would be arranged, as far as a dry run knows; of any other pass [`PassReport::arranged`] says what was.
+    /// What would be arranged, as far as a dry run knows; of any other pass
+    /// [`PassReport::arranged`] says what was.
     pub arranging: ArrangePlan,
 }
 

@@ -9,7 +9,8 @@ use super::plan::Plan;
 use super::task::TaskReport;
 use crate::reclaim::ReclaimReport;
 
-/// Uploads that no snapshot needs, of a backup that has no end yet: it runs, or its process was killed.
+/// Uploads that no snapshot needs, of a backup that has no end yet: it runs, or its process was
+/// killed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenUploads {
     /// The backup.
@@ -31,7 +32,8 @@ pub struct WaitingSpace {
     pub containers: u64,
     /// Their bytes.
     pub bytes: ByteCount,
-    /// When all of it is old enough, milliseconds since the epoch by the store's clock; `u64::MAX`: the store does not say how old.
+    /// When all of it is old enough, milliseconds since the epoch by the store's clock; `u64::MAX`:
+    /// the store does not say how old.
     pub until_ms: u64,
 }
 
@@ -114,20 +116,24 @@ pub struct PassReport {
     pub reclaimed: ReclaimReport,
     /// What it arranged.
     pub arranged: Arranged,
-    /// Containers that versions need and that are gone, without an index that says where their chunks went. What no version names
-    /// is not deleted then: `repair index` may find them there.
+    /// Containers that versions need and that are gone, without an index that says where their
+    /// chunks went. What no version names is not deleted then: `repair index` may find them there.
     pub missing_containers: u64,
     /// What waits for its minimum age.
     pub waiting: WaitingSpace,
     /// What backups uploaded that run or were killed.
     pub open_uploads: Vec<OpenUploads>,
-    /// New containers that cannot be read: their chunks are not in the index, and are neither shared nor retired.
+    /// New containers that cannot be read: their chunks are not in the index, and are neither
+    /// shared nor retired.
     pub unlisted: Vec<ContainerId>,
-    /// Bytes of memory that its table of containers took, about, beside what it was allowed for other tables.
+    /// Bytes of memory that its table of containers took, about, beside what it was allowed for
+    /// other tables.
     pub table_bytes: u64,
-    /// The number of the index that was rebuilt first, from versions and containers, because it was lost.
+    /// The number of the index that was rebuilt first, from versions and containers, because it was
+    /// lost.
     pub rebuilt: Option<u64>,
-    /// Of a dry run, the requests that it took. To carry the plan out takes about as many once more, beside those of [`Requests::of`].
+    /// Of a dry run, the requests that it took. To carry the plan out takes about as many once
+    /// more, beside those of [`Requests::of`].
     pub planning: Requests,
 }
 
@@ -191,7 +197,8 @@ impl PassReport {
         self.missing_containers > 0 || damaged_series > 0 || !is_readable
     }
 
-    /// The same pass, which another one overtook: what it saw proves nothing. Whom it fenced stays fenced.
+    /// The same pass, which another one overtook: what it saw proves nothing. Whom it fenced stays
+    /// fenced.
     pub(super) fn lost(self) -> Self {
         let plan = Plan { fenced: self.plan.fenced, ..Plan::default() };
         let (manifests_read, table_bytes, rebuilt) = (self.manifests_read, self.table_bytes, self.rebuilt);

@@ -1,5 +1,6 @@
-//! One pass, from the index that it is based on to its last deletion: steps 1 to 7 of "What a collecting pass does"
-//! (`docs/concurrency.md`), in their order. Each step is a call, and its details are in the module that has it.
+//! One pass, from the index that it is based on to its last deletion: steps 1 to 7 of "What a
+//! collecting pass does" (`docs/concurrency.md`), in their order. Each step is a call, and its
+//! details are in the module that has it.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -43,7 +44,8 @@ pub async fn run(context: &JobContext, options: &PassOptions) -> Result<PassRepo
     let repository = remembering(&strict, options.memory);
     let repository = repository.through(repository.store().without_cache());
 
-    // Step 1: the index that counts, rebuilt if it was lost. The number comes before everything else (`PublishFirst`).
+    // Step 1: the index that counts, rebuilt if it was lost. The number comes before everything
+    // else (`PublishFirst`).
     let Beginning { mut current, rebuilt } = begin(&context, options, &repository).await?;
     let turn = current.turn()?;
     let index = (std::mem::take(&mut current.numbers), std::mem::take(&mut current.runs));
@@ -102,7 +104,8 @@ struct Decided {
 }
 
 impl Pass<'_> {
-    /// What would be done, as far as the index knows: chunks of new versions are in it only when a pass has taken them in.
+    /// What would be done, as far as the index knows: chunks of new versions are in it only when a
+    /// pass has taken them in.
     async fn plan(&self) -> Result<PassReport, PassError> {
         let Decided { mut report, tasks, .. } = self.decide().await?;
         let (base, limits) = (self.base.clone(), self.index_work().limits);
@@ -129,7 +132,8 @@ impl Pass<'_> {
         }
         stop_if_asked(&self.context.cancel)?;
 
-        // Step 6: the next index is written, with new versions and containers. Tasks run in its draft.
+        // Step 6: the next index is written, with new versions and containers. Tasks run in its
+        // draft.
         let job = self.own_job();
         let mut written = ledger.write(self.index_work(), job, &self.base.manifest).await?;
         let ids = std::mem::replace(&mut written.ids, PassRuns::new(job));
@@ -161,7 +165,8 @@ impl Pass<'_> {
         queue_retired(&mut manifest, &done.retired, number);
         queue_superseded_runs(&mut manifest, &self.base.manifest, number);
 
-        // Step 6: the decision is published. As long as its index may still come to be created, the lease says what it belongs to.
+        // Step 6: the decision is published. As long as its index may still come to be created, the
+        // lease says what it belongs to.
         let unpublished = std::mem::replace(&mut self.ending, Ending::Open);
         if !repository.keeps(Rule::RedirectBeforeRemoval) {
             for container in &done.retired {
@@ -182,7 +187,8 @@ impl Pass<'_> {
             }
         }
 
-        // Step 7: deletions. To retire is to delete, from the moment on when the index is published (`RedirectBeforeRemoval`).
+        // Step 7: deletions. To retire is to delete, from the moment on when the index is published
+        // (`RedirectBeforeRemoval`).
         discard(repository, left_over).await?;
         decision.containers.extend(done.retired);
         let end = carry_out(repository, decision, &self.context.cancel, &mut report).await?;
@@ -215,7 +221,8 @@ impl Pass<'_> {
         let mut leases = survey.leases(&before).await?;
         survey.look_late(&mut before).await?;
 
-        // Step 5: versions, and every manifest that is retained. What is missing is asked for by its name.
+        // Step 5: versions, and every manifest that is retained. What is missing is asked for by
+        // its name.
         let registers = match repository.keeps(Rule::LeasesBeforeVersions) {
             true => survey.registers(&before, &leases).await?,
             false => before.registers.clone(),
@@ -251,7 +258,8 @@ impl Pass<'_> {
         let tasks = seen.tasks().await?;
         let missing_containers = proposal.missing(needs.missing);
         if missing_containers > 0 {
-            // A later pass retired them, perhaps: what versions name of them is found through its index.
+            // A later pass retired them, perhaps: what versions name of them is found through its
+            // index.
             if is_overtaken(repository, &self.base).await? {
                 return Err(PassError::Overtaken);
             }
@@ -303,7 +311,8 @@ impl Pass<'_> {
     }
 }
 
-/// How a pass ends whose index is settled. Containers that it wrote and that no index has are found by its lease.
+/// How a pass ends whose index is settled. Containers that it wrote and that no index has are found
+/// by its lease.
 fn ending(may_leave_containers: bool) -> Ending {
     if may_leave_containers { Ending::Closed(Done::task_over()) } else { Ending::Removed }
 }

@@ -1,11 +1,12 @@
 //! A task of a pass: work on containers that versions still name, in the draft of the next index.
 //!
-//! A pass has a list of tasks ([`super::tasks`]). A dry run asks each for its plan. Any other pass runs them in their order, after
-//! the draft has the chunks of new containers, and publishes the draft. To add a task: implement [`MaintenanceTask`], add its
-//! numbers to [`TaskPlan`] and [`TaskReport`], and put it into the list.
+//! A pass has a list of tasks ([`super::tasks`]). A dry run asks each for its plan. Any other pass
+//! runs them in their order, after the draft has the chunks of new containers, and publishes the
+//! draft. To add a task: implement [`MaintenanceTask`], add its numbers to [`TaskPlan`] and
+//! [`TaskReport`], and put it into the list.
 //!
-//! What a task retires may be deleted as soon as the draft is published. What it wrote and no index has is found by the lease of
-//! its pass.
+//! What a task retires may be deleted as soon as the draft is published. What it wrote and no index
+//! has is found by the lease of its pass.
 
 use larder_index::{Draft, IndexPass};
 use larder_lifecycle::arrange::{self, ArrangePlan, Arranged};
@@ -18,7 +19,8 @@ pub(super) trait MaintenanceTask: Send {
     /// What it would do, as far as the index knows. Changes nothing.
     fn plan(&self, pass: &IndexPass, draft: &Draft<'_>) -> Result<TaskPlan, ReclaimError>;
 
-    /// Does it, and changes the draft. The data containers that it writes have numbers from `first_number` on.
+    /// Does it, and changes the draft. The data containers that it writes have numbers from
+    /// `first_number` on.
     fn run(&self, pass: &IndexPass, draft: &mut Draft<'_>, first_number: u32) -> Result<TaskOutcome, ReclaimError>;
 }
 

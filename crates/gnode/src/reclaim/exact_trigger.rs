@@ -1,9 +1,10 @@
 //! When a pass looks for what no version needs, chunk by chunk. Pure.
 //!
-//! That reads all recipes, so it is done when many versions were forgotten since the last time. What then lies in containers that newest
-//! versions use stays, and when that is much, there is more to come: compaction makes newest versions leave containers of which they
-//! use little, and others take their places. So it is looked for once more when versions were taken in since; once, or a
-//! repository in which something is always left would have all recipes read by every pass.
+//! That reads all recipes, so it is done when many versions were forgotten since the last time.
+//! What then lies in containers that newest versions use stays, and when that is much, there is
+//! more to come: compaction makes newest versions leave containers of which they use little, and
+//! others take their places. So it is looked for once more when versions were taken in since; once,
+//! or a repository in which something is always left would have all recipes read by every pass.
 
 use larder_format::index_manifest::IndexHead;
 
@@ -48,7 +49,8 @@ impl Search {
         }
     }
 
-    /// Notes for the next index. `found` is what was left of what was looked for; `None` when nothing was.
+    /// Notes for the next index. `found` is what was left of what was looked for; `None` when
+    /// nothing was.
     pub(super) fn note(&self, exact: Exact, found: Option<Remains>, head: &mut IndexHead) {
         let dropped = Some(self.dropped).filter(|dropped| *dropped > 0);
         (head.dropped, head.left) = match found {
