@@ -26,7 +26,7 @@ use super::plan::Plan;
 use super::report::{Outcome, PassReport};
 use super::survey::Survey;
 use super::task::{MaintenanceTask, run_all};
-use super::tasks::Seen;
+use super::tasks::TaskInput;
 use crate::error::{PassError, stop_if_asked};
 use crate::known_versions::{Ledger, run_ids};
 use crate::reclaim::{ReclaimError, Search};
@@ -104,8 +104,115 @@ struct Decided {
 }
 
 impl Pass<'_> {
-    /// What would be done, as far as the index knows: chunks of new versions are in it only when a
-    /// pass has taken them in.
+    /// Steps 2 to 6 without the publication: what may go, and what tasks have to do.
+    async fn decide(&self) -> Result<Decided, PassError> {
+        let (repository, cancel, options) = (&self.context.repository, &self.context.cancel, self.options);
+        let survey = Survey {
+            repository,
+            own: self.job,
+            base: &self.base,
+            index: &self.index,
+            number: self.turn.number,
+            listing: options.listing,
+            dead_after: options.dead_after,
+            min_age: options.min_age,
+            now_ms: self.context.clock.now_ms(),
+            is_dry: options.dry_run,
+        };
+
+        // Step 2: versions, marks and leases. What looks dead is fenced.
+        stop_if_asked(cancel)?;
+        let (mut before, seen) = survey.jobs_and_marks().await?;
+
+        // Step 3: containers.
+        survey.containers(&mut before, &seen).await?;
+
+        // Step 4: leases.
+        stop_if_asked(cancel)?;
+        let mut leases = survey.leases(&before).await?;
+        survey.look_late(&mut before).await?;
+
+        // Step 5: versions, and every manifest that is retained. What is missing is asked for by
+        // its name.
+        let registers = match repository.keeps(Rule::LeasesBeforeVersions) {
+            true => survey.registers(&before, &leases).await?,
+            false => before.registers.clone(),
+        };
+        leases.break_rules(repository);
+        let mut proposal = Proposal::new(before, leases);
+        stop_if_asked(cancel)?;
+        let mut ledger = Ledger::load(self.index_work(), &self.base).await?;
+        proposal.note_recorded(|container| ledger.has_record(container));
+        let manifests_read = survey.versions(&registers, &mut ledger, &mut proposal).await?;
+        ask_for_forwards(repository, &ledger, &mut proposal).await?;
+        ask_for_missing(repository, &proposal).await?;
+
+        // Step 6: the decision.
+        let waiting = survey.spare(&mut proposal, &registers).await?;
+        let closed = match repository.keeps(Rule::RemoveOnlyClosed) {
+            true => survey.closed(proposal.closing()).await?,
+            false => proposal.closing().into_iter().collect(),
+        };
+        let needs = IndexNeeds::of(&self.base, repository);
+        ledger.note_dropped(proposal.dropped(&closed, &self.base.manifest.versions));
+        let head = &self.base.manifest.head;
+        let search = ledger.search(head);
+        let tasks = TaskInput {
+            context: self.context,
+            options,
+            job: self.own_job(),
+            head,
+            ledger: &ledger,
+            proposal: &proposal,
+            search,
+        };
+        let tasks = tasks.list().await?;
+        let missing_containers = proposal.missing(needs.missing);
+        if missing_containers > 0 {
+            // A later pass retired them, perhaps: what versions name of them is found through its
+            // index.
+            if is_overtaken(repository, &self.base).await? {
+                return Err(PassError::Overtaken);
+            }
+            tracing::warn!(
+                missing_containers,
+                "containers that snapshots need are gone; `repair index` may find their chunks"
+            );
+        }
+        let searched = proposal.searched(&needs.searched);
+        let (kept, live_jobs, open_uploads) = (proposal.kept(), proposal.live() as u64, proposal.open_uploads());
+        let mut decision = proposal.decide(&registers, &closed, &needs, |container| ledger.has_record(container));
+        decision.index_marks = self.marks.iter().copied().filter(|number| *number < self.base.number).collect();
+
+        let has_news = !decision.is_empty() || ledger.has_new();
+        let plan = Plan {
+            fenced: seen.fenced,
+            versions_ingested: ledger.ingested(),
+            new_containers: ledger.new_containers(&self.base.manifest),
+            ..Plan::default()
+        };
+        let report = PassReport {
+            outcome: Outcome::Planned,
+            // What goes along with an index is not worth one.
+            plan: if has_news { decision.add_to(plan) } else { plan },
+            kept,
+            live_jobs,
+            manifests_read,
+            missing_containers,
+            waiting,
+            open_uploads,
+            table_bytes: ledger.table_bytes(),
+            ..PassReport::without_pass()
+        };
+        if report.table_bytes > options.memory as u64 {
+            let (bytes, memory) = (report.table_bytes, options.memory);
+            tracing::warn!(bytes, memory, "the table of containers takes more memory than all other tables may");
+        }
+        Ok(Decided { report, decision, has_news, ledger, tasks, search, searched })
+    }
+
+    /// A dry run: what would be done, as far as the index knows. It has chunks of new versions only
+    /// when a pass has taken them in.
     async fn plan(&self) -> Result<PassReport, PassError> {
         let Decided { mut report, tasks, .. } = self.decide().await?;
         let (base, limits) = (self.base.clone(), self.index_work().limits);
@@ -119,12 +226,12 @@ impl Pass<'_> {
         Ok(report)
     }
 
-    /// Steps 2 to 7.
+    /// Steps 2 to 7, as a job with a lease.
     async fn make(&mut self) -> Result<PassReport, PassError> {
         let repository = &self.context.repository;
         let number = self.turn.number;
 
-        // Steps 2 to 6: what there is, and what of it may go.
+        // Steps 2 to 6, up to the decision.
         let Decided { mut report, mut decision, has_news, ledger, tasks, search, searched } = self.decide().await?;
         if !has_news && tasks.is_empty() && self.base.manifest.head.unlisted.is_none() {
             report.outcome = Outcome::Nothing;
@@ -194,110 +301,6 @@ impl Pass<'_> {
         let end = carry_out(repository, decision, &self.context.cancel, &mut report).await?;
         report.is_unfinished |= end == ControlFlow::Break(());
         Ok(report)
-    }
-
-    /// Steps 2 to 6 without the publication: what may go, and what tasks have to do.
-    async fn decide(&self) -> Result<Decided, PassError> {
-        let (repository, cancel, options) = (&self.context.repository, &self.context.cancel, self.options);
-        let survey = Survey {
-            repository,
-            own: self.job,
-            base: &self.base,
-            index: &self.index,
-            number: self.turn.number,
-            listing: options.listing,
-            dead_after: options.dead_after,
-            min_age: options.min_age,
-            now_ms: self.context.clock.now_ms(),
-            is_dry: options.dry_run,
-        };
-
-        // Steps 2 and 3: versions, marks and leases; what looks dead is fenced. Then containers.
-        stop_if_asked(cancel)?;
-        let (mut before, fenced) = survey.before_leases().await?;
-
-        // Step 4: leases.
-        stop_if_asked(cancel)?;
-        let mut leases = survey.leases(&before).await?;
-        survey.look_late(&mut before).await?;
-
-        // Step 5: versions, and every manifest that is retained. What is missing is asked for by
-        // its name.
-        let registers = match repository.keeps(Rule::LeasesBeforeVersions) {
-            true => survey.registers(&before, &leases).await?,
-            false => before.registers.clone(),
-        };
-        leases.break_rules(repository);
-        let mut proposal = Proposal::new(before, leases);
-        stop_if_asked(cancel)?;
-        let mut ledger = Ledger::load(self.index_work(), &self.base).await?;
-        proposal.note_recorded(|container| ledger.has_record(container));
-        let manifests_read = survey.versions(&registers, &mut ledger, &mut proposal).await?;
-        ask_for_forwards(repository, &ledger, &mut proposal).await?;
-        ask_for_missing(repository, &proposal).await?;
-
-        // Step 6: the decision.
-        let waiting = survey.spare(&mut proposal, &registers).await?;
-        let closed = match repository.keeps(Rule::RemoveOnlyClosed) {
-            true => survey.closed(proposal.closing()).await?,
-            false => proposal.closing().into_iter().collect(),
-        };
-        let needs = IndexNeeds::of(&self.base, repository);
-        ledger.note_dropped(proposal.dropped(&closed, &self.base.manifest.versions));
-        let head = &self.base.manifest.head;
-        let search = ledger.search(head);
-        let seen = Seen {
-            context: self.context,
-            options,
-            job: self.own_job(),
-            head,
-            ledger: &ledger,
-            proposal: &proposal,
-            search,
-        };
-        let tasks = seen.tasks().await?;
-        let missing_containers = proposal.missing(needs.missing);
-        if missing_containers > 0 {
-            // A later pass retired them, perhaps: what versions name of them is found through its
-            // index.
-            if is_overtaken(repository, &self.base).await? {
-                return Err(PassError::Overtaken);
-            }
-            tracing::warn!(
-                missing_containers,
-                "containers that snapshots need are gone; `repair index` may find their chunks"
-            );
-        }
-        let searched = proposal.searched(&needs.searched);
-        let (kept, live_jobs, open_uploads) = (proposal.kept(), proposal.live() as u64, proposal.open_uploads());
-        let mut decision = proposal.decide(&registers, &closed, &needs, |container| ledger.has_record(container));
-        decision.index_marks = self.marks.iter().copied().filter(|number| *number < self.base.number).collect();
-
-        let has_news = !decision.is_empty() || ledger.has_new();
-        let plan = Plan {
-            fenced,
-            versions_ingested: ledger.ingested(),
-            new_containers: ledger.new_containers(&self.base.manifest),
-            ..Plan::default()
-        };
-        let report = PassReport {
-            outcome: Outcome::Planned,
-            // What goes along with an index is not worth one.
-            plan: if has_news { decision.add_to(plan) } else { plan },
-            kept,
-            live_jobs,
-            manifests_read,
-            missing_containers,
-            waiting,
-            open_uploads,
-            table_bytes: ledger.table_bytes(),
-            ..PassReport::without_pass()
-        };
-        if report.table_bytes > options.memory as u64 {
-            let (bytes, memory) = (report.table_bytes, options.memory);
-            tracing::warn!(bytes, memory, "the table of containers takes more memory than all other tables may");
-        }
-        Ok(Decided { report, decision, has_news, ledger, tasks, search, searched })
     }
 
     /// The job under which it writes; without a lease it writes nothing.

@@ -15,7 +15,7 @@ use crate::reclaim::{self, RetentionView, Search};
 use crate::tables::copying;
 
 /// What tasks are made from.
-pub(super) struct Seen<'a> {
+pub(super) struct TaskInput<'a> {
     pub(super) context: &'a JobContext,
     pub(super) options: &'a PassOptions,
     /// The pass, to which new containers belong.
@@ -27,9 +27,9 @@ pub(super) struct Seen<'a> {
     pub(super) search: Search,
 }
 
-impl Seen<'_> {
+impl TaskInput<'_> {
     /// The tasks that are wanted and have something to do, in the order in which they run.
-    pub(super) async fn tasks(&self) -> Result<Vec<Box<dyn MaintenanceTask>>, RepositoryError> {
+    pub(super) async fn list(&self) -> Result<Vec<Box<dyn MaintenanceTask>>, RepositoryError> {
         let mut tasks: Vec<Box<dyn MaintenanceTask>> = Vec::new();
         // Arranging first: reclaiming then sees the records of containers as arranging leaves them.
         tasks.extend(self.arrange().await?.map(|task| Box::new(task) as Box<dyn MaintenanceTask>));
