@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use larder_format::ids::{ContainerId, JobId, RunId};
-use larder_format::index_manifest::{IndexManifest, IndexedVersion, RunRef, Table, VersionState};
+use larder_format::ids::{ContainerId, JobId, RunId, SeriesKey};
+use larder_format::index_manifest::{IndexHead, IndexManifest, IndexedVersion, RunRef, Table, VersionState};
 use larder_format::index_tables::{ContainerFacts, ContainerState};
 use larder_format::layout::{Layout, PerLayout};
 use larder_format::lease::Pin;
@@ -21,7 +21,7 @@ use larder_store::survey::ListedContainer;
 use crate::error::PassError;
 use crate::ingest::Sketches;
 use crate::lifespans::{Lifespans, Numbers};
-use crate::reclaim::RetentionView;
+use crate::reclaim::{RetentionView, Search};
 use crate::tables::IndexWork;
 
 /// Runs of the table at which it is rewritten as one. Every run is read by every pass.
@@ -259,19 +259,14 @@ impl Ledger {
         self.dropped += versions;
     }
 
-    /// Versions that were dropped.
-    pub(crate) fn dropped(&self) -> u64 {
-        self.dropped
-    }
-
-    /// The number that the next version gets.
-    pub(crate) fn next_version(&self) -> u32 {
-        self.next_version
-    }
-
-    /// How many versions it has.
-    pub(crate) fn len(&self) -> u64 {
-        self.versions.len() as u64
+    /// What says whether it is time to look for what no version needs, after the index with this head.
+    pub(crate) fn search(&self, head: &IndexHead) -> Search {
+        Search {
+            dropped: head.dropped.unwrap_or(0) + self.dropped,
+            left: head.left,
+            versions: self.versions.len() as u64,
+            next_version: self.next_version,
+        }
     }
 
     /// Every generation that counts of every version that is retained, of the standard layout.

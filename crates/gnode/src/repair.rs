@@ -154,7 +154,7 @@ async fn rebuild_announced(
     (manifest.versions, manifest.runs) = (written.versions, written.runs);
     let (ids, sketches) = (written.ids, std::mem::take(&mut written.sketches));
     let first_new = base.manifest.head.next_container;
-    let reading = copying(context, repository, NonZeroUsize::MIN);
+    let reading = copying(context, NonZeroUsize::MIN);
     let find = move |pass: &IndexPass, draft: &mut Draft<'_>| moved::find(pass, draft, &search, &reading);
     let WithChunks { mut manifest, ingested, left_over, then: found } =
         with_chunks(work, ids, manifest, first_new, sketches, find).await?;

@@ -46,9 +46,9 @@ const OBJECTS_OF_A_THREAD: usize = 4;
 /// Bytes of memory for checking and copying chunks, beside the buffers of the threads.
 const COPY_MEMORY: usize = 64 << 20;
 
-/// The context in which a pass reads and writes contents, through this view of its repository.
-pub(crate) fn copying(context: &JobContext, repository: &Repository, threads: NonZeroUsize) -> JobContext {
-    JobContext { threads, memory: COPY_MEMORY, progress: Arc::new(NoProgress), ..context.through(repository) }
+/// The context in which a pass reads and writes contents.
+pub(crate) fn copying(context: &JobContext, threads: NonZeroUsize) -> JobContext {
+    JobContext { threads, memory: COPY_MEMORY, progress: Arc::new(NoProgress), ..context.clone() }
 }
 
 /// What work on tables may take.

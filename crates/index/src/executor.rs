@@ -1,15 +1,18 @@
 //! Where work runs that waits for requests.
 //!
-//! What reads and writes tables is not async: it computes for long and waits in between. [`Executor`] says where that happens, and is
-//! the only thing that differs: on threads of the runtime, beside everything else, or *in turns*, when everything of a process must
-//! happen in one order (the deterministic simulation of `testkit`).
+//! What reads and writes tables is not async: it computes for long and waits in between.
+//! [`Executor`] says where that happens, and is the only thing that differs: on threads of the
+//! runtime, beside everything else, or *in turns*, when everything of a process must happen in one
+//! order (the deterministic simulation of `testkit`).
 //!
-//! In turns, the work has a thread of its own that moves only while the task that wants it is polled, and that task stands still
-//! until the work waits for something. So at any moment one of them runs. Whatever the work waits for, and whatever it has others
-//! do meanwhile, is polled on that thread with the waker of the task: nothing goes on by itself.
+//! In turns, the work has a thread of its own that moves only while the task that wants it is
+//! polled, and that task stands still until the work waits for something. So at any moment one of
+//! them runs. Whatever the work waits for, and whatever it has others do meanwhile, is polled on
+//! that thread with the waker of the task: nothing goes on by itself.
 //!
 //! Invariants, of work in turns
-//! * It moves only inside of a poll of its task; when that is dropped, the work ends before the drop does.
+//! * It moves only inside of a poll of its task; when that is dropped, the work ends before the
+//!   drop does.
 //! * Background futures are polled in the order in which they began, whenever the work waits.
 
 use std::any::Any;
@@ -86,8 +89,8 @@ impl Executor {
         Handle::current().into()
     }
 
-    /// In turns with the task that wants the work, on the runtime on which this is called. Such work waits with the executor
-    /// that [`Self::run`] passes to it.
+    /// In turns with the task that wants the work, on the runtime on which this is called. Such
+    /// work waits with the executor that [`Self::run`] passes to it.
     pub fn stepped() -> Self {
         Self(Kind::Stepped(Handle::current()))
     }
@@ -130,7 +133,8 @@ impl Executor {
         }
     }
 
-    /// The runtime itself, for work that is never done in turns: what is spawned there runs by itself.
+    /// The runtime itself, for work that is never done in turns: what is spawned there runs by
+    /// itself.
     pub fn handle(&self) -> Handle {
         match &self.0 {
             Kind::Threads(handle) | Kind::Stepped(handle) => handle.clone(),

@@ -1,4 +1,5 @@
-//! What every job and every pass needs: the repository, an executor, a clock, a way to stop, a way to be watched, an identity.
+//! What every job and every pass needs: the repository, an executor, a clock, a way to stop, a way
+//! to be watched, an identity.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -48,7 +49,8 @@ struct Deadline {
 }
 
 impl Cancel {
-    /// A new request that also holds when this one does, and from `at_ms` (milliseconds since the epoch by `clock`) on.
+    /// A new request that also holds when this one does, and from `at_ms` (milliseconds since the
+    /// epoch by `clock`) on.
     pub fn with_deadline(&self, clock: Arc<dyn Clock>, at_ms: u64) -> Self {
         let deadline = Some(Deadline { outer: self.clone(), clock, at_ms });
         Self(Arc::new(CancelState { is_cancelled: AtomicBool::new(false), deadline }))
@@ -145,15 +147,16 @@ pub struct Identity {
 pub struct JobContext {
     /// The opened repository.
     pub repository: Repository,
-    /// Where work runs and what it waits with. Jobs of L-nodes block on it, so they must not run where it polls. Passes are async and
-    /// give it their work on tables.
+    /// Where work runs and what it waits with. Jobs of L-nodes block on it, so they must not run
+    /// where it polls. Passes are async and give it their work on tables.
     pub executor: Executor,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// Threads for CPU work.
     pub threads: NonZeroUsize,
-    /// Bytes of memory for what a job that reads keeps at hand: caches, containers read ahead, the plan of a restore. With
-    /// the buffers of its threads it takes somewhat more. A backup is told by its options.
+    /// Bytes of memory for what a job that reads keeps at hand: caches, containers read ahead, the
+    /// plan of a restore. With the buffers of its threads it takes somewhat more. A backup is told
+    /// by its options.
     pub memory: usize,
     /// How often a job renews its lease.
     pub renew_every: Duration,

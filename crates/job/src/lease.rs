@@ -45,11 +45,14 @@ const SAY_ENDED: Duration = Duration::from_secs(3);
 pub enum Ending {
     /// It creates nothing any more, and every attempt to create was answered.
     Closed(Done),
-    /// The same, of a task that nobody can adopt and that left nothing to be found: its lease is removed.
+    /// The same, of a task that nobody can adopt and that left nothing to be found: its lease is
+    /// removed.
     Removed,
-    /// Its process ends without a commit: nothing is created any more but what is under way. Its uploads may be adopted.
+    /// Its process ends without a commit: nothing is created any more but what is under way. Its
+    /// uploads may be adopted.
     Ended,
-    /// An attempt to create may still be under way, or its uploads wait for the next job: the lease is left to expire.
+    /// An attempt to create may still be under way, or its uploads wait for the next job: the lease
+    /// is left to expire.
     Open,
 }
 
@@ -60,8 +63,9 @@ impl Ending {
     }
 }
 
-/// Keeps the lease of a job: in the background of one that has threads ([`Self::open`]), or around one that is a future
-/// ([`Self::hold`]). Dropped without [`Self::end`] it renews the lease no more, and that expires.
+/// Keeps the lease of a job: in the background of one that has threads ([`Self::open`]), or around
+/// one that is a future ([`Self::hold`]). Dropped without [`Self::end`] it renews the lease no
+/// more, and that expires.
 pub struct LeaseKeeper {
     executor: Executor,
     repository: Repository,
@@ -78,7 +82,8 @@ impl std::fmt::Debug for LeaseKeeper {
 }
 
 impl LeaseKeeper {
-    /// Writes the lease of a job that starts now, and renews it in the background as often as it says.
+    /// Writes the lease of a job that starts now, and renews it in the background as often as it
+    /// says.
     ///
     /// # Errors
     /// The lease cannot be written.
@@ -87,7 +92,8 @@ impl LeaseKeeper {
         let mut kept = executor.block_on(KeptLease::open(context, job, lease))?;
         let (stop, stopped) = oneshot::channel::<()>();
         let kept = executor.spawn(async move {
-            // A renewal that is under way must not delay the end of the job. Abandoning it does no harm.
+            // A renewal that is under way must not delay the end of the job. Abandoning it does no
+            // harm.
             tokio::select! {
                 biased;
                 _ = stopped => {}
@@ -113,8 +119,9 @@ impl LeaseKeeper {
         }
     }
 
-    /// Holds a lease while `work` is done, in the task that polls it: `work` does not proceed during a renewal, so that all of it
-    /// happens in one order. `work` also says how the lease ends.
+    /// Holds a lease while `work` is done, in the task that polls it: `work` does not proceed
+    /// during a renewal, so that all of it happens in one order. `work` also says how the lease
+    /// ends.
     ///
     /// # Errors
     /// Those of `work`; else the lease cannot be written or closed.
@@ -152,8 +159,8 @@ impl KeptLease {
         Ok(Self { repository: context.repository.clone(), clock: context.clock.clone(), every, open })
     }
 
-    /// Renews the lease again and again until `work` is done. A renewal that fails does no harm: the next is soon, and expiry takes
-    /// several of them.
+    /// Renews the lease again and again until `work` is done. A renewal that fails does no harm:
+    /// the next is soon, and expiry takes several of them.
     async fn renew_during<T>(&mut self, work: impl Future<Output = T>) -> T {
         tokio::pin!(work);
         loop {

@@ -3,7 +3,7 @@
 use larder_format::container::{CONTAINER_TARGET, TAIL_GUESS};
 use larder_store::StoreStats;
 
-use super::report::Plan;
+use super::plan::Plan;
 use crate::reclaim::ReclaimPlan;
 
 /// Prices of a store, in some currency. The defaults are those of Amazon S3 Standard in its cheapest regions, in US dollars.

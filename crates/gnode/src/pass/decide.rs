@@ -3,14 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use larder_format::ids::{ByteCount, ContainerId, ContainerKind, JobId, RunId};
-use larder_format::index_manifest::ContainerList;
+use larder_format::index_manifest::{self, ContainerList, IndexedVersion, Reason};
 use larder_format::lease::{Done, JobKind, Lease, Pin};
+use larder_index::IndexSnapshot;
 use larder_store::Repository;
 use larder_store::rules::Rule;
 use larder_store::survey::{ListedContainer, ListedJob};
 
 use super::delete_candidates::Doomed;
-use super::report::{OpenUploads, WaitingSpace};
+use super::plan::Plan;
+use super::report::{Kept, OpenUploads, WaitingSpace};
+use crate::known_versions::run_ids;
 use crate::reclaim::RetentionView;
 
 /// What was seen *before* the leases were listed (steps 1 to 3): rules `SettledBeforeLeases`, `MarksBeforeLeases`,
@@ -97,6 +100,27 @@ pub(super) struct IndexNeeds {
     pub(super) trusts_rebuild: bool,
 }
 
+impl IndexNeeds {
+    /// What the index needs that a pass is based on.
+    pub(super) fn of(base: &IndexSnapshot, repository: &Repository) -> Self {
+        let (manifest, head) = (&base.manifest, &base.manifest.head);
+        let superseded = manifest.queue.iter().filter(|queued| queued.reason == Reason::Superseded);
+        let superseded = superseded.filter_map(|queued| match queued.what {
+            index_manifest::Doomed::Run(id) => Some(id),
+            _ => None,
+        });
+        Self {
+            base: base.number,
+            runs: run_ids(manifest).collect(),
+            superseded: superseded.collect(),
+            missing: head.missing.unwrap_or(0),
+            searched: head.searched.iter().flat_map(|searched| searched.ids()).copied().collect(),
+            unread: head.unread.iter().flat_map(|unread| unread.ids()).copied().collect(),
+            trusts_rebuild: head.rebuilt.is_some() && !repository.keeps(Rule::MissingStops),
+        }
+    }
+}
+
 /// Everything of one job that goes, in this order: leases from `0` on, generations down to the register, closing mark, pins, mark.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Removal {
@@ -143,6 +167,22 @@ impl Decision {
     pub(super) fn is_empty(&self) -> bool {
         let nothing_goes = self.containers.is_empty() && self.removals.is_empty() && self.superseded.is_empty();
         nothing_goes && self.runs.len() == self.superseded_runs
+    }
+
+    /// The plan with what this deletes.
+    pub(super) fn add_to(&self, plan: Plan) -> Plan {
+        let of_kind = |kind| self.containers.iter().filter(|container| container.id.kind == kind).count() as u64;
+        Plan {
+            data_containers: of_kind(ContainerKind::Data),
+            meta_containers: of_kind(ContainerKind::Meta),
+            container_bytes: ByteCount(self.containers.iter().map(|container| container.bytes).sum()),
+            versions: self.removals.values().map(|removal| removal.marks.len() as u64).sum(),
+            entries: self.removals.values().map(Removal::objects).sum::<u64>()
+                + self.superseded.len() as u64
+                + self.settings.len() as u64,
+            index_objects: (self.runs.len() + self.indexes.len() + self.index_marks.len()) as u64,
+            ..plan
+        }
     }
 }
 
@@ -423,10 +463,11 @@ impl Proposal {
     }
 
     /// Versions that are forgotten and stay all the same, each with a job that needs it.
-    pub(super) fn kept(&self) -> impl Iterator<Item = (Pin, JobId, &Lease)> {
+    pub(super) fn kept(&self) -> Vec<Kept> {
         let live = self.leases.live.iter();
         let names = live.flat_map(|(job, lease)| lease.pins.iter().map(move |pin| (*pin, *job, lease)));
-        names.filter(|(pin, ..)| self.before.marks.contains(pin) && self.retained.contains(pin))
+        let kept = names.filter(|(pin, ..)| self.before.marks.contains(pin) && self.retained.contains(pin));
+        kept.map(|(version, by, lease)| Kept { version, by, kind: lease.kind, host: lease.host.clone() }).collect()
     }
 
     /// Settled jobs that are not needed any more and of which something has the name of a closing mark: whether it is one has to
@@ -442,9 +483,12 @@ impl Proposal {
             .collect()
     }
 
-    /// Forgotten versions of closed jobs, which go now.
-    pub(super) fn going(&self, closed: &HashSet<JobId>) -> impl Iterator<Item = &Pin> {
-        self.before.marks.iter().filter(|pin| closed.contains(&pin.job))
+    /// How many forgotten versions go now without ever having been in an index: their jobs are closed.
+    pub(super) fn dropped(&self, closed: &HashSet<JobId>, indexed: &[IndexedVersion]) -> u64 {
+        let indexed: HashSet<Pin> =
+            indexed.iter().map(|version| Pin { series: version.series, job: version.job }).collect();
+        let going = self.before.marks.iter().filter(|pin| closed.contains(&pin.job));
+        going.filter(|pin| !indexed.contains(pin)).count() as u64
     }
 
     /// Jobs that are live.

@@ -1,8 +1,10 @@
-//! An index that was lost, told from one that never was, and rebuilt before anything is decided without it (`RebuiltFirst`).
+//! An index that was lost, told from one that never was, and rebuilt before anything is decided
+//! without it (`RebuiltFirst`).
 //!
-//! Only an index knows what was retired, and a delete may be under way for as long as a store likes. A pass that took a repository
-//! whose index is lost for a new one would see containers that are about to go, find nothing missing, and collect what the index led to
-//! instead. The same holds when only the newest index is lost, and the one before it is still there. So the pass does what
+//! Only an index knows what was retired, and a delete may be under way for as long as a store
+//! likes. A pass that took a repository whose index is lost for a new one would see containers that
+//! are about to go, find nothing missing, and collect what the index led to instead. The same holds
+//! when only the newest index is lost, and the one before it is still there. So the pass does what
 //! `repair index` does, which keeps all copies, and goes on from there.
 
 use larder_index::{Current, State};
@@ -55,8 +57,8 @@ pub(super) async fn begin(
     Ok(Beginning { current, rebuilt })
 }
 
-/// Whether there has been an index that is not there: its mark says so, or there is none, and a job has a register and not its lease.
-/// Only passes remove leases, and only after they published.
+/// Whether there has been an index that is not there: its mark says so, or there is none, and a job
+/// has a register and not its lease. Only passes remove leases, and only after they published.
 async fn is_lost(repository: &Repository, current: &Current) -> Result<bool, PassError> {
     match current.state {
         State::Lost { .. } => return Ok(true),

@@ -1,83 +1,16 @@
-//! What a pass means to do and what it did.
+//! What a pass did.
 
-use larder_format::ids::{ByteCount, ContainerId, ContainerKind, JobId};
+use larder_format::ids::{ByteCount, ContainerId, JobId};
 use larder_format::lease::{JobKind, Pin};
-use larder_lifecycle::arrange::{ArrangePlan, Arranged};
+use larder_lifecycle::arrange::Arranged;
 
 use super::cost::Requests;
-use super::decide::Decision;
-use crate::reclaim::{ReclaimPlan, ReclaimReport};
+use super::plan::Plan;
+use super::task::TaskReport;
+use crate::reclaim::ReclaimReport;
 
-/// What goes when the pass is carried out.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Plan {
-    /// Data containers.
-    pub data_containers: u64,
-    /// Metadata containers.
-    pub meta_containers: u64,
-    /// Bytes of all containers.
-    pub container_bytes: ByteCount,
-    /// Forgotten versions of which nothing is left then.
-    pub versions: u64,
-    /// Objects of jobs: leases, registers, marks, pins; and settings that others took the place of.
-    pub entries: u64,
-    /// Objects of the index that are not used any more.
-    pub index_objects: u64,
-    /// Versions that the index does not know yet.
-    pub versions_ingested: u64,
-    /// Containers that it does not know yet, whose tables are read.
-    pub new_containers: u64,
-    /// Jobs that were aborted, or would be.
-    pub fenced: Vec<AbortedJob>,
-    /// Containers that versions name, and that are retired because the index leads to their chunks elsewhere.
-    pub reclaimed: ReclaimPlan,
-    /// What would be arranged, as far as a dry run knows; of any other pass [`PassReport::arranged`] says what was.
-    pub arranging: ArrangePlan,
-}
-
-impl Plan {
-    /// The same with what a decision deletes.
-    pub(super) fn with(self, decision: &Decision) -> Self {
-        let of_kind = |kind| decision.containers.iter().filter(|container| container.id.kind == kind).count() as u64;
-        Self {
-            data_containers: of_kind(ContainerKind::Data),
-            meta_containers: of_kind(ContainerKind::Meta),
-            container_bytes: ByteCount(decision.containers.iter().map(|container| container.bytes).sum()),
-            versions: decision.removals.values().map(|removal| removal.marks.len() as u64).sum(),
-            entries: decision.removals.values().map(|removal| removal.objects()).sum::<u64>()
-                + decision.superseded.len() as u64
-                + decision.settings.len() as u64,
-            index_objects: (decision.runs.len() + decision.indexes.len() + decision.index_marks.len()) as u64,
-            ..self
-        }
-    }
-
-    /// Whether there is nothing to do.
-    pub fn is_empty(&self) -> bool {
-        self.deletions() == 0 && self.versions_ingested == 0 && self.arranging.is_empty()
-    }
-
-    /// Objects to be deleted.
-    pub fn deletions(&self) -> u64 {
-        self.data_containers
-            + self.meta_containers
-            + self.reclaimed.containers
-            + self.arranging.containers
-            + self.entries
-            + self.index_objects
-    }
-}
-
-/// A job that a pass aborts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AbortedJob {
-    /// Its id.
-    pub job: JobId,
-    /// Whether its lease says that its process ended. If not, it had no heartbeat for too long.
-    pub has_ended: bool,
-}
-
-/// Uploads that no snapshot needs, of a backup that has no end yet: it runs, or its process was killed.
+/// Uploads that no snapshot needs, of a backup that has no end yet: it runs, or its process was
+/// killed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenUploads {
     /// The backup.
@@ -99,7 +32,8 @@ pub struct WaitingSpace {
     pub containers: u64,
     /// Their bytes.
     pub bytes: ByteCount,
-    /// When all of it is old enough, milliseconds since the epoch by the store's clock; `u64::MAX`: the store does not say how old.
+    /// When all of it is old enough, milliseconds since the epoch by the store's clock; `u64::MAX`:
+    /// the store does not say how old.
     pub until_ms: u64,
 }
 
@@ -182,24 +116,38 @@ pub struct PassReport {
     pub reclaimed: ReclaimReport,
     /// What it arranged.
     pub arranged: Arranged,
-    /// Containers that versions need and that are gone, without an index that says where their chunks went. What no version names
-    /// is not deleted then: `repair index` may find them there.
+    /// Containers that versions need and that are gone, without an index that says where their
+    /// chunks went. What no version names is not deleted then: `repair index` may find them there.
     pub missing_containers: u64,
     /// What waits for its minimum age.
     pub waiting: WaitingSpace,
     /// What backups uploaded that run or were killed.
     pub open_uploads: Vec<OpenUploads>,
-    /// New containers that cannot be read: their chunks are not in the index, and are neither shared nor retired.
+    /// New containers that cannot be read: their chunks are not in the index, and are neither
+    /// shared nor retired.
     pub unlisted: Vec<ContainerId>,
-    /// Bytes of memory that its table of containers took, about, beside what it was allowed for other tables.
+    /// Bytes of memory that its table of containers took, about, beside what it was allowed for
+    /// other tables.
     pub table_bytes: u64,
-    /// The number of the index that was rebuilt first, from versions and containers, because it was lost.
+    /// The number of the index that was rebuilt first, from versions and containers, because it was
+    /// lost.
     pub rebuilt: Option<u64>,
-    /// Of a dry run, the requests that it took. To carry the plan out takes about as many once more, beside those of [`Requests::of`].
+    /// Of a dry run, the requests that it took. To carry the plan out takes about as many once
+    /// more, beside those of [`Requests::of`].
     pub planning: Requests,
 }
 
 impl PassReport {
+    /// Adds what tasks did.
+    pub(super) fn add_tasks(&mut self, tasks: Vec<TaskReport>) {
+        for task in tasks {
+            match task {
+                TaskReport::Reclaim(report) => self.reclaimed = report,
+                TaskReport::Arrange(report) => self.arranged = report,
+            }
+        }
+    }
+
     /// This pass and another right after it, as one.
     pub fn followed_by(mut self, next: Self) -> Self {
         let (plan, done) = (&mut self.plan, &mut self.done);
@@ -249,7 +197,8 @@ impl PassReport {
         self.missing_containers > 0 || damaged_series > 0 || !is_readable
     }
 
-    /// The same pass, which another one overtook: what it saw proves nothing. Whom it fenced stays fenced.
+    /// The same pass, which another one overtook: what it saw proves nothing. Whom it fenced stays
+    /// fenced.
     pub(super) fn lost(self) -> Self {
         let plan = Plan { fenced: self.plan.fenced, ..Plan::default() };
         let (manifests_read, table_bytes, rebuilt) = (self.manifests_read, self.table_bytes, self.rebuilt);

@@ -14,7 +14,7 @@ use larder_store::survey::{Fenced, ListedContainer, ListedJob, SeenLease};
 
 use super::decide::{Before, Leases, Proposal, Retained, Supersedes};
 use super::listing_scope::{Listing, Scope, Seen};
-use super::report::AbortedJob;
+use super::plan::AbortedJob;
 use crate::error::PassError;
 use crate::known_versions::{Contents, Ledger};
 
@@ -45,6 +45,17 @@ pub(super) struct Survey<'a> {
     pub(super) is_dry: bool,
 }
 
+/// Jobs as step 2 saw them.
+pub(super) struct SeenJobs {
+    jobs: BTreeMap<JobId, ListedJob>,
+    /// The time by the store's clock, milliseconds since the epoch.
+    now_ms: u64,
+    /// Those that were fenced, or would be.
+    pub(super) fenced: Vec<AbortedJob>,
+    /// Those that ended and whose uploads wait until this time.
+    ended: BTreeMap<JobId, u64>,
+}
+
 impl Survey<'_> {
     /// The time by the store's clock: when it made this pass's own lease, or the newest of all.
     fn store_now(&self, jobs: &BTreeMap<JobId, ListedJob>) -> u64 {
@@ -57,8 +68,8 @@ impl Survey<'_> {
         age >= self.dead_after
     }
 
-    /// Steps 2 and 3. Also gives the jobs that were fenced.
-    pub(super) async fn before_leases(&self) -> Result<(Before, Vec<AbortedJob>), PassError> {
+    /// Step 2: registers, leases, marks and pins. A job that looks dead is fenced.
+    pub(super) async fn jobs_and_marks(&self) -> Result<(Before, SeenJobs), PassError> {
         let repository = self.repository;
         let mut before = Before::default();
         let registers = repository.list_registers().await?;
@@ -117,9 +128,16 @@ impl Survey<'_> {
         }
         before.pins = repository.list_pins().await?;
         (before.indexes, before.runs) = self.index.clone();
+        Ok((before, SeenJobs { jobs, now_ms, fenced, ended }))
+    }
+
+    /// Step 3: containers, all or those that no index can know.
+    pub(super) async fn containers(&self, before: &mut Before, seen: &SeenJobs) -> Result<(), PassError> {
+        let (repository, now_ms) = (self.repository, seen.now_ms);
         let (registers, marks) = (&before.registers, &before.marks);
-        let seen = Seen { base: &self.base.manifest, number: self.number, jobs: &jobs, registers, marks };
-        let scope = Scope::of(self.listing, &seen);
+        let base = &self.base.manifest;
+        let scope = Seen { base, number: self.number, jobs: &seen.jobs, registers, marks };
+        let scope = Scope::of(self.listing, &scope);
         let mut young = HashMap::new();
         let mut note = |id: ContainerId, made_ms: u64| {
             if let Some(until_ms) = self.waits_until(made_ms, now_ms) {
@@ -135,12 +153,12 @@ impl Survey<'_> {
         };
         before.young = young;
         for container in &before.containers {
-            if let Some(until_ms) = ended.get(&container.id.job) {
+            if let Some(until_ms) = seen.ended.get(&container.id.job) {
                 before.waiting.add(container.bytes, *until_ms);
             }
         }
         (before.unknown, before.is_listed_whole) = (scope.jobs, scope.is_whole);
-        Ok((before, fenced))
+        Ok(())
     }
 
     /// The containers of jobs that may have some which the index does not know.
@@ -422,7 +440,8 @@ impl Survey<'_> {
         if settled && marks && containers && superseded {
             return Ok(());
         }
-        let (late, _) = self.before_leases().await?;
+        let (mut late, seen) = self.jobs_and_marks().await?;
+        self.containers(&mut late, &seen).await?;
         if !settled {
             before.settled = late.settled;
         }

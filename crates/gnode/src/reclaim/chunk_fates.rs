@@ -1,6 +1,6 @@
-//! Of each chunk that is listed more than once, or that nobody needs, in a container that is retired: where it is found from then
-//! on, and what changes in the tables of chunks. Of all other chunks in these containers the copy there is the only one, and a new
-//! one has to be made.
+//! Of each chunk that is listed more than once, or that nobody needs, in a container that is
+//! retired: where it is found from then on, and what changes in the tables of chunks. Of all other
+//! chunks in these containers the copy there is the only one, and a new one has to be made.
 
 use larder_format::index_tables::{ChunkPlace, CopyKey};
 use larder_format::run::{RecordLayout, ValueWidth};
@@ -9,9 +9,10 @@ use larder_store::rules::Rule;
 
 use super::copies::{Group, Marks, all, duplicates};
 use super::eligibility::Eligibility;
-use super::select::Chosen;
+use super::select::Selection;
 
-/// By container and number in it, both big-endian: 8 bytes that say what becomes of the chunk there.
+/// By container and number in it, both big-endian: 8 bytes that say what becomes of the chunk
+/// there.
 const VERDICTS: RecordLayout = RecordLayout { key_len: 8, value: ValueWidth::Fixed(8) };
 
 /// Stands in the place of a chunk number.
@@ -90,18 +91,19 @@ fn key_of(place: ChunkPlace) -> [u8; 8] {
 
 /// Decides on all of them.
 ///
-/// When some of the chosen are [put off](Chosen::put_off), and these have the highest numbers, it decides on the others what it did
-/// when all were to go: of several that have a chunk it is copied from the lowest, and what is put off is no more led to than before.
+/// When some of the selection are [put off](Selection::put_off), and these have the highest
+/// numbers, it decides on the others what it did when all were to go: of several that have a chunk it is copied
+/// from the lowest, and what is put off is no more a redirect target than before.
 pub(super) fn chunk_fates(
     pass: &IndexPass,
     draft: &Draft<'_>,
     eligibility: &Eligibility,
-    chosen: &mut Chosen,
+    selection: &mut Selection,
 ) -> Result<(ChunkFates, TableChanges), IndexError> {
-    let mut unneeded = chosen.unneeded.take();
+    let mut unneeded = selection.unneeded.take();
     let mut deciding = Deciding {
         eligibility,
-        chosen,
+        selection,
         leads_to_gone: !pass.io.repository.keeps(Rule::NotToRetired),
         chunk_fates: Sorter::new(&pass.io.repository, VERDICTS, pass.memory / 8, &pass.folder)?,
         changes: TableChanges {
@@ -116,7 +118,7 @@ pub(super) fn chunk_fates(
         None => duplicates(pass, draft, |group| deciding.decide(&group))?,
     }
     let Deciding { chunk_fates, changes, .. } = deciding;
-    chosen.unneeded = unneeded.map(Sorted::rewound);
+    selection.unneeded = unneeded.map(Sorted::rewound);
     let mut sorted = chunk_fates.finish()?;
     let has_current = sorted.advance()?;
     Ok((ChunkFates { sorted, has_current }, changes))
@@ -124,7 +126,7 @@ pub(super) fn chunk_fates(
 
 struct Deciding<'a> {
     eligibility: &'a Eligibility,
-    chosen: &'a Chosen,
+    selection: &'a Selection,
     /// Not `NotToRetired`.
     leads_to_gone: bool,
     chunk_fates: Sorter,
@@ -133,12 +135,12 @@ struct Deciding<'a> {
 
 impl Deciding<'_> {
     fn decide(&mut self, group: &Group<'_>) -> Result<(), IndexError> {
-        let (eligibility, chosen) = (self.eligibility, self.chosen);
-        let goes = |place: &ChunkPlace| chosen.containers.contains_key(&place.container);
+        let (eligibility, selection) = (self.eligibility, self.selection);
+        let goes = |place: &ChunkPlace| selection.containers.contains_key(&place.container);
         let stays = |place: &ChunkPlace| eligibility.known.contains(place.container) && !goes(place);
         let Some(first) = group.places().filter(goes).min() else { return Ok(()) };
         let entry_stays = group.entry.is_some_and(|entry| stays(&entry));
-        let is_put_off = |place: &ChunkPlace| chosen.put_off.contains(&place.container);
+        let is_put_off = |place: &ChunkPlace| selection.put_off.contains(&place.container);
         let relied_on = |place: &ChunkPlace| {
             (stays(place) || self.leads_to_gone)
                 && !is_put_off(place)
@@ -179,8 +181,8 @@ impl Deciding<'_> {
         new_entry: Option<ChunkPlace>,
         entry_stays: bool,
     ) -> Result<(), IndexError> {
-        let chosen = self.chosen;
-        let goes = |place: &ChunkPlace| chosen.containers.contains_key(&place.container);
+        let selection = self.selection;
+        let goes = |place: &ChunkPlace| selection.containers.contains_key(&place.container);
         let copy = |place: &ChunkPlace| CopyKey { chunk: group.key, container: place.container };
         for place in group.copies.iter().filter(|place| goes(place) || Some(**place) == new_entry) {
             self.changes.copies.remove(&copy(place))?;

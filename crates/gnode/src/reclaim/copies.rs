@@ -32,7 +32,8 @@ pub(crate) enum Marks<'a> {
     Unneeded(&'a mut dyn Cursor),
 }
 
-/// Goes over the chunks that are listed more than once. Costs what the table of copies and their entries cost.
+/// Goes over the chunks that are listed more than once. Costs what the table of copies and their
+/// entries cost.
 pub(crate) fn duplicates(
     pass: &IndexPass,
     draft: &Draft<'_>,

@@ -1,5 +1,6 @@
-//! Which containers may be retired, and which of them chunks may be redirected to. What the rules of `docs/concurrency.md` say of
-//! containers is decided here, from what the pass saw and what the index says.
+//! Which containers may be retired, and which of them chunks may be redirected to. What the rules
+//! of `docs/concurrency.md` say of containers is decided here, from what the pass saw and what the
+//! index says.
 
 use std::collections::HashSet;
 
@@ -15,9 +16,11 @@ use crate::lifespans::{self, is_used};
 /// What the pass saw.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RetentionView {
-    /// The versions that the index has and that are retained: not marked, in their newest generation, the only one that counts.
+    /// The versions that the index has and that are retained: not marked, in their newest
+    /// generation, the only one that counts.
     pub(crate) retained: lifespans::Numbers,
-    /// Of those the newest of each series, and those on which running backups and compactions build. They need no index.
+    /// Of those the newest of each series, and those on which running backups and compactions
+    /// build. They need no index.
     pub(crate) spared: lifespans::Numbers,
     /// Of the versions in `retained` those of the layout `lifecycle`.
     pub(crate) arranged: lifespans::Numbers,
@@ -36,8 +39,9 @@ pub(crate) struct RetentionView {
 }
 
 impl RetentionView {
-    /// Whether a retained version uses a container that is of another layout than the container: such a container is neither
-    /// arranged nor retired (`LayoutsApart`). Arranging asks recipes of one layout, and collection chunk by chunk those of the other.
+    /// Whether a retained version uses a container that is of another layout than the container:
+    /// such a container is neither arranged nor retired (`LayoutsApart`). Arranging asks recipes of
+    /// one layout, and collection chunk by chunk those of the other.
     pub(crate) fn is_apart(&self, facts: &ContainerFacts) -> bool {
         let others = match facts.layout {
             Layout::Standard => &self.arranged,
@@ -46,7 +50,8 @@ impl RetentionView {
         is_used(facts, others)
     }
 
-    /// Whether a container could be deleted were it not for the versions that name it (`RetireSettled`, `RetireNotAdopted`).
+    /// Whether a container could be deleted were it not for the versions that name it
+    /// (`RetireSettled`, `RetireNotAdopted`).
     pub(crate) fn is_free(&self, id: &ContainerId) -> bool {
         let is_over = self.settled.contains(&id.job) || !self.leased.contains(&id.job);
         is_over && !self.adopted.contains(&id.job)
@@ -109,7 +114,7 @@ impl Candidates {
 pub(super) struct Eligibility {
     /// Those that may be retired.
     pub(super) candidates: Candidates,
-    /// Those that chunks may be led to.
+    /// Those that chunks may be redirected to.
     pub(super) redirect_targets: Numbers,
     /// Of those the ones that newest versions use, and that therefore stay longest.
     pub(super) newest_targets: Numbers,
@@ -126,16 +131,17 @@ pub(super) struct Eligibility {
 }
 
 impl Eligibility {
-    /// Reads the table of containers as the draft has it. What cannot be trusted is neither retired nor a redirect target.
+    /// Reads the table of containers as the draft has it. What cannot be trusted is neither retired
+    /// nor a redirect target.
     pub(super) fn read(
         pass: &IndexPass,
         draft: &Draft<'_>,
         rights: &RetentionView,
-        distrusted: &HashSet<ContainerId>,
+        unreadable: &HashSet<ContainerId>,
     ) -> Result<Self, IndexError> {
         let next_container = draft.manifest.head.next_container;
         let mut eligibility = Self { next_container, ..Self::default() };
-        let mut led_to = Numbers::default();
+        let mut redirected_to = Numbers::default();
         let mut unused = Vec::new();
         let table = draft.view::<Containers>(LookupOptions::default());
         for record in table.scan(0..=u64::MAX, pass.memory / 4) {
@@ -145,7 +151,7 @@ impl Eligibility {
             }
             let is_used = is_used(&facts, &rights.retained);
             if is_used {
-                facts.forwards.iter().for_each(|forward| led_to.insert(*forward));
+                facts.forwards.iter().for_each(|forward| redirected_to.insert(*forward));
             }
             if facts.state != ContainerState::Live {
                 continue;
@@ -156,7 +162,7 @@ impl Eligibility {
             }
             eligibility.data_bytes += facts.bytes;
             eligibility.data_chunks += u64::from(facts.chunks);
-            if distrusted.contains(&facts.id) {
+            if unreadable.contains(&facts.id) {
                 continue;
             }
             match is_used {
@@ -164,8 +170,9 @@ impl Eligibility {
                 false => unused.push((number, facts)),
             }
         }
-        // A redirect is a reference (`RedirectIsReference`): what was written for a container that was retired counts as used.
-        for (number, facts) in unused.into_iter().filter(|(number, _)| led_to.contains(*number)) {
+        // A redirect is a reference (`RedirectIsReference`): what was written for a container that
+        // was retired counts as used.
+        for (number, facts) in unused.into_iter().filter(|(number, _)| redirected_to.contains(*number)) {
             eligibility.place(number, &facts, rights);
         }
         Ok(eligibility)
@@ -174,7 +181,8 @@ impl Eligibility {
     /// A data container that retained versions need and that can be relied on.
     fn place(&mut self, number: u32, facts: &ContainerFacts, rights: &RetentionView) {
         let is_spared = is_used(facts, &rights.spared);
-        // `RedirectToCommitted`, `RedirectToUnmarked`: `retained` has versions that count as they are. `RebuiltKeepsCopies`.
+        // `RedirectToCommitted`, `RedirectToUnmarked`: `retained` has versions that count as they
+        // are. `RebuiltKeepsCopies`.
         if number >= rights.rebuilt {
             self.redirect_targets.insert(number);
             if is_spared {

@@ -1,8 +1,9 @@
-//! Reading what is led to, and copying what has no other copy. Changes nothing that anybody knows of: new containers belong to the
-//! pass, and count when its index does.
+//! Reading redirect targets, and copying what has no other copy. Changes nothing that anybody knows
+//! of: new containers belong to the pass, and count when its index does.
 //!
-//! Containers are read by rising numbers, so one that [moves with](ChunkFate::MovedWith) another comes after it: whatever was carried when
-//! time is up can go by itself. One container at least is, or short passes would begin again for ever.
+//! Containers are read by rising numbers, so one that [moves with](ChunkFate::MovedWith) another
+//! comes after it: whatever was evacuated when time is up can go by itself. One container at least
+//! is, or short passes would begin again for ever.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -15,17 +16,18 @@ use larder_index::{Containers, Draft, IndexPass, LookupOptions};
 use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError, damaged_container};
 
 use super::chunk_fates::{ChunkFate, ChunkFates};
-use super::select::Chosen;
+use super::select::Selection;
 use super::{ReclaimError, Work};
 
 /// Tables of containers that are read at once.
 const CONCURRENT_READS: usize = 8;
-/// Bytes of containers (uncompressed) whose chunks are gone over together: their records take a fiftieth of that.
+/// Bytes of containers (uncompressed) whose chunks are gone over together: their records take a
+/// fiftieth of that.
 const BATCH_BYTES: u64 = 256 << 20;
 
 /// Where chunks of containers that are retired are.
 #[derive(Debug, Default)]
-pub(super) struct Carried {
+pub(super) struct Evacuated {
     /// Of each container where they went.
     pub(super) forwards: BTreeMap<u32, Forwards>,
     pub(super) redirected_chunks: u64,
@@ -46,45 +48,45 @@ pub(super) struct Forwards {
 #[derive(Debug)]
 pub(super) enum Ended {
     /// Every chunk has its place.
-    Done(Carried),
+    Done(Evacuated),
     /// This container cannot be read.
-    Distrusted(ContainerId),
+    Unreadable(ContainerId),
     /// It was told to stop: these, which have the lowest numbers, have theirs.
-    Stopped(Carried),
+    Stopped(Evacuated),
 }
 
 /// Carries chunk_fates out.
-pub(super) fn carry(
+pub(super) fn evacuate(
     pass: &IndexPass,
     draft: &Draft<'_>,
     work: &Work,
-    chosen: &Chosen,
+    selection: &Selection,
     mut chunk_fates: ChunkFates,
     copier: &mut ChunkCopier,
 ) -> Result<Ended, ReclaimError> {
-    let mut carrying = Carrying { pass, draft, copier, batch: Batch::default(), carried: Carried::default() };
+    let mut evacuation = Evacuation { pass, draft, copier, batch: Batch::default(), evacuated: Evacuated::default() };
     let mut follows = BTreeSet::new();
     let repository = &pass.io.repository;
-    let reads = chosen.containers.iter().map(|(number, candidate)| async move {
+    let reads = selection.containers.iter().map(|(number, candidate)| async move {
         (*number, *candidate, repository.read_container_index(candidate.id).await)
     });
     let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
     let mut was_stopped = false;
     while let Some((number, candidate, read)) = pass.io.executor.block_on(reads.next()) {
-        if work.context.cancel.is_cancelled() && !carrying.carried.forwards.is_empty() {
+        if work.context.cancel.is_cancelled() && !evacuation.evacuated.forwards.is_empty() {
             was_stopped = true;
             break;
         }
         let index = match read {
             Ok(index) if index.chunks.len() == candidate.chunks as usize => index,
-            Ok(_) => return Ok(Ended::Distrusted(candidate.id)),
+            Ok(_) => return Ok(Ended::Unreadable(candidate.id)),
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "a container cannot be read and is not retired");
-                return Ok(Ended::Distrusted(candidate.id));
+                return Ok(Ended::Unreadable(candidate.id));
             }
             Err(error) => return Err(error.into()),
         };
-        carrying.carried.forwards.entry(number).or_default();
+        evacuation.evacuated.forwards.entry(number).or_default();
         // Of equal chunks in one container the first is listed, and speaks for the others.
         let mut met = HashSet::new();
         for (chunk, reference) in (0u32..).zip(index.chunk_refs()) {
@@ -93,30 +95,31 @@ pub(super) fn carry(
                 continue;
             }
             match fate {
-                Some(ChunkFate::Redirect(place)) => carrying.batch.led.push((number, place, reference)),
+                Some(ChunkFate::Redirect(place)) => evacuation.batch.redirected.push((number, place, reference)),
                 Some(ChunkFate::MovedWith(other)) => drop(follows.insert((number, other))),
                 Some(ChunkFate::Drop) => {}
-                None => carrying.batch.copied.push((number, reference)),
+                None => evacuation.batch.copied.push((number, reference)),
             }
         }
-        carrying.batch.bytes += candidate.bytes;
-        if carrying.batch.bytes >= BATCH_BYTES
-            && let Some(container) = carrying.flush()?
+        evacuation.batch.bytes += candidate.bytes;
+        if evacuation.batch.bytes >= BATCH_BYTES
+            && let Some(container) = evacuation.flush()?
         {
-            return Ok(Ended::Distrusted(container));
+            return Ok(Ended::Unreadable(container));
         }
     }
     drop(reads);
-    if let Some(container) = carrying.flush()? {
-        return Ok(Ended::Distrusted(container));
+    if let Some(container) = evacuation.flush()? {
+        return Ok(Ended::Unreadable(container));
     }
-    let mut carried = carrying.carried;
+    let mut evacuated = evacuation.evacuated;
     for (container, other) in follows {
-        // Which of the containers with the other's chunks it is was not kept; to keep them all is safe.
-        let own = carried.forwards.get(&other).map(|forwards| forwards.own.clone()).unwrap_or_default();
-        carried.forwards.entry(container).or_default().own.extend(own);
+        // Which of the containers with the other's chunks it is was not kept; to keep them all is
+        // safe.
+        let own = evacuated.forwards.get(&other).map(|forwards| forwards.own.clone()).unwrap_or_default();
+        evacuated.forwards.entry(container).or_default().own.extend(own);
     }
-    Ok(if was_stopped { Ended::Stopped(carried) } else { Ended::Done(carried) })
+    Ok(if was_stopped { Ended::Stopped(evacuated) } else { Ended::Done(evacuated) })
 }
 
 /// Chunks that are gone over together.
@@ -124,30 +127,30 @@ pub(super) fn carry(
 struct Batch {
     bytes: u64,
     /// Of which container, where there is another copy, and the chunk.
-    led: Vec<(u32, ChunkPlace, ChunkRef)>,
+    redirected: Vec<(u32, ChunkPlace, ChunkRef)>,
     copied: Vec<(u32, ChunkRef)>,
 }
 
-struct Carrying<'a> {
+struct Evacuation<'a> {
     pass: &'a IndexPass,
     draft: &'a Draft<'a>,
     copier: &'a mut ChunkCopier,
     batch: Batch,
-    carried: Carried,
+    evacuated: Evacuated,
 }
 
-impl Carrying<'_> {
+impl Evacuation<'_> {
     /// Reads and copies what has come together. Gives a container that cannot be read.
     fn flush(&mut self) -> Result<Option<ContainerId>, ReclaimError> {
-        let Batch { mut led, copied, .. } = std::mem::take(&mut self.batch);
-        led.sort_unstable_by_key(|(_, place, _)| *place);
-        if let Some(container) = self.check(&led)? {
+        let Batch { mut redirected, copied, .. } = std::mem::take(&mut self.batch);
+        redirected.sort_unstable_by_key(|(_, place, _)| *place);
+        if let Some(container) = self.check(&redirected)? {
             return Ok(Some(container));
         }
-        for (number, place, _) in &led {
-            self.carried.forwards.entry(*number).or_default().numbers.insert(place.container);
+        for (number, place, _) in &redirected {
+            self.evacuated.forwards.entry(*number).or_default().numbers.insert(place.container);
         }
-        self.carried.redirected_chunks += led.len() as u64;
+        self.evacuated.redirected_chunks += redirected.len() as u64;
         let references: Vec<ChunkRef> = copied.iter().map(|(_, reference)| *reference).collect();
         let copies = match self.copier.copy(&references) {
             Ok(copies) => copies,
@@ -159,28 +162,29 @@ impl Carrying<'_> {
             Err(error) => return Err(error.into()),
         };
         for ((number, _), copy) in copied.iter().zip(copies) {
-            self.carried.forwards.entry(*number).or_default().own.insert(copy.container);
-            self.carried.copied_chunks += 1;
-            self.carried.copied_bytes += u64::from(copy.size);
+            self.evacuated.forwards.entry(*number).or_default().own.insert(copy.container);
+            self.evacuated.copied_chunks += 1;
+            self.evacuated.copied_bytes += u64::from(copy.size);
         }
         Ok(None)
     }
 
-    /// Reads the copies that chunks are led to. Gives a container that does not hold what it should.
-    fn check(&self, led: &[(u32, ChunkPlace, ChunkRef)]) -> Result<Option<ContainerId>, ReclaimError> {
-        let mut numbers: Vec<u32> = led.iter().map(|(_, place, _)| place.container).collect();
+    /// Reads the copies that chunks are redirected to. Gives a container that does not hold what it
+    /// should.
+    fn check(&self, redirected: &[(u32, ChunkPlace, ChunkRef)]) -> Result<Option<ContainerId>, ReclaimError> {
+        let mut numbers: Vec<u32> = redirected.iter().map(|(_, place, _)| place.container).collect();
         numbers.dedup();
         let table = self.draft.view::<Containers>(LookupOptions::default());
         let facts = self.pass.io.executor.block_on(table.get(&numbers))?;
         let ids: HashMap<u32, ContainerId> =
             numbers.iter().zip(facts).filter_map(|(number, facts)| Some((*number, facts?.id))).collect();
         let repository = &self.pass.io.repository;
-        let reads = led.chunk_by(|(_, a, _), (_, b, _)| a.container == b.container).filter_map(|of_one| {
+        let reads = redirected.chunk_by(|(_, a, _), (_, b, _)| a.container == b.container).filter_map(|of_one| {
             let id = *ids.get(&of_one.first()?.1.container)?;
             Some(async move { (id, of_one, repository.read_container_index(id).await) })
         });
         let mut reads = futures::stream::iter(reads).buffered(CONCURRENT_READS);
-        let mut all = Vec::with_capacity(led.len());
+        let mut all = Vec::with_capacity(redirected.len());
         while let Some((id, of_one, index)) = self.pass.io.executor.block_on(reads.next()) {
             let index = match index {
                 Ok(index) => index,
@@ -199,12 +203,12 @@ impl Carrying<'_> {
     }
 }
 
-/// The chunks of a container that others are led to; `None` when one of them is another chunk.
-fn found(led: &[(u32, ChunkPlace, ChunkRef)], index: &ContainerIndex) -> Option<Vec<ChunkRef>> {
+/// The chunks of a container that others are redirected to; `None` when one of them is another chunk.
+fn found(redirected: &[(u32, ChunkPlace, ChunkRef)], index: &ContainerIndex) -> Option<Vec<ChunkRef>> {
     let there: Vec<ChunkRef> = index.chunk_refs().collect();
     let find = |(_, place, chunk): &(u32, ChunkPlace, ChunkRef)| {
         let copy = there.get(place.chunk as usize).copied();
         copy.filter(|copy| (copy.fingerprint, copy.size) == (chunk.fingerprint, chunk.size))
     };
-    led.iter().map(find).collect()
+    redirected.iter().map(find).collect()
 }

@@ -1,4 +1,5 @@
-//! Every chunk that retained versions name, sorted: all their recipes are read, each distinct segment once.
+//! Every chunk that retained versions name, sorted: all their recipes are read, each distinct
+//! segment once.
 
 use larder_format::index_tables::ChunkKey;
 use larder_format::lease::Pin;
@@ -13,9 +14,11 @@ use super::{ReclaimError, Work};
 /// Keys of chunks, and nothing with them.
 pub(super) const KEYS: RecordLayout = RecordLayout { key_len: 20, value: ValueWidth::Fixed(0) };
 
-/// The keys of all chunks that these manifests need; `None` when one of them cannot be read, so that it is not known.
+/// The keys of all chunks that these manifests need; `None` when one of them cannot be read, so
+/// that it is not known.
 ///
-/// By fingerprint, not by place: a chunk that one version has here and another there is needed, and one copy of it enough.
+/// By fingerprint, not by place: a chunk that one version has here and another there is needed, and
+/// one copy of it enough.
 pub(super) fn needed(pass: &IndexPass, work: &Work, walks: &[(Pin, u32)]) -> Result<Option<Sorted>, ReclaimError> {
     let repository = &pass.io.repository;
     let mut keys = Sorter::new(repository, KEYS, pass.memory / 2, &pass.folder)?;

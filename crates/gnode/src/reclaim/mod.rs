@@ -1,31 +1,35 @@
-//! Giving containers up: chunks that are stored twice, or that no version needs any more, leave the repository although versions
-//! that stay name the containers they lie in (SlimStore sections V-A, reverse deduplication, and VI, stale containers; exact
-//! collection).
+//! Reclaiming: chunks that are stored twice, or that no version needs any more, leave the
+//! repository although versions that stay name the containers they lie in (SlimStore sections V-A,
+//! reverse deduplication, and VI, stale containers; exact collection).
 //!
-//! Containers never change. One that no newest version uses, and of which enough is of no use, is retired as a whole: the table of
-//! chunks leads to another copy of what is needed of it, or to one that is written now. When that index is published, anybody may
-//! delete the container; readers of the versions that name it find its chunks through the index, one hop. Called by a pass, in the
+//! Containers never change. One that no newest version uses, and of which enough is of no use, is
+//! retired as a whole: the table of chunks leads to another copy of what is needed of it, or to one
+//! that is written now. When that index is published, anybody may delete the container; readers of
+//! the versions that name it find its chunks through the index, one hop. Called by a pass, in the
 //! draft of its index, after the chunks of new containers are listed.
 //!
-//! * `eligibility`: which containers may be retired, and which may be redirect targets. The rules of "What tasks that move chunks must obey"
-//!   (`docs/concurrency.md`) are kept there.
+//! * `eligibility`: which containers may be retired, and which may be redirect targets. The rules
+//!   of "What tasks that move chunks must obey" (`docs/concurrency.md`) are kept there.
 //! * `copies`: every chunk with all its copies.
 //! * `mark`: every chunk that retained versions name, for exact collection.
 //! * `select`: how much of each container is of no use, and which are worth it.
 //! * `chunk_fates`: of each chunk of a container that goes, where it is found from then on.
 //! * `evacuate`: copies are read and checked, and made.
 //! * `tables`: what changes in the index.
+//! * `exact_trigger`: when what no version needs is looked for. Pure.
 //!
 //! Invariants
-//! * A chunk that a retained version needs has, at every moment, a copy that was read and had its fingerprint, in a container that
-//!   the index keeps as long as the version.
-//! * Whatever a record of a container that was retired forwards to is there, and is none that was retired (`OneHop`).
+//! * A chunk that a retained version needs has, at every moment, a copy that was read and had its
+//!   fingerprint, in a container that the index keeps as long as the version.
+//! * Whatever a record of a container that was retired forwards to is there, and is none that was
+//!   retired (`OneHop`).
 //! * What cannot be read is neither retired nor a redirect target.
 
 mod chunk_fates;
 pub(crate) mod copies;
 mod eligibility;
 mod evacuate;
+mod exact_trigger;
 mod mark;
 mod select;
 mod tables;
@@ -45,10 +49,11 @@ use larder_store::RepositoryError;
 use larder_store::survey::ListedContainer;
 
 pub(crate) use eligibility::RetentionView;
+pub(crate) use exact_trigger::Search;
 
 use eligibility::Eligibility;
 use evacuate::Ended;
-use select::Chosen;
+use select::Selection;
 
 /// How often a pass begins again because something that it relied on cannot be read.
 const ATTEMPTS: u32 = 8;
@@ -58,7 +63,8 @@ const ATTEMPTS: u32 = 8;
 pub enum Unused {
     /// A container is retired when at least so much of it (percent of its bytes) is of no use.
     OfContainer(u8),
-    /// The worst go first, until of all containers together no more than this (percent) is of no use.
+    /// The worst go first, until of all containers together no more than this (percent) is of no
+    /// use.
     OfRepository(f64),
 }
 
@@ -104,7 +110,8 @@ pub struct ReclaimPlan {
     pub containers: u64,
     /// Their bytes, as stored.
     pub container_bytes: ByteCount,
-    /// Bytes in them, uncompressed, that are needed and have no other copy: about so many are copied.
+    /// Bytes in them, uncompressed, that are needed and have no other copy: about so many are
+    /// copied.
     pub copied_bytes: ByteCount,
     /// Bytes in all containers that are of no use, whether they go or not: about so many.
     pub unused_bytes: ByteCount,
@@ -144,10 +151,13 @@ pub struct ReclaimReport {
     pub written_bytes: ByteCount,
     /// Containers that cannot be read, and were left out of it.
     pub unreadable: Vec<ContainerId>,
-    /// Whether it was told to stop: what was carried out until then counts, and the next pass goes on.
+    /// Whether it was told to stop: what was carried out until then counts, and the next pass goes
+    /// on.
     pub was_stopped: bool,
     /// What stays of what was looked for.
     pub(crate) remains: Remains,
+    /// The number that the next data container of its pass gets.
+    pub(crate) next_number: u32,
     /// Those that are to be deleted.
     pub(crate) containers: Vec<ListedContainer>,
 }
@@ -225,91 +235,113 @@ pub(crate) struct Work {
     /// The pass, to which new containers belong.
     pub(crate) job: JobId,
     pub(crate) rights: RetentionView,
-    /// Every generation of every version that is retained, when what they need is to be found exactly.
+    /// Every generation of every version that is retained, when what they need is to be found
+    /// exactly.
     pub(crate) walks: Option<Vec<(Pin, u32)>>,
-    /// The number that the pass's next container gets.
-    pub(crate) next_number: u32,
+    /// Whether it is time for that, for notes in the next index.
+    pub(crate) search: Search,
 }
 
 /// What is worth retiring. Changes nothing.
 pub(crate) fn plan(pass: &IndexPass, draft: &Draft<'_>, work: &Work) -> Result<ReclaimPlan, ReclaimError> {
-    Ok(choose(pass, draft, work, &HashSet::new())?.0.plan)
+    Ok(select(pass, draft, work, &HashSet::new())?.0.plan)
 }
 
-fn choose(
+fn select(
     pass: &IndexPass,
     draft: &Draft<'_>,
     work: &Work,
-    distrusted: &HashSet<ContainerId>,
-) -> Result<(Chosen, Eligibility), ReclaimError> {
+    unreadable: &HashSet<ContainerId>,
+) -> Result<(Selection, Eligibility), ReclaimError> {
     if work.walks.is_none() && draft.manifest.runs_of(Table::Copies).is_empty() {
         return Ok(Default::default());
     }
-    let eligibility = Eligibility::read(pass, draft, &work.rights, distrusted)?;
+    let eligibility = Eligibility::read(pass, draft, &work.rights, unreadable)?;
     let needed = match &work.walks {
         Some(walks) => mark::needed(pass, work, walks)?,
         None => None,
     };
-    let chosen = select::choose(pass, draft, &work.options, &eligibility, needed)?;
-    Ok((chosen, eligibility))
+    let selection = select::select(pass, draft, &work.options, &eligibility, needed)?;
+    Ok((selection, eligibility))
 }
 
-/// Gives up what is worth it: copies what has to be, and changes the draft. The containers of [`ReclaimReport`] may be deleted as soon as
-/// the draft is published.
-pub(crate) fn reclaim(pass: &IndexPass, draft: &mut Draft<'_>, work: &Work) -> Result<ReclaimReport, ReclaimError> {
-    let mut distrusted = HashSet::new();
+/// Retires what is worth it: copies what has to be, and changes the draft. The containers of
+/// [`ReclaimReport`] may be deleted as soon as the draft is published.
+///
+/// The data containers that are written have numbers from `first_number` on.
+pub(crate) fn reclaim(
+    pass: &IndexPass,
+    draft: &mut Draft<'_>,
+    work: &Work,
+    first_number: u32,
+) -> Result<ReclaimReport, ReclaimError> {
+    let reclaimed = retire(pass, draft, work, first_number)?;
+    let is_searched = reclaimed.plan.is_exact && !reclaimed.was_stopped;
+    let found = is_searched.then_some(reclaimed.remains);
+    work.search.note(work.options.exact, found, &mut draft.manifest.head);
+    Ok(reclaimed)
+}
+
+fn retire(
+    pass: &IndexPass,
+    draft: &mut Draft<'_>,
+    work: &Work,
+    first_number: u32,
+) -> Result<ReclaimReport, ReclaimError> {
+    let mut unreadable = HashSet::new();
     let mut reclaimed = ReclaimReport::default();
     let mut copier = None;
     for _ in 0..ATTEMPTS {
-        let (mut chosen, eligibility) = match choose(pass, draft, work, &distrusted) {
+        let (mut selection, eligibility) = match select(pass, draft, work, &unreadable) {
             Err(ReclaimError::ChunkCopier(RewriteError::Interrupted)) => {
                 reclaimed.was_stopped = true;
                 return Ok(reclaimed);
             }
-            chosen => chosen?,
+            selection => selection?,
         };
-        (reclaimed.plan, reclaimed.remains) = (chosen.plan, chosen.remains);
-        if chosen.containers.is_empty() {
+        (reclaimed.plan, reclaimed.remains) = (selection.plan, selection.remains);
+        if selection.containers.is_empty() {
             return Ok(reclaimed);
         }
-        let (chunk_fates, mut changes) = chunk_fates::chunk_fates(pass, draft, &eligibility, &mut chosen)?;
+        let (chunk_fates, mut changes) = chunk_fates::chunk_fates(pass, draft, &eligibility, &mut selection)?;
         // One for all attempts: the names of what it writes are used once.
         let mut writing = match copier.take() {
             Some(copier) => copier,
             None => {
                 // To stop is decided between containers.
                 let context = work.context.on(&pass.io.executor).uninterrupted();
-                ChunkCopier::new(&context, work.job, work.options.compression)?.numbered_from(work.next_number)
+                ChunkCopier::new(&context, work.job, work.options.compression)?.numbered_from(first_number)
             }
         };
-        let carried = match evacuate::carry(pass, draft, work, &chosen, chunk_fates, &mut writing)? {
-            Ended::Done(carried) => carried,
-            Ended::Stopped(carried) => {
+        let evacuated = match evacuate::evacuate(pass, draft, work, &selection, chunk_fates, &mut writing)? {
+            Ended::Done(evacuated) => evacuated,
+            Ended::Stopped(evacuated) => {
                 reclaimed.was_stopped = true;
-                chosen.keep_to(|number| carried.forwards.contains_key(number));
-                chosen.plan.copied_bytes = ByteCount(carried.copied_bytes);
-                (reclaimed.plan, reclaimed.remains) = (chosen.plan, chosen.remains);
+                selection.keep_to(|number| evacuated.forwards.contains_key(number));
+                selection.plan.copied_bytes = ByteCount(evacuated.copied_bytes);
+                (reclaimed.plan, reclaimed.remains) = (selection.plan, selection.remains);
                 drop(changes);
-                changes = chunk_fates::chunk_fates(pass, draft, &eligibility, &mut chosen)?.1;
-                carried
+                changes = chunk_fates::chunk_fates(pass, draft, &eligibility, &mut selection)?.1;
+                evacuated
             }
-            Ended::Distrusted(container) => {
+            Ended::Unreadable(container) => {
                 reclaimed.unreadable.push(container);
-                distrusted.insert(container);
+                unreadable.insert(container);
                 copier = Some(writing);
                 continue;
             }
         };
-        reclaimed.redirected_chunks = carried.redirected_chunks;
-        reclaimed.copied_chunks = carried.copied_chunks;
-        reclaimed.copied_bytes = ByteCount(carried.copied_bytes);
+        reclaimed.redirected_chunks = evacuated.redirected_chunks;
+        reclaimed.copied_chunks = evacuated.copied_chunks;
+        reclaimed.copied_bytes = ByteCount(evacuated.copied_bytes);
         reclaimed.whole_bytes = ByteCount(writing.whole_bytes());
         reclaimed.dropped_chunks = changes.dropped;
+        reclaimed.next_number = writing.next_number();
         let written = writing.finish()?;
-        tables::apply(pass, draft, &chosen, &carried, &written, changes, &mut reclaimed)?;
+        tables::apply(pass, draft, &selection, &evacuated, &written, changes, &mut reclaimed)?;
         return Ok(reclaimed);
     }
-    tracing::warn!(containers = distrusted.len(), "too much cannot be read; nothing is retired");
+    tracing::warn!(containers = unreadable.len(), "too much cannot be read; nothing is retired");
     reclaimed.plan = ReclaimPlan::default();
     Ok(reclaimed)
 }

@@ -1,6 +1,7 @@
 //! How much of each container is of no use, and which of them are retired.
 //!
-//! Counted in chunks: the bytes of single chunks are in the containers, and these are read when they are retired.
+//! Counted in chunks: the bytes of single chunks are in the containers, and these are read when
+//! they are retired.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,9 +18,10 @@ const MUCH_ONE_IN: u64 = 50;
 
 /// What is retired.
 #[derive(Debug, Default)]
-pub(super) struct Chosen {
+pub(super) struct Selection {
     pub(super) containers: BTreeMap<u32, Candidate>,
-    /// Those that were to go too, until there was no time for them: they stay, and nothing is led to them.
+    /// Those that were to go too, until there was no time for them: they stay, and nothing is
+    /// redirected to them.
     pub(super) put_off: BTreeSet<u32>,
     pub(super) plan: ReclaimPlan,
     pub(super) remains: Remains,
@@ -28,13 +30,13 @@ pub(super) struct Chosen {
 }
 
 /// Chooses. `needed` has the keys of all chunks that are needed, when that is known.
-pub(super) fn choose(
+pub(super) fn select(
     pass: &IndexPass,
     draft: &Draft<'_>,
     options: &ReclaimOptions,
     eligibility: &Eligibility,
     needed: Option<Sorted>,
-) -> Result<Chosen, IndexError> {
+) -> Result<Selection, IndexError> {
     // 4 bytes a container.
     let mut unused = vec![0u32; eligibility.next_container as usize];
     let mut unneeded = None;
@@ -62,42 +64,42 @@ pub(super) fn choose(
     let mut rows: Vec<Row> = eligibility.candidates.iter().filter_map(|row| Row::of(row, &unused)).collect();
     rows.sort_by(|a, b| b.share.total_cmp(&a.share).then(a.number.cmp(&b.number)));
     let mut left: u64 = rows.iter().map(|row| row.unused_bytes).sum();
-    let mut chosen = Chosen { unneeded, ..Chosen::default() };
-    chosen.plan.is_exact = chosen.unneeded.is_some();
-    chosen.plan.unused_bytes = ByteCount(left);
+    let mut selection = Selection { unneeded, ..Selection::default() };
+    selection.plan.is_exact = selection.unneeded.is_some();
+    selection.plan.unused_bytes = ByteCount(left);
     let mut is_cut = false;
     for row in rows {
         let is_worth_it = match options.unused {
             Unused::OfContainer(percent) => row.share * 100.0 >= f64::from(percent),
             Unused::OfRepository(percent) => left as f64 * 100.0 > eligibility.data_bytes as f64 * percent,
         };
-        let copied_bytes = chosen.plan.copied_bytes.0 + (row.candidate.bytes - row.unused_bytes);
+        let copied_bytes = selection.plan.copied_bytes.0 + (row.candidate.bytes - row.unused_bytes);
         let is_too_much = options.max_rewrite.is_some_and(|most| copied_bytes > most);
         is_cut |= is_worth_it && is_too_much;
         if !is_worth_it || is_too_much {
             continue;
         }
         left -= row.unused_bytes;
-        chosen.plan.containers += 1;
-        chosen.plan.container_bytes.0 += row.candidate.object_bytes;
-        chosen.plan.copied_bytes.0 = copied_bytes;
-        chosen.containers.insert(row.number, row.candidate);
+        selection.plan.containers += 1;
+        selection.plan.container_bytes.0 += row.candidate.object_bytes;
+        selection.plan.copied_bytes.0 = copied_bytes;
+        selection.containers.insert(row.number, row.candidate);
     }
     let is_much = left_chunks > 0 && left_chunks.saturating_mul(MUCH_ONE_IN) >= eligibility.data_chunks;
-    chosen.remains = match (is_cut, is_much) {
-        (true, _) if !chosen.containers.is_empty() => Remains::Unfinished,
+    selection.remains = match (is_cut, is_much) {
+        (true, _) if !selection.containers.is_empty() => Remains::Unfinished,
         // Where nothing fits, another pass would do no better.
         (true, _) | (false, true) => Remains::Much,
         (false, false) => Remains::Few,
     };
-    Ok(chosen)
+    Ok(selection)
 }
 
-impl Chosen {
+impl Selection {
     /// Only these go.
-    pub(super) fn keep_to(&mut self, carried: impl Fn(&u32) -> bool) {
+    pub(super) fn keep_to(&mut self, evacuated: impl Fn(&u32) -> bool) {
         let (going, put_off): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            std::mem::take(&mut self.containers).into_iter().partition(|(number, _)| carried(number));
+            std::mem::take(&mut self.containers).into_iter().partition(|(number, _)| evacuated(number));
         self.put_off = put_off.into_keys().collect();
         self.plan.containers = going.len() as u64;
         self.plan.container_bytes = ByteCount(going.values().map(|candidate| candidate.object_bytes).sum());
@@ -122,7 +124,8 @@ impl Row {
     }
 }
 
-/// Counts the copies of a chunk that could go: all of one that nobody needs, all but one of any other.
+/// Counts the copies of a chunk that could go: all of one that nobody needs, all but one of any
+/// other.
 fn count(group: &Group<'_>, eligibility: &Eligibility, unused: &mut [u32]) {
     let is_candidate = |container: u32| eligibility.candidates.contains_key(&container);
     let keeper = || {

@@ -13,16 +13,16 @@ use larder_writer::ContainerTotals;
 
 use super::ReclaimReport;
 use super::chunk_fates::TableChanges;
-use super::evacuate::{Carried, Forwards};
-use super::select::Chosen;
+use super::evacuate::{Evacuated, Forwards};
+use super::select::Selection;
 use crate::ingest::{Known, ingest, merge_tables};
 
 /// Changes the draft.
 pub(super) fn apply(
     pass: &IndexPass,
     draft: &mut Draft<'_>,
-    chosen: &Chosen,
-    carried: &Carried,
+    selection: &Selection,
+    evacuated: &Evacuated,
     written: &Written,
     changes: TableChanges,
     reclaimed: &mut ReclaimReport,
@@ -30,7 +30,7 @@ pub(super) fn apply(
     let first_new = draft.manifest.head.next_container;
     let mut numbers: BTreeMap<ContainerId, u32> = BTreeMap::new();
     // Of an attempt that failed nothing is kept: containers without a record are collected.
-    let mut own: Vec<ContainerId> = carried.forwards.values().flat_map(|forwards| &forwards.own).copied().collect();
+    let mut own: Vec<ContainerId> = evacuated.forwards.values().flat_map(|forwards| &forwards.own).copied().collect();
     own.sort_unstable();
     own.dedup();
     for id in own {
@@ -42,8 +42,8 @@ pub(super) fn apply(
     draft.apply(changes.chunks)?;
     draft.apply(changes.copies)?;
     let forwards: BTreeMap<u32, Vec<u32>> =
-        carried.forwards.iter().map(|(number, forwards)| (*number, numbers_of(forwards, &numbers))).collect();
-    change_containers(pass, draft, chosen, &forwards, &numbers, written)?;
+        evacuated.forwards.iter().map(|(number, forwards)| (*number, numbers_of(forwards, &numbers))).collect();
+    change_containers(pass, draft, selection, &forwards, &numbers, written)?;
     // The copies take the places of the chunks whose containers count for nothing now.
     let known = Known::read(pass, draft, first_new)?;
     // Not those that could not be read before: they wait for the next pass.
@@ -57,7 +57,7 @@ pub(super) fn apply(
     let stored = numbers.keys().filter_map(|id| written.containers.get(id)).map(|holding| holding.object_bytes);
     reclaimed.written_bytes = ByteCount(stored.sum());
     reclaimed.containers =
-        chosen.containers.values().map(|gone| ListedContainer { id: gone.id, bytes: gone.object_bytes }).collect();
+        selection.containers.values().map(|gone| ListedContainer { id: gone.id, bytes: gone.object_bytes }).collect();
     let statistics = &mut draft.manifest.head.statistics;
     statistics.chunks_moved += reclaimed.redirected_chunks + reclaimed.copied_chunks;
     statistics.containers_written += reclaimed.written;
@@ -71,12 +71,13 @@ fn numbers_of(forwards: &Forwards, own: &BTreeMap<ContainerId, u32>) -> Vec<u32>
     numbers.into_iter().collect()
 }
 
-/// Records of containers that were retired stay, as long as versions name them (`LaterReferencesInherit`), and say where to;
-/// records that led to them lead on to the same (`OneHop`).
+/// Records of containers that were retired stay, as long as versions name them
+/// (`LaterReferencesInherit`), and say where to; records that forwarded to them forward to the same
+/// (`OneHop`).
 fn change_containers(
     pass: &IndexPass,
     draft: &mut Draft<'_>,
-    chosen: &Chosen,
+    selection: &Selection,
     forwards: &BTreeMap<u32, Vec<u32>>,
     own: &BTreeMap<ContainerId, u32>,
     written: &Written,
@@ -85,9 +86,9 @@ fn change_containers(
     let table = draft.view::<Containers>(LookupOptions::default());
     for record in table.scan(0..=u64::MAX, pass.memory / 4) {
         let (number, Some(mut facts)) = record? else { continue };
-        let goes = chosen.containers.contains_key(&number);
+        let goes = selection.containers.contains_key(&number);
         let led_on = pass.io.repository.keeps(Rule::OneHop)
-            && facts.forwards.iter().any(|forward| chosen.containers.contains_key(forward));
+            && facts.forwards.iter().any(|forward| selection.containers.contains_key(forward));
         if !goes && !led_on {
             continue;
         }

@@ -204,8 +204,13 @@ pub struct Work {
 }
 
 /// Arranges what is to be arranged, and changes the draft. The containers of [`Arranged`] may be deleted as soon as the draft is
-/// published.
-pub fn arrange(pass: &IndexPass, draft: &mut Draft<'_>, work: &Work) -> Result<Arranged, ArrangeError> {
+/// published. The data containers that are written have numbers from `first_number` on.
+pub fn arrange(
+    pass: &IndexPass,
+    draft: &mut Draft<'_>,
+    work: &Work,
+    first_number: u32,
+) -> Result<Arranged, ArrangeError> {
     let mut arranged = Arranged::default();
     let mut copier = None;
     let mut settling = BTreeMap::new();
@@ -214,7 +219,7 @@ pub fn arrange(pass: &IndexPass, draft: &mut Draft<'_>, work: &Work) -> Result<A
             arranged.was_stopped = true;
             break;
         }
-        if let Some(settled) = arrange_series(pass, draft, work, series, &mut copier, &mut arranged)? {
+        if let Some(settled) = arrange_series(pass, draft, work, series, first_number, &mut copier, &mut arranged)? {
             settling.insert(series.series, settled);
         }
     }
@@ -245,6 +250,7 @@ fn arrange_series(
     draft: &mut Draft<'_>,
     work: &Work,
     unarranged: &Unarranged,
+    first_number: u32,
     copier: &mut Option<ChunkCopier>,
     arranged: &mut Arranged,
 ) -> Result<Option<Series>, ArrangeError> {
@@ -289,7 +295,8 @@ fn arrange_series(
             None => {
                 // To stop is decided between extents.
                 let context = work.context.on(&pass.io.executor).uninterrupted();
-                copier.insert(ChunkCopier::new(&context, work.job, work.options.compression)?)
+                let new = ChunkCopier::new(&context, work.job, work.options.compression)?;
+                copier.insert(new.numbered_from(first_number))
             }
         };
         match evacuate::carry(pass, draft, work, &series, &chosen, writing, arranged)? {

@@ -1,31 +1,37 @@
 //! When a pass looks for what no version needs, chunk by chunk. Pure.
 //!
-//! That reads all recipes, so it is done when many versions were forgotten since the last time. What then lies in containers that newest
-//! versions use stays, and when that is much, there is more to come: compaction makes newest versions leave containers of which they
-//! use little, and others take their places. So it is looked for once more when versions were taken in since; once, or a
-//! repository in which something is always left would have all recipes read by every pass.
+//! That reads all recipes, so it is done when many versions were forgotten since the last time.
+//! What then lies in containers that newest versions use stays, and when that is much, there is
+//! more to come: compaction makes newest versions leave containers of which they use little, and
+//! others take their places. So it is looked for once more when versions were taken in since; once,
+//! or a repository in which something is always left would have all recipes read by every pass.
 
 use larder_format::index_manifest::IndexHead;
 
-use crate::reclaim::{Exact, Remains};
+use super::{Exact, Remains};
 
 /// What no version needs is looked for when one in so many was forgotten since the last time.
 const ONE_IN: u64 = 4;
 
 /// What says whether it is time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Search {
+pub(crate) struct Search {
     /// Versions that were dropped since the last time.
-    pub(super) dropped: u64,
+    pub(crate) dropped: u64,
     /// The number that the next version had when much was left.
-    pub(super) left: Option<u32>,
+    pub(crate) left: Option<u32>,
     /// Versions that there are.
-    pub(super) versions: u64,
+    pub(crate) versions: u64,
     /// The number that the next version gets.
-    pub(super) next_version: u32,
+    pub(crate) next_version: u32,
 }
 
 impl Search {
+    /// Notes for the next index that nothing was looked for.
+    pub(crate) fn keep(&self, head: &mut IndexHead) {
+        self.note(Exact::Never, None, head);
+    }
+
     fn is_worth_it(&self) -> bool {
         self.dropped > 0 && self.dropped.saturating_mul(ONE_IN) >= self.versions
     }
@@ -35,7 +41,7 @@ impl Search {
     }
 
     /// Whether it is looked for now.
-    pub(super) fn is_wanted(&self, exact: Exact) -> bool {
+    pub(crate) fn is_wanted(&self, exact: Exact) -> bool {
         match exact {
             Exact::Never => false,
             Exact::WhenWorth => self.is_due(),
@@ -43,7 +49,8 @@ impl Search {
         }
     }
 
-    /// Notes for the next index. `found` is what was left of what was looked for; `None` when nothing was.
+    /// Notes for the next index. `found` is what was left of what was looked for; `None` when
+    /// nothing was.
     pub(super) fn note(&self, exact: Exact, found: Option<Remains>, head: &mut IndexHead) {
         let dropped = Some(self.dropped).filter(|dropped| *dropped > 0);
         (head.dropped, head.left) = match found {
