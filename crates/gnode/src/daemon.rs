@@ -1,8 +1,9 @@
 //! Rounds of [`maintenance`](crate::maintenance) as long as the process runs.
 //!
-//! The daemon polls the marks and generations of versions. `schedule` decides from these and from the time whether a round is due:
-//! after something was added or forgotten, after a failed or unfinished round, and now and then. A failure never ends the daemon,
-//! because the store may come back and damage may be repaired.
+//! The daemon polls the marks and generations of versions. `schedule` decides from these and from
+//! the time whether a round is due: after something was added or forgotten, after a failed or
+//! unfinished round, and now and then. A failure never ends the daemon, because the store may come
+//! back and damage may be repaired.
 
 mod schedule;
 
@@ -30,7 +31,7 @@ pub struct DaemonOptions {
 
 /// Runs until the context is cancelled. Blocks.
 ///
-/// `on_round` is told of every round, and of every failure to look at the repository.
+/// `on_round` gets the result of every round, and every failure to look at the repository.
 ///
 /// # Errors
 ///
@@ -56,7 +57,8 @@ pub fn run<E>(
                         }
                     }
                     Err(_) if context.cancel.is_cancelled() => break,
-                    // The generations that it created before it failed are not told. It is repeated in any case.
+                    // A failed round does not report the generations that it created. They must not
+                    // ask for the next one.
                     Err(_) => {
                         let after = look().unwrap_or(before);
                         schedule.left(context.clock.now_ms(), after);

@@ -1,6 +1,7 @@
 //! The G-node: everything that runs offline and makes room.
 //!
-//! * [`maintenance`]: one round of all tasks, with retries and limits. [`daemon`]: rounds as long as the process runs.
+//! * [`maintenance`]: one round of all tasks, with retries and limits.
+//! * [`daemon`]: rounds as long as the process runs.
 //! * [`index_check`]: whether the index agrees with containers and versions.
 //! * [`defragment`]: newest versions rewritten, so that they are read fast.
 //! * [`forget`]: marks versions that a policy does not keep.

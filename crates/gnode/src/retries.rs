@@ -1,9 +1,11 @@
-//! Retries of work that of several tasks at once only one can finish: a pass and a rebuild publish the next number of the index.
+//! Retries of work that loses against another task. A pass and a rebuild publish the next number of
+//! the index, and only one of several concurrent tasks can.
 
 /// How often such work is tried at most.
 pub(crate) const ATTEMPTS: u32 = 5;
 
-/// Repeats an attempt as long as another task is faster, at most [`ATTEMPTS`] times in all. Returns the result of the last one.
+/// Repeats an attempt as long as another task is faster, at most [`ATTEMPTS`] times in all. Returns
+/// the result of the last one.
 pub(crate) async fn until_won<T>(mut attempt: impl AsyncFnMut() -> T, is_lost: impl Fn(&T) -> bool) -> T {
     let mut attempts = 1;
     loop {

@@ -1,4 +1,5 @@
-//! `larder optimize`, and the pass of `larder forget --prune`: shows what `larder_gnode::maintenance` did.
+//! `larder optimize`, and the pass of `larder forget --prune`: shows what
+//! `larder_gnode::maintenance` did.
 
 mod arrange;
 mod defragment;

@@ -1,4 +1,5 @@
-//! When a daemon runs a round: for what others did, for what the last round left, and now and then. Pure.
+//! When a daemon runs a round: for what others did, for what the last round left, and now and then.
+//! Pure.
 //!
 //! Times are milliseconds since the epoch.
 
@@ -7,16 +8,18 @@ use std::time::Duration;
 
 use larder_format::lease::Pin;
 
-/// After a failed or unfinished round the next one waits no longer than this, however many failed before it: the store may be back.
+/// After a failed or unfinished round the next one waits no longer than this, however many failed
+/// before it: the store may be back.
 const RETRY_MAX: Duration = Duration::from_secs(300);
 
-/// Marks and generations of versions, as they were listed. What is in it and was not before is work for a round. Only rounds and
-/// repairs take anything out of it.
+/// Marks and generations of versions, as they were listed. New ones are work for a round. Only
+/// rounds and repairs remove any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     /// Versions that are marked forgotten.
     pub(super) marks: BTreeSet<Pin>,
-    /// Generations of versions: the first one exists when a version was added, others when it was rewritten.
+    /// Generations of versions: the first one exists when a version was added, others when it was
+    /// rewritten.
     pub(super) generations: BTreeSet<(Pin, u32)>,
 }
 
@@ -53,22 +56,23 @@ impl Schedule {
         Self { every, least: poll.min(RETRY_MAX), last_ms: None, wait: Duration::ZERO, left: 0, known: Seen::default() }
     }
 
-    /// Whether it is time for a round. A clock that was set back makes it so, because how long the last one is ago is not known.
+    /// Whether it is time for a round. It is if the clock was set back, because the age of the last
+    /// round is then unknown.
     pub(super) fn is_due(&self, now_ms: u64, seen: &Seen) -> bool {
         let passed = |last_ms: u64| now_ms.checked_sub(last_ms).map(Duration::from_millis);
         let is_time = self.last_ms.and_then(passed).is_none_or(|passed| passed >= self.wait);
         is_time || seen.has_more_than(&self.known)
     }
 
-    /// A round did all there was to do. Known is what was seen before it started, and what it created itself. Anything else came from
-    /// others, perhaps too late for this round.
+    /// A round did all there was to do. `known` is what was seen before it started and what it
+    /// created itself. Everything else came from others, perhaps too late for this round.
     pub(super) fn done(&mut self, now_ms: u64, known: Seen) {
         self.known = known;
         (self.last_ms, self.left, self.wait) = (Some(now_ms), 0, self.every);
     }
 
-    /// A round failed or left something. It is repeated when there is more than there was then, or after a wait, which doubles each
-    /// time.
+    /// A round failed or left something. It is repeated when there is more than there was then, or
+    /// after a wait, which doubles each time.
     pub(super) fn left(&mut self, now_ms: u64, known: Seen) {
         self.known = known;
         let wait = self.least.saturating_mul(1 << self.left.min(16));
@@ -122,7 +126,8 @@ mod tests {
     fn changes_by_others_ask_for_a_round_and_own_changes_do_not() {
         let mut schedule = Schedule::new(HOUR, SECOND);
         schedule.done(START_MS, seen(&[1], &[(1, 0), (2, 0), (3, 0)]).and([(pin(3), 1)]));
-        // It deleted the forgotten version and its mark, rewrote another one, and deleted that one's old generation.
+        // It deleted the forgotten version and its mark, rewrote another one, and deleted that
+        // one's old generation.
         for after in [seen(&[], &[(2, 0), (3, 0), (3, 1)]), seen(&[], &[(2, 0), (3, 1)])] {
             assert!(!schedule.is_due(START_MS, &after));
         }

@@ -36,11 +36,11 @@ impl NotRewritten {
     }
 }
 
-/// What was rewritten and shared, or would be by a round that is not dry.
+/// Newest versions that were rewritten, or would be without `dry_run`.
 #[derive(Debug, Default)]
 pub struct DefragmentReport {
     /// Versions that were rewritten.
-    pub snapshots: u64,
+    pub versions: u64,
     /// Containers that these versions do not use any more.
     pub containers: u64,
     /// Bytes that were copied, uncompressed.
@@ -71,14 +71,15 @@ impl DefragmentReport {
 
     /// Whether no version was rewritten.
     pub fn is_empty(&self) -> bool {
-        self.snapshots == 0
+        self.versions == 0
     }
 }
 
 /// See the module header.
 pub(super) struct Defragmentation<'a> {
     context: &'a JobContext,
-    /// The same, remembering runs of the index, for plans. What is copied or shared is read from the store.
+    /// The same, remembering runs of the index, for plans. What is copied or shared is read from
+    /// the store.
     looking: &'a JobContext,
     options: &'a MaintenanceOptions,
     defragment: DefragmentOptions,
@@ -103,7 +104,7 @@ impl<'a> Defragmentation<'a> {
     pub(super) fn run(&mut self) -> Result<bool, DefragmentError> {
         let mut has_done = false;
         loop {
-            let before = self.report.snapshots;
+            let before = self.report.versions;
             if self.must_stop() {
                 return Ok(has_done);
             }
@@ -116,10 +117,10 @@ impl<'a> Defragmentation<'a> {
                 let must_stop = self.must_stop();
                 self.report.has_left |= must_stop;
                 if must_stop || !self.rewrite(&mut defragmenter, plan) {
-                    return Ok(has_done || self.report.snapshots > before);
+                    return Ok(has_done || self.report.versions > before);
                 }
             }
-            let is_done = self.report.snapshots > before;
+            let is_done = self.report.versions > before;
             has_done |= is_done;
             // Duplicates that memory could not hold are found when the others are gone.
             if self.options.pass.dry_run || !is_done || !plans.has_more {
@@ -134,7 +135,7 @@ impl<'a> Defragmentation<'a> {
         must_stop
     }
 
-    /// Tells once of each version.
+    /// Remembers and reports a version, once.
     fn failed(&mut self, id: JobId, why: NotRewritten) {
         self.report.failed.entry(id).or_insert_with(|| {
             (self.on_not_rewritten)(id, &why);
@@ -181,7 +182,7 @@ impl<'a> Defragmentation<'a> {
                 }
             }
         }
-        report.snapshots += 1;
+        report.versions += 1;
         report.containers += plan.containers.len() as u64;
         report.bytes += bytes;
         report.stored_bytes += stored_bytes;

@@ -1,16 +1,22 @@
 //! One round of maintenance: all tasks in their order, with retries, one time limit and one budget.
 //!
-//! 1. Defragmentation rewrites newest versions. It is first, so that the pass deletes what they leave.
+//! 1. Defragmentation rewrites newest versions. It is first, so that the pass deletes what they
+//!    leave.
 //! 2. A pass indexes, collects, reclaims and arranges. If another pass is faster, it starts again.
-//! 3. If the pass indexed or deleted something, both run once more: duplicates between series show only in the new index.
+//! 3. If the pass indexed or deleted something, both run once more: duplicates between series show
+//!    only in the new index.
 //!
-//! A round has one deadline. No task and no attempt starts after it, and the next round continues. What one task copied counts
-//! for the budget of the next. A version that cannot be rewritten is told and left as it is.
+//! A round has one deadline. No task and no attempt starts after it, and the next round continues.
+//! A round also has one budget: bytes that one task copied are not left for the next. A version
+//! that cannot be rewritten is reported and left as it is.
 //!
-//! Changes nothing by itself: [`defragment`](crate::defragment) and [`pass`](crate::pass) keep the rules of `docs/concurrency.md`.
+//! This module changes no object itself: [`defragment`](crate::defragment) and
+//! [`pass`](crate::pass) keep the rules of `docs/concurrency.md`.
 //!
-//! * `options`: which tasks, and how. `deadline`: the time that is left. `defragmentation`: step 1. `report`: what was done, and how
-//!   a round ended.
+//! * `options`: which tasks run, and how.
+//! * `deadline`: the time that is left.
+//! * `defragmentation`: step 1.
+//! * `report`: the result of a round, and how it ended.
 
 mod deadline;
 mod defragmentation;
@@ -36,7 +42,7 @@ pub use defragmentation::{DefragmentReport, NotRewritten};
 pub use options::{MaintenanceOptions, Task};
 pub use report::{Ended, MaintenanceReport};
 
-/// Is told at once of every version that is not rewritten, and why.
+/// Called at once for every version that is not rewritten, with the reason.
 pub type OnNotRewritten<'a> = &'a dyn Fn(JobId, &NotRewritten);
 
 /// A round that did not come to its end.
@@ -64,8 +70,8 @@ impl MaintenanceError {
 ///
 /// # Errors
 ///
-/// The repository or the index failed, something is damaged that stops every pass, or the round was interrupted. What it did before
-/// stays done.
+/// The repository or the index failed, damage stops every pass, or the round was interrupted. What
+/// it did before stays done.
 pub fn run(
     context: &JobContext,
     options: &MaintenanceOptions,

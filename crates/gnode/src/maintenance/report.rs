@@ -1,4 +1,4 @@
-//! What a round did, and how it ended.
+//! The result of a round, and how it ended.
 
 use std::time::Duration;
 
@@ -30,7 +30,8 @@ pub struct MaintenanceReport {
 pub enum Ended {
     /// All is done, or as much as time and budget allow.
     Done,
-    /// Some objects could not be deleted, or some versions not be rewritten. The next round tries again.
+    /// Some objects could not be deleted, or some versions not be rewritten. The next round tries
+    /// again.
     Incomplete,
     /// Other passes were faster every time.
     Lost,
@@ -51,7 +52,10 @@ impl MaintenanceReport {
         self.is_unfinished() || self.pass.outcome == Outcome::Lost
     }
 
-    /// How the round ended, which was asked to stop or not. A limit that is used up was asked for; damage must not look like success.
+    /// How the round ended. `is_cancelled`: it was asked to stop.
+    ///
+    /// A limit that is used up is no failure, because the caller set it. Damage must not look like
+    /// success.
     pub fn ended(&self, is_cancelled: bool) -> Ended {
         if is_cancelled && self.is_unfinished() {
             return Ended::Interrupted;

@@ -1,4 +1,5 @@
-//! The index beside a check of versions and containers: each damage is reported once, and only the index's own count against it.
+//! Compares the index after a check of versions and containers. Damage is reported once: what the
+//! check has reported does not count as an error of the index.
 
 use larder_format::names;
 use larder_index::IndexError;
@@ -37,7 +38,8 @@ impl IndexState {
     }
 }
 
-/// Compares the newest index after a check of everything, and adds to its damages those that only the index shows.
+/// Compares the newest index after a check of everything, and adds to its damages those that only
+/// the index shows.
 ///
 /// # Errors
 ///
@@ -58,8 +60,8 @@ pub async fn prove_after(context: &JobContext, report: &mut CheckReport) -> Resu
 
 /// Moves findings about other objects than the index to the damages, or leaves them out.
 ///
-/// The check has named what versions need and cannot be read, with the versions. The next pass deletes what they do not need. Neither
-/// makes the index wrong.
+/// The check has named the unreadable objects that versions need. The next pass deletes those that
+/// no version needs. Neither makes the index wrong.
 fn merge(agreement: &mut IndexCheck, damages: &mut Vec<Damage>) {
     let found = agreement.disagreements.len();
     let lost = agreement.disagreements.extract_if(.., |found| matches!(found, IndexFinding::ManifestLost { .. }));
@@ -82,7 +84,8 @@ fn lost_manifest(found: IndexFinding) -> Option<Damage> {
     Some(Damage { object: name, why, affected: vec![version] })
 }
 
-/// The damaged object that kept the index from being read, and what is wrong with it; `None`: the error is no damage.
+/// The damaged object that kept the index from being read, and what is wrong with it; `None`: the
+/// error is no damage.
 fn damage_of(error: &PassError) -> Option<(String, String)> {
     match error {
         PassError::Index(error) if error.is_damage() => Some(match error {

@@ -60,7 +60,8 @@ fn run<E>(scene: &Scene, mut on_round: impl FnMut(&Set, &Cancel, Round) -> Resul
 #[test]
 fn rounds_run_at_first_and_for_changes_by_others_and_not_for_its_own() {
     let scene = Scene::new();
-    // Duplicates: the first round rewrites one of them, which adds a generation and deletes another.
+    // Duplicates: the first round rewrites one of them, which adds a generation and deletes
+    // another.
     for (series, own) in [("a", 10), ("b", 20)] {
         scene.alone(series, &[("common", 1, 300_000), ("own", own, 60_000)]);
     }
@@ -68,7 +69,7 @@ fn rounds_run_at_first_and_for_changes_by_others_and_not_for_its_own() {
     let mut rounds = Vec::new();
     run(&scene, |_, cancel, round| {
         let round = round.unwrap();
-        rounds.push((round.defragmented.snapshots, round.pass.plan.versions));
+        rounds.push((round.defragmented.versions, round.pass.plan.versions));
         match rounds.len() {
             1 => scene.forget(forgotten),
             _ => cancel_after(cancel, A_WHILE),

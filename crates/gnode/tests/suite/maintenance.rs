@@ -1,4 +1,5 @@
-//! One round of maintenance: the order of its tasks, a pass that loses, its time limit and its budget.
+//! One round of maintenance: the order of its tasks, a pass that loses, its time limit and its
+//! budget.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::cell::RefCell;
@@ -43,7 +44,8 @@ fn maintain(context: &JobContext, options: &MaintenanceOptions) -> MaintenanceRe
     maintain_with(context, options, |id| panic!("{id} was not rewritten")).unwrap()
 }
 
-/// Two series that do not know of each other and have five files in common. Each has one file of its own.
+/// Two series that do not know of each other and have five files in common. Each has one file of
+/// its own.
 fn two_series() -> Scene {
     let scene = Scene::new();
     for (series, own) in [("a", 10), ("b", 20)] {
@@ -71,7 +73,7 @@ fn the_pass_deletes_what_defragmentation_left_in_the_same_round() {
     let scene = two_indexed_series();
     let contents = scene.contents();
     let report = maintain(&scene.context(), &only([Task::Defragment, Task::Collect]));
-    assert_eq!((report.defragmented.snapshots, report.defragmented.shared_bytes), (1, 5 * FILE));
+    assert_eq!((report.defragmented.versions, report.defragmented.shared_bytes), (1, 5 * FILE));
     assert!(report.pass.done.containers > 0, "{report:?}");
     assert_eq!(report.ended(false), Ended::Done);
     assert_eq!(unused_containers(&scene), 0);
@@ -83,22 +85,22 @@ fn duplicates_that_only_the_new_index_shows_are_removed_in_the_same_round() {
     let scene = two_series();
     let contents = scene.contents();
     let report = maintain(&scene.context(), &only([]));
-    assert_eq!((report.defragmented.snapshots, report.defragmented.shared_bytes), (1, 5 * FILE));
+    assert_eq!((report.defragmented.versions, report.defragmented.shared_bytes), (1, 5 * FILE));
     assert_eq!(report.pass.plan.versions_ingested, 3, "both versions, and the new generation");
     assert!(matches!(report.pass.outcome, Outcome::Published(_)) && report.pass.done.containers > 0, "{report:?}");
     assert_eq!(unused_containers(&scene), 0);
     assert!(scene.contents() == contents);
     let again = maintain(&scene.context(), &only([]));
-    assert_eq!((again.pass.outcome, again.defragmented.snapshots), (Outcome::Nothing, 0));
+    assert_eq!((again.pass.outcome, again.defragmented.versions), (Outcome::Nothing, 0));
 }
 
 #[test]
 fn only_the_tasks_that_are_wanted_are_done() {
     let scene = two_indexed_series();
     let collected = maintain(&scene.context(), &only([Task::Collect]));
-    assert_eq!((collected.defragmented.snapshots, collected.pass.outcome), (0, Outcome::Nothing));
+    assert_eq!((collected.defragmented.versions, collected.pass.outcome), (0, Outcome::Nothing));
     let defragmented = maintain(&scene.context(), &only([Task::Defragment]));
-    assert_eq!((defragmented.defragmented.snapshots, defragmented.pass.outcome), (1, Outcome::Nothing));
+    assert_eq!((defragmented.defragmented.versions, defragmented.pass.outcome), (1, Outcome::Nothing));
     assert!(unused_containers(&scene) > 0, "no pass ran");
 }
 
@@ -109,12 +111,13 @@ fn a_dry_run_tells_both_and_changes_nothing() {
     let mut options = only([]);
     options.pass.dry_run = true;
     let report = maintain(&scene.context(), &options);
-    assert_eq!((report.defragmented.snapshots, report.pass.outcome), (1, Outcome::Planned));
+    assert_eq!((report.defragmented.versions, report.pass.outcome), (1, Outcome::Planned));
     assert!(report.planning.reads > 0);
     assert_eq!(scene.runtime.block_on(scene.memory.paths()), before);
 }
 
-/// A store in front of the scene's, at which something happens before the first object below a folder is created.
+/// A store in front of the scene's, at which something happens before the first object below a
+/// folder is created.
 fn before_any_below(
     scene: &Scene,
     folder: &'static str,
@@ -174,7 +177,7 @@ fn no_task_starts_when_the_one_before_it_has_used_up_the_time() {
     let context = JobContext { clock: Arc::new(clock.clone()), ..scene.context_at(between) };
     let limited = |most| MaintenanceOptions { max_duration: Some(Duration::from_secs(most)), ..only([]) };
     let report = maintain(&context, &limited(60));
-    assert_eq!((report.defragmented.snapshots, report.pass.outcome), (1, Outcome::Stopped));
+    assert_eq!((report.defragmented.versions, report.pass.outcome), (1, Outcome::Stopped));
     assert_eq!(report.elapsed, Duration::from_secs(60));
     assert!(report.is_unfinished() && unused_containers(&scene) > 0);
     // Each round has all of its time.
@@ -188,7 +191,7 @@ fn nothing_is_copied_beyond_the_budget() {
     let scene = two_indexed_series();
     let rewritten = |max_rewrite| {
         let report = maintain(&scene.context(), &MaintenanceOptions { max_rewrite, ..only([Task::Defragment]) });
-        (report.defragmented.snapshots, report.defragmented.bytes)
+        (report.defragmented.versions, report.defragmented.bytes)
     };
     assert_eq!(rewritten(Some(FILE - 1)), (0, 0));
     assert_eq!(rewritten(Some(FILE)), (1, FILE));

@@ -10,7 +10,7 @@ use crate::sizes;
 
 pub(super) fn json(report: &DefragmentReport, prices: &Prices) -> Value {
     json!({
-        "snapshots": report.snapshots,
+        "snapshots": report.versions,
         "containers": report.containers,
         "bytes": report.bytes,
         "stored_bytes": report.stored_bytes,
@@ -31,7 +31,7 @@ pub(super) fn print(report: &DefragmentReport, is_planned: bool, out: &Output, p
     if report.is_empty() {
         return Ok(());
     }
-    let (snapshots, bytes) = (sizes::count(report.snapshots, "snapshot"), sizes::show(report.bytes));
+    let (snapshots, bytes) = (sizes::count(report.versions, "snapshot"), sizes::show(report.bytes));
     let containers = sizes::count(report.containers, "container");
     let shared = sizes::show(report.shared_bytes);
     match is_planned {
@@ -47,7 +47,7 @@ pub(super) fn print(report: &DefragmentReport, is_planned: bool, out: &Output, p
         false => {
             let stored = sizes::show(report.stored_bytes);
             let copied = format!("rewrote {bytes} ({stored} stored)");
-            let span = if report.snapshots == 1 { "spans" } else { "span" };
+            let span = if report.versions == 1 { "spans" } else { "span" };
             match report.shared_bytes {
                 0 => out.info(format!("{copied}: {snapshots} now {span} {containers} fewer")),
                 _ => out
