@@ -23,14 +23,14 @@ pub(super) fn exclusive(
     newest: &[Newest],
     uses: &Uses,
 ) -> Result<Option<HashSet<ContainerId>>, RepositoryError> {
-    let (repository, runtime) = (&context.repository, &context.runtime);
-    let catalog = runtime.block_on(repository.catalog())?;
+    let (repository, executor) = (&context.repository, &context.executor);
+    let catalog = executor.block_on(repository.catalog())?;
     let is_newest = |version: &&Version| newest.iter().any(|newest| newest.version.id() == version.id());
     let others = catalog.versions.iter().filter(|version| !is_newest(version));
     let mut exclusive: HashSet<ContainerId> = uses.containers().collect();
     let mut manifests =
         futures::stream::iter(others.map(|version| repository.manifest(version))).buffered(MANIFESTS_AHEAD);
-    while let Some(manifest) = runtime.block_on(manifests.next()) {
+    while let Some(manifest) = executor.block_on(manifests.next()) {
         match manifest {
             Ok(manifest) => {
                 let used: HashSet<_> = manifest.containers.iter().map(|usage| usage.container).collect();
