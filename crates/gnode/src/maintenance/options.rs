@@ -35,8 +35,8 @@ pub struct MaintenanceOptions {
     /// Bytes that may be copied, uncompressed; `None`: no limit. Counts for the whole round,
     /// instead of what `pass` says.
     pub max_rewrite: Option<u64>,
-    /// Percent of the data that may stay unused; `None`: containers go by the defaults. Counts for the whole round, instead of what
-    /// `defragment` and `pass` say.
+    /// Percent of the data that may stay unused; `None`: containers go by the defaults. Counts for
+    /// the whole round, instead of what `defragment` and `pass` say.
     pub max_unused: Option<f64>,
     /// How newest versions are rewritten.
     pub defragment: DefragmentOptions,
