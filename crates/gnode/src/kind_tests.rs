@@ -8,6 +8,7 @@ use larder_store::RepositoryError;
 use larder_testkit::assert_kinds;
 
 use crate::defragment::DefragmentError;
+use crate::maintenance::MaintenanceError;
 use crate::pass::PassError;
 use crate::reclaim::ReclaimError;
 
@@ -37,6 +38,11 @@ fn every_error_has_its_kind() {
         DefragmentError::Index(_) => DefragmentError::Index(index()), ErrorKind::LostRace;
         DefragmentError::ChunkCopier(_) =>
             DefragmentError::ChunkCopier(RewriteError::NoThreads), ErrorKind::Resource;
+    });
+    assert_kinds!(MaintenanceError {
+        MaintenanceError::Defragment(_) =>
+            MaintenanceError::Defragment(DefragmentError::Index(index())), ErrorKind::LostRace;
+        MaintenanceError::Pass(_) => MaintenanceError::Pass(PassError::LostIndex), ErrorKind::Damaged;
     });
     assert_kinds!(ReclaimError {
         ReclaimError::Index(_) => ReclaimError::Index(index()), ErrorKind::LostRace;

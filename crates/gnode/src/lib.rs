@@ -1,5 +1,7 @@
 //! The G-node: everything that runs offline and makes room.
 //!
+//! * [`maintenance`]: one round of all tasks, with retries and limits.
+//! * [`daemon`]: rounds as long as the process runs.
 //! * [`index_check`]: whether the index agrees with containers and versions.
 //! * [`defragment`]: newest versions rewritten, so that they are read fast.
 //! * [`forget`]: marks versions that a policy does not keep.
@@ -17,6 +19,7 @@
 //! Any number of L-nodes and G-nodes may work on one repository at once; `docs/concurrency.md` says why that is safe.
 //! Above: `cli`. Below: `lifecycle`, `rewrite`, `reader`, `writer`, `job`, `index`, `store`, `format`.
 
+pub mod daemon;
 pub mod defragment;
 mod error;
 pub mod exclusive_bytes;
@@ -27,9 +30,11 @@ pub mod ingest;
 mod kind_tests;
 mod known_versions;
 mod lifespans;
+pub mod maintenance;
 pub mod pass;
 pub mod proof;
 pub mod reclaim;
 pub mod repair;
 pub mod retention;
+mod retries;
 mod tables;

@@ -4,8 +4,12 @@
 //! and deleted what the older one still names. Takes no lease: it reads no contents, and what goes away while it looks is told apart
 //! from what is wrong by that second look.
 //!
+//! `after_check`: how the result goes with that of a check of versions and containers.
+//!
 //! Costs a read for every manifest and every container's tables, a sort of all chunks (on disk beyond the memory of a pass) and some 200
 //! bytes of memory a container.
+
+mod after_check;
 
 use larder_format::ids::JobId;
 use larder_index::{Current, IndexPass, PassRuns};
@@ -14,6 +18,8 @@ use larder_job::JobContext;
 use crate::error::PassError;
 use crate::index_check::{IndexCheck, index_check_watched};
 use crate::tables::{IndexWork, Limits, MEMORY_DEFAULT, index_pass};
+
+pub use after_check::{IndexState, prove_after};
 
 /// How often a newer index is looked at instead.
 const ATTEMPTS: u32 = 8;

@@ -32,6 +32,7 @@ use larder_store::{Repository, RepositoryError};
 use crate::error::{PassError, stop_if_asked};
 use crate::index_check::{IndexCheck, index_check};
 use crate::known_versions::{Contents, Ledger};
+use crate::retries::until_won;
 use crate::tables::{IndexWork, Limits, MEMORY_DEFAULT, copying, index_pass};
 use crate::tables::{WithChunks, discard, with_chunks};
 
@@ -64,6 +65,40 @@ pub struct Rebuilt {
     pub unreadable_versions: Vec<(JobId, RepositoryError)>,
     /// Containers that could not be read, or that versions need and that are gone.
     pub unreadable_containers: Vec<(ContainerId, RepositoryError)>,
+}
+
+/// How a rebuild ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RebuildEnded {
+    /// The index is there, and has everything.
+    Done,
+    /// The index is there. Something could not be read, or chunks are lost.
+    Damage,
+    /// Passes were faster every time. Nothing was changed.
+    Lost,
+}
+
+impl Rebuilt {
+    /// How the rebuild ended.
+    pub fn ended(&self) -> RebuildEnded {
+        let is_whole =
+            self.lost_chunks == 0 && self.unreadable_versions.is_empty() && self.unreadable_containers.is_empty();
+        match (self.number, is_whole) {
+            (None, _) => RebuildEnded::Lost,
+            (Some(_), true) => RebuildEnded::Done,
+            (Some(_), false) => RebuildEnded::Damage,
+        }
+    }
+}
+
+/// Rebuilds the index and publishes it. If a pass is faster, it starts again, a few times.
+///
+/// # Errors
+///
+/// The repository or the index failed, or the rebuild was interrupted. Nothing was published then.
+pub async fn rebuild_until_won(context: &JobContext) -> Result<Rebuilt, PassError> {
+    let is_lost = |result: &Result<Rebuilt, _>| matches!(result, Ok(rebuilt) if rebuilt.number.is_none());
+    until_won(async || rebuild(context).await, is_lost).await
 }
 
 /// Makes the index again and publishes it.
@@ -299,4 +334,21 @@ pub async fn compare(context: &JobContext) -> Result<(u64, IndexCheck), PassErro
         Ok::<_, IndexError>((index.number, index_check(&pass, &index)?))
     };
     work.run(compared).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rebuild_ends_as_lost_or_with_damage_or_well() {
+        let ended = |rebuilt: Rebuilt| rebuilt.ended();
+        assert_eq!(ended(Rebuilt::default()), RebuildEnded::Lost);
+        let published = || Rebuilt { number: Some(3), ..Rebuilt::default() };
+        assert_eq!(ended(published()), RebuildEnded::Done);
+        assert_eq!(ended(Rebuilt { lost_chunks: 1, ..published() }), RebuildEnded::Damage);
+        let unreadable_versions = vec![(JobId([1; 16]), RepositoryError::NoKeys)];
+        assert_eq!(ended(Rebuilt { unreadable_versions, ..published() }), RebuildEnded::Damage);
+        assert_eq!(ended(Rebuilt { lost_chunks: 1, ..Rebuilt::default() }), RebuildEnded::Lost);
+    }
 }

@@ -29,7 +29,7 @@ pub(crate) use keys::{KeyArgs, KeyCommand, NewKey, NewPassword};
 pub(crate) use look::{
     CheckArgs, DiffArgs, DumpArgs, DumpFormat, FilterArgs, FindArgs, GroupBy, LsArgs, SnapshotsArgs, StatsArgs, StatsBy,
 };
-pub(crate) use optimize::{GnodeArgs, OptimizeArgs, PassArgs, TaskName};
+pub(crate) use optimize::{GnodeArgs, OptimizeArgs, PassArgs};
 pub(crate) use repair::{ReadDataArgs, RepairArgs, RepairCommand, RepairDataArgs, RepairSnapshotsArgs};
 pub(crate) use restore::{OverwriteName, RestoreArgs};
 pub(crate) use series::{ConvertArgs, LayoutArgs, SeriesArgs, SeriesCommand, SetSeriesArgs, WhichSeries};

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use larder_gnode::defragment::DefragmentOptions;
+use larder_gnode::maintenance::{MaintenanceOptions, Task};
 use larder_gnode::pass::cost::Prices;
 use larder_gnode::pass::{Listing, PassOptions};
-use larder_gnode::reclaim::{Exact, ReclaimOptions, Unused};
+use larder_gnode::reclaim::ReclaimOptions;
 use larder_lifecycle::arrange::ArrangeOptions;
 
 use super::Global;
@@ -108,59 +109,40 @@ pub(crate) struct GnodeArgs {
 }
 
 impl PassArgs {
-    /// Whether a task is to be done.
-    pub(crate) fn wants(&self, task: TaskName) -> bool {
-        self.task.is_empty() || self.task.contains(&task)
-    }
-
-    /// How a pass is made after so many bytes were copied for other tasks.
-    pub(crate) fn options(&self, global: &Global, copied: u64) -> PassOptions {
-        let defaults = PassOptions::default();
-        PassOptions {
+    /// What is said of a round of maintenance.
+    pub(crate) fn options(&self, global: &Global, dry_run: bool) -> MaintenanceOptions {
+        let (defaults, compression) = (PassOptions::default(), global.compression());
+        let pass = PassOptions {
+            dry_run,
             dead_after: self.dead_after,
             min_age: self.min_age,
-            max_duration: self.max_duration,
             memory: global.table_memory(),
             listing: if self.list_all { Listing::Whole } else { Listing::Auto },
-            reclaim: self.reclaim(global, copied),
-            arrange: self.arrange(global),
+            reclaim: Some(ReclaimOptions { compression, ..ReclaimOptions::default() }),
+            arrange: Some(ArrangeOptions { compression, ..ArrangeOptions::default() }),
             threads: global.threads.unwrap_or(defaults.threads),
             ..defaults
-        }
-    }
-
-    /// How newest snapshots are rewritten.
-    pub(crate) fn compaction(&self, global: &Global) -> DefragmentOptions {
-        DefragmentOptions {
-            compression: global.compression(),
-            unused_percent: self.max_unused,
-            ..DefragmentOptions::default()
-        }
-    }
-
-    /// How series in the layout lifecycle are arranged, if they are.
-    fn arrange(&self, global: &Global) -> Option<ArrangeOptions> {
-        let (all, compression) = (self.task.contains(&TaskName::Arrange), global.compression());
-        self.wants(TaskName::Arrange).then(|| ArrangeOptions { all, compression, ..ArrangeOptions::default() })
-    }
-
-    /// What a pass may retire once other tasks have copied this many bytes.
-    fn reclaim(&self, global: &Global, copied: u64) -> Option<ReclaimOptions> {
-        let exact = match (self.task.is_empty(), self.task.contains(&TaskName::Exact)) {
-            // Which chunks are unused, only the recipes say.
-            (true, _) if self.max_unused.is_some() => Exact::Always,
-            (true, _) => Exact::WhenWorth,
-            (false, true) => Exact::Always,
-            (false, false) if self.task.contains(&TaskName::Dedup) => Exact::Never,
-            (false, false) => return None,
         };
-        let defaults = ReclaimOptions::default();
-        Some(ReclaimOptions {
-            unused: self.max_unused.map_or(defaults.unused, Unused::OfRepository),
-            exact,
-            max_rewrite: self.max_rewrite.map(|most| most.saturating_sub(copied)),
-            compression: global.compression(),
-        })
+        MaintenanceOptions {
+            tasks: self.task.iter().map(|task| Task::from(*task)).collect(),
+            max_duration: self.max_duration,
+            max_rewrite: self.max_rewrite,
+            max_unused: self.max_unused,
+            defragment: DefragmentOptions { compression, ..DefragmentOptions::default() },
+            pass,
+        }
+    }
+}
+
+impl From<TaskName> for Task {
+    fn from(task: TaskName) -> Self {
+        match task {
+            TaskName::Defragment => Self::Defragment,
+            TaskName::Collect => Self::Collect,
+            TaskName::Dedup => Self::Dedup,
+            TaskName::Exact => Self::Exact,
+            TaskName::Arrange => Self::Arrange,
+        }
     }
 }
 
@@ -177,30 +159,30 @@ mod tests {
     use clap::Parser;
     use larder_format::compress::Compression;
 
-    /// What a person says about all verbs holds for passes as for backups.
+    /// Global options apply to maintenance as they do to backups.
     #[test]
-    fn passes_compress_and_compute_as_all_verbs_do() {
+    fn all_tasks_compress_and_compute_as_all_verbs_do() {
         let options = |args: &[&str]| {
             let cli = Cli::try_parse_from([&["larder"], args].concat()).expect("a command line");
-            let Command::Optimize(OptimizeArgs { pass, .. }) = cli.command else { panic!("another verb") };
-            (pass.options(&cli.global, 0), pass.compaction(&cli.global))
+            let Command::Optimize(OptimizeArgs { pass, dry_run }) = cli.command else { panic!("another verb") };
+            pass.options(&cli.global, dry_run)
         };
-        let (said, compaction) = options(&["optimize", "--compression", "max", "--threads", "3"]);
+        let said = options(&["optimize", "--compression", "max", "--threads", "3", "--dry-run"]);
+        assert!(said.pass.dry_run && said.pass.threads.get() == 3);
         let compressions = [
-            compaction.compression,
-            said.reclaim.expect("wanted").compression,
-            said.arrange.expect("wanted").compression,
+            said.defragment.compression,
+            said.pass.reclaim.expect("wanted").compression,
+            said.pass.arrange.expect("wanted").compression,
         ];
         assert_eq!(compressions, [Compression::Zstd(19); 3]);
-        assert_eq!(said.threads.get(), 3);
-        let (said, compaction) = options(&["optimize"]);
-        assert_eq!((said.threads, compaction), (PassOptions::default().threads, DefragmentOptions::default()));
-        assert_eq!(said.reclaim.expect("wanted"), ReclaimOptions::default());
-        let (said, _) = options(&["optimize", "--task", "exact", "--max-rewrite", "10K", "--compression", "off"]);
-        let expected =
-            ReclaimOptions { exact: Exact::Always, compression: Compression::Off, ..ReclaimOptions::default() };
-        assert_eq!(said.reclaim.expect("wanted"), ReclaimOptions { max_rewrite: Some(10 << 10), ..expected });
-        assert_eq!(said.arrange, None);
+        let (said, defaults) = (options(&["optimize"]), MaintenanceOptions::default());
+        assert_eq!((said.pass.dry_run, said.pass.threads), (false, defaults.pass.threads));
+        assert_eq!((said.defragment, said.tasks), (defaults.defragment, defaults.tasks));
+        assert_eq!((said.pass.reclaim, said.pass.arrange), (defaults.pass.reclaim, defaults.pass.arrange));
+        let limits = ["--max-rewrite", "10K", "--max-duration", "5s", "--max-unused", "5%"];
+        let said = options(&[&["optimize", "--task", "exact,defragment"], &limits[..]].concat());
+        assert_eq!((said.tasks, said.max_unused), ([Task::Defragment, Task::Exact].into(), Some(5.0)));
+        assert_eq!((said.max_rewrite, said.max_duration), (Some(10 << 10), Some(Duration::from_secs(5))));
     }
 
     #[test]

@@ -1,15 +1,13 @@
 //! `larder check`: prints what `larder_rewrite::check` found, and what to do about it.
 
 use larder_format::names;
-use larder_gnode::index_check::IndexFinding;
 use larder_gnode::pass::PassError;
-use larder_gnode::proof::{Proof, prove};
-use larder_index::IndexError;
+use larder_gnode::proof::{IndexState, Proof, prove_after};
 use larder_job::JobContext;
-use larder_rewrite::check::{AffectedVersion, Damage, ReadData};
+use larder_rewrite::check::{AffectedVersion, CheckError, Damage, ReadData};
 use larder_rewrite::{CheckOptions, CheckReport, check};
+use larder_store::StoreStats;
 use larder_store::catalog::Version;
-use larder_store::{RepositoryError, StoreStats};
 use serde_json::{Map, Value, json};
 
 use crate::app::{App, config_words};
@@ -43,7 +41,7 @@ pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
     let mut report = check(&context, &options)?;
     let index = match is_everything && !args.no_index {
         true => prove_index(app, &context, &mut report)?,
-        false => Index::Skipped,
+        false => IndexState::Skipped,
     };
     if let Some(problem) = opened.repository.config_problem() {
         let why = format!("{}; a copy in a key is used, and `larder repair config` restores it", config_words(problem));
@@ -61,87 +59,26 @@ pub(super) fn run(app: &App, args: &CheckArgs) -> Result<Exit, Failure> {
     Ok(if report.damages.is_empty() && index.disagreements() == 0 { Exit::Done } else { Exit::Damage })
 }
 
-/// What became of the comparison with the index.
-enum Index {
-    /// It was not asked for.
-    Skipped,
-    /// It cannot be read, which is among the damages.
-    Unreadable,
-    /// It was compared.
-    Proved(Proof),
-}
-
-impl Index {
-    fn disagreements(&self) -> u64 {
-        match self {
-            Self::Proved(proof) => proof.agreement.count,
-            Self::Skipped | Self::Unreadable => 0,
-        }
-    }
-
-    /// Whether making it again would help.
-    fn wants_repair(&self) -> bool {
-        matches!(self, Self::Unreadable) || self.disagreements() > 0
-    }
-
-    fn json(&self) -> Value {
-        let Self::Proved(Proof { number, agreement }) = self else { return Value::Null };
-        let problems: Vec<_> = agreement.disagreements.iter().map(ToString::to_string).collect();
-        json!({
-            "number": number,
-            "snapshots": agreement.versions,
-            "snapshots_not_in_index": agreement.not_ingested,
-            "containers": agreement.containers,
-            "chunks": agreement.chunks,
-            "disagreements": agreement.count,
-            "problems": problems,
-        })
+/// Compares the index with what is there.
+fn prove_index(app: &App, context: &JobContext, report: &mut CheckReport) -> Result<IndexState, Failure> {
+    match app.block_on(prove_after(context, report)) {
+        Err(PassError::Interrupted) => Err(CheckError::Interrupted.into()),
+        result => Ok(result?),
     }
 }
 
-/// Compares the index with what is there. One that cannot be read is damage like any other.
-fn prove_index(app: &App, context: &JobContext, report: &mut CheckReport) -> Result<Index, Failure> {
-    match app.block_on(prove(context)) {
-        Ok(mut proof) => {
-            // What snapshots need and cannot be read was named by the check, with who needs it; what they do not need goes with the
-            // next pass. The index is none the worse for either.
-            let agreement = &mut proof.agreement;
-            let lost =
-                agreement.disagreements.extract_if(.., |found| matches!(found, IndexFinding::ManifestLost { .. }));
-            let lost: Vec<_> = lost.collect();
-            agreement.count = agreement.count.saturating_sub(lost.len() as u64);
-            report.damages.extend(lost.into_iter().filter_map(lost_manifest));
-            let is_named = |name: &str| report.damages.iter().any(|damage| damage.object == name);
-            let is_of_index = |found: &IndexFinding| match found {
-                // Moved chunks may lie in what no snapshot names, so that nobody has asked for it so far.
-                IndexFinding::ContainerUnreadable { container, needed_by, .. } => {
-                    !needed_by.is_empty() && !is_named(container)
-                }
-                _ => true,
-            };
-            let found = agreement.disagreements.len();
-            agreement.disagreements.retain(is_of_index);
-            agreement.count = agreement.count.saturating_sub((found - agreement.disagreements.len()) as u64);
-            Ok(Index::Proved(proof))
-        }
-        Err(PassError::Interrupted) => Err(larder_rewrite::check::CheckError::Interrupted.into()),
-        Err(error) => {
-            let damaged = match &error {
-                PassError::Index(error) if error.is_damage() => match error {
-                    IndexError::Repository(source) | IndexError::NewestUnreadable { source } => Some(object_of(source)),
-                    IndexError::NewestLost { number } => {
-                        Some((names::index(*number), "it is missing, and its mark says that it counts".to_owned()))
-                    }
-                    error => Some(("index".to_owned(), error.to_string())),
-                },
-                PassError::Repository(error) if error.is_damage() => Some(object_of(error)),
-                _ => None,
-            };
-            let Some((object, why)) = damaged else { return Err(error.into()) };
-            report.damages.push(Damage { object, why, affected: Vec::new() });
-            Ok(Index::Unreadable)
-        }
-    }
+fn index_json(index: &IndexState) -> Value {
+    let IndexState::Compared(Proof { number, agreement }) = index else { return Value::Null };
+    let problems: Vec<_> = agreement.disagreements.iter().map(ToString::to_string).collect();
+    json!({
+        "number": number,
+        "snapshots": agreement.versions,
+        "snapshots_not_in_index": agreement.not_ingested,
+        "containers": agreement.containers,
+        "chunks": agreement.chunks,
+        "disagreements": agreement.count,
+        "problems": problems,
+    })
 }
 
 /// Adds what listings could not examine, unless reading it has told already.
@@ -154,26 +91,6 @@ fn add_unlisted(app: &App, report: &mut CheckReport) {
     }
 }
 
-/// A version of which only the index knows any more.
-fn lost_manifest(found: IndexFinding) -> Option<Damage> {
-    let IndexFinding::ManifestLost { version, name } = found else { return None };
-    let version = AffectedVersion { id: version.job, series: String::new(), files: Vec::new(), files_count: 0 };
-    Some(Damage {
-        object: name,
-        why: "it is missing, and nobody has forgotten the snapshot".to_owned(),
-        affected: vec![version],
-    })
-}
-
-/// The object that an error is about, and what is wrong with it.
-fn object_of(error: &RepositoryError) -> (String, String) {
-    match error {
-        RepositoryError::Damaged { name, source } => (name.clone(), source.to_string()),
-        RepositoryError::Store(error) => (error.name.clone(), error.kind.to_string()),
-        other => ("index".to_owned(), other.to_string()),
-    }
-}
-
 fn is_unfiltered(args: &CheckArgs) -> bool {
     let filter = &args.filter;
     filter.host.is_empty() && filter.tag.is_empty() && filter.path.is_empty() && filter.series.is_empty()
@@ -182,7 +99,7 @@ fn is_unfiltered(args: &CheckArgs) -> bool {
 /// Everything there is to say at the end.
 struct Ended<'a> {
     report: &'a CheckReport,
-    index: &'a Index,
+    index: &'a IndexState,
     known: &'a [Version],
     read_data: ReadData,
     meter: &'a Meter,
@@ -203,7 +120,7 @@ impl Ended<'_> {
         let containers: Vec<_> =
             containers.filter(|name| larder_format::names::parse_container(name).is_some()).collect();
         put("broken_packs", json!(containers));
-        put("suggest_repair_index", json!(self.index.wants_repair()));
+        put("suggest_repair_index", json!(self.index.wants_rebuild()));
         put("suggest_prune", json!(false));
         put("versions", json!(report.versions));
         put("containers", json!(report.containers));
@@ -214,7 +131,7 @@ impl Ended<'_> {
         put("total_duration", json!(self.meter.elapsed().as_secs_f64()));
         let forgotten: Vec<_> = report.forgotten.iter().map(ToString::to_string).collect();
         put("forgotten", json!(forgotten));
-        put("index", self.index.json());
+        put("index", index_json(self.index));
         put("damages", json!(report.damages.iter().map(damage_json).collect::<Vec<_>>()));
         summary::put_requests(&mut object, &self.requests);
         out.json(&object)
@@ -262,7 +179,7 @@ impl Ended<'_> {
     }
 
     fn print_index(&self, out: &Output) -> Result<(), Failure> {
-        let Index::Proved(Proof { number, agreement }) = self.index else { return Ok(()) };
+        let IndexState::Compared(Proof { number, agreement }) = self.index else { return Ok(()) };
         for disagreement in agreement.disagreements.iter().take(DISAGREEMENTS_SHOWN) {
             out.line(format!("INDEX    {}", safe(&disagreement.to_string())))?;
         }
@@ -311,7 +228,7 @@ impl Ended<'_> {
         if [names::JOBS, names::VERSIONS, names::FORGOTTEN].into_iter().any(harmless) {
             advice.push(ADVICE_HARMLESS);
         }
-        if self.index.wants_repair() {
+        if self.index.wants_rebuild() {
             advice.push(ADVICE_INDEX);
         }
         advice

@@ -2,6 +2,7 @@
 
 use larder_format::ErrorKind;
 use larder_gnode::defragment::DefragmentError;
+use larder_gnode::maintenance::MaintenanceError;
 use larder_gnode::pass::PassError;
 use larder_index::IndexError;
 use larder_lifecycle::convert_layout::ConvertError;
@@ -93,6 +94,15 @@ impl From<DefragmentError> for Failure {
             DefragmentError::Repository(error) => error.into(),
             DefragmentError::Index(error) => error.into(),
             DefragmentError::ChunkCopier(error) => error.into(),
+        }
+    }
+}
+
+impl From<MaintenanceError> for Failure {
+    fn from(error: MaintenanceError) -> Self {
+        match error {
+            MaintenanceError::Defragment(error) => error.into(),
+            MaintenanceError::Pass(error) => error.into(),
         }
     }
 }

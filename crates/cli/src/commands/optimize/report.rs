@@ -1,70 +1,38 @@
-//! A pass that was made: what is said of it, and how the command ends.
+//! What is said of a round of maintenance.
 
-use std::time::Duration;
-
-use larder_format::lease::{JobKind, Pin};
+use larder_format::lease::JobKind;
+use larder_gnode::maintenance::{MaintenanceOptions, MaintenanceReport};
 use larder_gnode::pass::cost::{Requests, saved_monthly};
 use larder_gnode::pass::{AbortedJob, Kept, OpenUploads, Outcome, PassReport};
-use larder_store::StoreStats;
 use serde_json::{Map, Value, json};
 
-use super::defragment::DefragmentReport;
-use super::{arrange, reclaim};
+use super::{arrange, defragment, reclaim};
 use crate::args::PassArgs;
-use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Output, safe, summary};
 use crate::{sizes, time};
 
-/// A pass that was made.
-pub(in crate::commands) struct Made {
-    pub(in crate::commands) report: PassReport,
-    pub(super) compacted: DefragmentReport,
-    pub(super) elapsed: Duration,
-    /// Bytes of memory for the tables of the index.
-    pub(super) table_memory: u64,
-    /// What a dry run took to find everything out.
-    pub(super) planning: Requests,
-    pub(super) requests: StoreStats,
-    /// Whether the store keeps what is deleted.
-    pub(super) keeps_versions: bool,
+/// A round of maintenance and the options that shape what is said of it.
+pub(super) struct Shown<'a> {
+    pub(super) report: &'a MaintenanceReport,
+    pub(super) options: &'a MaintenanceOptions,
+    pub(super) args: &'a PassArgs,
 }
 
-impl Made {
-    /// Whether something is left that another pass can do.
-    pub(in crate::commands) fn is_unfinished(&self) -> bool {
-        self.report.is_unfinished || self.compacted.was_stopped
-    }
-
-    /// Gives out the generations that it made.
-    pub(in crate::commands) fn take_generations(&mut self) -> Vec<(Pin, u32)> {
-        std::mem::take(&mut self.compacted.generations)
-    }
-
-    /// How the command ends. Time or a budget that is used up was asked for; what is lost or damaged must not end as if all were well.
-    pub(in crate::commands) fn exit(&self, is_cancelled: bool) -> Exit {
-        let has_damage = self.report.found_damage() || self.compacted.found_damage();
-        match self.report.outcome {
-            _ if is_cancelled && self.is_unfinished() => Exit::Interrupted,
-            _ if has_damage => Exit::Damage,
-            Outcome::Lost => Exit::Busy,
-            _ if self.compacted.failures() > 0 || !self.report.undeleted.is_empty() => Exit::Partly,
-            _ => Exit::Done,
-        }
-    }
-
+impl Shown<'_> {
     /// Says what was planned and done.
-    pub(in crate::commands) fn show(&self, out: &Output, args: &PassArgs) -> Result<(), Failure> {
-        if out.is_json() { out.json_now(&self.json(args)) } else { self.print(out, args) }
+    pub(super) fn show(&self, out: &Output) -> Result<(), Failure> {
+        if out.is_json() { out.json_now(&self.json()) } else { self.print(out) }
     }
 
-    fn json(&self, args: &PassArgs) -> Map<String, Value> {
-        let PassReport { outcome, plan, done, kept, live_jobs, manifests_read, .. } = &self.report;
-        let prices = args.prices.unwrap_or_default();
+    fn json(&self) -> Map<String, Value> {
+        let MaintenanceReport { pass, defragmented, planning, .. } = self.report;
+        let PassReport { outcome, plan, done, kept, live_jobs, manifests_read, .. } = pass;
+        let prices = self.args.prices.unwrap_or_default();
         let requests = Requests::of(plan);
         let (outcome, index) = match outcome {
             Outcome::Planned => ("planned", None),
-            Outcome::Nothing if self.compacted.was_stopped && self.compacted.is_empty() => ("stopped", None),
+            Outcome::Nothing if defragmented.was_stopped && defragmented.is_empty() => ("stopped", None),
             Outcome::Nothing => ("nothing_to_do", None),
             Outcome::Published(number) => ("done", Some(number)),
             Outcome::Lost => ("lost", None),
@@ -91,8 +59,8 @@ impl Made {
                 "new_containers": plan.new_containers,
                 "requests": requests.count(),
                 "cost": requests.price(&prices),
-                "planning_requests": self.planning.count(),
-                "planning_cost": self.planning.price(&prices),
+                "planning_requests": planning.count(),
+                "planning_cost": planning.price(&prices),
                 "saved_monthly": saved_monthly(plan, &prices),
             }),
         );
@@ -104,35 +72,38 @@ impl Made {
                 "entries": done.entries,
             }),
         );
-        let undeleted = self.report.undeleted.iter();
-        put("keeps_versions", json!(self.keeps_versions));
+        let undeleted = pass.undeleted.iter();
+        put("keeps_versions", json!(self.report.keeps_versions));
         put("undeleted", undeleted.map(|object| json!({ "object": object.name, "error": object.why })).collect());
-        put("reclaimed", reclaim::json(&self.report));
-        put("arranged", arrange::json(&self.report));
-        put("missing_containers", json!(self.report.missing_containers));
-        let waiting = self.report.waiting;
+        put("reclaimed", reclaim::json(pass));
+        put("arranged", arrange::json(pass));
+        put("missing_containers", json!(pass.missing_containers));
+        let waiting = pass.waiting;
         let until_ms = Some(waiting.until_ms).filter(|until_ms| waiting.containers > 0 && *until_ms < u64::MAX);
         put("waiting", json!({ "containers": waiting.containers, "bytes": waiting.bytes.0, "until_ms": until_ms }));
-        put("open_uploads", self.report.open_uploads.iter().map(open_json).collect());
-        put("unlisted_containers", json!(reclaim::names(&self.report.unlisted)));
-        put("index_rebuilt", json!(self.report.rebuilt));
-        put("table_bytes", json!(self.report.table_bytes));
-        put("defragmented", self.compacted.json(&prices));
-        put("unfinished", json!(self.is_unfinished()));
+        put("open_uploads", pass.open_uploads.iter().map(open_json).collect());
+        put("unlisted_containers", json!(reclaim::names(&pass.unlisted)));
+        put("index_rebuilt", json!(pass.rebuilt));
+        put("table_bytes", json!(pass.table_bytes));
+        put("defragmented", defragment::json(defragmented, &prices));
+        put("unfinished", json!(self.report.is_unfinished()));
         put("kept", json!(kept.iter().map(kept_json).collect::<Vec<_>>()));
         put("live_jobs", json!(live_jobs));
         put("manifests_read", json!(manifests_read));
-        put("total_duration", json!(self.elapsed.as_secs_f64()));
-        summary::put_requests(&mut object, &self.requests);
+        put("total_duration", json!(self.report.elapsed.as_secs_f64()));
+        summary::put_requests(&mut object, &self.report.requests);
         object
     }
 
-    fn print(&self, out: &Output, args: &PassArgs) -> Result<(), Failure> {
-        let PassReport { outcome, plan, done, .. } = &self.report;
-        if *outcome == Outcome::Stopped && self.compacted.is_empty() {
+    fn print(&self, out: &Output) -> Result<(), Failure> {
+        let MaintenanceReport { pass, defragmented, planning, .. } = self.report;
+        let PassReport { outcome, plan, done, .. } = pass;
+        if *outcome == Outcome::Stopped && defragmented.is_empty() {
             return out.info("stopped before a decision: nothing was deleted; the next pass continues");
         }
-        self.compacted.print(out, &args.prices.unwrap_or_default())?;
+        let args = self.args;
+        let prices = args.prices.unwrap_or_default();
+        defragment::print(defragmented, self.options.pass.dry_run, out, &prices)?;
         for AbortedJob { job, has_ended } in &plan.fenced {
             let what = if *outcome == Outcome::Planned { "would abort" } else { "aborted" };
             let why = match has_ended {
@@ -141,30 +112,30 @@ impl Made {
             };
             out.info(format!("{what} job {}: {why}", job.short()))?;
         }
-        for kept in &self.report.kept {
+        for kept in &pass.kept {
             let (id, by) = (kept.version.job.short(), doing(kept));
             out.info(format!("forgotten snapshot {id} stays for now: {by} on {} needs it", safe(&kept.host)))?;
         }
-        if let Some(number) = self.report.rebuilt {
+        if let Some(number) = pass.rebuilt {
             out.warn(&format!("the index was missing; index {number} was rebuilt from snapshots and containers first"));
         }
-        if self.report.missing_containers > 0 {
-            let missing = sizes::count(self.report.missing_containers, "container");
+        if pass.missing_containers > 0 {
+            let missing = sizes::count(pass.missing_containers, "container");
             out.warn(&format!(
                 "{missing} that snapshots need cannot be found; `larder repair index` may find their chunks elsewhere"
             ));
         }
-        print_waiting(&self.report, out)?;
-        print_open(&self.report, args, out)?;
-        if self.report.table_bytes > self.table_memory {
-            let table = sizes::show(self.report.table_bytes);
+        print_waiting(pass, out)?;
+        print_open(pass, args, out)?;
+        if pass.table_bytes > self.options.pass.memory as u64 {
+            let table = sizes::show(pass.table_bytes);
             out.warn(&format!("the table of containers took about {table} of memory, in addition to --memory"));
         }
-        for name in reclaim::names(&self.report.unlisted) {
+        for name in reclaim::names(&pass.unlisted) {
             out.warn(&format!("{name} cannot be read and is not in the index; `larder check --read-data` says more"));
         }
-        reclaim::print(&self.report, out)?;
-        arrange::print(&self.report, out)?;
+        reclaim::print(pass, out)?;
+        arrange::print(pass, out)?;
         let reclaimed = &plan.reclaimed;
         let bytes = plan.container_bytes.0 + reclaimed.container_bytes.0 + plan.arranging.container_bytes.0;
         let bytes = sizes::show(bytes);
@@ -172,8 +143,8 @@ impl Made {
         let containers = sizes::count(containers, "container");
         let others = sizes::count(plan.entries + plan.index_objects, "other object");
         match outcome {
-            Outcome::Nothing if self.compacted.was_stopped => return Ok(()),
-            Outcome::Nothing if self.compacted.is_empty() => return out.info("nothing to do"),
+            Outcome::Nothing if defragmented.was_stopped => return Ok(()),
+            Outcome::Nothing if defragmented.is_empty() => return out.info("nothing to do"),
             Outcome::Nothing => return Ok(()),
             Outcome::Stopped => {
                 return out.info("stopped before a decision: nothing was deleted; the next pass continues");
@@ -182,12 +153,11 @@ impl Made {
                 out.warn("other passes were faster every time; this pass did nothing");
                 return Ok(());
             }
-            Outcome::Planned if plan.is_empty() && self.compacted.is_empty() => {
+            Outcome::Planned if plan.is_empty() && defragmented.is_empty() => {
                 return out.info("nothing to do");
             }
             Outcome::Planned if plan.is_empty() => return Ok(()),
             Outcome::Planned => {
-                let prices = args.prices.unwrap_or_default();
                 let requests = Requests::of(plan);
                 if plan.versions_ingested > 0 {
                     let snapshots = sizes::count(plan.versions_ingested, "new snapshot");
@@ -205,7 +175,7 @@ impl Made {
                     "this takes {} ({cost:.4}) and saves {saved:.4} per month",
                     sizes::count(count, "request")
                 ))?;
-                let (count, cost) = (self.planning.count(), self.planning.price(&prices));
+                let (count, cost) = (planning.count(), planning.price(&prices));
                 return out.info(format!(
                     "planning took {} ({cost:.4}); the run itself needs about as many again",
                     sizes::count(count, "request")
@@ -214,17 +184,17 @@ impl Made {
             Outcome::Published(_) => {}
         }
         let (bytes, containers) = (sizes::show(done.container_bytes.0), sizes::count(done.containers, "container"));
-        let (others, duration) = (sizes::count(done.entries, "other object"), time::show_duration(self.elapsed));
+        let (others, duration) = (sizes::count(done.entries, "other object"), time::show_duration(self.report.elapsed));
         out.info(format!("deleted {containers} ({bytes}) and {others} in {duration}"))?;
-        if self.keeps_versions && done.containers > 0 {
+        if self.report.keeps_versions && done.containers > 0 {
             out.warn(
                 "the bucket keeps old versions of objects: what was deleted takes space until a lifecycle rule for noncurrent versions removes it",
             );
         }
-        if let Some(first) = self.report.undeleted.first() {
-            let objects = sizes::count(self.report.undeleted.len() as u64, "object");
+        if let Some(first) = pass.undeleted.first() {
+            let objects = sizes::count(pass.undeleted.len() as u64, "object");
             out.warn(&format!("{objects} could not be deleted ({}); the next pass tries again", first.why));
-        } else if self.report.is_unfinished {
+        } else if pass.is_unfinished {
             out.info("stopped early; the next pass continues")?;
         }
         Ok(())

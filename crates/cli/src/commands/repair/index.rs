@@ -1,7 +1,7 @@
 //! `larder repair index`.
 
 use larder_gnode::index_check::IndexCheck;
-use larder_gnode::repair::{Rebuilt, compare, rebuild};
+use larder_gnode::repair::{RebuildEnded, Rebuilt, compare, rebuild_until_won};
 use larder_store::Repository;
 use serde_json::{Map, Value, json};
 
@@ -10,9 +10,6 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{safe, summary};
 use crate::sizes;
-
-/// How often a rebuild that lost against a pass begins again.
-const TRIES: u32 = 5;
 
 /// IndexFindings that are shown to people.
 const SHOWN: usize = 20;
@@ -52,15 +49,7 @@ pub(super) fn compare_index(app: &App) -> Result<Exit, Failure> {
 pub(super) fn rebuild_index(app: &App) -> Result<Exit, Failure> {
     let repository = app.open()?.repository;
     let cancel = app.interrupts.job_begins();
-    let mut attempts = 0;
-    let rebuilt = loop {
-        let rebuilt = app.block_on(rebuild(&app.maintaining(&repository, &cancel)))?;
-        attempts += 1;
-        if rebuilt.number.is_some() || attempts == TRIES {
-            break rebuilt;
-        }
-        tracing::info!(attempts, "a pass was faster; the rebuild begins again");
-    };
+    let rebuilt = app.block_on(rebuild_until_won(&app.maintaining(&repository, &cancel)))?;
     let Rebuilt { number, versions, containers, chunks, different_chunks, .. } = rebuilt;
     let problems = problems(&rebuilt);
     if app.out.is_json() {
@@ -78,10 +67,10 @@ pub(super) fn rebuild_index(app: &App) -> Result<Exit, Failure> {
             None => app.out.info("passes were faster, again and again; nothing was changed")?,
         }
     }
-    Ok(match (number, problems.is_empty()) {
-        (None, _) => Exit::Busy,
-        (Some(_), true) => Exit::Done,
-        (Some(_), false) => Exit::Damage,
+    Ok(match rebuilt.ended() {
+        RebuildEnded::Done => Exit::Done,
+        RebuildEnded::Damage => Exit::Damage,
+        RebuildEnded::Lost => Exit::Busy,
     })
 }
 

@@ -1,0 +1,195 @@
+//! The step of a round that rewrites newest versions, as often as there is something to do.
+
+use std::collections::BTreeMap;
+
+use larder_format::ErrorKind;
+use larder_format::container::CONTAINER_TARGET;
+use larder_format::ids::JobId;
+use larder_format::lease::Pin;
+use larder_job::JobContext;
+use larder_rewrite::chunk_copier::RewriteError;
+
+use super::deadline::Deadline;
+use super::{MaintenanceOptions, OnNotRewritten};
+use crate::defragment::{DefragmentError, DefragmentOptions, DefragmentPlan, Defragmented, Defragmenter, plans};
+use crate::forget::pin_of;
+use crate::pass::cost::Requests;
+
+/// Why a newest version was not rewritten. It is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum NotRewritten {
+    /// Its containers are not known.
+    #[error("its manifest cannot be read")]
+    UnreadableManifest,
+    /// Rewriting failed.
+    #[error(transparent)]
+    Failed(DefragmentError),
+}
+
+impl NotRewritten {
+    /// Whether something is damaged.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::UnreadableManifest => true,
+            Self::Failed(error) => error.kind() == ErrorKind::Damaged,
+        }
+    }
+}
+
+/// Newest versions that were rewritten, or would be without `dry_run`.
+#[derive(Debug, Default)]
+pub struct DefragmentReport {
+    /// Versions that were rewritten.
+    pub versions: u64,
+    /// Containers that these versions do not use any more.
+    pub containers: u64,
+    /// Bytes that were copied, uncompressed.
+    pub bytes: u64,
+    /// Bytes of the containers that were written.
+    pub stored_bytes: u64,
+    /// Bytes of which another copy is used from now on, uncompressed.
+    pub shared_bytes: u64,
+    /// An estimate of the requests that it takes, beside those for the plan.
+    pub requests: Requests,
+    /// Versions that were not rewritten, and why.
+    pub failed: BTreeMap<JobId, NotRewritten>,
+    /// How often another task was faster.
+    pub overtaken: u64,
+    /// Whether it ended early, because it was asked to stop or the time was over.
+    pub was_stopped: bool,
+    /// Whether it is known that something was left then.
+    pub has_left: bool,
+    /// The generations that it created.
+    pub generations: Vec<(Pin, u32)>,
+}
+
+impl DefragmentReport {
+    /// Whether damage kept a version from being rewritten.
+    pub fn found_damage(&self) -> bool {
+        self.failed.values().any(NotRewritten::is_damage)
+    }
+
+    /// Whether no version was rewritten.
+    pub fn is_empty(&self) -> bool {
+        self.versions == 0
+    }
+}
+
+/// See the module header.
+pub(super) struct Defragmentation<'a> {
+    context: &'a JobContext,
+    /// The same, remembering runs of the index, for plans. What is copied or shared is read from
+    /// the store.
+    looking: &'a JobContext,
+    options: &'a MaintenanceOptions,
+    defragment: DefragmentOptions,
+    deadline: &'a Deadline<'a>,
+    on_not_rewritten: OnNotRewritten<'a>,
+    pub(super) report: DefragmentReport,
+}
+
+impl<'a> Defragmentation<'a> {
+    pub(super) fn new(
+        context: &'a JobContext,
+        looking: &'a JobContext,
+        options: &'a MaintenanceOptions,
+        deadline: &'a Deadline<'a>,
+        on_not_rewritten: OnNotRewritten<'a>,
+    ) -> Self {
+        let defragment = options.defragment();
+        Self { context, looking, options, defragment, deadline, on_not_rewritten, report: DefragmentReport::default() }
+    }
+
+    /// Plans and rewrites until nothing is left to do. Returns whether anything was rewritten.
+    pub(super) fn run(&mut self) -> Result<bool, DefragmentError> {
+        let mut has_done = false;
+        loop {
+            let before = self.report.versions;
+            if self.must_stop() {
+                return Ok(has_done);
+            }
+            let plans = plans(self.looking, &self.defragment)?;
+            for version in &plans.unreadable {
+                self.failed(version.id(), NotRewritten::UnreadableManifest);
+            }
+            let mut defragmenter = Defragmenter::new(self.context, &self.defragment);
+            for plan in &plans.plans {
+                let must_stop = self.must_stop();
+                self.report.has_left |= must_stop;
+                if must_stop || !self.rewrite(&mut defragmenter, plan) {
+                    return Ok(has_done || self.report.versions > before);
+                }
+            }
+            let is_done = self.report.versions > before;
+            has_done |= is_done;
+            // Duplicates that memory could not hold are found when the others are gone.
+            if self.options.pass.dry_run || !is_done || !plans.has_more {
+                return Ok(has_done);
+            }
+        }
+    }
+
+    fn must_stop(&mut self) -> bool {
+        let must_stop = self.deadline.is_over() || self.context.cancel.is_cancelled();
+        self.report.was_stopped |= must_stop;
+        must_stop
+    }
+
+    /// Remembers and reports a version, once.
+    fn failed(&mut self, id: JobId, why: NotRewritten) {
+        self.report.failed.entry(id).or_insert_with(|| {
+            (self.on_not_rewritten)(id, &why);
+            why
+        });
+    }
+
+    /// Returns whether to go on.
+    fn rewrite(&mut self, defragmenter: &mut Defragmenter, plan: &DefragmentPlan) -> bool {
+        let (report, id) = (&mut self.report, plan.version.id());
+        if report.failed.contains_key(&id) {
+            return true;
+        }
+        let after = report.bytes.saturating_add(plan.bytes);
+        // Sharing copies nothing, so it is within any budget.
+        if plan.bytes > 0 && self.options.max_rewrite.is_some_and(|most| after > most) {
+            return true;
+        }
+        let (mut bytes, mut stored_bytes, mut shared_bytes) = (plan.bytes, 0, plan.shared_bytes);
+        if !self.options.pass.dry_run {
+            match defragmenter.compact(plan) {
+                Ok(Defragmented::Done {
+                    generation,
+                    bytes: copied,
+                    stored_bytes: stored,
+                    shared_bytes: shared,
+                    ..
+                }) => {
+                    report.generations.push((pin_of(&plan.version), generation));
+                    (bytes, stored_bytes, shared_bytes) = (copied, stored, shared);
+                }
+                Ok(Defragmented::Overtaken) => {
+                    report.overtaken += 1;
+                    return true;
+                }
+                Err(DefragmentError::ChunkCopier(RewriteError::Interrupted)) => {
+                    report.was_stopped = true;
+                    report.has_left = true;
+                    return false;
+                }
+                Err(error) => {
+                    self.failed(id, NotRewritten::Failed(error));
+                    return true;
+                }
+            }
+        }
+        report.versions += 1;
+        report.containers += plan.containers.len() as u64;
+        report.bytes += bytes;
+        report.stored_bytes += stored_bytes;
+        report.shared_bytes += shared_bytes;
+        // Shared data is read once, to compare it.
+        let read = plan.containers.len() as u64 + shared_bytes.div_ceil(CONTAINER_TARGET as u64);
+        report.requests = report.requests.and(Requests::of_copying(read, bytes));
+        true
+    }
+}

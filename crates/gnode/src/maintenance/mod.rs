@@ -1,0 +1,136 @@
+//! One round of maintenance: all tasks in their order, with retries, one time limit and one budget.
+//!
+//! 1. Defragmentation rewrites newest versions. It is first, so that the pass deletes what they
+//!    leave.
+//! 2. A pass indexes, collects, reclaims and arranges. If another pass is faster, it starts again.
+//! 3. If the pass indexed or deleted something, both run once more: duplicates between series show
+//!    only in the new index.
+//!
+//! A round has one deadline. No task and no attempt starts after it, and the next round continues.
+//! A round also has one budget: bytes that one task copied are not left for the next. A version
+//! that cannot be rewritten is reported and left as it is.
+//!
+//! This module changes no object itself: [`defragment`](crate::defragment) and
+//! [`pass`](crate::pass) keep the rules of `docs/concurrency.md`.
+//!
+//! * `options`: which tasks run, and how.
+//! * `deadline`: the time that is left.
+//! * `defragmentation`: step 1.
+//! * `report`: the result of a round, and how it ended.
+
+mod deadline;
+mod defragmentation;
+mod options;
+mod report;
+
+use std::time::Duration;
+
+use larder_format::ErrorKind;
+use larder_format::ids::JobId;
+use larder_job::JobContext;
+
+use crate::defragment::DefragmentError;
+use crate::error::PassError;
+use crate::pass::cost::Requests;
+use crate::pass::{Outcome, PassReport, run as run_pass};
+use crate::retries::until_won;
+use crate::tables::remembering;
+use deadline::Deadline;
+use defragmentation::Defragmentation;
+
+pub use defragmentation::{DefragmentReport, NotRewritten};
+pub use options::{MaintenanceOptions, Task};
+pub use report::{Ended, MaintenanceReport};
+
+/// Called at once for every version that is not rewritten, with the reason.
+pub type OnNotRewritten<'a> = &'a dyn Fn(JobId, &NotRewritten);
+
+/// A round that did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum MaintenanceError {
+    /// Newest versions could not be examined.
+    #[error(transparent)]
+    Defragment(#[from] DefragmentError),
+    /// The pass failed.
+    #[error(transparent)]
+    Pass(#[from] PassError),
+}
+
+impl MaintenanceError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Defragment(error) => error.kind(),
+            Self::Pass(error) => error.kind(),
+        }
+    }
+}
+
+/// Runs one round. Blocks until it ends.
+///
+/// # Errors
+///
+/// The repository or the index failed, damage stops every pass, or the round was interrupted. What
+/// it did before stays done.
+pub fn run(
+    context: &JobContext,
+    options: &MaintenanceOptions,
+    on_not_rewritten: OnNotRewritten<'_>,
+) -> Result<MaintenanceReport, MaintenanceError> {
+    let clock = &*context.clock;
+    let store = context.repository.store();
+    let (started_ms, before) = (clock.now_ms(), store.stats());
+    let deadline = Deadline::new(clock, started_ms, options.max_duration);
+    // All steps read the same runs of the index.
+    let remembering = context.through(&remembering(&context.repository, options.pass.memory));
+    let mut defragmentation = Defragmentation::new(context, &remembering, options, &deadline, on_not_rewritten);
+    if options.wants(Task::Defragment) {
+        defragmentation.run()?;
+    }
+    let mut report = PassReport::without_pass();
+    if options.wants_pass() {
+        let pass = |copied| {
+            let attempt = async || pass_once(&remembering, options, &deadline, copied).await;
+            context.executor.block_on(until_won(attempt, is_lost))
+        };
+        report = pass(defragmentation.report.bytes)?;
+        let is_news = matches!(report.outcome, Outcome::Published(_)) && !report.is_unfinished;
+        if is_news && options.wants(Task::Defragment) && defragmentation.run()? {
+            let copied = defragmentation.report.bytes + report.reclaimed.copied_bytes.0;
+            report = report.followed_by(pass(copied)?);
+        }
+    }
+    let requests = store.stats();
+    Ok(MaintenanceReport {
+        pass: report,
+        defragmented: defragmentation.report,
+        elapsed: Duration::from_millis(clock.now_ms().saturating_sub(started_ms)),
+        planning: if options.pass.dry_run { Requests::between(&before, &requests) } else { Requests::default() },
+        requests,
+        keeps_versions: store.keeps_versions(),
+    })
+}
+
+/// One attempt at a pass, in the time that is left.
+async fn pass_once(
+    context: &JobContext,
+    options: &MaintenanceOptions,
+    deadline: &Deadline<'_>,
+    copied: u64,
+) -> Result<PassReport, PassError> {
+    if deadline.is_over() {
+        return Ok(PassReport::stopped());
+    }
+    match run_pass(context, &options.pass_after(copied, deadline.left())).await {
+        // Its time was over before it published anything.
+        Err(PassError::Interrupted) if !context.cancel.is_cancelled() => Ok(PassReport::stopped()),
+        result => result,
+    }
+}
+
+fn is_lost(result: &Result<PassReport, PassError>) -> bool {
+    match result {
+        Ok(report) => report.outcome == Outcome::Lost,
+        Err(error) => matches!(error, PassError::Overtaken),
+    }
+}
