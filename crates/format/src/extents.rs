@@ -53,7 +53,7 @@ pub fn decode_key(bytes: &[u8]) -> Result<ContainerId, DecodeError> {
     Ok(ContainerId { kind, job, seq })
 }
 
-/// Bytes of a container's payload, back to back, from the begin of a chunk to the end of one.
+/// Bytes of a container's payload, back to back, from the start of a chunk to the end of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Extent {
     /// Where they begin in the payload of the container in which they were stored first.

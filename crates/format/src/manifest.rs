@@ -139,7 +139,7 @@ pub struct Summary {
     /// The version it was deduplicated against first.
     #[n(2)]
     pub base: Option<JobId>,
-    /// Time of the version, milliseconds since the epoch: its begin, or the value of `--time`.
+    /// Time of the version, milliseconds since the epoch: its start, or the value of `--time`.
     #[n(3)]
     pub time_ms: u64,
     /// When the backup began.
