@@ -1,13 +1,14 @@
 //! Check: whether every version can be restored, as far as was asked to look.
 //!
-//! It reads the store and never a cache of it, which would answer for objects that are damaged or gone. It announces what it
-//! reads, and what is forgotten meanwhile is no damage.
+//! It reads the store and never a cache of it, which would answer for objects that are damaged or
+//! gone. It announces the versions that it reads, and a version forgotten meanwhile is no damage.
 //!
-//! 1. `structure`: every manifest, node, segment and block of metadata is read; every container is there with its right length
-//!    and its tables, and every record agrees with them; entries are in order from block to block (`order`). What versions share
-//!    is looked at once.
-//! 2. `content`: containers are read whole, opened, and every chunk's fingerprint is computed again.
-//! 3. `affected`: what was found damaged is traced to the versions and files that need it.
+//! 1. `structure`: every manifest, node, segment and block of metadata is read. Every container
+//!    exists with its right length and its tables, and every record agrees with them. Entries are
+//!    in order from block to block (`order`). Shared parts of versions are checked once.
+//! 2. `content`: containers are read whole, opened, and every chunk's fingerprint is computed
+//!    again.
+//! 3. `affected`: damage is traced to the versions and files that need it.
 
 mod affected;
 mod content;
@@ -41,11 +42,11 @@ pub enum ReadData {
     },
     /// About this share of the containers (0 to 1), chosen again each time.
     Share(f64),
-    /// About so many bytes of containers, chosen again each time.
+    /// About this number of bytes of containers, chosen again each time.
     Bytes(u64),
 }
 
-/// What to check.
+/// The scope of a check.
 #[derive(Debug, Clone, Default)]
 pub struct CheckOptions {
     /// Content to read.
@@ -59,9 +60,10 @@ pub struct CheckOptions {
 pub struct Damage {
     /// The object.
     pub object: String,
-    /// What is wrong with it.
+    /// The reason.
     pub why: String,
-    /// Versions that need it: id, series, and up to a few of the files (paths) that cannot be restored whole, with their count.
+    /// Versions that need it: id, series, and up to a few of the files (paths) that cannot be
+    /// restored whole, with their count.
     pub affected: Vec<AffectedVersion>,
 }
 
@@ -78,7 +80,7 @@ pub struct AffectedVersion {
     pub files_count: u64,
 }
 
-/// What a check found.
+/// The results of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Versions looked at.
@@ -89,12 +91,12 @@ pub struct CheckReport {
     pub containers_read: u64,
     /// Bytes of containers read.
     pub bytes_read: u64,
-    /// What is damaged.
+    /// The damaged objects.
     pub damages: Vec<Damage>,
     /// Versions that were forgotten while they were being checked.
     pub forgotten: Vec<JobId>,
-    /// Containers that no version uses: of interrupted or running jobs, of categories that a version between others leaves out, or copies
-    /// that an index which was rebuilt keeps. Not damage.
+    /// Containers that no version uses. They are of interrupted or running jobs, of categories that
+    /// a version between others leaves out, or copies that a rebuilt index keeps. Not damage.
     pub unused_containers: u64,
     /// Their bytes.
     pub unused_bytes: u64,
@@ -112,7 +114,7 @@ pub enum CheckError {
 }
 
 impl CheckError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Interrupted => ErrorKind::Interrupted,

@@ -1,11 +1,14 @@
-//! Laying versions out again: chunks copied into fresh containers, and recipes written again over them.
+//! Laying versions out again: chunks copied into fresh containers, and recipes written again over
+//! them.
 //!
-//! What offline tasks do with contents (SlimStore section V-B, sparse container compaction; rewriting of stale containers).
-//! Everything written belongs to the job of the task; nothing here commits or deletes. Called by the G-node.
+//! The work of offline tasks with contents (SlimStore section V-B, sparse container compaction;
+//! rewriting of stale containers). Everything written belongs to the job of the task; nothing here
+//! commits or deletes. Called by the G-node.
 //!
-//! Invariants: a chunk is copied, or a record led to another copy of it, only after its fingerprint was computed again from the
-//! bytes that were read there, so damage is found before another copy is retired for this one; a recipe that was written again
-//! names the same chunks in the same order, only elsewhere.
+//! Invariants: a chunk is copied, or a record changed to another copy of it, only after its
+//! fingerprint was computed again from the bytes there. So damage is found before another copy is
+//! retired for this one. A recipe that was written again names the same chunks in the same order,
+//! with other places.
 
 mod copied_chunks;
 mod copying;
@@ -36,15 +39,16 @@ use larder_writer::{
 pub use copied_chunks::CopiedChunks;
 pub use verifying::damaged_container;
 
-/// Of a job's memory, one part in so many for chunks on their way from one container to another.
+/// Divisor of a job's memory that gives the part for chunks on their way from one container to
+/// another.
 const BATCH_ONE_IN: usize = 4;
-/// And one in so many for where chunks of the version were copied to.
+/// Divisor of a job's memory that gives the part for new places of chunks.
 const PLACES_ONE_IN: usize = 8;
 
 /// A version could not be rewritten. Nothing that was there before has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum RewriteError {
-    /// The repository failed, or what was to be copied is damaged.
+    /// The repository failed, or the data to copy is damaged.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
     /// No thread could be started for compressing.
@@ -59,7 +63,7 @@ pub enum RewriteError {
 }
 
 impl RewriteError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Repository(error) => error.kind(),
@@ -73,7 +77,7 @@ impl RewriteError {
 /// Containers that a task wrote, all of them acknowledged by the store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Written {
-    /// What each of them holds.
+    /// The size of each of them.
     pub containers: HashMap<ContainerId, ContainerTotals>,
     /// Bytes of all these objects.
     pub stored_bytes: u64,
@@ -88,14 +92,15 @@ pub struct Move {
     pub to: ChunkRef,
 }
 
-/// What becomes of a chunk of a container that is retired.
+/// The fate of a chunk of a container that is retired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placing {
     /// It is copied, from here.
     Copy(ChunkRef),
     /// It is here too, in a container of a version that the task has announced.
     At(ChunkRef),
-    /// It should be here too, in such a container: it is read there first, and copied when it is not.
+    /// It should be here too, in such a container: it is read there first, and copied when it is
+    /// not.
     Shared(ChunkRef),
     /// It stays where it is.
     Stay,
@@ -107,27 +112,27 @@ pub struct Relaid {
     data: Recipe,
     metadata: Recipe,
     usage: Usage,
-    /// Chunks that were copied, in the order of the stream, each once: as many of the first as are remembered
-    /// ([`ChunkCopier::remembering`]).
+    /// Chunks that were copied, in the order of the stream, each once: as many of the first as are
+    /// remembered ([`ChunkCopier::remembering`]).
     pub moves: Vec<Move>,
     /// How many were copied.
     pub moved_chunks: u64,
-    /// Bytes of what was copied.
+    /// Bytes of copied chunks.
     pub moved_bytes: u64,
-    /// Chunks of which another copy is used from now on.
+    /// Chunks for which another copy is used from now on.
     pub shared_chunks: u64,
     /// Bytes of these.
     pub shared_bytes: u64,
 }
 
 impl Relaid {
-    /// The version's manifest over its new recipe. `attempt` must be fresh random bytes; `None` when a container is in neither
-    /// table, which damage alone explains.
+    /// The version's manifest over its new recipe. `attempt` must be fresh random bytes; `None`
+    /// when a container is in neither table, which damage alone explains.
     pub fn manifest(self, old: &Manifest, written: &Written, attempt: [u8; 16]) -> Option<Manifest> {
         self.manifest_beside(old, written, &HashMap::new(), attempt)
     }
 
-    /// The same, with what is known of containers of other versions that the task has announced.
+    /// The same, with the known containers of other versions that the task has announced.
     pub fn manifest_beside(
         self,
         old: &Manifest,
@@ -168,7 +173,7 @@ pub struct ChunkCopier {
     lanes: Vec<Packer>,
     /// Uncompressed bytes that were copied in whole frames.
     whole_bytes: u64,
-    /// Opens what is read, and seals what is written.
+    /// Opens read frames, and seals written ones.
     threads: PoolHandle,
     /// Last, so that it ends after those that hand work in.
     _pool: Pool,
@@ -209,22 +214,23 @@ impl ChunkCopier {
         })
     }
 
-    /// For versions of which everything moves: where chunks are that memory has no room for is kept in `folder`, and nobody is told what
-    /// was copied from where. They are of this layout from now on.
+    /// For versions that move completely: places of chunks without room in memory go to `folder`,
+    /// and moves are not reported. They are of this layout from now on.
     pub fn for_whole_versions(mut self, layout: Layout, folder: Option<PathBuf>) -> Self {
         (self.moves_max, self.scratch) = (0, folder);
         self.data = self.data.for_layout(layout);
         self
     }
 
-    /// For who wants to know of so many chunks at most, of a version, where they were copied from and to; each takes the bytes of a
-    /// [`Move`]. Else it is all.
+    /// For callers that need the moves of at most this number of chunks of a version, from where
+    /// and to where; each takes the bytes of a [`Move`]. Else it is all.
     pub fn remembering(mut self, moves_max: usize) -> Self {
         self.moves_max = moves_max;
         self
     }
 
-    /// Closes the containers, waits until the store has acknowledged all of them, and asks for each once more.
+    /// Closes the containers, waits until the store has acknowledged all of them, and asks for each
+    /// once more.
     pub fn finish(mut self) -> Result<Written, RewriteError> {
         self.data.close()?;
         self.close_lanes()?;
@@ -235,7 +241,8 @@ impl ChunkCopier {
         Ok(Written { containers, stored_bytes: self.uploads.stored_bytes() })
     }
 
-    /// The same, numbering data containers from here on: a job that writes twice gives no name twice.
+    /// The same, numbering data containers from here on: a job that writes twice gives no name
+    /// twice.
     pub fn numbered_from(mut self, next: u32) -> Self {
         self.data.number_from(next);
         self
@@ -246,7 +253,7 @@ impl ChunkCopier {
         self.data.next_number()
     }
 
-    /// Bytes, uncompressed, that were copied in whole frames, which nobody had to compress again.
+    /// Bytes, uncompressed, that were copied in whole frames, without compressing them again.
     pub fn whole_bytes(&self) -> u64 {
         self.whole_bytes
     }

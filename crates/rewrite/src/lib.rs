@@ -2,10 +2,11 @@
 //!
 //! * [`check()`]: whether the repository is whole.
 //! * [`chunk_copier`]: chunks copied and recipes written again, for maintenance.
-//! * [`repair`]: lost chunks put back from files, and what is left of a damaged version saved.
+//! * [`repair`]: restores lost chunks from files, and saves the rest of damaged versions.
 //!
-//! This crate never deletes an object, and never changes the index. Only a repair commits, as a job like a backup.
-//! Above: `gnode`, `cli`. Below: `lnode` (repairs read files as a backup does), `reader`, `writer`, `job`.
+//! This crate never deletes an object, and never changes the index. Only a repair commits, as a job
+//! like a backup. Above: `gnode`, `cli`. Below: `lnode` (repairs read files as a backup does),
+//! `reader`, `writer`, `job`.
 
 pub mod check;
 pub mod chunk_copier;

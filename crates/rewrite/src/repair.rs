@@ -1,14 +1,18 @@
-//! Repair of versions: what was lost is put back from where it still is, or what is left is saved.
+//! Repair of versions: restores lost data from sources that still have it, or saves the rest.
 //!
-//! * [`heal()`]: chunks of data containers that are damaged or missing, put back from files that still have them. A version so
-//!   healed gets a new generation of its manifest, as from a compaction.
-//! * [`salvage()`]: what is left of a damaged version, as a new version of its series, as from a backup.
+//! * [`heal()`]: chunks of data containers that are damaged or missing, put back from files that
+//!   still have them. A version so healed gets a new generation of its manifest, as from
+//!   defragmenting.
+//! * [`salvage()`]: saves the rest of a damaged version as a new version of its series, as from a
+//!   backup.
 //!
-//! Both begin with a check, and both only add: nothing is deleted, no object is written over, and what cannot be repaired stays as
-//! it is. Damaged containers go when nothing needs them any more, with a pass like everything else. Either may be interrupted
-//! anywhere and be run again. `docs/concurrency.md` says why they may run beside everything else.
+//! Both begin with a check, and both only add: nothing is deleted, no object is overwritten, and
+//! irreparable versions stay as they are. Damaged containers go when nothing needs them any more,
+//! with a pass like everything else. Either may be interrupted anywhere and be run again.
+//! `docs/concurrency.md` says why they may run beside everything else.
 //!
-//! Not here: the index (`gnode`), manifests that do not open (nothing says what they held).
+//! Not here: the index (`gnode`), and manifests that do not open, because nothing says what they
+//! held.
 
 mod heal;
 mod holes;
@@ -26,10 +30,10 @@ use larder_store::RepositoryError;
 use crate::check::CheckError;
 use crate::chunk_copier::RewriteError;
 
-/// Tag of versions that hold what was saved of others.
+/// Tag of versions that hold the saved rest of others.
 pub const TAG_REPAIRED: &str = "repaired";
 
-/// A repair that did not come to its end. What it had done holds; nothing is worse than before.
+/// A repair that did not come to its end. Its finished work holds; nothing is worse than before.
 #[derive(Debug, thiserror::Error)]
 pub enum RepairError {
     /// It was asked to stop.
@@ -47,7 +51,7 @@ pub enum RepairError {
 }
 
 impl RepairError {
-    /// What a caller can do about it.
+    /// How a caller can react to it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Interrupted => ErrorKind::Interrupted,

@@ -1,4 +1,4 @@
-//! What containers hold, and the table in which a manifest says how much of it a version uses.
+//! The sizes of containers, and the table of a manifest with the part of each that a version uses.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use larder_format::manifest::ContainerUsage;
 /// How much a version uses of each container: chunks and bytes.
 pub type Usage = HashMap<ContainerId, (u64, u64)>;
 
-/// What a container holds.
+/// The size of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContainerTotals {
     /// Chunks.
@@ -21,23 +21,24 @@ pub struct ContainerTotals {
 }
 
 impl ContainerTotals {
-    /// What the table of a manifest says of a container.
+    /// A container's row in the table of a manifest.
     pub fn of(usage: &ContainerUsage) -> Self {
         Self { chunks: usage.chunks_held, bytes: usage.bytes_held, object_bytes: usage.object_bytes }
     }
 
-    /// What a container says of itself.
+    /// The sizes in a container's own tables.
     pub fn of_index(index: &ContainerIndex) -> Self {
         Self { chunks: index.chunks.len() as u32, bytes: u64::from(index.payload_len), object_bytes: index.object_len }
     }
 }
 
-/// What a manifest says of all its containers.
+/// The rows of a manifest for all its containers.
 pub fn holdings(table: &[ContainerUsage]) -> HashMap<ContainerId, ContainerTotals> {
     table.iter().map(|usage| (usage.container, ContainerTotals::of(usage))).collect()
 }
 
-/// The container table of a version that makes this use of containers; `None` when one of them is not known.
+/// The container table of a version that makes this use of containers; `None` when one of them is
+/// not known.
 pub fn container_table(
     usage: &Usage,
     held: impl Fn(&ContainerId) -> Option<ContainerTotals>,

@@ -1,4 +1,5 @@
-//! Cutting and naming bytes: which cutter a stream gets, and runs of chunks with their fingerprints.
+//! Cutting and naming bytes: which cutter a stream gets, and runs of chunks with their
+//! fingerprints.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use larder_format::segment::ChunkRecord;
 /// Bytes of a stream to look at before its cutter is chosen.
 pub const HEAD_BYTES: usize = pages::HEAD_BYTES;
 
-/// Streams shorter than this are never taken for pages: too few would be left to gain.
+/// Streams shorter than this never count as pages: the gain would be too small.
 const PAGED_MIN: u64 = 64 << 10;
 
 /// How a stream is cut. The numbers are those of `Proof::cutter`.
@@ -29,7 +30,7 @@ pub enum Cutter {
 }
 
 impl Cutter {
-    /// What its chunks are made of.
+    /// The content of its chunks.
     pub fn matter(self) -> ContentHint {
         match self {
             Self::Content => ContentHint::Any,
@@ -92,7 +93,7 @@ pub struct Chunks {
     pub lengths: Vec<u32>,
     /// The fingerprint of each chunk. Empty until [`Self::fingerprint`] was called.
     pub fingerprints: Vec<Fingerprint>,
-    /// Runs of them that are proved to be what the base has, in order.
+    /// Runs of them that are proved equal to the base's, in order.
     pub known: Vec<KnownRun>,
 }
 

@@ -1,4 +1,4 @@
-//! Writing containers and recipes: what a backup and every job that copies chunks have in common.
+//! Writing containers and recipes: the common part of a backup and every job that copies chunks.
 //!
 //! ```text
 //! chunks --> Packer --frames--> Pool (CPU) --containers--> Uploads --> store
@@ -6,12 +6,14 @@
 //! ```
 //!
 //! * [`Cutting`]: which chunker a stream gets, and chunks with their fingerprints.
-//! * [`Packer`]: chunks into frames and containers. [`Pool`]: threads for CPU work. [`Uploads`]: containers on their way to the store.
+//! * [`Packer`]: chunks into frames and containers. [`Pool`]: threads for CPU work. [`Uploads`]:
+//!   containers on their way to the store.
 //! * [`RecipeWriter`], [`NodeWriter`]: the recipe of one stream.
 //! * [`container_table`]: the table of containers in a manifest.
 //!
-//! This crate never commits, and never reads versions: what it writes belongs to a job, and counts when that job's register does.
-//! Above: `lnode`, `rewrite`. Below: `job`, `dedup`, `store`, `format`, `chunking`.
+//! This crate never commits, and never reads versions. Its objects belong to a job, and count when
+//! that job's register does. Above: `lnode`, `rewrite`. Below: `job`, `dedup`, `store`, `format`,
+//! `chunking`.
 
 mod container_totals;
 mod cutting;

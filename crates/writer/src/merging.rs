@@ -1,8 +1,10 @@
-//! Merging: runs of records that have stayed duplicate for many versions become superchunks (SlimStore section IV-C).
+//! Merging: runs of records that have stayed duplicate for many versions become superchunks
+//! (SlimStore section IV-C).
 //!
-//! A superchunk is a view over chunks that are where they are: nothing is stored for it but a MAC, and when it breaks its chunks
-//! are still known one by one. So merging costs no ratio, and early merging no space; it is worth its MAC where a large file
-//! changes in places, because what lies between is then proved in runs instead of named chunk by chunk.
+//! A superchunk is a view over chunks in their places. Only a MAC is stored for it, and when it
+//! breaks, its chunks are still known one by one. So merging costs no ratio, and early merging no
+//! space. It is worth its MAC where a large file changes in places, because the stretches between
+//! are then proved in runs instead of fingerprinted chunk by chunk.
 
 use larder_chunking::RunMac;
 use larder_format::ids::JobId;
@@ -10,7 +12,8 @@ use larder_format::segment::{ChunkRecord, Superchunk};
 
 /// A run with fewer records is not worth a row of its own.
 const RECORDS_MIN: usize = 4;
-/// A run ends here (bytes): what breaks is looked at chunk by chunk. Longer ones break too often (measured, `bench/slimstore`).
+/// A run ends here (bytes): a broken run is compared chunk by chunk. Longer ones break too often
+/// (measured, `bench/slimstore`).
 const BYTES_MAX: u64 = 128 << 10;
 
 #[derive(Debug)]

@@ -1,9 +1,12 @@
-//! Threads for CPU work: sealing frames; reading, cutting and fingerprinting files; opening what is to be copied.
+//! Threads for CPU work: sealing frames; reading, cutting and fingerprinting files; opening data
+//! that is copied.
 //!
-//! Sealing goes first: it frees memory, reading takes it. Work never waits for anything but the processor and the source,
-//! so a full pool always drains. How much work may wait is bounded by whoever hands it in.
+//! Sealing goes first: it frees memory, reading takes it. Work never waits for anything but the
+//! processor and the source, so a full pool always drains. The submitter bounds how much work may
+//! wait.
 //!
-//! In turns with everything else (`larder_index::Executor::stepped`) there are no threads: work is done where it is handed in.
+//! In turns with everything else (`larder_index::Executor::stepped`) there are no threads: work is
+//! done where it is handed in.
 
 use std::io;
 use std::sync::Arc;
@@ -14,14 +17,14 @@ use larder_format::compress::{Compression, Compressor, Decompressor};
 use larder_job::JobContext;
 use parking_lot::Mutex;
 
-/// What each thread has of its own.
+/// The own state of each thread.
 pub struct Worker {
     pub(crate) compressor: Compressor,
     /// Opens compressed frames.
     pub decompressor: Decompressor,
     /// Memory for a compressed frame. The next user overwrites it.
     pub compressed: Vec<u8>,
-    /// Memory for what a frame decompresses to. The next user overwrites it.
+    /// Memory for the decompressed bytes of a frame. The next user overwrites it.
     pub raw: Vec<u8>,
 }
 
@@ -55,7 +58,7 @@ enum Workers {
         urgent: Sender<Job>,
         normal: Sender<Job>,
     },
-    /// Whoever hands work in.
+    /// The submitters of work.
     Own(Arc<Mutex<Worker>>),
 }
 
@@ -110,7 +113,7 @@ impl PoolHandle {
     /// Hands in work that is done first.
     pub(crate) fn urgent(&self, job: impl FnOnce(&mut Worker) + Send + 'static) {
         match &self.workers {
-            // Fails only when every thread has panicked; whoever waits for the result sees that.
+            // Fails only when every thread has panicked, which shows where the result is awaited.
             Workers::Threads { urgent, .. } => drop(urgent.send(Box::new(job))),
             Workers::Own(worker) => job(&mut worker.lock()),
         }
@@ -126,7 +129,7 @@ impl PoolHandle {
 }
 
 impl Drop for Pool {
-    /// Finishes what was handed in, then ends the threads.
+    /// Finishes the submitted work, then ends the threads.
     fn drop(&mut self) {
         self.handle = None;
         for thread in self.threads.drain(..) {
@@ -144,7 +147,7 @@ fn work(urgent: &Receiver<Job>, normal: &Receiver<Job>, compression: Compression
         };
         match job {
             Ok(job) => job(&mut worker),
-            // One side is closed: finish what is left of the other.
+            // One side is closed: finish the rest of the other.
             Err(_) => {
                 while let Ok(job) = urgent.recv().or_else(|_| normal.recv()) {
                     job(&mut worker);

@@ -1,7 +1,8 @@
-//! Containers on their way to the store: how many bytes wait, how many containers are under way, what has failed.
+//! Containers on their way to the store: waiting bytes, containers under way, and failures.
 //!
-//! One account of memory for everything between a chunk found new and its container acknowledged. Whoever adds to it waits
-//! while it is full; compressing and uploading take from it and never wait for it.
+//! One account of memory for everything between a chunk found new and its container acknowledged. A
+//! thread that adds to it waits while it is full; compressing and uploading take from it and never
+//! wait for it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
@@ -24,7 +25,8 @@ use tokio::sync::watch;
 
 use crate::container_totals::ContainerTotals;
 
-/// Bytes that may wait. Must exceed what two open containers can hold, or they could never be closed.
+/// Bytes that may wait. Must exceed what two open containers can hold, or they could never be
+/// closed.
 pub(crate) const WAITING_MAX: usize = 96 << 20;
 const _: () = assert!(WAITING_MAX >= 2 * PAYLOAD_TARGET_MAX + (16 << 20));
 
@@ -89,7 +91,7 @@ impl Uploads {
     /// Waits until it is so.
     fn until(&self, is_so: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
         if self.runtime.is_in_turns() {
-            // Whoever changes it does so while this waits here.
+            // Others change it while this waits here.
             self.runtime.block_on(poll_fn(|context| {
                 self.waiting.register(context.waker());
                 if is_so(&self.state.lock()) { Poll::Ready(()) } else { Poll::Pending }
@@ -108,7 +110,8 @@ impl Uploads {
         self.waiting.wake();
     }
 
-    /// Waits for room for `bytes` more, then takes it; fails when an upload has failed, or when the job is to stop.
+    /// Waits for room for `bytes` more, then takes it; fails when an upload has failed, or when the
+    /// job is to stop.
     pub(crate) fn take(&self, bytes: usize) -> Result<(), RepositoryError> {
         let has_room = |state: &State| state.waiting + bytes <= WAITING_MAX;
         let mut state = self.until(|state| has_room(state) || state.failure.is_some() || self.cancel.is_cancelled());
@@ -131,13 +134,13 @@ impl Uploads {
         self.state.lock().open_containers += 1;
     }
 
-    /// A container will never be whole: whoever waits, and whoever comes next, is told why.
+    /// A container will never be whole: present and later waiters get the reason.
     pub(crate) fn fail(&self, error: RepositoryError) {
         self.state.lock().failure.get_or_insert(error);
         self.tell();
     }
 
-    /// Uploads a finished container, of which `accounted` bytes are taken.
+    /// Uploads a finished container, for which `accounted` bytes are reserved.
     pub(crate) fn upload(
         self: &Arc<Self>,
         id: ContainerId,
@@ -181,15 +184,17 @@ impl Uploads {
         fail_if_failed(&mut self.until(|state| state.open_containers == 0 || state.failure.is_some()))
     }
 
-    /// As [`Self::wait`], until somebody asks to stop. Says whether every container is acknowledged and nobody asked.
+    /// As [`Self::wait`], until a stop is requested. Returns whether every container is
+    /// acknowledged and no stop was requested.
     pub fn wait_unless_cancelled(&self) -> Result<bool, RepositoryError> {
         let is_over = |state: &State| state.open_containers == 0 || state.failure.is_some();
         fail_if_failed(&mut self.until(|state| is_over(state) || self.cancel.is_cancelled()))?;
         Ok(!self.cancel.is_cancelled())
     }
 
-    /// Asks the store for each stored container by name, past the cache: for a task that replaces what others lean on. A store that says
-    /// "created" and has nothing would cost what is replaced (`AskedTwice`).
+    /// Asks the store for each stored container by name, past the cache: for a task that replaces
+    /// objects on which others rely. A store that says "created" and has nothing would cost the
+    /// replaced objects (`AskedTwice`).
     pub fn confirm(&self) -> Result<(), RepositoryError> {
         if !self.repository.keeps(Rule::AskedTwice) {
             return Ok(());
@@ -209,7 +214,7 @@ impl Uploads {
         self.runtime.block_on(futures::stream::iter(looks).buffer_unordered(LOOKS_AT_ONCE).try_collect::<()>())
     }
 
-    /// What each stored container holds.
+    /// The size of each stored container.
     pub fn stored(&self) -> HashMap<ContainerId, ContainerTotals> {
         self.state.lock().stored.clone()
     }

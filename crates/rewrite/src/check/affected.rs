@@ -1,4 +1,4 @@
-//! The third part of a check: which versions and files need what is damaged.
+//! The third part of a check: the versions and files that need damaged objects.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ const FILES_NAMED: usize = 20;
 
 type Bad = BTreeMap<ContainerId, BadContainer>;
 
-/// For each bad container, what it costs this version. `chunks` knows what has been found out of places.
+/// For each bad container, its cost for this version. `chunks` has the places that were found out.
 pub(super) fn trace(
     context: &JobContext,
     chunks: &MetaChunks,
@@ -26,7 +26,7 @@ pub(super) fn trace(
     let mut affected = BTreeMap::new();
     let reader = match context.executor.block_on(context.repository.manifest(version)) {
         Ok(manifest) => VersionReader::knowing(context, manifest, chunks),
-        // It was read a moment ago: whoever looks again sees that it is forgotten.
+        // It was read just before: another look shows that it is forgotten.
         Err(error) if is_missing(&error) => return Ok(everything(version, bad)),
         Err(error) => return Err(error.into()),
     };
@@ -86,7 +86,7 @@ pub(super) fn trace(
     Ok(affected)
 }
 
-/// All that is bad, for a version of which nothing more can be read.
+/// All bad containers, for a version of which nothing more can be read.
 fn everything(version: &Version, bad: &Bad) -> BTreeMap<ContainerId, AffectedVersion> {
     let version =
         AffectedVersion { id: version.id(), series: version.summary.series.clone(), files: Vec::new(), files_count: 0 };

@@ -16,10 +16,10 @@ use parking_lot::Mutex;
 use super::structure::{BadContainer, reason};
 use super::{CheckError, ReadData};
 
-/// Of a check's memory, one part in so many for the containers being read.
+/// Divisor of a check's memory that gives the part for containers being read.
 const CONTAINERS_ONE_IN: usize = 4;
 
-/// What was read.
+/// Counters of reading.
 #[derive(Debug, Default)]
 pub(super) struct ContentReport {
     pub(super) containers: u64,
@@ -27,7 +27,8 @@ pub(super) struct ContentReport {
     pub(super) bad: Vec<(ContainerId, BadContainer)>,
 }
 
-/// Chooses the containers to read. `sizes` in any order; the choice of `Share` and `Bytes` is a new one each time.
+/// Chooses the containers to read. `sizes` in any order; the choice of `Share` and `Bytes` is a new
+/// one each time.
 pub(super) fn choose(
     context: &JobContext,
     read_data: ReadData,
@@ -99,7 +100,8 @@ pub(super) fn read(context: &JobContext, chosen: &[(ContainerId, u64)]) -> Resul
             context.progress.done(0, *size);
         }
     };
-    // Twice as many as cores, because half of them wait for the store, but no more containers than there is memory for.
+    // Twice as many as cores, because half of them wait for the store, but no more containers than
+    // there is memory for.
     let largest = chosen.iter().map(|(_, size)| *size as usize).max().unwrap_or(0).max(CONTAINER_TARGET);
     let containers_max = (context.memory / CONTAINERS_ONE_IN / largest).max(1);
     if context.executor.is_in_turns() {
@@ -142,7 +144,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// What is bad about a container, if anything is.
+    /// The defects of a container, if any.
     fn container(&mut self, id: ContainerId) -> Result<Option<BadContainer>, RepositoryError> {
         let repository = &self.context.repository;
         let container = match self.context.executor.block_on(repository.read_container(id)) {

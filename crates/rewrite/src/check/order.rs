@@ -1,10 +1,12 @@
-//! The order of entries from block to block, and what segments and nodes say of the blocks below them.
+//! The order of entries from block to block, and what segments and nodes say of the blocks below
+//! them.
 //!
-//! Within a block the decoder checks the order. Restores rely on it everywhere: a folder comes before what it holds, and no path
-//! comes twice; and whoever looks for one path relies on where segments and nodes say that they begin.
+//! Within a block the decoder checks the order. Restores rely on it everywhere: a folder comes
+//! before its contents, and no path comes twice. A search for one path relies on the stated
+//! beginnings of segments and nodes.
 //!
-//! Of every node and segment its ends are kept, two paths each, so that what versions share is looked at once and every pair of
-//! neighbours is still compared in every version.
+//! Of every node and segment, its ends are kept, two paths each. So shared parts are checked once,
+//! and every pair of neighbours is still compared in every version.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -14,7 +16,7 @@ use larder_format::Fingerprint;
 use larder_format::entry::{Entry, path_order};
 use larder_format::recipe::Cover;
 
-/// What is known of a stretch of metadata. What lies in damaged blocks is not.
+/// The known facts of a stretch of metadata. Entries in damaged blocks are missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Stretch {
     first: Option<Arc<[u8]>>,
@@ -22,7 +24,7 @@ pub(super) struct Stretch {
     data_bytes: Option<u64>,
 }
 
-/// Stretches by the fingerprint of what they are below.
+/// Stretches by the fingerprint of their node or segment.
 #[derive(Debug, Default)]
 pub(super) struct Stretches(HashMap<Fingerprint, Stretch>);
 
@@ -31,7 +33,7 @@ impl Stretches {
         self.0.insert(fingerprint, stretch);
     }
 
-    /// What is known; nothing, when it could not be read.
+    /// The known facts; none, when it could not be read.
     pub(super) fn get(&self, fingerprint: &Fingerprint) -> Stretch {
         self.0.get(fingerprint).cloned().unwrap_or_default()
     }
@@ -48,20 +50,20 @@ impl Stretch {
         }
     }
 
-    /// This one and what follows it.
+    /// This one and its successor.
     pub(super) fn and(self, next: Self) -> Self {
         let data_bytes = self.data_bytes.zip(next.data_bytes).map(|(a, b)| a.saturating_add(b));
         Self { first: self.first, last: next.last, data_bytes }
     }
 
-    /// What is wrong with its coming behind another, if anything.
+    /// The error in its position behind another, if any.
     pub(super) fn wrong_behind(&self, before: &Self) -> Option<&'static str> {
         let (last, first) = before.last.as_ref().zip(self.first.as_ref())?;
         let is_behind = path_order(last, first) == Ordering::Less;
         (!is_behind).then_some("its first path does not come after the last of what is before it")
     }
 
-    /// What is wrong with what is said of it, if anything.
+    /// The error in its cover, if any.
     pub(super) fn wrong_cover(&self, cover: Option<&Cover>) -> Option<&'static str> {
         let Some(cover) = cover else { return Some("nothing says where in the tree its metadata lie") };
         if self.first.as_ref().is_some_and(|first| **first != *cover.first_path) {

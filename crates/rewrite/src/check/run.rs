@@ -14,17 +14,18 @@ use larder_store::forget_marks::FaultyObject;
 use super::structure::{BadContainer, Structure, reason};
 use super::{AffectedVersion, CheckError, CheckOptions, CheckReport, Damage, affected, content};
 
-/// What a check found, for whoever goes on to repair it.
+/// The results of a check, for a repair after it.
 #[derive(Debug)]
 pub(crate) struct Examined {
     pub(crate) report: CheckReport,
-    /// Containers that are damaged, or missing and not led on.
+    /// Containers that are damaged, or missing and not redirected.
     pub(crate) bad: BTreeMap<ContainerId, BadContainer>,
     /// Versions whose manifests could be read.
     pub(crate) readable: Vec<Version>,
 }
 
-/// Checks the repository. Damage is a finding, not an error; errors are what kept the check from looking.
+/// Checks the repository. Damage is a finding, not an error; errors are what kept the check from
+/// looking.
 pub fn check(context: &JobContext, options: &CheckOptions) -> Result<CheckReport, CheckError> {
     examine(context, options).map(|examined| examined.report)
 }
@@ -48,7 +49,7 @@ pub(crate) fn examine(context: &JobContext, options: &CheckOptions) -> Result<Ex
 /// How often everything is looked at again because something was moved meanwhile.
 const LOOKS_MAX: u32 = 4;
 
-/// What one look at everything gave.
+/// The result of one look at everything.
 struct Looked<'a> {
     structure: Structure<'a>,
     report: CheckReport,
@@ -56,7 +57,8 @@ struct Looked<'a> {
     bad: BTreeMap<ContainerId, BadContainer>,
 }
 
-/// Looks at the structure, and reads contents that were not read before: `read` has those in which nothing was found.
+/// Looks at the structure, and reads contents that were not read before: `read` has those in which
+/// nothing was found.
 fn look_once<'a>(
     context: &'a JobContext,
     options: &CheckOptions,
@@ -89,11 +91,11 @@ fn look_once<'a>(
     }
     structure.find_moved(0)?;
     report.containers = structure.tables_checked.len() as u64;
-    // Of some versions it is not known what the others need.
+    // The needs of some versions are unknown.
     if options.versions.is_empty() {
         (report.unused_containers, report.unused_bytes) = structure.unused();
     }
-    // What is known to be damaged as a whole need not be read.
+    // Containers that are known to be damaged as a whole need not be read.
     let sizes: Vec<_> = structure
         .used
         .iter()
@@ -108,7 +110,7 @@ fn look_once<'a>(
     let mut bad = std::mem::take(&mut structure.bad);
     read.extend(chosen.into_iter().map(|(id, _)| id));
     for (id, found) in contents.bad {
-        // Whatever was found in it is found again.
+        // All its defects are found again.
         read.remove(&id);
         bad.entry(id)
             .and_modify(|known| {
@@ -120,7 +122,7 @@ fn look_once<'a>(
     Ok(Looked { structure, report, readable, bad })
 }
 
-/// What is looked at from here on was announced before.
+/// From here on, only announced versions are read.
 fn run(
     context: &JobContext,
     options: &CheckOptions,
@@ -154,7 +156,8 @@ fn run(
     if !bad.is_empty() {
         for version in &readable {
             let hurt = affected::trace(context, &structure.chunks, version, &bad)?;
-            // What nobody needs any more may go: a check without a lease, or one whose lease was considered dead, sees it go.
+            // Containers that no version needs any more may go. A check without a lease, or with
+            // one that looked dead, may miss them.
             if !hurt.is_empty() && context.executor.block_on(look(&context.repository, version))?.is_none() {
                 report.forgotten.push(version.id());
                 explained.extend(hurt.into_keys());
@@ -174,8 +177,8 @@ fn run(
     Ok(Examined { report, bad, readable })
 }
 
-/// Objects that are not what their names say, beside the versions: nothing is lost with them, but somebody or something put
-/// them there. Those of all jobs are looked at only when everything is.
+/// Objects that do not open, beside the versions: nothing is lost with them, but they were put
+/// there by mistake or on purpose. Those of all jobs are looked at only when everything is.
 fn faulty(
     context: &JobContext,
     options: &CheckOptions,

@@ -1,7 +1,9 @@
-//! Copying chunks from container to container: read container by container, written in the order asked for.
+//! Copying chunks from container to container: read container by container, written in the order
+//! asked for.
 //!
-//! Where all chunks of a frame are asked for one after the other, the frame is copied as it was compressed: opened, decompressed to
-//! prove every chunk in it, and sealed again under its new container's key. Compressing takes most of a copy's time.
+//! If all chunks of a frame are requested one after the other, the frame is copied as it was
+//! compressed. It is opened, decompressed to prove every chunk in it, and sealed again under its
+//! new container's key. Compressing takes most of a copy's time.
 
 use larder_format::ids::ContainerId;
 use larder_format::manifest::Manifest;
@@ -12,7 +14,8 @@ use larder_store::RepositoryError;
 use super::reading::{Contents, Frame, Wanted};
 use super::{ChunkCopier, RewriteError};
 
-/// Chunks that come one after the other and fit into so many bytes together. One that does not fit alone is alone.
+/// Chunks that come one after the other and fit into this number of bytes together. One that does
+/// not fit alone is alone.
 pub(super) fn batches<T>(
     chunks: &[T],
     bytes_max: usize,
@@ -34,7 +37,8 @@ pub(super) fn batches<T>(
 impl ChunkCopier {
     /// Copies chunks into new data containers, in the order given; says where each of them is now.
     ///
-    /// Each is checked against its fingerprint first. Reads every container once for so many chunks as memory holds.
+    /// Each is checked against its fingerprint first. Reads every container once for as many chunks
+    /// as memory holds.
     pub fn copy(&mut self, chunks: &[ChunkRef]) -> Result<Vec<ChunkRef>, RewriteError> {
         let mut copies = Vec::with_capacity(chunks.len());
         for named in batches(chunks, self.batch_bytes(), |chunk| chunk) {
@@ -43,11 +47,11 @@ impl ChunkCopier {
             self.place(&mut batch)?;
             let contents = loop {
                 match self.read_batch(&batch, Wanted::Frames) {
-                    // Somebody may have moved it.
+                    // A pass may have moved it.
                     Err(RewriteError::Repository(error))
                         if is_missing(&error) && self.chunks.moved().learn(missing_of(&error))? =>
                     {
-                        // From where they are named: where they were a moment ago means nothing.
+                        // From the place in their record: an earlier place may be outdated.
                         batch.copy_from_slice(named);
                         self.place(&mut batch)?;
                     }
@@ -59,7 +63,7 @@ impl ChunkCopier {
         Ok(copies)
     }
 
-    /// Appends what was read to the containers that are open.
+    /// Appends the chunks to the open containers.
     fn write(
         &mut self,
         batch: &[ChunkRef],

@@ -1,4 +1,5 @@
-//! Copying chunks into several containers at once, each into that of its lane: what is read in one order is written in several.
+//! Copying chunks into several containers at once, each into that of its lane: chunks read in one
+//! order are written in several.
 
 use larder_format::ChunkRef;
 use larder_writer::LANES_MAX;
@@ -8,8 +9,9 @@ use super::reading::Wanted;
 use super::{ChunkCopier, RewriteError};
 
 impl ChunkCopier {
-    /// Copies chunks into new data containers, each into the container that is open in its lane (a number below [`LANES_MAX`]), in
-    /// the order given; says where each of them is now. Each is checked against its fingerprint first.
+    /// Copies chunks into new data containers, in the given order. Each goes into the container
+    /// that is open in its lane (a number below [`LANES_MAX`]). Returns the new place of each. Each
+    /// is checked against its fingerprint first.
     pub fn copy_apart(&mut self, chunks: &[(ChunkRef, usize)]) -> Result<Vec<ChunkRef>, RewriteError> {
         let mut copies = Vec::with_capacity(chunks.len());
         for batch in batches(chunks, self.batch_bytes(), |(chunk, _)| chunk) {
@@ -27,7 +29,7 @@ impl ChunkCopier {
         Ok(copies)
     }
 
-    /// Closes the containers of all lanes. What is copied next goes into others.
+    /// Closes the containers of all lanes. Later copies go into others.
     pub fn close_lanes(&mut self) -> Result<(), RewriteError> {
         Ok(self.lanes.iter_mut().try_for_each(larder_writer::Packer::close)?)
     }

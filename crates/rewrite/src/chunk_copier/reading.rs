@@ -1,5 +1,6 @@
-//! Reading chunks where they are, container by container, and proving each by its fingerprint. Requests are made here, in few at
-//! once; frames are opened and chunks compared by all threads, some frames of one container at a time.
+//! Reading chunks where they are, container by container, and proving each by its fingerprint.
+//! Requests are made here, in few at once; frames are opened and chunks compared by all threads,
+//! some frames of one container at a time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -19,16 +20,17 @@ use super::{ChunkCopier, RewriteError};
 
 /// Containers read at once.
 const CONCURRENT_READS: usize = 4;
-/// Frames that a thread opens at a time: so many that they have these bytes, uncompressed.
+/// Frames that a thread opens at a time: as many as have this number of bytes, uncompressed.
 const PIECE_BYTES: u32 = 2 * FRAME_TARGET as u32;
-/// Pieces for each thread that wait to be opened: each holds on to what was read of its container, so few do.
+/// Pieces for each thread that wait to be opened. Each holds the read bytes of its container, so
+/// there are few.
 const PIECES_AHEAD: usize = 2;
 
 /// Bytes of a frame, uncompressed, that is copied as it is.
 const WHOLE_FRAME_MIN: u32 = (FRAME_TARGET / 2) as u32;
 const WHOLE_FRAME_MAX: u32 = 2 * FRAME_TARGET as u32;
 
-/// What becomes of chunks that are read.
+/// The receiver of chunks that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// It was only to be seen whether they are right.
@@ -39,17 +41,17 @@ pub(super) enum Wanted {
     Frames,
 }
 
-/// Chunks that were read, all of them what they should be.
+/// Chunks that were read and verified.
 #[derive(Debug)]
 pub(super) struct Contents {
     pieces: Vec<Vec<u8>>,
     /// By place in the batch: in which of the pieces, and where in it.
     starts: Vec<(usize, usize)>,
-    /// By the place of their first chunk. What is in them is not in the pieces.
+    /// By the place of their first chunk. Its chunks are not in the pieces.
     frames: BTreeMap<usize, Frame>,
 }
 
-/// A frame of which all chunks are wanted, one after the other.
+/// A frame whose chunks are all requested, one after the other.
 #[derive(Debug)]
 pub(super) struct Frame {
     pub(super) chunks: usize,
@@ -63,7 +65,8 @@ impl Contents {
         &self.pieces[piece][start..][..chunk.size as usize]
     }
 
-    /// The frame that begins with the chunk at this place, if it is to be copied as it is. It is given once.
+    /// The frame that begins with the chunk at this place, if it is to be copied as it is. It is
+    /// given once.
     pub(super) fn frame(&mut self, place: usize) -> Option<Frame> {
         self.frames.remove(&place)
     }
@@ -122,23 +125,23 @@ impl ChunkCopier {
     fn open(&self, piece: Piece) -> Receiver<Result<Opened, RepositoryError>> {
         let (sender, receiver) = crossbeam_channel::bounded(1);
         let (repository, fingerprinter) = (self.context.repository.clone(), self.fingerprinter.clone());
-        // Nobody waits for it any more when another one was damaged.
+        // The receiver is gone when another piece was damaged.
         self.threads.normal(move |worker| drop(sender.send(piece.open(worker, &repository, &fingerprinter))));
         receiver
     }
 }
 
-/// Some frames of a container, and what is wanted of them.
+/// Some frames of a container, and the requested chunks of them.
 struct Piece {
     container: Arc<OpenContainer>,
     /// Each with the number of chunks in it.
     frames: Vec<(FrameLocation, usize)>,
-    /// With their places in the batch, as they lie in the container.
+    /// With their places in the batch, in the order of the container.
     chunks: Vec<(usize, ChunkRef)>,
     wanted: Wanted,
 }
 
-/// What became of it.
+/// The result.
 #[derive(Default)]
 struct Opened {
     bytes: Vec<u8>,
@@ -199,7 +202,8 @@ impl Piece {
             }
             match (self.wanted, here.first()) {
                 (Wanted::Frames, Some((first, _))) if is_whole(here, frame) => {
-                    // All that these bytes decompress to has just been proved right, so they are right for the copy.
+                    // All that these bytes decompress to has just been proved right, so they are
+                    // right for the copy.
                     let bytes = worker.compressed.clone();
                     let compressed = CompressedFrame { codec, raw_len: frame.entry.raw_len, bytes };
                     opened.frames.push((*first, Frame { chunks: here.len(), compressed }));
@@ -228,7 +232,8 @@ fn bytes_of<'a>(raw: &'a [u8], frame: &FrameLocation, chunk: &ChunkRef) -> Resul
     bytes.ok_or_else(|| damaged(chunk, "it lies across the border of a frame"))
 }
 
-/// Whether a frame is worth keeping as it is: the chunks of it that are wanted are all of it, in its order and with nothing between.
+/// Whether a frame is worth keeping as it is: the requested chunks are all of it, in its order and
+/// with nothing between.
 fn is_whole(chunks: &[(usize, ChunkRef)], frame: &FrameLocation) -> bool {
     // Smaller ones are put together, or frames would become smaller with every move.
     if !(WHOLE_FRAME_MIN..=WHOLE_FRAME_MAX).contains(&frame.entry.raw_len) {

@@ -1,7 +1,8 @@
-//! Writing a version's recipe again, with the chunks of some containers elsewhere: copied, or where there is another copy.
+//! Writing a version's recipe again, with the chunks of some containers elsewhere: copied, or where
+//! there is another copy.
 //!
-//! Segments of which nothing lies in these containers are shared with the old recipe, and so are nodes of which every segment is, unless
-//! they lie in metadata containers that are left as well (`metadata`).
+//! Segments without chunks in these containers are shared with the old recipe. So are nodes with
+//! only shared segments, unless they are in metadata containers that are left as well (`metadata`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use super::{ChunkCopier, CopiedChunks, Move, PLACES_ONE_IN, Placing, Relaid, Rew
 
 /// Segments that wait for the copies of their chunks.
 const WAITING_SEGMENTS: usize = 1024;
-/// What a record of one that waits takes of the memory for batches.
+/// Bytes of the memory for batches that a record of a waiting segment takes.
 const WAITING_RECORD: usize = 256;
 
 /// A segment that is written when the chunks before it are copied.
@@ -35,12 +36,12 @@ struct Rewriting {
     waiting: Vec<Waiting>,
     /// Chunks to be copied for those that wait, in stream order.
     wanted: Vec<ChunkRef>,
-    /// Chunks for those that wait of which there is another copy, and that copy.
+    /// Chunks for the waiting segments that have another copy, and that copy.
     shared: Vec<(ChunkRef, ChunkRef)>,
     /// Bytes of both, and of the records of what waits.
     waiting_bytes: usize,
-    /// Where the chunks of what waits are that were copied or are shared; nothing yet if that is done with the next batch. By
-    /// fingerprint: of several copies that are left one is enough.
+    /// Where the chunks of what waits are that were copied or are shared; nothing yet if that is
+    /// done with the next batch. By fingerprint: of several copies that are left one is enough.
     batch: HashMap<Fingerprint, Option<ChunkRef>>,
     /// Where those of all batches before are.
     places: CopiedChunks,
@@ -52,8 +53,9 @@ struct Rewriting {
 }
 
 impl ChunkCopier {
-    /// Copies what a version uses of the containers for which `gives_up` says so, in the order of its stream, and writes its
-    /// recipe over the copies. Memory: that of the context, and what it [remembers](Self::remembering) of chunks that move.
+    /// Copies the chunks of a version in the containers that `gives_up` accepts, in the order of
+    /// its stream, and writes its recipe over the copies. Memory: that of the context, and that for
+    /// [remembered](Self::remembering) moves of chunks.
     pub fn relay(
         &mut self,
         manifest: &Manifest,
@@ -62,8 +64,8 @@ impl ChunkCopier {
         self.relay_to(manifest, gives_up, |chunk| Placing::Copy(*chunk))
     }
 
-    /// The same, but a chunk that `elsewhere` finds in a container that is not retired is not copied: the recipe leads to that
-    /// other copy, once it was read and has the chunk's fingerprint.
+    /// The same, but a chunk that `elsewhere` finds in a container that stays is not copied. The
+    /// recipe then names that other copy, once it was read and has the chunk's fingerprint.
     pub fn relay_sharing(
         &mut self,
         manifest: &Manifest,
@@ -100,7 +102,7 @@ impl ChunkCopier {
         };
         self.names.get_or_insert_with(|| self.chunks.for_reading(manifest));
         let known: HashSet<_> = manifest.containers.iter().map(|usage| usage.container).collect();
-        // Where the index leads to is not this version's: it may be retired in its turn.
+        // A redirect target of the index is not this version's: it may be retired later.
         let leaves = |container: &ContainerId| gives_up(container) || !known.contains(container);
         let mut reader = RecipeReader::new(Arc::new(manifest.data.clone()), self.chunks.clone());
         for number in 0..reader.segments() {
@@ -127,7 +129,7 @@ impl ChunkCopier {
         Ok(Relaid { data, metadata, usage, moves, moved_chunks, moved_bytes, shared_chunks, shared_bytes })
     }
 
-    /// Copies what is wanted, then writes the segments that wait for it.
+    /// Copies the requested chunks, then writes the segments that wait for them.
     fn flush(&mut self, rewriting: &mut Rewriting, leaves: &impl Fn(&ContainerId) -> bool) -> Result<(), RewriteError> {
         let mut others: Vec<_> = rewriting.shared.iter().map(|(_, other)| *other).collect();
         self.place(&mut others)?;
@@ -160,7 +162,7 @@ impl ChunkCopier {
                         record.chunk = *place;
                     }
                 }
-                // What its bytes are has not changed, so its samples, its proof and its superchunks hold.
+                // Its bytes have not changed, so its samples, its proof and its superchunks hold.
                 let Segment { records, superchunks } = &contents;
                 let bytes = segment::encode(records, superchunks).map_err(larder_store::RepositoryError::from)?;
                 let fingerprint = self.fingerprinter.one(&bytes);

@@ -12,8 +12,9 @@ use super::reading::Wanted;
 use super::{ChunkCopier, RewriteError};
 
 impl ChunkCopier {
-    /// Reads chunks where they are said to be and computes their fingerprints again. Gives the containers in which one of them is not
-    /// what it should be, or is not there. The index is not asked where a chunk may be instead.
+    /// Reads chunks where they are said to be and computes their fingerprints again. Returns the
+    /// containers in which one of them is damaged or missing. The index is not asked where a chunk
+    /// may be instead.
     pub fn unreadable_among(&self, chunks: &[ChunkRef]) -> Result<BTreeSet<ContainerId>, RewriteError> {
         let mut bad = BTreeSet::new();
         for batch in batches(chunks, self.batch_bytes(), |chunk| chunk) {

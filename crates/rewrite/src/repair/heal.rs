@@ -1,17 +1,23 @@
 //! Chunks of damaged data containers, put back from files that still have them.
 //!
 //! 1. A check says which containers are damaged or missing, and which versions suffer.
-//! 2. The names (keyed fingerprints) of their lost chunks are read from the versions' recipes, which are whole.
-//! 3. The source is read and cut as a backup would. Every chunk with one of these names is stored, as an upload of a job of its own
-//!    that never commits: a place to keep them, sealed, for as long as this repair runs.
-//! 4. Each version gets a new generation of its manifest, over copies in containers of its own or of versions that were healed before
-//!    it. This is a compaction (`docs/concurrency.md`): the copy is read back and checked against its name before anything refers to
-//!    it, the generation appears whole or not at all, and the older one is what it was until then.
+//! 2. The names (keyed fingerprints) of their lost chunks are read from the versions' recipes,
+//!    which are whole.
+//! 3. The source is read and cut as a backup would. Every chunk with one of these fingerprints is
+//!    stored, as an upload of a job of its own that never commits. It is a place to keep them,
+//!    sealed, for as long as this repair runs.
+//! 4. Each version gets a new generation of its manifest, over copies in containers of its own or
+//!    of versions that were healed before it. This works like defragmenting
+//!    (`docs/concurrency.md`). The copy is read back and checked against its fingerprint before
+//!    anything refers to it. The generation appears whole or not at all, and the older one is
+//!    unchanged until then.
 //!
-//! What a version still has in a damaged container is copied out of it too, so that nothing needs that container any more and a pass
-//! deletes it. A chunk that the source does not have stays where its record says: no better, no worse.
+//! The readable chunks of a version in a damaged container are copied out of it too. So nothing
+//! needs that container any more, and a pass deletes it. A chunk that the source does not have
+//! stays where its record says: no better, no worse.
 //!
-//! Equal names are equal bytes, so it does not matter which files the source consists of. Memory: 100 bytes for each lost chunk.
+//! Equal names are equal bytes, so it does not matter which files the source consists of. Memory:
+//! 100 bytes for each lost chunk.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -38,7 +44,7 @@ use crate::chunk_copier::{ChunkCopier, Placing, RewriteError};
 /// How to heal.
 #[derive(Debug, Clone)]
 pub struct HealOptions {
-    /// Content to read, to find what is damaged.
+    /// Content to read, to find damage.
     pub read_data: ReadData,
     /// Only these versions; empty = all.
     pub versions: Vec<JobId>,
@@ -48,18 +54,18 @@ pub struct HealOptions {
     pub compression: Compression,
 }
 
-/// What became of one damaged version.
+/// The outcome for one damaged version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HealOutcome {
-    /// It has a new generation, over what was found.
+    /// It has a new generation, over the found chunks.
     Healed,
     /// It would have one.
     Planned,
-    /// The source has nothing of what it lost.
+    /// The source has none of its lost chunks.
     NotFound,
     /// It was forgotten or rewritten meanwhile.
     Overtaken,
-    /// What it lost is not in data containers, or it cannot be read: why.
+    /// Its losses are not in data containers, or it cannot be read: the reason.
     Beyond(String),
 }
 
@@ -76,7 +82,7 @@ pub struct HealedVersion {
     pub found: u64,
     /// Whether it lost metadata too, which are not put back.
     pub lost_metadata: bool,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: HealOutcome,
 }
 
@@ -89,10 +95,10 @@ impl HealedVersion {
     }
 }
 
-/// What was healed.
+/// The results of healing.
 #[derive(Debug, Clone, Default)]
 pub struct HealReport {
-    /// What the check found.
+    /// The results of the check.
     pub check: CheckReport,
     /// Different chunks that versions lost.
     pub lost: u64,
@@ -104,7 +110,7 @@ pub struct HealReport {
     pub versions: Vec<HealedVersion>,
 }
 
-/// Puts back what the files of `source` still have.
+/// Restores the lost chunks that the files of `source` still have.
 pub fn heal(context: &JobContext, source: Walk, options: &HealOptions) -> Result<HealReport, RepairError> {
     let store = context.repository.store().without_cache();
     let context = &JobContext { repository: context.repository.through(store), ..context.clone() };
@@ -120,7 +126,7 @@ pub fn heal(context: &JobContext, source: Walk, options: &HealOptions) -> Result
     let mut healing = Healing { context, options, bad: &bad, chunks: HashMap::new(), put_back: PutBack::default() };
     let mut versions = Vec::new();
     let mut healable = Vec::new();
-    // The newest first: it is the one that is laid out best.
+    // The newest first, because it is in the fewest containers.
     for (id, series) in suffering.into_iter().rev() {
         let lost_metadata = without_metadata.contains(&id);
         let mut healed = HealedVersion { id, series, lost: 0, found: 0, lost_metadata, outcome: HealOutcome::NotFound };
@@ -143,7 +149,8 @@ pub fn heal(context: &JobContext, source: Walk, options: &HealOptions) -> Result
     let keeper = if options.dry_run { None } else { Some(Keeper::open(context, &healable)?) };
     let result = healing.run(source, keeper.as_ref().map(|keeper| keeper.job), &healable, &mut report);
     if let Some(keeper) = keeper {
-        // It never commits, so it is over in any case; what it uploaded is garbage from here on. After an error uploads may be under way.
+        // It never commits, so it is over in any case; its uploads are garbage from here on. After
+        // an error uploads may be under way.
         keeper.lease.end(if result.is_ok() { Ending::Closed(Done::nothing()) } else { Ending::Ended });
     }
     result.map(|()| report)
@@ -158,15 +165,16 @@ struct Keeper {
 impl Keeper {
     fn open(context: &JobContext, healable: &[(Version, usize)]) -> Result<Self, RepairError> {
         let series = healable.first().map_or("", |(version, _)| &*version.summary.series);
-        // A backup that ends without a commit: what it uploaded stays until then, and an interrupted one leaves nothing that counts. Should a
-        // backup of the series adopt it, it finds chunks that it may well need.
+        // A backup that ends without a commit: its uploads stay until then, and an interrupted one
+        // leaves nothing that counts. Should a backup of the series adopt it, it finds chunks that
+        // it may well need.
         let lease = context.lease(JobKind::Backup, series);
         let job = JobId::new(lease.written_ms, random(context.repository.entropy())?);
         Ok(Self { job, lease: LeaseKeeper::open(context, job, lease)? })
     }
 }
 
-/// What a version lost.
+/// The losses of a version.
 enum Wanting {
     /// Chunks of its data stream, which are wanted from now on.
     Chunks,
@@ -190,7 +198,7 @@ impl Healing<'_> {
         self.bad.get(&chunk.container).is_some_and(|bad| bad.covers(chunk))
     }
 
-    /// Wants what a version lost, if nothing but chunks of its data is lost.
+    /// Requests the losses of a version, if only chunks of its data are lost.
     fn want(&mut self, version: &Version) -> Result<Wanting, RepairError> {
         let Some(manifest) = self.context.executor.block_on(look(&self.context.repository, version))? else {
             return Ok(Wanting::Forgotten);
@@ -205,7 +213,8 @@ impl Healing<'_> {
             Err(error) => return Err(error.into()),
         }
         self.chunks.extend(wanted.into_iter().map(|fingerprint| (fingerprint, None)));
-        // A version whose entries cannot be read is not whole with its contents back, but no worse either.
+        // A version whose entries cannot be read is not whole with its contents back, but no worse
+        // either.
         Ok(Wanting::Chunks)
     }
 
@@ -228,7 +237,7 @@ impl Healing<'_> {
         Ok(())
     }
 
-    /// Reads the source and keeps what is wanted.
+    /// Reads the source and keeps the requested chunks.
     fn find(&mut self, source: Walk, job: Option<JobId>) -> Result<(), RepairError> {
         let context = self.context;
         let repository = &context.repository;
@@ -280,7 +289,8 @@ impl Healing<'_> {
             return Ok(());
         }
         let (repository, pin) = (&self.context.repository, pin_of(version));
-        // The number is chosen before the lease, which has to name it. If it is taken by then, so is the work.
+        // The number is chosen before the lease, which has to name it. If it is taken by then, so
+        // is the work.
         let generation = self.context.executor.block_on(repository.next_generation(pin))?;
         healed.outcome = match self.announce(version, &owners, generation) {
             // A pass took this task for dead, and its containers with it.
@@ -290,7 +300,8 @@ impl Healing<'_> {
                 HealOutcome::Overtaken
             }
             Ok(outcome) => outcome,
-            // Such as a bit that flipped in a part that only reading everything would have found: the version is as it was.
+            // Such as a bit that flipped in a part that only reading everything would have found:
+            // the version is as it was.
             Err(RepairError::Repository(error)) if error.is_damage() => HealOutcome::Beyond(error.to_string()),
             Err(error) => return Err(error),
         };
@@ -402,7 +413,7 @@ impl Healing<'_> {
 /// Where a version's chunks are, which its recipe may only name.
 struct Places {
     chunks: MetaChunks,
-    /// Containers that it names and of which anything is in a damaged one.
+    /// Containers that it names and that have chunks in a damaged one.
     suffering: HashSet<ContainerId>,
 }
 
@@ -415,14 +426,15 @@ impl Places {
     }
 }
 
-/// What one version's new generation is made as.
+/// The parameters of one version's new generation.
 struct Task {
     job: JobId,
     pin: Pin,
     generation: u32,
 }
 
-/// Shows every chunk of a version's data stream that lies in a damaged container. An error when recipes cannot be read.
+/// Shows every chunk of a version's data stream that is in a damaged container. An error when
+/// recipes cannot be read.
 fn each_in_bad(
     reader: &VersionReader,
     bad: &BTreeMap<ContainerId, BadContainer>,

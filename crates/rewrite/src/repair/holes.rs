@@ -1,24 +1,26 @@
 //! Files without the parts that are lost: a pure computation on entries.
 //!
-//! What is lost becomes a hole, so that all that is left stays at its offset. Such a file must never pass for the one it was: its
-//! times are set to zero and its inode number too, so that the next backup reads the file again instead of taking it for unchanged,
-//! and a restore that keeps newer files keeps the better one.
+//! Lost data becomes a hole, so that the rest stays at its offset. Such a file must never look like
+//! the original. Its times and its inode number are set to zero. So the next backup reads the file
+//! again instead of treating it as unchanged, and a restore that keeps newer files keeps the better
+//! one.
 
 use std::ops::Range;
 
 use larder_format::entry::{Entry, EntryKind, Extent, Timestamp};
 
-/// A file without what is lost.
+/// A file without its lost data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Holed {
     pub(super) entry: Entry,
-    /// What is left of its stored bytes, counted from the first of them.
+    /// The rest of its stored bytes, counted from the first of them.
     pub(super) kept: Vec<Range<u64>>,
     /// Bytes that are lost.
     pub(super) lost: u64,
 }
 
-/// Cuts `lost` (ranges of its stored bytes, in order) out of a file; `None` when nothing is left, or when it is no file.
+/// Cuts `lost` (ranges of its stored bytes, in order) out of a file; `None` when nothing is left,
+/// or when it is no file.
 pub(super) fn without(entry: &Entry, lost: &[Range<u64>]) -> Option<Holed> {
     let EntryKind::File { size, extents } = &entry.kind else { return None };
     let whole = [Extent { offset: 0, length: *size }];
@@ -83,11 +85,14 @@ mod tests {
         for (extents, lost, left, kept) in [
             (None, vec![0..3], vec![(3, 7)], vec![3..10]),
             (None, vec![3..4, 8..10], vec![(0, 3), (4, 4)], vec![0..3, 4..8]),
-            // Damage that begins before the file and ends behind it is cut to it by the caller; here it may touch both ends.
+            // Damage that begins before the file and ends behind it is cut to it by the caller;
+            // here it may touch both ends.
             (None, vec![0..1, 9..10], vec![(1, 8)], vec![1..9]),
-            // Two extents, 2 and 4 bytes, with holes around: the second byte and the third are lost.
+            // Two extents, 2 and 4 bytes, with holes around: the second byte and the third are
+            // lost.
             (Some(&[(1, 2), (5, 4)][..]), vec![1..3], vec![(1, 1), (6, 3)], vec![0..1, 3..6]),
-            // Neighbours in the stream are kept as one range, whatever lies between them in the file.
+            // Neighbours in the stream are kept as one range, also with a gap between them in the
+            // file.
             (Some(&[(1, 2), (5, 4)][..]), vec![5..6], vec![(1, 2), (5, 3)], vec![0..5]),
         ] {
             let entry = file(10, extents);

@@ -1,13 +1,15 @@
-//! What is left of damaged versions, saved as new versions of their series.
+//! Saves the rest of damaged versions as new versions of their series.
 //!
-//! A new version is made as a backup makes one, with the damaged version for its base (`docs/concurrency.md`): it shares all
-//! containers with it that are whole, and copies none. The original stays; whoever does not want it any more forgets it.
+//! A new version is made as by a backup, with the damaged version for its base
+//! (`docs/concurrency.md`). It shares all whole containers with it, and copies none. The original
+//! stays until it is forgotten.
 //!
-//! Of a file that lost parts the rest is saved, with holes for what is lost (`holes`); files of which nothing is left, and what lay in
-//! damaged metadata, are left out. Each is told to the context's progress.
+//! Of a file that lost parts, the rest is saved, with holes for the lost parts (`holes`). Files
+//! that are lost completely, and those in damaged metadata, are left out. Each is told to the
+//! context's progress.
 //!
-//! The new version's id says that it began just after the original: the newest version of a series, which the next backup builds
-//! on, stays the newest.
+//! The new version's id says that it began just after the original. So the newest version of a
+//! series, on which the next backup builds, stays the newest.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -36,7 +38,7 @@ use crate::check::{BadContainer, CheckOptions, CheckReport, Examined, ReadData, 
 /// How to save.
 #[derive(Debug, Clone)]
 pub struct SalvageOptions {
-    /// Content to read, to find what is damaged.
+    /// Content to read, to find damage.
     pub read_data: ReadData,
     /// Only these versions; empty = all.
     pub versions: Vec<JobId>,
@@ -48,10 +50,10 @@ pub struct SalvageOptions {
     pub compression: Compression,
 }
 
-/// What became of one damaged version.
+/// The outcome for one damaged version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SalvageOutcome {
-    /// What is left is in this version.
+    /// The rest is in this version.
     Saved(JobId),
     /// It would be.
     Planned,
@@ -74,18 +76,18 @@ pub struct SalvagedVersion {
     pub id: JobId,
     /// Its series; empty when its manifest cannot be read.
     pub series: String,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: SalvageOutcome,
-    /// What was lost.
+    /// Its losses.
     pub losses: Losses,
 }
 
-/// What a version lost.
+/// The losses of a version.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Files of which a part is lost.
+    /// Files that lost a part.
     pub files_damaged: u64,
-    /// Files, and names of files, of which nothing is left.
+    /// Files, and names of files, that are lost completely.
     pub files_lost: u64,
     /// Stretches of metadata that cannot be read, each with an unknown number of entries.
     pub gaps: u64,
@@ -99,16 +101,16 @@ impl Losses {
     }
 }
 
-/// What was saved.
+/// The results of saving.
 #[derive(Debug, Clone, Default)]
 pub struct SalvageReport {
-    /// What the check found.
+    /// The results of the check.
     pub check: CheckReport,
     /// Versions that were damaged.
     pub versions: Vec<SalvagedVersion>,
 }
 
-/// Saves what is left of damaged versions.
+/// Saves the rest of damaged versions.
 pub fn salvage(context: &JobContext, options: &SalvageOptions) -> Result<SalvageReport, RepairError> {
     let store = context.repository.store().without_cache();
     let context = &JobContext { repository: context.repository.through(store), ..context.clone() };
@@ -139,10 +141,11 @@ pub fn salvage(context: &JobContext, options: &SalvageOptions) -> Result<Salvage
     Ok(SalvageReport { check: report, versions })
 }
 
-/// The damaged versions that may be forgotten because what is left of them is saved.
+/// The damaged versions that may be forgotten because the rest of them is saved.
 ///
-/// One wrong answer of a store can make a whole version look damaged, or a saved one look stored. So both are checked once more:
-/// the original has to be damaged still, and the version saved from it has to be there and whole.
+/// One wrong answer of a store can make a whole version look damaged, or a saved one look stored.
+/// So both are checked once more: the original has to be damaged still, and the version saved from
+/// it has to be there and whole.
 pub fn replaced(
     context: &JobContext,
     report: &SalvageReport,
@@ -226,7 +229,7 @@ fn save_announced(
     losses: &mut Losses,
 ) -> Result<(SalvageOutcome, Option<Created>), RepairError> {
     let repository = &context.repository;
-    // Only now, after the lease: what is there now stays.
+    // Only now, after the lease: containers that exist now stay.
     let newest = context.executor.block_on(async {
         if !repository.is_retained(pin_of(version)).await? {
             return Ok(None);
@@ -307,7 +310,7 @@ fn manifest_of(
     Ok(Some(Manifest { summary, data, metadata, containers }))
 }
 
-/// Writes the streams of what is left, or says why there is nothing to write.
+/// Writes the remaining streams, or says why there is nothing to write.
 fn rewrite(
     context: &JobContext,
     job: JobId,
@@ -385,7 +388,7 @@ impl Lost {
     }
 }
 
-/// What has been met so far.
+/// The facts met so far.
 struct Saving<'a> {
     context: &'a JobContext,
     version: JobId,
@@ -465,7 +468,8 @@ impl Saving<'_> {
     }
 }
 
-/// Folders above an entry that lay in the gap before it. Nothing is known of them but that they were there.
+/// Folders above an entry that were in the gap before it. Nothing is known of them but that they
+/// were there.
 fn missing_folders(last: &[u8], entry: &Entry) -> Vec<Entry> {
     let ends = entry.path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
     let folders = ends.map(|end| &entry.path[..end]).filter(|path| path_order(last, path) == Ordering::Less);
@@ -484,7 +488,7 @@ fn missing_folders(last: &[u8], entry: &Entry) -> Vec<Entry> {
     folders.map(folder).collect()
 }
 
-/// Blocks of metadata that are whole, by what they are.
+/// Whole blocks of metadata, by their fingerprint.
 fn whole_blocks(
     reader: &VersionReader,
     bad: &BTreeMap<ContainerId, BadContainer>,

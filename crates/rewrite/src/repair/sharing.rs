@@ -1,7 +1,8 @@
 //! Chunks that were put back already, for one version, and that others need too.
 //!
-//! A version may reference containers of others, if its task names those in its lease and then finds them there, as a backup does with
-//! its bases (`docs/concurrency.md`). So what fifty versions lost together is stored once and not fifty times.
+//! A version may reference containers of others, if its task names those in its lease and then
+//! finds the containers there. A backup does the same with its bases (`docs/concurrency.md`). So a
+//! common loss of fifty versions is stored once and not fifty times.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -19,7 +20,8 @@ use larder_writer::{ContainerTotals, holdings};
 /// Versions that one lease names beside its own. Chunks of further ones are stored again.
 const SHARED_WITH_MAX: usize = 64;
 
-/// Those with whom a version shares chunks: all versions of the layout `standard`, or its series alone.
+/// Those with whom a version shares chunks: all versions of the layout `standard`, or its series
+/// alone.
 pub(super) type Sharers = Option<SeriesKey>;
 
 /// With whom a version shares.
@@ -27,7 +29,7 @@ pub(super) fn sharers(version: &Version) -> Sharers {
     (version.summary.layout == Layout::Lifecycle).then_some(version.series)
 }
 
-/// What this repair put back so far.
+/// The chunks that this repair restored so far.
 #[derive(Debug, Default)]
 pub(super) struct PutBack {
     owners: Vec<Version>,
@@ -44,7 +46,7 @@ impl PutBack {
         }
     }
 
-    /// Whether somebody has a chunk; then whoever that is, is added.
+    /// Whether a version has a chunk; then this owner is added.
     pub(super) fn owner(&self, version: &Version, fingerprint: &Fingerprint, owners: &mut BTreeSet<usize>) {
         if let Some((_, owner)) = self.chunks.get(&(sharers(version), *fingerprint))
             && owners.len() < SHARED_WITH_MAX
@@ -58,7 +60,8 @@ impl PutBack {
         owners.iter().map(|owner| pin_of(&self.owners[*owner])).collect()
     }
 
-    /// What of them may be referenced. To be asked after the lease: what is there then stays.
+    /// The containers of them that may be referenced. To be asked after the lease: containers that
+    /// exist then stay.
     pub(super) fn look(
         &self,
         context: &JobContext,
@@ -88,7 +91,7 @@ async fn newest_manifest(context: &JobContext, version: &Version) -> Result<Opti
     }
 }
 
-/// What may be referenced.
+/// The containers that may be referenced.
 #[derive(Debug)]
 pub(super) struct Shared<'a> {
     chunks: &'a HashMap<(Sharers, Fingerprint), (ChunkRef, usize)>,
