@@ -3,7 +3,7 @@
 //! An index counts when its mark names its attempt (`mark`). So the highest genuine mark says which
 //! index must exist. If it does not, it was lost, and the one before it must not be used instead.
 //! An object with the name of an index that does not open is skipped only after its number was made
-//! void (`VoidOrMarked`): its maker may wake, and must then execute nothing.
+//! void (`VoidOrMarked`). Its maker may wake, and must then execute nothing.
 //!
 //! Invariants (`docs/concurrency.md`, "How a pass publishes")
 //! * An index that a listing lacks is asked for by name, and looked for in a second listing, before

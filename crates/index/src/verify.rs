@@ -9,9 +9,9 @@ use larder_store::Repository;
 use crate::error::{IndexError, damaged};
 use crate::io::open_run;
 
-/// Reads all of an object. It checks that every part opens, that the sums are those of the
-/// manifest, that the manifest's range is within the keys, and that the filter hides none of them.
-/// An error names the object.
+/// Reads all of an object. It checks that every part opens and that the sums are those of the
+/// manifest. It also checks that the manifest's range is within the keys, and that the filter hides
+/// none of them. An error names the object.
 pub async fn verify_run(repository: &Repository, run: &RunRef) -> Result<(), IndexError> {
     let (index, filter) = open_run(repository, run, true).await?;
     let name = names::run(run.id);

@@ -5,7 +5,7 @@ use crate::cursor::Cursor;
 use crate::error::IndexError;
 use crate::executor::Executor;
 
-/// Bytes that a key of a batch takes beside itself and its value: what the lookup keeps of it.
+/// Bytes of a key of a batch beside itself and its value: the lookup's own data for it.
 const KEY_OVERHEAD: usize = 64;
 /// Keys of a batch at most: enough to hide the pause between batches.
 const BATCH_MAX: usize = 1 << 16;
@@ -16,20 +16,21 @@ pub struct SortedLookup {
     reader: TableReader,
     runtime: Executor,
     batch: usize,
-    /// What it has cost so far.
+    /// The cost so far.
     pub cost: LookupCost,
 }
 
 impl SortedLookup {
-    /// Lookups with at most `budget` bytes for keys and what is found, beside what the reader takes by its options.
+    /// Lookups with at most `budget` bytes for keys and results, beside the reader's own memory by
+    /// its options.
     pub fn new(reader: TableReader, runtime: impl Into<Executor>, budget: usize) -> Self {
         let runtime = runtime.into();
         let batch = (budget / (KEY_OVERHEAD + 64)).clamp(1, BATCH_MAX);
         Self { reader, runtime, batch, cost: LookupCost::default() }
     }
 
-    /// Looks up every key of `queries`, and calls `each` in order with the query's key and value, and what the table has under
-    /// that key.
+    /// Looks up every key of `queries`, and calls `each` in order with the query's key and value,
+    /// and the table's value for that key.
     pub fn join(
         &mut self,
         queries: &mut impl Cursor,
@@ -105,7 +106,7 @@ impl Batch {
     }
 }
 
-/// What was found for a batch.
+/// The results of a batch.
 #[derive(Debug, Default)]
 struct Found {
     bytes: Vec<u8>,
