@@ -127,8 +127,8 @@ fn irreducible(stream: &mut SeedStream) -> u64 {
     }
 }
 
-/// Rabin's test. Since the degree is prime, a polynomial is irreducible when it has no root (0 or
-/// 1) and x^(2^degree) = x modulo it.
+/// Rabin's test. Since the degree is prime, a polynomial is irreducible when it has no root 0 or 1,
+/// and x^(2^degree) = x modulo it.
 fn is_irreducible(polynomial: u64) -> bool {
     const X: u64 = 2;
     let has_root = polynomial & 1 == 0 || polynomial.count_ones().is_multiple_of(2);
