@@ -1,6 +1,7 @@
-//! An HTTP server on a loopback port that gives prepared answers and keeps what it was asked.
+//! An HTTP server on a loopback port that gives prepared answers and keeps the requests.
 //!
-//! Just enough HTTP/1.1 for a client library: one request at a time per connection, bodies of known length.
+//! Just enough HTTP/1.1 for a client library: one request at a time per connection, bodies of known
+//! length.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,7 +82,7 @@ impl Canned {
         &self.address
     }
 
-    /// What it has been asked so far.
+    /// The requests so far.
     pub fn requests(&self) -> Vec<Request> {
         self.requests.lock().clone()
     }

@@ -1,4 +1,5 @@
-//! Bytes made from a seed: the same everywhere and for ever, so a failing test can be repeated from its message.
+//! Bytes made from a seed: the same everywhere and for ever, so a failing test can be repeated from
+//! its message.
 
 use std::ops::Range;
 
@@ -21,7 +22,8 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, or 0 where that is 0. Slightly uneven for huge bounds, which no test minds.
+    /// A number below `bound`, or 0 where that is 0. Slightly uneven for huge bounds, which no test
+    /// minds.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next_u64().checked_rem(bound).unwrap_or(0)
     }
@@ -56,7 +58,8 @@ pub fn random(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Bytes like text: words from a small vocabulary, some more often than others, in lines. They compress about threefold.
+/// Bytes like text: words from a small vocabulary, some more often than others, in lines. They
+/// compress about threefold.
 pub fn text(seed: u64, len: usize) -> Vec<u8> {
     let mut rng = Rng::new(seed);
     let words: Vec<Vec<u8>> =
@@ -72,7 +75,7 @@ pub fn text(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Bytes of which parts repeat parts before them, as in real disks: runs of zeros, copies, text and noise.
+/// Bytes whose parts repeat earlier parts, as in real disks: runs of zeros, copies, text and noise.
 pub fn mixed(seed: u64, len: usize) -> Vec<u8> {
     let mut rng = Rng::new(seed);
     let mut bytes: Vec<u8> = Vec::with_capacity(len);
@@ -92,7 +95,7 @@ pub fn mixed(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// A buffer as somebody might have edited it: `count` insertions, deletions and overwrites of up to `max` bytes.
+/// A buffer after typical edits: `count` insertions, deletions and overwrites of up to `max` bytes.
 pub fn edited(original: &[u8], seed: u64, count: usize, max: usize) -> Vec<u8> {
     let mut rng = Rng::new(seed);
     let mut bytes = original.to_vec();
@@ -113,7 +116,8 @@ pub fn edited(original: &[u8], seed: u64, count: usize, max: usize) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Seeds in other crates' tests stand for these bytes: a change here changes what those tests test.
+    /// Seeds in other crates' tests stand for these bytes: a change here changes what those tests
+    /// test.
     #[test]
     fn the_same_seed_makes_the_same_bytes_for_ever() {
         assert_eq!(random(1, 9), [193, 92, 2, 137, 236, 45, 10, 145, 103]);

@@ -1,7 +1,8 @@
 //! A store that fails on demand, around any other.
 //!
-//! Every operation first asks the plan which fault it meets. What a store cannot do wrong (short bodies of puts, stale
-//! gets) is ignored rather than refused, so that a rule for any operation can be added without thought.
+//! Every operation first asks the plan which fault it meets. Faults that a store cannot have (short
+//! bodies of puts, stale gets) are ignored rather than refused, so that a rule for any operation
+//! can be added without thought.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,7 +33,8 @@ impl FaultStore {
         (Arc::new(Self { inner, faults: faults.clone() }), faults)
     }
 
-    /// Wraps a store with a handle that exists already: several stores then share one plan and one count.
+    /// Wraps a store with a handle that exists already: several stores then share one plan and one
+    /// count.
     pub fn with(inner: Arc<dyn ObjectStore>, faults: &Faults) -> Arc<Self> {
         Arc::new(Self { inner, faults: faults.clone() })
     }
@@ -44,7 +46,7 @@ impl fmt::Display for FaultStore {
     }
 }
 
-/// Carries out what a fault does to an operation that has either happened or not.
+/// Applies a fault to an operation that has either happened or not.
 async fn apply<T>(fault: Option<&Fault>, path: &Path, operation: impl Future<Output = Result<T>>) -> Result<T> {
     match fault {
         Some(Fault::FailBefore(failure)) => Err(failure.error(path.as_ref())),
@@ -170,7 +172,7 @@ impl FaultStore {
                 let broken = Failure::Reset.error(path.as_ref());
                 listing.take(keep).chain(stream::iter([Err(broken)])).boxed()
             }
-            // Whatever else it is happens before the first name.
+            // All other faults happen before the first name.
             fault => {
                 stream::once(async move { apply(fault.as_ref(), &path, async { Ok(()) }).await.map(|()| listing) })
                     .try_flatten()

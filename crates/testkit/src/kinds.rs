@@ -1,7 +1,7 @@
 //! [`assert_kinds`](crate::assert_kinds): the kind of every variant of an error.
 
-/// Asserts the kind of errors: `PATTERN => ERROR, KIND;` for each case. The patterns have to cover the type, so that a new
-/// variant does not compile without a case.
+/// Asserts the kind of errors: `PATTERN => ERROR, KIND;` for each case. The patterns have to cover
+/// the type, so that a new variant does not compile without a case.
 #[macro_export]
 macro_rules! assert_kinds {
     ($error:ty { $($pattern:pat => $value:expr, $kind:expr;)+ }) => {{

@@ -1,10 +1,13 @@
-//! What tests need to be hard on Larder: stores that fail on demand, bytes and trees made from a seed.
+//! Tools to test Larder under faults: stores that fail on demand, bytes and trees made from a seed.
 //!
-//! Only ever a dev-dependency. It knows `object_store` and nothing of Larder's own crates, so every crate may use it.
+//! Only ever a dev-dependency. It knows `object_store` and nothing of Larder's own crates, so every
+//! crate may use it.
 //!
-//! * [`FaultStore`] wraps any store and does to it what a [`Faults`] handle tells it: fail, hang, lie, stop for good.
+//! * [`FaultStore`] wraps any store and applies the faults of a [`Faults`] handle: fail, hang, lie,
+//!   stop for good.
 //! * [`LyingStore`] wraps any store and gives one wrong answer that looks right.
-//! * [`Memory`] is a store whose whole state can be copied, looked at and damaged behind everybody's back.
+//! * [`Memory`] is a store whose whole state can be copied, looked at and damaged behind
+//!   everybody's back.
 //! * [`data`] and [`tree`] make bytes and folders that are the same for the same seed, everywhere.
 //! * [`entropy`] makes the random bytes of keys and names, from a seed that a failed test prints.
 //! * [`sim`] runs many actors over one faulty store in virtual time, the same for the same seed.

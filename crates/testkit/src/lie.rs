@@ -1,8 +1,9 @@
-//! A store that tells the truth but for one answer.
+//! A store that gives one wrong answer.
 //!
-//! A test says at which request the store lies and takes one variant of a lie after the other, until there is no further one for
-//! that request. Requests are numbered from 0 since [`Lies::tell`]. A lie is an answer that looks like any other: it is no error,
-//! and nothing in it says that it is wrong.
+//! A test names the request at which the store lies. It takes one variant of a lie after the other,
+//! until there is no further one for that request. Requests are numbered from 0 since
+//! [`Lies::tell`]. A lie looks like any other answer: it is no error, and nothing in it says that
+//! it is wrong.
 
 use std::fmt;
 use std::sync::Arc;
@@ -53,13 +54,13 @@ pub enum Lie {
 pub struct Told {
     /// The number of the request.
     pub index: u64,
-    /// What was asked.
+    /// The request.
     pub kind: OpKind,
     /// The whole path in the store; the prefix of a listing.
     pub path: String,
     /// The answer.
     pub lie: Lie,
-    /// What a listing lacked.
+    /// The entries that a listing lacked.
     pub lacked: Vec<String>,
 }
 
@@ -76,7 +77,7 @@ impl fmt::Display for Told {
 #[derive(Debug, Default)]
 struct State {
     count: u64,
-    /// The request at which it lies, and which of the lies there are.
+    /// The request at which the store lies, and the possible lies.
     at: Option<(u64, usize)>,
     /// Of how many entries at most a listing lacks one, in turn.
     entries: usize,
@@ -88,8 +89,8 @@ struct State {
 pub struct Lies(Arc<Mutex<State>>);
 
 impl Lies {
-    /// From now on the request numbered `index` is answered with the lie numbered `variant` of those that there are for it. Of
-    /// each listing at most `entries` entries are hidden in turn.
+    /// From now on, the request numbered `index` is answered with the lie numbered `variant` of its
+    /// possible ones. Of each listing at most `entries` entries are hidden in turn.
     pub fn tell(&self, index: u64, variant: usize, entries: usize) {
         *self.0.lock() = State { at: Some((index, variant)), entries, ..State::default() };
     }
@@ -122,7 +123,7 @@ impl Lies {
     }
 }
 
-/// A store around another one, of which one answer is wrong.
+/// A store around another one, with one wrong answer.
 #[derive(Debug)]
 pub struct LyingStore {
     inner: Arc<dyn ObjectStore>,
@@ -137,7 +138,7 @@ impl LyingStore {
         (Arc::new(Self { inner, before: before.clone(), lies: lies.clone() }), lies)
     }
 
-    /// The lies that there are about a listing of these entries, when that was the listing before.
+    /// The possible lies about a listing of these entries, when that was the listing before.
     fn about_listing(listed: &[ObjectMeta], before: &[ObjectMeta], entries: usize) -> Vec<Lie> {
         let mut lies = Vec::new();
         let names = |of: &[ObjectMeta]| of.iter().map(|meta| meta.location.clone()).collect::<Vec<_>>();

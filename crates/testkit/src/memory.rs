@@ -9,7 +9,8 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
-/// A store in memory. Clones are the same store; [`Memory::snapshot`] is another one with the same content.
+/// A store in memory. Clones are the same store; [`Memory::snapshot`] is another one with the same
+/// content.
 #[derive(Debug, Clone, Default)]
 pub struct Memory(Arc<InMemory>);
 
@@ -55,7 +56,7 @@ impl Memory {
         self.contents().await.into_keys().collect()
     }
 
-    /// Puts an object in the place of whatever was there.
+    /// Puts an object in place of any other under its name.
     pub async fn put(&self, path: &str, bytes: impl Into<Bytes>) {
         self.0.put(&Path::from(path), bytes.into().into()).await.expect("memory can be written");
     }

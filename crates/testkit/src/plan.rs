@@ -1,8 +1,9 @@
 //! The plan of a fault store: which operations meet which fault, and the record of what happened.
 //!
-//! A test holds a [`Faults`] handle and gives it rules; the store asks it about each operation. Operations are numbered
-//! from 0 in the order in which they arrive, which a test on one task determines; chances are drawn from a seed and the
-//! number of the operation, so the same run meets the same faults.
+//! A test holds a [`Faults`] handle and gives it rules; the store asks it about each operation.
+//! Operations are numbered from 0 in the order in which they arrive, which a test on one task
+//! determines. Chances are drawn from a seed and the number of the operation, so the same run meets
+//! the same faults.
 
 use std::collections::HashMap;
 use std::io;
@@ -40,7 +41,7 @@ pub enum OpKind {
 pub struct Op {
     /// Its number, from 0.
     pub index: u64,
-    /// What it was.
+    /// Its kind.
     pub kind: OpKind,
     /// The whole path in the store; the prefix of a listing.
     pub path: String,
@@ -69,7 +70,7 @@ pub enum Failure {
     ReadOnly,
     /// A system call is not permitted (EACCES).
     Denied,
-    /// A failure that nobody should repeat: what a process meets that has been stopped.
+    /// A failure that must not be retried, as in a process that has been stopped.
     Stopped,
 }
 
@@ -95,7 +96,8 @@ impl Failure {
     }
 }
 
-/// The text that `object_store` makes of an HTTP status; its own error type cannot be built from outside.
+/// The text that `object_store` makes of an HTTP status; its own error type cannot be built from
+/// outside.
 fn answered(status: u16, code: &str, path: &str) -> Error {
     let body = if code.is_empty() { String::new() } else { format!("<Error><Code>{code}</Code></Error>") };
     let source = format!("Server returned non-2xx status code: {status} Made Up: {body}").into();
@@ -110,7 +112,7 @@ fn answered(status: u16, code: &str, path: &str) -> Error {
     }
 }
 
-/// What is done to an operation.
+/// The fault of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// It fails and has no effect.
@@ -123,7 +125,8 @@ pub enum Fault {
     Hang,
     /// It takes effect and is never answered.
     HangAfter,
-    /// A body ends after this many bytes without an error; a listing breaks off with one after this many names.
+    /// A body ends after this many bytes without an error; a listing breaks off with one after this
+    /// many names.
     Short(usize),
     /// A body arrives with this bit flipped (modulo its length).
     FlipBit(u64),
@@ -166,7 +169,7 @@ impl When {
         self
     }
 
-    /// Only so many of 1,000, chosen by the seed.
+    /// Only this number of 1,000, chosen by the seed.
     #[must_use]
     pub fn chance(mut self, per_mille: u64, seed: u64) -> Self {
         self.chance = Some((per_mille, seed));
@@ -186,13 +189,13 @@ impl When {
 /// How often a rule applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Times {
-    /// To the first so many operations it is for.
+    /// To this number of its first operations.
     First(u32),
     /// To all of them.
     Always,
 }
 
-/// What becomes of the operation at which the store stops.
+/// The outcome of the operation at which the store stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// It has no effect: the process died before it sent it.
@@ -219,7 +222,8 @@ struct State {
     created: Vec<String>,
 }
 
-/// The handle with which a test makes a [`crate::FaultStore`] fail, and sees what it was asked. Clones share all of it.
+/// The handle with which a test makes a [`crate::FaultStore`] fail, and sees its requests. Clones
+/// share all of it.
 #[derive(Debug, Clone, Default)]
 pub struct Faults(Arc<Mutex<State>>);
 
@@ -240,12 +244,13 @@ impl Faults {
         *state = State { log, created, ..State::default() };
     }
 
-    /// Fails every operation from the one numbered `index` on, for good. [`Stop`] says whether that one takes effect.
+    /// Fails every operation from the one numbered `index` on, for good. [`Stop`] says whether that
+    /// one takes effect.
     pub fn stop_at(&self, index: u64, stop: Stop) {
         self.0.lock().stop = Some((index, stop));
     }
 
-    /// Refuses puts with ENOSPC once so many more bytes have been put.
+    /// Refuses puts with ENOSPC once this number of further bytes has been put.
     pub fn space(&self, bytes: u64) {
         self.0.lock().space = Some(bytes);
     }

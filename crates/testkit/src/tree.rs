@@ -1,7 +1,8 @@
-//! Folders made from a seed: names, depths, sizes and contents of a believable home directory, and their next version.
+//! Folders made from a seed: names, depths, sizes and contents of a believable home directory, and
+//! their next version.
 //!
-//! Only files and folders with plain names: oddities (devices, attributes, names that are no text) are the business of the
-//! tests that need them.
+//! Only files and folders with plain names: oddities (devices, attributes, names that are no text)
+//! are the business of the tests that need them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +11,8 @@ use std::path::Path;
 
 use crate::data::{self, Rng};
 
-/// The files of a tree by their relative path. Folders are those that the paths name, and those in `empty`.
+/// The files of a tree by their relative path. Folders are those that the paths name, and those in
+/// `empty`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tree {
     /// Contents by path, with `/` between folders.
@@ -20,7 +22,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Makes a tree of about `files` files, none larger than `max` bytes; most are small, as in real life.
+    /// Makes a tree of about `files` files, none larger than `max` bytes; most are small, as in
+    /// real life.
     pub fn random(seed: u64, files: usize, max: usize) -> Self {
         let mut rng = Rng::new(seed);
         let mut tree = Self::default();

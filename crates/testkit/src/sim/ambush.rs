@@ -1,13 +1,15 @@
-//! Where actors are stopped on purpose: just before one of their requests, until others have made old news of what they know.
+//! Where actors are stopped on purpose: just before one of their requests, until their knowledge is
+//! outdated.
 //!
-//! The dice of [`Weather`](super::Weather) suspend an actor anywhere. Some losses need it to be suspended at one request, while one
-//! other thing happens: a seed in ten thousand does that by itself.
+//! The dice of [`Weather`](super::Weather) suspend an actor anywhere. Some losses need it to be
+//! suspended at one request, while one other thing happens: a seed in ten thousand does that by
+//! itself.
 
 use std::collections::BTreeMap;
 
 use super::request::Change;
 
-/// What wakes an actor that was stopped.
+/// The event that wakes a stopped actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wake {
     /// An object was created whose name begins like this.
@@ -36,15 +38,15 @@ pub struct Ambush {
     pub before: &'static str,
     /// How it ends.
     pub ending: &'static str,
-    /// What is not in it; nothing if that is empty.
+    /// A text that the request must not contain; empty: none.
     pub not: &'static str,
     /// How often out of 100.
     pub percent: u64,
-    /// What it waits for.
+    /// The event that it waits for.
     pub until: Wake,
     /// How often that has to happen, at least and at most.
     pub times: (u64, u64),
-    /// After so many requests of others it goes on anyway.
+    /// After this number of requests of others it continues anyway.
     pub most: u64,
 }
 
@@ -59,17 +61,18 @@ impl Ambush {
 /// An actor that does not go on.
 #[derive(Debug, Clone, Copy)]
 struct Slow {
-    /// For so many requests of others.
+    /// For this number of requests of others.
     left: u64,
     /// Or until this has happened so often.
     until: Option<(Wake, u64)>,
 }
 
-/// Who does not go on.
+/// The stopped actor.
 #[derive(Debug, Default)]
 pub(super) struct Suspended {
     slow: BTreeMap<usize, Slow>,
-    /// The whole process stands still, also its timers. Once it is woken it does so until its request is carried out.
+    /// The whole process stands still, also its timers. After it is woken, it still waits until its
+    /// request is executed.
     still: BTreeMap<usize, Ambush>,
 }
 
@@ -85,7 +88,7 @@ impl Suspended {
         self.still.insert(actor, *ambush);
     }
 
-    /// Whether somebody stands still there: the others have to make the news that it waits for.
+    /// Whether an actor is stopped there: the others have to cause the event that it waits for.
     pub(super) fn is_taken(&self, ambush: &Ambush) -> bool {
         self.still.values().any(|other| other == ambush)
     }
@@ -117,7 +120,7 @@ impl Suspended {
         });
     }
 
-    /// An actor's request was carried out, or the actor is gone.
+    /// An actor's request was executed, or the actor is gone.
     pub(super) fn goes_on(&mut self, actor: usize) {
         self.still.remove(&actor);
     }
@@ -128,7 +131,7 @@ impl Suspended {
         self.still.remove(&actor);
     }
 
-    /// Nobody else does anything.
+    /// No other actor does anything.
     pub(super) fn wake_all(&mut self) {
         self.slow.clear();
     }

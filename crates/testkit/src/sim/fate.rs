@@ -1,4 +1,5 @@
-//! What becomes of requests: they are answered, fail, are never answered, or reach the store much later.
+//! The outcomes of requests: they are answered, fail, are never answered, or reach the store much
+//! later.
 
 use object_store::Error;
 
@@ -22,7 +23,7 @@ impl State {
         let (name, told) = (self.name(actor), self.under_way[at].ask.told());
         let ambush = self.ambushes.iter().find(|ambush| ambush.fits(&name, &told)).copied();
         let ambush = ambush.filter(|ambush| !self.suspended.is_taken(ambush));
-        // What is there already is only asked for once more.
+        // An existing object is only asked for once more.
         let is_there = matches!(&self.under_way[at].ask, Ask::Create(path, _) if self.objects.contains_key(path));
         let ambush = ambush.filter(|_| !is_there);
         let Some(ambush) = ambush.filter(|ambush| self.rng.below(100) < ambush.percent) else { return false };
@@ -35,7 +36,7 @@ impl State {
     /// The actor of a request becomes slow.
     pub(super) fn freeze(&mut self, at: usize) {
         let actor = self.under_way[at].actor;
-        // For a few requests of others, or for so many that everything is different afterwards.
+        // For a few requests of others, or for a number after which everything is different.
         let most = *self.rng.pick(&[20, 300, 1500]);
         let left = self.rng.within(1..most);
         self.suspended.delay(actor, left);
@@ -43,7 +44,7 @@ impl State {
         self.trace.push(format!("{name}: is slow for {left} requests before {ask}"));
     }
 
-    /// One request that nobody waits for takes effect, or is lost.
+    /// One request without a waiter takes effect, or is lost.
     pub(super) fn apply_late(&mut self) {
         let echoes = self.echoes.map(|(begin, _)| begin);
         let is_late = |request: &UnderWay| {
@@ -93,7 +94,7 @@ impl State {
         let told = format!("{}: {}", self.name(request.actor), request.ask.told());
         let answer = |request: &mut UnderWay, answer| {
             if let Some(reply) = request.reply.take() {
-                // Whoever asked may be gone by now.
+                // The requester may be gone by now.
                 let _ = reply.send(answer);
             }
         };

@@ -1,4 +1,5 @@
-//! The scheduler: polls actors, lets requests be answered, makes actors crash and time pass, all from one seed.
+//! The scheduler: polls actors, lets requests be answered, makes actors crash and time pass, all
+//! from one seed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,11 +36,12 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The process is suspended for so many requests of others, or until nobody else has one. Time need not pass. To be called
-    /// where it hurts: the scheduler stops an actor before any of its requests, but rarely before just this one.
+    /// The process is suspended for this number of requests of others, or until no other has one.
+    /// Time need not pass. To be called where it hurts: the scheduler stops an actor before any of
+    /// its requests, but rarely before just this one.
     pub async fn linger(&self, requests: u64) {
         if let Some(actor) = self.actor {
-            // Whatever becomes of it, the process goes on.
+            // The process continues, with any outcome of the request.
             let _ = self.world.ask(actor, Ask::Linger(requests)).await;
         }
     }
@@ -73,14 +75,14 @@ impl ArcWake for Flag {
     }
 }
 
-/// What must hold does not.
+/// An invariant does not hold.
 #[derive(Debug)]
 pub struct Failed {
-    /// What the caller's check said.
+    /// The message of the caller's check.
     pub what: String,
     /// At which step.
     pub step: u64,
-    /// What happened until then.
+    /// The events until then.
     pub trace: Trace,
 }
 
@@ -92,7 +94,7 @@ pub struct Sim {
 }
 
 impl Sim {
-    /// An empty bucket, and nobody there yet.
+    /// An empty bucket without actors.
     pub fn new(seed: u64, weather: Weather) -> Self {
         Self { world: World::new(seed, weather), actors: Vec::new(), scheduler: Arc::default() }
     }
@@ -113,8 +115,8 @@ impl Sim {
         });
     }
 
-    /// Runs so many steps and asks `check` after each of them. Afterwards all actors are gone, and what was under way has
-    /// arrived or never will.
+    /// Runs this number of steps and calls `check` after each of them. Afterwards, all actors are
+    /// gone, and requests under way have arrived or never will.
     pub fn run(
         &mut self,
         steps: u64,
@@ -171,7 +173,7 @@ impl Sim {
             self.poll_all();
         }
         if !self.world.go_on() {
-            // All sleep, or wait for what will not come. tokio's clock jumps to the first who is to be woken.
+            // All sleep, or wait for an event that will not come.
             self.woken().await;
         }
     }
@@ -183,7 +185,7 @@ impl Sim {
         self.world.forget(at);
     }
 
-    /// Polls whoever can go on, until nobody can.
+    /// Polls the actors that can continue, until none can.
     fn poll_all(&mut self) {
         loop {
             let mut polled = false;

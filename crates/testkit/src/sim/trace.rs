@@ -1,4 +1,4 @@
-//! What happened in a run, for people and to compare two runs.
+//! The events of a run, for people and to compare two runs.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ impl Trace {
     }
 }
 
-/// The last events: what led to a failure is rarely further back.
+/// The last events: the cause of a failure is rarely further back.
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 3000;
