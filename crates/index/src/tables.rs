@@ -3,7 +3,7 @@
 //!
 //! | table          | key                            | value                                             |
 //! |----------------|--------------------------------|---------------------------------------------------|
-//! | [`Chunks`]     | [`ChunkKey`]                   | [`ChunkPlace`]: where the copy lies that counts   |
+//! | [`Chunks`]     | [`ChunkKey`]                   | [`ChunkPlace`]: place of the copy that counts     |
 //! | [`Containers`] | container number               | [`ContainerFacts`]                                |
 //! | [`ContainerExtents`] | container                | [`Extents`]: where its bytes are now              |
 //! | [`Streams`]    | [`StreamKey`]: sample, series  | version number: the newest with that sample       |

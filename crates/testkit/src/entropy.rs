@@ -13,8 +13,8 @@ use crate::data::Rng;
 /// How many sources each test has made: each must yield bytes of its own.
 static MADE: LazyLock<Mutex<HashMap<String, u64>>> = LazyLock::new(Mutex::default);
 
-/// A source of random bytes for the test that runs on this thread. Its bytes depend on the seed, the
-/// name of the test, and how many sources the test has made before; not on other tests.
+/// A source of random bytes for the test that runs on this thread. Its bytes depend on the seed,
+/// the name of the test, and how many sources the test has made before; not on other tests.
 ///
 /// The seed is `LARDER_TEST_SEED`, or 0. The output of a failed test names it.
 ///
