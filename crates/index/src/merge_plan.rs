@@ -1,10 +1,11 @@
 //! Merging runs, so that few are left to look into.
 //!
-//! Which runs are merged is decided by size: an age is left alone when all newer ones together are small beside it. So every
-//! record is rewritten a number of times that grows with the logarithm of the table, and so does the number of ages.
+//! Which runs are merged is decided by size: an age is left alone when all newer ones together are
+//! small beside it. So every record is rewritten a number of times that grows with the logarithm of
+//! the table, and so does the number of ages.
 //!
-//! A merge may be of a part of the keys. The references to what was merged then shrink: an object stays until nothing of it
-//! counts any more.
+//! A merge may be of a part of the keys. The references to merged parts then shrink: an object
+//! stays until no part of it counts any more.
 
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
@@ -18,7 +19,8 @@ use crate::pass::IndexPass;
 use crate::scan::{Readahead, RunScan};
 use crate::writer::RunWriter;
 
-/// An age that has at least so many times the bytes of all newer ones together is not merged with them.
+/// An age that has at least this multiple of the bytes of all newer ones together is not merged
+/// with them.
 pub const TIER_RATIO: u64 = 3;
 
 /// Which ages of a table are to be merged: consecutive ones, and no newer ones beside them.
@@ -48,7 +50,7 @@ impl MergePlan {
         Self::of(&ages, taken)
     }
 
-    /// The newest ages, so many of them.
+    /// The newest `count` ages.
     pub fn newest(runs: &[RunRef], count: usize) -> Option<Self> {
         let ages = ages(runs);
         Self::of(&ages, count.min(ages.len()))
@@ -83,8 +85,8 @@ fn ages(runs: &[RunRef]) -> Vec<(u64, u64)> {
     ages
 }
 
-/// Merges the runs of a plan, for the keys with prefixes in `range`, in threads. Returns the table's runs as they are then. The
-/// new ones have the highest of the merged ages.
+/// Merges the runs of a plan, for the keys with prefixes in `range`, in threads. Returns the
+/// table's runs as they are then. The new ones have the highest of the merged ages.
 pub(crate) fn merge_runs(
     pass: &IndexPass,
     table: Table,
@@ -123,7 +125,7 @@ pub(crate) fn merge_runs(
 /// Partitions that a thread has on average: so that none waits long for the last one.
 const PARTS_A_THREAD: NonZeroUsize = NonZeroUsize::new(2).expect("not 0");
 
-/// What is left of a reference when a range of prefixes does not count any more.
+/// The rest of a reference when a range of prefixes does not count any more.
 fn outside(run: &RunRef, range: &RangeInclusive<u64>) -> impl Iterator<Item = RunRef> + use<> {
     let below = range.start().checked_sub(1).map(|last| RunRef { last: last.min(run.last), ..*run });
     let above = range.end().checked_add(1).map(|first| RunRef { first: first.max(run.first), ..*run });
@@ -183,7 +185,8 @@ mod tests {
     }
 
     proptest! {
-        /// As passes go: each adds a run and merges. The number of ages stays logarithmic, and so does the rewriting.
+        /// As passes go: each adds a run and merges. The number of ages stays logarithmic, and so
+        /// does the rewriting.
         #[test]
         fn ages_stay_few_and_rewriting_cheap(sizes in prop::collection::vec(1u64..1000, 1..300)) {
             let mut runs: Vec<RunRef> = Vec::new();

@@ -1,4 +1,4 @@
-//! [`IndexPass`]: what a pass writes and merges runs with.
+//! [`IndexPass`]: the tools with which a pass writes and merges runs.
 
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;

@@ -58,7 +58,7 @@ fn the_kind_of_a_request_depends_on_what_was_asked() {
     for op in [StoreOp::Open, StoreOp::Create, StoreOp::Read, StoreOp::Size, StoreOp::List, StoreOp::Delete] {
         for kind in kinds {
             let expected = match (op, kind) {
-                // An object that somebody needs is gone.
+                // A needed object is gone.
                 (StoreOp::Read | StoreOp::Size, Kind::NotFound) => ErrorKind::Damaged,
                 (StoreOp::Delete, Kind::PermissionDenied) => ErrorKind::DeleteDenied,
                 (_, kind) => usual(kind),

@@ -1,4 +1,4 @@
-//! [`NotAFile`]: what lies in the place of an object.
+//! [`NotAFile`]: the entry in the place of an object.
 
 use std::io;
 

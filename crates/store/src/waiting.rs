@@ -129,7 +129,8 @@ impl Waiting {
         self.say(quiet, || format!("the storage has not answered for {} s, waiting", quiet.as_secs()));
     }
 
-    /// Every attempt has failed for `quiet`, the last one with `error`. The request is repeated for another `left`.
+    /// Every attempt has failed for `quiet`, the last one with `error`. The request is repeated for
+    /// another `left`.
     pub(crate) fn is_failing(&self, quiet: Duration, left: Duration, error: &str) {
         let (quiet_s, left_s) = (quiet.as_secs(), left.as_secs());
         self.say(quiet, || format!("the storage has failed for {quiet_s} s, trying for another {left_s} s: {error}"));

@@ -1,4 +1,4 @@
-//! Random bytes of tests: the same in every run, and others when somebody asks for them.
+//! Random bytes of tests: the same in every run, and others on request.
 //!
 //! Keys, salts and names of jobs come from here. A bound that holds for one key and not for another
 //! is a defect of its test, so `LARDER_TEST_SEED` makes a whole run with other ones.

@@ -1,4 +1,5 @@
-//! Gathers the segments of one stream into nodes, stored as chunks unless a version that is built on has them already.
+//! Gathers the segments of one stream into nodes, stored as chunks unless a version that is built
+//! on has them already.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,9 +15,10 @@ use larder_store::RepositoryError;
 use crate::container_totals::Usage;
 use crate::packer::Packer;
 
-/// Compares what a version that is built on seems to have with what is stored.
+/// Compares apparent duplicates of the base with the stored bytes.
 pub trait CompareStored {
-    /// Whether `chunk` is stored with just these bytes. An error when the store does not answer; damage is a "no".
+    /// Whether `chunk` is stored with just these bytes. An error when the store does not answer;
+    /// damage is a "no".
     fn is_stored(&self, chunk: &ChunkRef, bytes: &[u8]) -> Result<bool, RepositoryError>;
 }
 
@@ -45,8 +47,8 @@ impl std::fmt::Debug for MetaSink {
 }
 
 impl MetaSink {
-    /// A sink that stores chunks with `packer`, in metadata containers. `fingerprinter` has the key of
-    /// the repository.
+    /// A sink that stores chunks with `packer`, in metadata containers. `fingerprinter` has the key
+    /// of the repository.
     pub fn new(packer: Packer, fingerprinter: Arc<Fingerprinter>) -> Self {
         Self { packer, fingerprinter, usage: Usage::new(), added_bytes: 0, comparison: None }
     }
@@ -100,7 +102,7 @@ pub struct NodeWriter {
 }
 
 impl NodeWriter {
-    /// A writer that shares what it can with the recipe of a version that is built on.
+    /// A writer that shares as much as it can with the recipe of the base.
     pub fn new(base: Option<&Recipe>) -> Self {
         let known = base.map_or_else(HashMap::new, |recipe| {
             recipe.nodes.iter().map(|node| (node.chunk.fingerprint, node.clone())).collect()
@@ -154,7 +156,7 @@ impl NodeWriter {
     }
 }
 
-/// Containers that records lie in, in the order in which they first come, with how much lies there.
+/// Containers of records, in the order of their first use, with the bytes in each.
 pub fn uses_of(records: &[ChunkRecord]) -> Vec<ContainerUse> {
     let mut uses: Vec<ContainerUse> = Vec::new();
     for record in records {

@@ -1,4 +1,5 @@
-//! Writes the recipe of one stream: records into segments, stored as chunks unless the base has them already.
+//! Writes the recipe of one stream: records into segments, stored as chunks unless the base has
+//! them already.
 
 use larder_chunking::RunMac;
 use larder_dedup::{Segmenter, samples_of};
@@ -11,7 +12,7 @@ use crate::cutting::Cutter;
 use crate::merging::Merging;
 use crate::{MetaSink, NodeWriter, uses_of};
 
-/// What the proofs of a large file's segments are made of.
+/// The parts of the proofs of a large file's segments.
 #[derive(Debug)]
 struct Proving {
     cutter: Cutter,
@@ -47,18 +48,19 @@ pub struct RecipeWriter {
 }
 
 impl RecipeWriter {
-    /// A writer that shares what it can with the base's recipe.
+    /// A writer that shares as much as it can with the base's recipe.
     pub fn new(base: Option<&Recipe>) -> Self {
         Self { segmenter: Segmenter::new(), proving: None, cover: None, nodes: NodeWriter::new(base) }
     }
 
-    /// Whether the next record begins a segment, so that a whole segment of the base may be taken over instead.
+    /// Whether the next record begins a segment, so that a whole segment of the base may be taken
+    /// over instead.
     pub fn is_at_segment_start(&self) -> bool {
         self.segmenter.is_at_start()
     }
 
-    /// A large file begins: ends the open segment, and proves those that follow. `max` is how far cuts look; chunks born before
-    /// `merge_before` are merged into superchunks.
+    /// A large file begins: ends the open segment, and proves those that follow. `max` is how far
+    /// cuts look; chunks born before `merge_before` are merged into superchunks.
     pub fn begin_file(
         &mut self,
         cutter: Cutter,
@@ -84,7 +86,7 @@ impl RecipeWriter {
         Ok(())
     }
 
-    /// Ends the open segment here, whatever its content; `candidate` as in [`Self::push`].
+    /// Ends the open segment here, with any content; `candidate` as in [`Self::push`].
     pub fn border(&mut self, candidate: Option<SegmentRef>, sink: &mut MetaSink) -> Result<(), RepositoryError> {
         match self.segmenter.finish() {
             Some(records) => self.end_segment(&records, candidate, sink),
@@ -92,7 +94,8 @@ impl RecipeWriter {
         }
     }
 
-    /// The record pushed next, and its content if that is at hand: what proofs and superchunks are made of.
+    /// The record pushed next, and its content if that is at hand: what proofs and superchunks are
+    /// made of.
     pub fn saw(&mut self, record: &ChunkRecord, content: Option<&[u8]>) {
         if let Some(proving) = &mut self.proving {
             if let Some(merging) = &mut proving.merging {
@@ -105,8 +108,8 @@ impl RecipeWriter {
         }
     }
 
-    /// Appends a record; `cover` says where in the tree it lies, for metadata streams. `candidate` is asked, when a segment
-    /// ends, for the base's segment that the records were last found in.
+    /// Appends a record; `cover` has its position in the tree, for metadata streams. `candidate` is
+    /// asked, when a segment ends, for the base's segment that the records were last found in.
     pub fn push(
         &mut self,
         record: ChunkRecord,
@@ -173,7 +176,8 @@ impl RecipeWriter {
     }
 }
 
-/// Lengths of the chunks at the end of a run that cuts look ahead from: those that begin less than `max` before it.
+/// Lengths of the chunks at the end of a run that cuts look ahead from: those that begin less than
+/// `max` before it.
 pub fn tail_of(sizes: impl DoubleEndedIterator<Item = u32>, max: u32) -> Vec<u32> {
     let mut before_end = 0_u32;
     let lengths = sizes.rev().take_while(|size| {

@@ -72,7 +72,7 @@ fn unwanted_work_is_gone_when_the_drop_is_over() {
         assert_eq!(gone.load(Ordering::Relaxed), 0);
         drop(work);
         assert_eq!(gone.load(Ordering::Relaxed), 2);
-        // What was never polled never begins.
+        // Work that was never polled never begins.
         drop(in_turns(Handle::current(), |_| panic!("must not run")));
     });
 }

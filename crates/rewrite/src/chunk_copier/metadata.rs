@@ -1,8 +1,10 @@
 //! Metadata that a version leaves behind when it is rewritten, and the rest of it, which is copied.
 //!
-//! A segment of which chunks move is written again, and what it was before lies dead in a metadata container of which the recipes go
-//! on using the rest: often little, and that for as long as the version lives. So whoever writes recipes again may leave such
-//! containers altogether. What the recipes still use of them is copied as it is: every chunk is read and its fingerprint computed.
+//! A segment with moved chunks is written again, and its old form stays dead in a metadata
+//! container. The recipes continue to use the rest of this container, which is often little, for as
+//! long as the version lives. So a task that writes recipes again may leave such containers
+//! altogether. The parts that the recipes still use are copied unchanged: every chunk is read and
+//! its fingerprint computed.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -20,10 +22,10 @@ use larder_writer::{MetaSink, NodeWriter, uses_of};
 
 use super::{ChunkCopier, RewriteError};
 
-/// Copies that are remembered: a chunk that comes once more after so many is copied once more.
+/// Number of remembered copies: a chunk that returns after more copies than this is copied again.
 const REMEMBERED_MAX: usize = 1 << 16;
 
-/// Containers that are left, and what was copied out of them.
+/// Containers to leave, and the copies out of them.
 #[derive(Debug, Default)]
 pub(super) struct Left {
     pub(super) containers: HashSet<ContainerId>,
@@ -71,8 +73,9 @@ impl Left {
 }
 
 impl ChunkCopier {
-    /// The metadata containers of a version of which it will use less than `percent` says of each (of its bytes) once its recipe was
-    /// written again without the data containers that `gives_up` names. About: what a recipe uses twice counts twice.
+    /// The metadata containers of a version of which it will use less than `percent` says of each
+    /// (of its bytes) once its recipe was written again without the data containers that `gives_up`
+    /// names. This is an estimate: a part that a recipe uses twice counts twice.
     pub fn sparse_metadata(
         &mut self,
         manifest: &Manifest,
@@ -116,7 +119,8 @@ impl ChunkCopier {
         self.left = Left { containers, copies: HashMap::new() };
     }
 
-    /// Counts what a recipe uses of each container, and writes it again as far as it lies in what is left.
+    /// Counts the bytes that a recipe uses of each container, and writes it again as far as it is
+    /// in containers to leave.
     pub(super) fn relay_metadata(&mut self, recipe: &Recipe) -> Result<Recipe, RewriteError> {
         let mut nodes = NodeWriter::new(Some(&self.left.staying(recipe)));
         let mut reader = RecipeReader::new(Arc::new(recipe.clone()), self.chunks.clone());

@@ -1,6 +1,8 @@
-//! Writes the streams of a version from parts of another: ranges of its data stream as they are, and entries as they come.
+//! Writes the streams of a version from parts of another: ranges of its data stream as they are,
+//! and entries as they come.
 //!
-//! Whole segments are shared, and so are blocks of metadata that did not change. Chunks are neither read nor copied.
+//! Whole segments are shared, and so are blocks of metadata that did not change. Chunks are neither
+//! read nor copied.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -71,7 +73,8 @@ impl Rewriting {
         }
     }
 
-    /// Takes a range of the old data stream over. Ranges come in order, and begin and end where chunks do.
+    /// Takes a range of the old data stream over. Ranges come in order, and begin and end where
+    /// chunks do.
     pub(super) fn keep(&mut self, range: Range<u64>) -> Result<(), RepositoryError> {
         if range.is_empty() {
             return Ok(());
@@ -101,7 +104,8 @@ impl Rewriting {
                 position = end;
                 continue;
             }
-            // Proved segments are of one large file; what else is in the stream does not go on in them.
+            // Proved segments are of one large file; other data of the stream does not continue in
+            // them.
             let is_proved = segment.proof.is_some();
             if is_proved {
                 self.data.border(None, &mut self.sink)?;

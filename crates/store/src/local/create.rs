@@ -276,7 +276,7 @@ fn make_folder(path: &Path, mode: u32) -> io::Result<()> {
 struct NoFolder(PathBuf);
 
 /// Tells the removal of the folder above, which passes, from a place where there can be no folder:
-/// in /proc, or behind a link that leads nowhere. All are `ENOENT`.
+/// in /proc, or behind a broken link. All are `ENOENT`.
 fn refused(error: io::Error, above: &OwnedFd, path: &Path) -> io::Error {
     match is_removed(above) {
         Ok(false) if error.kind() == io::ErrorKind::NotFound => {

@@ -1,11 +1,12 @@
-//! What a store does that is not its promise: it answers wrongly once, loses an object, spoils one, or overwrites what is there.
+//! Violations of a store's promises: it answers wrongly once, loses an object, damages one, or
+//! overwrites an existing one.
 
 use bytes::Bytes;
 use object_store::Error;
 
 use super::request::Answer;
 
-/// What is wrong with an answer.
+/// The error in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wrong {
     /// A page of a listing lacks an entry; or, if it has only one, the listing ends with it.
@@ -25,9 +26,9 @@ pub struct WrongAnswer {
     pub to: &'static str,
     /// How it must not end.
     pub not: &'static str,
-    /// What is wrong.
+    /// The error.
     pub wrong: Wrong,
-    /// So many such requests are answered rightly before.
+    /// This number of such requests is answered rightly before.
     pub after: u64,
 }
 

@@ -13,7 +13,7 @@ pub enum Change {
     Deleted(String),
 }
 
-/// What is asked of the bucket.
+/// A request to the bucket.
 #[derive(Debug, Clone)]
 pub(super) enum Ask {
     Create(String, Bytes),
@@ -55,7 +55,7 @@ impl Ask {
     }
 }
 
-/// What the bucket answers.
+/// An answer of the bucket.
 #[derive(Debug)]
 pub(super) enum Answer {
     Done,

@@ -242,7 +242,7 @@ impl Sim {
 }
 
 impl World {
-    /// The life of somebody who is not part of the simulation.
+    /// The life of a client that is not part of the simulation.
     pub fn outside(&self, seed: u64) -> Life {
         Life { store: self.plain(), machine: Machine { world: self.clone(), actor: None }, number: 0, seed }
     }

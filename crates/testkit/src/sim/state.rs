@@ -1,4 +1,4 @@
-//! What there is in a simulation: objects, requests under way, what goes wrong and how often.
+//! The state of a simulation: objects, requests under way, faults and their frequency.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::request::{Change, Reply, UnderWay};
 use super::trace::Trace;
 use crate::data::Rng;
 
-/// How often what goes wrong: so many times in 10,000 requests or steps.
+/// The frequency of each fault: number of times in 10,000 requests or steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Weather {
     /// A request fails and has no effect.
@@ -23,9 +23,10 @@ pub struct Weather {
     pub crashes: u64,
     /// Steps at which time passes although there are requests that could be answered.
     pub delays: u64,
-    /// Steps at which a request that nobody waits for any more reaches the store.
+    /// Steps at which a request without a waiter reaches the store.
     pub late: u64,
-    /// Requests before which an actor becomes slow: for a while nothing of it is carried out unless there is nothing else.
+    /// Requests before which an actor becomes slow: for a while its requests are executed only if
+    /// there are no others.
     pub freezes: u64,
 }
 
@@ -53,7 +54,7 @@ pub(super) struct State {
     /// The store's clock.
     pub(super) now_ms: u64,
     pub(super) under_way: Vec<UnderWay>,
-    /// Answers that somebody waits for and that will not come.
+    /// Answers with a waiter that will not come.
     pub(super) unanswered: Vec<Reply>,
     pub(super) changes: Vec<Change>,
     pub(super) suspended: Suspended,
@@ -62,9 +63,10 @@ pub(super) struct State {
     pub(super) lies: Vec<WrongAnswer>,
     pub(super) overwrites: bool,
     pub(super) killed: Vec<String>,
-    /// What rotted: who is no part of the simulation does not see it.
+    /// Damaged objects: clients outside of the simulation do not see the damage.
     pub(super) spoilt: BTreeSet<String>,
-    /// Creates of such names are under way twice, so often out of 100, and the second lands when the object is deleted.
+    /// Creates of such names are under way twice, so often out of 100, and the second lands when
+    /// the object is deleted.
     pub(super) echoes: Option<(&'static str, u64)>,
     pub(super) lands: Vec<String>,
     pub(super) hesitates: Option<Hesitation>,

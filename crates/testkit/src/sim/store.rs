@@ -138,7 +138,8 @@ impl ObjectStore for SimStore {
 }
 
 impl World {
-    /// A client that is not part of the simulation: answered at once, never failed, and not in the trace.
+    /// A client that is not part of the simulation: answered at once, never failed, and not in the
+    /// trace.
     pub fn plain(&self) -> Arc<dyn ObjectStore> {
         Arc::new(SimStore { world: self.clone(), actor: None })
     }

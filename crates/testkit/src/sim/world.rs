@@ -1,4 +1,4 @@
-//! The bucket of a simulation, and what is asked of it.
+//! The bucket of a simulation, and the requests to it.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use super::state::{Hesitation, START_MS, State, Weather};
 use super::trace::Trace;
 use crate::data::Rng;
 
-/// The bucket of a simulation, and what is under way to it. Clones are the same one.
+/// The bucket of a simulation, with the requests under way to it. Clones are the same one.
 #[derive(Debug, Clone)]
 pub struct World(pub(super) Arc<Mutex<State>>);
 
@@ -73,7 +73,7 @@ impl World {
         self.0.lock().objects.get(name).map(|stored| stored.bytes.clone())
     }
 
-    /// What was created and deleted since this was last asked.
+    /// Objects created and deleted since the last call.
     pub fn take_changes(&self) -> Vec<Change> {
         std::mem::take(&mut self.0.lock().changes)
     }
@@ -83,13 +83,13 @@ impl World {
         self.0.lock().trace.push(line.into());
     }
 
-    /// What happened so far.
+    /// The events so far.
     pub fn trace(&self) -> Trace {
         self.0.lock().trace.clone()
     }
 
-    /// Actors are slow before some requests more often than before others: says by how many times in 10,000, of a request as the trace
-    /// tells it.
+    /// Makes actors slow before some requests more often than before others: by how many times in
+    /// 10,000, for a request as in the trace.
     pub fn set_hesitation(&self, hesitates: impl Fn(&str) -> u64 + Send + 'static) {
         self.0.lock().hesitates = Some(Hesitation(Box::new(hesitates)));
     }
@@ -128,10 +128,10 @@ impl World {
         }
     }
 
-    /// Carries out one request, in whatever way the dice say. False when nobody waits for anything.
+    /// Executes one request, with an outcome by the seed. False when no request waits.
     pub(super) fn go_on(&self) -> bool {
         let mut state = self.0.lock();
-        // What reads, and nobody waits for, is no more.
+        // Reads without a waiter vanish.
         state.under_way.retain(|request| request.is_awaited() || request.ask.has_effect());
         state.unanswered.retain(|reply| !reply.is_closed());
         if state.chance(|weather| weather.late) {
@@ -170,7 +170,7 @@ impl World {
         self.0.lock().suspended.is_still(actor)
     }
 
-    /// Whoever stands still goes on, because nobody else does anything.
+    /// A stopped actor continues, because no other does anything.
     pub(super) fn wake_all(&self) {
         self.0.lock().suspended.wake_all();
     }
@@ -180,7 +180,7 @@ impl World {
         self.0.lock().suspended.forget(actor);
     }
 
-    /// All requests that nobody waits for reach the store now, or never.
+    /// All requests without a waiter reach the store now, or never.
     pub(super) fn settle(&self) {
         let mut state = self.0.lock();
         state.echoes = None;
@@ -190,7 +190,7 @@ impl World {
     }
 }
 
-/// What a store does that is not its promise.
+/// Violations of a store's promises.
 impl World {
     /// The store loses an object.
     pub fn lose(&self, name: &str) {
@@ -217,12 +217,13 @@ impl World {
         self.0.lock().killed.push(actor.to_owned());
     }
 
-    /// So many creates out of 100 of names that begin like this are under way twice. The second lands when the object is deleted.
+    /// Percentage of creates of names with this beginning that are under way twice. The second
+    /// lands when the object is deleted.
     pub fn set_echoes(&self, begin: &'static str, percent: u64) {
         self.0.lock().echoes = Some((begin, percent));
     }
 
-    /// Whether a create replaces what is there.
+    /// Whether a create replaces an existing object.
     pub fn set_overwrites(&self, overwrites: bool) {
         self.0.lock().overwrites = overwrites;
     }
