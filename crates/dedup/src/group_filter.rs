@@ -1,9 +1,11 @@
-//! Duplicates of chunks that lie in groups: the segments of a base version, or the containers of an unfinished job.
+//! Duplicates of chunks in groups: the segments of a base version, or the containers of an
+//! unfinished job.
 //!
-//! Backups repeat themselves in order. After a duplicate, the record behind it in its group is the one expected next; when it
-//! is not, the fingerprint is looked for among the chunks of the groups that are loaded, then in the [`SampledIndex`] of all
-//! groups, and what is found there is loaded. Loaded groups are few and the least recently useful one goes first, so memory
-//! follows the budget and not the base.
+//! Backups repeat themselves in order. After a duplicate, the record behind it in its group is
+//! expected next. If that is wrong, the fingerprint is looked for among the chunks of the loaded
+//! groups, then in the [`SampledIndex`] of all groups. A group found there is loaded. Loaded groups
+//! are few and the least recently useful one goes first, so memory follows the budget and not the
+//! base.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,9 +21,9 @@ use crate::spilling_index::SpillingIndex;
 /// The records of one group, in stream order.
 pub type Group = Arc<Vec<ChunkRecord>>;
 
-/// Brings groups. Implemented by whoever can read them.
+/// Brings groups. Implemented by the owner of the groups.
 pub trait LoadGroup {
-    /// What can go wrong.
+    /// The errors of reading.
     type Error;
 
     /// How many groups there are; they are numbered from 0 in stream order.
@@ -30,20 +32,24 @@ pub trait LoadGroup {
     /// Reads a group.
     fn load(&mut self, group: u32) -> Result<Group, Self::Error>;
 
-    /// Fills the index with samples of all groups. Called once, at the first chunk that the loaded groups do not have.
+    /// Fills the index with samples of all groups. Called once, at the first chunk that the loaded
+    /// groups do not have.
     fn fill(&mut self, index: &mut dyn NoteGroups) -> Result<(), Self::Error>;
 
-    /// These groups, at most [`AHEAD_MAX`], are likely to be loaded next, in this order: a loader may begin to fetch them. Some are
-    /// announced twice, and after a jump of the stream some are never loaded.
+    /// These groups, at most [`AHEAD_MAX`], are likely to be loaded next, in this order: a loader
+    /// may begin to fetch them. Some are announced twice, and after a jump of the stream some are
+    /// never loaded.
     fn expect(&mut self, groups: Range<u32>) {
         let _ = groups;
     }
 }
 
-/// Groups that are announced before the stream reaches them: hides the latency of a store behind the one under the cursor.
+/// Groups that are announced before the stream reaches them: hides the latency of a store behind
+/// the one under the cursor.
 pub const AHEAD_MAX: u32 = 2;
 
-/// Bytes of memory that a loaded record takes: itself, and its entry in the lookup table when that has just grown.
+/// Bytes of memory that a loaded record takes: itself, and its entry in the lookup table when that
+/// has just grown.
 const RECORD_BYTES: usize = size_of::<ChunkRecord>() + 2 * (size_of::<(u64, Position)>() + 1) + 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,8 +112,9 @@ pub struct GroupFilter<L> {
     /// The group under the cursor, held here so that following it needs no look-up.
     current: Option<(u32, Group)>,
     next_record: u32,
-    /// Whether the stream went from one group into the next by itself. Only then the next ones are likely to be asked for: a stream
-    /// that is told where to go on, place after place, is known by other means in between.
+    /// Whether the stream went from one group into the next by itself. Only then the next ones are
+    /// likely to be asked for. A stream that gets its place from other sources each time is known
+    /// by other means in between.
     goes_on: bool,
     /// The group whose successors were announced last.
     announced: Option<u32>,
@@ -116,7 +123,8 @@ pub struct GroupFilter<L> {
 }
 
 impl<L: LoadGroup> GroupFilter<L> {
-    /// A filter that takes at most about `budget` bytes, half for the index and half for loaded groups.
+    /// A filter that takes at most about `budget` bytes, half for the index and half for loaded
+    /// groups.
     pub fn new(loader: L, budget: usize) -> Self {
         Self::with_budgets(loader, budget / 2, budget / 2)
     }
@@ -126,7 +134,8 @@ impl<L: LoadGroup> GroupFilter<L> {
         Self::with_index(loader, Index::Sampled(SampledIndex::new(index)), loaded)
     }
 
-    /// A filter that knows every chunk of all groups, wherever it lies, by `index`; about `loaded` bytes for loaded groups.
+    /// A filter that knows every chunk of all groups, at any place, by `index`; about `loaded`
+    /// bytes for loaded groups.
     pub fn exact(loader: L, index: SpillingIndex, loaded: usize) -> Self {
         Self::with_index(loader, Index::Exact(index), loaded)
     }
@@ -148,12 +157,13 @@ impl<L: LoadGroup> GroupFilter<L> {
         }
     }
 
-    /// What it holds: records of loaded groups, and entries of the index. For tests of what memory follows.
+    /// The size of its contents: records of loaded groups, and entries of the index. For tests of
+    /// what memory follows.
     pub fn held(&self) -> Held {
         Held { records: self.loaded_records, places: self.places.len(), samples: self.index.len() }
     }
 
-    /// The loader, for what it knows.
+    /// The loader, for its other information.
     pub fn loader(&self) -> &L {
         &self.loader
     }
@@ -163,7 +173,7 @@ impl<L: LoadGroup> GroupFilter<L> {
         &mut self.loader
     }
 
-    /// Notes what is in a group that has just come to be, and that the loader fills no index with.
+    /// Notes the chunks of a new group for which the loader fills no index.
     pub fn note(&mut self, group: u32, records: &[ChunkRecord]) {
         self.index_is_filled = true;
         for record in records {
@@ -206,7 +216,7 @@ impl<L: LoadGroup> GroupFilter<L> {
         let Some(place) = place else { return Ok(None) };
         let group = self.load(place.group)?;
         let record = group.get(place.record as usize).copied();
-        // 64 bits led here; only all of the fingerprint counts.
+        // 64 bits matched; only the whole fingerprint counts.
         let Some(record) = record.filter(|record| record.chunk.fingerprint == *fingerprint) else { return Ok(None) };
         self.goes_on &= self.current_group() == Some(place.group);
         self.current = Some((place.group, group));
@@ -215,7 +225,8 @@ impl<L: LoadGroup> GroupFilter<L> {
         Ok(same_size(record, size))
     }
 
-    /// Where the stream is in the history: the group it follows, and the bytes of that group before the record expected next.
+    /// Where the stream is in the history: the group it follows, and the bytes of that group before
+    /// the record expected next.
     pub fn position(&self) -> Option<(u32, u64)> {
         let (number, group) = self.current.as_ref()?;
         let before = group.get(..self.next_record as usize)?;
@@ -269,7 +280,8 @@ impl<L: LoadGroup> GroupFilter<L> {
         Ok(first)
     }
 
-    /// Announces the groups behind the current one as soon as the stream has gone through half of it: then it is likely to go on.
+    /// Announces the groups behind the current one as soon as the stream has gone through half of
+    /// it: then it is likely to go on.
     fn announce(&mut self) {
         let Some((number, group)) = &self.current else { return };
         if !self.goes_on || (self.next_record as usize) * 2 < group.len() || self.announced == Some(*number) {
@@ -390,7 +402,8 @@ mod tests {
         assert_eq!(filter.loader().loads, 20);
     }
 
-    /// A chunk that two loaded groups have is found at the one that was loaded first, and must not be lost with it.
+    /// A chunk that two loaded groups have is found at the one that was loaded first, and must not
+    /// be lost with it.
     #[test]
     fn what_two_groups_have_is_found_when_one_of_them_left() {
         let base = Base::new(&[1, 50, 2, 50, 3, 4, 5, 6, 7, 8], 2);
@@ -458,8 +471,9 @@ mod tests {
         }
     }
 
-    /// Goal: memory follows the budget, not the base, and the store's latency is hidden. Method: long runs and jumps through a base
-    /// far larger than the budget; what is held is counted all the way.
+    /// Goal: memory follows the budget, not the base, and the store's latency is hidden. Method:
+    /// long runs and jumps through a base far larger than the budget; the contents of memory are
+    /// counted all the way.
     #[test]
     fn fifty_million_chunks_take_no_more_than_the_budget() {
         const BUDGET: usize = 16 << 20;

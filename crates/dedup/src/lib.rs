@@ -1,19 +1,25 @@
-//! Finding duplicates, and grouping what is found into segments and recipe nodes. No I/O but on
-//! temporary files that it is given.
+//! Finding duplicates, and grouping records into segments and recipe nodes. No I/O but on temporary
+//! files that it is given.
 //!
-//! * [`GroupFilter`]: is a chunk among those of a base version (grouped by segment) or of an unfinished job (grouped by
-//!   container)? It follows the stream with a cursor, so most duplicates cost one comparison, and finds its place again by
-//!   fingerprint when the stream departs from what was expected.
-//! * [`HistoryCutter`]: cuts and finds chunks by what followed the last duplicate in the history, unscanned.
-//! * [`SpillingIndex`]: every chunk, exactly, for a [`GroupFilter`] whose stream does not repeat itself in order.
-//! * [`OwnChunks`], [`OlderChunks`]: is it among those this job has stored itself? [`Bloom`]: surely not.
-//! * [`Segmenter`] and [`NodeCutter`]: where segments and nodes end, by content alone, so that versions share them.
+//! * [`GroupFilter`]: is a chunk among those of a base version (grouped by segment) or of an
+//!   unfinished job (grouped by container)? It follows the stream with a cursor, so most duplicates
+//!   cost one comparison. When the stream departs from the expectation, it finds its place again by
+//!   fingerprint.
+//! * [`HistoryCutter`]: cuts and finds chunks by what followed the last duplicate in the history,
+//!   unscanned.
+//! * [`SpillingIndex`]: every chunk, exactly, for a [`GroupFilter`] whose stream does not repeat
+//!   itself in order.
+//! * [`OwnChunks`], [`OlderChunks`]: is it among those this job has stored itself? [`Bloom`]:
+//!   surely not.
+//! * [`Segmenter`] and [`NodeCutter`]: where segments and nodes end, by content alone, so that
+//!   versions share them.
 //!
 //! * [`Sketcher`] and [`choose`]: which other streams a new one resembles.
 //! * [`chain`]: asks such filters one after the other.
 //!
-//! What flows in: fingerprints in stream order, a loader for groups, and files for what memory has no room for. What flows
-//! out: chunk records. Everything is bounded by a budget given at construction. Carries section IV of the SlimStore paper.
+//! Input: fingerprints in stream order, a loader for groups, and files for data without room in
+//! memory. Output: chunk records. Everything is bounded by a budget given at construction.
+//! Implements section IV of the SlimStore paper.
 
 mod bloom;
 pub mod chain;

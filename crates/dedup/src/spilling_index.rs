@@ -96,8 +96,8 @@ impl std::fmt::Debug for SpillingIndex {
 }
 
 impl SpillingIndex {
-    /// An index that takes about `budget` bytes of memory, and files from `new_file` for what does
-    /// not fit: two, one after the other, of 12 bytes a chunk.
+    /// An index that takes about `budget` bytes of memory, and files from `new_file` for the rest:
+    /// two, one after the other, of 12 bytes a chunk.
     pub fn new(budget: usize, new_file: NewFile, asked: Asked) -> Self {
         let (newest, entry) = match asked {
             Asked::Afterwards => (Newest::List(Vec::new()), size_of::<Entry>()),
@@ -135,7 +135,7 @@ impl SpillingIndex {
             self.newest = Newest::Sorted(last);
             return;
         };
-        // There may be no room for a second file: what the first one has is read back.
+        // There may be no room for a second file: the contents of the first one are read back.
         let merged = runs.push(&last).and_then(|()| runs.merge((self.new_file)()?));
         match merged {
             Ok(()) => self.runs = Some(runs),
@@ -143,7 +143,7 @@ impl SpillingIndex {
         }
     }
 
-    /// Makes a run of what is in memory.
+    /// Makes a run of the entries in memory.
     fn spill(&mut self) -> io::Result<()> {
         let runs = match &mut self.runs {
             Some(runs) => runs,

@@ -1,14 +1,14 @@
 //! Where work runs that waits for requests.
 //!
-//! What reads and writes tables is not async: it computes for long and waits in between.
-//! [`Executor`] says where that happens, and is the only thing that differs: on threads of the
-//! runtime, beside everything else, or *in turns*, when everything of a process must happen in one
+//! Reading and writing tables is not async: it computes for long and waits in between. [`Executor`]
+//! decides where that happens, which is the only difference. The work runs on threads of the
+//! runtime, beside everything else, or *in turns*. In turns, everything of a process happens in one
 //! order (the deterministic simulation of `testkit`).
 //!
-//! In turns, the work has a thread of its own that moves only while the task that wants it is
-//! polled, and that task stands still until the work waits for something. So at any moment one of
-//! them runs. Whatever the work waits for, and whatever it has others do meanwhile, is polled on
-//! that thread with the waker of the task: nothing goes on by itself.
+//! In turns, the work has a thread of its own that moves only while its task is polled. The task
+//! stands still until the work waits for something. So at any moment one of them runs. Futures that
+//! the work waits for, and its background futures, are polled on that thread with the waker of the
+//! task: nothing proceeds by itself.
 //!
 //! Invariants, of work in turns
 //! * It moves only inside of a poll of its task; when that is dropped, the work ends before the
@@ -44,7 +44,7 @@ pub struct IndexIo {
     pub executor: Executor,
 }
 
-/// Where work runs and what it waits with. Cheap to clone.
+/// Where work runs and how it waits. Cheap to clone.
 #[derive(Clone)]
 pub struct Executor(Kind);
 
@@ -95,7 +95,7 @@ impl Executor {
         Self(Kind::Stepped(Handle::current()))
     }
 
-    /// Does the work, with what it reads and writes through.
+    /// Does the work, with the means to read and write.
     pub async fn run<T: Send + 'static>(
         &self,
         repository: &Repository,
@@ -133,8 +133,8 @@ impl Executor {
         }
     }
 
-    /// The runtime itself, for work that is never done in turns: what is spawned there runs by
-    /// itself.
+    /// The runtime itself, for work that is never done in turns: tasks spawned there run by
+    /// themselves.
     pub fn handle(&self) -> Handle {
         match &self.0 {
             Kind::Threads(handle) | Kind::Stepped(handle) => handle.clone(),
@@ -156,7 +156,7 @@ impl Executor {
     }
 }
 
-/// A future that is done beside, and stopped when nobody waits for it any more.
+/// A background future, which is stopped when its handle is dropped.
 pub struct Task<T>(TaskKind<T>);
 
 enum TaskKind<T> {
@@ -178,7 +178,7 @@ impl<T: Send + 'static> Task<T> {
 }
 
 impl<T> Task<T> {
-    /// What came of it; `None`: it ended with its runtime, or panicked.
+    /// Its result; `None`: it ended with its runtime, or panicked.
     pub async fn finished(&mut self) -> Option<T> {
         match &mut self.0 {
             TaskKind::Spawned(task) => task.await.ok(),
@@ -186,7 +186,7 @@ impl<T> Task<T> {
         }
     }
 
-    /// What came of it.
+    /// Its result.
     pub(crate) async fn join(mut self) -> T {
         match &mut self.0 {
             TaskKind::Spawned(task) => match task.await {
@@ -195,7 +195,7 @@ impl<T> Task<T> {
             },
             TaskKind::InTurns { done, .. } => match done.await {
                 Ok(done) => done,
-                // It was dropped, and so is whoever waits here.
+                // The future was dropped, and so are its waiters.
                 Err(_) => std::future::pending().await,
             },
         }
@@ -231,7 +231,7 @@ enum Said {
     Ended,
 }
 
-/// Unwinds work that nobody wants any more.
+/// Unwinds work whose task was dropped.
 struct Unwanted;
 
 impl Stepped {
@@ -275,7 +275,7 @@ impl Stepped {
         let (future, stop) = abortable(future);
         let task = async move {
             if let Ok(output) = future.await {
-                // Nobody may wait for it any more.
+                // The waiter may be gone.
                 let _ = sender.send(output);
             }
         };
@@ -294,7 +294,7 @@ struct InTurns<T> {
     thread: Option<Thread<()>>,
 }
 
-/// Does work in turns with whoever polls the future.
+/// Does work in turns with the task that polls the future.
 fn in_turns<T: Send + 'static>(
     handle: Handle,
     work: impl FnOnce(Executor) -> T + Send + 'static,
@@ -306,17 +306,17 @@ fn in_turns<T: Send + 'static>(
         let outcome = outcome.clone();
         move || {
             let Ok(waker) = resumed.recv() else { return };
-            // For the timers of what is waited for.
+            // For the timers of the awaited futures.
             let _entered = handle.enter();
             let handle = handle.clone();
             let seat = Mutex::new(Seat { waker, resumed, said: says.clone() });
             let turns = Arc::new(Stepped { handle, seat, beside: Mutex::default() });
             let executor = Executor(Kind::InTurns(turns.clone()));
             let result = catch_unwind(AssertUnwindSafe(|| work(executor)));
-            // What was done beside ends here as well, while it is this thread's turn.
+            // Background futures end here as well, while it is this thread's turn.
             turns.beside.lock().clear();
             *outcome.lock() = Some(result);
-            // Nobody listens when the work was not wanted any more.
+            // The receiver is gone when the task was dropped.
             let _ = says.send(Said::Ended);
         }
     });

@@ -34,7 +34,7 @@ pub struct MetaSink {
 /// The counts of a sink.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sunk {
-    /// What the version uses of each container, by its recipes.
+    /// The version's use of each container, by its recipes.
     pub usage: Usage,
     /// Uncompressed bytes of the chunks that were stored.
     pub added_bytes: u64,
@@ -53,7 +53,7 @@ impl MetaSink {
         Self { packer, fingerprinter, usage: Usage::new(), added_bytes: 0, comparison: None }
     }
 
-    /// Compares what a base seems to have with the store before it is shared.
+    /// Compares apparent duplicates of a base with the store before they are shared.
     pub fn comparing(self, comparison: Option<Box<dyn CompareStored + Send>>) -> Self {
         Self { comparison, ..self }
     }

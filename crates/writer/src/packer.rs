@@ -1,9 +1,12 @@
-//! Fills containers with new chunks: chunks into frames, frames sealed by the pool, containers uploaded when complete.
+//! Fills containers with new chunks: chunks into frames, frames sealed by the pool, containers
+//! uploaded when complete.
 //!
-//! A chunk's place is known at once, because payload offsets count uncompressed bytes; whether its container has reached the
-//! store is known at the end. Nothing here commits: a crash leaves at most containers under this job's prefix.
+//! A chunk's place is known at once, because payload offsets count uncompressed bytes; whether its
+//! container has reached the store is known at the end. Nothing here commits: a crash leaves at
+//! most containers under this job's prefix.
 //!
-//! Invariant: chunks keep the order in which they came; the restore counts on finding neighbours together.
+//! Invariant: chunks keep the order in which they came; the restore counts on finding neighbours
+//! together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -28,7 +31,7 @@ use crate::uploads::{Uploads, WAITING_MAX};
 pub const LANES_MAX: usize = 4;
 const _: () = assert!(WAITING_MAX >= LANES_MAX * LIFECYCLE_PAYLOAD + (16 << 20));
 
-/// What is done with full frames.
+/// The receiver of full frames.
 #[derive(Debug, Clone)]
 pub enum Destination {
     /// Sealed and uploaded.
@@ -51,13 +54,14 @@ pub struct Packer {
     next_seq: Arc<AtomicU32>,
     open: Option<Open>,
     ratio: Arc<Ratio>,
-    /// What comes; `None`: what it looks like.
+    /// The content of the chunks; `None`: judged by their sizes.
     matter: Option<ContentHint>,
     payload_min: usize,
     payload_max: usize,
 }
 
-/// Uncompressed and sealed bytes so far: tells how much payload makes a container of the target size.
+/// Uncompressed and sealed bytes so far: tells how much payload makes a container of the target
+/// size.
 #[derive(Debug, Default)]
 struct Ratio {
     raw: AtomicU64,
@@ -119,13 +123,14 @@ impl Packer {
         }
     }
 
-    /// Fills containers as a layout has them. Whoever fills data containers asks for it: how large they are is decided here.
+    /// Fills containers as a layout has them. Writers of data containers ask for it, because this
+    /// module decides their size.
     pub fn for_layout(self, layout: Layout) -> Self {
         Self { payload_min: payload_min(layout), ..self }
     }
 
-    /// Another one of the same job and kind, which fills containers of its own, as the layout `lifecycle` has them; exactly, since
-    /// several are open at once.
+    /// Another one of the same job and kind, which fills containers of its own, as the layout
+    /// `lifecycle` has them. Sizes are exact, since several are open at once.
     pub fn beside(&self) -> Self {
         let (destination, ratio) = (self.destination.clone(), self.ratio.clone());
         let packer = Self { destination, next_seq: self.next_seq.clone(), open: None, ratio, ..*self };
@@ -147,7 +152,7 @@ impl Packer {
         self.matter = Some(matter);
     }
 
-    /// The chunks that come are of what they look like.
+    /// From now on, the sizes of chunks decide what their content is taken for.
     pub fn guess_matter(&mut self) {
         self.matter = None;
     }
@@ -180,7 +185,8 @@ impl Packer {
 
     /// Appends a chunk and says where it will be.
     pub fn push(&mut self, fingerprint: Fingerprint, chunk: &[u8]) -> Result<ChunkRef, RepositoryError> {
-        // A chunk never spans two frames, and a frame target is far below the largest frame a reader accepts.
+        // A chunk never spans two frames, and a frame target is far below the largest frame a
+        // reader accepts.
         let open = self.open();
         let place = ChunkRef { fingerprint, container: open.id, offset: open.payload as u32, size: chunk.len() as u32 };
         open.chunks.push(ChunkEntry { fingerprint, size: place.size, kind: ChunkKind::Plain });
@@ -193,14 +199,14 @@ impl Packer {
         Ok(place)
     }
 
-    /// Appends a frame as it was compressed, which holds exactly these chunks, and says where they will be. The caller has read them
-    /// out of these bytes.
+    /// Appends a frame as it was compressed, which holds exactly these chunks, and says where they
+    /// will be. The caller has read them out of these bytes.
     pub fn push_frame(
         &mut self,
         chunks: &[ChunkRef],
         frame: CompressedFrame,
     ) -> Result<Vec<ChunkRef>, RepositoryError> {
-        // Offsets of what came before are given out: it cannot grow any more.
+        // Offsets of earlier chunks are given out: it cannot grow any more.
         self.seal_frame()?;
         let open = self.open();
         let mut places = Vec::with_capacity(chunks.len());
@@ -253,7 +259,8 @@ impl Packer {
         })
     }
 
-    /// Hands the next frame of the open container, of so many uncompressed bytes, to a thread that seals it.
+    /// Gives the next frame of the open container, of this number of uncompressed bytes, to a
+    /// thread that seals it.
     fn seal_with(
         &mut self,
         raw_len: usize,
@@ -292,14 +299,15 @@ impl Packer {
     }
 }
 
-/// What chunks are of, by their sizes: whoever cuts by contents never cuts all alike.
+/// The content of chunks, judged by their sizes: cutting by content never makes all sizes equal.
 fn matter_of(chunks: &[ChunkEntry]) -> ContentHint {
     let pages = chunks.iter().filter(|chunk| chunk.size == PAGE_CUT).count();
     // Streams of pages may end within one.
     if pages > 1 && pages + 1 >= chunks.len() { ContentHint::Pages } else { ContentHint::Any }
 }
 
-/// Puts the container together once it is closed and all its frames are sealed; whoever makes that true does it.
+/// Puts the container together once it is closed and all its frames are sealed; the thread that
+/// completes this does it.
 fn finish_if_complete(assembly: &Arc<Assembly>, uploads: &Arc<Uploads>) {
     let (chunks, frames) = {
         let mut state = assembly.state.lock();

@@ -17,20 +17,21 @@ use larder_store::byte_lru::ByteLru;
 use super::CheckError;
 use super::order::{Stretch, Stretches};
 
-/// Of a check's memory, one part in so many for tables that records are compared with.
+/// Divisor of a check's memory that gives the part for tables with which records are compared.
 const TABLES_ONE_IN: usize = 3;
 /// And for chunks whose containers are gone, which are looked for together.
 const MOVED_ONE_IN: usize = 8;
 /// Bytes that such a chunk takes, also while it is looked for.
 const MOVED_BYTES: usize = size_of::<ChunkRef>() + size_of::<Sought>();
-/// Of a check's memory, one part in so many for those that were found.
+/// Divisor of a check's memory that gives the part for those that were found.
 const FOUND_ONE_IN: usize = 16;
 /// Bytes that each of them takes in a set.
 const FOUND_BYTES: usize = 2 * size_of::<FoundChunk>();
-/// At least so many are looked for together.
+/// Minimum number that are looked for together.
 const MOVED_MIN: usize = 1 << 8;
 
-/// Names a chunk that was found: as much of its fingerprint as tells it from every other, and its size.
+/// Names a chunk that was found: as much of its fingerprint as tells it from every other, and its
+/// size.
 type FoundChunk = ([u8; 16], u32);
 
 fn found_chunk(chunk: &ChunkRef) -> FoundChunk {
@@ -39,14 +40,15 @@ fn found_chunk(chunk: &ChunkRef) -> FoundChunk {
     (start, chunk.size)
 }
 
-/// What is known to be bad about one container.
+/// The known defects of one container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct BadContainer {
     /// In words, the first thing found.
     pub(crate) why: String,
     /// Parts of the payload that are bad; empty = all of it.
     pub(crate) parts: Vec<std::ops::Range<u32>>,
-    /// Whether it was listed and is gone since: its chunks may have been moved, and whoever looks again finds them.
+    /// Whether it was listed and is gone since: its chunks may have been moved, and another look
+    /// finds them.
     pub(crate) has_vanished: bool,
 }
 
@@ -67,7 +69,7 @@ pub(super) struct Structure<'a> {
     pub(super) used: HashSet<ContainerId>,
     pub(super) bad: BTreeMap<ContainerId, BadContainer>,
     seen: HashSet<Fingerprint>,
-    /// What is known of the metadata of nodes and segments, by their fingerprints.
+    /// The known metadata of nodes and segments, by their fingerprints.
     stretches: Stretches,
     indexes: ByteLru<ContainerId, Option<std::sync::Arc<Index>>>,
     pub(super) tables_checked: HashSet<ContainerId>,
@@ -158,7 +160,7 @@ impl<'a> Structure<'a> {
     pub(super) fn version(&mut self, manifest: &Manifest) -> Result<(), CheckError> {
         self.chunks = self.chunks.for_reading(manifest);
         let (objects, names) = self.chunks.objects_and_names(&manifest.containers, |usage| usage.container);
-        // What is not there may have been moved. Metadata is not.
+        // A missing container may have been moved. Metadata is not.
         let listed = &self.listed;
         let missing = objects.iter().map(|usage| usage.container);
         let missing = missing.filter(|id| id.kind == ContainerKind::Data && !listed.contains_key(id));
@@ -186,7 +188,8 @@ impl<'a> Structure<'a> {
         Ok(())
     }
 
-    /// Whether a container is there, and has the size that the manifest says. It may be newer than the list.
+    /// Whether a container is there, and has the size that the manifest says. It may be newer than
+    /// the list.
     fn container(&mut self, usage: &ContainerUsage) -> Result<(), CheckError> {
         let id = usage.container;
         let size = if self.is_there(id)? { self.listed.get(&id) } else { None };
@@ -283,7 +286,8 @@ impl<'a> Structure<'a> {
         Ok(())
     }
 
-    /// Reads the blocks of a segment. Blocks that other segments have too are read again, because what counts is their order here.
+    /// Reads the blocks of a segment. Blocks that other segments have too are read again, because
+    /// their order here counts.
     fn blocks(&mut self, records: &[ChunkRecord]) -> Result<Stretch, CheckError> {
         let mut whole: Option<Stretch> = None;
         for record in records {
@@ -309,9 +313,11 @@ impl<'a> Structure<'a> {
         Ok(whole.unwrap_or_default())
     }
 
-    /// Looks for chunks whose containers are gone, when there are at least so many. What the index does not know is lost.
+    /// Looks for chunks whose containers are gone, when there are at least this many. Chunks that
+    /// the index does not know are lost.
     ///
-    /// Segments of versions that follow one another have nearly the same chunks: each is looked for about once.
+    /// Segments of versions that follow one another have nearly the same chunks: each is looked for
+    /// about once.
     pub(super) fn find_moved(&mut self, least: usize) -> Result<(), CheckError> {
         if self.moved_away.is_empty() || self.moved_away.len() < least {
             return Ok(());
@@ -353,7 +359,7 @@ impl<'a> Structure<'a> {
         Ok(())
     }
 
-    /// Sets records of the layout `lifecycle` to where their chunks are. What is not there is lost.
+    /// Sets records of the layout `lifecycle` to where their chunks are. Missing ones are lost.
     fn place(&mut self, records: &mut [ChunkRecord]) -> Result<(), CheckError> {
         let named: Vec<ChunkRef> = records.iter().map(|record| record.chunk).collect();
         loop {
@@ -454,7 +460,7 @@ fn range(chunk: &ChunkRef) -> std::ops::Range<u32> {
     chunk.offset..chunk.offset.saturating_add(chunk.size)
 }
 
-/// What is wrong, without the object's name, which the report gives anyway.
+/// The error, without the object's name, which the report gives anyway.
 pub(super) fn reason(error: &RepositoryError) -> String {
     match error {
         RepositoryError::Damaged { source, .. } => source.to_string(),

@@ -1,9 +1,10 @@
 //! Where chunks are now, by fingerprint: exactly, and in bounded memory.
 //!
-//! A version that is written again as a whole has as many chunks as it has; each is to be copied once, wherever it comes again. So what
-//! memory has no room for goes to a temporary file without a name: rows, and sorted samples that lead to them (`SpillingIndex`). Behind a
-//! bloom filter, so what is new costs no read. Where no file can be had, or one fails, what was known so far is forgotten when memory is
-//! full, and chunks are copied twice that come again after that.
+//! A version that is rewritten as a whole has many chunks, and each is to be copied once, also when
+//! it is repeated. So entries without room in memory go to a temporary file without a name: rows,
+//! and sorted samples that refer to them (`SpillingIndex`). They are behind a bloom filter, so new
+//! chunks cost no read. Without a file, or if one fails, earlier entries are forgotten when memory
+//! is full. Chunks repeated after that are copied twice.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,7 +29,7 @@ pub struct CopiedChunks {
     older: Option<Older>,
 }
 
-/// What memory has no room for.
+/// The entries without room in memory.
 #[derive(Debug)]
 struct Older {
     folder: PathBuf,
@@ -37,9 +38,10 @@ struct Older {
 }
 
 impl CopiedChunks {
-    /// Takes about `budget` bytes of memory; files lie in `folder`, if there is one.
+    /// Takes about `budget` bytes of memory; files are in `folder`, if there is one.
     pub fn new(budget: usize, folder: Option<PathBuf>) -> Self {
-        // Tables have a power of two of entries, of which an eighth stays free, and grow into a second one.
+        // The size of tables is a power of two of entries, of which an eighth stays free, and they
+        // grow into a second one.
         let slots = (budget / 2 / ENTRY).max(NEWEST_MIN);
         let newest_max = (1 << slots.ilog2()) / 8 * 7;
         let older = folder.map(|folder| {
@@ -162,7 +164,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path().join("scratch")).expect("made").count(), 0);
     }
 
-    /// Without a file, or with one that fails, what is said is right and memory is bounded.
+    /// Without a file, or with one that fails, answers are right and memory is bounded.
     #[test]
     fn without_a_file_it_forgets_and_says_nothing_wrong() {
         let file = tempfile::NamedTempFile::new().expect("a file");
