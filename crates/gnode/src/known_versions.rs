@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use larder_format::ids::{ContainerId, JobId, RunId, SeriesKey};
+use larder_format::ids::{ContainerId, JobId, RunId};
 use larder_format::index_manifest::{IndexHead, IndexManifest, IndexedVersion, RunRef, Table, VersionState};
 use larder_format::index_tables::{ContainerFacts, ContainerState};
 use larder_format::layout::{Layout, PerLayout};
