@@ -1,4 +1,4 @@
-//! [`NotAFile`]: what lies in the place of an object.
+//! [`NotAFile`]: an object's place holds something that is no regular file.
 
 use std::io;
 
