@@ -33,11 +33,7 @@ pub(crate) trait ChunkResolver: fmt::Debug + Send + Sync {
 
     /// Sets chunks as recipes have them to their places. Those whose containers are gone are not
     /// redirected.
-    fn place<'a>(
-        &self,
-        moved: &Moved,
-        chunks: &mut dyn Iterator<Item = &'a mut ChunkRef>,
-    ) -> Result<(), RepositoryError>;
+    fn place(&self, moved: &Moved, chunks: &mut dyn Iterator<Item = &mut ChunkRef>) -> Result<(), RepositoryError>;
 
     /// Sets a chunk as a recipe has it to the place from which it can be read.
     fn locate(&self, moved: &Moved, chunk: &mut ChunkRef) -> Result<(), RepositoryError>;
@@ -108,7 +104,7 @@ impl ChunkResolver for RecordedPlaces {
         true
     }
 
-    fn place<'a>(&self, _: &Moved, _: &mut dyn Iterator<Item = &'a mut ChunkRef>) -> Result<(), RepositoryError> {
+    fn place(&self, _: &Moved, _: &mut dyn Iterator<Item = &mut ChunkRef>) -> Result<(), RepositoryError> {
         Ok(())
     }
 
@@ -164,11 +160,7 @@ impl ChunkResolver for ExtentPlaces {
         container.kind == ContainerKind::Meta
     }
 
-    fn place<'a>(
-        &self,
-        moved: &Moved,
-        chunks: &mut dyn Iterator<Item = &'a mut ChunkRef>,
-    ) -> Result<(), RepositoryError> {
+    fn place(&self, moved: &Moved, chunks: &mut dyn Iterator<Item = &mut ChunkRef>) -> Result<(), RepositoryError> {
         moved.arrange(chunks)
     }
 
