@@ -179,7 +179,7 @@ pub struct Plans {
 pub fn plan(version: &Version, manifest: &Manifest, options: &DefragmentOptions) -> Option<DefragmentPlan> {
     let newest = [Newest::new(version, manifest)];
     let uses = Uses::of_all(&newest);
-    let sparse = choice::sparse(&newest, &uses, options);
+    let sparse = choice::sparse(&newest, &uses, &HashSet::new(), options);
     plans_of(&newest, &uses, sparse, vec![Vec::new()], Duplicates::default(), options).plans.pop()
 }
 
@@ -188,14 +188,20 @@ pub fn plan(version: &Version, manifest: &Manifest, options: &DefragmentOptions)
 pub fn plans(context: &JobContext, options: &DefragmentOptions) -> Result<Plans, DefragmentError> {
     let (newest, unreadable) = newest::newest(context)?;
     let uses = Uses::of_all(&newest);
-    let sparse = choice::sparse(&newest, &uses, options);
+    // Older versions are asked only if that can change anything. Those that cannot be read may use
+    // anything.
+    let (all, none) = (uses.containers().collect(), HashSet::new());
+    let at_least = choice::sparse(&newest, &uses, &none, options);
+    let is_asked = options.unused_percent.is_some() || at_least != choice::sparse(&newest, &uses, &all, options);
+    let exclusive = match is_asked && unreadable.is_empty() {
+        true => unused::exclusive(context, &newest, &uses)?.unwrap_or_default(),
+        false => none,
+    };
+    let sparse = choice::sparse(&newest, &uses, &exclusive, options);
     let of = |left: &[Vec<ContainerUsage>]| left.iter().flatten().map(|usage| usage.container).collect::<HashSet<_>>();
     let mut leaving = of(&sparse);
     let mut unused = vec![Vec::new(); newest.len()];
-    // Versions that cannot be read may use anything.
-    if let (Some(percent), true) = (options.unused_percent, unreadable.is_empty())
-        && let Some(exclusive) = unused::exclusive(context, &newest, &uses)?
-    {
+    if let Some(percent) = options.unused_percent {
         unused = unused::unused(&newest, &uses, &exclusive, &leaving, percent);
         leaving.extend(of(&unused));
     }

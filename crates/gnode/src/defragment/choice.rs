@@ -62,15 +62,27 @@ impl Leave {
 /// little at all; until the budget is used up.
 ///
 /// A version does so once: the budget is for its whole life.
-pub(super) fn sparse(newest: &[Newest], uses: &Uses, options: &DefragmentOptions) -> Vec<Vec<ContainerUsage>> {
+///
+/// Containers in `exclusive` are used by no older version, so that their unused bytes become free.
+pub(super) fn sparse(
+    newest: &[Newest],
+    uses: &Uses,
+    exclusive: &HashSet<ContainerId>,
+    options: &DefragmentOptions,
+) -> Vec<Vec<ContainerUsage>> {
     let of_version = |newest: &Newest| match newest.version.generation {
-        0 => sparse_of(newest, uses, options),
+        0 => sparse_of(newest, uses, exclusive, options),
         _ => Vec::new(),
     };
     newest.iter().map(of_version).collect()
 }
 
-fn sparse_of(newest: &Newest, uses: &Uses, options: &DefragmentOptions) -> Vec<ContainerUsage> {
+fn sparse_of(
+    newest: &Newest,
+    uses: &Uses,
+    exclusive: &HashSet<ContainerId>,
+    options: &DefragmentOptions,
+) -> Vec<ContainerUsage> {
     let is_sparse = |usage: &ContainerUsage| uses.is_sparse_for_all(&usage.container, options.sparse_percent);
     let (mut chosen, dense): (Vec<_>, Vec<_>) = newest.containers.iter().copied().partition(is_sparse);
     let share = |usage: &ContainerUsage| u128::from(usage.bytes_used) * (1 << 32) / u128::from(usage.bytes_held).max(1);
@@ -101,7 +113,8 @@ fn sparse_of(newest: &Newest, uses: &Uses, options: &DefragmentOptions) -> Vec<C
     let full = chosen.iter().map(|usage| usage.bytes_held).max().unwrap_or(0);
     let full = full.max(options.small_bytes * SMALL_ONES as u64).max(1);
     let bytes: u64 = chosen.iter().map(|usage| usage.bytes_used).sum();
-    let unused: u64 = chosen.iter().map(|usage| uses.unused_bytes(&usage.container)).sum();
+    let freed = chosen.iter().map(|usage| usage.container).filter(|container| exclusive.contains(container));
+    let unused: u64 = freed.map(|container| uses.unused_bytes(&container)).sum();
     let held: u64 = newest.containers.iter().map(|usage| usage.bytes_held).sum();
     let is_gain = bytes.div_ceil(full) < chosen.len() as u64 || !is_below(unused, UNUSED_PERCENT, held.max(1));
     if is_gain { chosen } else { Vec::new() }
