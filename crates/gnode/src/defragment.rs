@@ -366,7 +366,7 @@ impl Defragmenter {
             let found = plan.duplicates.elsewhere(chunk).filter(|other| sharing.holds(&other.container));
             found.or_else(|| self.copied.elsewhere(chunk).filter(|other| sharing.holds(&other.container)))
         };
-        let mut relaid = copier.relay_sharing(&manifest, |container| leaves.contains(container), elsewhere)?;
+        let mut rewritten = copier.rewrite_sharing(&manifest, |container| leaves.contains(container), elsewhere)?;
         let written = match copier.finish() {
             Ok(written) => written,
             // A pass took this task for dead, and its containers with it.
@@ -375,25 +375,25 @@ impl Defragmenter {
             }
             Err(error) => return Err(error.into()),
         };
-        let moves = std::mem::take(&mut relaid.moves);
+        let moves = std::mem::take(&mut rewritten.moves);
         let done = Defragmented::Done {
             generation,
-            chunks: relaid.moved_chunks,
-            bytes: relaid.moved_bytes,
+            chunks: rewritten.moved_chunks,
+            bytes: rewritten.moved_bytes,
             stored_bytes: written.stored_bytes,
-            shared_chunks: relaid.shared_chunks,
-            shared_bytes: relaid.shared_bytes,
+            shared_chunks: rewritten.shared_chunks,
+            shared_bytes: rewritten.shared_bytes,
         };
         let attempt = random(repository.entropy())?;
-        let relaid = relaid.manifest_beside(&manifest, &written, sharing.containers(), attempt);
-        let relaid = relaid.ok_or_else(|| RepositoryError::Damaged {
+        let rewritten = rewritten.manifest_beside(&manifest, &written, sharing.containers(), attempt);
+        let rewritten = rewritten.ok_or_else(|| RepositoryError::Damaged {
             name: larder_format::names::version(pin.series, pin.job, version.generation),
             source: larder_format::DecodeError::Invalid {
                 what: "version manifest",
                 why: "its recipe uses containers that its table does not have",
             },
         })?;
-        match context.executor.block_on(repository.commit_generation(pin.series, &relaid, generation)) {
+        match context.executor.block_on(repository.commit_generation(pin.series, &rewritten, generation)) {
             Ok(created) => {
                 self.copied.remember(&plan.version, &moves);
                 Ok((done, created.all_answered))

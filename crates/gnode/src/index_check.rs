@@ -107,7 +107,7 @@ pub enum IndexFinding {
         chunk: u32,
     },
     /// The index leads to a place where the chunk is not.
-    #[error("the index leads to chunk {chunk} of {container}, which is another")]
+    #[error("the index names chunk {chunk} of {container}, which is another")]
     WrongPlace {
         /// Name of the container.
         container: String,

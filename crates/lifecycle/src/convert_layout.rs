@@ -116,7 +116,7 @@ pub fn convert(
     scratch: Option<PathBuf>,
 ) -> Result<Converted, ConvertError> {
     let mut converted = Converted::default();
-    let mut converter = Converter { context, layout, compression, scratch, before: None, relaid: HashSet::new() };
+    let mut converter = Converter { context, layout, compression, scratch, before: None, rewritten: HashSet::new() };
     let lost = match layout {
         Layout::Lifecycle => context.executor.block_on(disordered_on(&context.executor, &context.repository))?,
         Layout::Standard => BTreeMap::new(),
@@ -190,7 +190,7 @@ struct Converter<'a> {
     scratch: Option<PathBuf>,
     before: Option<Before>,
     /// Versions that were rewritten by now.
-    relaid: HashSet<JobId>,
+    rewritten: HashSet<JobId>,
 }
 
 impl Converter<'_> {
@@ -200,7 +200,7 @@ impl Converter<'_> {
             return Ok(HashSet::new());
         }
         for (place, version) in versions.iter().enumerate() {
-            if self.relaid.contains(&version.id()) || version.summary.layout != self.layout {
+            if self.rewritten.contains(&version.id()) || version.summary.layout != self.layout {
                 continue;
             }
             let names_any = match self.context.executor.block_on(self.context.repository.manifest(version)) {
@@ -211,7 +211,7 @@ impl Converter<'_> {
             };
             if names_any {
                 let later = versions[place..].iter().map(Version::id);
-                return Ok(later.filter(|id| !self.relaid.contains(id)).collect());
+                return Ok(later.filter(|id| !self.rewritten.contains(id)).collect());
             }
         }
         Ok(HashSet::new())
@@ -248,7 +248,7 @@ impl Converter<'_> {
 
     fn convert(&mut self, version: &Version, converted: &mut Converted) -> Result<(), ConvertError> {
         let pin = pin_of(version);
-        // The number is chosen before the lease, which has to name it. If it is taken by then, so is the work.
+        // The number is selected before the lease, which has to name it. If it is taken by then, so is the work.
         let generation = self.context.executor.block_on(self.context.repository.next_generation(pin))?;
         match self.convert_as(version, generation, converted) {
             // A pass took this task for dead, and its containers with it.
@@ -317,22 +317,23 @@ impl Converter<'_> {
             copier.reads_names(&manifest);
         }
         let elsewhere = |chunk: &ChunkRef| self.before.as_ref()?.chunks.borrow_mut().get(&chunk.fingerprint);
-        let relaid = copier.relay_sharing(&manifest, |container| !stays.contains_key(container), elsewhere)?;
+        let rewritten = copier.rewrite_sharing(&manifest, |container| !stays.contains_key(container), elsewhere)?;
         let written = copier.finish()?;
-        let (copied, shared) = (relaid.moved_bytes, relaid.shared_bytes);
+        let (copied, shared) = (rewritten.moved_bytes, rewritten.shared_bytes);
         let attempt = random(repository.entropy())?;
-        let relaid = relaid.manifest_beside(&manifest, &written, stays, attempt);
-        let mut relaid = relaid.ok_or_else(|| RepositoryError::Damaged {
+        let rewritten = rewritten.manifest_beside(&manifest, &written, stays, attempt);
+        let mut rewritten = rewritten.ok_or_else(|| RepositoryError::Damaged {
             name: larder_format::names::version(pin.series, pin.job, version.generation),
             source: larder_format::DecodeError::Invalid {
                 what: "version manifest",
                 why: "its recipe uses containers that its table does not have",
             },
         })?;
-        relaid.summary.layout = self.layout;
+        rewritten.summary.layout = self.layout;
         // Nobody else builds on what is of the layout `lifecycle`.
-        relaid.summary.sketch = Sketch::default();
-        let answered = match context.executor.block_on(repository.commit_generation(pin.series, &relaid, generation)) {
+        rewritten.summary.sketch = Sketch::default();
+        let answered = match context.executor.block_on(repository.commit_generation(pin.series, &rewritten, generation))
+        {
             Ok(created) => created.all_answered,
             Err(CommitError::Fenced) => {
                 converted.overtaken += 1;
@@ -340,13 +341,13 @@ impl Converter<'_> {
             }
             Err(CommitError::Repository(error)) => return Err(error.into()),
         };
-        self.relaid.insert(pin.job);
+        self.rewritten.insert(pin.job);
         converted.versions += 1;
         converted.copied_bytes += copied;
         converted.shared_bytes += shared;
         converted.stored_bytes += written.stored_bytes;
-        let summary = relaid.summary.clone();
-        self.share_with(&Version { generation, summary, ..version }, Ok(relaid))?;
+        let summary = rewritten.summary.clone();
+        self.share_with(&Version { generation, summary, ..version }, Ok(rewritten))?;
         Ok(Ending::closed_if(answered, Done::committed_generation(pin, generation)))
     }
 }

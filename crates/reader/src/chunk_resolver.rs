@@ -68,7 +68,7 @@ pub struct Moved {
     sought_max: usize,
     state: Mutex<State>,
     /// Chunks that were led on, and how often the index was asked for that.
-    led: AtomicU64,
+    redirected: AtomicU64,
     look_ups: AtomicU64,
 }
 
@@ -118,14 +118,14 @@ impl Moved {
             arranged: Arranged::new(context.memory / EXTENTS_ONE_IN),
             sought_max: (context.memory / SOUGHT_ONE_IN / SOUGHT_BYTES).max(SOUGHT_MIN),
             state: Mutex::new(state),
-            led: AtomicU64::new(0),
+            redirected: AtomicU64::new(0),
             look_ups: AtomicU64::new(0),
         }
     }
 
     /// How many chunks were led on by the index, and how often it was asked.
     pub(crate) fn counts(&self) -> (u64, u64) {
-        (self.led.load(Ordering::Relaxed), self.look_ups.load(Ordering::Relaxed))
+        (self.redirected.load(Ordering::Relaxed), self.look_ups.load(Ordering::Relaxed))
     }
 
     /// Versions of the layout `lifecycle` that will be read name these containers.
@@ -203,7 +203,7 @@ impl Moved {
     pub fn place<'a>(&self, chunks: impl IntoIterator<Item = &'a mut ChunkRef>) -> Result<(), RepositoryError> {
         let mut chunks: Vec<_> = chunks.into_iter().collect();
         self.arrange(chunks.iter_mut().map(|chunk| &mut **chunk))?;
-        self.lead_on(chunks)
+        self.redirect(chunks)
     }
 
     /// The same by the records of extents alone.
@@ -302,7 +302,7 @@ impl Moved {
     }
 
     /// Leads chunks on that lie in containers which were not found. Those that the index does not know stay as they are.
-    pub fn lead_on<'a>(&self, chunks: impl IntoIterator<Item = &'a mut ChunkRef>) -> Result<(), RepositoryError> {
+    pub fn redirect<'a>(&self, chunks: impl IntoIterator<Item = &'a mut ChunkRef>) -> Result<(), RepositoryError> {
         let mut chunks: Vec<_> = {
             let state = self.state.lock();
             chunks.into_iter().filter(|chunk| state.gone.contains(&chunk.container)).collect()
@@ -392,7 +392,7 @@ impl Moved {
                 Some(Err(error)) => unless_damaged(error.into()).map(|()| None)?,
                 None => None,
             };
-            self.led.fetch_add(place(group, table.as_ref()), Ordering::Relaxed);
+            self.redirected.fetch_add(place(group, table.as_ref()), Ordering::Relaxed);
         }
         drop(tables);
         Ok((found, damage))
@@ -450,7 +450,7 @@ fn place(chunks: &mut [Sought], table: Option<&ContainerIndex>) -> u64 {
             }
             _ => {
                 if table.is_some() {
-                    tracing::warn!(container = chunk.container, "the index leads to a chunk that is another");
+                    tracing::warn!(container = chunk.container, "the index names a chunk that is another");
                 }
                 chunk.container = NOWHERE;
             }

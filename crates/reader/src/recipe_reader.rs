@@ -99,7 +99,7 @@ impl MetaChunks {
     /// Sets chunks as recipes have them to their places, by what is known. Those of retired containers are redirected.
     pub fn locate_all(&self, chunks: &mut [ChunkRef]) -> Result<(), RepositoryError> {
         self.resolver.place(&self.moved, &mut chunks.iter_mut())?;
-        self.moved.lead_on(chunks)
+        self.moved.redirect(chunks)
     }
 
     /// Sets a chunk as a recipe has it to the place from which it can be read.
@@ -367,7 +367,7 @@ impl RecipeReader {
     /// The records of a segment that a node of this stream lists.
     pub fn records_of(&self, segment: &SegmentRef) -> Result<Arc<Vec<ChunkRecord>>, RepositoryError> {
         let mut segment = read_segment(&self.chunks, segment)?;
-        self.chunks.moved.lead_on(segment.records.iter_mut().map(|record| &mut record.chunk))?;
+        self.chunks.moved.redirect(segment.records.iter_mut().map(|record| &mut record.chunk))?;
         Ok(Arc::new(segment.records))
     }
 

@@ -75,8 +75,8 @@ impl VersionReader {
 
     /// What was fetched of contents so far.
     pub fn fetched(&self) -> FetchReport {
-        let (led, look_ups) = self.chunks.moved().counts();
-        FetchReport { led, look_ups, ..self.counters.report() }
+        let (redirected, look_ups) = self.chunks.moved().counts();
+        FetchReport { redirected, look_ups, ..self.counters.report() }
     }
 
     /// Counters that the readers of this version share.

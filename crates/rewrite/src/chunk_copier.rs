@@ -108,7 +108,7 @@ pub(crate) enum Placing {
 
 /// A version whose recipe was written again.
 #[derive(Debug)]
-pub struct Relaid {
+pub struct RewrittenRecipes {
     data: Recipe,
     metadata: Recipe,
     usage: Usage,
@@ -125,7 +125,7 @@ pub struct Relaid {
     pub shared_bytes: u64,
 }
 
-impl Relaid {
+impl RewrittenRecipes {
     /// The version's manifest over its new recipe. `attempt` must be fresh random bytes; `None`
     /// when a container is in neither table, which damage alone explains.
     pub fn manifest(self, old: &Manifest, written: &Written, attempt: [u8; 16]) -> Option<Manifest> {
@@ -170,7 +170,7 @@ pub struct ChunkCopier {
     /// Metadata containers that recipes leave.
     left: metadata::Left,
     /// Beside `data`.
-    lanes: Vec<Packer>,
+    writers: Vec<Packer>,
     /// Uncompressed bytes that were copied in whole frames.
     whole_bytes: u64,
     /// Opens read frames, and seals written ones.
@@ -193,7 +193,7 @@ impl ChunkCopier {
         let handle = pool.handle().ok_or(RewriteError::WorkerDied)?;
         let destination = Destination::Store { pool: handle.clone(), uploads: uploads.clone() };
         let mut data = Packer::new(destination.clone(), ContainerKind::Data, job);
-        data.guess_matter();
+        data.guess_hint();
         let fingerprinter = Arc::new(Fingerprinter::new(&context.repository.keys().fingerprint));
         let sink = MetaSink::new(Packer::new(destination, ContainerKind::Meta, job), fingerprinter.clone());
         Ok(Self {
@@ -207,7 +207,7 @@ impl ChunkCopier {
             moves_max: usize::MAX,
             scratch: Some(std::env::temp_dir()),
             left: metadata::Left::default(),
-            lanes: Vec::new(),
+            writers: Vec::new(),
             whole_bytes: 0,
             threads: handle,
             _pool: pool,
@@ -233,7 +233,7 @@ impl ChunkCopier {
     /// once more.
     pub fn finish(mut self) -> Result<Written, RewriteError> {
         self.data.close()?;
-        self.close_lanes()?;
+        self.close_writers()?;
         self.sink.finish()?;
         self.uploads.wait()?;
         self.uploads.confirm()?;

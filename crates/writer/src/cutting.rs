@@ -31,7 +31,7 @@ pub enum Cutter {
 
 impl Cutter {
     /// The content of its chunks.
-    pub fn matter(self) -> ContentHint {
+    pub fn content_hint(self) -> ContentHint {
         match self {
             Self::Content => ContentHint::Any,
             Self::Pages => ContentHint::Pages,

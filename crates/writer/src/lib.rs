@@ -27,7 +27,7 @@ mod uploads;
 pub use container_totals::{ContainerTotals, Usage, container_table, holdings};
 pub use cutting::{Chunks, Cutter, Cutting, HEAD_BYTES, KnownRun};
 pub use node_writer::{CompareStored, MetaSink, NodeWriter, Sunk, uses_of};
-pub use packer::{Destination, LANES_MAX, Packer};
+pub use packer::{Destination, Packer, WRITERS_MAX};
 pub use pool::{Pool, PoolHandle, Worker};
 pub use recipe_writer::{RecipeWriter, tail_of};
 pub use uploads::{StopUploads, Uploads};

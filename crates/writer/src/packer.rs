@@ -28,8 +28,8 @@ use crate::pool::PoolHandle;
 use crate::uploads::{Uploads, WAITING_MAX};
 
 /// Most containers that one job fills at once. An open container takes memory until it is closed.
-pub const LANES_MAX: usize = 4;
-const _: () = assert!(WAITING_MAX >= LANES_MAX * LIFECYCLE_PAYLOAD + (16 << 20));
+pub const WRITERS_MAX: usize = 4;
+const _: () = assert!(WAITING_MAX >= WRITERS_MAX * LIFECYCLE_PAYLOAD + (16 << 20));
 
 /// The receiver of full frames.
 #[derive(Debug, Clone)]
@@ -55,7 +55,7 @@ pub struct Packer {
     open: Option<Open>,
     ratio: Arc<Ratio>,
     /// The content of the chunks; `None`: judged by their sizes.
-    matter: Option<ContentHint>,
+    hint: Option<ContentHint>,
     payload_min: usize,
     payload_max: usize,
 }
@@ -117,7 +117,7 @@ impl Packer {
             next_seq: Arc::default(),
             open: None,
             ratio: Arc::default(),
-            matter: Some(ContentHint::Any),
+            hint: Some(ContentHint::Any),
             payload_min: CONTAINER_TARGET,
             payload_max: PAYLOAD_TARGET_MAX,
         }
@@ -148,13 +148,13 @@ impl Packer {
     }
 
     /// The chunks that come now are of this.
-    pub fn expect(&mut self, matter: ContentHint) {
-        self.matter = Some(matter);
+    pub fn expect(&mut self, hint: ContentHint) {
+        self.hint = Some(hint);
     }
 
     /// From now on, the sizes of chunks decide what their content is taken for.
-    pub fn guess_matter(&mut self) {
-        self.matter = None;
+    pub fn guess_hint(&mut self) {
+        self.hint = None;
     }
 
     /// The container that is being filled.
@@ -251,10 +251,10 @@ impl Packer {
             open.frames += 1;
             return Ok(());
         }
-        let matter = self.matter.unwrap_or_else(|| matter_of(&open.chunks[open.chunks_before..]));
+        let hint = self.hint.unwrap_or_else(|| hint_of(&open.chunks[open.chunks_before..]));
         let raw = std::mem::replace(&mut open.frame, Vec::with_capacity(FRAME_TARGET + FRAME_TARGET / 8));
         self.seal_with(raw.len(), move |keys, id, number, compressor| {
-            compressor.expect(matter);
+            compressor.expect(hint);
             seal_frame(keys, id, number, &raw, compressor)
         })
     }
@@ -300,7 +300,7 @@ impl Packer {
 }
 
 /// The content of chunks, judged by their sizes: cutting by content never makes all sizes equal.
-fn matter_of(chunks: &[ChunkEntry]) -> ContentHint {
+fn hint_of(chunks: &[ChunkEntry]) -> ContentHint {
     let pages = chunks.iter().filter(|chunk| chunk.size == PAGE_CUT).count();
     // Streams of pages may end within one.
     if pages > 1 && pages + 1 >= chunks.len() { ContentHint::Pages } else { ContentHint::Any }
@@ -342,10 +342,10 @@ mod tests {
             sizes.iter().copied().map(entry).collect()
         };
         for pages in [&[PAGE_CUT; 3][..], &[PAGE_CUT, PAGE_CUT, 1000]] {
-            assert_eq!(matter_of(&chunks(pages)), ContentHint::Pages, "{pages:?}");
+            assert_eq!(hint_of(&chunks(pages)), ContentHint::Pages, "{pages:?}");
         }
         for others in [&[][..], &[PAGE_CUT], &[PAGE_CUT, 1000, 5000, PAGE_CUT], &[3000, 5000]] {
-            assert_eq!(matter_of(&chunks(others)), ContentHint::Any, "{others:?}");
+            assert_eq!(hint_of(&chunks(others)), ContentHint::Any, "{others:?}");
         }
     }
 }

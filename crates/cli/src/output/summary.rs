@@ -113,8 +113,18 @@ pub(crate) fn shared(statistics: &Statistics) -> u64 {
 
 /// Adds what was fetched of contents.
 pub(crate) fn put_fetched(object: &mut Map<String, Value>, fetched: &FetchReport) {
-    let FetchReport { containers, requests, bytes, again, disk_hits, disk_read, disk_written, used: _, led, look_ups } =
-        *fetched;
+    let FetchReport {
+        containers,
+        requests,
+        bytes,
+        again,
+        disk_hits,
+        disk_read,
+        disk_written,
+        used: _,
+        redirected,
+        look_ups,
+    } = *fetched;
     for (key, value) in [
         ("containers_read", json!(containers)),
         ("container_requests", json!(requests)),
@@ -124,7 +134,7 @@ pub(crate) fn put_fetched(object: &mut Map<String, Value>, fetched: &FetchReport
         ("disk_tier_hits", json!(disk_hits)),
         ("disk_tier_bytes_read", json!(disk_read)),
         ("disk_tier_bytes_written", json!(disk_written)),
-        ("chunks_found_by_index", json!(led)),
+        ("chunks_found_by_index", json!(redirected)),
         ("index_look_ups", json!(look_ups)),
     ] {
         object.insert(key.to_owned(), value);
@@ -143,9 +153,10 @@ pub(crate) fn fetched(fetched: &FetchReport) -> String {
         let (read, written) = (sizes::show(fetched.disk_read), sizes::show(fetched.disk_written));
         text += &format!("; {read} came from the disk tier, to which {written} were written");
     }
-    if fetched.led > 0 {
-        let (led, look_ups) = (sizes::count(fetched.led, "chunk"), sizes::count(fetched.look_ups, "look-up"));
-        text += &format!("; the index led to {led} that had moved, in {look_ups}");
+    if fetched.redirected > 0 {
+        let (redirected, look_ups) =
+            (sizes::count(fetched.redirected, "chunk"), sizes::count(fetched.look_ups, "look-up"));
+        text += &format!("; the index redirected {redirected} that had moved, in {look_ups}");
     }
     text
 }

@@ -218,8 +218,8 @@ fn what_is_stored_twice_is_retired() {
         schema::check("restore_summary", summary);
         [&summary["chunks_found_by_index"], &summary["index_look_ups"]].map(|count| count.as_u64().expect("a count"))
     });
-    let [[led, look_ups], others] = [found.iter().max(), found.iter().min()].map(|counts| *counts.expect("two"));
-    assert!(led >= 10 && look_ups == 1 && others == [0, 0], "{found:?}");
+    let [[redirected, look_ups], others] = [found.iter().max(), found.iter().min()].map(|counts| *counts.expect("two"));
+    assert!(redirected >= 10 && look_ups == 1 && others == [0, 0], "{found:?}");
     play.larder(["check", "--read-data"]).ok();
     play.larder(["repair", "index", "--dry-run"]).ok();
     let exact = play.larder(["optimize", "--task", "exact", "--json"]).ok().json();

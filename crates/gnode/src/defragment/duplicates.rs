@@ -299,7 +299,7 @@ fn drop_into(
         let table = match table {
             Ok(table) => table,
             Err(error) if error.is_damage() => {
-                tracing::warn!(%error, "a container cannot be read; nothing is led to it");
+                tracing::warn!(%error, "a container cannot be read; nothing is redirected to it");
                 continue;
             }
             Err(error) => return Err(error.into()),

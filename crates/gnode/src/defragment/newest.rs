@@ -29,7 +29,7 @@ impl Newest {
     }
 }
 
-/// Reads the newest version of every series. One that cannot be read is left as it is, and nothing is led to its containers; they come
+/// Reads the newest version of every series. One that cannot be read is left as it is, and nothing is redirected to its containers; they come
 /// second.
 pub(super) fn newest(context: &JobContext) -> Result<(Vec<Newest>, Vec<Version>), RepositoryError> {
     let repository = &context.repository;

@@ -185,7 +185,7 @@ fn versions_of_which_passes_moved_much_are_read_as_cheaply_as_others() {
                     // Once more, where the first miss tells of one container and the index of the others.
                     // A window takes whole segments and counts all of their chunks: a small one has one segment, and there are few.
                     let spare = if memory < 1 << 20 { 6 } else { 1 };
-                    let windows = fetched.led.div_ceil(window(memory)) + spare * times;
+                    let windows = fetched.redirected.div_ceil(window(memory)) + spare * times;
                     let mut claims = vec![(fetched.look_ups <= windows, format!("more than {windows} windows"))];
                     if what == "restore" {
                         let asked = 40 + 6 * fetched.containers + 30 * fetched.look_ups;
@@ -197,7 +197,7 @@ fn versions_of_which_passes_moved_much_are_read_as_cheaply_as_others() {
                             wrong.push(format!("{why}: {at}"));
                         }
                     }
-                    led += fetched.led;
+                    led += fetched.redirected;
                 }
             }
         }

@@ -248,11 +248,11 @@ fn what_is_being_checked_is_retired_meanwhile() {
         assert!(report.damages.is_empty(), "{at}: {:?}", report.damages);
         assert!(report.containers_read > 0, "{at}");
     };
-    let gives_up = |scene: &Scene| {
+    let retires = |scene: &Scene| {
         let report = scene.pass_with(&thorough(Exact::Always)).unwrap();
         assert!(report.reclaimed.plan.containers > 0, "{report:?}");
     };
-    at_every_operation(&scene, gives_up, checked, is_whole);
+    at_every_operation(&scene, retires, checked, is_whole);
     let relays = |scene: &Scene| {
         for version in scene.versions() {
             relay_all(&scene.context(), &version);

@@ -129,7 +129,7 @@ fn what_a_newest_version_of_several_generations_names_is_not_retired() {
     scene.pass_with(&PassOptions { reclaim: None, ..pass_options() }).unwrap();
     let version = scene.versions().into_iter().find(|version| version.id() == newest).unwrap();
     let (_, reading) = VersionReader::announce(&scene.context(), &version).unwrap();
-    relay(&scene.context(), &version, |container| container.job == newest);
+    rewrite(&scene.context(), &version, |container| container.job == newest);
     let expected = scene.contents();
     scene.pass_with(&thorough(Exact::Never)).unwrap();
     let shared: Vec<_> = scene.data_of(newest).intersection(&scene.data_of(first)).copied().collect();

@@ -12,7 +12,7 @@ use larder_format::extents::{Extent, Extents};
 use larder_format::ids::ContainerId;
 use larder_index::{Changes, ContainerExtents, Draft, IndexPass};
 use larder_rewrite::chunk_copier::{ChunkCopier, RewriteError, damaged_container};
-use larder_writer::LANES_MAX;
+use larder_writer::WRITERS_MAX;
 use lru::LruCache;
 
 use super::ArrangeError;
@@ -35,33 +35,33 @@ pub(super) enum Ended {
     Distrusted(ContainerId),
 }
 
-/// Copies what is needed of the chosen containers, and changes the records of their extents.
-pub(super) fn carry(
+/// Copies what is needed of the selected containers, and changes the records of their extents.
+pub(super) fn evacuate(
     pass: &IndexPass,
     draft: &mut Draft<'_>,
     work: &Work,
     series: &Series,
-    chosen: &HashSet<ContainerId>,
+    selected: &HashSet<ContainerId>,
     copier: &mut ChunkCopier,
     arranged: &mut Arranged,
 ) -> Result<Ended, ArrangeError> {
     let names = series.by_category();
     let mut lasts = BTreeSet::new();
     Series::extents(pass, draft, &names, |name, extents| {
-        let moving = extents.0.iter().filter(|extent| chosen.contains(&place_of(name, extent)));
+        let moving = extents.0.iter().filter(|extent| selected.contains(&place_of(name, extent)));
         lasts.extend(moving.map(|extent| rank(extent.last)));
         Ok::<_, ArrangeError>(())
     })?;
     let lasts: Vec<u32> = lasts.into_iter().collect();
     let mut tables = Tables { cache: LruCache::new(TABLES_KEPT) };
-    for lanes in lasts.chunks(LANES_MAX) {
+    for writers in lasts.chunks(WRITERS_MAX) {
         let mut round = Round {
             pass,
             work,
             copier,
             tables: &mut tables,
-            chosen,
-            lanes,
+            selected,
+            writers,
             changes: pass.changes::<ContainerExtents>()?,
             names: Vec::new(),
             chunks: Vec::new(),
@@ -72,7 +72,7 @@ pub(super) fn carry(
         let ended = ended.and_then(|()| round.flush());
         if ended.is_err() {
             // What was copied in vain has containers to itself.
-            round.copier.close_lanes()?;
+            round.copier.close_writers()?;
         }
         match ended {
             Ok(()) => {}
@@ -81,7 +81,7 @@ pub(super) fn carry(
             Err(Cut::Failed(error)) => return Err(error),
         }
         let Round { changes, moved: (chunks, bytes), .. } = round;
-        copier.close_lanes()?;
+        copier.close_writers()?;
         arranged.moved_chunks += chunks;
         arranged.moved_bytes.0 += bytes;
         draft.apply(changes)?;
@@ -150,12 +150,12 @@ struct Round<'a> {
     work: &'a Work,
     copier: &'a mut ChunkCopier,
     tables: &'a mut Tables,
-    chosen: &'a HashSet<ContainerId>,
-    lanes: &'a [u32],
+    selected: &'a HashSet<ContainerId>,
+    writers: &'a [u32],
     changes: Changes<ContainerExtents>,
     /// Names of which something moves, with their extents.
     names: Vec<(ContainerId, Vec<Moving>)>,
-    /// The chunks of these that move, in order, with their lanes.
+    /// The chunks of these that move, in order, with their writers.
     chunks: Vec<(ChunkRef, usize)>,
     bytes: u64,
     /// Chunks that were copied, and their bytes.
@@ -176,14 +176,14 @@ impl Round<'_> {
         let mut all = Vec::with_capacity(extents.0.len());
         let mut moves = false;
         for extent in extents.0 {
-            let lane = self.lanes.binary_search(&rank(extent.last)).ok();
-            let lane = lane.filter(|_| self.chosen.contains(&place_of(name, &extent)));
+            let writer = self.writers.binary_search(&rank(extent.last)).ok();
+            let writer = writer.filter(|_| self.selected.contains(&place_of(name, &extent)));
             let mut chunks = 0;
-            if let Some(lane) = lane {
+            if let Some(writer) = writer {
                 let (container, from) = extent.to.unwrap_or((name.facts.id, extent.from));
                 let stretch = self.tables.stretch(self.pass, container, from, extent.length)?;
                 chunks = stretch.len();
-                self.chunks.extend(stretch.into_iter().map(|chunk| (chunk, lane)));
+                self.chunks.extend(stretch.into_iter().map(|chunk| (chunk, writer)));
                 self.bytes += u64::from(extent.length);
                 moves = true;
             }

@@ -160,7 +160,7 @@ pub struct Unarranged {
 impl Unarranged {
     /// Whether there is something to arrange, however much may be left over. A pass that was cut off left no version that was carried.
     pub fn is_due(&self) -> bool {
-        self.has_new() || self.has_left || self.is_wanted || self.carried().is_none()
+        self.has_new() || self.has_left || self.is_wanted || self.passes_since_arranged().is_none()
     }
 
     fn has_new(&self) -> bool {
@@ -168,14 +168,14 @@ impl Unarranged {
     }
 
     /// How many versions came after the newest one after which containers were retired, if that is still there.
-    fn carried(&self) -> Option<usize> {
+    fn passes_since_arranged(&self) -> Option<usize> {
         self.versions.iter().rev().position(|version| version.is_carried)
     }
 
     /// Whether containers are retired now. Else what is new is only noted, which moves nothing. When no version came this may be the last
     /// pass for long.
-    fn gives_up(&self) -> bool {
-        let is_time = self.carried().is_none_or(|since| since >= self.every as usize);
+    fn retires(&self) -> bool {
+        let is_time = self.passes_since_arranged().is_none_or(|since| since >= self.every as usize);
         is_time || self.is_wanted || !self.has_new()
     }
 
@@ -281,13 +281,13 @@ fn arrange_series(
         arranged.damaged_series += 1;
         return Ok(None);
     }
-    let mut distrusted = HashSet::new();
+    let mut unreadable = HashSet::new();
     let mut was_cut = false;
-    let gives_up = unarranged.gives_up();
-    for _ in 0..if gives_up { ATTEMPTS } else { 0 } {
+    let retires = unarranged.retires();
+    for _ in 0..if retires { ATTEMPTS } else { 0 } {
         let content = series.content(pass, draft)?;
-        let chosen = select::choose(&series, &content, unarranged, &*work.rights, &distrusted);
-        if chosen.is_empty() {
+        let selected = select::select(&series, &content, unarranged, &*work.rights, &unreadable);
+        if selected.is_empty() {
             break;
         }
         let writing = match copier {
@@ -299,7 +299,7 @@ fn arrange_series(
                 copier.insert(new.numbered_from(first_number))
             }
         };
-        match evacuate::carry(pass, draft, work, &series, &chosen, writing, arranged)? {
+        match evacuate::evacuate(pass, draft, work, &series, &selected, writing, arranged)? {
             Ended::Done => break,
             Ended::Stopped => {
                 was_cut = true;
@@ -307,12 +307,12 @@ fn arrange_series(
             }
             Ended::Distrusted(container) => {
                 arranged.unreadable.push(container);
-                distrusted.insert(container);
+                unreadable.insert(container);
             }
         }
     }
     arranged.was_stopped |= was_cut;
-    arranged.has_noted |= unarranged.carried().is_none() && !was_cut;
+    arranged.has_noted |= unarranged.passes_since_arranged().is_none() && !was_cut;
     let newest = unarranged.versions.last().map(|version| version.number);
     for version in draft.manifest.versions.iter_mut().filter(|version| version.series == unarranged.series) {
         if version.layout != Layout::Lifecycle {
@@ -323,7 +323,7 @@ fn arrange_series(
         if was_cut {
             // The next pass goes on, whatever else is due.
             version.is_carried = false;
-        } else if gives_up {
+        } else if retires {
             version.is_carried = Some(version.number) == newest;
         }
     }

@@ -47,7 +47,7 @@ pub fn plan(pass: &IndexPass, draft: &Draft<'_>, work: &Work) -> Result<ArrangeP
             continue;
         }
         let new = unarranged.new_numbers();
-        if !unarranged.gives_up() {
+        if !unarranged.retires() {
             plan.versions += new.len() as u64;
             continue;
         }
@@ -61,7 +61,7 @@ pub fn plan(pass: &IndexPass, draft: &Draft<'_>, work: &Work) -> Result<ArrangeP
             continue;
         };
         plan.versions += new.len() as u64;
-        for id in select::choose(&series, &content, unarranged, &*work.rights, &HashSet::new()) {
+        for id in select::select(&series, &content, unarranged, &*work.rights, &HashSet::new()) {
             let (known, content) = (series.containers.get(&id), content.get(&id).copied().flatten());
             plan.containers += 1;
             plan.container_bytes.0 += known.map_or(0, |known| known.facts.object_bytes);

@@ -9,14 +9,14 @@ use super::Unarranged;
 use super::series::{Content, Contents, Series};
 
 /// Those of which too much is of no use, or needed by other versions than the rest, so that whoever needs the rest reads it in vain.
-pub(super) fn choose(
+pub(super) fn select(
     series: &Series,
     contents: &Contents,
     unarranged: &Unarranged,
     rights: &dyn ContainerRights,
-    distrusted: &HashSet<ContainerId>,
+    unreadable: &HashSet<ContainerId>,
 ) -> HashSet<ContainerId> {
-    let may_go = |id: &ContainerId| rights.is_free(id) && !rights.is_held(id) && !distrusted.contains(id);
+    let may_go = |id: &ContainerId| rights.is_free(id) && !rights.is_held(id) && !unreadable.contains(id);
     let is_worth_it = |(id, content): &(&ContainerId, &Option<Content>)| {
         let (Some(known), Some(content)) = (series.containers.get(id), content) else { return false };
         !known.is_apart && may_go(id) && is_worth_it(known.facts.bytes, content, unarranged.holes_percent)

@@ -16,7 +16,7 @@ const ITEMS_MAX: usize = 512;
 
 /// What became of an entry, as users see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum EntryChange {
     New,
     Changed,
     Unmodified,
@@ -27,9 +27,9 @@ enum Work {
     /// Unchanged: its bytes lie at this offset of the base's data stream.
     Keep { entry: Entry, data_offset: u64 },
     /// To be completed, and read if it is a file.
-    Read { found: Found, fate: Fate },
+    Read { found: Found, fate: EntryChange },
     /// A further name of an earlier file.
-    Link { found: Found, fate: Fate },
+    Link { found: Found, fate: EntryChange },
     /// Something is missing.
     Problem(Problem),
 }
@@ -48,9 +48,9 @@ pub(super) enum Ready {
     /// Unchanged: its bytes lie at this offset of the base's data stream.
     Keep { entry: Entry, data_offset: u64 },
     /// Complete; the next `chunks` chunks of the batch are its contents.
-    Entry { entry: Entry, fate: Fate, chunks: usize },
+    Entry { entry: Entry, fate: EntryChange, chunks: usize },
     /// A further name of an earlier file.
-    Link { found: Box<Found>, fate: Fate },
+    Link { found: Box<Found>, fate: EntryChange },
     /// It could not be read at all and is not in the version.
     Lost { problem: Problem, may_be_linked_to: bool },
     /// Something to report about the entry before or about nothing in the version.
@@ -81,13 +81,13 @@ impl Batch {
         self.work.push(Work::Keep { entry, data_offset });
     }
 
-    pub(super) fn read(&mut self, found: Found, fate: Fate) {
+    pub(super) fn read(&mut self, found: Found, fate: EntryChange) {
         self.bytes += found.entry.size();
         self.found += 1;
         self.work.push(Work::Read { found, fate });
     }
 
-    pub(super) fn link(&mut self, found: Found, fate: Fate) {
+    pub(super) fn link(&mut self, found: Found, fate: EntryChange) {
         self.found += 1;
         self.work.push(Work::Link { found, fate });
     }
@@ -116,7 +116,13 @@ impl Batch {
 }
 
 /// Completes one entry; a file's bytes are appended to `chunks` and cut.
-pub(super) fn read(mut found: Found, fate: Fate, chunks: &mut Chunks, cutting: &Cutting, items: &mut Vec<Ready>) {
+pub(super) fn read(
+    mut found: Found,
+    fate: EntryChange,
+    chunks: &mut Chunks,
+    cutting: &Cutting,
+    items: &mut Vec<Ready>,
+) {
     let may_be_linked_to = found.may_be_linked_to();
     if !matches!(found.entry.kind, EntryKind::File { .. }) {
         let errors = found.complete();

@@ -17,7 +17,7 @@ use larder_source::{Elsewhere, FileReader, Found, Item, PathText, SkipReason};
 use larder_writer::{Chunks, Cutter, Cutting, HEAD_BYTES, PoolHandle};
 
 use super::BackupError;
-use super::batch::{Batch, BatchDone, Fate, attribute_problem};
+use super::batch::{Batch, BatchDone, EntryChange, attribute_problem};
 use super::compare::{Comparison, Known};
 use super::prediction::{PROVED_MIN, Predicted, Predictor};
 use super::proof_prefetch::{Ahead, Proofs};
@@ -30,7 +30,7 @@ const BLOCK_BYTES: usize = 2 << 20;
 
 /// What flows to the sequencer, in path order.
 #[derive(Debug)]
-pub(super) enum Fed {
+pub(super) enum FeedItem {
     /// Entries that the pool has seen to.
     Batch(Receiver<BatchDone>),
     /// A large file or stream begins whose segments are to be its own, cut like this.
@@ -53,7 +53,7 @@ pub(super) enum Fed {
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) entry: Entry,
-    pub(super) fate: Fate,
+    pub(super) fate: EntryChange,
     pub(super) problems: Vec<Problem>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Ended {
 pub(super) struct Feeder {
     pub(super) pool: PoolHandle,
     pub(super) cutting: Arc<Cutting>,
-    pub(super) out: Sender<Fed>,
+    pub(super) out: Sender<FeedItem>,
     pub(super) cancel: Cancel,
     /// Knows what large files may repeat; `None` without a base.
     pub(super) predictor: Option<Predictor>,
@@ -154,14 +154,14 @@ impl Feeder {
                     found.entry.kind = known.entry.kind;
                 }
                 if let EntryKind::HardLink { .. } = found.entry.kind {
-                    batch.link(found, Fate::Unmodified);
+                    batch.link(found, EntryChange::Unmodified);
                 } else {
                     batch.keep(found.entry, known.data_offset);
                 }
                 return self.send_batch_if_full(batch);
             }
-            Known::Changed(range) => (Fate::Changed, Some(range)),
-            Known::New => (Fate::New, None),
+            Known::Changed(range) => (EntryChange::Changed, Some(range)),
+            Known::New => (EntryChange::New, None),
         };
         match found.entry.kind {
             EntryKind::File { size, .. } if size > SMALL_FILE_MAX => {
@@ -179,7 +179,7 @@ impl Feeder {
         }
     }
 
-    fn send(&self, fed: Fed) -> Result<(), Gone> {
+    fn send(&self, fed: FeedItem) -> Result<(), Gone> {
         self.out.send(fed).map_err(|_| Gone)
     }
 
@@ -196,20 +196,20 @@ impl Feeder {
         let cutting = self.cutting.clone();
         let buffers = self.spare.try_recv().unwrap_or_default();
         // The channel bounds how many promises are out, so it is asked first.
-        self.send(Fed::Batch(promise))?;
+        self.send(FeedItem::Batch(promise))?;
         self.pool.normal(move |_| {
             let _ = done.send(batch.run(buffers, &cutting));
         });
         Ok(())
     }
 
-    fn large_file(&mut self, mut found: Found, fate: Fate, known: Option<&Range<u64>>) -> Result<(), Gone> {
+    fn large_file(&mut self, mut found: Found, fate: EntryChange, known: Option<&Range<u64>>) -> Result<(), Gone> {
         let mut reader = match found.open() {
             Ok(reader) => reader,
             Err(error) => {
                 let problem =
                     Problem { path: found.entry.path.clone(), during: Activity::Read, message: error.to_string() };
-                return self.send(Fed::Lost { problem, may_be_linked_to: found.may_be_linked_to() });
+                return self.send(FeedItem::Lost { problem, may_be_linked_to: found.may_be_linked_to() });
             }
         };
         let mut problems: Vec<_> =
@@ -226,7 +226,7 @@ impl Feeder {
             during: Activity::Read,
             message,
         }));
-        self.send(Fed::End(Box::new(Ended { entry: found.entry, fate, problems })))
+        self.send(FeedItem::End(Box::new(Ended { entry: found.entry, fate, problems })))
     }
 
     /// Reads a stream to its end (a read of 0 bytes), cuts it, and has its chunks fingerprinted; what the base predicts rightly is
@@ -246,7 +246,7 @@ impl Feeder {
         let max = chunker.params().max as usize;
         let mut predictor = self.predictor.take().filter(|_| total.is_none_or(|total| total >= PROVED_MIN));
         if total.is_none_or(|total| total >= PROVED_MIN) {
-            self.send(Fed::Begin(cutter))?;
+            self.send(FeedItem::Begin(cutter))?;
         }
         if let Some(predictor) = &mut predictor {
             predictor.begin(known);
@@ -304,11 +304,11 @@ impl Feeder {
             // One that the segment has once may have come several times.
             let wrong = expected.saturating_sub(came as u64);
             if wrong > 0 {
-                self.send(Fed::Mispredicted(wrong))?;
+                self.send(FeedItem::Mispredicted(wrong))?;
             }
             let (done, promise) = bounded(1);
             let cutting = self.cutting.clone();
-            self.send(Fed::Block(promise))?;
+            self.send(FeedItem::Block(promise))?;
             self.pool.normal(move |_| {
                 let mut chunks = chunks;
                 chunks.fingerprint(&cutting);
@@ -321,7 +321,7 @@ impl Feeder {
 
     /// The next bytes are those of a segment of the base.
     fn repeat(&self, predicted: &Predicted) -> Result<(), Gone> {
-        self.send(Fed::Repeat { offset: predicted.offset, bytes: predicted.bytes, chunks: predicted.chunks })
+        self.send(FeedItem::Repeat { offset: predicted.offset, bytes: predicted.bytes, chunks: predicted.chunks })
     }
 
     /// Feeds one stream as a file at `path`, with `now` for its times; `known` is where the base has it.
@@ -337,7 +337,7 @@ impl Feeder {
         let result = self.cut_stream(&mut supply, None, size, known);
         let StreamSupply { total, failure, .. } = supply;
         if let Some(source) = failure {
-            let _ = self.send(Fed::InputFailed { path, source });
+            let _ = self.send(FeedItem::InputFailed { path, source });
             return;
         }
         if result.is_ok() {
@@ -355,7 +355,7 @@ impl Feeder {
                 inode: 0,
                 xattrs: Vec::new(),
             };
-            let _ = self.send(Fed::End(Box::new(Ended { entry, fate: Fate::New, problems: Vec::new() })));
+            let _ = self.send(FeedItem::End(Box::new(Ended { entry, fate: EntryChange::New, problems: Vec::new() })));
         }
     }
 }

@@ -4,7 +4,7 @@
 //! whole stretches of it, and a [`Proof`] settles each with one MAC: an unchanged stretch is neither cut nor named.
 //! Where a stretch has changed it is cut in the ordinary way, up to the place where the base's next segment
 //! begins; if a cut falls there, prediction goes on. Where bytes were inserted or removed no cut falls there; then the sequencer,
-//! which finds the chunks by their names, tells the new shift through the [`Track`].
+//! which finds the chunks by their names, tells the new shift through the [`PositionHints`].
 //!
 //! A wrong prediction costs its MAC and nothing else.
 
@@ -29,7 +29,7 @@ pub(super) const PROVED_MIN: u64 = 1 << 20;
 
 /// Where the sequencer last found the stream in the base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Sighting {
+pub(super) struct PositionHint {
     /// Number of the large file, from 0.
     pub(super) file: u64,
     /// Bytes of that file before the place.
@@ -40,14 +40,14 @@ pub(super) struct Sighting {
 
 /// Tells the feeder what the sequencer found. Only the newest sighting counts, and none is needed.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Track(Arc<Mutex<Option<Sighting>>>);
+pub(super) struct PositionHints(Arc<Mutex<Option<PositionHint>>>);
 
-impl Track {
-    pub(super) fn saw(&self, sighting: Sighting) {
+impl PositionHints {
+    pub(super) fn saw(&self, sighting: PositionHint) {
         *self.0.lock() = Some(sighting);
     }
 
-    fn last(&self) -> Option<Sighting> {
+    fn last(&self) -> Option<PositionHint> {
         *self.0.lock()
     }
 }
@@ -222,15 +222,15 @@ pub(super) struct Predictor {
     /// `None` when there is no base, or it cannot be read.
     base: Option<RecipeReader>,
     run_mac: RunMac,
-    track: Track,
+    hints: PositionHints,
     files: u64,
     /// Offset in the base minus offset in the file, once known.
     shift: Option<i64>,
 }
 
 impl Predictor {
-    pub(super) fn new(base: RecipeReader, run_mac: RunMac, track: Track) -> Self {
-        Self { base: Some(base), run_mac, track, files: 0, shift: None }
+    pub(super) fn new(base: RecipeReader, run_mac: RunMac, hints: PositionHints) -> Self {
+        Self { base: Some(base), run_mac, hints, files: 0, shift: None }
     }
 
     /// A large file begins; the base may have its predecessor in this range.
@@ -284,7 +284,7 @@ impl Predictor {
 
     /// The stretch was not as predicted, or nothing was predicted: what the sequencer saw meanwhile may tell a new shift.
     pub(super) fn look_around(&mut self) {
-        if let Some(seen) = self.track.last()
+        if let Some(seen) = self.hints.last()
             && seen.file + 1 == self.files
         {
             self.shift = Some(seen.base as i64 - seen.at as i64);

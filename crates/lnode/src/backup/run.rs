@@ -24,7 +24,7 @@ use super::compare::{Comparison, Rules};
 use super::comparison::ByteComparison;
 use super::feed::{Feeder, Feeding};
 use super::layout_policy::{self, LayoutPolicy};
-use super::prediction::{Predictor, Track};
+use super::prediction::{PositionHints, Predictor};
 use super::root_coverage::Wanted;
 use super::sequence::{BaseReaders, Parts, Sequencer, Streams};
 use super::similar::{Sampled, find_similar};
@@ -421,11 +421,11 @@ fn pipeline(
     let (spare, spares) = unbounded();
     // In turns everything is fed before anything of it is sequenced.
     let (out, fed) = if context.executor.is_in_turns() { unbounded() } else { bounded(IN_FLIGHT) };
-    let track = Track::default();
+    let hints = PositionHints::default();
     // Who distrusts fingerprints will not trust a MAC.
     let run_mac = cutting.run_mac.clone().filter(|_| !options.paranoid);
     let predictor =
-        followed.zip(run_mac).map(|((_, (data, _)), run_mac)| Predictor::new(reader(data), run_mac, track.clone()));
+        followed.zip(run_mac).map(|((_, (data, _)), run_mac)| Predictor::new(reader(data), run_mac, hints.clone()));
     // Of a version that is one stream all of it is the predecessor, whatever its name was.
     let whole_stream = followed
         .filter(|(base, _)| base.manifest.summary.source == SourceKind::Stream)
@@ -467,7 +467,7 @@ fn pipeline(
         skips,
         merge_before: announced.merge_before,
         wanted: Wanted::new(&options.paths),
-        track,
+        hints,
         progress: context.progress.clone(),
         cancel: context.cancel.clone(),
         spare,

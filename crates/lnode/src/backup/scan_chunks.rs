@@ -13,7 +13,7 @@ use larder_writer::{Chunks, Cutting, Pool};
 
 use super::batch::Ready;
 use super::compare::{Comparison, Rules};
-use super::feed::{Fed, Feeder, Feeding};
+use super::feed::{FeedItem, Feeder, Feeding};
 use super::sequence::wait;
 use super::{BackupError, IN_FLIGHT};
 
@@ -53,7 +53,7 @@ pub fn collect(
     for item in &fed {
         watch(context, &item);
         let chunks = match item {
-            Fed::Batch(promise) => match wait(&promise) {
+            FeedItem::Batch(promise) => match wait(&promise) {
                 Ok(done) => {
                     done.items.iter().for_each(|item| watch_ready(context, item));
                     done.chunks
@@ -63,7 +63,7 @@ pub fn collect(
                     break;
                 }
             },
-            Fed::Block(promise) => match wait(&promise) {
+            FeedItem::Block(promise) => match wait(&promise) {
                 Ok(chunks) => {
                     context.progress.done(0, chunks.lengths.iter().map(|length| u64::from(*length)).sum());
                     chunks
@@ -105,14 +105,14 @@ fn show_all(chunks: &Chunks, show: &mut Show<'_>) -> Result<GoOn, RepositoryErro
     Ok(GoOn::Yes)
 }
 
-fn watch(context: &JobContext, fed: &Fed) {
+fn watch(context: &JobContext, fed: &FeedItem) {
     match fed {
-        Fed::End(ended) => {
+        FeedItem::End(ended) => {
             context.progress.current(&ended.entry.path);
             context.progress.done(1, 0);
             ended.problems.iter().for_each(|problem| context.progress.problem(problem));
         }
-        Fed::Lost { problem, .. } => context.progress.problem(problem),
+        FeedItem::Lost { problem, .. } => context.progress.problem(problem),
         _ => {}
     }
 }

@@ -30,13 +30,13 @@ use larder_writer::{Chunks, Cutter, Cutting, MetaSink, Packer, RecipeWriter, Sun
 
 use super::BackupError;
 use super::bases::{BaseSegments, OrphanedContainers};
-use super::batch::{self, BatchDone, Fate, Ready};
+use super::batch::{self, BatchDone, EntryChange, Ready};
 use super::comparison::ByteComparison;
-use super::feed::Fed;
+use super::feed::FeedItem;
 use super::filters::BaseFilters;
 use super::job_chunks::{Own, data_filters, metadata_filters};
 use super::layout_policy::LayoutPolicy;
-use super::prediction::{Sighting, Track};
+use super::prediction::{PositionHint, PositionHints};
 use super::root_coverage::Wanted;
 use super::skip_duplicates::Skips;
 use hard_links::{HardLinks, LinkTo};
@@ -67,7 +67,7 @@ pub(super) struct Parts {
     pub(super) merge_before: Option<JobId>,
     pub(super) wanted: Wanted,
     /// Tells the feeder where the stream is.
-    pub(super) track: Track,
+    pub(super) hints: PositionHints,
     pub(super) progress: Arc<dyn Progress>,
     pub(super) cancel: Cancel,
     pub(super) spare: Sender<Chunks>,
@@ -122,7 +122,7 @@ pub(super) struct Sequencer {
     /// Large files begun.
     files: u64,
     merge_before: Option<JobId>,
-    track: Track,
+    hints: PositionHints,
     progress: Arc<dyn Progress>,
     cancel: Cancel,
     spare: Sender<Chunks>,
@@ -165,7 +165,7 @@ impl Sequencer {
             links: HardLinks::default(),
             files: 0,
             merge_before: parts.merge_before,
-            track: parts.track,
+            hints: parts.hints,
             progress: parts.progress,
             cancel: parts.cancel,
             spare: parts.spare,
@@ -173,25 +173,25 @@ impl Sequencer {
     }
 
     /// Works through everything that is fed.
-    pub(super) fn run(&mut self, fed: &Receiver<Fed>) -> Result<(), BackupError> {
+    pub(super) fn run(&mut self, fed: &Receiver<FeedItem>) -> Result<(), BackupError> {
         for item in fed {
             if self.cancel.is_cancelled() {
                 return Err(BackupError::Interrupted);
             }
             match item {
-                Fed::Batch(promise) => self.batch(wait(&promise)?)?,
-                Fed::Begin(cutter) => self.begin_file(cutter)?,
-                Fed::Block(promise) => {
+                FeedItem::Batch(promise) => self.batch(wait(&promise)?)?,
+                FeedItem::Begin(cutter) => self.begin_file(cutter)?,
+                FeedItem::Block(promise) => {
                     let chunks = wait(&promise)?;
                     self.flush_reused()?;
                     self.contents(&chunks, 0, chunks.lengths.len(), 0)?;
                     let bytes = chunks.lengths.iter().map(|length| u64::from(*length)).sum();
                     self.pending_bytes += bytes;
                     self.progress.done(0, bytes);
-                    self.tell_track()?;
+                    self.tell_position()?;
                     let _ = self.spare.send(chunks);
                 }
-                Fed::Repeat { offset, bytes, chunks } => {
+                FeedItem::Repeat { offset, bytes, chunks } => {
                     self.reuse(offset, bytes)?;
                     self.pending_bytes += bytes;
                     self.statistics.read_bytes += bytes;
@@ -199,8 +199,8 @@ impl Sequencer {
                     self.statistics.predicted_bytes += bytes;
                     self.progress.done(0, bytes);
                 }
-                Fed::Mispredicted(count) => self.statistics.predictions_wrong += count,
-                Fed::End(ended) => {
+                FeedItem::Mispredicted(count) => self.statistics.predictions_wrong += count,
+                FeedItem::End(ended) => {
                     self.end_file()?;
                     debug_assert_eq!(ended.entry.stored_bytes(), self.pending_bytes);
                     self.pending_bytes = 0;
@@ -212,8 +212,8 @@ impl Sequencer {
                         self.problem(&problem);
                     }
                 }
-                Fed::Lost { problem, may_be_linked_to } => self.lose(problem, may_be_linked_to),
-                Fed::InputFailed { path, source } => return Err(BackupError::Input { path, source }),
+                FeedItem::Lost { problem, may_be_linked_to } => self.lose(problem, may_be_linked_to),
+                FeedItem::InputFailed { path, source } => return Err(BackupError::Input { path, source }),
             }
         }
         if self.cancel.is_cancelled() { Err(BackupError::Interrupted) } else { Ok(()) }
@@ -222,7 +222,7 @@ impl Sequencer {
     /// From here on segments are those of one large file, and proved.
     fn begin_file(&mut self, cutter: Cutter) -> Result<(), BackupError> {
         self.files += 1;
-        self.data_packer.expect(cutter.matter());
+        self.data_packer.expect(cutter.content_hint());
         let cutting = self.cutting.clone();
         let Some(run_mac) = &cutting.run_mac else { return Ok(()) };
         self.flush_reused()?;
@@ -237,11 +237,11 @@ impl Sequencer {
     }
 
     /// Tells the feeder where in the base the large file under way is now.
-    fn tell_track(&mut self) -> Result<(), BackupError> {
+    fn tell_position(&mut self) -> Result<(), BackupError> {
         if let Some(base) = &mut self.data.base
             && let Some(offset) = base.position()?
         {
-            self.track.saw(Sighting { file: self.files.saturating_sub(1), at: self.pending_bytes, base: offset });
+            self.hints.saw(PositionHint { file: self.files.saturating_sub(1), at: self.pending_bytes, base: offset });
         }
         Ok(())
     }
@@ -258,7 +258,7 @@ impl Sequencer {
             match item {
                 Ready::Keep { entry, data_offset } => {
                     self.reuse(data_offset, entry.stored_bytes())?;
-                    self.count(&entry, Fate::Unmodified);
+                    self.count(&entry, EntryChange::Unmodified);
                     self.progress.current(&entry.path);
                     self.progress.done(1, entry.size());
                     self.entry(&entry)?;
@@ -284,7 +284,7 @@ impl Sequencer {
     }
 
     /// A further name of an earlier file; should that file be missing, this one takes its place.
-    fn link(&mut self, mut found: larder_source::Found, fate: Fate) -> Result<(), BackupError> {
+    fn link(&mut self, mut found: larder_source::Found, fate: EntryChange) -> Result<(), BackupError> {
         let EntryKind::HardLink { target } = &mut found.entry.kind else { return Ok(()) };
         let link_to = self.links.resolve(target);
         if let LinkTo::StandIn(stand_in) = link_to {
@@ -304,7 +304,7 @@ impl Sequencer {
                 self.links.stands_for(path, lost);
             }
             return self.batch(BatchDone { items, chunks });
-        } else if fate != Fate::Unmodified {
+        } else if fate != EntryChange::Unmodified {
             let errors = found.complete();
             for error in &errors {
                 self.problem(&batch::attribute_problem(&found, error));
@@ -402,24 +402,28 @@ impl Sequencer {
         Ok(self.metadata.push(record, None, Some(cover), &mut self.sink)?)
     }
 
-    fn count(&mut self, entry: &Entry, fate: Fate) {
+    fn count(&mut self, entry: &Entry, fate: EntryChange) {
         let statistics = &mut self.statistics;
         let counter = match (&entry.kind, fate) {
-            (EntryKind::File { .. } | EntryKind::HardLink { .. }, Fate::New) => &mut statistics.files_new,
-            (EntryKind::File { .. } | EntryKind::HardLink { .. }, Fate::Changed) => &mut statistics.files_changed,
-            (EntryKind::File { .. } | EntryKind::HardLink { .. }, Fate::Unmodified) => &mut statistics.files_unmodified,
-            (EntryKind::Directory, Fate::New) => &mut statistics.dirs_new,
-            (EntryKind::Directory, Fate::Changed) => &mut statistics.dirs_changed,
-            (EntryKind::Directory, Fate::Unmodified) => &mut statistics.dirs_unmodified,
+            (EntryKind::File { .. } | EntryKind::HardLink { .. }, EntryChange::New) => &mut statistics.files_new,
+            (EntryKind::File { .. } | EntryKind::HardLink { .. }, EntryChange::Changed) => {
+                &mut statistics.files_changed
+            }
+            (EntryKind::File { .. } | EntryKind::HardLink { .. }, EntryChange::Unmodified) => {
+                &mut statistics.files_unmodified
+            }
+            (EntryKind::Directory, EntryChange::New) => &mut statistics.dirs_new,
+            (EntryKind::Directory, EntryChange::Changed) => &mut statistics.dirs_changed,
+            (EntryKind::Directory, EntryChange::Unmodified) => &mut statistics.dirs_unmodified,
             _ => &mut statistics.others,
         };
         *counter += 1;
         statistics.logical_bytes += entry.size();
-        self.differs |= fate != Fate::Unmodified && !self.wanted.is_above(entry);
+        self.differs |= fate != EntryChange::Unmodified && !self.wanted.is_above(entry);
         let fate = match fate {
-            Fate::New => ItemFate::New,
-            Fate::Changed => ItemFate::Changed,
-            Fate::Unmodified => ItemFate::Unmodified,
+            EntryChange::New => ItemFate::New,
+            EntryChange::Changed => ItemFate::Changed,
+            EntryChange::Unmodified => ItemFate::Unmodified,
         };
         self.progress.item(&entry.path, fate, entry.size());
     }

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::RestoreError;
-use super::file_task::{FileTask, Progressing, Run, places};
+use super::file_task::{FileState, FileTask, Run, places};
 use super::plan::Window;
 
 /// Counters that threads share.
@@ -343,8 +343,8 @@ impl Execution<'_> {
 
     fn put_whole(&self, task: &FileTask, bytes: &[u8]) -> Result<(), TargetError> {
         let mut state = task.state.lock();
-        if let Progressing::Waiting = &*state {
-            *state = Progressing::Settled;
+        if let FileState::Waiting = &*state {
+            *state = FileState::Settled;
             drop(state);
             match self.target.put_file(&task.entry, bytes)? {
                 PutDecision::Written => self.restored(task),
@@ -371,26 +371,26 @@ impl Execution<'_> {
     /// Begins the file, if that was not done yet. `None`: nothing of it is wanted.
     fn writer(&self, task: &FileTask) -> Result<Option<Arc<FileWriter>>, TargetError> {
         let mut state = task.state.lock();
-        if let Progressing::Waiting = &*state {
+        if let FileState::Waiting = &*state {
             *state = self.begin(&task.entry)?;
         }
         Ok(match &*state {
-            Progressing::Writing(writer) => Some(writer.clone()),
-            Progressing::Waiting | Progressing::Settled => None,
+            FileState::Writing(writer) => Some(writer.clone()),
+            FileState::Waiting | FileState::Settled => None,
         })
     }
 
     /// Begins a file that comes in pieces.
-    pub(super) fn begin(&self, entry: &Entry) -> Result<Progressing, TargetError> {
+    pub(super) fn begin(&self, entry: &Entry) -> Result<FileState, TargetError> {
         Ok(match self.target.begin_file(entry)? {
-            FileDecision::Write(writer) => Progressing::Writing(Arc::new(writer)),
+            FileDecision::Write(writer) => FileState::Writing(Arc::new(writer)),
             FileDecision::UpToDate => {
                 add(&self.counters.files_up_to_date, 1);
-                Progressing::Settled
+                FileState::Settled
             }
             FileDecision::Kept(_) => {
                 add(&self.counters.files_kept, 1);
-                Progressing::Settled
+                FileState::Settled
             }
         })
     }
@@ -406,8 +406,8 @@ impl Execution<'_> {
         if task.failed.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let state = std::mem::replace(&mut *task.state.lock(), Progressing::Settled);
-        if let Progressing::Writing(writer) = state {
+        let state = std::mem::replace(&mut *task.state.lock(), FileState::Settled);
+        if let FileState::Writing(writer) = state {
             let result = writer.finish(&task.entry);
             match &result {
                 Ok(()) if writer.has_changed() => self.restored(task),

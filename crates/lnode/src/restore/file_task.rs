@@ -24,7 +24,7 @@ pub(super) struct Run {
 
 /// How far a file has come.
 #[derive(Debug)]
-pub(super) enum Progressing {
+pub(super) enum FileState {
     /// Nothing was written yet.
     Waiting,
     /// It is being written.
@@ -44,12 +44,12 @@ pub(super) struct FileTask {
     pub(super) kept: u64,
     /// Stored bytes not dealt with yet; whoever brings it to 0 finishes the file.
     pub(super) remaining: AtomicU64,
-    pub(super) state: Mutex<Progressing>,
+    pub(super) state: Mutex<FileState>,
     pub(super) failed: AtomicBool,
 }
 
 impl FileTask {
-    pub(super) fn new(entry: Entry, data_offset: u64, state: Progressing) -> Self {
+    pub(super) fn new(entry: Entry, data_offset: u64, state: FileState) -> Self {
         let stored = entry.stored_bytes();
         Self {
             entry,

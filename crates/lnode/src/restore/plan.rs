@@ -156,7 +156,7 @@ impl Window {
     }
 
     /// Plans the bytes of a run by what the recipe says of their chunks now. Where that is the same place as before, they stay there.
-    pub(super) fn lead_on(&mut self, run: &Run, cursor: &mut RecordCursor) -> Result<(), RepositoryError> {
+    pub(super) fn redirect(&mut self, run: &Run, cursor: &mut RecordCursor) -> Result<(), RepositoryError> {
         if !cursor.seek(self.offset_of(run))? {
             return Err(misplaced());
         }

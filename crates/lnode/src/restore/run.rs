@@ -16,7 +16,7 @@ use larder_store::catalog::Version;
 use super::budget::Budget;
 use super::compare_existing::Existing;
 use super::execute::{Counters, Execution, Missing, add, expect_damage, is_fatal, with_causes};
-use super::file_task::{FileTask, Progressing, Run};
+use super::file_task::{FileState, FileTask, Run};
 use super::plan::{PlanError, Wanted, Window};
 use super::{RestoreError, RestoreOptions, RestoreReport};
 
@@ -306,12 +306,12 @@ impl<'a> Restore<'a> {
     }
 
     fn file(&mut self, entry: Entry, data_offset: u64) -> Result<(), RestoreError> {
-        let mut state = Progressing::Waiting;
+        let mut state = FileState::Waiting;
         let mut existing = None;
         // Trusting what is there, or comparing with it, saves reading containers, so it is asked first.
         if !self.is_new(&entry.path) && self.target.existing_content(&entry).is_some() {
             match self.single(&entry.path, self.execution().begin(&entry))? {
-                Some(Progressing::Settled) => {
+                Some(FileState::Settled) => {
                     self.context.progress.done(1, entry.stored_bytes());
                     return Ok(());
                 }
@@ -319,7 +319,7 @@ impl<'a> Restore<'a> {
                 None => return Ok(()),
             }
         }
-        if let Progressing::Writing(writer) = &state {
+        if let FileState::Writing(writer) = &state {
             existing = Existing::of(writer);
         }
         let task = FileTask::new(entry, data_offset, state);
@@ -371,9 +371,9 @@ impl<'a> Restore<'a> {
     }
 
     fn empty_file(&self, task: &FileTask) -> Result<(), RestoreError> {
-        let state = std::mem::replace(&mut *task.state.lock(), Progressing::Settled);
+        let state = std::mem::replace(&mut *task.state.lock(), FileState::Settled);
         let result = match state {
-            Progressing::Writing(writer) => writer.finish(&task.entry).map(|()| match writer.is_touched() {
+            FileState::Writing(writer) => writer.finish(&task.entry).map(|()| match writer.is_touched() {
                 true => PutDecision::Written,
                 false => PutDecision::UpToDate,
             }),
@@ -473,13 +473,13 @@ impl<'a> Restore<'a> {
             if waiting.is_empty() {
                 return Ok(());
             }
-            self.lead_on(window, &mut waiting)?;
+            self.redirect(window, &mut waiting)?;
         }
     }
 
     /// Plans runs that wait by where their chunks are now, as many as the window has room for; those of which that cannot be told are
     /// lost.
-    fn lead_on(&mut self, window: &mut Window, waiting: &mut Vec<Run>) -> Result<(), RestoreError> {
+    fn redirect(&mut self, window: &mut Window, waiting: &mut Vec<Run>) -> Result<(), RestoreError> {
         // The last comes first.
         waiting.sort_unstable_by_key(|run| std::cmp::Reverse((run.file, run.at)));
         self.expect(window, waiting)?;
@@ -487,7 +487,7 @@ impl<'a> Restore<'a> {
         while window.runs.len() < self.budget.runs
             && let Some(run) = waiting.pop()
         {
-            if let Err(error) = window.lead_on(&run, &mut self.resolving) {
+            if let Err(error) = window.redirect(&run, &mut self.resolving) {
                 let error = self.execution().expect_damage(error)?;
                 self.execution().lose(window, &[run], &error);
             }

@@ -45,22 +45,22 @@ fn sparse(context: &JobContext, version: &Version, percent: u64) -> HashSet<Cont
     data.filter(|usage| usage.bytes_used * 100 < usage.bytes_held * percent).map(|usage| usage.container).collect()
 }
 
-fn relay(context: &JobContext, version: &Version, gives_up: &HashSet<ContainerId>) -> (u64, usize) {
+fn rewrite(context: &JobContext, version: &Version, retires: &HashSet<ContainerId>) -> (u64, usize) {
     let job = JobId::new(context.clock.now_ms(), [9; 10]);
     let old = VersionReader::open(context, version).unwrap().manifest().clone();
     // Another job that copies the same, and remembers less of it.
     let forgetful = ChunkCopier::new(context, JobId([8; 16]), Compression::DEFAULT).unwrap();
-    let few = forgetful.remembering(7).relay(&old, |container| gives_up.contains(container)).unwrap();
+    let few = forgetful.remembering(7).rewrite(&old, |container| retires.contains(container)).unwrap();
     let mut copier = ChunkCopier::new(context, job, Compression::DEFAULT).unwrap();
-    let relaid = copier.relay(&old, |container| gives_up.contains(container)).unwrap();
-    let (bytes, moves) = (relaid.moved_bytes, relaid.moves.len());
-    assert_eq!([few.moved_chunks, relaid.moved_chunks], [moves as u64; 2]);
-    assert!(few.moves.iter().map(|moved| moved.from).eq(relaid.moves[..7].iter().map(|moved| moved.from)));
+    let rewritten = copier.rewrite(&old, |container| retires.contains(container)).unwrap();
+    let (bytes, moves) = (rewritten.moved_bytes, rewritten.moves.len());
+    assert_eq!([few.moved_chunks, rewritten.moved_chunks], [moves as u64; 2]);
+    assert!(few.moves.iter().map(|moved| moved.from).eq(rewritten.moves[..7].iter().map(|moved| moved.from)));
     let written = copier.finish().unwrap();
-    let new = relaid.manifest(&old, &written, [1; 16]).unwrap();
+    let new = rewritten.manifest(&old, &written, [1; 16]).unwrap();
     assert_eq!(new.data.bytes(), old.data.bytes());
     assert_eq!(new.metadata, old.metadata);
-    assert!(new.containers.iter().all(|usage| !gives_up.contains(&usage.container)));
+    assert!(new.containers.iter().all(|usage| !retires.contains(&usage.container)));
     let generation = version.generation + 1;
     context.executor.block_on(context.repository.commit_generation(version.series, &new, generation)).unwrap();
     (bytes, moves)
@@ -109,10 +109,10 @@ fn a_version_laid_out_anew_is_the_same_over_other_containers() {
     }
     let newest = versions(&context).pop().unwrap();
     let before = setup.restores(&context, &newest);
-    let gives_up = sparse(&context, &newest, 30);
-    assert!(!gives_up.is_empty(), "the data are such that some containers are sparse");
+    let retires = sparse(&context, &newest, 30);
+    assert!(!retires.is_empty(), "the data are such that some containers are sparse");
 
-    let (bytes, moves) = relay(&context, &newest, &gives_up);
+    let (bytes, moves) = rewrite(&context, &newest, &retires);
     assert!(bytes > 1 << 20 && moves > 100, "{bytes} {moves}");
     let all = versions(&context);
     assert_eq!(all.len(), 3, "a generation is no version of its own");
@@ -123,7 +123,7 @@ fn a_version_laid_out_anew_is_the_same_over_other_containers() {
     check(&context);
 
     // What the newest generation has retired is not read for it any more.
-    for container in &gives_up {
+    for container in &retires {
         let name = names::container(*container);
         setup.runtime.block_on(context.repository.store().delete(&name)).unwrap();
     }
@@ -134,7 +134,7 @@ fn a_version_laid_out_anew_is_the_same_over_other_containers() {
     assert_eq!(report.statistics.new_chunks, 0);
     let next = versions(&context).pop().unwrap();
     let manifest = VersionReader::open(&context, &next).unwrap().manifest().clone();
-    assert!(manifest.containers.iter().all(|usage| !gives_up.contains(&usage.container)));
+    assert!(manifest.containers.iter().all(|usage| !retires.contains(&usage.container)));
     assert!(setup.restores(&context, &next) == before);
 }
 
@@ -149,7 +149,7 @@ fn reclaim_everything_in_small_batches_moves_every_chunk_once() {
     backup(&context, &setup.folder()).unwrap();
     let newest = versions(&context).pop().unwrap();
     let before = setup.restores(&context, &newest);
-    let (bytes, _) = relay(&context, &newest, &sparse(&context, &newest, 101));
+    let (bytes, _) = rewrite(&context, &newest, &sparse(&context, &newest, 101));
     assert!((18 << 20..19 << 20).contains(&bytes), "the copy is not moved twice: {bytes}");
     let newest = versions(&context).pop().unwrap();
     assert!(setup.restores(&context, &newest) == before);
@@ -171,7 +171,7 @@ fn damage_is_not_copied() {
     fs::write(&victim, bytes).unwrap();
     let old = VersionReader::open(&context, &newest).unwrap().manifest().clone();
     let mut copier = ChunkCopier::new(&context, JobId([3; 16]), Compression::DEFAULT).unwrap();
-    let error = copier.relay(&old, |container| all.contains(container)).unwrap_err();
+    let error = copier.rewrite(&old, |container| all.contains(container)).unwrap_err();
     assert!(matches!(error, RewriteError::Repository(error) if error.is_damage()));
 }
 
@@ -198,12 +198,12 @@ fn frames_of_which_everything_is_wanted_are_copied_as_they_are() {
         old.containers.iter().filter(|usage| all.contains(&usage.container)).map(|usage| usage.object_bytes).sum();
 
     let mut copier = ChunkCopier::new(&context, JobId([4; 16]), Compression::Off).unwrap();
-    let relaid = copier.relay(&old, |container| all.contains(container)).unwrap();
-    let (whole, moved) = (copier.whole_bytes(), relaid.moved_bytes);
+    let rewritten = copier.rewrite(&old, |container| all.contains(container)).unwrap();
+    let (whole, moved) = (copier.whole_bytes(), rewritten.moved_bytes);
     assert!(whole * 10 > moved * 8, "{whole} of {moved}");
     let written = copier.finish().unwrap();
     assert!(written.stored_bytes * 10 < stored * 18, "{} for {stored}", written.stored_bytes);
-    let new = relaid.manifest(&old, &written, [1; 16]).unwrap();
+    let new = rewritten.manifest(&old, &written, [1; 16]).unwrap();
     context.executor.block_on(context.repository.commit_generation(newest.series, &new, 1)).unwrap();
     assert!(setup.restores(&context, &versions(&context).pop().unwrap()) == before);
     check(&context);

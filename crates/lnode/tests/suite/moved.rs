@@ -168,9 +168,9 @@ fn chunks_that_were_moved_are_found_by_every_reader() {
     let old = VersionReader::open(&context, &newest).unwrap().manifest().clone();
     let mut copier =
         ChunkCopier::new(&context, JobId::new(context.clock.now_ms(), [4; 10]), Compression::DEFAULT).unwrap();
-    let relaid = copier.relay(&old, |id| all.contains(id) || containers.contains(id)).unwrap();
+    let rewritten = copier.rewrite(&old, |id| all.contains(id) || containers.contains(id)).unwrap();
     let written = copier.finish().unwrap();
-    let manifest = relaid.manifest(&old, &written, [2; 16]).unwrap();
+    let manifest = rewritten.manifest(&old, &written, [2; 16]).unwrap();
     context.executor.block_on(context.repository.commit_generation(newest.series, &manifest, 1)).unwrap();
     let newest = versions(&context).pop().unwrap();
     assert_eq!(newest.generation, 1);

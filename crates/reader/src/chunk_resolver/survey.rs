@@ -60,7 +60,8 @@ impl Moved {
             Ok(facts) => facts,
             Err(error) => {
                 explained.is_complete = false;
-                return without_index(error, "where retired containers lead is not known").map(|()| explained);
+                return without_index(error, "the places of chunks of retired containers are not known")
+                    .map(|()| explained);
             }
         };
         let known: HashMap<u32, ContainerId> =

@@ -63,7 +63,7 @@ pub struct FetchReport {
     /// Bytes of contents that were made of it.
     pub used: u64,
     /// Chunks that were found through the index, because the containers that the version names were retired: one hop each.
-    pub led: u64,
+    pub redirected: u64,
     /// How often the index was asked for them, many at once.
     pub look_ups: u64,
 }
@@ -141,7 +141,7 @@ impl FetchCounters {
             disk_read: get(&self.disk_read),
             disk_written: get(&self.disk_written),
             used: get(&self.used),
-            led: 0,
+            redirected: 0,
             look_ups: 0,
         }
     }

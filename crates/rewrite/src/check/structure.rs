@@ -349,7 +349,7 @@ impl<'a> Structure<'a> {
                     if self.is_there(named.container)? {
                         self.used.insert(named.container);
                     } else {
-                        let why = "it is missing, and the index leads nowhere for its chunks";
+                        let why = "it is missing, and the index has no other place for its chunks";
                         self.found_bad(named.container, why, Some(range(named)));
                     }
                     self.record(named)?;
@@ -377,7 +377,7 @@ impl<'a> Structure<'a> {
             }
         }
         let why = match self.chunks.moved().has_index() {
-            true => "it is missing, and the index leads nowhere for its chunks",
+            true => "it is missing, and the index has no other place for its chunks",
             false => {
                 "it is missing, and so is the index that says where its chunks are: `larder repair index` rebuilds it"
             }

@@ -47,7 +47,7 @@ impl Left {
     }
 
     /// Where a metadata chunk is from now on: where it was, or a copy.
-    pub(super) fn lead(
+    pub(super) fn redirect(
         &mut self,
         chunk: ChunkRef,
         chunks: &MetaChunks,
@@ -74,12 +74,12 @@ impl Left {
 
 impl ChunkCopier {
     /// The metadata containers of a version of which it will use less than `percent` says of each
-    /// (of its bytes) once its recipe was written again without the data containers that `gives_up`
+    /// (of its bytes) once its recipe was written again without the data containers that `retires`
     /// names. This is an estimate: a part that a recipe uses twice counts twice.
     pub fn sparse_metadata(
         &mut self,
         manifest: &Manifest,
-        gives_up: impl Fn(&ContainerId) -> bool,
+        retires: impl Fn(&ContainerId) -> bool,
         percent: impl Fn(&ContainerId) -> u8,
     ) -> Result<HashSet<ContainerId>, RewriteError> {
         let of_metadata = |id: &ContainerId| id.kind == ContainerKind::Meta;
@@ -96,7 +96,7 @@ impl ChunkCopier {
             self.stop_if_asked()?;
             let segments = reader.node(number)?;
             let moving =
-                segments.segments.iter().filter(|segment| segment.uses.iter().any(|used| gives_up(&used.container)));
+                segments.segments.iter().filter(|segment| segment.uses.iter().any(|used| retires(&used.container)));
             let mut moves = false;
             for segment in moving {
                 goes(&segment.chunk);
@@ -121,7 +121,7 @@ impl ChunkCopier {
 
     /// Counts the bytes that a recipe uses of each container, and writes it again as far as it is
     /// in containers to leave.
-    pub(super) fn relay_metadata(&mut self, recipe: &Recipe) -> Result<Recipe, RewriteError> {
+    pub(super) fn rewrite_metadata(&mut self, recipe: &Recipe) -> Result<Recipe, RewriteError> {
         let mut nodes = NodeWriter::new(Some(&self.left.staying(recipe)));
         let mut reader = RecipeReader::new(Arc::new(recipe.clone()), self.chunks.clone());
         for number in 0..reader.segments() {
@@ -131,13 +131,13 @@ impl ChunkCopier {
             match contents {
                 Some(Segment { mut records, superchunks }) => {
                     for record in &mut records {
-                        record.chunk = self.left.lead(record.chunk, &self.chunks, &mut self.sink)?;
+                        record.chunk = self.left.redirect(record.chunk, &self.chunks, &mut self.sink)?;
                     }
                     let bytes = segment::encode(&records, &superchunks).map_err(RepositoryError::from)?;
                     reference.chunk = self.sink.push(self.fingerprinter.one(&bytes), &bytes)?;
                     reference.uses = uses_of(&records);
                 }
-                None => reference.chunk = self.left.lead(reference.chunk, &self.chunks, &mut self.sink)?,
+                None => reference.chunk = self.left.redirect(reference.chunk, &self.chunks, &mut self.sink)?,
             }
             nodes.push(reference, &mut self.sink)?;
         }

@@ -1,8 +1,8 @@
-//! Copying chunks into several containers at once, each into that of its lane: chunks read in one
+//! Copying chunks into several containers at once, each into that of its writer: chunks read in one
 //! order are written in several.
 
 use larder_format::ChunkRef;
-use larder_writer::LANES_MAX;
+use larder_writer::WRITERS_MAX;
 
 use super::copying::batches;
 use super::reading::Wanted;
@@ -10,7 +10,7 @@ use super::{ChunkCopier, RewriteError};
 
 impl ChunkCopier {
     /// Copies chunks into new data containers, in the given order. Each goes into the container
-    /// that is open in its lane (a number below [`LANES_MAX`]). Returns the new place of each. Each
+    /// that is open in its writer (a number below [`WRITERS_MAX`]). Returns the new place of each. Each
     /// is checked against its fingerprint first.
     pub fn copy_apart(&mut self, chunks: &[(ChunkRef, usize)]) -> Result<Vec<ChunkRef>, RewriteError> {
         let mut copies = Vec::with_capacity(chunks.len());
@@ -18,19 +18,19 @@ impl ChunkCopier {
             self.stop_if_asked()?;
             let references: Vec<ChunkRef> = batch.iter().map(|(chunk, _)| *chunk).collect();
             let contents = self.read_batch(&references, Wanted::Bytes)?;
-            for (place, (chunk, lane)) in batch.iter().enumerate() {
-                while self.lanes.len() <= (*lane).min(LANES_MAX - 1) {
-                    self.lanes.push(self.data.beside());
+            for (place, (chunk, writer)) in batch.iter().enumerate() {
+                while self.writers.len() <= (*writer).min(WRITERS_MAX - 1) {
+                    self.writers.push(self.data.beside());
                 }
-                let last = self.lanes.len() - 1;
-                copies.push(self.lanes[(*lane).min(last)].push(chunk.fingerprint, contents.chunk(place, chunk))?);
+                let last = self.writers.len() - 1;
+                copies.push(self.writers[(*writer).min(last)].push(chunk.fingerprint, contents.chunk(place, chunk))?);
             }
         }
         Ok(copies)
     }
 
-    /// Closes the containers of all lanes. Later copies go into others.
-    pub fn close_lanes(&mut self) -> Result<(), RewriteError> {
-        Ok(self.lanes.iter_mut().try_for_each(larder_writer::Packer::close)?)
+    /// Closes the containers of all writers. Later copies go into others.
+    pub fn close_writers(&mut self) -> Result<(), RewriteError> {
+        Ok(self.writers.iter_mut().try_for_each(larder_writer::Packer::close)?)
     }
 }

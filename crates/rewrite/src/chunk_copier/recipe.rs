@@ -16,7 +16,7 @@ use larder_format::segment::{self, Segment};
 use larder_reader::RecipeReader;
 use larder_writer::{NodeWriter, Sunk, uses_of};
 
-use super::{ChunkCopier, CopiedChunks, Move, PLACES_ONE_IN, Placing, Relaid, RewriteError};
+use super::{ChunkCopier, CopiedChunks, Move, PLACES_ONE_IN, Placing, RewriteError, RewrittenRecipes};
 
 /// Segments that wait for the copies of their chunks.
 const WAITING_SEGMENTS: usize = 1024;
@@ -53,39 +53,39 @@ struct Rewriting {
 }
 
 impl ChunkCopier {
-    /// Copies the chunks of a version in the containers that `gives_up` accepts, in the order of
+    /// Copies the chunks of a version in the containers that `retires` accepts, in the order of
     /// its stream, and writes its recipe over the copies. Memory: that of the context, and that for
     /// [remembered](Self::remembering) moves of chunks.
-    pub fn relay(
+    pub fn rewrite(
         &mut self,
         manifest: &Manifest,
-        gives_up: impl Fn(&ContainerId) -> bool,
-    ) -> Result<Relaid, RewriteError> {
-        self.relay_to(manifest, gives_up, |chunk| Placing::Copy(*chunk))
+        retires: impl Fn(&ContainerId) -> bool,
+    ) -> Result<RewrittenRecipes, RewriteError> {
+        self.rewrite_to(manifest, retires, |chunk| Placing::Copy(*chunk))
     }
 
     /// The same, but a chunk that `elsewhere` finds in a container that stays is not copied. The
     /// recipe then names that other copy, once it was read and has the chunk's fingerprint.
-    pub fn relay_sharing(
+    pub fn rewrite_sharing(
         &mut self,
         manifest: &Manifest,
-        gives_up: impl Fn(&ContainerId) -> bool,
+        retires: impl Fn(&ContainerId) -> bool,
         elsewhere: impl Fn(&ChunkRef) -> Option<ChunkRef>,
-    ) -> Result<Relaid, RewriteError> {
-        let gives_up = &gives_up;
-        self.relay_to(manifest, gives_up, |chunk| match elsewhere(chunk).filter(|other| !gives_up(&other.container)) {
+    ) -> Result<RewrittenRecipes, RewriteError> {
+        let retires = &retires;
+        self.rewrite_to(manifest, retires, |chunk| match elsewhere(chunk).filter(|other| !retires(&other.container)) {
             Some(other) => Placing::Shared(other),
             None => Placing::Copy(*chunk),
         })
     }
 
     /// The same, where not every chunk of these containers is copied from where it is.
-    pub(crate) fn relay_to(
+    pub(crate) fn rewrite_to(
         &mut self,
         manifest: &Manifest,
-        gives_up: impl Fn(&ContainerId) -> bool,
+        retires: impl Fn(&ContainerId) -> bool,
         place: impl Fn(&ChunkRef) -> Placing,
-    ) -> Result<Relaid, RewriteError> {
+    ) -> Result<RewrittenRecipes, RewriteError> {
         let mut rewriting = Rewriting {
             nodes: NodeWriter::new(Some(&self.left.staying(&manifest.data))),
             waiting: Vec::new(),
@@ -103,12 +103,12 @@ impl ChunkCopier {
         self.names.get_or_insert_with(|| self.chunks.for_reading(manifest));
         let known: HashSet<_> = manifest.containers.iter().map(|usage| usage.container).collect();
         // A redirect target of the index is not this version's: it may be retired later.
-        let leaves = |container: &ContainerId| gives_up(container) || !known.contains(container);
+        let leaves = |container: &ContainerId| retires(container) || !known.contains(container);
         let mut reader = RecipeReader::new(Arc::new(manifest.data.clone()), self.chunks.clone());
         for number in 0..reader.segments() {
             self.stop_if_asked()?;
             let Some((reference, _)) = reader.segment_ref(number)? else { break };
-            let moves = reference.uses.iter().any(|used| gives_up(&used.container));
+            let moves = reference.uses.iter().any(|used| retires(&used.container));
             let contents = if moves { reader.whole_segment(number)? } else { None };
             rewriting.waiting_bytes += contents.as_ref().map_or(0, |segment| segment.records.len() * WAITING_RECORD);
             for record in contents.iter().flat_map(|segment| &segment.records) {
@@ -124,9 +124,9 @@ impl ChunkCopier {
         self.flush(&mut rewriting, &leaves)?;
         let Rewriting { nodes, moves, moved_chunks, moved_bytes, shared_chunks, shared_bytes, .. } = rewriting;
         let data = nodes.finish(&mut self.sink)?;
-        let metadata = self.relay_metadata(&manifest.metadata)?;
+        let metadata = self.rewrite_metadata(&manifest.metadata)?;
         let Sunk { usage, .. } = self.sink.take();
-        Ok(Relaid { data, metadata, usage, moves, moved_chunks, moved_bytes, shared_chunks, shared_bytes })
+        Ok(RewrittenRecipes { data, metadata, usage, moves, moved_chunks, moved_bytes, shared_chunks, shared_bytes })
     }
 
     /// Copies the requested chunks, then writes the segments that wait for them.
@@ -169,7 +169,7 @@ impl ChunkCopier {
                 reference.chunk = self.sink.push(fingerprint, &bytes)?;
                 reference.uses = uses_of(&contents.records);
             } else {
-                reference.chunk = self.left.lead(reference.chunk, &self.chunks, &mut self.sink)?;
+                reference.chunk = self.left.redirect(reference.chunk, &self.chunks, &mut self.sink)?;
             }
             rewriting.nodes.push(reference, &mut self.sink)?;
         }

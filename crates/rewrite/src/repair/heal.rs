@@ -370,7 +370,7 @@ impl Healing<'_> {
         let shared = self.put_back.look(context, version, owners)?;
         let places = self.places(&old)?;
         let mut copier = ChunkCopier::new(context, task.job, self.options.compression)?;
-        let relaid = copier.relay_to(
+        let rewritten = copier.rewrite_to(
             &old,
             |container| places.suffering.contains(container),
             |chunk| {
@@ -385,17 +385,17 @@ impl Healing<'_> {
                 }
             },
         );
-        let relaid = match relaid {
-            Ok(relaid) => relaid,
+        let rewritten = match rewritten {
+            Ok(rewritten) => rewritten,
             Err(RewriteError::Repository(error)) if error.is_damage() => {
                 return Ok((HealOutcome::Beyond(error.to_string()), true));
             }
             Err(error) => return Err(error.into()),
         };
         let written = copier.finish()?;
-        let moved: Vec<_> = relaid.moves.iter().map(|moved| moved.to).collect();
+        let moved: Vec<_> = rewritten.moves.iter().map(|moved| moved.to).collect();
         let attempt = random(repository.entropy())?;
-        let Some(new) = relaid.manifest_beside(&old, &written, &shared.held, attempt) else {
+        let Some(new) = rewritten.manifest_beside(&old, &written, &shared.held, attempt) else {
             let why = "its recipe uses containers that its table does not have".to_owned();
             return Ok((HealOutcome::Beyond(why), true));
         };

@@ -355,11 +355,11 @@ pub fn backup_with(
 
 /// Lays a version out again with a container of its own for everything.
 pub fn relay_all(context: &JobContext, version: &Version) {
-    relay(context, version, |container| container.kind == ContainerKind::Data);
+    rewrite(context, version, |container| container.kind == ContainerKind::Data);
 }
 
 /// Lays a version out again without these containers.
-pub fn relay(context: &JobContext, version: &Version, leaves: impl Fn(&ContainerId) -> bool) {
+pub fn rewrite(context: &JobContext, version: &Version, leaves: impl Fn(&ContainerId) -> bool) {
     let manifest = VersionReader::open(context, version).unwrap().manifest().clone();
     let pin = pin_of(version);
     let generation = context.executor.block_on(context.repository.next_generation(pin)).unwrap();
@@ -371,9 +371,9 @@ pub fn relay(context: &JobContext, version: &Version, leaves: impl Fn(&Container
     let job = JobId::new(lease.written_ms, data::random(generation.into(), 10).try_into().unwrap());
     let keeper = LeaseKeeper::open(context, job, lease).unwrap();
     let mut copier = ChunkCopier::new(context, job, larder_format::compress::Compression::DEFAULT).unwrap();
-    let relaid = copier.relay(&manifest, leaves).unwrap();
+    let rewritten = copier.rewrite(&manifest, leaves).unwrap();
     let written = copier.finish().unwrap();
-    let relaid = relaid.manifest(&manifest, &written, [3; 16]).unwrap();
-    context.executor.block_on(context.repository.commit_generation(version.series, &relaid, generation)).unwrap();
+    let rewritten = rewritten.manifest(&manifest, &written, [3; 16]).unwrap();
+    context.executor.block_on(context.repository.commit_generation(version.series, &rewritten, generation)).unwrap();
     keeper.end(Ending::Closed(Done::committed_generation(pin, generation)));
 }

@@ -241,7 +241,7 @@ impl Protocol {
     pub(crate) fn may_retire(&self, state: &State, job: usize) -> bool {
         let next = self.programs[job].get(state.jobs[job].next as usize);
         let answered = !state.jobs[job].unanswered || !self.rules.hold(Rule::CloseOnlyAnswered);
-        self.scenario.gives_up.has(job) && matches!(next, Some(Step::Commit)) && answered
+        self.scenario.retires.has(job) && matches!(next, Some(Step::Commit)) && answered
     }
 
     /// `job` ends without a version; only closing its lease is left to do.

@@ -119,7 +119,7 @@ pub(crate) struct Scenario {
     /// Jobs whose first create of `jobs/<job>/0` may do the same.
     pub(crate) unanswered_lease: Jobs,
     /// Jobs that may end without a version when all is uploaded.
-    pub(crate) gives_up: Jobs,
+    pub(crate) retires: Jobs,
     /// G-nodes also fence on leases they listed long ago, after the register was removed.
     pub(crate) late_fences: bool,
     /// Containers that hold the same chunk: reverse dedup may retire the first for the second, as jobs' first containers.
@@ -154,7 +154,7 @@ impl Scenario {
             expirable: of(&[Kind::Backup, Kind::Compaction]),
             unanswered_commit: Jobs::default(),
             unanswered_lease: Jobs::default(),
-            gives_up: Jobs::default(),
+            retires: Jobs::default(),
             late_fences: false,
             equal: Vec::new(),
             one_generation: None,
@@ -186,7 +186,7 @@ impl Scenario {
     /// dead or slow, or end.
     pub(crate) fn adoption(g_nodes: usize) -> Self {
         let scenario = Self::new(&[Plan::UPLOADED, Plan::BACKUP.adopting(&[0])], g_nodes);
-        Self { gives_up: Jobs::of(&[0]), ..scenario }
+        Self { retires: Jobs::of(&[0]), ..scenario }
     }
 
     /// Two jobs adopt one.
@@ -402,7 +402,7 @@ impl Scenario {
     /// The index that makes it count may be created late, or abandoned.
     pub(crate) fn late_index(g_nodes: usize) -> Self {
         let task = Jobs::of(&[1]);
-        Self { unanswered_commit: task, gives_up: task, ..Self::rewriting(g_nodes) }
+        Self { unanswered_commit: task, retires: task, ..Self::rewriting(g_nodes) }
     }
 
     /// By two who do not know of each other.
