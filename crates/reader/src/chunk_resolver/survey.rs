@@ -39,7 +39,7 @@ impl Moved {
         state.changes += u64::from(state.gone.len() > before);
     }
 
-    /// What the newest index knows of containers that were not found.
+    /// The newest index's knowledge of containers that were not found.
     pub(crate) fn explain(&self, mut absent: BTreeSet<ContainerId>) -> Result<Explained, RepositoryError> {
         self.learn(absent.iter().copied())?;
         let mut explained = Explained { is_complete: true, ..Explained::default() };
