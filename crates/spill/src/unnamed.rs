@@ -35,7 +35,7 @@ fn named_for_a_moment(folder: &Path) -> io::Result<File> {
     let path = folder.join(name);
     let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
     match fs::remove_file(&path) {
-        // Another process removed it as a leftover.
+        // Another call removed it as a leftover.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         removed => removed?,
     }

@@ -291,7 +291,7 @@ impl Healing<'_> {
         // work is lost.
         let generation = self.context.executor.block_on(repository.next_generation(pin))?;
         healed.outcome = match self.announce(version, &owners, generation) {
-            // A pass took this task for dead, and retired its containers.
+            // A pass took this task for dead, and deleted its containers.
             Ok(HealOutcome::Beyond(_)) | Err(_)
                 if self.context.executor.block_on(repository.is_fenced(pin, generation)) =>
             {
