@@ -1,14 +1,15 @@
 //! Backup: the pipeline from a source to a committed version.
 //!
 //! ```text
-//! feed (1 thread)  --batches, blocks-->  pool (n threads)  --promises in order-->  sequence (this thread)
-//!   walk, compare with the base,           read small files,                         find duplicates, write recipes,
-//!   read and cut large files               cut, fingerprint                          hand new chunks to the packers
-//!                                        pool  <--frames--  packers;  pool  --containers-->  uploads (runtime)
+//! feed (1 thread) --batches, blocks--> pool (n threads) --promises in order--> sequence (this one)
+//!   walk, compare with base,             read small files,                       find duplicates,
+//!   read and cut large files             cut, fingerprint                        write recipes,
+//!                                                                                fill packers
+//! packers --frames--> pool;  pool --containers--> uploads (runtime)
 //! ```
 //!
-//! Every arrow is bounded: `IN_FLIGHT` promises, and an account of bytes between packers and store. The order of steps
-//! with the repository is that of `larder_store::jobs`.
+//! Every arrow is bounded: `IN_FLIGHT` promises, and an account of bytes between packers and store.
+//! The order of steps with the repository is that of `larder_store::jobs`.
 
 mod bases;
 mod batch;
@@ -159,7 +160,7 @@ pub struct BackupReport {
     pub version: Option<Summary>,
     /// The counts, also without a version.
     pub statistics: Statistics,
-    /// The versions in which duplicates were looked for, the most important one first.
+    /// The versions searched for duplicates, the most important one first.
     pub bases: Vec<Base>,
     /// Unfinished jobs whose uploads were reused.
     pub adopted: Vec<JobId>,
@@ -171,7 +172,7 @@ pub struct BackupReport {
     pub may_miss_more: bool,
 }
 
-/// A version in which a backup looked for duplicates.
+/// A version that a backup searched for duplicates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Base {
     /// Its id.

@@ -26,7 +26,8 @@ use larder_store::RepositoryError;
 
 /// Decides which entries are wanted. Directories above wanted entries are created in any case.
 pub trait Selection: Send + Sync {
-    /// Whether this entry is wanted. `path` is relative to the version's root (before the subpath is taken off).
+    /// Whether this entry is wanted. `path` is relative to the version's root (before the subpath
+    /// is taken off).
     fn wants(&self, path: &[u8], is_directory: bool) -> bool;
 
     /// Whether any entry below this directory may be wanted.
@@ -97,7 +98,8 @@ pub enum RestoreError {
         /// The requested path.
         path: Vec<u8>,
     },
-    /// The version was forgotten after it had been listed, or while it was restored without a lease.
+    /// The version was forgotten after it had been listed, or while it was restored without a
+    /// lease.
     #[error("snapshot {} was forgotten during the restore", id.short())]
     Forgotten {
         /// The version.

@@ -80,7 +80,7 @@ pub struct Moved {
 
 struct State {
     gone: HashSet<ContainerId>,
-    /// Whether the newest index was looked for.
+    /// Whether the newest index was requested.
     has_looked: bool,
     index: Option<Arc<Index>>,
     /// How often the known places have changed.

@@ -41,7 +41,7 @@ pub enum Change {
     Removed,
 }
 
-/// Compares what two versions have at and below two paths (empty: everything).
+/// Compares the entries of two versions at and below two paths (empty: everything).
 ///
 /// The visitor gets the path below these, empty for the compared paths themselves. It also gets the
 /// existing entries: the older, the newer, or both.

@@ -49,7 +49,8 @@ pub fn pin_of(version: &Version) -> Pin {
     Pin { series: version.series, job: version.id() }
 }
 
-/// Looks at a version in the store itself, mark first: its newest manifest, or `None` when it is forgotten.
+/// Looks at a version in the store itself, mark first: its newest manifest, or `None` when it is
+/// forgotten.
 pub async fn look(repository: &Repository, version: &Version) -> Result<Option<Manifest>, RepositoryError> {
     match repository.forgotten(pin_of(version)).await {
         Ok(None) => {}
@@ -141,7 +142,8 @@ pub struct Reading {
 impl Reading {
     /// Creates the lease, then reads the newest manifest of the version from the store itself.
     ///
-    /// Errors: the version was forgotten, or the repository failed. A lease that the store refuses is no error.
+    /// Errors: the version was forgotten, or the repository failed. A lease that the store refuses
+    /// is no error.
     pub fn begin(context: &JobContext, version: &Version) -> Result<(Self, Manifest), ReadError> {
         let lease = ReadLease::take(context, version.summary.series.clone(), vec![pin_of(version)]);
         let (runtime, repository) = (context.executor.clone(), context.repository.clone());
@@ -176,7 +178,8 @@ impl Reading {
     }
 }
 
-/// Whether an error says that an object is not there, which forgetting explains and damage does not.
+/// Whether an error says that an object is not there, which forgetting explains and damage does
+/// not.
 pub fn is_missing(error: &RepositoryError) -> bool {
     matches!(error, RepositoryError::Store(error) if error.kind == StoreErrorKind::NotFound)
 }

@@ -1,4 +1,5 @@
-//! Random and sequential access to a recipe: nodes, segments and records of one stream of one version.
+//! Random and sequential access to a recipe: nodes, segments and records of one stream of one
+//! version.
 //!
 //! Holds one node and a few segments at a time, so memory does not grow with the stream.
 
@@ -243,7 +244,8 @@ impl RecipeReader {
 
     /// The node that holds a segment, and the segment's place in it.
     pub(crate) fn node_of(&self, segment: SegmentNumber) -> Option<(usize, usize)> {
-        // The last node that begins at or before it; empty nodes share their beginning with the next.
+        // The last node that begins at or before it; empty nodes share their beginning with the
+        // next.
         let node = self.node_segments.partition_point(|first| *first <= segment).checked_sub(1)?;
         (node < self.recipe.nodes.len()).then(|| (node, (segment - self.node_segments[node]) as usize))
     }
@@ -381,7 +383,8 @@ impl RecipeReader {
         Ok(Arc::new(segment.records))
     }
 
-    /// The segment that holds the stream byte at `offset`, and the stream offset at which that segment begins.
+    /// The segment that holds the stream byte at `offset`, and the stream offset at which that
+    /// segment begins.
     pub fn segment_at(&mut self, offset: u64) -> Result<Option<(SegmentNumber, u64)>, RepositoryError> {
         if offset >= self.bytes() {
             return Ok(None);

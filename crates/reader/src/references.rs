@@ -15,7 +15,8 @@ use larder_store::RepositoryError;
 
 use crate::recipe_reader::{MetaChunks, RecipeReader};
 
-/// Walks data streams. Memory: 50 bytes for each distinct segment, beside the caches of the context's memory.
+/// Walks data streams. Memory: 50 bytes for each distinct segment, beside the caches of the
+/// context's memory.
 pub struct References {
     chunks: MetaChunks,
     seen: HashSet<Fingerprint>,

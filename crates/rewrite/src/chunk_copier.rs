@@ -1,8 +1,8 @@
 //! Rewrites versions: copies chunks into new containers, and rewrites recipes over them.
 //!
-//! The work of offline tasks with contents (SlimStore section V-B, sparse container compaction;
-//! rewriting of stale containers). Everything written belongs to the job of the task; nothing here
-//! commits or deletes. Called by the G-node.
+//! The work of offline tasks with contents (SlimStore section V-B for sparse containers; rewriting
+//! of stale containers). Everything written belongs to the job of the task; nothing here commits or
+//! deletes. Called by the G-node.
 //!
 //! Invariants: a chunk is copied, or a record changed to another copy of it, only after its
 //! fingerprint was computed again from the bytes there. So damage is found before another copy is

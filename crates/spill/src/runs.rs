@@ -96,7 +96,7 @@ impl<R: KeyedRow> SortedRuns<R> {
         Ok(None)
     }
 
-    /// Merges all runs into one, in another file. Of rows with one key the least stays. An error
+    /// Merges all runs into one, in another file. Among rows with one key the least stays. An error
     /// leaves the earlier runs.
     pub fn merge(&mut self, into: File) -> io::Result<()> {
         let mut merged = Merge::new(&self.rows, self.runs.iter().map(|run| run.rows.clone()))?;
@@ -124,7 +124,7 @@ impl<R: KeyedRow> SortedRuns<R> {
         Ok(())
     }
 
-    /// All rows of all runs, sorted. Of rows with one key the least is among them.
+    /// All rows of all runs, sorted. If several rows have one key, the least is among them.
     pub fn read_all(&self) -> io::Result<Vec<R>> {
         let mut merged = Merge::new(&self.rows, self.runs.iter().map(|run| run.rows.clone()))?;
         let mut all = Vec::new();

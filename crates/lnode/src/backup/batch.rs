@@ -1,4 +1,5 @@
-//! Batches of entries between two large files: read, cut and fingerprinted together by one thread of the pool.
+//! Batches of entries between two large files: read, cut and fingerprinted together by one thread
+//! of the pool.
 
 use larder_format::entry::{Entry, EntryKind};
 use larder_job::{Activity, Problem};

@@ -21,7 +21,7 @@ use super::overflow::Overflow;
 /// The filters of this job's own chunks.
 #[derive(Debug)]
 pub(super) struct Own {
-    /// Of all own chunks.
+    /// Covers all own chunks.
     bloom: Bloom,
     newest: OwnChunks,
     older: OlderChunks<Overflow>,

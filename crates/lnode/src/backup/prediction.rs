@@ -149,7 +149,7 @@ impl<'a> Past<'a> {
         let cutter = tools.chunker.is_worth_predicting().then(HistoryCutter::new);
         let mut places = HashMap::new();
         if cutter.is_some() {
-            // Of equal chunks the first is the better place to continue from.
+            // The first of equal chunks is the better place to continue from.
             for (place, record) in changed.records.iter().enumerate().rev() {
                 places.insert(record.chunk.fingerprint, place);
             }

@@ -426,7 +426,7 @@ fn pipeline(
     // In turns, everything is fed before any of it is sequenced.
     let (out, fed) = if context.executor.is_in_turns() { unbounded() } else { bounded(IN_FLIGHT) };
     let hints = PositionHints::default();
-    // A user who doubts fingerprints will not trust a MAC.
+    // `--paranoid` doubts fingerprints, and so must not trust a MAC.
     let run_mac = cutting.run_mac.clone().filter(|_| !options.paranoid);
     let predictor =
         followed.zip(run_mac).map(|((_, (data, _)), run_mac)| Predictor::new(reader(data), run_mac, hints.clone()));

@@ -3,8 +3,8 @@
 //! The input's head is read, cut and sampled before the backup begins. It is compared with the
 //! sketches of the newest version of every series. When there are many series, the index names
 //! those to compare (SlimStore section IV-A, step 1). The backup then sees the input from its
-//! beginning: items of a walk are looked at again, and bytes taken from a stream are returned
-//! again. A wrong guess costs misses, never correctness.
+//! beginning: it gets the items of a walk and the bytes of a stream again. A wrong guess costs
+//! misses, never correctness.
 
 use std::collections::VecDeque;
 use std::io::Read;

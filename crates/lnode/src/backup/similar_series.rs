@@ -1,6 +1,6 @@
-//! The series, among many, to compare with a stream: those that share samples with it according to
-//! the index, and those that the index does not have yet. (SlimStore section IV-A: the similar-file
-//! index.)
+//! Selects, among many series, those to compare with a stream. They share samples with it according
+//! to the index, or the index does not have them yet (SlimStore section IV-A: the similar-file
+//! index).
 //!
 //! Without an index, or with few series, all of them. The index saves reads and decides nothing:
 //! sketches are compared as always.

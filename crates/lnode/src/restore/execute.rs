@@ -330,7 +330,8 @@ impl Execution<'_> {
         Ok(())
     }
 
-    /// Writes stored bytes of a file. Errors that concern only this file are reported; others end the restore.
+    /// Writes stored bytes of a file. Errors that concern only this file are reported; others end
+    /// the restore.
     fn write(&self, task: &FileTask, at: u64, bytes: &[u8]) -> Result<(), RestoreError> {
         if task.failed.load(Ordering::Relaxed) {
             return Ok(());

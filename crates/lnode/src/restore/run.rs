@@ -502,7 +502,7 @@ impl<'a> Restore<'a> {
         Ok(())
     }
 
-    /// Announces the segments of these runs, the last of which is the first in the stream.
+    /// Announces the segments of these runs. The last run is the first in the stream.
     fn expect(&mut self, window: &Window, runs: &[Run]) -> Result<(), RestoreError> {
         let mut segments: Vec<std::ops::Range<u32>> = Vec::new();
         for run in runs.iter().rev() {

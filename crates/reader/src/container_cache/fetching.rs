@@ -20,12 +20,12 @@ const PREFETCH: usize = 6;
 /// Options of a reading job for fetching containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchOptions {
-    /// Requests under way for later needs; 0 requests only what is needed now.
+    /// Requests under way for later needs; 0 allows only requests for present needs.
     pub prefetch: usize,
     /// Bytes of containers at hand and under way; `None` = 5/12 of the job's memory.
     pub cache_memory: Option<usize>,
-    /// Bytes of the disk tier, for containers that are needed again when there is no memory for them; 0 = none. Only reading in
-    /// stream order needs it.
+    /// Bytes of the disk tier, for containers that are needed again when there is no memory for
+    /// them; 0 = none. Only reading in stream order needs it.
     pub cache_disk: u64,
     /// Folder for temporary files. They have no names, so nothing stays there in any case.
     pub scratch: PathBuf,
@@ -47,7 +47,7 @@ impl FetchOptions {
 /// Counts of fetches from data containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FetchReport {
-    /// Containers of which any part was read, each counted once.
+    /// Containers from which any part was read, each counted once.
     pub containers: u64,
     /// Requests for them.
     pub requests: u64,

@@ -8,7 +8,7 @@
 //!
 //! The rows do not tell the real containers where recipes only name chunks, or where named
 //! containers are gone. Then the plan reads the records of the segments as well. It also does where
-//! containers are divided into pieces ([`Unit`]), each of which is used, read and kept for itself.
+//! containers are divided into pieces ([`Unit`]), which are used, read and kept separately.
 //!
 //! The plan from the rows is not trusted: a container without a touch is read all the same when it
 //! is needed.

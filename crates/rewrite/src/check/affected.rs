@@ -86,7 +86,7 @@ pub(super) fn trace(
     Ok(affected)
 }
 
-/// All bad containers, for a version of which nothing more can be read.
+/// All bad containers, for a version that cannot be read any further.
 fn everything(version: &Version, bad: &Bad) -> BTreeMap<ContainerId, AffectedVersion> {
     let version =
         AffectedVersion { id: version.id(), series: version.summary.series.clone(), files: Vec::new(), files_count: 0 };

@@ -73,9 +73,9 @@ impl Left {
 }
 
 impl ChunkCopier {
-    /// The metadata containers of which a version will use less than `percent` says of each (of its
-    /// bytes). This holds once its recipe was rewritten without the data containers that `retires`
-    /// accepts. It is an estimate: a part that a recipe uses twice counts twice.
+    /// The metadata containers that a version will use sparsely: less than `percent` says of each
+    /// (of its bytes). This holds once its recipe was rewritten without the data containers that
+    /// `retires` accepts. It is an estimate: a part that a recipe uses twice counts twice.
     pub fn sparse_metadata(
         &mut self,
         manifest: &Manifest,
