@@ -334,7 +334,7 @@ impl Moved {
     }
 
     /// Finds the present places of chunks, all in one join, and returns the chunks in another
-    /// order. Places name containers by numbers in the returned [`Found`].
+    /// order. Places name containers by numbers in the result.
     pub fn resolve(&self, sought: &mut [Sought]) -> Result<Found, RepositoryError> {
         if sought.is_empty() {
             return Ok(Found::default());

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use larder_format::ids::{ContainerId, ContainerKind};
 use larder_format::manifest::{ContainerUsage, Manifest};
 
-/// Sizes of data containers: those of the manifest as it says. Others, the targets of moved chunks,
-/// count as full ones that compress alike. Exact sizes need the store, which costs more than it
-/// saves.
+/// Sizes of data containers: for those of the manifest, its own values. Others, to which chunks
+/// were moved, count as full ones that compress alike. Exact sizes need the store, which costs more
+/// than it saves.
 #[derive(Debug)]
 pub struct Sizes {
     known: HashMap<ContainerId, Measure>,

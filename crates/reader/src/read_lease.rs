@@ -178,7 +178,7 @@ impl Reading {
     }
 }
 
-/// Whether an error says that an object is not there, which forgetting explains and damage does
+/// Whether an error says that an object is not there. Forgetting explains that, and damage does
 /// not.
 pub fn is_missing(error: &RepositoryError) -> bool {
     matches!(error, RepositoryError::Store(error) if error.kind == StoreErrorKind::NotFound)

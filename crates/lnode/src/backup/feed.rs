@@ -44,7 +44,7 @@ pub(super) enum FeedItem {
     /// The next bytes of a large file or stream equal those at this offset of the base's data
     /// stream, in this number of chunks.
     Repeat { offset: u64, bytes: u64, chunks: u32 },
-    /// This number of chunks that the base predicted do not come.
+    /// This number of predicted chunks is absent.
     Mispredicted(u64),
     /// The large file or stream is complete.
     End(Box<Ended>),

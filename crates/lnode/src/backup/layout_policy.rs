@@ -96,7 +96,7 @@ impl LayoutPolicy for Standard {
     }
 
     /// Finds chunks that come in runs, when memory is short. Others are stored again, and a pass
-    /// merges them.
+    /// deduplicates them.
     fn base_filter(&self, segments: BaseSegments, budget: usize, _: &Option<PathBuf>) -> GroupFilter<BaseSegments> {
         GroupFilter::new(segments, budget)
     }

@@ -67,7 +67,7 @@ pub(super) struct Restore<'a> {
     order: ReadingOrder,
     budget: Budget,
     window: Window,
-    /// The newest created folder outside of other created ones: it is still empty.
+    /// The newest created folder outside of other created ones: nothing was below it before.
     made: Option<Vec<u8>>,
     /// The newest entry's path, in the version.
     last_path: Vec<u8>,

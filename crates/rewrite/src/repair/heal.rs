@@ -13,7 +13,7 @@
 //!
 //! The readable chunks of a version in a damaged container are copied out of it too. So nothing
 //! needs that container any more, and a pass deletes it. A chunk that the source does not have
-//! stays where its record says: unchanged.
+//! stays at its recorded place.
 //!
 //! Equal names are equal bytes, so the source may consist of any files. Memory: 100 bytes for each
 //! lost chunk.
