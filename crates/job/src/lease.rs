@@ -82,6 +82,9 @@ impl std::fmt::Debug for LeaseKeeper {
 impl LeaseKeeper {
     /// Writes the lease of a job that starts now, and renews it in the background at its own
     /// interval.
+    ///
+    /// # Errors
+    /// The lease cannot be written.
     pub fn open(context: &JobContext, job: JobId, lease: Lease) -> Result<Self, RepositoryError> {
         let (repository, executor) = (context.repository.clone(), context.executor.clone());
         let mut kept = executor.block_on(KeptLease::open(context, job, lease))?;
@@ -116,6 +119,9 @@ impl LeaseKeeper {
     /// Holds a lease while `work` is done, in the task that polls it. `work` does not proceed
     /// during a renewal, so that all of it happens in one order. `work` also says how the lease
     /// ends.
+    ///
+    /// # Errors
+    /// Those of `work`; else the lease cannot be written or closed.
     pub async fn hold<T, E: From<RepositoryError>>(
         context: &JobContext,
         job: JobId,
