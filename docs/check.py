@@ -44,7 +44,8 @@ FORBIDDEN = [
 ALLOWED = {"docs/concurrency.md": {"settled"}, "crates/store": {"settled"}, "crates/chunking": {"lanes"}, "crates/dedup": {"lanes"},
            "crates/testkit": {"lies"}}
 # Crates whose comments are checked for columns and old words.
-COMMENTS = ["chunking", "dedup", "format", "index", "source", "spill", "store", "testkit", "writer"]
+COMMENTS = ["chunking", "dedup", "format", "index", "job", "lnode", "reader", "rewrite", "source", "spill", "store", "testkit",
+            "writer"]
 OPENERS = re.compile(r"^(?:What|Whoever|Of which|Whatever)\b(?!.*\?$)")
 
 
