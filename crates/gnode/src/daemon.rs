@@ -1,4 +1,4 @@
-//! Rounds of [`maintenance`](crate::maintenance) as long as the process runs.
+//! Rounds of [`maintenance`] as long as the process runs.
 //!
 //! The daemon polls the marks and generations of versions. `schedule` decides from these and from
 //! the time whether a round is due: after something was added or forgotten, after a failed or

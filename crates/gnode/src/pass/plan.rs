@@ -31,7 +31,7 @@ pub struct Plan {
     /// elsewhere.
     pub reclaimed: ReclaimPlan,
     /// What would be arranged, as far as a dry run knows; of any other pass
-    /// [`PassReport::arranged`] says what was.
+    /// [`PassReport::arranged`](super::PassReport::arranged) says what was.
     pub arranging: ArrangePlan,
 }
 
