@@ -1,5 +1,5 @@
-//! When a daemon runs a round: for what others did, for what the last round left, and now and then.
-//! Pure.
+//! When a daemon runs a round: after others changed something, after an unfinished round, and at
+//! intervals. Pure.
 //!
 //! Times are milliseconds since the epoch.
 
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use larder_format::lease::Pin;
 
-/// After a failed or unfinished round the next one waits no longer than this, however many failed
-/// before it: the store may be back.
+/// The longest wait after a failed or unfinished round, however many failed before it: the store
+/// may be back.
 const RETRY_MAX: Duration = Duration::from_secs(300);
 
 /// Marks and generations of versions, as they were listed. New ones are work for a round. Only
@@ -18,7 +18,7 @@ const RETRY_MAX: Duration = Duration::from_secs(300);
 pub(super) struct Seen {
     /// Versions that are marked forgotten.
     pub(super) marks: BTreeSet<Pin>,
-    /// Generations of versions: the first one exists when a version was added, others when it was
+    /// Generations of versions. The first one exists when a version was added, others when it was
     /// rewritten.
     pub(super) generations: BTreeSet<(Pin, u32)>,
 }

@@ -40,8 +40,8 @@ pub struct MaintenanceOptions {
     pub max_unused: Option<f64>,
     /// How newest versions are rewritten.
     pub defragment: DefragmentOptions,
-    /// How passes are made. Its `dry_run` and its memory count for all tasks. What it reclaims and
-    /// arranges is restricted to the tasks.
+    /// How passes are made. Its `dry_run` and its memory count for all tasks. Its reclaiming and
+    /// arranging are restricted to the tasks.
     pub pass: PassOptions,
 }
 
@@ -61,7 +61,7 @@ impl MaintenanceOptions {
         DefragmentOptions { unused_percent: self.max_unused, ..self.defragment }
     }
 
-    /// How a pass is made when so many bytes were copied before it and so much time is left.
+    /// How a pass is made after this number of copied bytes, with this time left.
     pub(super) fn pass_after(&self, copied: u64, left: Option<Duration>) -> PassOptions {
         let max_rewrite = self.max_rewrite.map(|most| most.saturating_sub(copied));
         let reclaim = self.exact().zip(self.pass.reclaim.clone());
