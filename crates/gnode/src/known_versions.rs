@@ -300,8 +300,8 @@ impl Ledger {
         self.series.unarranged(self.versions.values(), all_series)
     }
 
-    /// The rights that follow from the retained versions: their numbers, those of the newest of
-    /// each series and of `bases`, and containers that are named otherwise. After
+    /// The rights that follow from the retained versions. They hold their numbers, those of the
+    /// newest of each series and of `bases`, and containers that are named otherwise. After
     /// [`Ledger::prune`].
     pub(crate) fn rights(&self, bases: &BTreeSet<Pin>) -> RetentionView {
         let mut spared: BTreeMap<Pin, IndexedVersion> = BTreeMap::new();

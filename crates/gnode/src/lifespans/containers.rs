@@ -111,8 +111,8 @@ impl ContainerTable {
         Some(())
     }
 
-    /// Appends a record that the index does not have, of a container that is used from this version
-    /// of a series on, or not at all. `None` when there is no room for it.
+    /// Appends a record that the index does not have. The container is used from this version of a
+    /// series on, or not at all. `None` when there is no room for it.
     pub(super) fn push_new(
         &mut self,
         number: u32,

@@ -20,8 +20,7 @@
 //! * `plan`, `report`: the plan and the result; [`cost`]: their requests and money.
 //!
 //! Not here: the index's knowledge of versions and containers (`known_versions`, `lifespans`),
-//! reading and writing of index tables (`tables`), and the choice of forgotten versions (`forget`,
-//! `retention`).
+//! access to index tables (`tables`), and the choice of forgotten versions (`forget`, `retention`).
 
 mod asked;
 mod by_name;
