@@ -144,7 +144,7 @@ pub enum Defragmented {
         bytes: u64,
         /// Bytes of the containers that were written.
         stored_bytes: u64,
-        /// Chunks of which another copy is used from now on.
+        /// Chunks that now use another copy.
         shared_chunks: u64,
         /// Their bytes, uncompressed.
         shared_bytes: u64,

@@ -1,4 +1,4 @@
-//! Whether an index agrees with the containers and versions of which it speaks.
+//! Whether an index agrees with its containers and versions.
 //!
 //! Reads every manifest and the tables of every container. For tests, for `repair index --dry-run`,
 //! and for users in doubt. Nothing is changed. An index may lag. Versions that it does not have
@@ -33,7 +33,7 @@ use larder_lifecycle::extents_check::compare_extents;
 
 use crate::lifespans::{Numbers, is_used};
 
-/// IndexFindings of which more is kept than their number.
+/// Above this number of findings, only their number is kept.
 const KEPT_MAX: usize = 1000;
 /// Manifests that are read at once.
 const MANIFESTS_AHEAD: usize = 4;

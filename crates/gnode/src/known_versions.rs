@@ -128,8 +128,8 @@ impl Ledger {
         })
     }
 
-    /// Bytes of memory that the table of containers takes. It is all in memory, whatever the size
-    /// of the repository.
+    /// Bytes of memory of the table of containers. All of it is in memory, for any size of the
+    /// repository.
     pub(crate) fn table_bytes(&self) -> u64 {
         self.lifespans.bytes()
     }

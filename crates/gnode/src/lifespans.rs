@@ -47,8 +47,7 @@ pub(crate) struct Lifespans {
 }
 
 impl Lifespans {
-    /// Those of an index, of which the next container number is known, and about how many there
-    /// are.
+    /// Those of an index with this next container number and about this number of records.
     pub(crate) fn new(next_container: u32, records: usize) -> Self {
         Self {
             table: ContainerTable::with_capacity(records),

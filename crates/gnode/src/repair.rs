@@ -58,7 +58,7 @@ pub struct Rebuilt {
     pub chunks: u64,
     /// Different chunks.
     pub different_chunks: u64,
-    /// Containers that versions name, that are gone, and of which everything was found elsewhere.
+    /// Containers that versions name, that are gone, and whose chunks were all found elsewhere.
     pub reclaimed: u64,
     /// Containers in it that no version names and that hold chunks of retired containers.
     pub unnamed: u64,
@@ -229,7 +229,7 @@ async fn rebuild_announced(
     Ok(rebuilt)
 }
 
-/// An index that knows nothing, and goes on counting where another one stopped.
+/// An empty index that continues the counters of another one.
 fn without_tables(old: &IndexManifest) -> IndexSnapshot {
     let mut manifest = (*IndexSnapshot::empty().manifest).clone();
     manifest.head.next_version = old.head.next_version;

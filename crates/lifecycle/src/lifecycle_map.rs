@@ -1,5 +1,5 @@
-//! The places of the data of a series in the layout `lifecycle`: the triangle of its categories,
-//! its volumes, and the exact bytes that forgetting versions would free. `docs/lifecycle.md`
+//! The places of the data of a series in the layout `lifecycle`. It has its categories as a
+//! triangle, its volumes, and the exact bytes that forgetting would free. `docs/lifecycle.md`
 //! explains these.
 //!
 //! For display only: the CLI shows it, and no decision uses it. It is read from the tables of the

@@ -241,7 +241,7 @@ impl Tables<'_> {
         Ok(used)
     }
 
-    /// All chunks that lie in several of these containers, with their places there.
+    /// All chunks that are in several of these containers, with their places there.
     fn groups(&mut self, mut each: impl FnMut(ChunkKey, &[ChunkPlace])) -> Result<(), IndexError> {
         if let Some(kept) = &self.kept {
             kept.iter().for_each(|(key, places)| each(key, places));

@@ -47,7 +47,7 @@ pub struct DefragmentReport {
     pub bytes: u64,
     /// Bytes of the containers that were written.
     pub stored_bytes: u64,
-    /// Bytes of which another copy is used from now on, uncompressed.
+    /// Bytes that now use another copy, uncompressed.
     pub shared_bytes: u64,
     /// An estimate of the requests that it takes, beside those for the plan.
     pub requests: Requests,

@@ -31,8 +31,8 @@ const CONCURRENT_READS: usize = 32;
 type Registers = BTreeMap<Pin, Vec<u32>>;
 
 impl Survey<'_> {
-    /// The registers of step 5. They are those of the listing after the leases, those of the one
-    /// before them that are still there, and those that closing marks and pins name.
+    /// The registers of step 5. They are those of the listing after the leases, the remaining ones
+    /// of the listing before them, and those that closing marks and pins name.
     pub(super) async fn registers(&self, before: &Before, leases: &Leases) -> Result<Registers, PassError> {
         let mut registers = self.repository.list_registers().await?;
         if self.repository.keeps(Rule::AskedTwice) {

@@ -236,7 +236,7 @@ pub(super) struct Proposal {
     aborted: Vec<(Pin, u32)>,
     /// Versions that are retained.
     retained: BTreeSet<Pin>,
-    /// Of versions of which older generations count for nothing, the one that holds.
+    /// For versions whose older generations do not count, the generation that holds.
     holding: BTreeMap<Pin, u32>,
 }
 
@@ -544,8 +544,7 @@ impl Proposal {
         let waiting: HashSet<JobId> = unknown.iter().filter(is_left).map(|id| id.job).collect();
         let mut removals: BTreeMap<JobId, Removal> = BTreeMap::new();
         for (job, listed) in &leases.jobs {
-            // Leases of settled jobs mean nothing any more. Those of closed jobs go with everything
-            // else.
+            // Leases of settled jobs no longer count. Those of closed jobs go with everything else.
             if before.settled.contains(job) || leases.expired.contains(job) {
                 let removal = removals.entry(*job).or_default();
                 removal.renewals.clone_from(&listed.renewals);

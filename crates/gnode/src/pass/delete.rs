@@ -25,8 +25,8 @@ const CONCURRENT_DELETIONS: usize = 32;
 /// After this many refusals without any deletion, containers of a job that had one are not tried,
 /// nor objects of other kinds.
 ///
-/// Credentials that may not delete are told with few requests, and locked containers of one job do
-/// not keep those of others.
+/// Missing rights to delete are found with few requests, and locked containers of one job do not
+/// block those of others.
 const REFUSALS_MAX: usize = 64;
 
 /// The deletions of a pass that failed.

@@ -17,7 +17,7 @@ use super::options::PassOptions;
 use crate::error::PassError;
 use crate::repair::rebuild_within;
 
-/// What a pass begins with.
+/// The start of a pass.
 pub(super) struct Beginning {
     pub(super) current: Current,
     /// The number of the index that was rebuilt, if one was.

@@ -37,7 +37,7 @@ pub struct PassOptions {
     pub threads: NonZeroUsize,
 }
 
-/// A day: a machine that sleeps over night goes on in the morning where it was.
+/// A day: a machine that sleeps over night continues in the morning.
 const DEAD_AFTER: Duration = RENEW_EVERY.saturating_mul(288);
 
 /// A day: a store that hides or loses objects for some hours causes no deletion of their data.

@@ -17,7 +17,7 @@ pub struct Candidate<'a> {
     pub time_ms: u64,
     /// Its tags.
     pub tags: &'a [String],
-    /// Whether it must be kept whatever the policy says.
+    /// Whether it must be kept under any policy.
     pub is_pinned: bool,
     /// Bytes of the containers that it uses and no newer version of the group does. Only used for
     /// [`Policy::size`].

@@ -152,7 +152,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Whether it has no rule at all: then it was not meant to decide anything.
+    /// Whether it has no rule at all: then it cannot decide.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -73,7 +73,7 @@ pub(super) fn evacuate(
         let ended = Series::extents(pass, draft, &names, |name, extents| round.name(name, extents));
         let ended = ended.and_then(|()| round.flush());
         if ended.is_err() {
-            // Copies that are not needed are alone in their containers.
+            // Copies of an interrupted round get containers of their own.
             round.copier.close_writers()?;
         }
         match ended {

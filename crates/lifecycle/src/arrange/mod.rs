@@ -165,8 +165,8 @@ pub struct Unarranged {
 }
 
 impl Unarranged {
-    /// Whether there is something to arrange, for any limit of leftovers. An interrupted pass left
-    /// no version that was evacuated.
+    /// Whether there is something to arrange, for any limit of leftovers. After an interrupted pass
+    /// no version has `is_carried`.
     pub fn is_due(&self) -> bool {
         self.has_new() || self.has_left || self.is_wanted || self.passes_since_arranged().is_none()
     }

@@ -23,7 +23,7 @@ impl Rate {
         Self { bytes: 0, at: start, bytes_a_second: 0.0 }
     }
 
-    /// So much was done at `now`.
+    /// This much was done at `now`.
     pub(super) fn update(&mut self, bytes: u64, now: Instant) {
         let seconds = now.duration_since(self.at).as_secs_f64();
         if seconds < 0.05 {
