@@ -28,7 +28,7 @@ use crate::output::Output;
 use crate::password::{Password, PasswordSource};
 use crate::signals::Interrupts;
 
-/// How often a person may try a password.
+/// How often a user may try a password.
 const PROMPTS: usize = 3;
 
 /// Disk space for containers of a remote repository that are read again.

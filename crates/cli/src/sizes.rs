@@ -40,7 +40,7 @@ pub(crate) fn parse_rate(text: &str) -> Result<u64, String> {
     parse(text.trim().trim_end_matches("/s"), 1 << 10)
 }
 
-/// A size for people: `0 B`, `999 B`, `1.0 KiB`, `12.3 GiB`.
+/// A size for users: `0 B`, `999 B`, `1.0 KiB`, `12.3 GiB`.
 pub(crate) fn show(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {

@@ -7,7 +7,7 @@ pub(crate) fn safe(text: &str) -> String {
     PathText(text.as_bytes()).to_string()
 }
 
-/// A path of a version as people see it: absolute, one line.
+/// A path of a version as users see it: absolute, one line.
 pub(crate) fn absolute(path: &[u8]) -> String {
     if path.starts_with(b"/") { PathText(path).to_string() } else { format!("/{}", PathText(path)) }
 }

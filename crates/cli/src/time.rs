@@ -89,7 +89,7 @@ fn not_a_duration(text: &str) -> String {
     format!("{:?} is not a duration such as 30s, 5m or 2h", text.trim())
 }
 
-/// A duration for people: `0:05`, `1:02:03`.
+/// A duration for users: `0:05`, `1:02:03`.
 pub(crate) fn show_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);

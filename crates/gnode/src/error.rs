@@ -1,4 +1,4 @@
-//! Why a pass did not come to its end.
+//! Why a pass failed.
 
 use larder_format::ErrorKind;
 use larder_format::ids::JobId;
@@ -9,10 +9,10 @@ use larder_store::{RepositoryError, StoreError};
 
 use crate::reclaim::ReclaimError;
 
-/// A pass that did not come to its end.
+/// A pass that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
-    /// A version cannot be read: what it references is not known, so nothing may be deleted.
+    /// A version cannot be read: its references are unknown, so nothing may be deleted.
     #[error("nothing may be deleted while {name} cannot be read, because what it needs is not known")]
     UnreadableManifest {
         /// Its manifest.
@@ -98,7 +98,7 @@ impl PassError {
     }
 }
 
-/// An error when a pass shall stop that has decided nothing so far.
+/// An error if a pass should stop before it has decided anything.
 pub(crate) fn stop_if_asked(cancel: &Cancel) -> Result<(), PassError> {
     if cancel.is_cancelled() { Err(PassError::Interrupted) } else { Ok(()) }
 }

@@ -59,7 +59,7 @@ impl Part {
         hash & ((1 << self.bits) - 1) == self.ending
     }
 
-    /// Becomes its first half; gives the other.
+    /// Keeps its first half and returns the other.
     fn split(&mut self) -> Self {
         let other = Self { bits: self.bits + 1, ending: self.ending | 1 << self.bits };
         self.bits += 1;

@@ -25,7 +25,7 @@ const CONCURRENT_MARKS: usize = 16;
 /// Versions that are asked for at once.
 const CONCURRENT_LOOKS: usize = 32;
 
-/// A version and what the policy says about it.
+/// A version and the policy's decision about it.
 #[derive(Debug, Clone)]
 pub struct Judged {
     /// The version.

@@ -7,7 +7,7 @@
 //! * [`forget`]: marks versions that a policy does not keep.
 //! * [`reclaim`]: removes duplicate and unneeded chunks from containers that versions still name.
 //! * [`ingest`]: adds the chunks of new containers to the index.
-//! * [`pass`]: collects what no version needs.
+//! * [`pass`]: deletes objects that no version needs.
 //! * [`proof`]: whether the newest index is right, for checks.
 //! * [`repair`]: rebuilds the index from containers and versions alone.
 //! * [`exclusive_bytes`]: the bytes that only one version uses.

@@ -94,7 +94,7 @@ pub enum Progress {
     Committed,
     /// An index knows which containers it names.
     Ingested,
-    /// The extents say what it uses.
+    /// The extents have its uses.
     Arranged,
 }
 

@@ -95,7 +95,7 @@ impl Output {
         width_of(self.0.stdout_is_terminal, terminal, std::env::var("COLUMNS").ok().as_deref())
     }
 
-    /// A table, for people.
+    /// A table, for users.
     pub(crate) fn table(&self, table: Table) -> Result<(), Failure> {
         table.lines(self.width()).iter().try_for_each(|line| self.line(line))
     }

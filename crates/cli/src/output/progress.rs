@@ -30,7 +30,7 @@ pub(crate) enum MeterKind {
     Repair,
 }
 
-/// Counts what a job does, and shows it until it is dropped.
+/// Counts the work of a job, and shows it until it is dropped.
 pub(crate) struct Meter {
     counts: Arc<Counts>,
     thread: Option<JoinHandle<()>>,

@@ -64,8 +64,8 @@ impl Schedule {
         is_time || seen.has_more_than(&self.known)
     }
 
-    /// A round did all there was to do. `known` is what was seen before it started and what it
-    /// created itself. Everything else came from others, perhaps too late for this round.
+    /// A round finished all its work. `known` is what it saw before it started and created itself.
+    /// Everything else was created by others, perhaps too late for this round.
     pub(super) fn done(&mut self, now_ms: u64, known: Seen) {
         self.known = known;
         (self.last_ms, self.left, self.wait) = (Some(now_ms), 0, self.every);

@@ -169,8 +169,8 @@ pub(super) fn choose(
         let users = uses.of(container);
         let of_user =
             |used: &super::newest::Use| Leave { usage: used.usage, why: Why::Duplicate, shared: shared.clone() };
-        // A container that only some leave is not free, and what these copy of it there would be
-        // twice.
+        // A container that only some leave is not freed, and their copies of its chunks would be
+        // duplicates.
         if users.iter().all(|used| of_user(used).copied_bytes() <= budgets[used.version]) {
             for used in users {
                 budgets[used.version] -= of_user(used).copied_bytes();

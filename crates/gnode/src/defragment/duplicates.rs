@@ -195,7 +195,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// With one more, if all of them take no more than these bytes.
+    /// With one more chunk, if all of them fit into this number of bytes.
     fn with(mut self, key: ChunkKey, places: &[ChunkPlace], bytes_max: usize) -> Option<Self> {
         self.places.extend_from_slice(places);
         self.keys.push((key, self.places.len()));

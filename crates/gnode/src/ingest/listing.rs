@@ -1,5 +1,5 @@
-//! Lists the chunks of new containers: their tables are read, sorted by chunk, and merged with what
-//! the index has.
+//! Lists the chunks of new containers: reads their tables, sorts them by chunk, and merges them
+//! with the index.
 
 use futures::StreamExt;
 use larder_format::ids::ContainerId;

@@ -45,7 +45,7 @@ pub use report::{Ended, MaintenanceReport};
 /// Called at once for every version that is not rewritten, with the reason.
 pub type OnNotRewritten<'a> = &'a dyn Fn(JobId, &NotRewritten);
 
-/// A round that did not come to its end.
+/// A round that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MaintenanceError {
     /// Newest versions could not be examined.

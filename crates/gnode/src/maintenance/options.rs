@@ -29,14 +29,14 @@ pub enum Task {
 pub struct MaintenanceOptions {
     /// The tasks. Empty: all, those that cost much only where they are worth it.
     pub tasks: BTreeSet<Task>,
-    /// After this time nothing more starts; `None`: no limit. Counts for the whole round, instead
-    /// of what `pass` says.
+    /// After this time nothing more starts; `None`: no limit. Counts for the whole round, and
+    /// replaces the limit of `pass`.
     pub max_duration: Option<Duration>,
-    /// Bytes that may be copied, uncompressed; `None`: no limit. Counts for the whole round,
-    /// instead of what `pass` says.
+    /// Bytes that may be copied, uncompressed; `None`: no limit. Counts for the whole round, and
+    /// replaces the limit of `pass`.
     pub max_rewrite: Option<u64>,
-    /// Percent of the data that may stay unused; `None`: containers go by the defaults. Counts for
-    /// the whole round, instead of what `defragment` and `pass` say.
+    /// Percent of the data that may stay unused; `None`: the defaults apply. Counts for the whole
+    /// round, and replaces the limits of `defragment` and `pass`.
     pub max_unused: Option<f64>,
     /// How newest versions are rewritten.
     pub defragment: DefragmentOptions,

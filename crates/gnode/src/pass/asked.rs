@@ -42,7 +42,7 @@ impl Survey<'_> {
         Ok(registers)
     }
 
-    /// Adds what the listing before the leases showed.
+    /// Adds the registers of the listing before the leases.
     async fn unite(&self, before: &Before, registers: &mut Registers) -> Result<(), PassError> {
         for (version, generations) in &before.registers {
             if let Some(listed) = registers.get_mut(version) {

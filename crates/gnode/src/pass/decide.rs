@@ -174,7 +174,7 @@ impl Decision {
         nothing_goes && self.runs.len() == self.superseded_runs
     }
 
-    /// The plan with what this deletes.
+    /// The plan with these deletions.
     pub(super) fn add_to(&self, plan: Plan) -> Plan {
         let of_kind = |kind| self.containers.iter().filter(|container| container.id.kind == kind).count() as u64;
         Plan {

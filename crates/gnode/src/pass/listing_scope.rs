@@ -24,7 +24,7 @@ use larder_store::survey::ListedJob;
 /// Of the indexes that ingest something, one of this number is made with a full listing.
 pub(super) const WHOLE_EVERY: u64 = 32;
 
-/// Names that one listing request brings.
+/// Names in the answer to one listing request.
 const PAGE: u64 = 1000;
 
 /// The containers that a pass lists.
@@ -67,7 +67,7 @@ impl Scope {
             _ => None,
         });
         let jobs: BTreeSet<JobId> = of_jobs.chain(queued).collect();
-        // A rebuilt index knows nothing of what was forgotten before.
+        // A rebuilt index knows no earlier forgotten versions.
         let is_rebuilt =
             base.head.rebuilt.is_some_and(|below| below == base.head.next_container || base.queue.is_empty());
         let knows_little = base.head.number == 0 || is_rebuilt;

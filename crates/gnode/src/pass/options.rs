@@ -33,7 +33,7 @@ pub struct PassOptions {
     pub reclaim: Option<ReclaimOptions>,
     /// How series of the layout `lifecycle` are arranged; `None`: they are not, and fall behind.
     pub arrange: Option<ArrangeOptions>,
-    /// Threads for checking and copying what is retired.
+    /// Threads for checking and copying chunks of retired containers.
     pub threads: NonZeroUsize,
 }
 

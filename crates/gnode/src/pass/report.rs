@@ -177,7 +177,7 @@ impl PassReport {
             return self;
         }
         if next.outcome != Outcome::Lost {
-            // It tried again what the first one could not delete.
+            // It repeated the deletions that failed in the first one.
             self.undeleted = next.undeleted;
         }
         if next.outcome != Outcome::Lost {

@@ -35,7 +35,7 @@ use crate::tables::{IndexWork, Limits, WithChunks, beside_tails, discard, index_
 /// Makes a pass.
 ///
 /// # Errors
-/// The pass did not come to its end. It published nothing, or the next pass finishes its deletions.
+/// The pass failed. It published nothing, or the next pass finishes its deletions.
 pub async fn run(context: &JobContext, options: &PassOptions) -> Result<PassReport, PassError> {
     // A pass decides by the absence of objects in listings, so a listing must not skip entries that
     // cannot be examined.

@@ -36,7 +36,7 @@ pub(super) struct Survey<'a> {
     /// The number that the next index has.
     pub(super) number: u64,
     pub(super) listing: Listing,
-    /// A job that has not renewed its lease for so long is considered dead.
+    /// A job that has not renewed its lease for this long is considered dead.
     pub(super) dead_after: Duration,
     /// Containers that no index ever had are not deleted before this age.
     pub(super) min_age: Duration,

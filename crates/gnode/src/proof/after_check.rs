@@ -84,8 +84,8 @@ fn lost_manifest(found: IndexFinding) -> Option<Damage> {
     Some(Damage { object: name, why, affected: vec![version] })
 }
 
-/// The damaged object that kept the index from being read, and what is wrong with it; `None`: the
-/// error is no damage.
+/// The damaged object because of which the index cannot be read, and its damage; `None`: the error
+/// is no damage.
 fn damage_of(error: &PassError) -> Option<(String, String)> {
     match error {
         PassError::Index(error) if error.is_damage() => Some(match error {

@@ -24,7 +24,7 @@ impl Group<'_> {
     }
 }
 
-/// Sorted keys of chunks, and what it means to be among them.
+/// Sorted keys of chunks, and their meaning.
 pub(crate) enum Marks<'a> {
     /// They are needed, and no others.
     Needed(&'a mut dyn Cursor),

@@ -148,7 +148,7 @@ pub struct ReclaimReport {
     pub written: u64,
     /// Their bytes.
     pub written_bytes: ByteCount,
-    /// Containers that cannot be read, and were left out of it.
+    /// Containers that cannot be read, and were left out.
     pub unreadable: Vec<ContainerId>,
     /// Whether it was told to stop: its work until then counts, and the next pass continues.
     pub was_stopped: bool,
@@ -301,7 +301,7 @@ fn retire(
             return Ok(reclaimed);
         }
         let (chunk_fates, mut changes) = chunk_fates::chunk_fates(pass, draft, &eligibility, &mut selection)?;
-        // One for all attempts: the names of what it writes are used once.
+        // One for all attempts: the names of new objects are used once.
         let mut writing = match copier.take() {
             Some(copier) => copier,
             None => {

@@ -71,7 +71,7 @@ pub enum Reason {
     Tags(Vec<String>),
     /// It was named.
     Id,
-    /// It and all newer ones take no more than this.
+    /// It and all newer ones fit into this size.
     Size(ByteCount),
     /// It is pinned.
     Pinned,

@@ -147,7 +147,7 @@ pub struct Policy {
     pub tags: Vec<Vec<String>>,
     /// These versions.
     pub ids: Vec<JobId>,
-    /// The newest versions that together take no more than this.
+    /// The newest versions that together fit into this size.
     pub size: Option<ByteCount>,
 }
 

@@ -112,7 +112,7 @@ pub struct Arranged {
     pub retired_bytes: ByteCount,
     /// The containers that may be deleted when the index is published.
     pub containers: Vec<ListedContainer>,
-    /// Whether the index now says of a series that it was checked, which it did not say before.
+    /// Whether the index newly says of a series that it was checked.
     pub(crate) has_noted: bool,
     /// The number that the pass's next container gets.
     pub next_number: u32,
