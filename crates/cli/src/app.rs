@@ -56,7 +56,7 @@ impl std::fmt::Debug for App {
     }
 }
 
-/// Shows only remarks for users.
+/// Shows remarks for users, and nothing else.
 struct Remarks(Output);
 
 impl Progress for Remarks {

@@ -30,7 +30,8 @@ impl Free {
         let all = versions.all();
         let categories = match app.block_on(categories(&context.repository, &all)) {
             Ok(categories) => categories,
-            // Its summary opens and its body does not; or it was forgotten and removed just now.
+            // A version's summary opens and its body does not; or it was forgotten and removed just
+            // now.
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "what would be free cannot be known");
                 return Ok(None);

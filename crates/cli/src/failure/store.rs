@@ -105,7 +105,7 @@ fn advice_on_request(error: &StoreError) -> Option<&'static str> {
     Some(advice)
 }
 
-/// How a storage gets its credentials.
+/// How a user gives a storage its credentials.
 fn credentials_of(location: &str) -> Option<&'static str> {
     match location.split_once(':').map_or("", |(scheme, _)| scheme) {
         "azure" | "az" | "abfs" | "abfss" => {

@@ -8,8 +8,8 @@ use super::ContainerRights;
 use super::Unarranged;
 use super::series::{Content, Contents, Series};
 
-/// Those with too many bytes that are useless or that other versions need than the rest. Readers of
-/// the rest read them in vain.
+/// Those with too many bytes that are useless, or needed by other versions than the rest. Readers
+/// of the rest read these bytes in vain.
 pub(super) fn select(
     series: &Series,
     contents: &Contents,

@@ -83,8 +83,8 @@ proptest! {
             .collect();
         let uses = Uses::of_all(&all);
         let sparse = sparse(&all, &uses, &uses.containers().collect(), &options);
-        // Copies are in higher containers that no version leaves for another reason, and no
-        // container has all its chunks elsewhere twice.
+        // Copies are in higher containers that no version leaves for another reason, and each
+        // container has copies in at most one.
         let leaving: HashSet<_> = sparse.iter().flatten().map(|usage| usage.container).collect();
         let mut duplicates = Duplicates::default();
         let losers: HashSet<u32> = pairs.iter().map(|(a, b, _)| *a.min(b)).collect();
